@@ -1,0 +1,108 @@
+"""Finding what is in the three open folders: tasks, models and tracks.
+
+Folders are searched in order: the ``--catalog`` ones, the checkout this package runs from,
+what the wheel brought along. The first that has a name wins. Listing reads file names and
+TOML only; nothing is executed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from crlbench.cards import ModelCard, TaskCard, read_model_card, read_task_card
+from crlbench.checkpoint import hub_card, local_card
+from crlbench.errors import UsageError, unknown_name
+from crlbench.frozen import PACKAGE, Task
+
+Kind = Literal["task", "model", "track"]
+
+BUNDLED = PACKAGE / "_bundled"
+CHECKOUT = PACKAGE.parent
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A name and where it is: a task's folder, or the TOML file of a model or a track."""
+
+    kind: Kind
+    name: str
+    path: Path
+
+
+class Catalog:
+    """All entries that this machine has."""
+
+    def __init__(self, extra_dirs: Iterable[str | Path] = ()) -> None:
+        """``extra_dirs`` are searched first; each holds tasks/, models/ or leaderboard/."""
+        extra = [Path(folder).expanduser().resolve() for folder in extra_dirs]
+        for folder in extra:
+            if not folder.is_dir():
+                raise UsageError(f"--catalog {folder}: this folder does not exist.")
+        self.roots: tuple[Path, ...] = (*extra, _own_root())
+
+    def entries(self, kind: Kind) -> dict[str, Entry]:
+        """All entries of a kind by name, in alphabetical order."""
+        found: dict[str, Entry] = {}
+        for root in self.roots:
+            for name, path in _scan(root, kind).items():
+                found.setdefault(name, Entry(kind, name, path))
+        return dict(sorted(found.items()))
+
+    def list(self, kind: Kind) -> list[str]:
+        """The names of a kind, in alphabetical order."""
+        return [*self.entries(kind)]
+
+    def find(self, kind: Kind, name: str) -> Entry:
+        """The entry of that name; an unknown one raises with the nearest names."""
+        entries = self.entries(kind)
+        if name not in entries:
+            raise unknown_name(kind, name, entries, _HINTS[kind])
+        return entries[name]
+
+    def task_card(self, name: str) -> TaskCard:
+        """What a task says about itself, without reading its rows."""
+        return read_task_card(self.find("task", name).path / "frozen.toml")
+
+    def load_task(self, name: str) -> Task:
+        """A frozen task whose files have all passed their digests."""
+        return Task(self.find("task", name).path)
+
+    def load_model(self, spec: str) -> ModelCard:
+        """The card of an entry, of a local checkpoint folder or of ``org/name@<40 hex>``.
+
+        In that order: an entry's name, an existing folder, a hub id with a full commit. The
+        last two are synthesised and marked ``unlisted``.
+        """
+        entries = self.entries("model")
+        if spec in entries:
+            return read_model_card(entries[spec].path)
+        if Path(spec).expanduser().is_dir():
+            return local_card(Path(spec).expanduser().resolve())
+        if "@" in spec or _HUB_ID.fullmatch(spec):
+            return hub_card(spec)
+        raise unknown_name("model", spec, entries, _HINTS["model"])
+
+
+_HUB_ID = re.compile(r"[\w-][\w.-]*/[\w.-]+")
+_HINTS = {
+    "task": "A task is a folder with a task.py in tasks/ or in a --catalog folder.",
+    "model": "Or give a checkpoint folder, or a hub id with its commit: org/name@<40 hex digits>.",
+    "track": "A track is a file leaderboard/tracks/<name>.toml.",
+}
+
+
+def _own_root() -> Path:
+    """The checkout this package runs from, else the copy inside the wheel."""
+    in_checkout = (CHECKOUT / "tasks").is_dir() and (CHECKOUT / "leaderboard/tracks").is_dir()
+    return CHECKOUT if in_checkout else BUNDLED
+
+
+def _scan(root: Path, kind: Kind) -> dict[str, Path]:
+    if kind == "task":
+        return {path.parent.name: path.parent for path in root.glob("tasks/*/task.py")}
+    pattern = "models/*.toml" if kind == "model" else "leaderboard/tracks/*.toml"
+    return {path.name.removesuffix(".toml"): path for path in root.glob(pattern)}

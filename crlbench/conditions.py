@@ -1,0 +1,225 @@
+"""What is held fixed: the conditions of a track, their canonical form and fingerprint.
+
+A *track* fixes everything that must be equal for two results to be comparable. Changing any
+leaf moves a run to the ``open`` division. The *fingerprint* is the hash of all leaves, with
+the digests of the frozen tasks among them; model, recipe, arm and seed are what is compared
+and never enter it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import ValidationError as PydanticError
+
+from crlbench.errors import UsageError, unknown_name
+
+PROTOCOL = 1
+"""Number of the protocol; bumped when the numbers of the golden tiny run change."""
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Budget(_Frozen):
+    """How many completions a run may learn from, and where it is evaluated."""
+
+    prompts: int = Field(ge=1, description="P, prompts per iteration")
+    completions: int = Field(ge=1, description="G, completions per prompt")
+    grid: int = Field(ge=1, description="J, equal intervals of the evaluation grid")
+    iterations_per_point: int = Field(ge=1, description="q, iterations per grid interval")
+
+    @property
+    def iterations(self) -> int:
+        """Iterations of a whole run, J * q."""
+        return self.grid * self.iterations_per_point
+
+    @property
+    def rows(self) -> int:
+        """B = P * G, completions per iteration."""
+        return self.prompts * self.completions
+
+    @property
+    def total(self) -> int:
+        """The budget: completions scored over a whole run."""
+        return self.iterations * self.rows
+
+
+class Sampling(_Frozen):
+    """How completions are decoded, in training and in evaluation."""
+
+    temperature: float = Field(gt=0)
+    max_completion_bytes: int = Field(ge=1, description="cap, converted per tokenizer")
+
+
+class Optimization(_Frozen):
+    """Hyper-parameters shared by all recipes, so that recipes compare fairly."""
+
+    learning_rate: float = Field(gt=0)
+    schedule: Literal["constant", "linear"]
+    warmup_iterations: int = Field(ge=0)
+    epochs: int = Field(ge=1, description="K, passes over one Experience")
+    minibatches: int = Field(ge=1, description="M, optimizer steps per epoch")
+    beta1: float = Field(ge=0, lt=1)
+    beta2: float = Field(ge=0, lt=1)
+    adam_eps: float = Field(gt=0)
+    weight_decay: float = Field(ge=0)
+    max_grad_norm: float = Field(gt=0)
+    value_learning_rate: float = Field(gt=0, description="of the value head, if there is one")
+
+
+class Data(_Frozen):
+    """What is learned from."""
+
+    levels: tuple[int, ...] = Field(min_length=1, description="difficulty levels trained on")
+    reward_scale: float = Field(gt=0)
+
+
+class Evaluation(_Frozen):
+    """What is measured, and with how many items."""
+
+    curve_items: int = Field(ge=1, description="ID items at each point of the curve")
+    curve_every: int = Field(ge=1, description="grid intervals between curve points")
+    end_items: int = Field(ge=1, description="items of each split scored at the ends")
+    end_draws: int = Field(ge=1, description="fresh draws of the curve's ID items at the ends")
+
+
+class Rules(_Frozen):
+    """When a run counts as failed (protocol CRL-1, A.2)."""
+
+    score_drop: float = Field(gt=0, description="failed if final score < start - this")
+    kl_cap: float = Field(gt=0, description="KL to the reference, nats per token")
+    entropy_floor: float = Field(ge=0, lt=1, description="share of the first update's entropy")
+    truncated_share: float = Field(gt=0, le=1)
+    patience: int = Field(ge=1, description="updates running before a rule fires")
+    skipped_updates: int = Field(ge=1, description="non-finite updates running")
+
+
+class Hardware(_Frozen):
+    """Conditions on the machine that change numbers."""
+
+    threads: int = Field(ge=1, description="intra-op threads per cell on a CPU")
+    precision: Literal["fp32", "bf16"] = Field(description="autocast of forward and backward")
+
+
+class Conditions(_Frozen):
+    """Every leaf that must be equal for two results to be compared."""
+
+    budget: Budget
+    sampling: Sampling
+    optimization: Optimization
+    data: Data
+    evaluation: Evaluation
+    rules: Rules
+    hardware: Hardware
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Conditions:
+        if self.budget.prompts % self.optimization.minibatches:
+            raise ValueError(
+                f"budget.prompts ({self.budget.prompts}) must be a multiple of "
+                f"optimization.minibatches ({self.optimization.minibatches}): a minibatch holds "
+                "whole prompts"
+            )
+        if self.budget.grid % self.evaluation.curve_every:
+            raise ValueError(
+                f"budget.grid ({self.budget.grid}) must be a multiple of "
+                f"evaluation.curve_every ({self.evaluation.curve_every})"
+            )
+        return self
+
+
+class Track(_Frozen):
+    """A named set of conditions: ``leaderboard/tracks/<id>.toml``."""
+
+    id: str
+    version: int = Field(ge=0)
+    summary: str
+    ranked: bool = Field(description="whether results may be ranked at all")
+    tasks: tuple[str, ...] = Field(min_length=1)
+    conditions: Conditions
+    packages: dict[str, str] = Field(default_factory=dict, description="allowed version ranges")
+    pilot: dict[str, Any] = Field(default_factory=dict, description="how the numbers were chosen")
+
+
+def canonical_json(value: Any) -> str:
+    """One text per value: sorted keys, no spaces, shortest floats, no NaN."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+def digest(value: Any) -> str:
+    """SHA-256 of the canonical JSON, in hex."""
+    return hashlib.sha256(canonical_json(value).encode()).hexdigest()
+
+
+def leaves(value: Any, prefix: str = "") -> dict[str, Any]:
+    """Flatten nested mappings to dotted names; lists stay whole."""
+    if not isinstance(value, dict):
+        return {prefix: value}
+    flat: dict[str, Any] = {}
+    for key in sorted(value):
+        flat |= leaves(value[key], f"{prefix}.{key}" if prefix else str(key))
+    return flat
+
+
+def control_leaves(track: Track, conditions: Conditions, tasks: dict[str, Any]) -> dict[str, Any]:
+    """All leaves of the fingerprint; ``tasks`` maps a task name to its content digests."""
+    return leaves(
+        {
+            "protocol": PROTOCOL,
+            "track": track.id,
+            "track_version": track.version,
+            "tasks": tasks,
+            "conditions": conditions.model_dump(mode="json"),
+        }
+    )
+
+
+def fingerprint(control: dict[str, Any]) -> str:
+    """The 12 hexadecimal digits that name a board."""
+    return digest(control)[:12]
+
+
+def diff(a: dict[str, Any], b: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
+    """The leaves in which two fingerprints differ; a missing leaf reads as None."""
+    names = sorted(set(a) | set(b))
+    return {n: (a.get(n), b.get(n)) for n in names if a.get(n) != b.get(n)}
+
+
+def override(conditions: Conditions, settings: dict[str, str]) -> Conditions:
+    """Apply ``--set name=value`` leaves; values are read as TOML/JSON scalars or lists.
+
+    Raises:
+        UsageError: an unknown leaf (with the nearest names) or an impossible value.
+    """
+    data = conditions.model_dump(mode="json")
+    known = leaves(data)
+    for name, text in settings.items():
+        if name not in known:
+            raise unknown_name("condition", name, known)
+        group, leaf = name.split(".")
+        data[group][leaf] = _scalar(text)
+    try:
+        return Conditions.model_validate(data)
+    except PydanticError as error:
+        raise UsageError(explain(error, "--set")) from None
+
+
+def _scalar(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError:
+        return text
+
+
+def explain(error: PydanticError, where: str) -> str:
+    """A pydantic error as one readable line per field."""
+    lines = []
+    for item in error.errors():
+        field = ".".join(str(part) for part in item["loc"]) or "(whole)"
+        lines.append(f"{where}: {field}: {item['msg']} (given: {item.get('input')!r:.80})")
+    return "\n".join(lines)

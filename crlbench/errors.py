@@ -1,0 +1,84 @@
+"""Errors that a person can act on, each with its documented exit code.
+
+Every error raised for bad input, a bad environment or an interrupted run derives from
+:class:`CrlbenchError`. The command line prints its message without a traceback and
+leaves with its ``exit_code``; anything else is an internal error (exit code 1).
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+OK = 0
+INTERNAL = 1
+
+
+class CrlbenchError(Exception):
+    """Base class: one message for a person (what, where, allowed values, what to do)."""
+
+    exit_code = INTERNAL
+
+
+class UsageError(CrlbenchError):
+    """The command was called wrongly: unknown name, impossible value (exit 2)."""
+
+    exit_code = 2
+
+
+class ValidationError(CrlbenchError):
+    """A file is malformed, was changed, or breaks a rule (exit 3)."""
+
+    exit_code = 3
+
+
+class NotComparable(CrlbenchError):
+    """Results were made under different conditions (exit 4)."""
+
+    exit_code = 4
+
+
+class VerificationError(CrlbenchError):
+    """A stored result does not agree with its recomputation (exit 5)."""
+
+    exit_code = 5
+
+
+class EnvironmentUnfit(CrlbenchError):
+    """This machine lacks something: space, permission, memory, an extra (exit 6)."""
+
+    exit_code = 6
+
+
+class RunFailed(CrlbenchError):
+    """Everything finished, and at least one run failed the stability rules (exit 7)."""
+
+    exit_code = 7
+
+
+class Incomplete(CrlbenchError):
+    """Some cells are missing; the same command continues (exit 8)."""
+
+    exit_code = 8
+
+
+class Interrupted(CrlbenchError):
+    """Stopped by a signal; the same command continues (exit 130)."""
+
+    exit_code = 130
+
+
+def unknown_name(kind: str, name: str, known: Iterable[str], hint: str = "") -> UsageError:
+    """The error for a name that does not exist, with the nearest names first.
+
+    >>> print(unknown_name("model", "tiny-lama", ["tiny-llama", "tiny-qwen2"]))
+    unknown model 'tiny-lama'. Did you mean tiny-llama? Known: tiny-llama, tiny-qwen2.
+    """
+    names = sorted(known)
+    near = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
+    message = f"unknown {kind} '{name}'."
+    if near:
+        message += f" Did you mean {' or '.join(near)}?"
+    if names:
+        message += f" Known: {', '.join(names)}."
+    return UsageError(message + (f" {hint}" if hint else ""))

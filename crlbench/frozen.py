@@ -1,0 +1,294 @@
+"""A frozen task: its card, its rows and its verifier, each checked against its digest.
+
+Rows are plain data and read without executing anything. The task's code runs only when its
+verifier is first used, and then exactly the bytes whose digest was checked.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import json
+import sys
+import types
+from collections.abc import Callable, Iterable
+from functools import cached_property
+from pathlib import Path
+from typing import Any, TypedDict
+
+from crlbench.cards import TaskCard, read_task_card
+from crlbench.errors import ValidationError, unknown_name
+
+PACKAGE = Path(__file__).resolve().parent
+BUILDING = ("crlbench.reward.splits", "crlbench.seeding")
+"""Modules that make rows and score nothing: digested with the generator, not the verifier."""
+
+
+class Message(TypedDict):
+    """One turn of a prompt."""
+
+    role: str
+    content: str
+
+
+class Row(TypedDict):
+    """One line of a split file."""
+
+    id: str
+    """``<split>-<five digits>``."""
+    messages: list[Message]
+    answer: str
+    """The gold completion itself."""
+    level: int
+    template: int
+    key: str
+    """Semantic key: rows with one key are the same problem."""
+    meta: dict[str, Any]
+
+
+FIELDS: dict[str, type] = {
+    "id": str,
+    "messages": list,
+    "answer": str,
+    "level": int,
+    "template": int,
+    "key": str,
+    "meta": dict,
+}
+
+
+class Task:
+    """One frozen task; every split file has already passed its digest."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.card: TaskCard = read_task_card(folder / "frozen.toml")
+        self._bytes = {name: self._checked_bytes(name) for name in self.card.splits}
+        self._rows: dict[str, list[Row]] = {}
+
+    @property
+    def name(self) -> str:
+        """The task's name, which is its folder's."""
+        return self.card.name
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 over everything that decides a score."""
+        return self.card.digest
+
+    def rows(self, split: str) -> list[Row]:
+        """All rows of a split, in file order."""
+        if split not in self.card.splits:
+            raise unknown_name(f"split of task '{self.name}'", split, self.card.splits)
+        if split not in self._rows:
+            path = self.folder / self.card.splits[split].file
+            self._rows[split] = parse_rows(self._bytes[split], path)
+        return self._rows[split]
+
+    def verify(self, text: str, answer: str) -> Any:
+        """The reward of a completion: a float in [0, 1], or a Score with step rewards."""
+        return self._verify(text, answer)
+
+    def audit(self, text: str, answer: str) -> float:
+        """The second, stricter opinion, never trained on."""
+        return self._audit(text, answer)
+
+    @cached_property
+    def code(self) -> types.ModuleType:
+        """The task's code, executed once after its digest was checked."""
+        path = self.folder / self.card.generator.module
+        if verifier_digest(path) != self.card.verifier.sha256:
+            raise ValidationError(
+                f"{path}: the verifier changed since the task was frozen: its sources have sha256"
+                f" {verifier_digest(path)}, frozen.toml says {self.card.verifier.sha256}."
+                f" {_advice(self.name, path)}"
+            )
+        return load_code(path)
+
+    @cached_property
+    def _verify(self) -> Callable[[str, str], Any]:
+        return entry_point(self.code, self.card.verifier.entry)
+
+    @cached_property
+    def _audit(self) -> Callable[[str, str], float]:
+        return entry_point(self.code, self.card.verifier.audit)
+
+    def _checked_bytes(self, split: str) -> bytes:
+        expected = self.card.splits[split]
+        path = self.folder / expected.file
+        data = read_bytes(path, advice=_advice(self.name, path))
+        found = hashlib.sha256(data).hexdigest()
+        if found != expected.sha256:
+            raise ValidationError(
+                f"{path}: the file was changed: its sha256 is {found}, frozen.toml says"
+                f" {expected.sha256}. {_advice(self.name, path)}"
+            )
+        return data
+
+
+def _advice(task: str, path: Path) -> str:
+    return (
+        f"Restore it with: git checkout -- {path} - or, if the change is meant, raise the"
+        f" version in task.py and run: crlbench freeze {task}"
+    )
+
+
+def read_bytes(path: Path, advice: str = "") -> bytes:
+    """A file's bytes; a missing or unreadable file is a :class:`ValidationError`."""
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        raise ValidationError(f"{path}: the file is missing. {advice}".strip()) from None
+    except OSError as error:
+        reason = error.strerror or type(error).__name__
+        raise ValidationError(f"{path}: cannot be read: {reason}. {advice}".strip()) from None
+
+
+def parse_rows(data: bytes, path: Path) -> list[Row]:
+    """The rows of a JSON-lines file; a bad line is named by file, line and field."""
+    rows: list[Row] = []
+    seen: dict[str, int] = {}
+    for number, line in enumerate(data.removesuffix(b"\n").split(b"\n"), start=1):
+        row = _parse_row(line, f"{path}:{number}")
+        if row["id"] in seen:
+            raise ValidationError(
+                f"{path}:{number}: field id: '{row['id']}' is already used on line"
+                f" {seen[row['id']]}."
+            )
+        seen[row["id"]] = number
+        rows.append(row)
+    return rows
+
+
+def _parse_row(line: bytes, where: str) -> Row:
+    try:
+        row = json.loads(line.decode())
+    except UnicodeDecodeError as error:
+        raise ValidationError(f"{where}: not UTF-8 text (byte {error.start}).") from None
+    except json.JSONDecodeError as error:
+        problem = f"not valid JSON: {error.msg} (column {error.colno})"
+        raise ValidationError(f"{where}: {problem}.") from None
+    if not isinstance(row, dict):
+        raise ValidationError(f"{where}: must be a JSON object, is {_named(row)}.")
+    for field, kind in FIELDS.items():
+        if field not in row:
+            raise ValidationError(f"{where}: field {field}: is missing.")
+        if type(row[field]) is not kind:
+            expected = _NAMES[kind]
+            raise ValidationError(
+                f"{where}: field {field}: must be {expected}, is {_named(row[field])}."
+            )
+    unknown = sorted(row.keys() - FIELDS.keys())
+    if unknown:
+        raise ValidationError(
+            f"{where}: field {unknown[0]}: is unknown. Known: {', '.join(FIELDS)}."
+        )
+    _check_messages(row["messages"], where)
+    return row  # type: ignore[return-value]
+
+
+_NAMES = {str: "a string", int: "a whole number", list: "a list", dict: "an object"}
+_NAMES_OF_JSON = {**_NAMES, bool: "true or false", float: "a number", type(None): "null"}
+ROLES = ("system", "user", "assistant")
+
+
+def _named(value: Any) -> str:
+    return _NAMES_OF_JSON[type(value)]
+
+
+def _check_messages(messages: list[Any], where: str) -> None:
+    for i, message in enumerate(messages):
+        place = f"{where}: field messages.{i}"
+        if not isinstance(message, dict) or message.keys() != {"role", "content"}:
+            raise ValidationError(f"{place}: must be an object with role and content.")
+        if message["role"] not in ROLES:
+            raise ValidationError(
+                f"{place}.role: {message['role']!r} is not allowed; allowed: {', '.join(ROLES)}."
+            )
+        if not isinstance(message["content"], str):
+            raise ValidationError(f"{place}.content: must be a string.")
+    if not messages or messages[-1]["role"] != "user":
+        raise ValidationError(f"{where}: field messages: must end with a user message.")
+
+
+def load_code(path: Path) -> types.ModuleType:
+    """The module at ``path``, executed under a name that only this path has.
+
+    Raises :class:`ValidationError` when it cannot be read or executed.
+    """
+    source = read_bytes(path)
+    unique = hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:12]
+    module = types.ModuleType(f"crlbench_task_{unique}")
+    module.__file__ = str(path)
+    sys.modules[module.__name__] = module
+    try:
+        exec(compile(source, str(path), "exec"), module.__dict__)
+    except Exception as error:
+        raise ValidationError(
+            f"{path}: the code cannot be loaded: {type(error).__name__}: {error}."
+        ) from error
+    return module
+
+
+def entry_point(module: types.ModuleType, name: str) -> Callable[..., Any]:
+    """A function of a task's code, by name."""
+    function = getattr(module, name, None)
+    if not callable(function):
+        raise ValidationError(f"{module.__file__}: defines no function '{name}'.")
+    return function
+
+
+def verifier_digest(task_file: Path) -> str:
+    """SHA-256 over the task's code and the crlbench.reward sources its verifier uses."""
+    used = [name for name in _imports(task_file) if name not in BUILDING]
+    return _sources_digest(task_file, used)
+
+
+def generator_digest(task_file: Path) -> str:
+    """SHA-256 over the task's code and the crlbench sources that build its rows."""
+    used = [name for name in _imports(task_file) if name in BUILDING]
+    return _sources_digest(task_file, used)
+
+
+def _sources_digest(task_file: Path, modules: Iterable[str]) -> str:
+    sources = {"task.py": _normalised(task_file)}
+    sources |= {name: _normalised(_module_file(name)) for name in modules}
+    lines = [
+        f"{name} {hashlib.sha256(source).hexdigest()}\n" for name, source in sorted(sources.items())
+    ]
+    return hashlib.sha256("".join(lines).encode()).hexdigest()
+
+
+def _normalised(path: Path) -> bytes:
+    return read_bytes(path).replace(b"\r\n", b"\n")
+
+
+def _module_file(name: str) -> Path:
+    return PACKAGE.joinpath(*name.split(".")[1:]).with_suffix(".py")
+
+
+def _imports(task_file: Path) -> list[str]:
+    """The modules of crlbench that a file imports, and those that these import in turn."""
+    found: set[str] = set()
+    waiting = [task_file]
+    while waiting:
+        path = waiting.pop()
+        for name in _direct_imports(path):
+            if name not in found and _module_file(name).is_file():
+                found.add(name)
+                waiting.append(_module_file(name))
+    return sorted(found - {"crlbench.errors"})
+
+
+def _direct_imports(path: Path) -> set[str]:
+    try:
+        tree = ast.parse(read_bytes(path))
+    except SyntaxError as error:
+        raise ValidationError(f"{path}:{error.lineno}: not valid Python: {error.msg}.") from None
+    names: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            names |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+        elif isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+    return {name for name in names if name.startswith("crlbench.")}

@@ -1,0 +1,1 @@
+"""What is right: extraction, verification, scores and split membership. No torch, no model."""
