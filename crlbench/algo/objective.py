@@ -1,0 +1,188 @@
+"""From a rollout to an experience, and from an experience to a loss."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from crlbench.algo.aggregate import Totals
+from crlbench.algo.kl import K1, K3, kl_per_completion
+from crlbench.algo.masked import masked_sum, select
+from crlbench.algo.recipe import Recipe
+from crlbench.algo.signal import Signal
+from crlbench.algo.token_rewards import StepRewards, place_steps, token_rewards
+from crlbench.types import Experience, Rollout, as_bool
+
+
+@torch.no_grad()
+def prepare(
+    rollout: Rollout,
+    outcome: Tensor,
+    old: Tensor,
+    ref: Tensor | None,
+    values: Tensor | None,
+    recipe: Recipe,
+    step_rewards: StepRewards | None = None,
+    kl_coefficient: float | None = None,
+    *,
+    token_ends: Sequence[Sequence[int]] | None = None,
+    final_values: Tensor | None = None,
+) -> tuple[Experience, dict[str, float]]:
+    """Token rewards, advantages and value targets of one whole batch, and what was counted.
+
+    ``outcome`` (B,) is the reward of each completion, NaN where undefined; ``old``, ``ref`` and
+    ``values`` are (B, T): log-probabilities of the learner and of the reference, critic
+    estimates. ``step_rewards`` come with ``token_ends`` (see
+    :func:`~crlbench.algo.token_rewards.place_steps`); ``kl_coefficient`` overrides the recipe's
+    starting value; ``final_values`` (B,) is the critic's value after the last token.
+
+    A row with a non-finite number at a valid token, or a non-finite reward, is dropped: it
+    teaches nothing and enters no statistic. Counts: ``dropped_rows`` (those), ``filtered_rows``
+    (removed by the sample filter), ``empty_rows`` (no valid token), ``whitening_skipped`` (1 if
+    so) and ``kl_per_completion`` (nats, over the rows not dropped; 0 without reference).
+    """
+    _check_inputs(recipe, ref, values)
+    mask = as_bool(rollout.action_mask)
+    rewards = outcome.to(mask.device).double()
+    steps = None
+    if step_rewards is not None:
+        if token_ends is None:
+            raise ValueError("step_rewards need token_ends to find their tokens")
+        steps = place_steps(step_rewards, token_ends, mask)
+    finite = _finite_rows([old, rollout.behavior_logprobs, steps, ref, values], mask)
+    valid = torch.isfinite(rewards) & finite
+    live = mask & valid[:, None]
+    penalty = None
+    if recipe.kl.place == "reward":
+        penalty = _beta(recipe, kl_coefficient) * recipe.kl(old.double(), ref.double(), live)
+
+    signal = Signal(
+        rewards=rewards,
+        token_rewards=token_rewards(rewards, live, steps, penalty),
+        mask=live,
+        group=rollout.group,
+        truncated=~as_bool(rollout.finished),
+        valid=valid,
+        values=None if values is None else values.double(),
+        final_values=None if final_values is None else final_values.double(),
+    )
+    advantages, returns = recipe.advantage(signal)
+    keep = valid & recipe.select(signal)
+    kept = live & keep[:, None]
+    advantages, counts = recipe.normalize(advantages, kept, signal)
+    experience = Experience(
+        rollout=rollout,
+        rewards=rewards.float(),
+        token_rewards=signal.token_rewards.float(),
+        old_logprobs=old.float(),
+        ref_logprobs=None if ref is None else ref.float(),
+        values=None if values is None else values.float(),
+        returns=None if returns is None else select(live, returns).float(),
+        advantages=select(kept, advantages).float(),
+        keep=keep,
+    )
+    return experience, {
+        "dropped_rows": float((~valid).sum()),
+        "filtered_rows": float((valid & ~keep).sum()),
+        "empty_rows": float((~mask.any(1)).sum()),
+        "whitening_skipped": 0.0,
+        "kl_per_completion": (
+            0.0 if ref is None else kl_per_completion(old[valid], ref[valid], mask[valid])
+        ),
+        **counts,
+    }
+
+
+def loss(
+    minibatch: Experience,
+    new_logprobs: Tensor,
+    values: Tensor | None,
+    entropy: Tensor | None,
+    recipe: Recipe,
+    totals: Totals,
+    kl_coefficient: float | None = None,
+) -> tuple[Tensor, dict[str, float]]:
+    """The scalar to minimise for a (micro-)batch, and its share of the step's statistics.
+
+    ``new_logprobs``, ``values`` and ``entropy`` are (b, T), differentiable, of the policy as it
+    is now; what they hold at masked positions and in dropped rows has no influence. ``totals``
+    counts the whole optimiser step, so the losses of its micro-batches add up to the loss of
+    the step, and :func:`combine` adds up their statistics. The statistics are those of
+    :class:`~crlbench.types.UpdateStats` without ``grad_norm``; ``ratio_max`` is 0 where no
+    token is valid.
+    """
+    _check_inputs(recipe, minibatch.ref_logprobs, values)
+    if recipe.entropy_bonus and entropy is None:
+        raise ValueError(f"recipe '{recipe.name}' has an entropy bonus and needs the entropy")
+    mask = as_bool(minibatch.rollout.action_mask) & minibatch.keep[:, None]
+    new, old = _clean(mask, new_logprobs), _clean(mask, minibatch.old_logprobs)
+    advantages = _clean(mask, minibatch.advantages)
+
+    ratio = recipe.ratio(new, old, mask)
+    policy_loss = recipe.aggregate(recipe.clip(ratio, advantages), mask, totals)
+    total = policy_loss
+
+    value_loss = torch.zeros_like(policy_loss)
+    if recipe.critic is not None:
+        targets = (_clean(mask, x) for x in (values, minibatch.values, minibatch.returns))
+        value_loss = recipe.aggregate(recipe.critic(*targets), mask, totals)
+        total = total + recipe.critic.coefficient * value_loss
+    if recipe.kl.place == "loss":
+        kl = recipe.kl(new, _clean(mask, minibatch.ref_logprobs), mask)
+        total = total + _beta(recipe, kl_coefficient) * recipe.aggregate(kl, mask, totals)
+    if recipe.entropy_bonus:
+        bonus = recipe.aggregate(_clean(mask, entropy), mask, totals)
+        total = total - recipe.entropy_bonus * bonus
+
+    with torch.no_grad():
+        low, high = recipe.clip.clipped(ratio, advantages)
+        ref = minibatch.ref_logprobs
+        stats = {
+            "loss": total,
+            "policy_loss": policy_loss,
+            "value_loss": value_loss,
+            "reference_kl": _token_mean(None if ref is None else K1()(new, ref), mask, totals),
+            "approx_kl": _token_mean(K3(output_clamp=None)(old, new), mask, totals),
+            "clip_fraction": _token_mean(low | high, mask, totals),
+            "entropy": _token_mean(entropy, mask, totals),
+            "ratio_max": select(mask, ratio).max() if mask.any() else mask.sum(),
+            "kept_fraction": minibatch.keep.sum() / max(totals.completions, 1.0),
+        }
+        numbers = torch.stack([value.detach().double() for value in stats.values()]).tolist()
+    return total, dict(zip(stats, numbers, strict=True))
+
+
+def combine(stats: Sequence[dict[str, float]]) -> dict[str, float]:
+    """Statistics of an optimiser step from those of its micro-batches (same ``totals``)."""
+    combined = {name: sum(s[name] for s in stats) for name in stats[0]}
+    return combined | {"ratio_max": max(s["ratio_max"] for s in stats)}
+
+
+def _check_inputs(recipe: Recipe, ref: Tensor | None, values: Tensor | None) -> None:
+    if recipe.needs_reference and ref is None:
+        raise ValueError(f"recipe '{recipe.name}' needs reference log-probabilities")
+    if recipe.critic is not None and values is None:
+        raise ValueError(f"recipe '{recipe.name}' needs the critic's values")
+
+
+def _beta(recipe: Recipe, kl_coefficient: float | None) -> float:
+    return recipe.kl.coefficient.start if kl_coefficient is None else kl_coefficient
+
+
+def _finite_rows(tensors: list[Tensor | None], mask: Tensor) -> Tensor:
+    """(B,) bool: rows where every given tensor is finite at every valid token."""
+    finite = torch.stack([torch.isfinite(x) for x in tensors if x is not None]).all(0)
+    return (finite | ~mask).all(1)
+
+
+def _clean(mask: Tensor, x: Tensor) -> Tensor:
+    """``x`` in at least float32, 0 at masked positions."""
+    return select(mask, x if x.dtype == torch.float64 else x.float())
+
+
+def _token_mean(x: Tensor | None, mask: Tensor, totals: Totals) -> Tensor:
+    if x is None:
+        return torch.zeros((), device=mask.device)
+    return masked_sum(x.double(), mask) / max(totals.tokens, 1.0)

@@ -1,0 +1,112 @@
+"""A recipe: one part per axis. An ablation flips exactly one field."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any
+
+from crlbench.algo.advantage import AdvantageEstimator
+from crlbench.algo.aggregate import Aggregation
+from crlbench.algo.clip import ClipRule
+from crlbench.algo.kl import KlTerm, NoKl
+from crlbench.algo.normalize import Normalizer
+from crlbench.algo.part import Part, fit_fields, fit_part, known_text
+from crlbench.algo.ratio import ImportanceRatio
+from crlbench.algo.select import KeepAll, SampleFilter
+from crlbench.algo.value import Critic
+from crlbench.errors import UsageError
+
+AXES: dict[str, type[Part]] = {
+    "advantage": AdvantageEstimator,
+    "normalize": Normalizer,
+    "ratio": ImportanceRatio,
+    "clip": ClipRule,
+    "aggregate": Aggregation,
+    "select": SampleFilter,
+    "kl": KlTerm,
+    "critic": Critic,
+}
+"""Axis name -> the class that its parts derive from."""
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A policy-optimisation algorithm, hashable and comparable.
+
+    Construction raises :class:`~crlbench.errors.UsageError` for a part of another axis and for
+    combinations that cannot work.
+    """
+
+    name: str
+    """Kebab-case identifier, equal to the recipe's file name."""
+    advantage: AdvantageEstimator
+    normalize: Normalizer
+    ratio: ImportanceRatio
+    clip: ClipRule
+    aggregate: Aggregation
+    select: SampleFilter = field(default_factory=KeepAll)
+    kl: KlTerm = field(default_factory=NoKl)
+    critic: Critic | None = None
+    entropy_bonus: float = 0.0
+    """Weight of the mean token entropy that is subtracted from the loss."""
+
+    def __post_init__(self) -> None:
+        if not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", str(self.name)):
+            raise UsageError(
+                f"recipe name {self.name!r} must be lower-case words joined by '-', e.g. dr-grpo."
+            )
+        for axis, kind in AXES.items():
+            part = getattr(self, axis)
+            if not isinstance(part, kind) and not (axis == "critic" and part is None):
+                raise UsageError(
+                    f"recipe '{self.name}': {axis} must be {known_text(kind)}; got {part!r}."
+                )
+        if type(self.entropy_bonus) not in (int, float) or not 0 <= self.entropy_bonus < 1e6:
+            raise UsageError(
+                f"recipe '{self.name}': entropy_bonus must be a number from 0; "
+                f"got {self.entropy_bonus!r}."
+            )
+        object.__setattr__(self, "entropy_bonus", float(self.entropy_bonus))
+        self._check_critic()
+
+    def _check_critic(self) -> None:
+        estimator = self.advantage.part
+        if self.advantage.needs_critic and self.critic is None:
+            raise UsageError(
+                f"recipe '{self.name}': {estimator} needs a critic. "
+                "Set critic=Critic(), or choose an advantage estimator without one."
+            )
+        if self.critic is not None and not self.advantage.needs_critic:
+            raise UsageError(
+                f"recipe '{self.name}': {estimator} has no use for a critic. Set critic=None."
+            )
+
+    @property
+    def needs_reference(self) -> bool:
+        """Whether log-probabilities of the frozen reference are needed."""
+        return self.kl.place != "none"
+
+    def differs_by(self, other: Recipe) -> set[str]:
+        """The axes, and ``entropy_bonus``, in which two recipes differ; the name does not count."""
+        names = (f.name for f in fields(self) if f.name != "name")
+        return {name for name in names if getattr(self, name) != getattr(other, name)}
+
+
+def to_config(recipe: Recipe) -> dict[str, Any]:
+    """Plain JSON-able data: every part under its axis, its class name under ``part``."""
+    return asdict(recipe)
+
+
+def from_config(config: Mapping[str, Any]) -> Recipe:
+    """Inverse of :func:`to_config`.
+
+    Raises :class:`~crlbench.errors.UsageError`, with the allowed names, for an unknown or
+    missing axis, part or field, for a value out of range, and for impossible combinations.
+    """
+    arguments = fit_fields(Recipe, config, "recipe field")
+    for axis, kind in AXES.items():
+        if arguments.get(axis) is not None:
+            arguments[axis] = fit_part(arguments[axis], kind, f"axis '{axis}'")
+    return Recipe(**arguments)
