@@ -1,0 +1,146 @@
+"""From a model entry to a causal language model and its tokenizer."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+
+from crlbench.cards import ModelCard
+from crlbench.errors import EnvironmentUnfit, ValidationError
+from crlbench.policy.adapters import add_lora
+from crlbench.policy.chat import end_tokens, pad_token
+from crlbench.policy.policy import Policy
+
+
+@dataclass(frozen=True)
+class Location:
+    """Where transformers finds a model: a folder, or a hub id with its commit."""
+
+    name: str
+    revision: str | None = None
+
+
+@dataclass(frozen=True)
+class Reader:
+    """A tokenizer with the decisions that belong to a model entry."""
+
+    tokenizer: Any
+    frame: str
+    ends: tuple[int, ...]
+    pad: int
+    context: int
+
+
+def load_reader(card: ModelCard, location: Location) -> Reader:
+    """The tokenizer of a model, its frame, end and padding tokens, and its context length."""
+    with _explained(card, location, "tokenizer"):
+        tokenizer = AutoTokenizer.from_pretrained(location.name, revision=location.revision)
+    with _explained(card, location, "config"):
+        config = AutoConfig.from_pretrained(location.name, revision=location.revision)
+    text = config.get_text_config()
+    if len(tokenizer) > text.vocab_size:
+        raise ValidationError(
+            f"model '{card.slug}': its tokenizer has {len(tokenizer)} entries, its embedding only "
+            f"{text.vocab_size}; tokenizer and weights do not belong together."
+        )
+    frame = card.frame
+    if frame == "auto":
+        frame = "chat" if tokenizer.chat_template else "plain"
+    ends = end_tokens(tokenizer, card.stop_tokens)
+    context = min(card.context or 10**9, getattr(text, "max_position_embeddings", 10**9))
+    return Reader(tokenizer, frame, ends, pad_token(tokenizer, ends), context)
+
+
+def load_backbone(card: ModelCard, location: Location) -> nn.Module:
+    """The causal LM of an entry, without dropout; adapters are added by :func:`build_policy`.
+
+    Under full fine-tuning the weights are float32 (bfloat16 weights would round small updates
+    away); under an adapter the frozen base keeps the entry's dtype.
+    """
+    check_weights(card, location)
+    dtype = getattr(torch, card.dtype) if card.adapter else torch.float32
+    with _explained(card, location, "weights"):
+        model, report = AutoModelForCausalLM.from_pretrained(
+            location.name, revision=location.revision, dtype=dtype, output_loading_info=True
+        )
+    missing = sorted(report["missing_keys"])
+    if missing:
+        raise ValidationError(
+            f"model '{card.slug}': {location.name} lacks weights for {', '.join(missing[:3])}"
+            f"{' and more' if len(missing) > 3 else ''}: the checkpoint is incomplete or belongs "
+            "to another architecture."
+        )
+    return without_dropout(model)
+
+
+def build_policy(
+    card: ModelCard, backbone: nn.Module, *, value_head: bool, reference: bool, seed: int
+) -> Policy:
+    """The policy of one run around a backbone that nobody else uses."""
+    model = backbone
+    if card.adapter is not None:
+        model = add_lora(backbone, card.adapter.model_dump(), seed)
+    return Policy(model, value_head=value_head, reference=reference)
+
+
+def without_dropout(model: nn.Module) -> nn.Module:
+    """Switch every dropout off: rollouts and updates must see the same policy."""
+    for module in model.modules():
+        if isinstance(module, nn.Dropout):
+            module.p = 0.0
+        for name in ("attention_dropout", "dropout", "resid_dropout"):
+            if isinstance(getattr(module, name, None), float):
+                setattr(module, name, 0.0)
+    return model
+
+
+def check_weights(card: ModelCard, location: Location) -> None:
+    """Compare the weight files with the digests in the entry, where it has any."""
+    for name, expected in card.weights_sha256.items():
+        path = Path(location.name) / name
+        if not path.exists():
+            if location.revision is not None:
+                continue  # on the hub the commit pins the bytes
+            raise ValidationError(f"model '{card.slug}': {path} is missing.")
+        with path.open("rb") as file:
+            found = hashlib.file_digest(file, "sha256").hexdigest()
+        if found != expected:
+            raise ValidationError(
+                f"model '{card.slug}': {path} was changed: its sha256 is {found}, the entry says "
+                f"{expected}. Restore the file, or make an entry for the new weights."
+            )
+
+
+class _explained:  # noqa: N801  (a context manager, read as a word)
+    """Turns the many exceptions of loading into one message for a person."""
+
+    def __init__(self, card: ModelCard, location: Location, what: str) -> None:
+        self.where = f"model '{card.slug}': the {what} of {location.name}"
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: type | None, error: BaseException | None, _: object) -> None:
+        if error is None or not isinstance(error, Exception):
+            return
+        text = " ".join(str(error).split())[:300]
+        if isinstance(error, OSError) and ("connect" in text or "offline" in text.lower()):
+            raise EnvironmentUnfit(
+                f"{self.where} cannot be had: the hub is out of reach and nothing is cached. "
+                "Fetch it on a machine with network, or give a local folder."
+            ) from error
+        raise ValidationError(f"{self.where} cannot be loaded: {text}") from error
+
+
+def parameter_counts(policy: Policy) -> tuple[int, int]:
+    """Parameters of the language model, and those that learn (value head included)."""
+    trainable = sum(p.numel() for p in policy.trainable().values())
+    return sum(p.numel() for p in policy.model.parameters()), trainable
+
+

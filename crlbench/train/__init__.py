@@ -1,0 +1,4 @@
+"""The loop: one LightningModule, its prompt stream and its callbacks.
+
+The only room that imports lightning.
+"""

@@ -1,0 +1,218 @@
+"""What watches a run: the recorder, the checkpoint, the failure rules, the stop request."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import lightning as L
+import torch
+from lightning.pytorch.callbacks import Callback
+from torch import Tensor
+
+from crlbench.conditions import Rules
+from crlbench.train.evaluation import Examination
+from crlbench.train.module import PolicyOptimization
+
+DIGESTED_ITERATIONS = 3
+"""Iterations of a run whose tensors are digested, so that a replay can be compared."""
+
+
+class RunStopped(Exception):
+    """Leaves ``Trainer.fit`` early: a failure rule fired, or a stop was asked for."""
+
+    def __init__(self, rule: str | None, iteration: int) -> None:
+        super().__init__(rule or "stop requested")
+        self.rule = rule
+        self.iteration = iteration
+
+
+class RunRecorder(Callback):
+    """Collects what the run record needs; its state travels in the checkpoint."""
+
+    def __init__(self, emit: Callable[[dict[str, Any]], None]) -> None:
+        self.emit = emit
+        self.health: list[dict[str, Any]] = []
+        self.counts: dict[str, int] = {}
+        self.curve: list[dict[str, Any]] = []
+        self.digests: list[dict[str, Any]] = []
+        self.totals = {"prompts": 0, "completions": 0, "updates": 0, "tokens": 0, "bytes": 0}
+        self.wall: list[float] = []
+        self._pending: list[Examination] = []
+        self._started = time.monotonic()
+
+    def state_dict(self) -> dict[str, Any]:
+        names = ("health", "counts", "curve", "digests", "totals", "wall")
+        return {name: getattr(self, name) for name in names}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        for name, value in state_dict.items():
+            setattr(self, name, value)
+        self._started = time.monotonic() - (self.wall[-1] if self.wall else 0.0)
+
+    def on_train_batch_end(
+        self, trainer: L.Trainer, module: PolicyOptimization, outputs: Any, batch: Any, index: int
+    ) -> None:
+        done = module.last_iteration
+        figures = {n: v if math.isfinite(v) else None for n, v in done.health.items()}
+        self.health.append({"iteration": module.iterations_done} | figures)
+        for name, count in done.counts.items():
+            self.counts[name] = self.counts.get(name, 0) + int(count)
+        self.totals["prompts"] += len(batch.uids)
+        self.totals["completions"] += len(done.experience.rewards)
+        self.totals["updates"] += len(done.losses)
+        self.totals["tokens"] += int(done.health["tokens"])
+        self.totals["bytes"] += int(done.health["bytes"])
+        if module.iterations_done <= DIGESTED_ITERATIONS:
+            self.digests.append(iteration_digest(module))
+        self._progress(module)
+
+    def on_validation_batch_end(
+        self, trainer: L.Trainer, module: PolicyOptimization, *_: Any
+    ) -> None:
+        self._pending.append(module.last_examination)
+
+    def on_validation_end(self, trainer: L.Trainer, module: PolicyOptimization) -> None:
+        scores = torch.cat([e.scores for e in self._pending])
+        self._pending = []
+        self.curve.append(
+            {
+                "x": self.totals["completions"],
+                "prompts": self.totals["prompts"],
+                "bytes": self.totals["bytes"],
+                "tokens": self.totals["tokens"],
+                "updates": self.totals["updates"],
+                "score": float(scores.double().mean()),
+                "items": scores.tolist(),
+            }
+        )
+        self.wall.append(time.monotonic() - self._started)
+        self._progress(module)
+
+    def _progress(self, module: PolicyOptimization) -> None:
+        self.emit(
+            {
+                "kind": "progress",
+                "phase": "train",
+                "iteration": module.iterations_done,
+                "iterations": module.conditions.budget.iterations,
+                "reward": self.health[-1]["reward"] if self.health else None,
+                "score": self.curve[-1]["score"] if self.curve else None,
+            }
+        )
+
+
+class LastCheckpoint(Callback):
+    """Keeps one whole checkpoint: written beside the old one, then renamed over it.
+
+    Written at the end of an evaluation, as the last callback, so that the recorder's point is
+    in it; an evaluation is thus never lost to a resume.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def on_validation_end(self, trainer: L.Trainer, module: L.LightningModule) -> None:
+        if trainer.state.fn == "fit":
+            self.save(trainer)
+
+    def save(self, trainer: L.Trainer) -> None:
+        """Replace the checkpoint by the trainer's present state."""
+        temporary = self.path.with_name(f".{self.path.name}.tmp")
+        trainer.save_checkpoint(temporary)
+        os.replace(temporary, self.path)
+
+
+class StopOnRequest(Callback):
+    """Ends the run after the current iteration when asked to, checkpointed."""
+
+    def __init__(self, should_stop: Callable[[], bool], checkpoint: LastCheckpoint) -> None:
+        self.should_stop = should_stop
+        self.checkpoint = checkpoint
+
+    def on_train_batch_end(
+        self, trainer: L.Trainer, module: PolicyOptimization, *_: Any
+    ) -> None:
+        # At a point of the grid the evaluation comes first: on_validation_end stops then.
+        if self.should_stop() and not evaluation_due(trainer, module):
+            self.checkpoint.save(trainer)
+            raise RunStopped(None, module.iterations_done)
+
+    def on_validation_end(self, trainer: L.Trainer, module: PolicyOptimization) -> None:
+        if trainer.state.fn == "fit" and self.should_stop():
+            self.checkpoint.save(trainer)
+            raise RunStopped(None, module.iterations_done)
+
+
+class StopOnDivergence(Callback):
+    """Applies the track's failure rules after every iteration (protocol CRL-1, A.2)."""
+
+    def __init__(self, rules: Rules, recorder: RunRecorder) -> None:
+        self.rules = rules
+        self.recorder = recorder
+
+    def on_train_batch_end(
+        self, trainer: L.Trainer, module: PolicyOptimization, *_: Any
+    ) -> None:
+        rule = self.broken(module)
+        if rule is not None:
+            raise RunStopped(rule, module.iterations_done)
+
+    def broken(self, module: PolicyOptimization) -> str | None:
+        """The name of the first rule that the run breaks now, or None."""
+        rules, health = self.rules, self.recorder.health
+        if module.skipped_running >= rules.skipped_updates:
+            return "skipped_updates"
+        if not module.weights_finite():
+            return "non_finite_weights"
+        if running(health, rules.patience, "reference_kl", lambda kl: kl > rules.kl_cap):
+            return "kl_cap"
+        floor = rules.entropy_floor * (health[0]["entropy"] or 0.0)
+        if running(health, rules.patience, "entropy", lambda entropy: entropy < floor):
+            return "entropy_floor"
+        cut = rules.truncated_share
+        if running(health, rules.patience, "truncated", lambda share: share >= cut):
+            return "truncated_share"
+        return None
+
+
+def running(
+    health: list[dict[str, Any]], patience: int, name: str, broken: Callable[[float], bool]
+) -> bool:
+    """Whether a figure was out of bounds in each of the last ``patience`` iterations."""
+    recent = [h[name] for h in health[-patience:]]
+    return len(recent) == patience and all(v is not None and broken(v) for v in recent)
+
+
+def evaluation_due(trainer: L.Trainer, module: PolicyOptimization) -> bool:
+    """Whether the iteration that just ended is followed by an evaluation."""
+    return module.iterations_done % trainer.val_check_batch == 0
+
+
+def iteration_digest(module: PolicyOptimization) -> dict[str, Any]:
+    """Digests of an iteration's tensors, of its losses to the last bit and of the weights."""
+    done = module.last_iteration
+    rollout = done.experience.rollout
+    weights = module.policy.trainable()
+    return {
+        "iteration": module.iterations_done,
+        "prompts": _sha256(rollout.prompt_ids, rollout.prompt_mask),
+        "completions": _sha256(rollout.completion_ids, rollout.completion_mask),
+        "rewards": _sha256(done.experience.rewards),
+        "losses": [loss.hex() if math.isfinite(loss) else str(loss) for loss in done.losses],
+        "parameters": _sha256(*(weights[name] for name in sorted(weights))),
+    }
+
+
+def _sha256(*tensors: Tensor) -> str:
+    digest = hashlib.sha256()
+    for tensor in tensors:
+        plain = tensor.detach().cpu().contiguous()
+        digest.update(f"{plain.dtype}{tuple(plain.shape)}".encode())
+        digest.update(plain.view(torch.uint8).numpy().tobytes() if plain.numel() else b"")
+    return digest.hexdigest()

@@ -1,0 +1,250 @@
+"""One LightningModule for every recipe: an iteration is a rollout and its updates."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import lightning as L
+import torch
+from torch import Tensor
+from torchmetrics import MeanMetric
+
+from crlbench.algo import objective
+from crlbench.algo.aggregate import Totals
+from crlbench.algo.recipe import Recipe
+from crlbench.conditions import Conditions
+from crlbench.policy.policy import Policy
+from crlbench.policy.sample import DrawKey, Sampler
+from crlbench.seeding import rng
+from crlbench.train.evaluation import Examination, examine
+from crlbench.train.metrics import RolloutMetrics
+from crlbench.train.reward import Reward, Scorer, placebo_reward, real_reward
+from crlbench.types import Experience, PromptBatch, Rollout, UpdateStats, mean_stats
+
+CARRIED = ("iterations_done", "skipped_running", "kl_coefficient")
+"""Plain state of the module that a checkpoint carries."""
+
+
+@dataclass(frozen=True)
+class Iteration:
+    """What one iteration leaves behind for the recorder."""
+
+    health: dict[str, float]
+    """``UpdateStats`` averaged over the updates, and the rollout's own figures."""
+    counts: dict[str, int]
+    experience: Experience
+    losses: list[float]
+    """One per optimizer step, in order."""
+
+
+class PolicyOptimization(L.LightningModule):
+    """Policy optimisation of a language model under a frozen recipe and conditions."""
+
+    def __init__(
+        self,
+        *,
+        build: Callable[[], Policy],
+        sampler: Sampler,
+        score: Scorer,
+        recipe: Recipe,
+        conditions: Conditions,
+        seed: int,
+        arm: str = "real",
+    ) -> None:
+        super().__init__()
+        self.automatic_optimization = False
+        # Frozen weights are rebuilt from the model entry and never stored in a checkpoint.
+        self.strict_loading = False
+        self.build = build
+        self.sampler = sampler
+        self.scorer = score
+        self.recipe = recipe
+        self.conditions = conditions
+        self.seed = seed
+        self.arm = arm
+        self.policy: Policy | None = None
+        self.last_iteration: Iteration | None = None
+        self.last_examination: Examination | None = None
+        self.iterations_done = 0
+        self.skipped_running = 0
+        self.kl_coefficient = recipe.kl.coefficient.start
+        self.rollout_metrics = RolloutMetrics()
+        self.eval_score = MeanMetric()
+
+    def configure_model(self) -> None:
+        if self.policy is None:
+            self.policy = self.build()
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        o = self.conditions.optimization
+        head = [] if self.policy.value_head is None else list(self.policy.value_head.parameters())
+        in_head = {id(p) for p in head}
+        body = [p for p in self.policy.trainable().values() if id(p) not in in_head]
+        groups: list[dict[str, Any]] = [{"params": body, "lr": o.learning_rate}]
+        if head:
+            groups.append({"params": head, "lr": o.value_learning_rate})
+        for group in groups:
+            group["base_lr"] = group["lr"]
+        return torch.optim.AdamW(
+            groups, betas=(o.beta1, o.beta2), eps=o.adam_eps, weight_decay=o.weight_decay
+        )
+
+    def training_step(self, batch: PromptBatch, _: int) -> None:
+        self.set_learning_rate(batch.iteration)
+        key = DrawKey(self.seed, "rollout", batch.iteration)
+        rollout = self.sampler.sample(self.policy, batch, key)
+        reward = self.reward(rollout, batch)
+        old, ref, values = self.evaluate_tokens(rollout, batch)
+        experience, counts = objective.prepare(
+            rollout,
+            reward.outcome,
+            old,
+            ref,
+            values,
+            self.recipe,
+            step_rewards=reward.steps,
+            token_ends=reward.token_ends,
+            kl_coefficient=self.kl_coefficient,
+        )
+        stats = [self.update(part) for part in self.minibatches(experience, batch.iteration)]
+        self.finish_iteration(batch, experience, reward, stats, counts)
+
+    def reward(self, rollout: Rollout, batch: PromptBatch) -> Reward:
+        """The reward of every completion, by arm."""
+        scale = self.conditions.data.reward_scale
+        reward = real_reward(self.scorer, rollout, batch, self.sampler.tokenizer, scale)
+        if self.arm == "placebo":
+            return placebo_reward(reward.score, batch, self.seed, scale)
+        return reward
+
+    @torch.no_grad()
+    def evaluate_tokens(
+        self, rollout: Rollout, batch: PromptBatch
+    ) -> tuple[Tensor, Tensor | None, Tensor | None]:
+        """The learner's old log-probs, the reference's, and the values; each (B, T) or None."""
+        inputs = (
+            batch.prompt_ids,
+            batch.prompt_mask,
+            rollout.completion_ids,
+            rollout.completion_mask,
+            rollout.group,
+            self.conditions.sampling.temperature,
+        )
+        outputs = self.policy(*inputs)
+        ref = self.policy.reference_logprobs(*inputs) if self.recipe.needs_reference else None
+        return outputs.logprobs, ref, outputs.values
+
+    def minibatches(self, experience: Experience, iteration: int) -> Iterator[Experience]:
+        """K epochs of M minibatches; each holds whole prompts, shuffled by a keyed draw."""
+        o = self.conditions.optimization
+        group = experience.rollout.group
+        for epoch in range(o.epochs):
+            order = list(range(int(group.max()) + 1))
+            rng(self.seed, "minibatches", iteration, epoch).shuffle(order)
+            for m in range(o.minibatches):
+                chosen = torch.tensor(sorted(order[m :: o.minibatches]), device=group.device)
+                yield experience.rows(torch.isin(group, chosen).nonzero().squeeze(1)).trimmed()
+
+    def update(self, minibatch: Experience) -> UpdateStats:
+        """One optimizer step; skipped where no token is left or the gradient is not finite."""
+        optimizer = self.optimizers()
+        rollout, totals = minibatch.rollout, Totals.of(minibatch)
+        first, group = one_row_per_prompt(rollout.group)
+        outputs = self.policy(
+            rollout.prompt_ids[first],
+            rollout.prompt_mask[first],
+            rollout.completion_ids,
+            rollout.completion_mask,
+            group,
+            self.conditions.sampling.temperature,
+        )
+        loss, stats = objective.loss(
+            minibatch,
+            outputs.logprobs,
+            outputs.values,
+            outputs.entropy,
+            self.recipe,
+            totals,
+            self.kl_coefficient,
+        )
+        optimizer.zero_grad()
+        self.manual_backward(loss)
+        norm = torch.nn.utils.clip_grad_norm_(
+            list(self.policy.trainable().values()), self.conditions.optimization.max_grad_norm
+        )
+        if not torch.isfinite(norm):
+            self.skipped_running += 1
+        elif totals.tokens:
+            optimizer.step()
+            self.skipped_running = 0
+        return UpdateStats(**stats, grad_norm=float(norm))
+
+    def set_learning_rate(self, iteration: int) -> None:
+        """Warm-up and schedule by iteration, the only clock."""
+        o = self.conditions.optimization
+        total = self.conditions.budget.iterations
+        factor = min(1.0, (iteration + 1) / (o.warmup_iterations + 1))
+        if o.schedule == "linear":
+            factor *= 1.0 - iteration / total
+        for group in self.optimizers().param_groups:
+            group["lr"] = group["base_lr"] * factor
+
+    def finish_iteration(
+        self,
+        batch: PromptBatch,
+        experience: Experience,
+        reward: Reward,
+        stats: list[UpdateStats],
+        counts: dict[str, float],
+    ) -> None:
+        """Reduce the iteration's figures over ranks, log them, leave them to the recorder."""
+        health = dict(mean_stats(stats)) | self.rollout_metrics.of(experience, reward)
+        health["kl_per_completion"] = counts.pop("kl_per_completion")
+        health["kl_coefficient"] = self.kl_coefficient
+        self.kl_coefficient = self.recipe.kl.coefficient.next_coefficient(
+            self.kl_coefficient, health["kl_per_completion"], len(experience.rewards)
+        )
+        self.log_dict({f"train/{name}": value for name, value in health.items()})
+        events = {name: int(count) for name, count in counts.items()}
+        events["skipped_updates"] = sum(not math.isfinite(s["grad_norm"]) for s in stats)
+        self.last_iteration = Iteration(health, events, experience, [s["loss"] for s in stats])
+        self.iterations_done = batch.iteration + 1
+
+    def validation_step(self, batch: PromptBatch, _: int) -> None:
+        """Score the ID items: one point of the curve."""
+        key = DrawKey(self.seed, "curve", self.iterations_done)
+        self.last_examination = examine(self.policy, self.sampler, self.scorer, batch, key)
+        self.eval_score.update(self.last_examination.scores)
+
+    def on_validation_epoch_end(self) -> None:
+        self.log("eval/score", self.eval_score.compute())
+        self.eval_score.reset()
+
+    def weights_finite(self) -> bool:
+        """Whether every trainable weight is a finite number."""
+        return all(math.isfinite(float(p.detach().sum())) for p in self.policy.trainable().values())
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        learned = {f"policy.{name}" for name in self.policy.trainable()}
+        state = checkpoint["state_dict"]
+        checkpoint["state_dict"] = {n: t for n, t in state.items() if n in learned}
+        for name in CARRIED:
+            checkpoint[name] = getattr(self, name)
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        for name in CARRIED:
+            setattr(self, name, checkpoint[name])
+
+
+def one_row_per_prompt(group: Tensor) -> tuple[Tensor, Tensor]:
+    """The first row of each prompt (p,), and each row's prompt among them (b,).
+
+    ``group`` (b,) int64 need not be contiguous; its order is kept.
+    """
+    _, compact = torch.unique(group, return_inverse=True)
+    rows = torch.arange(len(group), device=group.device)
+    first = torch.full((int(compact.max()) + 1,), len(group), device=group.device)
+    return first.scatter_reduce(0, compact, rows, reduce="amin"), compact

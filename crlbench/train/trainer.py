@@ -1,0 +1,86 @@
+"""The Trainer, configured so that one fit is one epoch and one batch is one iteration."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import warnings
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import lightning as L
+import torch
+from lightning.pytorch.callbacks import Callback
+from lightning.pytorch.loggers import CSVLogger, Logger, TensorBoardLogger
+
+from crlbench.conditions import Conditions
+
+PRECISIONS = {"fp32": "32-true", "bf16": "bf16-mixed"}
+"""bf16-true would round small updates away, 16-mixed can overflow: neither is offered."""
+
+
+def build_trainer(
+    conditions: Conditions,
+    *,
+    device: str,
+    callbacks: Sequence[Callback],
+    loggers: Sequence[Logger],
+    folder: Path,
+) -> L.Trainer:
+    """A Trainer for one run: evaluation on the track's grid, nothing printed or saved by it."""
+    every = conditions.budget.iterations_per_point * conditions.evaluation.curve_every
+    return L.Trainer(
+        accelerator="cpu" if device == "cpu" else "gpu",
+        devices=1,
+        precision=PRECISIONS[conditions.hardware.precision],
+        max_epochs=1,
+        num_sanity_val_steps=0,
+        val_check_interval=every,
+        check_val_every_n_epoch=None,
+        log_every_n_steps=1,
+        inference_mode=False,
+        deterministic=True,
+        callbacks=list(callbacks),
+        logger=list(loggers),
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        default_root_dir=folder,
+    )
+
+
+def build_loggers(names: Sequence[str], folder: Path, resumed_at: int) -> list[Logger]:
+    """Loggers by name; points written after the checkpoint we resume from are purged."""
+    made: list[Logger] = []
+    if "tensorboard" in names:
+        made.append(
+            TensorBoardLogger(folder, name="tb", version="", purge_step=resumed_at or None)
+        )
+    if "csv" in names:
+        made.append(CSVLogger(folder, name="csv", version=""))
+    return made
+
+
+@contextlib.contextmanager
+def autocast(conditions: Conditions, device: str) -> Iterator[None]:
+    """The track's precision outside of a training step."""
+    enabled = conditions.hardware.precision == "bf16"
+    with torch.autocast(device, dtype=torch.bfloat16, enabled=enabled):
+        yield
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Keep Lightning's advice for interactive users out of a benchmark's output."""
+    names = ("lightning.pytorch", "lightning.fabric", "lightning.pytorch.utilities.rank_zero")
+    levels = {name: logging.getLogger(name).level for name in names}
+    for name in names:
+        logging.getLogger(name).setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", module="lightning.*")
+            warnings.filterwarnings("ignore", message=".*num_workers.*")
+            yield
+    finally:
+        for name, level in levels.items():
+            logging.getLogger(name).setLevel(level)

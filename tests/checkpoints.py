@@ -1,0 +1,95 @@
+"""Small random checkpoints of real families, saved as their makers' tools would save them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from transformers import (
+    AutoModelForCausalLM,
+    DeepseekV3Config,
+    LlamaConfig,
+    MistralConfig,
+    PreTrainedTokenizerFast,
+    Qwen2Config,
+)
+
+SHARED: dict[str, Any] = {
+    "vocab_size": 131,
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "intermediate_size": 48,
+    "num_attention_heads": 4,
+    "max_position_embeddings": 128,
+    "tie_word_embeddings": True,
+    "initializer_range": 0.2,
+    "pad_token_id": 128,
+    "bos_token_id": 129,
+    "eos_token_id": 130,
+}
+CONFIGS = {
+    "llama": lambda: LlamaConfig(**SHARED, num_key_value_heads=2),
+    "qwen2": lambda: Qwen2Config(**SHARED, num_key_value_heads=2),
+    "mistral": lambda: MistralConfig(**SHARED, num_key_value_heads=2, sliding_window=8),
+    "deepseek": lambda: DeepseekV3Config(
+        **SHARED,
+        num_key_value_heads=4,
+        q_lora_rank=None,
+        kv_lora_rank=16,
+        qk_nope_head_dim=8,
+        qk_rope_head_dim=8,
+        v_head_dim=8,
+        first_k_dense_replace=1,
+        moe_intermediate_size=16,
+        n_shared_experts=1,
+        n_routed_experts=4,
+        num_experts_per_tok=2,
+        n_group=1,
+        topk_group=1,
+    ),
+}
+"""Grouped-query, biased, sliding-window and latent attention with experts."""
+
+CHAT_TEMPLATE = (
+    "{% for m in messages %}[{{ m['role'] }}]{{ m['content'] }}\n{% endfor %}"
+    "{% if add_generation_prompt %}[assistant]{% endif %}"
+)
+
+
+def ascii_tokenizer(chat_template: str | None = None) -> PreTrainedTokenizerFast:
+    """One token per ASCII character; 128-130 are <pad>, <bos>, <eos>."""
+    stand_ins = dict(zip(range(128), _byte_level_characters(), strict=True))
+    vocabulary = {character: byte for byte, character in stand_ins.items()}
+    tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=[]))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.add_special_tokens(["<pad>", "<bos>", "<eos>"])
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        pad_token="<pad>",
+        bos_token="<bos>",
+        eos_token="<eos>",
+        chat_template=chat_template,
+        clean_up_tokenization_spaces=False,
+    )
+
+
+def _byte_level_characters() -> list[str]:
+    """What the byte-level convention writes for the first 128 bytes."""
+    spare = iter(range(256, 512))
+    return [chr(b if 33 <= b < 127 else next(spare)) for b in range(128)]
+
+
+def random_model(family: str = "llama", seed: int = 0) -> Any:
+    """A causal LM of a family with random weights."""
+    torch.manual_seed(seed)
+    return AutoModelForCausalLM.from_config(CONFIGS[family]())
+
+
+def write_checkpoint(folder: Path, family: str = "llama", chat_template: str | None = None) -> Path:
+    """Save a random model and the ASCII tokenizer into ``folder``."""
+    random_model(family).save_pretrained(folder)
+    ascii_tokenizer(chat_template).save_pretrained(folder)
+    return folder

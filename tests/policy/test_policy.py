@@ -1,0 +1,133 @@
+"""Log-probabilities, values and the reference, against independent computations."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+
+from crlbench.policy.adapters import add_lora
+from crlbench.policy.policy import Policy, token_statistics
+from tests.checkpoints import CONFIGS, random_model
+
+FAMILIES = sorted(CONFIGS)
+LORA = {"rank": 4, "alpha": 8, "targets": "all-linear"}
+
+
+def a_batch(prompts=3, per_prompt=2, length=7, width=5, seed=0):
+    """Left-padded prompts and right-padded completions of varying lengths."""
+    generator = torch.Generator().manual_seed(seed)
+    ids = torch.randint(0, 128, (prompts, length), generator=generator)
+    mask = torch.arange(length) >= torch.tensor([[0], [3], [5]])[:prompts]
+    rows = prompts * per_prompt
+    completion = torch.randint(0, 128, (rows, width), generator=generator)
+    lengths = torch.tensor([[5], [1], [3], [2], [4], [5]])[:rows]
+    group = torch.arange(prompts).repeat_interleave(per_prompt)
+    return ids, mask, completion, torch.arange(width) < lengths, group
+
+
+def one_row(model, prompt, completion, temperature):
+    """Log-probabilities of one unpadded row, token by token, by the model's own forward."""
+    logits = model(torch.cat([prompt, completion]).unsqueeze(0)).logits[0].float() / temperature
+    logprobs = torch.log_softmax(logits[len(prompt) - 1 : -1], dim=-1)
+    return logprobs.gather(1, completion.unsqueeze(1)).squeeze(1)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("shared_prefix", [True, False])
+def test_logprobs_equal_the_unpadded_row(family, shared_prefix):
+    model = random_model(family)
+    policy = Policy(model, value_head=False, reference=False).eval()
+    ids, mask, completion, done, group = a_batch()
+    found = policy(ids, mask, completion, done, group, 0.7, shared_prefix=shared_prefix)
+    for row, (tokens, keep) in enumerate(zip(completion, done, strict=True)):
+        prompt = ids[group[row]][mask[group[row]]]
+        expected = one_row(model, prompt, tokens[keep], 0.7)
+        torch.testing.assert_close(found.logprobs[row][keep], expected, atol=1e-4, rtol=0)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_shared_prefix_has_the_gradient_of_the_plain_path(family):
+    ids, mask, completion, done, group = a_batch()
+    gradients = []
+    for shared in (True, False):
+        model = random_model(family)
+        policy = Policy(model, value_head=True, reference=False)
+        torch.nn.init.constant_(policy.value_head.weight, 0.1)
+        found = policy(ids, mask, completion, done, group, 1.0, shared_prefix=shared)
+        (found.logprobs[done].sum() + found.values[done].square().sum()).backward()
+        gradients.append({n: p.grad for n, p in policy.named_parameters() if p.grad is not None})
+    assert gradients[0].keys() == gradients[1].keys()
+    for name, gradient in gradients[0].items():
+        gap = (gradient - gradients[1][name]).norm() / gradient.norm().clamp(min=1e-8)
+        assert gap < 1e-5, name
+
+
+def test_padding_content_does_not_matter():
+    policy = Policy(random_model(), value_head=True, reference=False).eval()
+    ids, mask, completion, done, group = a_batch()
+    clean = policy(ids, mask, completion, done, group, 1.0)
+    dirty_ids = torch.where(mask, ids, 77)
+    dirty = policy(dirty_ids, mask, torch.where(done, completion, 3), done, group, 1.0)
+    torch.testing.assert_close(clean.logprobs[done], dirty.logprobs[done])
+
+
+def test_entropy_and_logprobs_of_a_known_distribution():
+    probabilities = torch.tensor([[0.5, 0.25, 0.25, 0.0]], dtype=torch.float64)
+    taken, entropy = token_statistics(probabilities.log(), torch.tensor([1]))
+    assert taken.item() == pytest.approx(-1.3862943611198906)
+    assert entropy.item() == pytest.approx(1.0397207708399179)  # 1.5 bits
+
+
+def test_values_start_at_zero_and_reach_the_trunk():
+    policy = Policy(random_model(), value_head=True, reference=False)
+    ids, mask, completion, done, group = a_batch()
+    values = policy(ids, mask, completion, done, group, 1.0).values
+    assert values.shape == completion.shape and not values.any()
+    (values - 1.0)[done].square().mean().backward()
+    assert policy.value_head.weight.grad.abs().sum() > 0
+    torch.nn.init.constant_(policy.value_head.weight, 0.1)
+    policy(ids, mask, completion, done, group, 1.0).values[done].sum().backward()
+    assert policy.backbone.get_input_embeddings().weight.grad.abs().sum() > 0
+
+
+@pytest.mark.parametrize("adapter", [None, LORA])
+def test_the_reference_stays_the_start_model(adapter):
+    torch.manual_seed(0)
+    model = random_model()
+    if adapter:
+        model = add_lora(model, adapter, seed=1)
+    policy = Policy(model, value_head=False, reference=True)
+    ids, mask, completion, done, group = a_batch()
+    args = (ids, mask, completion, done, group, 1.0)
+    start = policy(*args).logprobs.detach()
+    torch.testing.assert_close(policy.reference_logprobs(*args)[done], start[done])
+    with torch.no_grad():
+        for parameter in policy.trainable().values():
+            parameter.add_(0.05)
+    torch.testing.assert_close(policy.reference_logprobs(*args)[done], start[done])
+    assert (policy(*args).logprobs - start)[done].abs().max() > 0.01
+
+
+def test_a_policy_without_reference_refuses_to_give_one():
+    policy = Policy(random_model(), value_head=False, reference=False)
+    with pytest.raises(RuntimeError, match="without a reference"):
+        policy.reference_logprobs(*a_batch(), 1.0)
+
+
+def test_lora_trains_only_adapters_in_float32_and_depends_on_its_seed():
+    first = add_lora(random_model().bfloat16(), LORA, seed=1)
+    second = add_lora(random_model().bfloat16(), LORA, seed=2)
+    trainable = {n: p for n, p in first.named_parameters() if p.requires_grad}
+    assert trainable and all("lora_" in name for name in trainable)
+    assert all(p.dtype == torch.float32 for p in trainable.values())
+    names = [n for n in trainable if "lora_A" in n]
+    others = dict(second.named_parameters())
+    assert all(not torch.equal(trainable[n], others[n]) for n in names)
+
+
+def test_config_of_a_wrapped_model_is_the_backbones():
+    model = random_model()
+    wrapped = Policy(add_lora(model, LORA, seed=0), value_head=True, reference=True)
+    assert isinstance(wrapped.backbone, type(AutoModelForCausalLM.from_config(CONFIGS["llama"]())))
+    assert wrapped.reference is None  # the adapter switched off is the reference
