@@ -1,8 +1,9 @@
-"""Looking keys up and answering in a format: "a3 k7 c1 get k,a:" -> "k=7;a=3".
+"""Looking keys up and answering in a format: "a3 b7 c1 get b,a:" -> "b=7;a=3".
 
-Each letter is a key and the digit after it is its value. Level 1 shows 3 pairs and asks for
-1, level 2 shows 4 and asks for 2, level 3 shows 5 and asks for 3. The answer lists the asked
-keys in the asked order. The key of an item is its pairs and what is asked.
+Each letter is a key and the digit after it is its value; keys run from a in order. Level 1
+shows 3 pairs and asks for 1, level 2 shows 4 and asks for 2, level 3 shows 5 and asks for 3.
+The answer lists the asked keys in the asked order. The key of an item is its pairs and what
+is asked.
 """
 
 from __future__ import annotations
@@ -43,14 +44,14 @@ REPLIES = (
     "key:value pairs only, like x:1;y:2",
 )
 SYSTEM = "A digit is the value of the letter before it. Look up the letters. Reply with {}."
-LETTERS = "abcdefghijklmnop"
+LETTERS = "abcde"
 SIZES = {1: (3, 1), 2: (4, 2), 3: (5, 3)}
 
 
 def item(rng: random.Random, level: int, template: int) -> dict[str, Any]:
     """One prompt row without its id; ``template`` changes the words, never the draws."""
     shown, wanted = SIZES[level]
-    table = {key: rng.randrange(10) for key in rng.sample(LETTERS, shown)}
+    table = {key: rng.randrange(10) for key in LETTERS[:shown]}
     asked = rng.sample(sorted(table), wanted)
     listing = " ".join(f"{key}{value}" for key, value in table.items())
     text = TEMPLATES[template].format(pairs=listing, keys=",".join(asked))

@@ -1,0 +1,74 @@
+"""The command that makes an entry's runs again."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Sequence
+from typing import Any
+
+from crlbench.conditions import leaves
+from crlbench.records import RunRecord
+from crlbench.report.load import Run
+from crlbench.report.resources import known_track
+
+CONDITIONS = "conditions."
+SMOKE_LEAF = "budget.grid"
+"""A shortened run whose grid was changed comes from --smoke, any other from --limit."""
+
+
+def command(runs: Sequence[Run]) -> str:
+    """One ``crlbench evaluate`` line for the runs of one model and recipe, all arms."""
+    record = runs[0].record
+    parts = ["crlbench", "evaluate", "--model", _model(record)]
+    parts += ["--track", record.protocol.track, "--recipe", record.algo.name]
+    changed = changed_conditions(record)
+    if all(run.record.status.state == "partial" for run in runs):
+        return shlex.join(parts + _shortened(record, changed))
+    parts += ["--seeds", str(1 + max(run.record.seed.index for run in runs))]
+    parts += _tasks(runs) + _arms(runs)
+    for name, value in changed.items():
+        parts += ["--set", f"{name}={value if isinstance(value, str) else json.dumps(value)}"]
+    return shlex.join(parts)
+
+
+def changed_conditions(record: RunRecord) -> dict[str, Any]:
+    """Conditions that differ from the track's own, by the names that ``--set`` takes."""
+    track = known_track(record.protocol.track)
+    if track is None:
+        return {}
+    own = leaves(track.conditions.model_dump(mode="json"))
+    used = {
+        name.removeprefix(CONDITIONS): value
+        for name, value in record.fingerprint.leaves.items()
+        if name.startswith(CONDITIONS)
+    }
+    return {name: used[name] for name in sorted(used) if name in own and own[name] != used[name]}
+
+
+def _model(record: RunRecord) -> str:
+    subject = record.subject
+    if not subject.listed and subject.hf_id and subject.revision:
+        return f"{subject.hf_id}@{subject.revision}"
+    return subject.slug
+
+
+def _shortened(record: RunRecord, changed: dict[str, Any]) -> list[str]:
+    if SMOKE_LEAF in changed:
+        return ["--smoke"]
+    items = record.fingerprint.leaves.get(f"{CONDITIONS}evaluation.curve_items")
+    return ["--limit", str(items)]
+
+
+def _tasks(runs: Sequence[Run]) -> list[str]:
+    """Named only where they are not simply the tasks of the track."""
+    used = sorted({run.record.task.name for run in runs})
+    track = known_track(runs[0].record.protocol.track)
+    if track is not None and used == sorted(track.tasks):
+        return []
+    return ["--tasks", ",".join(used)]
+
+
+def _arms(runs: Sequence[Run]) -> list[str]:
+    used = sorted({run.record.arm for run in runs}, reverse=True)
+    return [] if used == ["real"] else ["--arm", ",".join(used)]

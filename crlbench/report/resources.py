@@ -1,0 +1,40 @@
+"""Where the templates and tracks are: in the checkout, or in the wheel."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+from pydantic import ValidationError as PydanticError
+
+import crlbench
+from crlbench.conditions import Track
+from crlbench.errors import EnvironmentUnfit
+
+PACKAGE = Path(crlbench.__file__).resolve().parent
+
+
+def leaderboard_folder() -> Path:
+    """The folder that holds ``templates/`` and ``tracks/``.
+
+    Raises:
+        EnvironmentUnfit: neither place has it, so that the installation is incomplete.
+    """
+    for root in (PACKAGE.parent, PACKAGE / "_bundled"):
+        if (root / "leaderboard" / "templates").is_dir():
+            return root / "leaderboard"
+    raise EnvironmentUnfit(
+        "the page templates (leaderboard/templates) are missing from this installation; "
+        "install crlbench again"
+    )
+
+
+def known_track(name: str) -> Track | None:
+    """The track of that name as this installation knows it; None where it does not."""
+    path = leaderboard_folder() / "tracks" / f"{name}.toml"
+    if Path(name).name != name or not path.is_file():
+        return None
+    try:
+        return Track.model_validate(tomllib.loads(path.read_text("utf-8")))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, PydanticError):
+        return None

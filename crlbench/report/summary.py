@@ -1,0 +1,451 @@
+"""The numbers of a folder of runs as plain data: what the table, the page and the site show.
+
+Per model, recipe and arm: every task with its seeds, then all tasks together. Everything
+comes out of item vectors through :mod:`estimators`; intervals come from :mod:`intervals`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from itertools import groupby
+from typing import Any, Literal
+
+import numpy as np
+
+from crlbench.conditions import diff
+from crlbench.errors import NotComparable, ValidationError
+from crlbench.records import RunRecord
+from crlbench.report.estimators import (
+    MIN_HEADROOM,
+    Constants,
+    Curve,
+    ItemTable,
+    RunMeasure,
+    item_table,
+    measure,
+)
+from crlbench.report.intervals import (
+    LEVEL,
+    REPLICATES,
+    ROOT_SEED,
+    Interval,
+    Location,
+    Stratum,
+    gain_stratum,
+    interval,
+    lam_stratum,
+    plain_mean,
+    resample,
+    trimmed_mean,
+)
+from crlbench.report.load import RECORD, Run, Runs
+
+PROVISIONAL_SEEDS = 5
+RANKED_SEEDS = 10
+DECLARED_SEEDS = (5, 10, 20)
+
+Standing = Literal["partial", "preview", "provisional", "ranked"]
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A number with its interval; both None where they cannot be given honestly."""
+
+    value: float | None
+    interval: Interval | None
+    n: int
+    """Seeds (the smallest number over the tasks)."""
+
+
+@dataclass(frozen=True)
+class SplitSummary:
+    """One split of one task, mean over seeds, raw scores."""
+
+    name: str
+    start: float
+    end: float | None
+    change: float | None
+    """λ of the split."""
+    n: int
+    draws: int
+
+
+@dataclass(frozen=True)
+class SeedSummary:
+    """One run."""
+
+    index: int
+    state: Literal["completed", "failed", "partial"]
+    rule: str | None
+    at: int | None
+    start: float
+    end: float | None
+    gain: float | None
+    E: float | None
+    H: float
+    L: float | None
+    lam: float | None
+    curve: Curve
+
+
+@dataclass(frozen=True)
+class TaskSummary:
+    """One task of an entry; scores and E, H, L are means over seeds."""
+
+    task: str
+    version: str
+    floor: float
+    ceiling: float
+    budget: int
+    seeds: tuple[SeedSummary, ...]
+    start: float
+    end: float | None
+    gain: Estimate
+    """Raw score."""
+    gain_u: Estimate
+    lam: Estimate
+    E: float | None
+    H: float
+    L: float | None
+    saturated: bool
+    """The start model leaves less head-room than the clamp of Λ."""
+    splits: tuple[SplitSummary, ...]
+
+
+@dataclass(frozen=True)
+class EntrySummary:
+    """One model with one recipe under one arm, all tasks."""
+
+    model: str
+    display_name: str
+    family: str
+    kind: str
+    recipe: str
+    arm: Literal["real", "placebo"]
+    tasks: tuple[TaskSummary, ...]
+    start: float
+    end: float | None
+    gain: Estimate
+    gain_u: Estimate
+    lam: Estimate
+    """Headline: task-balanced interquartile mean."""
+    lam_mean: Estimate
+    """Plain mean over seeds and tasks."""
+    n: int
+    standing: Standing
+    failed: tuple[str, ...]
+    partial: tuple[str, ...]
+    missing: tuple[str, ...]
+    """Cells that are planned, or implied by the others, and not stored."""
+    absent: tuple[str, ...]
+    """Tasks of the board that the entry has no run of."""
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Everything that a report says about a folder of runs."""
+
+    crlbench: tuple[str, ...]
+    track: str
+    track_version: int
+    division: Literal["closed", "open"]
+    fingerprint: str
+    conditions: dict[str, Any]
+    tasks: tuple[str, ...]
+    """Tasks of the board; an entry may hold fewer."""
+    entries: tuple[EntrySummary, ...]
+    bootstrap: dict[str, Any]
+
+    def to_json(self) -> str:
+        """Canonical, indented JSON; floats in full precision."""
+        return json.dumps(asdict(self), indent=1, sort_keys=True, allow_nan=False) + "\n"
+
+
+def summarise(runs: Runs, replicates: int = REPLICATES, seed: int = ROOT_SEED) -> Summary:
+    """Summarise every model, recipe and arm of a folder.
+
+    Raises:
+        ValidationError: a stored score does not agree with its item vector.
+        NotComparable: the runs were made under different conditions.
+    """
+    first = _same_conditions(runs)
+    constants = {r.record.task.name: (r.record.task.floor, r.record.task.ceiling) for r in runs}
+    board = board_tasks(first) or tuple(sorted(constants))
+    entries = []
+    for _, group in groupby(runs, key=lambda run: run.order[:3]):
+        members = list(group)
+        plan = runs.plan_of(members[0])
+        entries.append(_entry(members, board, plan, constants, replicates, seed))
+    return Summary(
+        crlbench=tuple(sorted({run.record.crlbench.version for run in runs})),
+        track=first.protocol.track,
+        track_version=first.protocol.track_version,
+        division=first.protocol.division,
+        fingerprint=first.fingerprint.hash,
+        conditions=first.fingerprint.leaves,
+        tasks=board,
+        entries=tuple(entries),
+        bootstrap={
+            "seed": seed,
+            "replicates": replicates,
+            "level": LEVEL,
+            "method": "expanded percentile; tasks are strata, seeds and items are resampled",
+        },
+    )
+
+
+def board_tasks(record: RunRecord) -> tuple[str, ...]:
+    """Names of the tasks among the leaves of the fingerprint."""
+    names = {leaf.split(".")[1] for leaf in record.fingerprint.leaves if leaf.startswith("tasks.")}
+    return tuple(sorted(names))
+
+
+def _same_conditions(runs: Runs) -> RunRecord:
+    """The first record, after all have been found to share its fingerprint."""
+    first = runs.runs[0]
+    for run in runs:
+        a, b = first.record.fingerprint, run.record.fingerprint
+        if a.hash != b.hash:
+            leaves = diff(a.leaves, b.leaves)
+            shown = [f"  {name}: {x!r} / {y!r}" for name, (x, y) in list(leaves.items())[:8]]
+            more = [f"  and {len(leaves) - 8} more"] if len(leaves) > 8 else []
+            raise NotComparable(
+                "\n".join(
+                    [
+                        f"{first.folder} and {run.folder} were made under different conditions "
+                        f"({a.hash} / {b.hash}):",
+                        *shown,
+                        *more,
+                        "Report the folder of one fingerprint at a time.",
+                    ]
+                )
+            )
+        _same_protocol(first, run)
+    return first.record
+
+
+def _same_protocol(first: Run, run: Run) -> None:
+    for name in ("track", "track_version", "division"):
+        a, b = getattr(first.record.protocol, name), getattr(run.record.protocol, name)
+        if a != b:
+            raise ValidationError(
+                f"{run.folder / RECORD}: protocol.{name}: {b!r}, but {first.folder} says {a!r} "
+                "under the same fingerprint"
+            )
+
+
+def _entry(
+    runs: list[Run],
+    board: Sequence[str],
+    plan: dict[str, Any],
+    constants: Constants,
+    replicates: int,
+    seed: int,
+) -> EntrySummary:
+    partial = [run for run in runs if run.record.status.state == "partial"]
+    shortened = bool(partial) and not any(r.record.status.state == "completed" for r in runs)
+    counted = [r for r in runs if shortened or r.record.status.state != "partial"]
+    tasks, resampled = [], []
+    for _, group in groupby(counted, key=lambda run: run.record.task.name):
+        task, drawn = _task(list(group), constants, replicates, seed)
+        tasks.append(task)
+        resampled.append(drawn)
+    first = runs[0]
+    n = min(len(task.seeds) for task in tasks)
+    missing = _missing(runs, plan)
+    absent = tuple(sorted(set(board) - {task.task for task in tasks}))
+    return EntrySummary(
+        model=first.model,
+        display_name=first.record.subject.display_name,
+        family=first.record.subject.family,
+        kind=first.record.subject.kind,
+        recipe=first.recipe,
+        arm=first.record.arm,
+        tasks=tuple(tasks),
+        start=float(np.mean([task.start for task in tasks])),
+        end=_mean([task.end for task in tasks]),
+        gain=_over_tasks(tasks, resampled, "gain", plain_mean),
+        gain_u=_over_tasks(tasks, resampled, "gain_u", plain_mean),
+        lam=_over_tasks(tasks, resampled, "lam", trimmed_mean),
+        lam_mean=_over_tasks(tasks, resampled, "lam", plain_mean),
+        n=n,
+        standing=_standing(n, shortened, bool(missing or absent)),
+        failed=tuple(_failure(run) for run in runs if run.record.status.state == "failed"),
+        partial=tuple(_cell(run) for run in partial),
+        missing=missing,
+        absent=absent,
+    )
+
+
+def _standing(n: int, shortened: bool, incomplete: bool) -> Standing:
+    if shortened:
+        return "partial"
+    if n < PROVISIONAL_SEEDS or incomplete:
+        return "preview"
+    return "ranked" if n >= RANKED_SEEDS else "provisional"
+
+
+def _cell(run: Run) -> str:
+    return f"{run.record.task.name} seed-{run.record.seed.index:02d}"
+
+
+def _failure(run: Run) -> str:
+    status = run.record.status
+    at = "" if status.at is None else f" at iteration {status.at}"
+    return f"{_cell(run)}: {status.rule or 'no rule stated'}{at}"
+
+
+def _missing(runs: list[Run], plan: dict[str, Any]) -> tuple[str, ...]:
+    """Cells that the plan or the other cells imply: seeds are run in prefix order."""
+    have = {(run.record.task.name, run.record.seed.index) for run in runs}
+    planned = _planned(plan, runs[0].record.arm)
+    tasks = sorted({task for task, _ in have} | set(planned))
+    count = max([index + 1 for _, index in have] + list(planned.values()))
+    wanted = [(task, index) for task in tasks for index in range(count)]
+    return tuple(f"{task} seed-{index:02d}" for task, index in wanted if (task, index) not in have)
+
+
+def _planned(plan: dict[str, Any], arm: str) -> dict[str, int]:
+    """Number of seeds per planned task; empty where there is no plan that says so."""
+    tasks, arms = plan.get("tasks"), plan.get("arms")
+    count = arms.get(arm) if isinstance(arms, dict) else None
+    if not isinstance(tasks, list) or not isinstance(count, int):
+        return {}
+    return {task: count for task in tasks if isinstance(task, str)}
+
+
+Resampled = dict[str, np.ndarray | None]
+"""Bootstrap resamples (R, n) of one task by the name of the number."""
+
+
+def _task(
+    runs: list[Run], constants: Constants, replicates: int, seed: int
+) -> tuple[TaskSummary, Resampled]:
+    measures = [measure(run, constants) for run in runs]
+    task = runs[0].record.task
+    drawn = _draw(task.name, item_table(runs), replicates, seed)
+    head = float(np.mean([m.H for m in measures]))
+    summary = TaskSummary(
+        task=task.name,
+        version=task.version,
+        floor=task.floor,
+        ceiling=task.ceiling,
+        budget=measures[0].budget,
+        seeds=tuple(_seed(run, m) for run, m in zip(runs, measures, strict=True)),
+        start=float(np.mean([m.start for m in measures])),
+        end=_mean([m.end for m in measures]),
+        gain=_estimate([m.gain for m in measures], drawn["gain"]),
+        gain_u=_estimate([m.gain_u for m in measures], drawn["gain_u"]),
+        lam=_estimate([m.lam for m in measures], drawn["lam"]),
+        E=_mean([m.E for m in measures]),
+        H=head,
+        L=_mean([m.L for m in measures]),
+        saturated=1.0 - head < MIN_HEADROOM,
+        splits=_splits(measures),
+    )
+    return summary, drawn
+
+
+def _draw(task: str, table: ItemTable | None, replicates: int, seed: int) -> Resampled:
+    if table is None:
+        return {"lam": None, "gain": None, "gain_u": None}
+    gain = None if table.final is None else _resampled(gain_stratum, task, table, replicates, seed)
+    return {
+        "lam": _resampled(lam_stratum, task, table, replicates, seed),
+        "gain": gain,
+        "gain_u": None if gain is None else gain / table.scale,
+    }
+
+
+def _resampled(
+    stratum: Callable[[str, ItemTable], Stratum],
+    task: str,
+    table: ItemTable,
+    replicates: int,
+    seed: int,
+) -> np.ndarray:
+    return resample(stratum(task, table), replicates, seed)
+
+
+def _seed(run: Run, m: RunMeasure) -> SeedSummary:
+    status = run.record.status
+    return SeedSummary(
+        index=m.seed,
+        state=status.state,
+        rule=status.rule,
+        at=status.at,
+        start=m.start,
+        end=m.end,
+        gain=m.gain,
+        E=m.E,
+        H=m.H,
+        L=m.L,
+        lam=m.lam,
+        curve=m.curve,
+    )
+
+
+def _splits(measures: list[RunMeasure]) -> tuple[SplitSummary, ...]:
+    """Splits that every seed has, mean over seeds."""
+    names = set.intersection(*(set(m.splits) for m in measures))
+    summaries = []
+    for name in sorted(names, key=split_order):
+        parts = [m.splits[name] for m in measures]
+        summaries.append(
+            SplitSummary(
+                name=name,
+                start=float(np.mean([p.start for p in parts])),
+                end=_mean([p.end for p in parts]),
+                change=_mean([p.change for p in parts]),
+                n=parts[0].n,
+                draws=parts[0].draws,
+            )
+        )
+    return tuple(summaries)
+
+
+SPLIT_ORDER = ("id", "id_greedy", "train_fixed", "format", "hard")
+
+
+def split_order(name: str) -> tuple[int, str]:
+    """From the nearest to the farthest from what was trained on; transfer splits last."""
+    known = SPLIT_ORDER.index(name) if name in SPLIT_ORDER else len(SPLIT_ORDER)
+    return known, name
+
+
+def _estimate(values: list[float | None], drawn: np.ndarray | None) -> Estimate:
+    """Mean over the seeds of one task."""
+    mean = _mean(values)
+    if mean is None or drawn is None:
+        return Estimate(mean, None, len(values))
+    return Estimate(mean, interval([plain_mean(drawn)], [len(values)]), len(values))
+
+
+def _over_tasks(
+    tasks: list[TaskSummary], resampled: list[Resampled], name: str, location: Location
+) -> Estimate:
+    """``location`` inside each task, mean over tasks; no value where a task has none."""
+    sizes = [len(task.seeds) for task in tasks]
+    drawn = [part[name] for part in resampled]
+    values = [_location(task, name, location) for task in tasks]
+    mean = _mean(values)
+    if mean is None or any(part is None for part in drawn):
+        return Estimate(mean, None, min(sizes))
+    return Estimate(mean, interval([location(part) for part in drawn], sizes), min(sizes))
+
+
+def _location(task: TaskSummary, name: str, location: Location) -> float | None:
+    values = [getattr(seed, name, None) for seed in task.seeds]
+    if name == "gain_u":
+        scale = task.ceiling - task.floor
+        values = [None if seed.gain is None else seed.gain / scale for seed in task.seeds]
+    if any(value is None for value in values):
+        return None
+    return float(location(np.array(values)))
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    """Plain mean; None as soon as one value is missing."""
+    return None if any(v is None for v in values) else float(np.mean(values))

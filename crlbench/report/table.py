@@ -1,0 +1,113 @@
+"""The result on a terminal: one table per entry and what it allows to say."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+
+from rich import box
+from rich.console import Group
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from crlbench.report import words
+from crlbench.report.summary import EntrySummary, Estimate, Summary, TaskSummary
+
+COLUMNS = ("Task", "Start", "End", "Gain", "Λ")
+LEGEND = (
+    "Start, End: share of held-out prompts answered correctly. Λ: share of the available "
+    "head-room captured, averaged over the budget. Headline: its task-balanced interquartile "
+    "mean. [low, high]: 95 % interval over seeds and items."
+)
+
+
+def terminal_table(summary: Summary) -> Group:
+    """A rich renderable: a table per model, recipe and arm, then plain sentences."""
+    parts = []
+    for entry in summary.entries:
+        parts.append(_table(entry, summary))
+        parts += [Padding(Text(_clean(s)), (0, 1)) for s in words.standing(entry, summary)]
+        parts.append(Text())
+    parts.append(Padding(Text(LEGEND, style="dim"), (0, 1)))
+    return Group(*parts)
+
+
+def plain_table(summary: Summary) -> str:
+    """The same as plain text, for logs and pipes."""
+    blocks = []
+    for entry in summary.entries:
+        rows = [COLUMNS, *_rows(entry)]
+        widths = [max(len(row[i]) for row in rows) for i in range(len(COLUMNS))]
+        lines = [_title(entry, summary), _line(COLUMNS, widths), _rule(widths)]
+        tasks, totals = rows[1 : 1 + len(entry.tasks)], rows[1 + len(entry.tasks) :]
+        lines += [_line(row, widths) for row in tasks]
+        lines += [_rule(widths)] if totals else []
+        lines += [_line(row, widths) for row in totals]
+        lines += [_clean(sentence) for sentence in words.standing(entry, summary)]
+        blocks.append("\n".join(lines))
+    return "\n\n".join([*blocks, textwrap.fill(LEGEND, 88)]) + "\n"
+
+
+def _table(entry: EntrySummary, summary: Summary) -> Table:
+    table = Table(
+        title=Text(_title(entry, summary), style="bold"),
+        title_justify="left",
+        box=box.SIMPLE_HEAD,
+        pad_edge=False,
+    )
+    for name in COLUMNS:
+        first = name == "Task"
+        table.add_column(name, justify="left" if first else "right", no_wrap=not first)
+    rows = _rows(entry)
+    for index, row in enumerate(rows):
+        last = index + 1 == len(entry.tasks) and len(rows) > len(entry.tasks)
+        bold = "bold" if index >= len(entry.tasks) else ""
+        table.add_row(*(Text(cell) for cell in row), end_section=last, style=bold)
+    return table
+
+
+def _title(entry: EntrySummary, summary: Summary) -> str:
+    arm = "" if entry.arm == "real" else f", {entry.arm} arm"
+    return _clean(
+        f"{entry.model} with {entry.recipe}{arm} on {summary.track} v{summary.track_version} "
+        f"({summary.division} division, {summary.fingerprint})"
+    )
+
+
+def _rows(entry: EntrySummary) -> list[tuple[str, ...]]:
+    rows = [_task_row(task, entry) for task in entry.tasks]
+    if len(entry.tasks) > 1:
+        rows.append(_row("Mean", entry.start, entry.end, entry.gain, entry.lam_mean))
+        rows.append(("Headline", "", "", "", words.estimate(entry.lam)))
+    return rows
+
+
+def _task_row(task: TaskSummary, entry: EntrySummary) -> tuple[str, ...]:
+    seeds = len(task.seeds)
+    notes = [words.count(seeds, "seed")] if seeds != entry.n else []
+    notes += ["saturated"] if task.saturated else []
+    mark = f" ({', '.join(notes)})" if notes else ""
+    return _row(task.task + mark, task.start, task.end, task.gain, task.lam)
+
+
+def _row(
+    name: str, start: float, end: float | None, gain: Estimate, lam: Estimate
+) -> tuple[str, ...]:
+    gained, captured = words.estimate(gain, signed=True), words.estimate(lam)
+    return (_clean(name), words.number(start), words.number(end), gained, captured)
+
+
+def _clean(text: str) -> str:
+    """Names come from files: no control characters reach the terminal."""
+    return words.visible(text).replace("\n", " ")
+
+
+def _line(row: Sequence[str], widths: Sequence[int]) -> str:
+    first, *rest = zip(row, widths, strict=True)
+    cells = [first[0].ljust(first[1]), *(cell.rjust(width) for cell, width in rest)]
+    return "  ".join(cells).rstrip()
+
+
+def _rule(widths: Sequence[int]) -> str:
+    return "-" * (sum(widths) + 2 * (len(widths) - 1))

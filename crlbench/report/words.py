@@ -1,0 +1,143 @@
+"""Numbers and findings as text, the same in the terminal and on the page."""
+
+from __future__ import annotations
+
+import unicodedata
+
+from crlbench.report.intervals import MIN_SEEDS_ALONE, Interval
+from crlbench.report.summary import (
+    DECLARED_SEEDS,
+    PROVISIONAL_SEEDS,
+    RANKED_SEEDS,
+    EntrySummary,
+    Estimate,
+    Summary,
+)
+
+NONE = "–"
+
+
+def number(value: float | None, digits: int = 3, signed: bool = False) -> str:
+    """Fixed decimals with a real minus sign; a dash for None; never a negative zero."""
+    if value is None:
+        return NONE
+    text = f"{abs(value):.{digits}f}"
+    if float(text) == 0.0:
+        return text
+    return ("−" if value < 0 else "+" if signed else "") + text
+
+
+def span(interval: Interval | None, digits: int = 3) -> str:
+    """``[low, high]``; empty for None."""
+    if interval is None:
+        return ""
+    return f"[{number(interval.low, digits)}, {number(interval.high, digits)}]"
+
+
+def estimate(value: Estimate, digits: int = 3, signed: bool = False) -> str:
+    """A number and, where there is one, its interval."""
+    return f"{number(value.value, digits, signed)} {span(value.interval, digits)}".strip()
+
+
+def count(n: int, noun: str, plural: str | None = None) -> str:
+    """``1 seed``, ``5 seeds``."""
+    return f"{n:,} {noun if n == 1 else plural or noun + 's'}"
+
+
+def visible(text: str, limit: int | None = None) -> str:
+    """A stranger's text with its control and direction characters made visible, cut to ``limit``.
+
+    Line feeds stay. Everything else that would be invisible or reorder its surroundings
+    becomes ``\\uXXXX``.
+    """
+    hidden = len(text) - limit if limit is not None and len(text) > limit else 0
+    shown = text[:limit] if hidden else text
+    escaped = "".join(c if c == "\n" or _printable(c) else f"\\u{ord(c):04x}" for c in shown)
+    return f"{escaped} … ({hidden:,} more characters)" if hidden else escaped
+
+
+def _printable(character: str) -> bool:
+    return unicodedata.category(character) not in ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp")
+
+
+def standing(entry: EntrySummary, summary: Summary) -> list[str]:
+    """What can be said about an entry, and what cannot: one sentence each."""
+    sentences = [_seeds(entry), *_finding(entry)]
+    if entry.n < MIN_SEEDS_ALONE and entry.n > 1 and len(entry.tasks) > 1:
+        sentences.append(
+            f"A single task needs {MIN_SEEDS_ALONE} seeds for an interval, so tasks have none."
+        )
+    sentences += _gaps(entry)
+    if entry.standing != "partial" and summary.division == "open":
+        sentences.append("Open division: something differs from the track, so it is never ranked.")
+    if summary.track_version == 0:
+        sentences.append(
+            f"Track {summary.track} is at version 0: not frozen yet, so nothing on it is ranked."
+        )
+    return sentences
+
+
+def _seeds(entry: EntrySummary) -> str:
+    seeds = count(entry.n, "seed")
+    if entry.arm == "placebo":
+        return f"{seeds} of the placebo arm: a control with a content-free reward, never ranked."
+    if entry.standing == "partial":
+        return f"{seeds} of a shortened run: it shows that everything works, and nothing else."
+    if entry.n == 1:
+        return (
+            "1 seed: a preview, no interval. Another seed may give other numbers; "
+            "how different cannot be said."
+        )
+    if entry.n < PROVISIONAL_SEEDS:
+        hint = "too few for an interval" if entry.lam.interval is None else "its interval is a hint"
+        return (
+            f"{seeds}: a preview, {hint}; a rank needs {PROVISIONAL_SEEDS} seeds (provisional) "
+            f"or {RANKED_SEEDS}."
+        )
+    odd = "" if entry.n in DECLARED_SEEDS else " (ranks are given for 5, 10 or 20)"
+    if entry.standing == "preview":
+        return f"{seeds}{odd}, but not of every task: a preview."
+    if entry.n < RANKED_SEEDS:
+        return f"{seeds}{odd}: provisional; a full rank needs {RANKED_SEEDS}."
+    return f"{seeds}{odd}: enough for a rank."
+
+
+def _finding(entry: EntrySummary) -> list[str]:
+    """Whether something was learned, in one sentence."""
+    gain = entry.gain
+    if gain.value is None or entry.standing == "partial" or gain.interval is None:
+        return []
+    where = f"Mean gain {number(gain.value, signed=True)} {span(gain.interval)}"
+    low, high = round(gain.interval.low, 3), round(gain.interval.high, 3)
+    if low > 0:
+        return [f"{where}: the interval excludes 0, it learned."]
+    if high < 0:
+        return [f"{where}: the interval excludes 0, it got worse."]
+    return [f"{where}: the interval includes 0, so no learning is shown."]
+
+
+def _gaps(entry: EntrySummary) -> list[str]:
+    sentences = []
+    if entry.failed:
+        sentences.append(
+            f"{count(len(entry.failed), 'run')} failed and "
+            f"{'counts' if len(entry.failed) == 1 else 'count'} with u = 0 from the failure on: "
+            f"{_listed(entry.failed)}."
+        )
+    if entry.partial and entry.standing != "partial":
+        sentences.append(
+            f"{count(len(entry.partial), 'shortened run')} left out: {_listed(entry.partial)}."
+        )
+    if entry.missing:
+        sentences.append(
+            f"{count(len(entry.missing), 'cell')} missing (the same command runs "
+            f"{'it' if len(entry.missing) == 1 else 'them'}): {_listed(entry.missing)}."
+        )
+    if entry.absent:
+        sentences.append(f"Tasks of the track without a run: {_listed(entry.absent)}.")
+    return sentences
+
+
+def _listed(names: tuple[str, ...], most: int = 6) -> str:
+    rest = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + rest

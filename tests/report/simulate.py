@@ -1,0 +1,342 @@
+"""Seeded run folders with valid records and consistent item vectors, for the tests of report/.
+
+The scores come from a small model of learning (items with unequal difficulty, seeds with
+unequal speed); the files are what a real run stores.
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import io
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import zstandard
+
+from crlbench.conditions import digest, fingerprint, leaves
+from crlbench.records import RunRecord
+from crlbench.report.resources import known_track
+from crlbench.seeding import derive, seed_value
+
+TASKS = ("addition", "counting", "key-value", "list-ops")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to simulate."""
+
+    model: str = "tiny-llama"
+    display_name: str = "Tiny Llama"
+    recipe: str = "ppo"
+    tasks: tuple[str, ...] = TASKS
+    seeds: int = 5
+    arm: str = "real"
+    slope: float = 1.3
+    items: int = 64
+    division: str = "closed"
+    partial: bool = False
+    failed: tuple[tuple[str, int, int], ...] = ()
+    """(task, seed, iteration) of the runs that fail."""
+    prompt: str = "17 + 25 ="
+    completion: str = "42"
+    floor: float = 0.03
+
+
+def conditions(plan: Plan) -> dict[str, Any]:
+    data = known_track("mini").conditions.model_dump(mode="json")
+    data["evaluation"] |= {"curve_items": plan.items, "end_items": plan.items}
+    if plan.partial:
+        data["budget"] |= {"grid": 3, "iterations_per_point": 1}
+    return data
+
+
+def control(plan: Plan) -> dict[str, Any]:
+    tasks = {name: {"version": "1.0.0", "digest": digest(name)} for name in TASKS}
+    body = {"protocol": 1, "track": "mini", "track_version": 0, "tasks": tasks}
+    return leaves(body | {"conditions": conditions(plan)})
+
+
+def write_board(root: Path, *plans: Plan) -> Path:
+    """A board folder with one run folder per plan; returns the board folder."""
+    board = root / f"mini-{fingerprint(control(plans[0]))}"
+    for plan in plans:
+        write_run(board / f"{plan.model.replace('/', '--')}@00000000" / plan.recipe, plan)
+    return board
+
+
+def write_run(folder: Path, plan: Plan) -> Path:
+    """One run folder: a plan and all its cells."""
+    folder.mkdir(parents=True, exist_ok=True)
+    body = {"tasks": list(plan.tasks), "arms": {plan.arm: plan.seeds}, "partial": plan.partial}
+    (folder / "plan.json").write_text(json.dumps(body))
+    for task in plan.tasks:
+        for index in range(plan.seeds):
+            write_cell(folder / task / plan.arm / f"seed-{index:02d}", plan, task, index)
+    return folder
+
+
+def write_cell(folder: Path, plan: Plan, task: str, index: int) -> Path:
+    """One cell with its files and its sealed record."""
+    folder.mkdir(parents=True, exist_ok=True)
+    vectors = _vectors(plan, task, index)
+    np.savez(folder / "items.npz", **vectors)
+    (folder / "samples.jsonl.zst").write_bytes(_samples(plan, task, vectors))
+    (folder / "digests.jsonl").write_text('{"iteration":1}\n')
+    curve = _curve(plan, vectors)
+    (folder / "curve.csv").write_text(_csv(curve))
+    record = _record(folder, plan, task, index, vectors, curve)
+    write_record(folder, record)
+    return folder
+
+
+def write_record(folder: Path, record: RunRecord) -> None:
+    (folder / "record.json").write_text(json.dumps(record.sealed().model_dump(mode="json")))
+
+
+def rewrite(folder: Path, **changes: Any) -> None:
+    """Change fields of a stored record and seal it again."""
+    record = RunRecord.model_validate_json((folder / "record.json").read_text())
+    write_record(folder, RunRecord.model_validate(record.model_dump() | changes))
+
+
+def file_digests(folder: Path) -> dict[str, dict[str, Any]]:
+    names = ("items.npz", "samples.jsonl.zst", "digests.jsonl", "curve.csv")
+    return {
+        name: {
+            "sha256": hashlib.sha256((folder / name).read_bytes()).hexdigest(),
+            "bytes": (folder / name).stat().st_size,
+        }
+        for name in names
+    }
+
+
+def replace_items(folder: Path, **vectors: np.ndarray) -> None:
+    """Exchange item vectors and state the new file digest, scores untouched."""
+    with np.load(folder / "items.npz") as archive:
+        kept = {name: archive[name] for name in archive.files}
+    names = {name.replace("__", "/"): value for name, value in vectors.items()}
+    np.savez(folder / "items.npz", **(kept | names))
+    rewrite(folder, files=file_digests(folder))
+
+
+def _generator(*path: str | int) -> np.random.Generator:
+    return np.random.Generator(np.random.PCG64(derive(7, *path)))
+
+
+def _sigmoid(z: np.ndarray) -> np.ndarray:
+    return 1.0 / (1.0 + np.exp(-z))
+
+
+def _vectors(plan: Plan, task: str, index: int) -> dict[str, np.ndarray]:
+    item = _generator("items", task)
+    difficulty = item.normal(-0.8 + 0.5 * TASKS.index(task) % 1.2, 1.4, plan.items)
+    start = _generator("start", plan.model, task)
+    run = _generator("run", plan.model, plan.recipe, plan.arm, task, index)
+    slope = (0.0 if plan.arm == "placebo" else plan.slope) + run.normal(0, 0.3)
+    budget = conditions(plan)["budget"]
+    rows = budget["prompts"] * budget["completions"]
+    iterations = budget["grid"] * budget["iterations_per_point"]
+    failure = _failure(plan, task, index)
+    vectors: dict[str, np.ndarray] = {}
+    for step in range(0, iterations + 1, budget["iterations_per_point"]):
+        if failure is not None and step >= failure:
+            break
+        skill = slope * (1 - np.exp(-2.5 * step / iterations))
+        vectors[f"curve/{step * rows}"] = _draw(run, difficulty + skill, 1)[0]
+    ended = failure is None and plan.arm == "real"
+    for split, shift, draws in _splits(task):
+        transfer = 0.25 if split.startswith("transfer/") else 0.8 if split == "hard" else 1.0
+        vectors[f"start/{split}"] = _draw(start, difficulty + shift, draws)
+        if ended:
+            end = difficulty + shift + transfer * slope * (1 - np.exp(-2.5))
+            vectors[f"end/{split}"] = _draw(run, end, draws)
+    return vectors
+
+
+def _splits(task: str) -> list[tuple[str, float, int]]:
+    own = [("id", 0.0, 4), ("id_greedy", 0.4, 1), ("hard", -1.5, 1)]
+    own += [("format", -0.4, 1), ("train_fixed", 0.1, 1)]
+    return own + [(f"transfer/{other}", -0.2, 1) for other in TASKS if other != task]
+
+
+def _failure(plan: Plan, task: str, index: int) -> int | None:
+    return next((at for name, seed, at in plan.failed if (name, seed) == (task, index)), None)
+
+
+def _draw(generator: np.random.Generator, logit: np.ndarray, draws: int) -> np.ndarray:
+    return (generator.random((draws, len(logit))) < _sigmoid(logit)).astype(np.uint8)
+
+
+def _curve(plan: Plan, vectors: dict[str, np.ndarray]) -> list[dict[str, Any]]:
+    points = sorted(int(name.split("/")[1]) for name in vectors if name.startswith("curve/"))
+    return [
+        {
+            "x": x,
+            "prompts": x // 8,
+            "bytes": 9 * x,
+            "tokens": 9 * x,
+            "updates": x // 64,
+            "score": float(vectors[f"curve/{x}"].mean()),
+            "n_items": plan.items,
+            "items_ref": f"curve/{x}",
+        }
+        for x in points
+    ]
+
+
+def _csv(curve: Sequence[dict[str, Any]]) -> str:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["x", "score"])
+    writer.writerows((point["x"], point["score"]) for point in curve)
+    return text.getvalue()
+
+
+def _samples(plan: Plan, task: str, vectors: dict[str, np.ndarray]) -> bytes:
+    last = max(int(name.split("/")[1]) for name in vectors if name.startswith("curve/"))
+    rows = []
+    for side, x in (("start", 0), ("end", last)):
+        scores = vectors.get(f"{side}/id")
+        for item in range(0 if scores is None else 6):
+            right = bool(scores[0, item])
+            answer = plan.completion if item == 0 else str(8 * item + 3)
+            rows.append(
+                {
+                    "uid": f"{task}/id/id-{item:05d}",
+                    "x": x,
+                    "prompt": f"{plan.prompt}\n" if item == 0 else f"{item + 3} + {7 * item} =\n",
+                    "completion": answer if right else f"{answer[0]}\x00?",
+                    "answer": answer,
+                    "score": float(right),
+                }
+            )
+    text = "".join(json.dumps(row) + "\n" for row in rows)
+    return zstandard.ZstdCompressor(level=3).compress(text.encode())
+
+
+def _health(plan: Plan, task: str, index: int, iterations: int) -> list[dict[str, Any]]:
+    noise = _generator("health", plan.model, task, index)
+    rows = []
+    for i in range(1, iterations + 1):
+        t = i / iterations
+        spike = 20.0 if (index, i) == (1, 25) else 1.0
+        rows.append(
+            {
+                "iteration": i,
+                "reward": 0.3 + 0.3 * t + float(noise.normal(0, 0.03)),
+                "score": 0.3 + 0.3 * t + float(noise.normal(0, 0.03)),
+                "reference_kl": spike * (0.02 * t + abs(float(noise.normal(0, 0.002)))),
+                "entropy": 1.2 - 0.7 * t + float(noise.normal(0, 0.02)),
+                "clip_fraction": 0.05 + 0.03 * float(noise.random()),
+                "length": 6 - t + float(noise.normal(0, 0.1)),
+                "truncated": 0.04 * (1 - t),
+                "grad_norm": 0.8 + 0.2 * float(noise.random()),
+                "explained_variance": 0.6 * t,
+                "behavior_gap": None if i == 1 else 1e-6,
+                "kept_fraction": 1.0,
+            }
+        )
+    return rows
+
+
+def _record(
+    folder: Path,
+    plan: Plan,
+    task: str,
+    index: int,
+    vectors: dict[str, np.ndarray],
+    curve: list[dict[str, Any]],
+) -> RunRecord:
+    leaf = control(plan)
+    budget = conditions(plan)["budget"]
+    iterations = budget["grid"] * budget["iterations_per_point"]
+    failure = _failure(plan, task, index)
+    state = "failed" if failure is not None else "partial" if plan.partial else "completed"
+    splits = {}
+    for name in sorted(n for n in vectors if n.startswith("start/")):
+        split = name.removeprefix("start/")
+        end = vectors.get(f"end/{split}")
+        splits[split] = {
+            "start": float(vectors[name].mean()),
+            "end": None if end is None else float(end.mean()),
+            "n": vectors[name].shape[1],
+            "draws": vectors[name].shape[0],
+            "start_ref": name,
+            "end_ref": None if end is None else f"end/{split}",
+        }
+    return RunRecord.model_validate(
+        {
+            "crlbench": {
+                "version": "0.1.0",
+                "git": None,
+                "dirty": None,
+                "source_tree_sha256": digest("source"),
+            },
+            "protocol": {
+                "name": "CRL-1",
+                "version": 1,
+                "track": "mini",
+                "track_version": 0,
+                "division": plan.division,
+            },
+            "plan_hash": digest("plan"),
+            "fingerprint": {"hash": fingerprint(leaf), "leaves": leaf},
+            "subject": {
+                "slug": plan.model,
+                "display_name": plan.display_name,
+                "family": "llama",
+                "kind": "base",
+                "entry_sha256": digest(plan.model),
+                "hf_id": None,
+                "revision": None,
+                "weights_sha256": {"model.safetensors": digest("weights")},
+                "dtype": "float32",
+                "quantisation": "none",
+                "adapter": None,
+                "frame": "terse",
+                "listed": True,
+                "params_total": 1_012_352,
+                "params_trainable": 1_012_352,
+            },
+            "task": {
+                "name": task,
+                "version": "1.0.0",
+                "digests": {"task": digest(task)},
+                "floor": plan.floor,
+                "ceiling": 1.0,
+            },
+            "algo": {"name": plan.recipe, "config": {}, "code_sha256": digest("code")},
+            "seed": {"index": index, "value": seed_value(1, task, index)},
+            "arm": plan.arm,
+            "curve": curve,
+            "splits": splits,
+            "health": _health(plan, task, index, failure or iterations),
+            "counts": {"dropped_rows": 0, "skipped_updates": 0},
+            "status": {
+                "state": state,
+                "rule": "kl_cap" if failure else None,
+                "at": failure or iterations,
+            },
+            "digest_root": digest("digests"),
+            "environment": {
+                "python": "3.11.2",
+                "cpu": "simulated",
+                "packages": {"torch": "2.13.0", "numpy": "2.4.6"},
+                "hardware_class": "cpu",
+            },
+            "cost": {"completions": curve[-1]["x"]},
+            "files": file_digests(folder),
+            "volatile": {"wall_s": [0.5 * index]},
+        }
+    )
+
+
+def hostile(plan: Plan) -> Plan:
+    """The same plan with a script injection in every text that a stranger chooses."""
+    attack = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>{{ 7*7 }}\u202e"
+    return replace(plan, display_name=attack, prompt=attack, completion=attack)

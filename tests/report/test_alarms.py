@@ -1,0 +1,62 @@
+"""Alarms fire at their thresholds and never on a calm run."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from crlbench.report.alarms import alarms
+
+
+def fired(health: list[dict], **counts: int) -> list[tuple[str, int | None]]:
+    return [(a.name, a.iteration) for a in alarms(SimpleNamespace(health=health, counts=counts))]
+
+
+def run(**figures: list[float | None]) -> list[dict]:
+    length = max(len(values) for values in figures.values())
+    return [
+        {"iteration": i + 1} | {name: values[i] for name, values in figures.items()}
+        for i in range(length)
+    ]
+
+
+CALM = {
+    "reference_kl": [0.01, 0.02, 0.02, 0.03, 0.03, 0.04, 0.04],
+    "entropy": [1.0, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4],
+    "clip_fraction": [0.1] * 7,
+    "truncated": [0.2] * 7,
+    "grad_norm": [1.0, 2.0, 1.0, 1.0, 3.0, 1.0, 1.0],
+    "length": [5.0, 5, 5, 6, 6, 7, 8],
+    "behavior_gap": [1e-5] * 7,
+}
+
+
+def test_a_calm_run_and_an_empty_one_have_no_alarm():
+    assert fired(run(**CALM), dropped_rows=0) == []
+    assert fired([]) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "alarm"),
+    [
+        ("reference_kl", [0.01] * 6 + [0.11], ("KL spike", 7)),
+        ("entropy", [1.0] * 5 + [0.09, 0.2], ("entropy collapse", 6)),
+        ("clip_fraction", [0.1, 0.35] + [0.1] * 5, ("clip share", 2)),
+        ("truncated", [0.1] * 6 + [0.97], ("truncation", 7)),
+        ("grad_norm", [1.0] * 6 + [10.5], ("gradient spike", 7)),
+        ("length", [5.0] * 6 + [10.1], ("length growth", 7)),
+        ("behavior_gap", [0.0] * 6 + [0.2], ("decode gap", 7)),
+    ],
+)
+def test_each_alarm(name: str, values: list[float], alarm: tuple[str, int]):
+    assert fired(run(**CALM | {name: values})) == [alarm]
+
+
+def test_values_that_are_missing_are_passed_over():
+    assert fired(run(**CALM | {"reference_kl": [None] * 7, "entropy": [None] * 6 + [0.5]})) == []
+
+
+def test_events_are_counted():
+    names = [name for name, _ in fired(run(**CALM), dropped_rows=2, skipped_updates=1)]
+    assert names == ["rows dropped for NaN", "updates skipped"]

@@ -1,0 +1,176 @@
+"""The report in a real browser: Debian's Chromium, driven over file://.
+
+Needs ``playwright`` and ``chromium``; without them the tests are skipped with the reason, or
+fail where ``CRLBENCH_REQUIRE_BROWSER=1`` says that they must run.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from crlbench.report import load_runs, summarise, write_page
+from tests.report.simulate import Plan, hostile, write_board
+
+pytestmark = pytest.mark.browser
+
+ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
+SIZES = {"phone": 360, "desk": 1280, "wide": 2560}
+
+
+def unavailable(reason: str) -> None:
+    if os.environ.get("CRLBENCH_REQUIRE_BROWSER") == "1":
+        pytest.fail(f"{reason}, and CRLBENCH_REQUIRE_BROWSER=1 asks for it")
+    pytest.skip(reason)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator:
+    try:
+        from playwright.sync_api import sync_playwright
+    except ImportError:
+        unavailable("playwright is not installed")
+    executable = shutil.which("chromium")
+    if executable is None:
+        unavailable("chromium is not installed")
+    with sync_playwright() as playwright:
+        opened = playwright.chromium.launch(executable_path=executable, args=ARGUMENTS)
+        yield opened
+        opened.close()
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """The kinds of page that there are."""
+    plans = {
+        "five": [Plan(seeds=5, failed=(("counting", 3, 22),))],
+        "single": [Plan(seeds=1, tasks=("addition",))],
+        "board": [Plan(seeds=2, items=16), Plan(seeds=2, items=16, recipe="grpo", slope=-1.0)],
+        "hostile": [hostile(Plan(seeds=2, items=16, model="m" * 90, recipe="<b>" * 20))],
+    }
+    root = tmp_path_factory.mktemp("pages")
+    written = {}
+    for name, some in plans.items():
+        runs = load_runs(write_board(root / name, *some))
+        written[name] = write_page(runs, summarise(runs, replicates=200), root / f"{name}.html")
+    return written
+
+
+class Visit:
+    """One opened page and everything that went wrong while it was open."""
+
+    def __init__(self, browser, path: Path, width: int, scheme: str, **options) -> None:
+        self.context = browser.new_context(
+            viewport={"width": width, "height": 800}, color_scheme=scheme, **options
+        )
+        self.page = self.context.new_page()
+        self.page.set_default_timeout(10_000)
+        self.problems: list[str] = []
+        self.requests: list[str] = []
+        self.page.on("console", lambda message: self.problems.append(message.text))
+        self.page.on("pageerror", lambda error: self.problems.append(str(error)))
+        self.page.on("dialog", lambda dialog: self.problems.append("a dialog opened"))
+        self.page.on("request", lambda request: self.requests.append(request.url))
+        self.page.goto(path.as_uri())
+        self.own = path.as_uri()
+
+    def __enter__(self) -> Visit:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.context.close()
+
+    def open_details(self) -> None:
+        self.page.evaluate("document.querySelectorAll('details').forEach(d => d.open = true)")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("size", sorted(SIZES))
+@pytest.mark.parametrize("name", ["five", "single", "board", "hostile"])
+def test_no_error_no_request_no_overflow(browser, pages, name: str, size: str, scheme: str):
+    with Visit(browser, pages[name], SIZES[size], scheme) as visit:
+        visit.open_details()
+        assert visit.problems == []
+        assert [url for url in visit.requests if url not in (visit.own, "data:,")] == []
+        assert visit.page.evaluate("document.documentElement.scrollWidth") <= SIZES[size]
+
+
+def test_themes_differ_and_are_legible(browser, pages):
+    colors = {}
+    for scheme in ("light", "dark"):
+        with Visit(browser, pages["five"], 1280, scheme) as visit:
+            colors[scheme] = visit.page.evaluate(
+                "[getComputedStyle(document.querySelector('section')).backgroundColor,"
+                " getComputedStyle(document.body).color,"
+                " getComputedStyle(document.querySelector('.crl-figure text')).fill]"
+            )
+    assert colors["light"] != colors["dark"]
+    for background, *inks in colors.values():
+        assert all(contrast(background, ink) >= 4.5 for ink in inks)
+
+
+def contrast(a: str, b: str) -> float:
+    """WCAG contrast ratio of two ``rgb(...)`` colours."""
+    light, dark = sorted((luminance(a), luminance(b)), reverse=True)
+    return (light + 0.05) / (dark + 0.05)
+
+
+def luminance(color: str) -> float:
+    channels = [int(c) / 255 for c in color[color.index("(") + 1 : -1].split(",")[:3]]
+    linear = [c / 12.92 if c <= 0.03928 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def test_figures_are_named_and_their_text_is_readable_on_a_phone(browser, pages):
+    with Visit(browser, pages["five"], 360, "light") as visit:
+        figures = visit.page.get_by_role("img")
+        assert figures.count() >= 4 + 2 + 4
+        assert visit.page.get_by_role("img", name="Learning curves on addition").count() == 1
+        height = visit.page.evaluate(
+            "Math.min(...[...document.querySelectorAll('.crl-figure text')]"
+            ".map(t => t.getBoundingClientRect().height).filter(h => h > 0))"
+        )
+        assert height >= 11
+
+
+def test_no_text_of_a_figure_is_cut_off(browser, pages):
+    script = """
+    [...document.querySelectorAll('.crl-figure')].filter(f => f.getBBox().width > 0).flatMap(f => {
+      const box = f.getBoundingClientRect();
+      return [...f.querySelectorAll('text')].filter(t => {
+        const r = t.getBoundingClientRect();
+        return r.left < box.left - 1 || r.right > box.right + 1 || r.bottom > box.bottom + 1;
+      }).map(t => t.textContent);
+    })
+    """
+    with Visit(browser, pages["five"], 1280, "light") as visit:
+        visit.open_details()
+        assert visit.page.evaluate(script) == []
+
+
+def test_tables_stay_tables_on_a_phone(browser, pages):
+    with Visit(browser, pages["five"], 360, "light") as visit:
+        table = visit.page.get_by_role("table").first
+        assert table.get_by_role("rowheader").count() == 6
+        assert table.get_by_role("columnheader").count() == 6
+
+
+def test_everything_works_without_scripts_and_by_keyboard(browser, pages):
+    with Visit(browser, pages["five"], 1280, "light", java_script_enabled=False) as visit:
+        visit.page.keyboard.press("Tab")
+        visit.page.keyboard.press("Enter")
+        assert visit.page.url.endswith("#main")
+        conditions = visit.page.get_by_text("Conditions, leaf by leaf")
+        conditions.focus()
+        visit.page.keyboard.press("Enter")
+        assert visit.page.get_by_text("conditions.budget.prompts").is_visible()
+
+
+def test_it_prints(browser, pages, tmp_path: Path):
+    with Visit(browser, pages["five"], 1280, "light") as visit:
+        pdf = visit.page.pdf(format="A4")
+        assert pdf.startswith(b"%PDF") and visit.problems == []

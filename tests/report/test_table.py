@@ -1,0 +1,69 @@
+"""The terminal table in both forms."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from rich.console import Console
+
+from crlbench.report import Summary, load_runs, plain_table, summarise, terminal_table
+from tests.report.simulate import Plan, hostile, write_board
+
+
+def rendered(summary: Summary, width: int = 80) -> str:
+    console = Console(width=width, record=True, file=open("/dev/null", "w"))
+    console.print(terminal_table(summary))
+    return console.export_text()
+
+
+def test_both_forms_show_the_same_numbers(five_summary: Summary):
+    plain, rich = plain_table(five_summary), rendered(five_summary, 120)
+    entry = five_summary.entries[0]
+    for task in entry.tasks:
+        interval = task.lam.interval
+        for text in (
+            task.task,
+            f"{task.start:.3f}",
+            f"{task.end:.3f}",
+            f"+{task.gain.value:.3f}",
+            f"{task.lam.value:.3f} [{interval.low:.3f}, {interval.high:.3f}]".replace("[-", "[−"),
+        ):
+            assert text in plain and text in rich
+    for text in (f"{entry.lam.value:.3f}", "Headline", "5 seeds: provisional", "kl_cap"):
+        assert text in plain and text in rich
+
+
+def test_eighty_columns_hold_every_number(five_summary: Summary):
+    text = rendered(five_summary)
+    assert "…" not in text
+    assert all(len(line) <= 80 for line in text.splitlines())
+    lam = five_summary.entries[0].tasks[0].lam
+    assert f"{lam.value:.3f} [{lam.interval.low:.3f}, {lam.interval.high:.3f}]" in text
+
+
+def test_one_seed_says_that_nothing_is_sure(tmp_path: Path):
+    board = write_board(tmp_path, Plan(seeds=1, items=16))
+    text = plain_table(summarise(load_runs(board), replicates=100))
+    assert "1 seed: a preview, no interval." in text
+    assert "[" not in text.split("\n\n")[0]
+
+
+def test_no_control_character_reaches_the_terminal(tmp_path: Path):
+    plan = hostile(Plan(model="a\x1b[31mred", seeds=1, items=16, tasks=("addition",)))
+    summary = summarise(load_runs(write_board(tmp_path, plan)), replicates=100)
+    for text in (plain_table(summary), rendered(summary)):
+        assert "\x1b[31m" not in text
+        assert "[31mred" in text
+
+
+def test_report_never_imports_torch_or_the_upper_rooms():
+    code = (
+        "import sys, crlbench.report; "
+        "rooms = ('torch', 'lightning', 'transformers', 'crlbench.train', 'crlbench.policy', "
+        "'crlbench.run'); "
+        "print([m for m in rooms if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
