@@ -142,5 +142,3 @@ def parameter_counts(policy: Policy) -> tuple[int, int]:
     """Parameters of the language model, and those that learn (value head included)."""
     trainable = sum(p.numel() for p in policy.trainable().values())
     return sum(p.numel() for p in policy.model.parameters()), trainable
-
-

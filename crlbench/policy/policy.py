@@ -199,4 +199,5 @@ def _states_plain(
         position_ids=positions(whole),
         use_cache=False,
     )
-    return output.last_hidden_state[:, prompt_ids.shape[1] - 1 : -1]
+    # A slice would make the head copy its weight matrix once per row.
+    return output.last_hidden_state[:, prompt_ids.shape[1] - 1 : -1].contiguous()

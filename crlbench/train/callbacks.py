@@ -135,9 +135,7 @@ class StopOnRequest(Callback):
         self.should_stop = should_stop
         self.checkpoint = checkpoint
 
-    def on_train_batch_end(
-        self, trainer: L.Trainer, module: PolicyOptimization, *_: Any
-    ) -> None:
+    def on_train_batch_end(self, trainer: L.Trainer, module: PolicyOptimization, *_: Any) -> None:
         # At a point of the grid the evaluation comes first: on_validation_end stops then.
         if self.should_stop() and not evaluation_due(trainer, module):
             self.checkpoint.save(trainer)
@@ -156,9 +154,7 @@ class StopOnDivergence(Callback):
         self.rules = rules
         self.recorder = recorder
 
-    def on_train_batch_end(
-        self, trainer: L.Trainer, module: PolicyOptimization, *_: Any
-    ) -> None:
+    def on_train_batch_end(self, trainer: L.Trainer, module: PolicyOptimization, *_: Any) -> None:
         rule = self.broken(module)
         if rule is not None:
             raise RunStopped(rule, module.iterations_done)

@@ -22,7 +22,7 @@ DECODE_ROWS = 256
 
 @dataclass(frozen=True)
 class Examination:
-    """Completions of one batch of items and their scores (B,) float32, draws of an item together."""
+    """Completions of a batch of items and their scores (B,), the draws of an item together."""
 
     rollout: Rollout
     scores: Tensor

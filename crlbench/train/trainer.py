@@ -53,9 +53,7 @@ def build_loggers(names: Sequence[str], folder: Path, resumed_at: int) -> list[L
     """Loggers by name; points written after the checkpoint we resume from are purged."""
     made: list[Logger] = []
     if "tensorboard" in names:
-        made.append(
-            TensorBoardLogger(folder, name="tb", version="", purge_step=resumed_at or None)
-        )
+        made.append(TensorBoardLogger(folder, name="tb", version="", purge_step=resumed_at or None))
     if "csv" in names:
         made.append(CSVLogger(folder, name="csv", version=""))
     return made

@@ -54,11 +54,18 @@ def test_behavior_logprobs_equal_a_forward_pass(family):
     model = policy(family)
     batch = make_batch(prompts(), 128, completions=3)
     found = loop(temperature=0.8).sample(model, batch, DrawKey(1, "test"))
-    again = model(batch.prompt_ids, batch.prompt_mask, found.completion_ids,
-                  found.completion_mask, found.group, 0.8)
+    again = model(
+        batch.prompt_ids,
+        batch.prompt_mask,
+        found.completion_ids,
+        found.completion_mask,
+        found.group,
+        0.8,
+    )
     mask = found.completion_mask
-    torch.testing.assert_close(found.behavior_logprobs[mask], again.logprobs[mask],
-                               atol=1e-4, rtol=0)
+    torch.testing.assert_close(
+        found.behavior_logprobs[mask], again.logprobs[mask], atol=1e-4, rtol=0
+    )
 
 
 @pytest.mark.parametrize("family", sorted(CONFIGS))
@@ -68,8 +75,13 @@ def test_greedy_equals_transformers_generate(family):
     found = loop(max_tokens=8).sample(model, batch, DrawKey(None, "test"))
     for row, prompt in enumerate(prompts()):
         ids = torch.tensor([prompt.ids])
-        expected = model.backbone.generate(ids, attention_mask=torch.ones_like(ids),
-                                           max_new_tokens=8, do_sample=False, pad_token_id=128)
+        expected = model.backbone.generate(
+            ids,
+            attention_mask=torch.ones_like(ids),
+            max_new_tokens=8,
+            do_sample=False,
+            pad_token_id=128,
+        )
         mine = found.completion_ids[row][found.completion_mask[row]].tolist()
         assert mine == expected[0, ids.shape[1] :].tolist()
 
@@ -92,8 +104,9 @@ def test_draws_depend_on_every_part_of_the_key():
 
 
 def test_rollout_fields():
-    found = loop(max_tokens=12).sample(policy(), make_batch(prompts(), 128, completions=8),
-                                       DrawKey(2, "test"))
+    found = loop(max_tokens=12).sample(
+        policy(), make_batch(prompts(), 128, completions=8), DrawKey(2, "test")
+    )
     ended = (found.completion_ids == 130).any(dim=1)
     assert torch.equal(found.finished, ended) and ended.any() and not ended.all()
     lengths = found.completion_mask.sum(dim=1)

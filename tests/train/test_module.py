@@ -53,27 +53,42 @@ def digits(texts, answers):
 def make(c=None, *, score=digits, seed=3, arm="real", recipe="ppo") -> PolicyOptimization:
     c = c or conditions()
     recipe = load(recipe) if isinstance(recipe, str) else recipe
-    build = partial(Policy, random_model(), value_head=recipe.critic is not None,
-                    reference=recipe.needs_reference)
+    build = partial(
+        Policy,
+        random_model(),
+        value_head=recipe.critic is not None,
+        reference=recipe.needs_reference,
+    )
     sampler = DecodeLoop(ascii_tokenizer(), 1.0, 4, ends=(130,), pad=128)
-    return PolicyOptimization(build=build, sampler=sampler, score=score, recipe=recipe,
-                              conditions=c, seed=seed, arm=arm)
+    return PolicyOptimization(
+        build=build, sampler=sampler, score=score, recipe=recipe, conditions=c, seed=seed, arm=arm
+    )
 
 
 def fit(module, folder, *, stop=lambda: False, resume=False, before=None, loggers=()):
     """Train a module as a run does; returns the recorder."""
     c, budget = module.conditions, module.conditions.budget
-    stream = PromptStream(PROMPTS, seed=module.seed, per_iteration=budget.prompts,
-                          completions=budget.completions, iterations=budget.iterations, pad=128)
+    stream = PromptStream(
+        PROMPTS,
+        seed=module.seed,
+        per_iteration=budget.prompts,
+        completions=budget.completions,
+        iterations=budget.iterations,
+        pad=128,
+    )
     items = EvalPrompts(PROMPTS, pad=128, rows=64)
     (folder / "ckpt").mkdir(parents=True, exist_ok=True)
     recorder = RunRecorder(lambda event: None)
     keeper = LastCheckpoint(folder / "ckpt" / "last.ckpt")
     callbacks = [recorder, StopOnDivergence(c.rules, recorder), keeper, StopOnRequest(stop, keeper)]
     with quiet():
-        trainer = build_trainer(c, device="cpu", callbacks=[*([before] if before else []),
-                                                            *callbacks],
-                                loggers=build_loggers(loggers, folder, 0), folder=folder)
+        trainer = build_trainer(
+            c,
+            device="cpu",
+            callbacks=[*([before] if before else []), *callbacks],
+            loggers=build_loggers(loggers, folder, 0),
+            folder=folder,
+        )
         if not resume:
             trainer.validate(module, items, verbose=False)
         trainer.fit(module, stream, items, ckpt_path=keeper.path if resume else None)
@@ -163,11 +178,14 @@ def test_a_reward_that_never_varies_moves_nothing_but_by_its_kl_and_critic(tmp_p
 
 
 def test_the_placebo_pays_the_same_mean_blindly(tmp_path):
-    module = make(conditions(budget__prompts="8", budget__completions="64",
-                             optimization__minibatches="1"), arm="placebo")
+    module = make(
+        conditions(budget__prompts="8", budget__completions="64", optimization__minibatches="1"),
+        arm="placebo",
+    )
     module.configure_model()
-    batch = next(iter(PromptStream(PROMPTS, seed=1, per_iteration=8, completions=64,
-                                   iterations=1, pad=128)))
+    batch = next(
+        iter(PromptStream(PROMPTS, seed=1, per_iteration=8, completions=64, iterations=1, pad=128))
+    )
     from crlbench.policy.sample import DrawKey
 
     rollout = module.sampler.sample(module.policy, batch, DrawKey(1, "t"))

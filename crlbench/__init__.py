@@ -1,0 +1,27 @@
+"""crlbench: reinforcement learning of language models under frozen conditions.
+
+The public names are imported when they are first used, so that ``import crlbench`` is cheap.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+__version__ = "0.1.0"
+
+_PUBLIC = {
+    "Catalog": "crlbench.catalog",
+    "Conditions": "crlbench.conditions",
+    "Recipe": "crlbench.algo.recipe",
+    "RunRecord": "crlbench.records",
+    "run_cell": "crlbench.run.execute",
+}
+
+__all__ = ["Catalog", "Conditions", "Recipe", "RunRecord", "run_cell", "__version__"]  # noqa: F822
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _PUBLIC:
+        raise AttributeError(f"module 'crlbench' has no attribute '{name}'")
+    return getattr(importlib.import_module(_PUBLIC[name]), name)
