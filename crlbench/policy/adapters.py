@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
-from peft import LoraConfig, PeftModel, get_peft_model
 from torch import nn
 
 from crlbench.seeding import derive
 
+if TYPE_CHECKING:
+    from peft import PeftModel
+
 
 def add_lora(model: nn.Module, adapter: dict[str, Any], seed: int) -> PeftModel:
     """Wrap ``model`` with a float32 LoRA adapter; A is drawn by parameter name, B is zero."""
+    from peft import LoraConfig, get_peft_model  # slow to import, and few models need it
+
     config = LoraConfig(
         r=adapter["rank"],
         lora_alpha=adapter["alpha"],

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import torch
-from peft import PeftModel
 from torch import Tensor, nn
 from transformers import DynamicCache
 
@@ -40,13 +39,18 @@ class Policy(nn.Module):
             nn.init.zeros_(self.value_head.weight)
             nn.init.zeros_(self.value_head.bias)
         self.reference: nn.Module | None = None
-        if reference and not isinstance(model, PeftModel):
+        if reference and not self.adapted:
             self.reference = copy.deepcopy(model).requires_grad_(False).eval()
+
+    @property
+    def adapted(self) -> bool:
+        """Whether the model is wrapped by peft (asked without importing it, which is slow)."""
+        return hasattr(self.model, "get_base_model")
 
     @property
     def backbone(self) -> Any:
         """The transformers model, adapters included."""
-        return self.model.get_base_model() if isinstance(self.model, PeftModel) else self.model
+        return self.model.get_base_model() if self.adapted else self.model
 
     @property
     def config(self) -> Any:
@@ -106,7 +110,7 @@ class Policy(nn.Module):
 
     @contextlib.contextmanager
     def _as_reference(self) -> Iterator[Any]:
-        if isinstance(self.model, PeftModel):
+        if self.adapted:
             with self.model.disable_adapter():
                 yield self.backbone
         elif self.reference is not None:

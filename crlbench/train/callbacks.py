@@ -166,23 +166,26 @@ class StopOnDivergence(Callback):
             return "skipped_updates"
         if not module.weights_finite():
             return "non_finite_weights"
-        if running(health, rules.patience, "reference_kl", lambda kl: kl > rules.kl_cap):
+        recent = health[-rules.patience :]
+        if len(recent) < rules.patience:
+            return None
+        if always(recent, "reference_kl", lambda kl: kl > rules.kl_cap):
             return "kl_cap"
-        floor = rules.entropy_floor * (health[0]["entropy"] or 0.0)
-        if running(health, rules.patience, "entropy", lambda entropy: entropy < floor):
+        # A task with one right answer is mastered with no entropy left: what fails is a policy
+        # that collapsed without becoming better than it was.
+        first = health[0]
+        floor = rules.entropy_floor * (first["entropy"] or 0.0)
+        collapsed = always(recent, "entropy", lambda entropy: entropy < floor)
+        if collapsed and always(recent, "score", lambda score: score <= first["score"]):
             return "entropy_floor"
-        cut = rules.truncated_share
-        if running(health, rules.patience, "truncated", lambda share: share >= cut):
+        if always(recent, "truncated", lambda share: share >= rules.truncated_share):
             return "truncated_share"
         return None
 
 
-def running(
-    health: list[dict[str, Any]], patience: int, name: str, broken: Callable[[float], bool]
-) -> bool:
-    """Whether a figure was out of bounds in each of the last ``patience`` iterations."""
-    recent = [h[name] for h in health[-patience:]]
-    return len(recent) == patience and all(v is not None and broken(v) for v in recent)
+def always(health: list[dict[str, Any]], name: str, broken: Callable[[float], bool]) -> bool:
+    """Whether a figure was out of bounds in every one of these iterations."""
+    return all(h[name] is not None and broken(h[name]) for h in health)
 
 
 def evaluation_due(trainer: L.Trainer, module: PolicyOptimization) -> bool:

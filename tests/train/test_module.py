@@ -244,7 +244,6 @@ def test_a_nan_reward_drops_its_row_and_is_counted(tmp_path):
     ("rule", "change"),
     [
         ("kl_cap", {"rules__kl_cap": "1e-9", "rules__patience": "2"}),
-        ("entropy_floor", {"rules__entropy_floor": "0.9999", "rules__patience": "2"}),
         ("truncated_share", {"rules__truncated_share": "0.01", "rules__patience": "2"}),
     ],
 )
@@ -252,6 +251,17 @@ def test_failure_rules_end_the_run(tmp_path, rule, change):
     with pytest.raises(RunStopped) as stopped:
         fit(make(conditions(budget__grid="10", **change)), tmp_path)
     assert stopped.value.rule == rule
+
+
+@pytest.mark.parametrize(("score", "rule"), [(0.9, None), (0.3, "entropy_floor")])
+def test_an_entropy_collapse_fails_unless_the_score_rose(score, rule):
+    module = make()
+    module.configure_model()
+    recorder = RunRecorder(lambda event: None)
+    healthy = {"reference_kl": 0.0, "truncated": 0.0}
+    recorder.health = [healthy | {"entropy": 1.0, "score": 0.3}]
+    recorder.health += [healthy | {"entropy": 0.05, "score": score}] * 5
+    assert StopOnDivergence(TRACK.conditions.rules, recorder).broken(module) == rule
 
 
 def test_learning_rate_warms_up_and_decays(tmp_path):

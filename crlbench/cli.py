@@ -1,0 +1,264 @@
+"""The command line: what may be typed, and how every way of ending looks.
+
+Nothing heavy is imported here. Each command's own file is imported when the command runs, so
+that ``crlbench --help`` answers at once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import os
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Any, NoReturn
+
+from crlbench import __version__
+from crlbench.errors import INTERNAL, OK, CrlbenchError, Interrupted, UsageError, unknown_name
+
+HOME = "~/.cache/crlbench"
+LISTABLE = ("models", "tasks", "recipes", "tracks", "runs")
+SHOWABLE = ("model", "task", "recipe", "track")
+LOGGERS = ("tensorboard", "csv", "none")
+DEVICES = ("cpu", "cuda", "auto")
+OFFLINE_SWITCHES = ("CRLBENCH_OFFLINE", "HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
+
+GLOBALS: dict[str, Any] = {
+    "home": None,
+    "offline": False,
+    "json": False,
+    "quiet": False,
+    "verbose": False,
+    "no_color": False,
+    "no_progress": False,
+    "catalog": [],
+}
+
+HANDLERS = {
+    "evaluate": "crlbench.commands.evaluate:evaluate",
+    "list": "crlbench.commands.registry:list_entries",
+    "show": "crlbench.commands.registry:show",
+    "report": "crlbench.commands.results:report",
+    "fingerprint": "crlbench.commands.results:fingerprint",
+    "freeze": "crlbench.commands.upkeep:freeze",
+    "fetch": "crlbench.commands.upkeep:fetch",
+}
+
+
+class _Parser(argparse.ArgumentParser):
+    """Wrong usage becomes a :class:`UsageError` with the nearest names."""
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(f"{message}. See: {self.prog} --help")
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        if action.choices is not None and value not in action.choices:
+            what = action.metavar or action.dest
+            raise unknown_name(str(what).lower(), str(value), map(str, action.choices))
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The whole command line."""
+    parser = _Parser(
+        prog="crlbench",
+        description="Reinforcement learning of language models under frozen conditions: every "
+        "number carries the fingerprint of what was held fixed.",
+        epilog="First: crlbench evaluate --model tiny-llama",
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action="version", version=f"crlbench {__version__}")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands")
+    for name, (summary, add_flags) in COMMANDS.items():
+        about = summary[0].upper() + summary[1:] + "."
+        command = commands.add_parser(name, help=summary, description=about, allow_abbrev=False)
+        add_flags(command)
+        _add_shared(command)
+    _add_shared(parser)
+    return parser
+
+
+def _add_shared(parser: argparse.ArgumentParser) -> None:
+    """Flags taken before or after a command's name; absent ones leave no trace."""
+    group = parser.add_argument_group("everywhere")
+
+    def add(*names: str, **options: Any) -> None:
+        group.add_argument(*names, default=argparse.SUPPRESS, **options)
+
+    add("--home", metavar="DIR", help=f"downloads and caches ($CRLBENCH_HOME, {HOME})")
+    add("--catalog", metavar="DIR", action="append",
+        help="folder with further tasks/, models/, leaderboard/ (repeatable)")
+    add("--offline", action="store_true", help="never use the network")
+    add("--json", action="store_true", help="print the result as JSON")
+    add("-q", "--quiet", action="store_true", help="print the result alone")
+    add("-v", "--verbose", action="store_true", help="show tracebacks")
+    add("--no-color", action="store_true", help="no colours ($NO_COLOR)")
+    add("--no-progress", action="store_true", help="lines instead of a bar")
+
+
+def _evaluate(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("--model", metavar="X", action="append",
+        help="entry name, checkpoint folder or org/name@commit (repeatable)")
+    add("--track", metavar="T", help="conditions to run under (mini)")
+    add("--recipe", metavar="R", help="algorithm (ppo)")
+    add("--tasks", metavar="A,B", help="only these tasks (all of the track)")
+    add("--seeds", metavar="N", type=int,
+        help="seed indices 0..N-1 (5); fewer than 5 is a preview")
+    add("--out", metavar="DIR", help="folder of all runs (runs)")
+    add("--dry-run", action="store_true", default=None,
+        help="say what would run, how long and its plan hash; write nothing")
+    add("--smoke", action="store_true", default=None,
+        help="try it: 2 tasks, seed 0, 3 iterations; marked partial")
+    more = parser.add_argument_group("Advanced").add_argument
+    more("--arm", metavar="A,B", help="real, placebo or both: real,placebo (real)")
+    more("--jobs", metavar="N", help="cells at once (auto: cores / threads per cell)")
+    more("--set", metavar="K=V", action="append",
+         help="change a condition, e.g. optimization.epochs=2: moves to the open division")
+    more("--config", metavar="F", help="TOML with any of these flags and [conditions.*]")
+    more("--print-config", action="store_true", default=None,
+         help="print the resolved configuration as TOML and stop")
+    more("--limit", metavar="N", type=int, help="at most N items per evaluation; marked partial")
+    more("--fresh", action="store_true", default=None,
+         help="discard the wanted cells that are stored and redo them")
+    more("--shard", metavar="i/N",
+         help="only every N-th cell, for several machines, each with its own --out")
+    more("--max-hours", metavar="H", type=float, help="stop, resumable, after this time")
+    more("--logger", metavar="A,B", help=f"{', '.join(LOGGERS)} (tensorboard)")
+    more("--device", metavar="D", help=f"{', '.join(DEVICES)} ($CRLBENCH_DEVICE, cpu)")
+
+
+def _list(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("what", choices=LISTABLE, metavar="WHAT", help=", ".join(LISTABLE))
+    parser.add_argument("--out", metavar="DIR", default="runs", help="folder of all runs (runs)")
+
+
+def _show(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("what", choices=SHOWABLE, metavar="WHAT", help=", ".join(SHOWABLE))
+    parser.add_argument("name", metavar="NAME")
+    parser.add_argument(
+        "--prompts", metavar="N", type=int, default=0, help="for a task: print N items per split"
+    )
+
+
+def _report(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("run", metavar="RUN", help="a run folder, or a folder above several")
+    parser.add_argument("--out", metavar="F.html", help="where the page goes (RUN/report.html)")
+
+
+def _fingerprint(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("run", metavar="RUN", nargs="?", help="a run folder or a record.json")
+    parser.add_argument("--track", metavar="T", help="a track instead of a run")
+    parser.add_argument("--set", metavar="K=V", action="append", help="with this condition changed")
+    parser.add_argument("--tasks", metavar="A,B", help="with these tasks")
+    parser.add_argument(
+        "--diff", metavar="OTHER", help="a run or a track to compare with; exit 4 if they differ"
+    )
+
+
+def _freeze(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("tasks", metavar="TASK", nargs="*", help="names or folders (all tasks)")
+    parser.add_argument("--check", action="store_true", help="only compare, write nothing")
+
+
+def _fetch(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("names", metavar="NAME", nargs="+", help="model entries")
+    parser.add_argument(
+        "--from", dest="source", metavar="DIR", help="folder with the package, instead of the net"
+    )
+
+
+COMMANDS: dict[str, tuple[str, Callable[[argparse.ArgumentParser], None]]] = {
+    "evaluate": ("train and measure a model on a track", _evaluate),
+    "list": ("list models, tasks, recipes, tracks or runs", _list),
+    "show": ("show one model, task, recipe or track", _show),
+    "report": ("write one self-contained HTML page of stored runs", _report),
+    "fingerprint": ("print or compare what is held fixed", _fingerprint),
+    "freeze": ("write a task's split files and digests, or check them", _freeze),
+    "fetch": ("download models that cannot come with the package", _fetch),
+}
+"""Each command's summary and the function that adds its flags."""
+
+
+def parse(argv: Sequence[str]) -> argparse.Namespace:
+    """The options of a command line, with the environment and the defaults filled in.
+
+    Raises:
+        UsageError: something unknown or impossible, with the nearest names.
+    """
+    parser = build_parser()
+    options, unknown = parser.parse_known_args(argv)
+    if unknown:
+        _refuse_unknown(parser, options.command, unknown)
+    for name, default in GLOBALS.items():
+        if not hasattr(options, name):
+            setattr(options, name, default)
+    if options.command is None:
+        parser.print_help(sys.stderr)
+        raise UsageError("no command given.")
+    options.no_color |= bool(os.environ.get("NO_COLOR"))
+    options.no_progress |= bool(os.environ.get("CI"))
+    options.offline |= os.environ.get("CRLBENCH_OFFLINE", "0") not in ("", "0")
+    home = options.home or os.environ.get("CRLBENCH_HOME") or HOME
+    options.home = Path(home).expanduser()
+    return options
+
+
+def _refuse_unknown(
+    parser: argparse.ArgumentParser, command: str | None, unknown: Sequence[str]
+) -> NoReturn:
+    """Name the first argument that nobody knows, with the nearest flags."""
+    first = unknown[0].split("=")[0]
+    subparsers = next(a for a in parser._actions if isinstance(a, argparse._SubParsersAction))
+    known = subparsers.choices[command] if command else parser
+    if first.startswith("-"):
+        options = [name for name in known._option_string_actions if name.startswith("--")]
+        near = difflib.get_close_matches(first, options, n=3, cutoff=0.5)
+        raise unknown_name("option", first, near, f"See: {known.prog} --help")
+    raise UsageError(f"unexpected argument '{first}'. See: {known.prog} --help")
+
+
+def _export(options: argparse.Namespace) -> None:
+    """What the rooms and the workers read from the environment."""
+    os.environ["CRLBENCH_HOME"] = str(options.home)
+    if options.offline:
+        os.environ.update(dict.fromkeys(OFFLINE_SWITCHES, "1"))
+
+
+def _handle(options: argparse.Namespace) -> int:
+    module, _, function = HANDLERS[options.command].partition(":")
+    return getattr(import_module(module), function)(options)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code; never raises for anything a person did."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    verbose = bool({"-v", "--verbose"} & set(arguments))
+    try:
+        options = parse(arguments)
+        verbose = options.verbose
+        _export(options)
+        code = _handle(options)
+        sys.stdout.flush()
+        return code
+    except CrlbenchError as error:
+        return _complain(f"crlbench: {error}", error.exit_code, verbose)
+    except KeyboardInterrupt:
+        return _complain("crlbench: interrupted", Interrupted.exit_code, verbose)
+    except BrokenPipeError:
+        # The reader has gone. Python would complain once more when it flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return OK
+    except Exception as error:
+        message = f"crlbench: internal error: {type(error).__name__}: {error}"
+        hint = "" if verbose else "\nThis is a fault of crlbench. -v shows where it happened."
+        return _complain(message + hint, INTERNAL, verbose)
+
+
+def _complain(message: str, code: int, verbose: bool) -> int:
+    if verbose:
+        traceback.print_exc()
+    print(message, file=sys.stderr)
+    return code

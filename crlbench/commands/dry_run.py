@@ -1,0 +1,134 @@
+"""``crlbench evaluate --dry-run``: what would run, how long, how much; nothing is written."""
+
+from __future__ import annotations
+
+import tempfile
+from argparse import Namespace
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+from crlbench.cards import ModelCard
+from crlbench.commands.console import count, note, out, out_json, table
+from crlbench.errors import OK, CrlbenchError
+from crlbench.records import Cell, Status
+from crlbench.run.grid import LocalLauncher, jobs_for
+from crlbench.run.plan import Plan, label, of_shard, state
+from crlbench.run.progress import duration
+from crlbench.run.store import check_writable
+
+if TYPE_CHECKING:
+    from crlbench.commands.evaluate import Settings
+
+
+def dry_run(
+    options: Namespace, settings: Settings, plans: Sequence[Plan], cards: Sequence[ModelCard]
+) -> int:
+    """Print the cells, the estimated time, memory and disk, and the plan hashes."""
+    from crlbench.commands.evaluate import disk_bytes, shard
+    from crlbench.run.session import survey
+
+    check_writable(settings.out)
+    part = shard(settings.shard)
+    if settings.fresh:
+        missing = of_shard([cell for plan in plans for cell in plan.cells], part)
+        wanted = list(missing)
+    else:
+        work = survey(plans, part)
+        wanted, missing = work.wanted, work.missing
+    threads = plans[0].cells[0].conditions["hardware"]["threads"]
+    jobs = jobs_for(settings.jobs, threads, len(missing), plans[0].cells[0].device)
+    note(options, "calibrating ...")
+    measured = {cell.model: _calibrated(cell, threads) for cell in _one_per_model(missing)}
+    result = {
+        "plans": [_described(plan) for plan in plans],
+        "cells": len(wanted),
+        "missing": len(missing),
+        "jobs": jobs,
+        "threads_per_cell": threads,
+        "seconds": sum(_seconds(cell, measured[cell.model]) for cell in missing) / jobs,
+        "memory_bytes": jobs * max((m["peak_memory_bytes"] for m in measured.values()), default=0),
+        "disk_bytes": disk_bytes(cards, len(missing), jobs),
+        "calibration": measured,
+    }
+    if options.json:
+        out_json(result)
+        return OK
+    rows = [{"cell": label(cell), "state": state(cell)} for cell in wanted]
+    out(table(rows, ["cell", "state"]))
+    out()
+    for plan in result["plans"]:
+        out(f"plan {plan['hash']}  {plan['folder']}")
+    out(
+        f"{count(len(wanted), 'cell')}, {len(missing)} to run, {jobs} at once: about "
+        f"{duration(result['seconds'])}, {result['memory_bytes'] / 1e9:.1f} GB of memory, "
+        f"{result['disk_bytes'] / 1e6:.0f} MB of disk"
+    )
+    return OK
+
+
+def _described(plan: Plan) -> dict[str, Any]:
+    body = plan.body
+    return {
+        "hash": plan.hash,
+        "folder": str(plan.folder),
+        "fingerprint": body["fingerprint"],
+        "division": body["division"],
+        "partial": body["partial"],
+        "model": body["model"],
+        "recipe": body["recipe"]["name"],
+        "tasks": body["tasks"],
+        "arms": body["arms"],
+    }
+
+
+def _one_per_model(cells: Sequence[Cell]) -> list[Cell]:
+    return list({cell.model: cell for cell in reversed(cells)}.values())
+
+
+def _calibrated(cell: Cell, threads: int) -> dict[str, Any]:
+    """Figures of a short real piece of this cell, in a process and folder of its own."""
+    figures: dict[str, Any] = {}
+    with tempfile.TemporaryDirectory(prefix="crlbench-") as folder:
+        elsewhere = {
+            "folder": str(Path(folder) / Path(*Path(cell.folder).parts[-5:])),
+            "start_folder": str(Path(folder) / "start"),
+            "loggers": (),
+        }
+        running = LocalLauncher(1, threads, f"{__name__}:report_calibration").run(
+            [cell.model_copy(update=elsewhere)],
+            lambda _, event: figures.update(event.get("figures", {})),
+            lambda: 0,
+        )
+        with closing(running):
+            (outcome,) = running
+    if outcome.state != "done":
+        error = CrlbenchError(outcome.message)
+        error.exit_code = outcome.exit_code
+        raise error
+    return figures
+
+
+def report_calibration(
+    cell: Cell, emit: Callable[[dict[str, Any]], None], should_stop: Callable[[], bool]
+) -> Any:
+    """What the worker runs: measure, and send the figures as an event."""
+    from crlbench.run.execute import calibrate
+
+    emit({"kind": "calibration", "figures": calibrate(cell)})
+    return SimpleNamespace(status=Status(state="completed"))
+
+
+def _seconds(cell: Cell, measured: dict[str, Any]) -> float:
+    """What a cell takes: start-up, its iterations, its curve and its ends."""
+    budget, evaluation = cell.conditions["budget"], cell.conditions["evaluation"]
+    iterations = budget["grid"] * budget["iterations_per_point"]
+    points = budget["grid"] // evaluation["curve_every"] + 1
+    return (
+        measured["startup_s"]
+        + iterations * measured["iteration_s"]
+        + points * measured["evaluation_s"]
+        + measured["end_s"]
+    )

@@ -1,0 +1,151 @@
+"""``crlbench report`` and ``crlbench fingerprint``: reading what runs stored."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+from argparse import Namespace
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from crlbench.catalog import Catalog
+from crlbench.commands.console import out, out_json, table
+from crlbench.conditions import diff
+from crlbench.conditions import fingerprint as short
+from crlbench.errors import OK, NotComparable, UsageError
+from crlbench.run.board import Request, load_track, make_board
+from crlbench.run.plan import PLAN_NAME, RECORD_NAME
+from crlbench.run.store import read_json, write_json, write_text
+
+PAGE_NAME = "report.html"
+SUMMARY_NAME = "summary.json"
+
+
+def report(options: Namespace) -> int:
+    """Write the page of the runs below a folder and print its path."""
+    folder = Path(options.run)
+    _, page = _written(folder, Path(options.out) if options.out else None)
+    out_json({"report": str(page)}) if options.json else out(str(page))
+    return OK
+
+
+def publish(options: Namespace, folders: Sequence[Path]) -> Path:
+    """Write summary.json and report.html of run folders; print what they say.
+
+    Several folders with records (several models on one board) also get one page together.
+
+    Returns:
+        The page that holds everything.
+    """
+    filled = [folder for folder in folders if any(folder.rglob(RECORD_NAME))]
+    written = [_written(folder) for folder in filled]
+    if len(filled) > 1:
+        summary, page = _written(filled[0].parents[1])
+    else:
+        summary, page = written[0]
+    if options.json:
+        out_json(dataclasses.asdict(summary))
+    else:
+        _print_table(summary, colour=not options.no_color)
+    return page
+
+
+def _written(folder: Path, page: Path | None = None) -> tuple[Any, Path]:
+    """The summary of the runs below a folder, written beside its page."""
+    from crlbench.report.load import load_runs
+    from crlbench.report.page import render_page
+    from crlbench.report.summary import summarise
+
+    runs = load_runs(folder)
+    summary = summarise(runs)
+    home = folder if folder.is_dir() else folder.parent
+    if page is None:
+        write_json(home / SUMMARY_NAME, _plain(dataclasses.asdict(summary)))
+    page = write_text(page or home / PAGE_NAME, render_page(runs, summary))
+    return summary, page
+
+
+def _plain(value: Any) -> Any:
+    """Only what JSON knows."""
+    return json.loads(json.dumps(value))
+
+
+def _print_table(summary: Any, colour: bool) -> None:
+    from crlbench.report.table import plain_table, terminal_table
+
+    if not sys.stdout.isatty():
+        out(plain_table(summary))
+        return
+    from rich.console import Console
+
+    Console(no_color=not colour).print(terminal_table(summary))
+
+
+def fingerprint(options: Namespace) -> int:
+    """Print a fingerprint and its leaves, or the leaves in which two differ (exit 4)."""
+    if bool(options.run) == bool(options.track):
+        raise UsageError("fingerprint needs either RUN or --track T.")
+    mine = _of_track(options, options.track) if options.track else _of_run(Path(options.run))
+    if options.diff is None:
+        _print_leaves(options, mine)
+        return OK
+    return _compare(options, mine, _of_any(options, options.diff))
+
+
+def _of_any(options: Namespace, name: str) -> dict[str, Any]:
+    """Leaves of a run if there is such a file or folder, else of a track."""
+    if Path(name).exists():
+        return _of_run(Path(name))
+    plain = Namespace(**(vars(options) | {"set": None, "tasks": None}))
+    return _of_track(plain, name)
+
+
+def _of_track(options: Namespace, name: str) -> dict[str, Any]:
+    from crlbench.commands.evaluate import assignments
+
+    catalog = Catalog(options.catalog)
+    tasks = [task.strip() for task in options.tasks.split(",")] if options.tasks else None
+    request = Request(settings=assignments(options.set), tasks=tasks)
+    board, _, _ = make_board(catalog, load_track(catalog, name), request)
+    return board.control
+
+
+def _of_run(path: Path) -> dict[str, Any]:
+    """Leaves that a plan or a record states."""
+    if not path.exists():
+        raise UsageError(f"no such run: {path}. Give a run folder or a record.json.")
+    candidates = [path] if path.is_file() else [
+        *sorted(path.rglob(PLAN_NAME)), *sorted(path.rglob(RECORD_NAME))
+    ]
+    if not candidates:
+        raise UsageError(f"{path}: no {PLAN_NAME} and no {RECORD_NAME} below it.")
+    content = read_json(candidates[0])
+    try:
+        return content["control"] if "control" in content else content["fingerprint"]["leaves"]
+    except (KeyError, TypeError):
+        raise UsageError(f"{candidates[0]}: is neither a plan nor a record.") from None
+
+
+def _print_leaves(options: Namespace, leaves: dict[str, Any]) -> None:
+    if options.json:
+        out_json({"fingerprint": short(leaves), "leaves": leaves})
+        return
+    out(short(leaves))
+    if not options.quiet:
+        for name, value in sorted(leaves.items()):
+            out(f"  {name} = {value}")
+
+
+def _compare(options: Namespace, a: dict[str, Any], b: dict[str, Any]) -> int:
+    different = diff(a, b)
+    if options.json:
+        pairs = {name: {"a": x, "b": y} for name, (x, y) in different.items()}
+        out_json({"a": short(a), "b": short(b), "diff": pairs})
+    elif not different:
+        out(f"equal: {short(a)}")
+    else:
+        rows = [{"leaf": n, short(a): x, short(b): y} for n, (x, y) in different.items()]
+        out(table(rows, ["leaf", short(a), short(b)]))
+    return NotComparable.exit_code if different else OK

@@ -1,0 +1,1 @@
+"""A run: its plan, its files, its processes and its ledger."""

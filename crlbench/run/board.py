@@ -1,0 +1,175 @@
+"""From a track's name and a person's changes to the board that runs share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from pydantic import ValidationError as PydanticError
+
+from crlbench.cards import TaskCard, read_toml
+from crlbench.catalog import Catalog
+from crlbench.conditions import (
+    Conditions,
+    Track,
+    control_leaves,
+    diff,
+    explain,
+    leaves,
+    override,
+)
+from crlbench.errors import UsageError, ValidationError
+from crlbench.run.environment import violations
+from crlbench.run.plan import Board
+
+CALIBRATION = "calibration"
+"""Tag of tasks that hyper-parameters are chosen on; a ranked track may not hold them."""
+
+SMOKE = {
+    "budget.grid": "3",
+    "budget.iterations_per_point": "1",
+    "evaluation.curve_every": "1",
+    "evaluation.curve_items": "32",
+    "evaluation.end_items": "32",
+    "evaluation.end_draws": "1",
+}
+"""What ``--smoke`` changes: three iterations, evaluations of 32 items."""
+SMOKE_TASKS = 2
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a person asked for, beyond the track."""
+
+    settings: Mapping[str, str] = field(default_factory=dict)
+    """Conditions changed by name, as ``--set`` takes them."""
+    tasks: Sequence[str] | None = None
+    limit: int | None = None
+    """Most items per evaluation."""
+    smoke: bool = False
+
+
+def load_track(catalog: Catalog, name: str) -> Track:
+    """The track called ``name``.
+
+    Raises:
+        UsageError: there is none; with the nearest names.
+        ValidationError: its file is malformed, or it is ranked and holds a calibration task.
+    """
+    path = catalog.find("track", name).path
+    try:
+        track = Track.model_validate(read_toml(path))
+    except PydanticError as error:
+        raise ValidationError(explain(error, str(path))) from None
+    if track.id != name:
+        raise ValidationError(
+            f"{path}: field id: '{track.id}' must equal the name of its file, '{name}'."
+        )
+    if track.ranked:
+        _refuse_calibration(catalog, track, str(path))
+    return track
+
+
+def _refuse_calibration(catalog: Catalog, track: Track, where: str) -> None:
+    for task in track.tasks:
+        if CALIBRATION in catalog.task_card(task).tags:
+            raise ValidationError(
+                f"{where}: field tasks: '{task}' is a calibration task: hyper-parameters are "
+                "chosen on it, so a ranked track may not hold it. Remove it, or set "
+                "ranked = false."
+            )
+
+
+def make_board(
+    catalog: Catalog, track: Track, request: Request
+) -> tuple[Board, list[str], list[str]]:
+    """The board of a request, the tasks to train on, and why it is open or partial.
+
+    A changed condition, a task outside the track, or a package outside the track's ranges
+    moves the board to the ``open`` division; ``smoke`` and a ``limit`` that limits also mark it
+    partial. Versions outside of the ranges become leaves of the fingerprint, so that such runs
+    never stand beside those made with the versions the track allows.
+
+    Raises:
+        UsageError: an unknown condition or task, or an impossible value.
+        ValidationError: a task's files were changed, or are too short for the evaluations.
+    """
+    conditions = _conditions(track, request)
+    tasks = list(dict.fromkeys(request.tasks)) if request.tasks else list(track.tasks)
+    if request.smoke:
+        tasks = tasks[:SMOKE_TASKS]
+    within = set(tasks) <= set(track.tasks)
+    board_tasks = track.tasks if within and not request.smoke else tuple(tasks)
+    loaded = {name: catalog.load_task(name) for name in board_tasks}
+    for task in loaded.values():
+        _check_counts(task.card, conditions)
+    content = {name: _content(task.card, task.digest) for name, task in loaded.items()}
+    versions = violations(track.packages)
+    control = control_leaves(track, conditions, content) | {
+        f"packages.{name}": version for name, version in versions.items()
+    }
+    foreign = [name for name in tasks if name not in track.tasks]
+    reasons = _reasons(track, conditions, foreign, versions)
+    board = Board(
+        track=track,
+        conditions=conditions,
+        tasks=tuple(board_tasks),
+        control=control,
+        division="open" if reasons else "closed",
+        partial=request.smoke or conditions != override(track.conditions, dict(request.settings)),
+    )
+    return board, tasks, reasons
+
+
+def _conditions(track: Track, request: Request) -> Conditions:
+    """The track's conditions, then the settings, then what ``limit`` and ``smoke`` ask."""
+    conditions = override(track.conditions, dict(request.settings))
+    if request.limit is not None:
+        if request.limit < 1:
+            raise UsageError(f"--limit {request.limit}: must be at least 1 item.")
+        few = {
+            f"evaluation.{name}": str(min(request.limit, getattr(conditions.evaluation, name)))
+            for name in ("curve_items", "end_items")
+        }
+        conditions = override(conditions, few)
+    return override(conditions, SMOKE) if request.smoke else conditions
+
+
+def _content(card: TaskCard, digest: str) -> dict[str, Any]:
+    """What of a task enters the fingerprint; the parts show which one changed."""
+    return {
+        "version": card.version,
+        "digest": digest,
+        "verifier": card.verifier.sha256,
+        "splits": {name: split.sha256 for name, split in card.splits.items()},
+    }
+
+
+def _check_counts(card: TaskCard, conditions: Conditions) -> None:
+    evaluation = conditions.evaluation
+    for split in ("id", "hard", "format", "train_fixed"):
+        asked = evaluation.end_items
+        if split == "id":
+            asked = max(asked, evaluation.curve_items)
+        if split in card.splits and asked > card.splits[split].count:
+            raise UsageError(
+                f"the conditions ask for {asked} items of the split '{split}' of task "
+                f"'{card.name}', which has {card.splits[split].count}. Lower "
+                "evaluation.curve_items or evaluation.end_items."
+            )
+
+
+def _reasons(
+    track: Track, conditions: Conditions, foreign: list[str], versions: dict[str, str | None]
+) -> list[str]:
+    """Why a board is open; empty for a closed one."""
+    changed = diff(
+        leaves(track.conditions.model_dump(mode="json")), leaves(conditions.model_dump(mode="json"))
+    )
+    reasons = [f"{name} = {new} (track: {old})" for name, (old, new) in changed.items()]
+    reasons += [f"task '{name}' is not in track '{track.id}'" for name in foreign]
+    return reasons + [
+        f"{name} {version or '(absent)'} is installed (track: {track.packages[name]})"
+        for name, version in versions.items()
+    ]

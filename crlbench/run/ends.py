@@ -1,0 +1,108 @@
+"""The two ends of a run: every split scored with the start model and with the final one.
+
+Start scores belong to (model, task, conditions) and to no seed: they are computed once and
+cached beside the model's runs. A cached file is whole or absent.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from crlbench.conditions import PROTOCOL, Conditions
+from crlbench.frozen import Task
+from crlbench.policy.load import Reader
+from crlbench.policy.policy import Policy
+from crlbench.run import store
+from crlbench.run.subject import make_sampler, prompts_of, scorer_of, shown_prompt
+from crlbench.seeding import seed_value
+from crlbench.train.evaluation import SplitResult, samples, score_split
+from crlbench.train.stream import Prompt
+from crlbench.train.trainer import autocast
+
+SPLITS = ("hard", "format", "train_fixed")
+SHOWN = 32
+"""Completions stored to read, at each end."""
+
+
+@dataclass(frozen=True)
+class End:
+    """Scores of one end: vectors (draws, items) by split, and completions to read."""
+
+    vectors: dict[str, np.ndarray]
+    samples: list[dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Examiner:
+    """Scores a policy under the track's evaluation conditions."""
+
+    reader: Reader
+    conditions: Conditions
+    device: str
+
+    def own_splits(self, policy: Policy, task: Task, seed: int, purpose: str, x: int) -> End:
+        """The task's splits: ``id`` (fresh draws of the curve's items), ``id_greedy``, HARD, ..."""
+        e = self.conditions.evaluation
+        items = self._prompts(task, "id", e.curve_items)
+        drawn = self._score(policy, task, items, seed, purpose, e.end_draws)
+        vectors = {
+            "id": drawn.scores,
+            "id_greedy": self._score(policy, task, items, None, purpose).scores,
+        }
+        for split in SPLITS:
+            prompts = self._prompts(task, split, e.end_items)
+            vectors[split] = self._score(policy, task, prompts, seed, purpose).scores
+        shown = [shown_prompt(p, self.reader) for p in items[:SHOWN]]
+        return End(vectors, samples(items, drawn, shown, x))
+
+    def transfer(
+        self, policy: Policy, others: list[Task], seed: int, purpose: str
+    ) -> dict[str, np.ndarray]:
+        """The ID items of tasks that were not trained on, by ``transfer/<task>``."""
+        found = {}
+        for other in others:
+            prompts = self._prompts(other, "id", self.conditions.evaluation.curve_items)
+            result = self._score(policy, other, prompts, seed, purpose)
+            found[f"transfer/{other.name}"] = result.scores
+        return found
+
+    def _prompts(self, task: Task, split: str, count: int) -> list[Prompt]:
+        sampler = make_sampler(task, self.reader, self.conditions)
+        return prompts_of(task, split, self.reader, sampler.max_tokens, count)
+
+    def _score(
+        self,
+        policy: Policy,
+        task: Task,
+        prompts: list[Prompt],
+        seed: int | None,
+        purpose: str,
+        draws: int = 1,
+    ) -> SplitResult:
+        with autocast(self.conditions, self.device):
+            return score_split(
+                policy,
+                make_sampler(task, self.reader, self.conditions),
+                scorer_of(task),
+                prompts,
+                seed=seed,
+                purpose=purpose,
+                draws=draws,
+                device=self.device,
+            )
+
+
+def start_end(examiner: Examiner, policy: Policy, task: Task, folder: Path) -> End:
+    """The start model's scores on a task, from the cache in ``folder`` or made now."""
+    vectors, rows = folder / f"{task.name}.npz", folder / f"{task.name}.jsonl.zst"
+    if vectors.exists() and rows.exists():
+        return End(store.read_npz(vectors), store.read_jsonl_zst(rows))
+    seed = seed_value(PROTOCOL, f"{task.name}/start", 0)
+    end = examiner.own_splits(policy, task, seed, "start", 0)
+    store.write_jsonl_zst(rows, end.samples)
+    store.write_npz(vectors, end.vectors)
+    return end

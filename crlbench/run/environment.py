@@ -1,0 +1,195 @@
+"""What a run ran on: packages, interpreter, machine, switches and source.
+
+All of it is recorded and none of it enters the fingerprint. A track states version ranges for
+the packages that change numbers; outside of them a run goes to the ``open`` division.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import importlib.metadata
+import os
+import platform
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from packaging.specifiers import SpecifierSet
+
+import crlbench
+from crlbench.conditions import digest
+from crlbench.records import Source
+
+PACKAGE = Path(crlbench.__file__).resolve().parent
+NAMED = (
+    "torch",
+    "lightning",
+    "transformers",
+    "peft",
+    "tokenizers",
+    "safetensors",
+    "torchmetrics",
+    "bitsandbytes",
+    "numpy",
+    "pydantic",
+)
+"""Packages whose versions stand in every record; the digest covers all that are installed."""
+_GPU_CLASSES = (24, 48, 80, 141)
+_SWITCHES = (
+    "OMP_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "CUBLAS_WORKSPACE_CONFIG",
+    "PYTHONHASHSEED",
+    "CUDA_VISIBLE_DEVICES",
+)
+
+
+@functools.cache
+def packages() -> dict[str, str]:
+    """Every installed distribution and its version, sorted by name."""
+    found = {}
+    for distribution in importlib.metadata.distributions():
+        name = distribution.metadata["Name"]
+        if name:
+            found.setdefault(name.lower().replace("_", "-"), distribution.version)
+    return dict(sorted(found.items()))
+
+
+def violations(ranges: dict[str, str]) -> dict[str, str | None]:
+    """Installed versions that lie outside a track's ranges, by package; None if absent."""
+    installed = packages()
+    return {
+        name: installed.get(name.lower())
+        for name, allowed in sorted(ranges.items())
+        if name.lower() not in installed
+        or not SpecifierSet(allowed).contains(installed[name.lower()], prereleases=True)
+    }
+
+
+def cpu_model() -> str:
+    """The processor's name as the operating system tells it."""
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()
+
+
+def cores() -> int:
+    """Cores this process may use, at least 1."""
+    if hasattr(os, "sched_getaffinity"):
+        return max(1, len(os.sched_getaffinity(0)))
+    return max(1, os.cpu_count() or 1)
+
+
+def hardware_class(device: str) -> str:
+    """``cpu`` or ``gpu-24|48|80|141``: the smallest class that holds the device's memory."""
+    if not device.startswith("cuda"):
+        return "cpu"
+    import torch
+
+    gigabytes = torch.cuda.get_device_properties(torch.device(device)).total_memory / 1e9
+    return f"gpu-{next((size for size in _GPU_CLASSES if gigabytes <= size + 6), 141)}"
+
+
+def determinism() -> dict[str, Any]:
+    """Switches of this process that change numbers."""
+    import torch
+
+    return {
+        "deterministic_algorithms": torch.are_deterministic_algorithms_enabled(),
+        "cudnn_deterministic": torch.backends.cudnn.deterministic,
+        "cudnn_benchmark": torch.backends.cudnn.benchmark,
+        "float32_matmul_precision": torch.get_float32_matmul_precision(),
+        "mkldnn": torch.backends.mkldnn.is_available(),
+        "threads": torch.get_num_threads(),
+        "environment": {name: os.environ[name] for name in _SWITCHES if name in os.environ},
+    }
+
+
+def describe(device: str = "cpu") -> dict[str, Any]:
+    """The ``environment`` of a record, read in the process that trains.
+
+    Nothing in it changes between two runs of one command on one machine.
+    """
+    import torch
+
+    installed = packages()
+    gpu = device.startswith("cuda")
+    return {
+        "python": platform.python_version(),
+        "os": platform.platform(),
+        "machine": platform.machine(),
+        "cpu": cpu_model(),
+        "cores": os.cpu_count(),
+        "packages": {name: installed[name] for name in NAMED if name in installed},
+        "packages_sha256": digest(installed),
+        "cuda": torch.version.cuda if gpu else None,
+        "device": torch.cuda.get_device_name(torch.device(device)) if gpu else "cpu",
+        "devices": 1,
+        "hardware_class": hardware_class(device),
+        "determinism": determinism(),
+    }
+
+
+def host_hash() -> str:
+    """A pseudonym of this machine: 12 hex digits of the hash of its name."""
+    return hashlib.sha256(socket.gethostname().encode()).hexdigest()[:12]
+
+
+@functools.cache
+def source_digest(package: Path = PACKAGE) -> str:
+    """SHA-256 over the names and contents of all Python files of the package."""
+    total = hashlib.sha256()
+    for path in sorted(package.rglob("*.py")):
+        total.update(path.relative_to(package).as_posix().encode() + b"\0")
+        total.update(hashlib.sha256(path.read_bytes()).digest())
+    return total.hexdigest()
+
+
+@functools.cache
+def source() -> Source:
+    """Which code runs here: version, digest and, in a checkout, the commit."""
+    commit, dirty = _git_state(PACKAGE.parent)
+    return Source(
+        version=crlbench.__version__,
+        git=commit,
+        dirty=dirty,
+        source_tree_sha256=source_digest(),
+    )
+
+
+def _git_state(checkout: Path) -> tuple[str | None, bool | None]:
+    """Commit of a checkout and whether its package differs from it; None outside of one."""
+    if not (checkout / ".git").exists():
+        return None, None
+    commit = _git(checkout, "rev-parse", "HEAD")
+    if commit is None:
+        return None, None
+    status = _git(checkout, "status", "--porcelain", "--", PACKAGE.name)
+    return commit, None if status is None else bool(status)
+
+
+def _git(checkout: Path, *arguments: str) -> str | None:
+    try:
+        done = subprocess.run(
+            ["git", "-C", str(checkout), *arguments],
+            capture_output=True,
+            text=True,
+            timeout=20,
+            stdin=subprocess.DEVNULL,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.strip() if done.returncode == 0 else None
+
+
+def platform_note() -> str:
+    """One line for people: interpreter, cores and processor."""
+    version = ".".join(str(part) for part in sys.version_info[:3])
+    return f"Python {version}, {cores()} cores, {cpu_model()}"

@@ -1,0 +1,227 @@
+"""One run, from plain names to a stored record.
+
+The order is the same whether a run starts or continues: score the start model (cached for
+all its runs), train on the grid, score the end, write the files, and ``record.json`` last, so
+that a record stands for a whole run.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from crlbench.algo.recipe import Recipe, from_config
+from crlbench.conditions import PROTOCOL, Conditions
+from crlbench.errors import Interrupted
+from crlbench.frozen import Task
+from crlbench.policy.load import build_policy
+from crlbench.records import Cell, RunRecord
+from crlbench.run import store
+from crlbench.run.ends import SPLITS, End, Examiner, start_end
+from crlbench.run.record import Finished, peak_memory, write_run
+from crlbench.run.subject import (
+    Subject,
+    load_subject,
+    load_task,
+    make_sampler,
+    prompts_of,
+    scorer_of,
+    training_prompts,
+)
+from crlbench.seeding import seed_value
+from crlbench.train.callbacks import (
+    LastCheckpoint,
+    RunRecorder,
+    RunStopped,
+    StopOnDivergence,
+    StopOnRequest,
+)
+from crlbench.train.evaluation import DECODE_ROWS
+from crlbench.train.module import PolicyOptimization
+from crlbench.train.stream import EvalPrompts, PromptStream
+from crlbench.train.trainer import build_loggers, build_trainer, quiet
+
+Emit = Callable[[dict[str, Any]], None]
+
+
+def run_cell(cell: Cell, emit: Emit, should_stop: Callable[[], bool]) -> RunRecord:
+    """Execute a cell, or continue it from its checkpoint, and return its stored record.
+
+    Raises:
+        Interrupted: ``should_stop()`` turned true; the checkpoint is written.
+        CrlbenchError: something is wrong with the inputs; the message is for a person.
+    """
+    started = time.time()
+    conditions = Conditions.model_validate(cell.conditions)
+    torch.set_num_threads(conditions.hardware.threads)
+    subject, task = load_subject(cell.model, cell.catalog), load_task(cell.task, cell.catalog)
+    others = [load_task(name, cell.catalog) for name in cell.tasks if name != cell.task]
+    examiner = Examiner(subject.reader, conditions, cell.device)
+    module = make_module(cell, conditions, subject, task)
+
+    emit({"kind": "progress", "phase": "start", "iteration": 0, "reward": None, "score": None})
+    starts = {
+        t.name: start_end(examiner, module.policy, t, Path(cell.start_folder))
+        for t in (task, *others)
+    }
+    recorder, failure = train(cell, conditions, subject, task, module, emit, should_stop)
+    end = None
+    if failure is None and cell.arm == "real":
+        emit(
+            {
+                "kind": "progress",
+                "phase": "end",
+                "iteration": conditions.budget.iterations,
+                "reward": None,
+                "score": recorder.curve[-1]["score"],
+            }
+        )
+        end = final_end(examiner, module, task, others, recorder.totals["completions"])
+    finished = Finished(recorder, starts, end, failure, started)
+    return write_run(cell, conditions, subject, task, module, finished)
+
+
+def make_module(
+    cell: Cell, conditions: Conditions, subject: Subject, task: Task
+) -> PolicyOptimization:
+    """The module of a run, with its own start weights on its device."""
+    recipe: Recipe = from_config(cell.recipe_config)
+    seed = seed_value(PROTOCOL, cell.task, cell.seed_index)
+    build = partial(
+        build_policy,
+        subject.card,
+        subject.fresh_backbone(),
+        value_head=recipe.critic is not None,
+        reference=recipe.needs_reference,
+        seed=seed,
+    )
+    module = PolicyOptimization(
+        build=build,
+        sampler=make_sampler(task, subject.reader, conditions),
+        score=scorer_of(task),
+        recipe=recipe,
+        conditions=conditions,
+        seed=seed,
+        arm=cell.arm,
+    )
+    module.configure_model()
+    return module.to(cell.device)
+
+
+def train(
+    cell: Cell,
+    conditions: Conditions,
+    subject: Subject,
+    task: Task,
+    module: PolicyOptimization,
+    emit: Emit,
+    should_stop: Callable[[], bool],
+) -> tuple[RunRecorder, RunStopped | None]:
+    """Train on the grid from the last checkpoint, if there is one.
+
+    Returns:
+        What was recorded, and the failure rule that ended the run early, if one did.
+    """
+    budget, cap = conditions.budget, module.sampler.max_tokens
+    stream = PromptStream(
+        training_prompts(task, subject.reader, cap, conditions.data.levels, budget.prompts),
+        seed=module.seed,
+        per_iteration=budget.prompts,
+        completions=budget.completions,
+        iterations=budget.iterations,
+        pad=subject.reader.pad,
+    )
+    items = prompts_of(task, "id", subject.reader, cap, conditions.evaluation.curve_items)
+    curve = EvalPrompts(items, pad=subject.reader.pad, rows=DECODE_ROWS)
+
+    folder = Path(cell.folder)
+    checkpoint = store.make_folder(folder / "ckpt") / "last.ckpt"
+    stored = read_checkpoint(checkpoint)
+    recorder, keeper = RunRecorder(emit), LastCheckpoint(checkpoint)
+    if stored is not None and stored["iterations_done"] == budget.iterations:
+        module.load_state_dict(stored["state_dict"], strict=False)
+        module.on_load_checkpoint(stored)
+        recorder.load_state_dict(stored["callbacks"]["RunRecorder"])
+        return recorder, None
+    with quiet():
+        trainer = build_trainer(
+            conditions,
+            device=cell.device,
+            callbacks=[
+                recorder,
+                StopOnDivergence(conditions.rules, recorder),
+                keeper,
+                StopOnRequest(should_stop, keeper),
+            ],
+            loggers=build_loggers(cell.loggers, folder, stored["iterations_done"] if stored else 0),
+            folder=folder,
+        )
+        try:
+            if stored is None:
+                trainer.validate(module, curve, verbose=False)
+            trainer.fit(module, stream, curve, ckpt_path=checkpoint if stored else None)
+        except RunStopped as stop:
+            if stop.rule is None:
+                raise Interrupted(
+                    f"{cell.name} stopped after iteration {stop.iteration} of {budget.iterations}"
+                ) from None
+            return recorder, stop
+    return recorder, None
+
+
+def final_end(
+    examiner: Examiner, module: PolicyOptimization, task: Task, others: list[Task], x: int
+) -> End:
+    """Every split scored with the final policy."""
+    end = examiner.own_splits(module.policy, task, module.seed, "end", x)
+    transfer = examiner.transfer(module.policy, others, module.seed, "end")
+    return End(end.vectors | transfer, end.samples)
+
+
+def read_checkpoint(path: Path) -> dict[str, Any] | None:
+    """The stored checkpoint of an unfinished run, or None."""
+    if not path.exists():
+        return None
+    try:
+        return torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:
+        raise store.damaged(path, error) from None
+
+
+def calibrate(cell: Cell) -> dict[str, float]:
+    """What a cell costs here, from two real iterations: seconds by part, and peak memory.
+
+    ``startup_s`` leaves out the imports and the reading of weights, which a worker pays once.
+    ``end_s`` is computed from the time of one evaluation and the rows of the ends.
+    """
+    conditions = Conditions.model_validate(cell.conditions)
+    torch.set_num_threads(conditions.hardware.threads)
+    subject, task = load_subject(cell.model, cell.catalog), load_task(cell.task, cell.catalog)
+    begun = time.monotonic()
+    short = conditions.model_copy(
+        update={
+            "budget": conditions.budget.model_copy(update={"grid": 1, "iterations_per_point": 2}),
+            "evaluation": conditions.evaluation.model_copy(update={"curve_every": 1}),
+        }
+    )
+    module = make_module(cell, short, subject, task)
+    startup = time.monotonic() - begun
+    marks: list[float] = []
+    train(
+        cell, short, subject, task, module, lambda _: marks.append(time.monotonic()), lambda: False
+    )
+    _, first, second, evaluated = marks
+    e = conditions.evaluation
+    rows = (e.end_draws + 1 + len(cell.tasks) - 1) * e.curve_items + len(SPLITS) * e.end_items
+    return {
+        "startup_s": startup,
+        "iteration_s": second - first,
+        "evaluation_s": evaluated - second,
+        "end_s": (evaluated - second) * rows / e.curve_items,
+        "peak_memory_bytes": peak_memory(),
+    }

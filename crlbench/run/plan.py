@@ -1,0 +1,285 @@
+"""What will run: the plan, its hash, its folders, and which of its cells are missing.
+
+A plan is declared before the first update and cited by every record, so that choosing seeds
+or stopping early shows. It names one model, one recipe and one fingerprint; its cells are the
+product of tasks, arms and a prefix of the seed indices. A finished cell is recognised by its
+valid ``record.json``, so a plan may be started any number of times.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import ValidationError as PydanticError
+
+from crlbench.conditions import (
+    PROTOCOL,
+    Conditions,
+    Track,
+    canonical_json,
+    digest,
+    explain,
+    fingerprint,
+)
+from crlbench.errors import ValidationError
+from crlbench.records import Cell, RunRecord
+from crlbench.run.store import damaged, file_digests, read_json, write_json
+from crlbench.seeding import seed_value
+
+PLAN_NAME = "plan.json"
+LEDGER_NAME = "ledger.jsonl"
+RECORD_NAME = "record.json"
+LOG_NAME = "attempt.log"
+PLACEBO_SEEDS = 3
+"""The placebo arm runs on the first seed indices only (protocol CRL-1, A.4)."""
+
+Arm = Literal["real", "placebo"]
+State = Literal["done", "started", "absent"]
+
+
+@dataclass(frozen=True)
+class Board:
+    """What all runs of a comparison share: a track's conditions, possibly changed."""
+
+    track: Track
+    conditions: Conditions
+    tasks: tuple[str, ...]
+    control: dict[str, Any]
+    division: Literal["closed", "open"]
+    partial: bool = False
+
+    @property
+    def fingerprint(self) -> str:
+        """The 12 hexadecimal digits that name the board."""
+        return fingerprint(self.control)
+
+    @property
+    def folder(self) -> str:
+        """``<track>-<fp12>``."""
+        return f"{self.track.id}-{self.fingerprint}"
+
+
+@dataclass(frozen=True)
+class Contender:
+    """A model as a plan names it."""
+
+    name: str
+    """As the catalogue resolves it: entry name, local folder or ``org/name@revision``."""
+    slug: str
+    """Short name for folders and tables."""
+    revision8: str
+    """First 8 hex digits of the revision, or of the weights' digest."""
+    entry_sha256: str
+
+    @property
+    def folder(self) -> str:
+        """``<model>@<rev8>``, safe as a folder name."""
+        return f"{re.sub(r'[^A-Za-z0-9._-]+', '--', self.slug)}@{self.revision8}"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One model x recipe on a board: its canonical body, its folder and all its cells."""
+
+    body: dict[str, Any]
+    folder: Path
+    cells: tuple[Cell, ...]
+
+    @property
+    def hash(self) -> str:
+        """SHA-256 of the canonical body."""
+        return digest(self.body)
+
+    @property
+    def path(self) -> Path:
+        """Where the plan is written before the first update."""
+        return self.folder / PLAN_NAME
+
+    def write(self) -> None:
+        """Store ``plan.json``."""
+        write_json(self.path, self.body | {"plan_hash": self.hash})
+
+
+def make_plan(
+    board: Board,
+    contender: Contender,
+    recipe: tuple[str, dict[str, Any]],
+    tasks: Sequence[str],
+    arms: Sequence[Arm],
+    seeds: int,
+    out: Path | str,
+    *,
+    catalog: Sequence[str] = (),
+    device: str = "cpu",
+    loggers: Sequence[str] = ("tensorboard",),
+) -> Plan:
+    """The plan of one model.
+
+    Args:
+        board: Conditions and tasks shared by everything compared.
+        contender: The model.
+        recipe: Its name and its full configuration (plain data).
+        tasks: Tasks to train on, a part of ``board.tasks``.
+        arms: ``real`` and, if wanted, ``placebo`` (first three seed indices only).
+        seeds: Number n of seed indices, always the prefix 0..n-1.
+        out: Folder that holds all runs.
+        catalog: Extra catalogue folders, for the workers.
+        device: Where to train.
+        loggers: Names of the loggers.
+    """
+    name, config = recipe[0], json.loads(canonical_json(recipe[1]))
+    wanted = {arm: min(seeds, PLACEBO_SEEDS) if arm == "placebo" else seeds for arm in arms}
+    body = {
+        "schema_version": 1,
+        "protocol": PROTOCOL,
+        "track": board.track.id,
+        "track_version": board.track.version,
+        "division": board.division,
+        "partial": board.partial,
+        "fingerprint": board.fingerprint,
+        "control": json.loads(canonical_json(board.control)),
+        "model": {
+            "name": contender.slug,
+            "revision8": contender.revision8,
+            "entry_sha256": contender.entry_sha256,
+        },
+        "recipe": {"name": name, "config": config},
+        "board_tasks": list(board.tasks),
+        "tasks": list(tasks),
+        "arms": wanted,
+        "seeds": {
+            task: [
+                {"index": index, "value": seed_value(PROTOCOL, task, index)}
+                for index in range(max(wanted.values()))
+            ]
+            for task in tasks
+        },
+    }
+    plan_hash = digest(body)
+    home = Path(out) / board.folder / contender.folder
+    shared = {
+        "model": contender.name,
+        "recipe": name,
+        "recipe_config": config,
+        "track": board.track.id,
+        "track_version": board.track.version,
+        "division": board.division,
+        "partial": board.partial,
+        "conditions": board.conditions.model_dump(mode="json"),
+        "control": body["control"],
+        "fingerprint": board.fingerprint,
+        "plan_hash": plan_hash,
+        "tasks": tuple(board.tasks),
+        "start_folder": str(home / "start"),
+        "catalog": tuple(catalog),
+        "device": device,
+        "loggers": tuple(loggers),
+    }
+    cells = tuple(
+        Cell(
+            **shared,
+            task=task,
+            arm=arm,
+            seed_index=index,
+            folder=str(home / name / task / arm / f"seed-{index:02d}"),
+        )
+        for index in range(max(wanted.values()))
+        for arm, count in wanted.items()
+        for task in tasks
+        if index < count
+    )
+    return Plan(body=body, folder=home / name, cells=cells)
+
+
+def label(cell: Cell) -> str:
+    """``model@rev8/recipe/task/arm/seed-03``, for people and ledgers."""
+    return "/".join(Path(cell.folder).parts[-5:])
+
+
+def check_folder(plan: Plan) -> None:
+    """Refuse a run folder whose stored plan is of another subject or recipe.
+
+    Raises:
+        ValidationError: the stored plan is damaged, or names another model entry or another
+            configuration of the recipe: mixing them would overwrite results silently.
+    """
+    if not plan.path.exists():
+        return
+    stored = read_json(plan.path)
+    try:
+        body = {key: value for key, value in stored.items() if key != "plan_hash"}
+        sound = stored["plan_hash"] == digest(body)
+        same = {part: stored[part] == plan.body[part] for part in ("model", "recipe")}
+    except (AttributeError, KeyError, TypeError):
+        sound, same = False, {}
+    if not sound:
+        raise damaged(plan.path, "its content does not match its own hash")
+    for part, equal in same.items():
+        if not equal:
+            raise ValidationError(
+                f"{plan.folder} holds runs of another version of this {part} "
+                f"({plan.body[part]['name']}): the entry or its configuration has changed since. "
+                "Choose another folder with --out, or discard those runs with --fresh."
+            )
+
+
+def state(cell: Cell) -> State:
+    """Whether a cell is done, was started, or is absent.
+
+    Raises:
+        ValidationError: ``record.json`` or a file it names is damaged or of another run.
+    """
+    folder = Path(cell.folder)
+    if (folder / RECORD_NAME).exists():
+        check_record(cell)
+        return "done"
+    checkpoints = folder / "ckpt"
+    return "started" if checkpoints.is_dir() and any(checkpoints.iterdir()) else "absent"
+
+
+def check_record(cell: Cell) -> RunRecord:
+    """The record of a finished cell, with its hash, its identity and its files checked.
+
+    Raises:
+        ValidationError: names the file that is damaged, missing or of another run.
+    """
+    folder = Path(cell.folder)
+    record = read_record(folder / RECORD_NAME)
+    found = [record.fingerprint.hash, record.algo.config, record.task.name, record.arm]
+    wanted = [cell.fingerprint, cell.recipe_config, cell.task, cell.arm]
+    if found != wanted or record.seed.index != cell.seed_index:
+        raise damaged(folder / RECORD_NAME, f"it is the record of another run than {label(cell)}")
+    for name, stored in record.files.items():
+        if not (folder / name).is_file():
+            raise damaged(folder / name, "missing, though record.json names it")
+        if file_digests(folder, [name])[name]["sha256"] != stored.sha256:
+            raise damaged(folder / name, "its sha256 is not the one in record.json")
+    return record
+
+
+def read_record(path: Path | str) -> RunRecord:
+    """A stored record whose content matches its ``record_id``.
+
+    Raises:
+        ValidationError: damaged, of another schema, or changed after it was written.
+    """
+    try:
+        record = RunRecord.model_validate(read_json(path))
+    except PydanticError as error:
+        raise damaged(path, explain(error, "record")) from None
+    if record.record_id != record.content_id():
+        raise damaged(path, "its content does not match its record_id")
+    return record
+
+
+def of_shard(cells: Sequence[Cell], shard: tuple[int, int] | None) -> list[Cell]:
+    """The cells of shard (i, N), 1 <= i <= N: every N-th one, so that shards are alike."""
+    if shard is None:
+        return list(cells)
+    index, count = shard
+    return [cell for number, cell in enumerate(cells) if number % count == index - 1]

@@ -1,0 +1,186 @@
+"""Telling a person how far the whole is: one bar, or plain lines without a terminal."""
+
+from __future__ import annotations
+
+import sys
+import time
+from dataclasses import dataclass, field
+from typing import Any, TextIO
+
+from crlbench.records import Cell
+from crlbench.run.grid import Outcome
+from crlbench.run.plan import label
+
+LINE_SECONDS = 30.0
+TRAINING_SHARE = 0.85
+"""Roughly what the iterations are of a cell's time; the rest is scoring its end."""
+
+
+@dataclass
+class Tally:
+    """What is known of the whole: work done, and the latest reward and score of each cell."""
+
+    iterations: int
+    """Of all cells together."""
+    cells: int
+    done: int = 0
+    reached: dict[str, float] = field(default_factory=dict)
+    before: dict[str, float] = field(default_factory=dict)
+    """What a cell already had when it was taken up: not work of this session."""
+    reward: dict[str, float] = field(default_factory=dict)
+    score: dict[str, float] = field(default_factory=dict)
+    began: float | None = None
+    """When the first cell had been loaded."""
+
+    def event(self, cell: Cell, event: dict[str, Any]) -> None:
+        """Take in one event of a running cell."""
+        if event["kind"] != "progress":
+            return
+        if self.began is None:
+            self.began = time.monotonic()
+        name = cell.folder
+        worth = TRAINING_SHARE * event["iteration"]
+        self.before.setdefault(name, worth)
+        self.reached[name] = worth
+        for key, latest in (("reward", self.reward), ("score", self.score)):
+            if event.get(key) is not None:
+                latest[name] = event[key]
+
+    def ended(self, outcome: Outcome, iterations: int) -> None:
+        """Take in the end of a cell; a finished one counts in full."""
+        name = outcome.cell.folder
+        if outcome.state in ("done", "failed"):
+            self.done += 1
+            self.before.setdefault(name, 0)
+            self.reached[name] = iterations
+        self.reward.pop(name, None)
+        self.score.pop(name, None)
+
+    @property
+    def completed(self) -> float:
+        """Work done over all cells, in iterations."""
+        return sum(self.reached.values())
+
+    def seconds_left(self) -> float | None:
+        """Estimate from this session's own speed; None before anything was done."""
+        worked = self.completed - sum(self.before.values())
+        if worked <= 0 or self.began is None:
+            return None
+        return (self.iterations - self.completed) * (time.monotonic() - self.began) / worked
+
+    def figures(self) -> str:
+        """Mean reward and score of the running cells, for example ``reward 0.51 score 0.48``."""
+        parts = []
+        for name, latest in (("reward", self.reward), ("score", self.score)):
+            if latest:
+                parts.append(f"{name} {sum(latest.values()) / len(latest):.2f}")
+        return " ".join(parts)
+
+
+class Progress:
+    """Shows the progress of a grid; use as a context manager."""
+
+    def __init__(
+        self,
+        cells: int,
+        iterations_per_cell: int,
+        *,
+        quiet: bool = False,
+        bar: bool = True,
+        colour: bool = True,
+        stream: TextIO | None = None,
+    ) -> None:
+        self._each = iterations_per_cell
+        self._stream = stream or sys.stderr
+        self._quiet = quiet
+        self._colour = colour
+        self._with_bar = bar and not quiet and self._stream.isatty()
+        self._bar: Any = None
+        self._task: Any = None
+        self._last_line = time.monotonic()
+        self.tally = Tally(iterations=cells * iterations_per_cell, cells=cells)
+
+    def __enter__(self) -> Progress:
+        if self._with_bar:
+            self._bar = _rich_bar(self._stream, self._colour)
+            self._bar.start()
+            self._task = self._bar.add_task("", total=self.tally.iterations, **self._fields())
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def event(self, cell: Cell, event: dict[str, Any]) -> None:
+        """An event of a running cell."""
+        self.tally.event(cell, event)
+        self._show()
+
+    def ended(self, outcome: Outcome) -> None:
+        """A cell came to an end."""
+        self.tally.ended(outcome, self._each)
+        self._show()
+        if self._bar is None and not self._quiet:
+            tally = self.tally
+            finished = outcome.state in ("done", "failed")
+            why = f": {outcome.message}" if outcome.exit_code not in (0, 130) else ""
+            where = f"[{tally.done}/{tally.cells}] {label(outcome.cell)}"
+            self.say(f"{where} {outcome.state}{why}{self._remaining() if finished else ''}")
+
+    def say(self, line: str) -> None:
+        """One line for the person, above the bar if there is one."""
+        if self._quiet:
+            return
+        if self._bar is not None:
+            self._bar.console.print(line, markup=False, highlight=False)
+        else:
+            print(line, file=self._stream, flush=True)
+            self._last_line = time.monotonic()
+
+    def _show(self) -> None:
+        if self._bar is not None:
+            self._bar.update(self._task, completed=self.tally.completed, **self._fields())
+        elif not self._quiet and time.monotonic() - self._last_line >= LINE_SECONDS:
+            tally = self.tally
+            share = tally.completed / max(tally.iterations, 1)
+            figures = tally.figures()
+            self.say(
+                f"[{tally.done}/{tally.cells}] {share:.0%} of all work"
+                f"{', ' + figures if figures else ''}{self._remaining()}"
+            )
+
+    def _fields(self) -> dict[str, str]:
+        tally = self.tally
+        return {"cells": f"{tally.done}/{tally.cells} cells", "figures": tally.figures()}
+
+    def _remaining(self) -> str:
+        seconds = self.tally.seconds_left()
+        return "" if seconds is None else f", about {duration(seconds)} left"
+
+
+def _rich_bar(stream: TextIO, colour: bool) -> Any:
+    from rich.console import Console
+    from rich.progress import BarColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bar
+
+    return Bar(
+        TextColumn("{task.fields[cells]}"),
+        BarColumn(bar_width=None),
+        TextColumn("{task.percentage:>3.0f}%"),
+        TimeElapsedColumn(),
+        TextColumn("ETA"),
+        TimeRemainingColumn(elapsed_when_finished=False),
+        TextColumn("{task.fields[figures]}"),
+        console=Console(file=stream, no_color=not colour),
+    )
+
+
+def duration(seconds: float) -> str:
+    """For people: ``45 s``, ``12 min``, ``3.5 h``.
+
+    >>> duration(44.6), duration(720), duration(12600)
+    ('45 s', '12 min', '3.5 h')
+    """
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

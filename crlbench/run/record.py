@@ -1,0 +1,293 @@
+"""From what a run left behind to its stored files and its record."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import io
+import resource
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors.torch import save
+
+from crlbench.cards import dump_toml
+from crlbench.conditions import PROTOCOL, Conditions, canonical_json
+from crlbench.frozen import Task
+from crlbench.policy.load import parameter_counts
+from crlbench.records import (
+    Algo,
+    Cell,
+    CurvePoint,
+    FileDigest,
+    Fingerprint,
+    Protocol,
+    RunRecord,
+    Seed,
+    SplitScore,
+    Status,
+    TaskRef,
+)
+from crlbench.records import Subject as SubjectRecord
+from crlbench.run import environment, store
+from crlbench.run.ends import End
+from crlbench.run.subject import Subject
+from crlbench.train.callbacks import RunRecorder, RunStopped
+from crlbench.train.module import PolicyOptimization
+
+LAST = 3
+"""Evaluations whose mean is the final score of the score-drop rule (protocol CRL-1, A.2)."""
+CURVE_COLUMNS = ("x", "prompts", "bytes", "tokens", "updates", "score", "n_items")
+POLICY_NAME = "policy.safetensors"
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A run after its last iteration."""
+
+    recorder: RunRecorder
+    starts: dict[str, End]
+    """Start scores of the run's task and of the board's other tasks, by task."""
+    end: End | None
+    """Absent for a failed run and for the placebo arm."""
+    failure: RunStopped | None
+    started: float
+    """Unix time at which this attempt began."""
+
+
+def write_run(
+    cell: Cell,
+    conditions: Conditions,
+    subject: Subject,
+    task: Task,
+    module: PolicyOptimization,
+    finished: Finished,
+) -> RunRecord:
+    """Write all files of a run, its record last, and drop the checkpoint."""
+    folder = Path(cell.folder)
+    recorder, start = finished.recorder, finished.starts[task.name]
+    vectors = item_vectors(task, finished)
+    store.write_npz(folder / "items.npz", vectors)
+    digests = "".join(canonical_json(row) + "\n" for row in recorder.digests).encode()
+    store.write_bytes(folder / "digests.jsonl", digests)
+    rows = start.samples + (finished.end.samples if finished.end else [])
+    store.write_jsonl_zst(folder / "samples.jsonl.zst", rows)
+    store.write_text(folder / "curve.csv", curve_csv(recorder))
+    store.write_text(folder / "config.toml", config_toml(cell))
+    store.write_json(folder / "env.json", environment.describe(cell.device))
+    store.write_bytes(folder / POLICY_NAME, weights_bytes(module))
+
+    total, trainable = parameter_counts(module.policy)
+    record = RunRecord(
+        crlbench=environment.source(),
+        protocol=Protocol(
+            name="CRL-1",
+            version=PROTOCOL,
+            track=cell.track,
+            track_version=cell.track_version,
+            division=cell.division,
+        ),
+        plan_hash=cell.plan_hash,
+        fingerprint=Fingerprint(hash=cell.fingerprint, leaves=cell.control),
+        subject=subject_record(subject, total, trainable),
+        task=task_record(task),
+        algo=Algo(
+            name=cell.recipe,
+            config=cell.recipe_config,
+            code_sha256=environment.source_digest(environment.PACKAGE / "algo"),
+        ),
+        seed=Seed(index=cell.seed_index, value=module.seed),
+        arm=cell.arm,
+        curve=[curve_point(point) for point in recorder.curve],
+        splits=split_scores(vectors),
+        health=recorder.health,
+        counts=recorder.counts,
+        status=status(cell, conditions, finished, vectors),
+        digest_root=hashlib.sha256(digests).hexdigest(),
+        environment=environment.describe(cell.device),
+        cost=cost(conditions, recorder, total),
+        files={
+            name: FileDigest(**entry)
+            for name, entry in store.file_digests(
+                folder,
+                [
+                    "items.npz",
+                    "digests.jsonl",
+                    "samples.jsonl.zst",
+                    "curve.csv",
+                    "config.toml",
+                    "env.json",
+                    POLICY_NAME,
+                ],
+            ).items()
+        },
+        volatile={
+            "attempts": [
+                {"start": finished.started, "end": time.time(), "host": environment.host_hash()}
+            ],
+            "wall_s": recorder.wall,
+            "peak_memory_bytes": peak_memory(),
+        },
+    ).sealed()
+    store.write_json(folder / "record.json", record.model_dump(mode="json"))
+    store.remove_tree(folder / "ckpt")
+    return record
+
+
+def item_vectors(task: Task, finished: Finished) -> dict[str, np.ndarray]:
+    """Every per-item score of the run: ``curve/<x>``, ``start/<split>``, ``end/<split>``."""
+    vectors = {
+        f"curve/{point['x']}": compact(np.array(point["items"]))
+        for point in finished.recorder.curve
+    }
+    for name, end in finished.starts.items():
+        if name == task.name:
+            vectors |= {f"start/{split}": compact(v) for split, v in end.vectors.items()}
+        else:
+            vectors[f"start/transfer/{name}"] = compact(end.vectors["id"])
+    if finished.end is not None:
+        vectors |= {f"end/{split}": compact(v) for split, v in finished.end.vectors.items()}
+    return vectors
+
+
+def compact(scores: np.ndarray) -> np.ndarray:
+    """0/1 scores as uint8, partial credit as float32."""
+    binary = np.isin(scores, (0.0, 1.0)).all()
+    return scores.astype(np.uint8 if binary else np.float32)
+
+
+def split_scores(vectors: dict[str, np.ndarray]) -> dict[str, SplitScore]:
+    """Mean scores at both ends, by split."""
+    found = {}
+    for ref in sorted(name for name in vectors if name.startswith("start/")):
+        split = ref.removeprefix("start/")
+        end_ref = f"end/{split}" if f"end/{split}" in vectors else None
+        draws, n = vectors[ref].shape
+        found[split] = SplitScore(
+            start=mean(vectors[ref]),
+            end=mean(vectors[end_ref]) if end_ref else None,
+            n=n,
+            draws=draws,
+            start_ref=ref,
+            end_ref=end_ref,
+        )
+    return found
+
+
+def mean(scores: np.ndarray) -> float:
+    """Mean in float64."""
+    return float(scores.astype(np.float64).mean())
+
+
+def curve_point(point: dict[str, Any]) -> CurvePoint:
+    """A recorded evaluation as it is stored."""
+    items = point["items"]
+    rest = {name: value for name, value in point.items() if name != "items"}
+    return CurvePoint(**rest, n_items=len(items), items_ref=f"curve/{point['x']}")
+
+
+def curve_csv(recorder: RunRecorder) -> str:
+    """The curve as a table for spreadsheets."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, CURVE_COLUMNS, extrasaction="ignore", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows({"n_items": len(p["items"]), **p} for p in recorder.curve)
+    return text.getvalue()
+
+
+def config_toml(cell: Cell) -> str:
+    """Everything that was decided for this run, to read and to diff."""
+    names = (
+        "model",
+        "recipe",
+        "task",
+        "arm",
+        "seed_index",
+        "track",
+        "track_version",
+        "division",
+        "partial",
+        "fingerprint",
+        "plan_hash",
+        "conditions",
+        "recipe_config",
+    )
+    data = cell.model_dump(mode="json")
+    return dump_toml({name: data[name] for name in names})
+
+
+def weights_bytes(module: PolicyOptimization) -> bytes:
+    """The trainable weights of the final policy as safetensors."""
+    weights = module.policy.trainable()
+    return save({name: weights[name].detach().cpu().contiguous() for name in sorted(weights)})
+
+
+def subject_record(subject: Subject, total: int, trainable: int) -> SubjectRecord:
+    """The model as the record names it."""
+    card = subject.card
+    return SubjectRecord(
+        slug=card.slug,
+        display_name=card.display_name,
+        family=card.family,
+        kind=card.kind,
+        entry_sha256=card.digest,
+        hf_id=card.source.hf_id,
+        revision=card.revision,
+        weights_sha256=dict(card.weights_sha256),
+        dtype=card.dtype,
+        quantisation=card.quantisation,
+        adapter=card.adapter.model_dump(mode="json") if card.adapter else None,
+        frame=subject.reader.frame,
+        listed=not card.unlisted,
+        params_total=total,
+        params_trainable=trainable,
+    )
+
+
+def task_record(task: Task) -> TaskRef:
+    """The task as the record names it."""
+    return TaskRef(
+        name=task.name,
+        version=task.card.version,
+        digests={
+            "task": task.digest,
+            "verifier": task.card.verifier.sha256,
+            "splits": {name: split.sha256 for name, split in task.card.splits.items()},
+        },
+        floor=task.card.floor,
+        ceiling=task.card.ceiling,
+    )
+
+
+def status(
+    cell: Cell, conditions: Conditions, finished: Finished, vectors: dict[str, np.ndarray]
+) -> Status:
+    """Completed, failed by a rule (with the iteration), or partial."""
+    iterations = conditions.budget.iterations
+    if finished.failure is not None:
+        return Status(state="failed", rule=finished.failure.rule, at=finished.failure.iteration)
+    final = float(np.mean([point["score"] for point in finished.recorder.curve[-LAST:]]))
+    if final < mean(vectors["start/id"]) - conditions.rules.score_drop:
+        return Status(state="failed", rule="score_drop", at=iterations)
+    return Status(state="partial" if cell.partial else "completed", at=iterations)
+
+
+def cost(conditions: Conditions, recorder: RunRecorder, parameters: int) -> dict[str, int]:
+    """Training cost: FLOPs by the usual 2 per parameter and token forward, 6 with backward."""
+    tokens, epochs = recorder.totals["tokens"], conditions.optimization.epochs
+    return {
+        "completions": recorder.totals["completions"],
+        "generated_tokens": tokens,
+        "trained_tokens": tokens * epochs,
+        "flops_estimate": 2 * parameters * tokens + 6 * parameters * tokens * epochs,
+    }
+
+
+def peak_memory() -> int:
+    """Largest resident size of this process so far, in bytes."""
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit

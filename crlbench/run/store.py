@@ -1,0 +1,365 @@
+"""Files that are either whole or absent, and the lock of a run folder.
+
+Every file is written to a temporary name beside its target, flushed to the disk and renamed,
+so that ``kill -9`` at any moment leaves the old content or the new one, never a half. Files
+that grow line by line carry their valid length in a checkpoint and are cut back to it.
+The operating system's refusals become :class:`~crlbench.errors.EnvironmentUnfit`, and a file
+that cannot be read back becomes :class:`~crlbench.errors.ValidationError`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import hashlib
+import io
+import json
+import os
+import re
+import shlex
+import shutil
+import socket
+import sys
+import time
+import zipfile
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import zstandard
+
+from crlbench.conditions import canonical_json
+from crlbench.errors import EnvironmentUnfit, ValidationError
+
+LOCK_NAME = ".lock"
+_TEMPORARY = re.compile(r"^\..+\.(\d+)\.[0-9a-f]{8}\.tmp$")
+_NO_SPACE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+_NO_PERMISSION = {errno.EACCES, errno.EPERM, errno.EROFS}
+_NOT_A_FOLDER = {errno.ENOTDIR, errno.EEXIST, errno.EISDIR}
+_EPOCH = (1980, 1, 1, 0, 0, 0)
+_FRESH = "Repeat the command with --fresh to discard and redo it."
+
+
+def is_refusal(error: BaseException) -> bool:
+    """Whether the operating system said no for lack of space or of permission."""
+    return isinstance(error, OSError) and error.errno in _NO_SPACE | _NO_PERMISSION
+
+
+def explanation(error: OSError, path: Path | str) -> EnvironmentUnfit:
+    """What an error of the operating system about ``path`` means to a person."""
+    where = error.filename or path
+    if error.errno in _NO_SPACE:
+        return EnvironmentUnfit(
+            f"no space left to write {where}. Free some space or choose another folder with "
+            "--out; the same command then continues."
+        )
+    if error.errno in _NO_PERMISSION:
+        return EnvironmentUnfit(
+            f"no permission to write {where} ({os.strerror(error.errno)}). Choose a folder "
+            "you may write with --out."
+        )
+    if error.errno in _NOT_A_FOLDER:
+        return EnvironmentUnfit(
+            f"cannot write {where} ({os.strerror(error.errno)}): a file stands where a "
+            "folder is needed, or the reverse. Choose another folder with --out."
+        )
+    return EnvironmentUnfit(f"cannot write {where} ({error.strerror or error}).")
+
+
+@contextlib.contextmanager
+def explained(path: Path | str) -> Iterator[None]:
+    """Turn the operating system's errors about writing ``path`` into errors for people.
+
+    Raises:
+        EnvironmentUnfit: no space, no permission, read-only, a file where a folder must be, or
+            whatever else the operating system said.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise explanation(error, path) from error
+
+
+def make_folder(path: Path) -> Path:
+    """Create ``path`` and its parents; existing folders are fine."""
+    with explained(path):
+        path.mkdir(parents=True, exist_ok=True)
+    return path
+
+
+def write_bytes(path: Path | str, data: bytes) -> Path:
+    """Replace ``path`` by ``data`` atomically and durably (temporary file, fsync, rename)."""
+    path = Path(path)
+    make_folder(path.parent)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}.tmp")
+    with explained(path):
+        try:
+            with open(temporary, "xb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, path)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
+        _sync_folder(path.parent)
+    return path
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def write_text(path: Path | str, text: str) -> Path:
+    """Replace ``path`` by UTF-8 ``text`` atomically."""
+    return write_bytes(path, text.encode())
+
+
+def write_json(path: Path | str, value: Any) -> Path:
+    """Replace ``path`` by the canonical JSON of ``value`` and a newline, atomically."""
+    return write_text(path, canonical_json(value) + "\n")
+
+
+def read_json(path: Path | str, repair: str = _FRESH) -> Any:
+    """The value in a JSON file.
+
+    Raises:
+        ValidationError: the file is damaged; names it and says ``repair``.
+    """
+    path = Path(path)
+    try:
+        return json.loads(path.read_text())
+    except ValueError as error:
+        raise damaged(path, error, repair) from None
+
+
+def damaged(path: Path | str, why: object, repair: str = _FRESH) -> ValidationError:
+    """The error for a stored file that cannot be what a run wrote."""
+    return ValidationError(f"{path} is damaged ({why}). {repair}")
+
+
+def write_npz(path: Path | str, arrays: Mapping[str, np.ndarray]) -> Path:
+    """Store named arrays, compressed, without pickle: equal arrays give equal bytes."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED, compresslevel=6) as archive:
+        for name in sorted(arrays):
+            content = io.BytesIO()
+            np.lib.format.write_array(
+                content, np.ascontiguousarray(arrays[name]), version=(1, 0), allow_pickle=False
+            )
+            entry = zipfile.ZipInfo(f"{name}.npy", date_time=_EPOCH)
+            entry.compress_type = zipfile.ZIP_DEFLATED
+            entry.external_attr = 0o644 << 16
+            archive.writestr(entry, content.getvalue())
+    return write_bytes(path, buffer.getvalue())
+
+
+def read_npz(path: Path | str) -> dict[str, np.ndarray]:
+    """All arrays of an npz file.
+
+    Raises:
+        ValidationError: the file is damaged or holds pickled objects.
+    """
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            return {name: archive[name] for name in archive.files}
+    except (ValueError, EOFError, zipfile.BadZipFile) as error:
+        raise damaged(path, error) from None
+
+
+def write_jsonl_zst(path: Path | str, rows: Iterable[Any]) -> Path:
+    """Store rows as zstandard-compressed canonical JSON lines, atomically."""
+    text = "".join(canonical_json(row) + "\n" for row in rows)
+    return write_bytes(path, zstandard.ZstdCompressor(level=10).compress(text.encode()))
+
+
+def read_jsonl_zst(path: Path | str) -> list[Any]:
+    """The rows that :func:`write_jsonl_zst` stored.
+
+    Raises:
+        ValidationError: the file is damaged.
+    """
+    try:
+        with open(path, "rb") as file, zstandard.ZstdDecompressor().stream_reader(file) as stream:
+            text = stream.read().decode()
+        return [json.loads(line) for line in text.splitlines()]
+    except (zstandard.ZstdError, ValueError) as error:
+        raise damaged(path, error) from None
+
+
+def append_jsonl(path: Path | str, rows: Iterable[Any], offset: int | None = None) -> int:
+    """Append canonical JSON lines and return the file's length in bytes afterwards.
+
+    Args:
+        path: The file; it is created if it is absent.
+        rows: What to append, one line each.
+        offset: The length known to be valid (from a checkpoint); what stands beyond it was
+            written after that checkpoint and is cut off first. None keeps everything.
+
+    Raises:
+        ValidationError: the file is shorter than ``offset``: something else changed it.
+    """
+    path = Path(path)
+    make_folder(path.parent)
+    with explained(path), open(path, "ab") as file:
+        length = file.seek(0, os.SEEK_END)
+        if offset is not None:
+            if length < offset:
+                raise damaged(path, f"{length} bytes, the checkpoint knows {offset}")
+            file.truncate(offset)
+            file.seek(offset)
+        file.write("".join(canonical_json(row) + "\n" for row in rows).encode())
+        file.flush()
+        os.fsync(file.fileno())
+        return file.tell()
+
+
+def read_jsonl(path: Path | str) -> list[Any]:
+    """All rows of a JSON-lines file.
+
+    Raises:
+        ValidationError: a line is damaged; its number is named.
+    """
+    rows = []
+    for number, line in enumerate(Path(path).read_bytes().splitlines(), start=1):
+        try:
+            rows.append(json.loads(line))
+        except ValueError as error:
+            raise damaged(f"{path}:{number}", error) from None
+    return rows
+
+
+def sha256_file(path: Path | str) -> str:
+    """SHA-256 of a file's content, in hex."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def file_digests(folder: Path | str, names: Iterable[str]) -> dict[str, dict[str, Any]]:
+    """``{name: {"sha256": hex, "bytes": n}}`` of files below ``folder``, in sorted order."""
+    folder = Path(folder)
+    return {
+        name: {"sha256": sha256_file(folder / name), "bytes": (folder / name).stat().st_size}
+        for name in sorted(names)
+    }
+
+
+def clean_temporaries(folder: Path | str) -> int:
+    """Remove temporary files below ``folder`` whose writer is gone; returns how many."""
+    removed = 0
+    for path in Path(folder).rglob(".*.tmp"):
+        match = _TEMPORARY.match(path.name)
+        if match and not _alive(int(match.group(1))):
+            path.unlink(missing_ok=True)
+            removed += 1
+    return removed
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def remove_tree(folder: Path | str) -> None:
+    """Delete a folder with everything in it; an absent one is fine."""
+    if Path(folder).exists():
+        with explained(folder):
+            shutil.rmtree(folder)
+
+
+def check_writable(folder: Path | str) -> None:
+    """Try to write in the nearest existing ancestor of ``folder``, creating nothing else.
+
+    Raises:
+        EnvironmentUnfit: it may not be written.
+    """
+    existing = nearest_existing(folder)
+    probe = existing / f".probe.{os.getpid()}.{os.urandom(4).hex()}.tmp"
+    with explained(existing):
+        try:
+            probe.write_bytes(b"")
+            probe.unlink()
+        except OSError as error:
+            error.filename = None  # The folder is what matters to a person.
+            raise
+
+
+def check_space(folder: Path | str, needed: int) -> None:
+    """Compare the free space of the file system of ``folder`` with ``needed`` bytes.
+
+    Raises:
+        EnvironmentUnfit: less is free than needed.
+    """
+    free = shutil.disk_usage(nearest_existing(folder)).free
+    if free < needed:
+        raise EnvironmentUnfit(
+            f"not enough space for {folder}: about {needed / 1e6:.0f} MB needed, "
+            f"{free / 1e6:.0f} MB free. Free some space or choose another folder with --out."
+        )
+
+
+def nearest_existing(folder: Path | str) -> Path:
+    """``folder`` itself or its nearest ancestor that exists."""
+    path = Path(folder).absolute()
+    return next(candidate for candidate in (path, *path.parents) if candidate.exists())
+
+
+@contextlib.contextmanager
+def locked(folder: Path | str, command: str | None = None) -> Iterator[Path]:
+    """Hold the run folder alone; the kernel releases it when this process dies.
+
+    Raises:
+        EnvironmentUnfit: another process holds it; names its pid, host, start and command.
+    """
+    folder = make_folder(Path(folder))
+    path = folder / LOCK_NAME
+    with explained(path):
+        file = open(path, "a+", encoding="utf-8")
+    with file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise EnvironmentUnfit(_held(folder, path)) from None
+        except OSError as error:
+            raise EnvironmentUnfit(f"{folder} cannot be locked ({error.strerror}).") from None
+        holder = {
+            "pid": os.getpid(),
+            "host": socket.gethostname(),
+            "start": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+            "command": command or shlex.join(sys.argv),
+        }
+        file.truncate(0)
+        file.write(canonical_json(holder) + "\n")
+        file.flush()
+        try:
+            yield folder
+        finally:
+            file.truncate(0)
+            fcntl.flock(file, fcntl.LOCK_UN)
+
+
+def _held(folder: Path, path: Path) -> str:
+    """The sentence that says who holds a locked run folder."""
+    try:
+        holder = json.loads(path.read_text())
+        who = (
+            f"process {holder['pid']} on {holder['host']}, started {holder['start']}, "
+            f"command: {holder['command']}"
+        )
+    except (ValueError, KeyError):
+        who = "a process that has not said who it is"
+    return (
+        f"{folder} is in use by {who}. Wait for it to end, end it, or choose another folder "
+        "with --out."
+    )

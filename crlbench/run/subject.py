@@ -1,0 +1,128 @@
+"""What a run works on: its model, its tasks, and the prompts as the model reads them.
+
+Loaded once per worker process and shared by all its cells; a run that trains gets its own
+copy of the weights.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+from torch import nn
+
+from crlbench.cards import ModelCard
+from crlbench.catalog import Catalog
+from crlbench.conditions import Conditions
+from crlbench.errors import ValidationError
+from crlbench.frozen import Row, Task
+from crlbench.policy.chat import completion_cap, render
+from crlbench.policy.load import Location, Reader, load_backbone, load_reader
+from crlbench.policy.sample import DecodeLoop
+from crlbench.reward.score import score
+from crlbench.train.reward import Scorer
+from crlbench.train.stream import Prompt
+
+CAP_TEXTS = 256
+"""Training rows whose texts convert the completion cap from bytes to tokens."""
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A model entry with everything needed to read prompts and to build policies."""
+
+    card: ModelCard
+    location: Location
+    reader: Reader
+    backbone: nn.Module
+
+    def fresh_backbone(self) -> nn.Module:
+        """Start weights that the caller may change."""
+        return copy.deepcopy(self.backbone)
+
+
+@lru_cache(maxsize=2)
+def load_subject(model: str, catalog: tuple[str, ...]) -> Subject:
+    """The subject of a ``--model`` name."""
+    card = Catalog(catalog).load_model(model)
+    location = locate(card)
+    reader = load_reader(card, location)
+    return Subject(card, location, reader, load_backbone(card, location))
+
+
+@lru_cache(maxsize=64)
+def load_task(name: str, catalog: tuple[str, ...]) -> Task:
+    """A frozen task whose digests were checked."""
+    return Catalog(catalog).load_task(name)
+
+
+def locate(card: ModelCard) -> Location:
+    """Where transformers finds the weights of an entry."""
+    if card.source.kind == "hub":
+        pinned = None if card.source.revision == "unpinned" else card.source.revision
+        return Location(card.source.hf_id, pinned)
+    if card.source.kind == "package":
+        from crlbench.fetch import fetched_folder
+
+        return Location(str(fetched_folder(card)))
+    return Location(str(card.weights_dir))
+
+
+def make_sampler(task: Task, reader: Reader, conditions: Conditions) -> DecodeLoop:
+    """The decode loop of a task: the byte cap becomes tokens of this model's tokenizer."""
+    texts = [m["content"] for row in task.rows("train")[:CAP_TEXTS] for m in row["messages"]]
+    cap = min(conditions.sampling.max_completion_bytes, task.card.max_completion_bytes)
+    return DecodeLoop(
+        tokenizer=reader.tokenizer,
+        temperature=conditions.sampling.temperature,
+        max_tokens=completion_cap(reader.tokenizer, texts, cap),
+        ends=reader.ends,
+        pad=reader.pad,
+    )
+
+
+def prompts_of(
+    task: Task, split: str, reader: Reader, max_tokens: int, count: int | None = None
+) -> list[Prompt]:
+    """The first ``count`` rows of a split as this model reads them (all by default)."""
+    return [_prompt(task, split, row, reader, max_tokens) for row in task.rows(split)[:count]]
+
+
+def training_prompts(
+    task: Task, reader: Reader, max_tokens: int, levels: Sequence[int], at_least: int
+) -> list[Prompt]:
+    """The training rows of the wanted levels.
+
+    Raises:
+        ValidationError: fewer rows than one iteration needs.
+    """
+    rows = [row for row in task.rows("train") if row["level"] in levels]
+    if len(rows) < at_least:
+        raise ValidationError(
+            f"task '{task.name}' has {len(rows)} training prompts at levels {list(levels)}; one "
+            f"iteration needs {at_least}. Its levels: {list(task.card.splits['train'].levels)}."
+        )
+    return [_prompt(task, "train", row, reader, max_tokens) for row in rows]
+
+
+def shown_prompt(prompt: Prompt, reader: Reader) -> str:
+    """A prompt as text, special tokens included, for people."""
+    return reader.tokenizer.decode(list(prompt.ids))
+
+
+def _prompt(task: Task, split: str, row: Row, reader: Reader, max_tokens: int) -> Prompt:
+    ids = tuple(render(row["messages"], reader.frame, reader.tokenizer))
+    if len(ids) + max_tokens > reader.context:
+        raise ValidationError(
+            f"task '{task.name}', {split}/{row['id']}: the prompt has {len(ids)} tokens and a "
+            f"completion may have {max_tokens}; the model's context is {reader.context}. A prompt "
+            "is never cut: choose a model with a longer context."
+        )
+    return Prompt(f"{task.name}/{split}/{row['id']}", ids, row["answer"])
+
+
+def scorer_of(task: Task) -> Scorer:
+    """The task's verifier as the training room calls it: (texts, answers) -> scores."""
+    return lambda texts, answers: score(task.verify, texts, answers, task.name)

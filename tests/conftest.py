@@ -1,0 +1,22 @@
+"""Every test runs offline, on one thread, and with the user's settings out of the way."""
+
+from __future__ import annotations
+
+import os
+
+from hypothesis import settings
+
+for name in [name for name in os.environ if name.startswith("CRLBENCH_")]:
+    if name not in ("CRLBENCH_GOLDEN", "CRLBENCH_REQUIRE_BROWSER", "CRLBENCH_FULL"):
+        del os.environ[name]
+os.environ |= {
+    "HF_HUB_OFFLINE": "1",
+    "TRANSFORMERS_OFFLINE": "1",
+    "HF_HUB_DISABLE_PROGRESS_BARS": "1",
+    "OMP_NUM_THREADS": "1",
+    "TOKENIZERS_PARALLELISM": "false",
+}
+
+# The same examples in every run, and no time limit on a busy machine.
+settings.register_profile("crlbench", derandomize=True, deadline=None)
+settings.load_profile("crlbench")

@@ -1,0 +1,83 @@
+"""The training recipe: same bits on a second run, the schedule and the loss as described."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import islice
+
+import corpus
+import pytest
+import torch
+from architectures import ARCHITECTURES
+from pretrain import FINE_TUNING, PRETRAINING, fine_tuning_rows, new_model
+from scoring import read_split
+from training import batches, collate, train
+
+from crlbench.reward.splits import held_out
+
+SHORT = replace(PRETRAINING, updates=3, batch=8, warmup=1)
+
+
+def weights_after(name: str) -> tuple[list[dict[str, float]], dict[str, torch.Tensor]]:
+    model = new_model(name, 0)
+    rows = (document.tokens() for document in corpus.documents(0, corpus.Mix()))
+    return train(model, rows, SHORT, 0), model.state_dict()
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_the_first_updates_repeat_bit_for_bit(name: str) -> None:
+    first_losses, first = weights_after(name)
+    again_losses, again = weights_after(name)
+    assert first_losses == again_losses and len(first_losses) == 3
+    assert all(torch.equal(first[key], again[key]) for key in first)
+    fresh = new_model(name, 0).state_dict()
+    assert not all(torch.equal(first[key], fresh[key]) for key in first)
+
+
+def test_training_lowers_the_loss() -> None:
+    model = new_model("tiny-llama", 0)
+    rows = [document.tokens() for document in islice(corpus.documents(0, corpus.Mix()), 16)]
+    schedule = replace(PRETRAINING, updates=30, batch=16, warmup=5)
+    history = train(model, iter(rows * 30), schedule, 0)
+    assert history[-1]["answer"] < 0.5 * history[0]["answer"]
+
+
+def test_weights_follow_the_answer() -> None:
+    ids, weights, answer = collate([corpus.tokens("1+1=", "2"), corpus.tokens("9+9=", "18")], 0.1)
+    assert ids.tolist()[0] == [257, *b"1+1=\n2", 258, 256]
+    assert answer.tolist() == [[0] * 5 + [1, 1, 0], [0] * 5 + [1, 1, 1]]
+    expected = torch.tensor([[0.1] * 5 + [1, 1, 0], [0.1] * 5 + [1, 1, 1]])
+    torch.testing.assert_close(weights, expected)
+
+
+def test_the_learning_rate_warms_up_and_decays() -> None:
+    rates = [PRETRAINING.rate(update) for update in range(PRETRAINING.updates)]
+    peak = PRETRAINING.learning_rate
+    assert rates[0] == pytest.approx(peak / PRETRAINING.warmup)
+    assert max(rates) == pytest.approx(peak)
+    assert rates[-1] == pytest.approx(peak * PRETRAINING.final, rel=0.01)
+    assert rates[PRETRAINING.warmup :] == sorted(rates[PRETRAINING.warmup :], reverse=True)
+
+
+def test_batches_hold_every_row_once() -> None:
+    numbered = [([n] * (1 + n % 7), 1) for n in range(64)]
+    schedule = replace(PRETRAINING, batch=4, pool=8)
+    found = list(islice(batches(iter(numbered), schedule, 0), 16))
+    assert sorted(row[0][0] for batch in found for row in batch) == list(range(64))
+
+
+def test_noise_starts_in_the_last_quarter() -> None:
+    assert corpus.Mix().clean == 0.75 * PRETRAINING.updates * PRETRAINING.batch
+
+
+def test_fine_tuning_reads_right_answers_of_the_training_splits_only() -> None:
+    rows = list(islice(fine_tuning_rows(0), 400))
+    assert rows == list(islice(fine_tuning_rows(0), 400))
+    known = {
+        tuple(corpus.tokens(row["messages"][-1]["content"], row["answer"])[0])
+        for task in corpus.RANKED
+        for row in read_split(task, "train")
+        if not held_out(task, row["key"])
+    }
+    assert {tuple(ids) for ids, _ in rows} <= known
+    assert FINE_TUNING.prompt_weight == 0.0

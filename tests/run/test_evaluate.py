@@ -1,0 +1,180 @@
+"""``crlbench evaluate`` with a real, very small model that the tests write."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from crlbench import cli
+from crlbench.run.ledger import read
+from crlbench.run.plan import read_record
+from tests.checkpoints import write_checkpoint
+
+SHORT = {
+    "budget.prompts": 4,
+    "budget.completions": 2,
+    "budget.grid": 2,
+    "budget.iterations_per_point": 1,
+    "sampling.max_completion_bytes": 4,
+    "evaluation.curve_items": 8,
+    "evaluation.end_items": 8,
+    "evaluation.end_draws": 1,
+}
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return terse(write_checkpoint(tmp_path_factory.mktemp("models") / "very-tiny"))
+
+
+def terse(folder: Path, **changed: object) -> Path:
+    """Let a checkpoint read prompts without their system message, and change its config."""
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(
+        json.dumps(config | {"crlbench_frame": "terse"} | changed)
+    )
+    return folder
+
+
+def command(model: Path, out: Path, *extra: str, **changed: float) -> list[str]:
+    settings = SHORT | {name.replace("__", "."): value for name, value in changed.items()}
+    pairs = [part for name, value in settings.items() for part in ("--set", f"{name}={value}")]
+    where = ["--model", str(model), "--tasks", "addition", "--out", str(out)]
+    return ["evaluate", *where, "--seeds", "1", *pairs, *extra]
+
+
+@pytest.fixture(scope="module")
+def finished(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The run folder of a finished command."""
+    out = tmp_path_factory.mktemp("out") / "runs"
+    assert cli.main(command(model, out, "-q")) == 0
+    (plan,) = out.rglob("plan.json")
+    return plan.parent
+
+
+def test_a_run_folder_holds_plan_ledger_summary_and_page(finished: Path) -> None:
+    assert {path.name for path in finished.iterdir()} == {
+        "plan.json", "ledger.jsonl", "summary.json", "report.html", "addition", ".lock",
+    }
+    assert finished.name == "ppo" and finished.parent.name.startswith("very-tiny@")
+    assert [e["event"] for e in read(finished / "ledger.jsonl")] == ["plan", "start", "done"]
+    record = read_record(finished / "addition" / "real" / "seed-00" / "record.json")
+    assert record.plan_hash == json.loads((finished / "plan.json").read_text())["plan_hash"]
+    assert record.protocol.division == "open"
+    assert (finished / "addition" / "real" / "seed-00" / "attempt.log").exists()
+
+
+def test_the_same_command_again_only_prints(
+    model: Path, finished: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stored = {path: path.read_bytes() for path in finished.rglob("*") if path.is_file()}
+    assert cli.main(command(model, finished.parents[2])) == 0
+    captured = capsys.readouterr()
+    assert captured.out.splitlines()[-1] == str(finished / "report.html")
+    assert "addition" in captured.out and "1 done before, 0 to run" in captured.err
+    assert "WARNING: open division" in captured.err and "budget.prompts = 4" in captured.err
+    after = {path: path.read_bytes() for path in finished.rglob("*") if path.is_file()}
+    assert after == stored
+
+
+def test_list_runs_knows_it(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["list", "runs", "--out", str(finished.parents[2]), "--json"]) == 0
+    (row,) = json.loads(capsys.readouterr().out)
+    assert (row["done"], row["planned"], row["model"]) == (1, 1, "very-tiny")
+    assert row["folder"] == str(finished)
+
+
+def test_fingerprint_of_a_run_against_its_track(
+    finished: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["fingerprint", str(finished), "-q"]) == 0
+    assert capsys.readouterr().out.strip() == finished.parents[1].name.removeprefix("mini-")
+    assert cli.main(["fingerprint", str(finished), "--diff", "mini"]) == 4
+    leaves = [line.split()[0] for line in capsys.readouterr().out.splitlines()[1:]]
+    assert leaves == sorted(f"conditions.{name}" for name in SHORT)
+
+
+def test_report_goes_where_it_is_told(
+    finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["report", str(finished), "--out", str(tmp_path / "r.html")]) == 0
+    assert capsys.readouterr().out.strip() == str(tmp_path / "r.html")
+    assert "<svg" in (tmp_path / "r.html").read_text()
+
+
+@pytest.mark.slow
+def test_more_seeds_only_add(model: Path, finished: Path, tmp_path: Path) -> None:
+    import shutil
+
+    shutil.copytree(finished.parents[2], tmp_path / "runs")
+    (first,) = (tmp_path / "runs").rglob("seed-00/record.json")
+    before = first.read_bytes()
+    assert cli.main(command(model, tmp_path / "runs", "-q", "--seeds", "2")) == 0
+    assert first.read_bytes() == before
+    assert len([*(tmp_path / "runs").rglob("record.json")]) == 2
+    (ledger,) = (tmp_path / "runs").rglob("ledger.jsonl")
+    events = [entry["event"] for entry in read(ledger)]
+    assert events == ["plan", "start", "done", "plan", "start", "done"]
+
+
+def test_out_of_time_is_incomplete_and_resumable(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(command(model, tmp_path / "runs", "--max-hours", "0.0000001")) == 8
+    assert "0 of 1 cell done; the same command continues" in capsys.readouterr().err
+
+
+def test_a_failed_run_is_recorded_and_counts(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    strict = command(model, tmp_path / "runs", rules__truncated_share=0.01, rules__patience=1)
+    assert cli.main(strict) == 7
+    assert "truncated_share" in capsys.readouterr().err
+    (path,) = (tmp_path / "runs").rglob("record.json")
+    assert read_record(path).status.state == "failed"
+    assert cli.main(strict) == 7
+    (ledger,) = (tmp_path / "runs").rglob("ledger.jsonl")
+    assert [e["event"] for e in read(ledger)] == ["plan", "start", "failed"]
+
+
+def test_a_prompt_longer_than_the_context_is_one_message(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = terse(write_checkpoint(tmp_path / "short"), max_position_embeddings=4)
+    assert cli.main(command(model, tmp_path / "runs")) == 3
+    message = capsys.readouterr().err
+    assert "context" in message and "Traceback" not in message
+    (ledger,) = (tmp_path / "runs").rglob("ledger.jsonl")
+    assert [e["event"] for e in read(ledger)] == ["plan", "start", "failed"]
+
+
+def test_dry_run_estimates_and_writes_nothing(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(command(model, Path("runs"), "--dry-run", "--seeds", "3", "--json")) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["cells"], found["missing"]) == (3, 3)
+    assert found["seconds"] > 0 and found["memory_bytes"] > 10**8 and found["disk_bytes"] > 0
+    assert len(found["plans"][0]["hash"]) == 64
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.slow
+def test_fresh_discards_and_says_so_in_the_ledger(
+    model: Path, finished: Path, tmp_path: Path
+) -> None:
+    import shutil
+
+    shutil.copytree(finished.parents[2], tmp_path / "runs")
+    (record,) = (tmp_path / "runs").rglob("record.json")
+    whole = json.loads(record.read_text())
+    record.write_text(record.read_text()[:200])
+    assert cli.main(command(model, tmp_path / "runs", "-q")) == 3
+    assert cli.main(command(model, tmp_path / "runs", "-q", "--fresh")) == 0
+    assert read_record(record).record_id == whole["record_id"]
+    (ledger,) = (tmp_path / "runs").rglob("ledger.jsonl")
+    events = [entry["event"] for entry in read(ledger)]
+    assert events == ["plan", "start", "done", "discarded", "start", "done"]

@@ -1,0 +1,92 @@
+"""What a person sees of a grid, with and without a terminal."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+
+import pytest
+
+from crlbench.run import progress
+from crlbench.run.grid import Outcome
+from crlbench.run.plan import Plan
+from crlbench.run.progress import Progress, Tally
+
+PlanOf = Callable[..., Plan]
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def at(iteration: int, reward: float | None = 0.5, score: float | None = 0.25) -> dict:
+    return {"kind": "progress", "iteration": iteration, "iterations": 40, "reward": reward,
+            "score": score, "phase": "train"}
+
+
+def test_plain_lines_without_a_terminal(plan_of: PlanOf, monkeypatch: pytest.MonkeyPatch) -> None:
+    cells = plan_of().cells
+    stream = io.StringIO()
+    with Progress(4, 40, stream=stream) as shown:
+        shown.event(cells[0], at(10))
+        assert stream.getvalue() == ""
+        monkeypatch.setattr(progress, "LINE_SECONDS", 0.0)
+        shown.event(cells[1], at(10, reward=0.7, score=0.35))
+        shown.ended(Outcome(cells[0], "done"))
+    lines = stream.getvalue().splitlines()
+    assert lines[0].startswith("[0/4] 11% of all work, reward 0.60 score 0.30")
+    assert lines[-1].startswith("[1/4] tiny-llama@0a1b2c3d/ppo/addition/real/seed-00 done")
+    assert "\x1b" not in stream.getvalue()
+
+
+def test_a_bar_on_a_terminal(plan_of: PlanOf) -> None:
+    cells = plan_of().cells
+    stream = Terminal()
+    with Progress(4, 40, stream=stream) as shown:
+        shown.event(cells[0], at(40))
+        shown.ended(Outcome(cells[0], "done"))
+        shown.event(cells[1], at(20, reward=0.75, score=0.5))
+        shown.say("a line above the bar")
+    text = stream.getvalue()
+    assert "1/4 cells" in text and "reward 0.75 score 0.50" in text and "ETA" in text
+    assert "a line above the bar" in text
+
+
+@pytest.mark.parametrize("stream", [io.StringIO, Terminal])
+def test_quiet_says_nothing(plan_of: PlanOf, stream: type[io.StringIO]) -> None:
+    written = stream()
+    with Progress(4, 40, quiet=True, stream=written) as shown:
+        shown.event(plan_of().cells[0], at(10))
+        shown.ended(Outcome(plan_of().cells[0], "done"))
+        shown.say("hello")
+    assert written.getvalue() == ""
+
+
+def test_no_progress_on_a_terminal_means_lines(plan_of: PlanOf) -> None:
+    written = Terminal()
+    with Progress(4, 40, bar=False, stream=written) as shown:
+        shown.ended(Outcome(plan_of().cells[0], "error", "id.jsonl was changed", 3))
+    assert "\x1b" not in written.getvalue()
+    assert "error: id.jsonl was changed" in written.getvalue()
+
+
+def test_time_left_counts_this_session_only(plan_of: PlanOf) -> None:
+    first, second = plan_of().cells[:2]
+    tally = Tally(iterations=80, cells=2, began=0.0)
+    assert tally.seconds_left() is None
+    tally.event(first, at(20))
+    assert tally.seconds_left() is None
+    tally.event(first, at(30))
+    now = progress.time.monotonic()
+    worked, left = 0.85 * 10, 80 - 0.85 * 30
+    assert tally.seconds_left() == pytest.approx(left * now / worked, rel=0.01)
+    tally.ended(Outcome(first, "done"), 40)
+    tally.ended(Outcome(second, "done"), 40)
+    assert tally.seconds_left() == 0 and tally.figures() == ""
+
+
+@pytest.mark.parametrize(("seconds", "text"),
+                         [(44.6, "45 s"), (89, "89 s"), (720, "12 min"), (12600, "3.5 h")])
+def test_durations_are_for_people(seconds: float, text: str) -> None:
+    assert progress.duration(seconds) == text
