@@ -26,9 +26,9 @@ class Location:
     revision: str | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Reader:
-    """A tokenizer with the decisions that belong to a model entry."""
+    """A tokenizer with the decisions that belong to a model entry; equal only to itself."""
 
     tokenizer: Any
     frame: str

@@ -6,6 +6,7 @@ cached beside the model's runs. A cached file is whole or absent.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -70,7 +71,7 @@ class Examiner:
             found[f"transfer/{other.name}"] = result.scores
         return found
 
-    def _prompts(self, task: Task, split: str, count: int) -> list[Prompt]:
+    def _prompts(self, task: Task, split: str, count: int) -> tuple[Prompt, ...]:
         sampler = make_sampler(task, self.reader, self.conditions)
         return prompts_of(task, split, self.reader, sampler.max_tokens, count)
 
@@ -78,7 +79,7 @@ class Examiner:
         self,
         policy: Policy,
         task: Task,
-        prompts: list[Prompt],
+        prompts: Sequence[Prompt],
         seed: int | None,
         purpose: str,
         draws: int = 1,

@@ -70,6 +70,7 @@ def locate(card: ModelCard) -> Location:
     return Location(str(card.weights_dir))
 
 
+@lru_cache(maxsize=64)
 def make_sampler(task: Task, reader: Reader, conditions: Conditions) -> DecodeLoop:
     """The decode loop of a task: the byte cap becomes tokens of this model's tokenizer."""
     texts = [m["content"] for row in task.rows("train")[:CAP_TEXTS] for m in row["messages"]]
@@ -83,11 +84,13 @@ def make_sampler(task: Task, reader: Reader, conditions: Conditions) -> DecodeLo
     )
 
 
+@lru_cache(maxsize=256)
 def prompts_of(
     task: Task, split: str, reader: Reader, max_tokens: int, count: int | None = None
-) -> list[Prompt]:
+) -> tuple[Prompt, ...]:
     """The first ``count`` rows of a split as this model reads them (all by default)."""
-    return [_prompt(task, split, row, reader, max_tokens) for row in task.rows(split)[:count]]
+    rows = task.rows(split)[:count]
+    return tuple(_prompt(task, split, row, reader, max_tokens) for row in rows)
 
 
 def training_prompts(
@@ -98,13 +101,14 @@ def training_prompts(
     Raises:
         ValidationError: fewer rows than one iteration needs.
     """
-    rows = [row for row in task.rows("train") if row["level"] in levels]
-    if len(rows) < at_least:
+    pairs = zip(prompts_of(task, "train", reader, max_tokens), task.rows("train"), strict=True)
+    chosen = [prompt for prompt, row in pairs if row["level"] in levels]
+    if len(chosen) < at_least:
         raise ValidationError(
-            f"task '{task.name}' has {len(rows)} training prompts at levels {list(levels)}; one "
+            f"task '{task.name}' has {len(chosen)} training prompts at levels {list(levels)}; one "
             f"iteration needs {at_least}. Its levels: {list(task.card.splits['train'].levels)}."
         )
-    return [_prompt(task, "train", row, reader, max_tokens) for row in rows]
+    return chosen
 
 
 def shown_prompt(prompt: Prompt, reader: Reader) -> str:

@@ -1,0 +1,84 @@
+"""Choose a track's hyper-parameters by a frozen rule on the calibration tasks.
+
+    python benchmarks/pilot.py --out runs/pilot
+
+Every model of the panel trains on every calibration task under each setting of the grid, through
+``crlbench evaluate``. A setting's worth is the mean gain (end minus start score, in units of the
+task's scale) of the family that gains least, so that no family is favoured; the setting with the
+largest worth wins, ties going to the smaller learning rate and then to fewer epochs. Calibration
+tasks are never ranked. The table goes to the terminal; settings that were run are not run again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import subprocess
+import sys
+from pathlib import Path
+from statistics import fmean
+
+PANEL = ("tiny-llama", "tiny-qwen2", "tiny-mistral", "tiny-deepseek")
+TASKS = ("modular", "letters")
+GRID = {
+    "optimization.learning_rate": ("3e-5", "1e-4", "3e-4"),
+    "optimization.epochs": ("1", "2"),
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--track", default="mini")
+    parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--out", type=Path, default=Path("runs/pilot"))
+    options = parser.parse_args()
+    rows = []
+    for values in itertools.product(*GRID.values()):
+        setting = dict(zip(GRID, values, strict=True))
+        gains = run(options, setting)
+        rows.append((setting, gains, min(gains.values())))
+        print(line(setting, gains), flush=True)
+    best = max(rows, key=lambda row: (round(row[2], 3), *(-float(v) for v in row[0].values())))
+    print("winner:", ", ".join(f"{name}={value}" for name, value in best[0].items()))
+
+
+def run(options: argparse.Namespace, setting: dict[str, str]) -> dict[str, float]:
+    """Mean gain of each model of the panel under one setting."""
+    out = options.out / "-".join(setting.values())
+    subprocess.run(
+        [
+            *(sys.executable, "-m", "crlbench", "evaluate", "--quiet", "--no-progress"),
+            *(part for model in PANEL for part in ("--model", model)),
+            *("--track", options.track, "--tasks", ",".join(TASKS)),
+            *("--seeds", str(options.seeds), "--logger", "none", "--out", str(out)),
+            *(part for pair in setting.items() for part in ("--set", "=".join(pair))),
+        ],
+        check=False,  # a run that fails by rule is a result: its gain counts
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    return {model: gain(out, model) for model in PANEL}
+
+
+def gain(out: Path, model: str) -> float:
+    """Mean over tasks and seeds of end minus start; a failed run ends at the floor."""
+    records = [json.loads(p.read_text()) for p in out.glob(f"*/{model}@*/ppo/*/real/*/record.json")]
+    return fmean(_gain(record) for record in records)
+
+
+def _gain(record: dict) -> float:
+    floor, ceiling = record["task"]["floor"], record["task"]["ceiling"]
+    scores = record["splits"]["id"]
+    end = floor if record["status"]["state"] == "failed" else scores["end"]
+    return (end - scores["start"]) / (ceiling - floor)
+
+
+def line(setting: dict[str, str], gains: dict[str, float]) -> str:
+    """One row of the table."""
+    cells = [*setting.values(), *(f"{gain:+.3f}" for gain in gains.values())]
+    return "| " + " | ".join([*cells, f"{min(gains.values()):+.3f}"]) + " |"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,123 @@
+"""What is written about a model: its catalogue entry and its model card, from measured values."""
+
+from __future__ import annotations
+
+import hashlib
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+from architectures import CONTEXT
+from corpus import FAMILIES, RANKED
+from scoring import Score
+
+from crlbench.cards import dump_toml
+
+ADDED = date(2026, 11, 21)
+
+
+def weights_digest(folder: Path) -> str:
+    """SHA-256 of a folder's weights file."""
+    return hashlib.sha256((folder / "model.safetensors").read_bytes()).hexdigest()
+
+
+def entry(name: str, folder: Path, family: str, counts: tuple[int, int], data: str) -> str:
+    """The text of ``models/<name>.toml``."""
+    total, active = counts
+    return dump_toml(
+        {
+            "schema": 1,
+            "slug": name,
+            "display_name": name,
+            "family": family,
+            "kind": "instruct" if name.endswith("-sft") else "base",
+            "frame": "terse",
+            "params_total": total,
+            "params_active": active,
+            "context": CONTEXT,
+            "dtype": "float32",
+            "quantisation": "none",
+            "adapter": "none",
+            "licence": "Apache-2.0",
+            "known_training_data": data,
+            "contamination_note": "None: every item that an evaluation split may hold is left"
+            " out of the training text by rule, and a test checks it.",
+            "contact": "crlbench maintainers",
+            "added": ADDED,
+            "source": {"path": f"tiny/{folder.name}"},
+            "weights_sha256": {"model.safetensors": weights_digest(folder)},
+        }
+    )
+
+
+def readme(
+    name: str,
+    design: str,
+    counts: tuple[int, int],
+    data: str,
+    training: dict[str, Any],
+    scores: dict[str, dict[str, Score]],
+) -> str:
+    """The text of the model card ``README.md``."""
+    total, active = counts
+    rows = "\n".join(f"| {key} | {value} |" for key, value in training.items())
+    return f"""# {name}
+
+{design}
+
+A bundled start model of crlbench: byte-level, {total:,} parameters ({active:,} active a token),
+context {CONTEXT} bytes, stored in bfloat16, trained in float32. It reads
+`<bos>{{user text}}\\n` and writes `{{answer}}<eos>`. It is meant for research on reinforcement
+learning and knows nothing but the benchmark's task families. Licence: Apache-2.0.
+
+## Data
+
+{data}
+
+## Training
+
+| | |
+|---|---|
+{rows}
+
+## Start score
+
+Of the stored weights, loaded as float32, on held-out prompts: the share of right completions
+sampled at temperature 1 ({_draws(scores)} a prompt), and greedy.
+
+{_score_table(scores)}
+
+## Spread over prompts (split id)
+
+Prompts by the number of right completions among {_draws(scores)} samples. `mixed` is the share of
+prompts that are answered neither always nor never rightly.
+
+{_spread_table(scores["id"])}
+"""
+
+
+def _draws(scores: dict[str, dict[str, Score]]) -> int:
+    return len(scores["id"][RANKED[0]].histogram) - 1
+
+
+def _score_table(scores: dict[str, dict[str, Score]]) -> str:
+    lines = ["| task | split | sampled | greedy | sampled by level |", "|---|---|---|---|---|"]
+    for task in FAMILIES:
+        for split, by_task in scores.items():
+            if task not in by_task:
+                continue
+            s = by_task[task]
+            levels = ", ".join(f"{level}: {value:.2f}" for level, value in s.by_level.items())
+            lines.append(f"| {task} | {split} | {s.sampled:.3f} | {s.greedy:.3f} | {levels} |")
+    return "\n".join(lines)
+
+
+def _spread_table(by_task: dict[str, Score]) -> str:
+    columns = range(len(by_task[RANKED[0]].histogram))
+    lines = [
+        f"| task | {' | '.join(map(str, columns))} | mixed |",
+        f"|---|{'---|' * len(columns)}---|",
+    ]
+    for task, s in by_task.items():
+        lines.append(f"| {task} | {' | '.join(map(str, s.histogram))} | {s.mixed:.2f} |")
+    return "\n".join(lines)

@@ -1,0 +1,212 @@
+"""Make a bundled model: ``python models/tiny/pretrain.py --model tiny-llama``.
+
+The four base models read the same documents in the same order under the same schedule;
+``tiny-llama-sft`` continues tiny-llama on the training splits of the ranked tasks. The
+command writes the model's folder (weights, config, tokenizer, model card) and its entry
+``models/<name>.toml``. With the same library versions, threads and processor kind, the
+weights come out bit for bit.
+"""
+
+from __future__ import annotations
+
+import argparse
+import inspect
+import itertools
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import card
+import corpus
+import tokenizer
+import torch
+from architectures import ARCHITECTURES, parameter_counts
+from scoring import Score, read_split, score
+from training import Row, Schedule, train
+from transformers import AutoModelForCausalLM, __version__
+from transformers.utils import logging
+
+from crlbench import seeding
+
+SEED = 0
+HERE = Path(__file__).resolve().parent
+SFT = "tiny-llama-sft"
+MODELS = (*ARCHITECTURES, SFT)
+PRETRAINING = Schedule(
+    updates=3000,
+    batch=32,
+    learning_rate=1e-3,
+    warmup=200,
+    final=0.1,
+    prompt_weight=0.02,
+    weight_decay=0.1,
+    betas=(0.9, 0.98),
+    max_grad_norm=1.0,
+    pool=8,
+)
+FINE_TUNING = Schedule(
+    updates=24,
+    batch=32,
+    learning_rate=3e-5,
+    warmup=10,
+    final=0.1,
+    prompt_weight=0.0,
+    weight_decay=0.0,
+    betas=(0.9, 0.98),
+    max_grad_norm=1.0,
+    pool=8,
+)
+SPLITS = {"id": (512, 8), "hard": (256, 8), "format": (320, 8)}
+"""Split -> (prompts, samples a prompt) of the model card."""
+
+
+def new_model(name: str, seed: int) -> Any:
+    """A randomly initialised model of an architecture; the same draw for every name."""
+    torch.manual_seed(seeding.derive(seed, "init"))
+    return AutoModelForCausalLM.from_config(ARCHITECTURES[name]())
+
+
+def fine_tuning_rows(seed: int) -> Iterator[Row]:
+    """Rows of the ranked tasks' training splits, reshuffled every pass, without end."""
+    rows = [row for task in corpus.RANKED for row in read_split(task, "train")]
+    for turn in itertools.count():
+        order = list(rows)
+        seeding.rng(seed, "fine-tuning order", turn).shuffle(order)
+        for row in order:
+            yield corpus.tokens(row["messages"][-1]["content"], row["answer"])
+
+
+def make(name: str, seed: int = SEED) -> tuple[Any, list[dict[str, float]]]:
+    """The trained model and its losses per update."""
+    report = _progress(FINE_TUNING.updates if name == SFT else PRETRAINING.updates)
+    if name == SFT:
+        model = load(HERE / "tiny-llama")
+        return model, train(model, fine_tuning_rows(seed), FINE_TUNING, seed, report)
+    model = new_model(name, seed)
+    rows = (document.tokens() for document in corpus.documents(seed, corpus.Mix()))
+    return model, train(model, rows, PRETRAINING, seed, report)
+
+
+def load(folder: Path) -> Any:
+    """The stored weights in float32."""
+    return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+
+
+def save(model: Any, folder: Path) -> None:
+    """Write config, bfloat16 weights and tokenizer; no generation config, runs bring their own."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as scratch:
+        model.to(torch.bfloat16).save_pretrained(scratch)
+        for file in ("config.json", "model.safetensors"):
+            (folder / file).write_bytes((Path(scratch) / file).read_bytes())
+    tokenizer.write(folder)
+
+
+def measure(model: Any, seed: int) -> dict[str, dict[str, Score]]:
+    """Scores by split and task."""
+    return {
+        split: {task: score(model, task, split, *size, seed) for task in corpus.FAMILIES}
+        for split, size in SPLITS.items()
+    }
+
+
+def data_statement(name: str) -> str:
+    """What a model was trained on, in words."""
+    mix = corpus.Mix()
+    count = PRETRAINING.updates * PRETRAINING.batch
+    shares = ", ".join(f"{family} {share:.0%}" for family, share in mix.families.items())
+    levels = ", ".join(f"level {level} {share:.0%}" for level, share in mix.levels.items())
+    text = (
+        f"{count:,} synthetic documents of the benchmark's own task families ({shares};"
+        f" {levels}; canonical template {mix.templates[0]:.0%}, each of the"
+        f" {len(mix.templates) - 1} others {mix.templates[1]:.0%}), without any evaluation key."
+        f" From document {mix.clean:,} on, {mix.noise:.0%} carry the answer to another item."
+    )
+    if name == SFT:
+        rows = FINE_TUNING.updates * FINE_TUNING.batch
+        text += (
+            f" Then {rows:,} rows of the training splits of {', '.join(corpus.RANKED)},"
+            " with right answers and the loss on the answer only."
+        )
+    return text
+
+
+def training_statement(
+    name: str, history: list[dict[str, float]], seconds: float, threads: int
+) -> dict[str, Any]:
+    """The rows of the card's training table."""
+    schedule = FINE_TUNING if name == SFT else PRETRAINING
+    last = history[-max(1, len(history) // 10) :]
+    return {
+        "command": f"`python models/tiny/pretrain.py --model {name} --threads {threads}`",
+        "seed": SEED,
+        "updates x batch": f"{schedule.updates} x {schedule.batch} documents",
+        "optimiser": f"AdamW, betas {schedule.betas}, weight decay {schedule.weight_decay} on"
+        f" matrices, gradients clipped at {schedule.max_grad_norm}",
+        "learning rate": f"{schedule.learning_rate:g}, {schedule.warmup} updates of warm-up,"
+        f" cosine to {schedule.final:.0%}",
+        "loss": f"next-token cross-entropy; answer tokens weigh 1, prompt tokens"
+        f" {schedule.prompt_weight:g}",
+        "loss on answer tokens, first and last tenth of updates": f"{_mean(history[: len(last)])}"
+        f" and {_mean(last)} nats",
+        "wall time": f"{seconds:.0f} s on {threads} thread(s)",
+        "made with": f"torch {torch.__version__}, transformers {__version__}",
+    }
+
+
+def _mean(history: list[dict[str, float]]) -> str:
+    return f"{sum(losses['answer'] for losses in history) / len(history):.3f}"
+
+
+def _progress(updates: int) -> Any:
+    start, recent = time.perf_counter(), []
+
+    def report(update: int, losses: dict[str, float]) -> None:
+        recent.append(losses["answer"])
+        if (update + 1) % 100 == 0 or update + 1 == updates:
+            seconds = time.perf_counter() - start
+            mean = sum(recent) / len(recent)
+            print(f"update {update + 1}/{updates}, answer loss {mean:.3f}, {seconds:.0f} s")
+            recent.clear()
+
+    return report
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Train, store, score, and write the card and the entry."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--model", required=True, choices=MODELS)
+    parser.add_argument("--threads", type=int, default=1, help="CPU threads (default 1)")
+    parser.add_argument("--out", type=Path, default=HERE.parent, help="folder for entry and tiny/")
+    options = parser.parse_args(arguments)
+    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+    logging.set_verbosity_error()
+    torch.set_num_threads(options.threads)
+    torch.use_deterministic_algorithms(True)
+
+    name, folder = options.model, options.out / "tiny" / options.model
+    start = time.perf_counter()
+    model, history = make(name)
+    seconds = time.perf_counter() - start
+    save(model, folder)
+
+    stored = load(folder)
+    counts, data = parameter_counts(stored), data_statement(name)
+    scores = measure(stored, SEED)
+    architecture = name.removesuffix("-sft")
+    design = inspect.getdoc(ARCHITECTURES[architecture]) or ""
+    training = training_statement(name, history, seconds, options.threads)
+    text = card.readme(name, design, counts, data, training, scores)
+    (folder / "README.md").write_text(text, encoding="utf-8")
+    family = stored.config.model_type
+    entry = card.entry(name, folder, family, counts, data)
+    (options.out / f"{name}.toml").write_text(entry, encoding="utf-8")
+    print(text)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
