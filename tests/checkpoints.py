@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -92,4 +93,7 @@ def write_checkpoint(folder: Path, family: str = "llama", chat_template: str | N
     """Save a random model and the ASCII tokenizer into ``folder``."""
     random_model(family).save_pretrained(folder)
     ascii_tokenizer(chat_template).save_pretrained(folder)
+    # Without it transformers gives Qwen2 its own unknown token, which has no row here.
+    path = folder / "tokenizer_config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"unk_token": None}))
     return folder

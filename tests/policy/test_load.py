@@ -1,0 +1,133 @@
+"""Loading models: folders, a hub commit from the cache, and every way a checkpoint can be wrong."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from crlbench.catalog import Catalog
+from crlbench.errors import EnvironmentUnfit, ValidationError
+from crlbench.policy.load import Location, build_policy, load_backbone, load_reader
+from tests.checkpoints import CHAT_TEMPLATE, CONFIGS, write_checkpoint
+
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+
+
+def card_of(folder: Path):
+    return Catalog().load_model(str(folder))
+
+
+def opened(folder: Path):
+    card, location = card_of(folder), Location(str(folder))
+    return load_reader(card, location), load_backbone(card, location)
+
+
+@pytest.mark.parametrize("family", sorted(CONFIGS))
+def test_a_local_folder(tmp_path, family):
+    reader, backbone = opened(write_checkpoint(tmp_path / family, family))
+    assert reader.frame == "plain" and reader.ends == (130,) and reader.context == 128
+    assert all(p.dtype == torch.float32 for p in backbone.parameters())
+    assert len(reader.tokenizer) <= backbone.config.vocab_size
+
+
+def test_a_chat_template_decides_the_frame_of_an_unlisted_model(tmp_path):
+    reader, _ = opened(write_checkpoint(tmp_path / "chat", chat_template=CHAT_TEMPLATE))
+    assert reader.frame == "chat"
+
+
+def test_dropout_is_off_even_in_training(tmp_path):
+    folder = write_checkpoint(tmp_path / "m")
+    path = folder / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"attention_dropout": 0.5}))
+    _, backbone = opened(folder)
+    backbone.train()
+    ids = torch.arange(1, 9).unsqueeze(0)
+    assert torch.equal(backbone(ids).logits, backbone(ids).logits)
+
+
+def test_a_hub_commit_is_read_from_the_cache(tmp_path):
+    """In a process of its own, because the hub's cache folder is read at import."""
+    snapshot = tmp_path / "hub" / "models--org--name" / "snapshots" / COMMIT
+    write_checkpoint(snapshot)
+    code = (
+        "from crlbench.run.subject import load_subject\n"
+        f"found = load_subject('org/name@{COMMIT}', ())\n"
+        "print(found.location.name, found.location.revision, found.card.unlisted)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env=os.environ | {"HF_HOME": str(tmp_path), "PYTHONPATH": "."},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["org/name", COMMIT, "True"]
+
+
+def test_a_hub_commit_that_is_not_there_and_cannot_be_had():
+    card = Catalog().load_model(f"org/nowhere@{COMMIT}")
+    with pytest.raises((EnvironmentUnfit, ValidationError), match="org/nowhere"):
+        load_reader(card, Location("org/nowhere", COMMIT))
+
+
+def test_changed_weights_are_named(tmp_path):
+    folder = write_checkpoint(tmp_path / "m")
+    card = card_of(folder)
+    path = folder / "model.safetensors"
+    weights = load_file(path)
+    weights["model.norm.weight"] += 1
+    save_file(weights, path, metadata={"format": "pt"})
+    with pytest.raises(ValidationError, match="model.safetensors was changed"):
+        load_backbone(card, Location(str(folder)))
+    path.unlink()
+    with pytest.raises(ValidationError, match="model.safetensors is missing"):
+        load_backbone(card, Location(str(folder)))
+
+
+def test_an_incomplete_checkpoint_is_refused(tmp_path):
+    folder = write_checkpoint(tmp_path / "m")
+    path = folder / "model.safetensors"
+    weights = load_file(path)
+    del weights["model.layers.1.mlp.up_proj.weight"]
+    save_file(weights, path, metadata={"format": "pt"})
+    with pytest.raises(ValidationError, match="lacks weights for .*up_proj"):
+        opened(folder)
+
+
+def test_truncated_weights_are_refused(tmp_path):
+    folder = write_checkpoint(tmp_path / "m")
+    path = folder / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:5000])
+    with pytest.raises(ValidationError, match="cannot be loaded"):
+        opened(folder)
+
+
+def test_a_tokenizer_of_another_model_is_refused(tmp_path):
+    folder = write_checkpoint(tmp_path / "m")
+    path = folder / "tokenizer.json"
+    data = json.loads(path.read_text())
+    data["added_tokens"].append(data["added_tokens"][-1] | {"id": 131, "content": "<extra>"})
+    path.write_text(json.dumps(data))
+    with pytest.raises(ValidationError, match="do not belong together"):
+        load_reader(card_of(folder), Location(str(folder)))
+
+
+def test_an_adapter_keeps_the_base_and_its_dtype(tmp_path):
+    folder = write_checkpoint(tmp_path / "m")
+    from crlbench.cards import Adapter
+
+    adapter = Adapter(kind="lora", rank=4, alpha=8)
+    card = card_of(folder).model_copy(update={"adapter": adapter, "dtype": "bfloat16"})
+    backbone = load_backbone(card, Location(str(folder)))
+    assert backbone.get_input_embeddings().weight.dtype == torch.bfloat16
+    policy = build_policy(card, backbone, value_head=True, reference=True, seed=0)
+    names = set(policy.trainable())
+    assert {n for n in names if "lora_" not in n} == {"value_head.weight", "value_head.bias"}
+    assert all(p.dtype == torch.float32 for p in policy.trainable().values())
