@@ -180,6 +180,8 @@ class Cell(_Part):
     """Leaves of the fingerprint."""
     fingerprint: str
     plan_hash: str
+    entry_sha256: str | None = None
+    """Of the model entry the plan was made with."""
     tasks: tuple[str, ...]
     """All tasks of the board, for the transfer splits."""
     folder: str
@@ -194,9 +196,3 @@ class Cell(_Part):
     def name(self) -> str:
         """``model/recipe/task/arm/seed-03``, for people."""
         return f"{self.model}/{self.recipe}/{self.task}/{self.arm}/seed-{self.seed_index:02d}"
-
-    def run_id(self) -> str:
-        """The identity of the run: what is compared, under which conditions."""
-        return digest(
-            [self.fingerprint, self.model, self.recipe_config, self.task, self.arm, self.seed_index]
-        )[:16]

@@ -61,13 +61,18 @@ def load_backbone(card: ModelCard, location: Location) -> nn.Module:
     """The causal LM of an entry, without dropout; adapters are added by :func:`build_policy`.
 
     Under full fine-tuning the weights are float32 (bfloat16 weights would round small updates
-    away); under an adapter the frozen base keeps the entry's dtype.
+    away); under an adapter the frozen base keeps the entry's dtype, or its quantisation.
     """
     check_weights(card, location)
     dtype = getattr(torch, card.dtype) if card.adapter else torch.float32
+    options = {"quantization_config": quantised} if (quantised := quantisation(card)) else {}
     with _explained(card, location, "weights"):
         model, report = AutoModelForCausalLM.from_pretrained(
-            location.name, revision=location.revision, dtype=dtype, output_loading_info=True
+            location.name,
+            revision=location.revision,
+            dtype=dtype,
+            output_loading_info=True,
+            **options,
         )
     missing = sorted(report["missing_keys"])
     if missing:
@@ -77,6 +82,31 @@ def load_backbone(card: ModelCard, location: Location) -> nn.Module:
             "to another architecture."
         )
     return without_dropout(model)
+
+
+def quantisation(card: ModelCard) -> Any:
+    """The bitsandbytes configuration of an entry, or None.
+
+    Raises:
+        ValidationError: quantised weights without an adapter: they cannot be trained.
+    """
+    if card.quantisation == "none":
+        return None
+    if card.adapter is None:
+        raise ValidationError(
+            f"model '{card.slug}': quantisation = '{card.quantisation}' needs an adapter: the "
+            "quantised weights themselves cannot be trained. Add an [adapter] table to its entry."
+        )
+    from transformers import BitsAndBytesConfig
+
+    if card.quantisation == "int8":
+        return BitsAndBytesConfig(load_in_8bit=True)
+    return BitsAndBytesConfig(
+        load_in_4bit=True,
+        bnb_4bit_quant_type="nf4",
+        bnb_4bit_use_double_quant=True,
+        bnb_4bit_compute_dtype=torch.bfloat16,
+    )
 
 
 def build_policy(

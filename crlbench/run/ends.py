@@ -25,6 +25,7 @@ from crlbench.train.stream import Prompt
 from crlbench.train.trainer import autocast
 
 SPLITS = ("hard", "format", "train_fixed")
+PURPOSE = "start"
 SHOWN = 32
 """Completions stored to read, at each end."""
 
@@ -49,7 +50,7 @@ class Examiner:
         """The task's splits: ``id`` (fresh draws of the curve's items), ``id_greedy``, HARD, ..."""
         e = self.conditions.evaluation
         items = self._prompts(task, "id", e.curve_items)
-        drawn = self._score(policy, task, items, seed, purpose, e.end_draws)
+        drawn = self.id_items(policy, task, seed, purpose)
         vectors = {
             "id": drawn.scores,
             "id_greedy": self._score(policy, task, items, None, purpose).scores,
@@ -59,6 +60,12 @@ class Examiner:
             vectors[split] = self._score(policy, task, prompts, seed, purpose).scores
         shown = [shown_prompt(p, self.reader) for p in items[:SHOWN]]
         return End(vectors, samples(items, drawn, shown, x))
+
+    def id_items(self, policy: Policy, task: Task, seed: int, purpose: str) -> SplitResult:
+        """Fresh draws of the curve's items."""
+        e = self.conditions.evaluation
+        items = self._prompts(task, "id", e.curve_items)
+        return self._score(policy, task, items, seed, purpose, e.end_draws)
 
     def transfer(
         self, policy: Policy, others: list[Task], seed: int, purpose: str
@@ -97,13 +104,34 @@ class Examiner:
             )
 
 
-def start_end(examiner: Examiner, policy: Policy, task: Task, folder: Path) -> End:
-    """The start model's scores on a task, from the cache in ``folder`` or made now."""
-    vectors, rows = folder / f"{task.name}.npz", folder / f"{task.name}.jsonl.zst"
-    if vectors.exists() and rows.exists():
-        return End(store.read_npz(vectors), store.read_jsonl_zst(rows))
-    seed = seed_value(PROTOCOL, f"{task.name}/start", 0)
-    end = examiner.own_splits(policy, task, seed, "start", 0)
-    store.write_jsonl_zst(rows, end.samples)
-    store.write_npz(vectors, end.vectors)
-    return end
+@dataclass(frozen=True)
+class StartScores:
+    """The start model's scores, from the cache in ``folder`` or made now."""
+
+    examiner: Examiner
+    policy: Policy
+    folder: Path
+
+    def whole(self, task: Task) -> End:
+        """All splits of a task."""
+        vectors, rows = self.folder / f"{task.name}.npz", self.folder / f"{task.name}.jsonl.zst"
+        if vectors.exists() and rows.exists():
+            return End(store.read_npz(vectors), store.read_jsonl_zst(rows))
+        end = self.examiner.own_splits(self.policy, task, _seed(task), PURPOSE, 0)
+        store.write_jsonl_zst(rows, end.samples)
+        store.write_npz(vectors, end.vectors)
+        return end
+
+    def of_id(self, task: Task) -> np.ndarray:
+        """The ID items alone, as a task that is not trained on needs them; same draws."""
+        whole, part = self.folder / f"{task.name}.npz", self.folder / f"{task.name}.id.npz"
+        for path in (whole, part):
+            if path.exists():
+                return store.read_npz(path)["id"]
+        scores = self.examiner.id_items(self.policy, task, _seed(task), PURPOSE).scores
+        store.write_npz(part, {"id": scores})
+        return scores
+
+
+def _seed(task: Task) -> int:
+    return seed_value(PROTOCOL, f"{task.name}/start", 0)

@@ -7,8 +7,9 @@ that a record stands for a whole run.
 
 from __future__ import annotations
 
+import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,12 +18,12 @@ import torch
 
 from crlbench.algo.recipe import Recipe, from_config
 from crlbench.conditions import PROTOCOL, Conditions
-from crlbench.errors import Interrupted
+from crlbench.errors import Interrupted, ValidationError
 from crlbench.frozen import Task
 from crlbench.policy.load import build_policy
 from crlbench.records import Cell, RunRecord
 from crlbench.run import store
-from crlbench.run.ends import SPLITS, End, Examiner, start_end
+from crlbench.run.ends import SPLITS, End, Examiner, StartScores
 from crlbench.run.record import Finished, peak_memory, write_run
 from crlbench.run.subject import (
     Subject,
@@ -57,18 +58,21 @@ def run_cell(cell: Cell, emit: Emit, should_stop: Callable[[], bool]) -> RunReco
         CrlbenchError: something is wrong with the inputs; the message is for a person.
     """
     started = time.time()
-    conditions = Conditions.model_validate(cell.conditions)
-    torch.set_num_threads(conditions.hardware.threads)
-    subject, task = load_subject(cell.model, cell.catalog), load_task(cell.task, cell.catalog)
+    conditions, subject, task = load(cell)
     others = [load_task(name, cell.catalog) for name in cell.tasks if name != cell.task]
+    check_unchanged(cell, subject, [task, *others])
     examiner = Examiner(subject.reader, conditions, cell.device)
     module = make_module(cell, conditions, subject, task)
 
     emit({"kind": "progress", "phase": "start", "iteration": 0, "reward": None, "score": None})
-    starts = {
-        t.name: start_end(examiner, module.policy, t, Path(cell.start_folder))
-        for t in (task, *others)
-    }
+    starts = StartScores(examiner, module.policy, Path(cell.start_folder))
+    end_before = starts.whole(task)
+    transfer_before = {}
+    for other in others:
+        if should_stop():
+            raise Interrupted(f"{cell.name} stopped before its first update")
+        transfer_before[f"transfer/{other.name}"] = starts.of_id(other)
+    start = End(end_before.vectors | transfer_before, end_before.samples)
     recorder, failure = train(cell, conditions, subject, task, module, emit, should_stop)
     end = None
     if failure is None and cell.arm == "real":
@@ -82,8 +86,37 @@ def run_cell(cell: Cell, emit: Emit, should_stop: Callable[[], bool]) -> RunReco
             }
         )
         end = final_end(examiner, module, task, others, recorder.totals["completions"])
-    finished = Finished(recorder, starts, end, failure, started)
+    finished = Finished(recorder, start, end, failure, started)
     return write_run(cell, conditions, subject, task, module, finished)
+
+
+def load(cell: Cell) -> tuple[Conditions, Subject, Task]:
+    """What a cell names, loaded; the process is set up as the conditions say."""
+    conditions = Conditions.model_validate(cell.conditions)
+    torch.set_num_threads(conditions.hardware.threads)
+    # Set here and not left to the Trainer, so that a run that continues after its last
+    # iteration, without one, is described like any other.
+    torch.use_deterministic_algorithms(True)
+    os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"
+    return conditions, load_subject(cell.model, cell.catalog), load_task(cell.task, cell.catalog)
+
+
+def check_unchanged(cell: Cell, subject: Subject, tasks: Sequence[Task]) -> None:
+    """Refuse entries that were edited after the plan was made: its fingerprint would lie.
+
+    Raises:
+        ValidationError: names the task or the model.
+    """
+    planned = {task: cell.control.get(f"tasks.{task.name}.digest") for task in tasks}
+    changed = [
+        f"task '{t.name}'" for t, digest in planned.items() if digest not in (None, t.digest)
+    ]
+    if cell.entry_sha256 not in (None, subject.card.digest):
+        changed.append(f"model '{subject.card.slug}'")
+    if changed:
+        raise ValidationError(
+            f"{', '.join(changed)} changed since the plan was made. Start the command again."
+        )
 
 
 def make_module(
@@ -178,6 +211,7 @@ def final_end(
     examiner: Examiner, module: PolicyOptimization, task: Task, others: list[Task], x: int
 ) -> End:
     """Every split scored with the final policy."""
+    module.to(examiner.device)  # Lightning leaves it on the CPU
     end = examiner.own_splits(module.policy, task, module.seed, "end", x)
     transfer = examiner.transfer(module.policy, others, module.seed, "end")
     return End(end.vectors | transfer, end.samples)
@@ -197,11 +231,10 @@ def calibrate(cell: Cell) -> dict[str, float]:
     """What a cell costs here, from two real iterations: seconds by part, and peak memory.
 
     ``startup_s`` leaves out the imports and the reading of weights, which a worker pays once.
-    ``end_s`` is computed from the time of one evaluation and the rows of the ends.
+    ``end_s`` and ``start_s`` (once per model) are computed from the time of one evaluation and
+    the rows of the ends.
     """
-    conditions = Conditions.model_validate(cell.conditions)
-    torch.set_num_threads(conditions.hardware.threads)
-    subject, task = load_subject(cell.model, cell.catalog), load_task(cell.task, cell.catalog)
+    conditions, subject, task = load(cell)
     begun = time.monotonic()
     short = conditions.model_copy(
         update={
@@ -217,11 +250,13 @@ def calibrate(cell: Cell) -> dict[str, float]:
     )
     _, first, second, evaluated = marks
     e = conditions.evaluation
-    rows = (e.end_draws + 1 + len(cell.tasks) - 1) * e.curve_items + len(SPLITS) * e.end_items
+    per_row = (evaluated - second) / e.curve_items
+    own = (e.end_draws + 1) * e.curve_items + len(SPLITS) * e.end_items
     return {
         "startup_s": startup,
         "iteration_s": second - first,
         "evaluation_s": evaluated - second,
-        "end_s": (evaluated - second) * rows / e.curve_items,
+        "end_s": per_row * (own + (len(cell.tasks) - 1) * e.curve_items),
+        "start_s": per_row * own * len(cell.tasks),
         "peak_memory_bytes": peak_memory(),
     }

@@ -50,8 +50,7 @@ class Finished:
     """A run after its last iteration."""
 
     recorder: RunRecorder
-    starts: dict[str, End]
-    """Start scores of the run's task and of the board's other tasks, by task."""
+    start: End
     end: End | None
     """Absent for a failed run and for the placebo arm."""
     failure: RunStopped | None
@@ -69,8 +68,8 @@ def write_run(
 ) -> RunRecord:
     """Write all files of a run, its record last, and drop the checkpoint."""
     folder = Path(cell.folder)
-    recorder, start = finished.recorder, finished.starts[task.name]
-    vectors = item_vectors(task, finished)
+    recorder, start = finished.recorder, finished.start
+    vectors = item_vectors(finished)
     store.write_npz(folder / "items.npz", vectors)
     digests = "".join(canonical_json(row) + "\n" for row in recorder.digests).encode()
     store.write_bytes(folder / "digests.jsonl", digests)
@@ -78,7 +77,8 @@ def write_run(
     store.write_jsonl_zst(folder / "samples.jsonl.zst", rows)
     store.write_text(folder / "curve.csv", curve_csv(recorder))
     store.write_text(folder / "config.toml", config_toml(cell))
-    store.write_json(folder / "env.json", environment.describe(cell.device))
+    machine = environment.describe(cell.device)
+    store.write_json(folder / "env.json", machine | {"packages": environment.packages()})
     store.write_bytes(folder / POLICY_NAME, weights_bytes(module))
 
     total, trainable = parameter_counts(module.policy)
@@ -108,7 +108,7 @@ def write_run(
         counts=recorder.counts,
         status=status(cell, conditions, finished, vectors),
         digest_root=hashlib.sha256(digests).hexdigest(),
-        environment=environment.describe(cell.device),
+        environment=machine,
         cost=cost(conditions, recorder, total),
         files={
             name: FileDigest(**entry)
@@ -138,20 +138,13 @@ def write_run(
     return record
 
 
-def item_vectors(task: Task, finished: Finished) -> dict[str, np.ndarray]:
+def item_vectors(finished: Finished) -> dict[str, np.ndarray]:
     """Every per-item score of the run: ``curve/<x>``, ``start/<split>``, ``end/<split>``."""
-    vectors = {
-        f"curve/{point['x']}": compact(np.array(point["items"]))
-        for point in finished.recorder.curve
-    }
-    for name, end in finished.starts.items():
-        if name == task.name:
-            vectors |= {f"start/{split}": compact(v) for split, v in end.vectors.items()}
-        else:
-            vectors[f"start/transfer/{name}"] = compact(end.vectors["id"])
+    vectors = {f"curve/{point['x']}": point["items"] for point in finished.recorder.curve}
+    vectors |= {f"start/{split}": v for split, v in finished.start.vectors.items()}
     if finished.end is not None:
-        vectors |= {f"end/{split}": compact(v) for split, v in finished.end.vectors.items()}
-    return vectors
+        vectors |= {f"end/{split}": v for split, v in finished.end.vectors.items()}
+    return {name: compact(np.asarray(scores)) for name, scores in vectors.items()}
 
 
 def compact(scores: np.ndarray) -> np.ndarray:
@@ -238,7 +231,7 @@ def subject_record(subject: Subject, total: int, trainable: int) -> SubjectRecor
         hf_id=card.source.hf_id,
         revision=card.revision,
         weights_sha256=dict(card.weights_sha256),
-        dtype=card.dtype,
+        dtype=card.dtype if card.adapter else "float32",
         quantisation=card.quantisation,
         adapter=card.adapter.model_dump(mode="json") if card.adapter else None,
         frame=subject.reader.frame,
@@ -270,10 +263,12 @@ def status(
     iterations = conditions.budget.iterations
     if finished.failure is not None:
         return Status(state="failed", rule=finished.failure.rule, at=finished.failure.iteration)
+    if cell.partial:  # too few items for a rule about scores
+        return Status(state="partial", at=iterations)
     final = float(np.mean([point["score"] for point in finished.recorder.curve[-LAST:]]))
     if final < mean(vectors["start/id"]) - conditions.rules.score_drop:
         return Status(state="failed", rule="score_drop", at=iterations)
-    return Status(state="partial" if cell.partial else "completed", at=iterations)
+    return Status(state="completed", at=iterations)
 
 
 def cost(conditions: Conditions, recorder: RunRecorder, parameters: int) -> dict[str, int]:

@@ -125,6 +125,8 @@ class LastCheckpoint(Callback):
         """Replace the checkpoint by the trainer's present state."""
         temporary = self.path.with_name(f".{self.path.name}.tmp")
         trainer.save_checkpoint(temporary)
+        with temporary.open("rb") as file:
+            os.fsync(file.fileno())
         os.replace(temporary, self.path)
 
 
@@ -142,8 +144,7 @@ class StopOnRequest(Callback):
             raise RunStopped(None, module.iterations_done)
 
     def on_validation_end(self, trainer: L.Trainer, module: PolicyOptimization) -> None:
-        if trainer.state.fn == "fit" and self.should_stop():
-            self.checkpoint.save(trainer)
+        if trainer.state.fn == "fit" and self.should_stop():  # LastCheckpoint came before
             raise RunStopped(None, module.iterations_done)
 
 
@@ -162,7 +163,7 @@ class StopOnDivergence(Callback):
     def broken(self, module: PolicyOptimization) -> str | None:
         """The name of the first rule that the run breaks now, or None."""
         rules, health = self.rules, self.recorder.health
-        if module.skipped_running >= rules.skipped_updates:
+        if module.longest_skip >= rules.skipped_updates:
             return "skipped_updates"
         if not module.weights_finite():
             return "non_finite_weights"

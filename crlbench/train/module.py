@@ -24,7 +24,7 @@ from crlbench.train.metrics import RolloutMetrics
 from crlbench.train.reward import Reward, Scorer, placebo_reward, real_reward
 from crlbench.types import Experience, PromptBatch, Rollout, UpdateStats, mean_stats
 
-CARRIED = ("iterations_done", "skipped_running", "kl_coefficient")
+CARRIED = ("iterations_done", "skipped_running", "longest_skip", "kl_coefficient")
 """Plain state of the module that a checkpoint carries."""
 
 
@@ -70,6 +70,7 @@ class PolicyOptimization(L.LightningModule):
         self.last_examination: Examination | None = None
         self.iterations_done = 0
         self.skipped_running = 0
+        self.longest_skip = 0
         self.kl_coefficient = recipe.kl.coefficient.start
         self.rollout_metrics = RolloutMetrics()
         self.eval_score = MeanMetric()
@@ -177,6 +178,7 @@ class PolicyOptimization(L.LightningModule):
         )
         if not torch.isfinite(norm):
             self.skipped_running += 1
+            self.longest_skip = max(self.longest_skip, self.skipped_running)
         elif totals.tokens:
             optimizer.step()
             self.skipped_running = 0
@@ -200,7 +202,7 @@ class PolicyOptimization(L.LightningModule):
         stats: list[UpdateStats],
         counts: dict[str, float],
     ) -> None:
-        """Reduce the iteration's figures over ranks, log them, leave them to the recorder."""
+        """Gather the iteration's figures, log them, leave them to the recorder."""
         health = dict(mean_stats(stats)) | self.rollout_metrics.of(experience, reward)
         health["kl_per_completion"] = counts.pop("kl_per_completion")
         health["kl_coefficient"] = self.kl_coefficient

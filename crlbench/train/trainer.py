@@ -50,12 +50,12 @@ def build_trainer(
 
 
 def build_loggers(names: Sequence[str], folder: Path, resumed_at: int) -> list[Logger]:
-    """Loggers by name; points written after the checkpoint we resume from are purged."""
+    """Loggers by name; a resumed run purges TensorBoard's later points and opens a new CSV."""
     made: list[Logger] = []
     if "tensorboard" in names:
         made.append(TensorBoardLogger(folder, name="tb", version="", purge_step=resumed_at or None))
     if "csv" in names:
-        made.append(CSVLogger(folder, name="csv", version=""))
+        made.append(CSVLogger(folder, name="csv", version=f"from-{resumed_at}"))
     return made
 
 

@@ -12,6 +12,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from crlbench.cards import Adapter
 from crlbench.catalog import Catalog
 from crlbench.errors import EnvironmentUnfit, ValidationError
 from crlbench.policy.load import Location, build_policy, load_backbone, load_reader
@@ -119,10 +120,32 @@ def test_a_tokenizer_of_another_model_is_refused(tmp_path):
         load_reader(card_of(folder), Location(str(folder)))
 
 
+@pytest.mark.parametrize(("kind", "stored"), [("nf4", torch.uint8), ("int8", torch.int8)])
+def test_a_quantised_base_trains_its_adapter(kind, stored):
+    changes = {"quantisation": kind, "adapter": Adapter(kind="lora", rank=4, alpha=8)}
+    card = Catalog().load_model("tiny-llama").model_copy(update=changes)
+    backbone = load_backbone(card, Location(str(card.weights_dir)))
+    assert backbone.model.layers[0].mlp.up_proj.weight.dtype == stored
+    policy = build_policy(card, backbone, value_head=True, reference=True, seed=0)
+    ids, mask = torch.arange(1, 9).reshape(1, 8), torch.ones(1, 8, dtype=torch.bool)
+    row = (ids, mask, ids[:, :4], mask[:, :4], torch.tensor([0]), 1.0)
+    with torch.autocast("cpu", torch.bfloat16):
+        found, start = policy(*row).logprobs, policy.reference_logprobs(*row)
+    torch.testing.assert_close(found, start, atol=0.2, rtol=0)
+    found.sum().backward()
+    trained = [n for n, p in policy.trainable().items() if p.grad is not None and p.grad.any()]
+    assert trained and all("lora_" in name for name in trained)
+
+
+def test_a_quantised_base_without_an_adapter_is_refused(tmp_path):
+    folder = write_checkpoint(tmp_path / "m")
+    card = card_of(folder).model_copy(update={"quantisation": "nf4"})
+    with pytest.raises(ValidationError, match="needs an adapter"):
+        load_backbone(card, Location(str(folder)))
+
+
 def test_an_adapter_keeps_the_base_and_its_dtype(tmp_path):
     folder = write_checkpoint(tmp_path / "m")
-    from crlbench.cards import Adapter
-
     adapter = Adapter(kind="lora", rank=4, alpha=8)
     card = card_of(folder).model_copy(update={"adapter": adapter, "dtype": "bfloat16"})
     backbone = load_backbone(card, Location(str(folder)))

@@ -125,7 +125,7 @@ def test_what_is_recorded(tmp_path):
     first = recorder.health[0]
     assert first["behavior_gap"] < 1e-4 and first["reference_kl"] == pytest.approx(0, abs=0.05)
     assert all(math.isfinite(v) for v in first.values())
-    assert any((tmp_path / "tb").rglob("events.*")) and (tmp_path / "csv" / "metrics.csv").exists()
+    assert any((tmp_path / "tb").rglob("events.*")) and (tmp_path / "csv" / "from-0" / "metrics.csv").exists()
 
 
 def test_two_runs_are_bitwise_equal_whatever_the_global_generator(tmp_path):
