@@ -16,6 +16,7 @@ from crlbench.algo import objective
 from crlbench.algo.aggregate import Totals
 from crlbench.algo.recipe import Recipe
 from crlbench.conditions import Conditions
+from crlbench.errors import ValidationError
 from crlbench.policy.policy import Policy
 from crlbench.policy.sample import DrawKey, Sampler
 from crlbench.seeding import rng
@@ -23,6 +24,9 @@ from crlbench.train.evaluation import Examination, examine
 from crlbench.train.metrics import RolloutMetrics
 from crlbench.train.reward import Reward, Scorer, placebo_reward, real_reward
 from crlbench.types import Experience, PromptBatch, Rollout, UpdateStats, mean_stats
+
+MAX_GAP = 1e-3
+"""Mean absolute gap between behaviour and old log-probs that float32 rounding explains."""
 
 CARRIED = ("iterations_done", "skipped_running", "longest_skip", "kl_coefficient")
 """Plain state of the module that a checkpoint carries."""
@@ -204,6 +208,7 @@ class PolicyOptimization(L.LightningModule):
     ) -> None:
         """Gather the iteration's figures, log them, leave them to the recorder."""
         health = dict(mean_stats(stats)) | self.rollout_metrics.of(experience, reward)
+        self.check_decoding(health["behavior_gap"])
         health["kl_per_completion"] = counts.pop("kl_per_completion")
         health["kl_coefficient"] = self.kl_coefficient
         self.kl_coefficient = self.recipe.kl.coefficient.next_coefficient(
@@ -214,6 +219,20 @@ class PolicyOptimization(L.LightningModule):
         events["skipped_updates"] = sum(not math.isfinite(s["grad_norm"]) for s in stats)
         self.last_iteration = Iteration(health, events, experience, [s["loss"] for s in stats])
         self.iterations_done = batch.iteration + 1
+
+    def check_decoding(self, gap: float) -> None:
+        """Once per run: what was sampled from is what is trained.
+
+        Raises:
+            ValidationError: in float32 the log-probs of decoding and of a forward pass differ.
+        """
+        exact = self.conditions.hardware.precision == "fp32" and self.iterations_done == 0
+        if exact and gap > MAX_GAP:
+            raise ValidationError(
+                f"decoding and forward pass disagree: their log-probabilities differ by {gap:.2g} "
+                f"nats a token on average, at most {MAX_GAP} is rounding. The model's cache or its "
+                "sampling parameters are not what the loop assumes: nothing learned would count."
+            )
 
     def validation_step(self, batch: PromptBatch, _: int) -> None:
         """Score the ID items: one point of the curve."""

@@ -51,7 +51,7 @@ class Mix:
         default_factory=lambda: {0: 0.90, 1: 0.02, 2: 0.02, 3: 0.02, 4: 0.02, 5: 0.02}
     )
     noise: float = 0.25
-    """Share of the noisy documents whose answer belongs to another item."""
+    """Share of the documents from ``clean`` on that carry the answer to another item."""
     clean: int = 72_000
     """Documents before this number are never noisy."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import tomllib
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import torch
 
 from crlbench.algo.recipes import load
 from crlbench.conditions import Conditions, Track, override
+from crlbench.errors import ValidationError
 from crlbench.policy.policy import Policy
 from crlbench.policy.sample import DecodeLoop
 from crlbench.reward.score import Score
@@ -125,7 +127,8 @@ def test_what_is_recorded(tmp_path):
     first = recorder.health[0]
     assert first["behavior_gap"] < 1e-4 and first["reference_kl"] == pytest.approx(0, abs=0.05)
     assert all(math.isfinite(v) for v in first.values())
-    assert any((tmp_path / "tb").rglob("events.*")) and (tmp_path / "csv" / "from-0" / "metrics.csv").exists()
+    assert any((tmp_path / "tb").rglob("events.*"))
+    assert (tmp_path / "csv" / "from-0" / "metrics.csv").exists()
 
 
 def test_two_runs_are_bitwise_equal_whatever_the_global_generator(tmp_path):
@@ -262,6 +265,13 @@ def test_an_entropy_collapse_fails_unless_the_score_rose(score, rule):
     recorder.health = [healthy | {"entropy": 1.0, "score": 0.3}]
     recorder.health += [healthy | {"entropy": 0.05, "score": score}] * 5
     assert StopOnDivergence(TRACK.conditions.rules, recorder).broken(module) == rule
+
+
+def test_sampling_that_is_not_what_is_trained_is_refused(tmp_path):
+    module = make()
+    module.sampler = replace(module.sampler, temperature=0.5)
+    with pytest.raises(ValidationError, match="disagree"):
+        fit(module, tmp_path)
 
 
 def test_learning_rate_warms_up_and_decays(tmp_path):
