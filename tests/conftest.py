@@ -19,4 +19,5 @@ os.environ |= {
 
 # The same examples in every run, and no time limit on a busy machine.
 settings.register_profile("crlbench", derandomize=True, deadline=None)
-settings.load_profile("crlbench")
+settings.register_profile("full", settings.get_profile("crlbench"), max_examples=2000)
+settings.load_profile("full" if os.environ.get("CRLBENCH_FULL") else "crlbench")

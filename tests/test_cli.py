@@ -117,16 +117,20 @@ def test_global_flags_stand_before_or_after_the_command(
         ([*BASE, "--seeds", "0"], 2, "at least 1"),
         ([*BASE, "--limit", "0"], 2, "at least 1"),
         ([*BASE, "--max-hours", "-1"], 2, "above 0"),
+        ([*BASE, "--max-hours", "nan"], 2, "above 0"),
         ([*BASE, "--jobs", "many"], 2, "whole number"),
         ([*BASE, "--jobs", "0"], 2, "whole number"),
         ([*BASE, "--shard", "3/2"], 2, "1 <= i <= N"),
         ([*BASE, "--arm", "plasebo"], 2, "Did you mean placebo?"),
+        ([*BASE, "--arm", ","], 2, "--arm: name at least one"),
         ([*BASE, "--logger", "wandb"], 2, "tensorboard"),
         ([*BASE, "--device", "tpu"], 2, "unknown device"),
         ([*BASE, "--set", "optimization.epoch=2"], 2, "Did you mean optimization.epochs"),
         ([*BASE, "--set", "optimization.epochs"], 2, "NAME=VALUE"),
         ([*BASE, "--set", "optimization.epochs=zero"], 2, "optimization.epochs"),
         ([*BASE, "--set", "optimization.minibatches=5"], 2, "multiple of"),
+        ([*BASE, "--set", "rules.kl_cap=Infinity"], 2, "rules.kl_cap: Input should be a finite"),
+        ([*BASE, "--set", "rules.kl_cap=NaN"], 2, "rules.kl_cap"),
         ([*BASE, "--set", "evaluation.end_items=100000"], 2, "has "),
         ([*BASE, "--config", "/nowhere.toml"], 3, "/nowhere.toml"),
         ([*BASE, "--catalog", "/nowhere"], 2, "/nowhere"),
@@ -299,6 +303,35 @@ def test_unknown_keys_of_a_config_are_refused(
     assert "Did you mean seeds?" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("model = 5", "model = 5: must be a text or a list of texts"),
+        ('smoke = "no"', "smoke = no: must be true or false"),
+        ("seeds = 2.5", "seeds = 2.5: must be a whole number"),
+        ("limit = true", "limit = true: must be a whole number"),
+        ("tasks = [1]", "tasks = [1]: must be a text or a list"),
+        ("max-hours = 1979-05-27", "must be a number"),
+        ("conditions = 3", "conditions = 3: must be tables"),
+        ("[conditions.rules]\nkl_cap = inf", "rules.kl_cap: Input should be a finite number"),
+    ],
+)
+def test_a_value_of_a_wrong_type_in_a_config_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], line: str, expected: str
+) -> None:
+    (tmp_path / "c.toml").write_text(line + "\n")
+    assert cli.main(["evaluate", "--config", str(tmp_path / "c.toml")]) == 2
+    assert expected in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("value", ["", "0", "false", "No"])
+def test_offline_by_environment_can_be_off(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CRLBENCH_OFFLINE", value)
+    assert not cli.parse(["list", "tracks"]).offline
+    monkeypatch.setenv("CRLBENCH_OFFLINE", "1")
+    assert cli.parse(["list", "tracks"]).offline
+
+
 def test_print_config_is_a_config(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     wanted = [*BASE, "--set", "optimization.epochs=2", "--seeds", "3", "--arm", "real,placebo"]
     assert cli.main([*wanted, "--print-config"]) == 0
@@ -438,3 +471,28 @@ def test_each_message_is_said_once() -> None:
         "crlbench: id.jsonl was changed (m/ppo/addition/real/seed-00 and 2 more)"
     )
     assert sentences[1] == "0 of 3 cells done"
+
+
+def test_a_signal_after_the_last_cell_is_no_interruption(monkeypatch: pytest.MonkeyPatch) -> None:
+    from types import SimpleNamespace
+
+    from crlbench.run.grid import Outcome
+
+    cells = [SimpleNamespace(folder=f"runs/b/m/ppo/addition/real/seed-0{i}") for i in range(2)]
+    done = [Outcome(cell, "done", "", 0) for cell in cells]
+    work = SimpleNamespace(wanted=cells, missing=cells)
+    record = SimpleNamespace(status=SimpleNamespace(state="completed"))
+    monkeypatch.setattr(command, "read_record", lambda path: record)
+    assert command.verdict(command.Ending(work, done, True, False), verbose=False) == (0, [])
+    code, _ = command.verdict(command.Ending(work, done[:1], True, False), verbose=False)
+    assert code == 130
+
+
+def test_an_unlisted_folder_is_counted_by_its_weight_files(tmp_path: Path) -> None:
+    from crlbench.checkpoint import local_card
+    from tests.checkpoints import write_checkpoint
+
+    card = local_card(write_checkpoint(tmp_path / "very-tiny"))
+    assert card.params_total is None
+    size = sum(path.stat().st_size for path in tmp_path.rglob("*.safetensors"))
+    assert command.disk_bytes([card], 1, 0) == pytest.approx(size + 1_000_000, rel=0.01)

@@ -9,7 +9,7 @@ import pytest
 
 PACKAGE = Path(__file__).parents[1] / "crlbench"
 
-LEAVES = {"errors", "seeding", "types", "conditions", "records", "cards"}
+LEAVES = {"errors", "seeding", "types", "conditions", "records", "cards", "hashing", "switches"}
 """Plain data and pure functions; they import one another at most."""
 CATALOGUE = LEAVES | {"checkpoint", "frozen", "catalog", "reward"}
 
@@ -17,6 +17,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "errors": set(),
     "seeding": set(),
     "types": set(),
+    "hashing": set(),
+    "switches": set(),
     "conditions": {"errors"},
     "records": {"conditions", "errors"},
     "cards": {"errors", "conditions"},
@@ -33,7 +35,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "report": LEAVES,
     "run": CATALOGUE | {"fetch", "algo", "policy", "train"},
     "commands": CATALOGUE | {"freeze", "conformance", "fetch", "algo", "run", "report"},
-    "cli": {"errors", "commands"},
+    "cli": {"errors", "switches", "commands"},
     "__main__": {"cli"},
     "__init__": set(),
 }

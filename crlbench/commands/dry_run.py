@@ -48,7 +48,7 @@ def dry_run(
         "missing": len(missing),
         "jobs": jobs,
         "threads_per_cell": threads,
-        "seconds": sum(_seconds(cell, measured[cell.model]) for cell in missing) / jobs,
+        "seconds": _total_seconds(missing, measured, fresh=settings.fresh) / jobs,
         "memory_bytes": jobs * max((m["peak_memory_bytes"] for m in measured.values()), default=0),
         "disk_bytes": disk_bytes(cards, len(missing), jobs),
         "calibration": measured,
@@ -119,6 +119,21 @@ def report_calibration(
 
     emit({"kind": "calibration", "figures": calibrate(cell)})
     return SimpleNamespace(status=Status(state="completed"))
+
+
+def _total_seconds(
+    cells: Sequence[Cell], measured: dict[str, dict[str, Any]], *, fresh: bool
+) -> float:
+    """What all cells take one after another, and once per model the scores of its start.
+
+    Stored start scores cost nothing, unless ``fresh`` discards them.
+    """
+    unscored = {
+        cell.model for cell in cells if fresh or not any(Path(cell.start_folder).glob("*.npz"))
+    }
+    return sum(_seconds(cell, measured[cell.model]) for cell in cells) + sum(
+        measured[model]["start_s"] for model in unscored
+    )
 
 
 def _seconds(cell: Cell, measured: dict[str, Any]) -> float:

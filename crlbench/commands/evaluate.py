@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 import sys
 import time
 from argparse import Namespace
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
 from crlbench.cards import ModelCard, dump_toml, read_toml
 from crlbench.catalog import Catalog
+from crlbench.commands.choices import ARMS, DEVICES, LOGGERS
 from crlbench.commands.console import count, note, out, warn
 from crlbench.commands.results import publish
-from crlbench.conditions import canonical_json, leaves
+from crlbench.conditions import leaves
 from crlbench.errors import (
     INTERNAL,
     OK,
@@ -27,17 +29,13 @@ from crlbench.errors import (
     UsageError,
     unknown_name,
 )
-from crlbench.fetch import fetched_folder
+from crlbench.fetch import BYTES, fetched_folder
 from crlbench.run.board import Request, load_track, make_board
 from crlbench.run.grid import LocalLauncher, Outcome, jobs_for
 from crlbench.run.plan import RECORD_NAME, Board, Contender, Plan, label, make_plan, read_record
 from crlbench.run.progress import Progress
 from crlbench.run.session import StopSwitch, Work, opened, run_missing
 from crlbench.run.store import check_space, check_writable
-
-ARMS = ("real", "placebo")
-LOGGERS = ("tensorboard", "csv")
-DEVICES = ("cpu", "cuda", "auto")
 
 
 @dataclass(frozen=True)
@@ -68,6 +66,42 @@ class Settings:
 _ONCE = ("dry_run", "fresh", "print_config")
 """Settings that belong to one call and are not written to a configuration."""
 _LISTS = ("tasks", "arm", "logger")
+
+Form = tuple[str, Callable[[Any], bool]]
+"""What a value of a configuration file must be: in words, and as a test."""
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+_TEXT: Form = ("a text", _is_text)
+_TEXTS: Form = (
+    "a text or a list of texts",
+    lambda value: _is_text(value) or isinstance(value, list) and all(map(_is_text, value)),
+)
+_WHOLE: Form = ("a whole number", _is_whole)
+_FORMS: dict[str, Form] = {
+    "model": _TEXTS,
+    "track": _TEXT,
+    "recipe": _TEXT,
+    "tasks": _TEXTS,
+    "seeds": _WHOLE,
+    "out": _TEXT,
+    "arm": _TEXTS,
+    "jobs": ('a whole number or "auto"', lambda value: _is_text(value) or _is_whole(value)),
+    "limit": _WHOLE,
+    "shard": ('a text such as "1/4"', _is_text),
+    "max_hours": ("a number", lambda value: isinstance(value, float) or _is_whole(value)),
+    "logger": _TEXTS,
+    "device": _TEXT,
+    "smoke": ("true or false", lambda value: isinstance(value, bool)),
+}
+"""By setting."""
 
 
 def evaluate(options: Namespace) -> int:
@@ -135,6 +169,8 @@ def resolve(options: Namespace) -> tuple[Settings, dict[str, str]]:
     for name in _LISTS:
         if name in given:
             given[name] = _names(given[name])
+            if not given[name]:
+                raise UsageError(f"--{name}: name at least one, or leave the flag out.")
     if "model" in given:
         models = given["model"]
         given["model"] = (models,) if isinstance(models, str) else tuple(models)
@@ -159,20 +195,30 @@ def assignments(texts: Sequence[str] | None) -> dict[str, str]:
 
 
 def _read_config(path: Path) -> tuple[dict[str, Any], dict[str, str]]:
-    """Flags and conditions of a TOML file."""
+    """Flags and conditions of a TOML file.
+
+    Raises:
+        UsageError: an unknown key, or a value of the wrong type.
+    """
     data = read_toml(path)
-    changed = leaves(data.pop("conditions", {}))
+    conditions = data.pop("conditions", {})
+    if not isinstance(conditions, dict):
+        raise UsageError(f"{path}: conditions = {conditions!r}: must be tables [conditions.*].")
+    changed = leaves(conditions)
     known = {f.name.replace("_", "-"): f.name for f in fields(Settings) if f.name not in _ONCE}
     settings = {}
     for key, value in data.items():
         if key not in known:
             raise unknown_name(f"key in {path}", key, [*known, "conditions"])
+        form, allowed = _FORMS[known[key]]
+        if not allowed(value):
+            raise UsageError(f"{path}: {key} = {_as_text(value)}: must be {form}.")
         settings[known[key]] = value
     return settings, {name: _as_text(value) for name, value in changed.items()}
 
 
 def _as_text(value: Any) -> str:
-    return value if isinstance(value, str) else canonical_json(value)
+    return value if isinstance(value, str) else json.dumps(value, default=str)
 
 
 def _names(value: Any) -> tuple[str, ...]:
@@ -182,20 +228,16 @@ def _names(value: Any) -> tuple[str, ...]:
 
 
 def _check(settings: Settings) -> None:
-    for name, expected in (("seeds", int), ("limit", int), ("max_hours", float)):
-        value = getattr(settings, name)
-        if value is not None and (isinstance(value, bool) or not isinstance(value, expected | int)):
-            raise UsageError(f"{name.replace('_', '-')} must be a number, is {value!r}.")
     if settings.seeds < 1:
         raise UsageError(f"--seeds {settings.seeds}: must be at least 1.")
-    if settings.max_hours is not None and settings.max_hours <= 0:
+    if settings.max_hours is not None and not settings.max_hours > 0:
         raise UsageError(f"--max-hours {settings.max_hours}: must be above 0.")
     for arm in settings.arm:
         if arm not in ARMS:
             raise unknown_name("arm", arm, ARMS)
     for logger in settings.logger:
-        if logger not in (*LOGGERS, "none"):
-            raise unknown_name("logger", logger, (*LOGGERS, "none"))
+        if logger not in LOGGERS:
+            raise unknown_name("logger", logger, LOGGERS)
     if settings.device not in DEVICES:
         raise unknown_name("device", settings.device, DEVICES)
     jobs = str(settings.jobs)
@@ -334,12 +376,12 @@ class Ending:
 def verdict(ending: Ending, verbose: bool) -> tuple[int, list[str]]:
     """The exit code, and what to say about it on stderr.
 
-    An interruption comes before errors, errors before missing cells, and those before runs
-    that finished and broke a stability rule.
+    An interruption that left cells behind comes before errors, errors before missing cells, and
+    those before runs that finished and broke a stability rule.
     """
     total = len(ending.work.wanted)
     tally = f"{ending.finished} of {count(total, 'cell')} done"
-    if ending.stopped:
+    if ending.stopped and ending.finished < total:
         return Interrupted.exit_code, [f"interrupted: {tally}; the same command continues"]
     errors = [o for o in ending.outcomes if o.state == "error"]
     if errors:
@@ -389,5 +431,13 @@ def disk_bytes(cards: Sequence[ModelCard], cells: int, jobs: int) -> int:
 
 def _learned(card: ModelCard) -> int:
     """Trainable parameters, roughly: an adapter is small beside its base."""
-    total = card.params_total or 0
+    total = card.params_total or _stored(card)
     return total // 20 if card.adapter else total
+
+
+def _stored(card: ModelCard) -> int:
+    """Parameters by the size of a local folder's weight files; 0 where none are on the disk."""
+    if card.weights_dir is None:
+        return 0
+    sizes = ((card.weights_dir / name).stat().st_size for name in card.weights_sha256)
+    return sum(sizes) // BYTES[card.dtype]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
 from crlbench.cards import ModelCard
 from crlbench.errors import EnvironmentUnfit, ValidationError
+from crlbench.hashing import sha256_file
 from crlbench.policy.adapters import add_lora
 from crlbench.policy.chat import end_tokens, pad_token
 from crlbench.policy.policy import Policy
@@ -138,8 +138,7 @@ def check_weights(card: ModelCard, location: Location) -> None:
             if location.revision is not None:
                 continue  # on the hub the commit pins the bytes
             raise ValidationError(f"model '{card.slug}': {path} is missing.")
-        with path.open("rb") as file:
-            found = hashlib.file_digest(file, "sha256").hexdigest()
+        found = sha256_file(path)
         if found != expected:
             raise ValidationError(
                 f"model '{card.slug}': {path} was changed: its sha256 is {found}, the entry says "

@@ -43,10 +43,6 @@ class Interval:
     high: float
     level: float = LEVEL
 
-    @property
-    def excludes_zero(self) -> bool:
-        return self.low > 0 or self.high < 0
-
 
 @dataclass(frozen=True)
 class Stratum:
@@ -85,11 +81,6 @@ def over_tasks(strata: Sequence[np.ndarray], location: Location) -> np.ndarray |
 def task_balanced_iqm(strata: Sequence[np.ndarray]) -> float:
     """The headline statistic: 25 %-trimmed mean inside each task, then the mean over tasks."""
     return float(over_tasks(strata, trimmed_mean))
-
-
-def task_mean(strata: Sequence[np.ndarray]) -> float:
-    """Mean inside each task, then the mean over tasks."""
-    return float(over_tasks(strata, plain_mean))
 
 
 def resample(

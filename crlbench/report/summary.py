@@ -223,6 +223,7 @@ def _same_conditions(runs: Runs) -> RunRecord:
                 )
             )
         _same_protocol(first, run)
+        _same_hardware(first, run)
     return first.record
 
 
@@ -234,6 +235,15 @@ def _same_protocol(first: Run, run: Run) -> None:
                 f"{run.folder / RECORD}: protocol.{name}: {b!r}, but {first.folder} says {a!r} "
                 "under the same fingerprint"
             )
+
+
+def _same_hardware(first: Run, run: Run) -> None:
+    a, b = (r.record.environment.get("hardware_class") for r in (first, run))
+    if a != b:
+        raise NotComparable(
+            f"{first.folder} and {run.folder} were made on different classes of hardware "
+            f"({a} / {b}). Report the runs of one class at a time."
+        )
 
 
 def _entry(

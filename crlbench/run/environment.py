@@ -13,7 +13,6 @@ import os
 import platform
 import socket
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -187,9 +186,3 @@ def _git(checkout: Path, *arguments: str) -> str | None:
     except (OSError, subprocess.TimeoutExpired):
         return None
     return done.stdout.strip() if done.returncode == 0 else None
-
-
-def platform_note() -> str:
-    """One line for people: interpreter, cores and processor."""
-    version = ".".join(str(part) for part in sys.version_info[:3])
-    return f"Python {version}, {cores()} cores, {cpu_model()}"

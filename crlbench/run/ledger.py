@@ -17,7 +17,10 @@ from crlbench.errors import ValidationError
 from crlbench.run.environment import host_hash
 from crlbench.run.store import explained, make_folder
 
-Event = Literal["plan", "start", "resume", "done", "failed", "interrupted", "lost", "discarded"]
+Event = Literal[
+    "plan", "start", "resume", "done", "failed", "error", "interrupted", "lost", "discarded"
+]
+"""``failed`` is a run that broke a stability rule, ``error`` a wrong input or machine."""
 GENESIS = "0" * 64
 
 
@@ -58,10 +61,6 @@ class Ledger:
             content = self.path.read_bytes()
             if not content.endswith(b"\n"):
                 file.truncate(content.rfind(b"\n") + 1)
-
-    def attempts(self, cell: str) -> int:
-        """How often a cell was started or resumed."""
-        return sum(e["cell"] == cell and e["event"] in ("start", "resume") for e in self.entries)
 
 
 def read(path: Path | str) -> list[dict[str, Any]]:

@@ -9,6 +9,7 @@ valid ``record.json``, so a plan may be started any number of times.
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -37,6 +38,8 @@ RECORD_NAME = "record.json"
 LOG_NAME = "attempt.log"
 PLACEBO_SEEDS = 3
 """The placebo arm runs on the first seed indices only (protocol CRL-1, A.4)."""
+
+_REDO_PLAN = "Repeat the command with --fresh to discard and redo all wanted cells."
 
 Arm = Literal["real", "placebo"]
 State = Literal["done", "started", "absent"]
@@ -174,6 +177,7 @@ def make_plan(
         "control": body["control"],
         "fingerprint": board.fingerprint,
         "plan_hash": plan_hash,
+        "entry_sha256": contender.entry_sha256,
         "tasks": tuple(board.tasks),
         "start_folder": str(home / "start"),
         "catalog": tuple(catalog),
@@ -210,7 +214,7 @@ def check_folder(plan: Plan) -> None:
     """
     if not plan.path.exists():
         return
-    stored = read_json(plan.path)
+    stored = read_json(plan.path, _REDO_PLAN)
     try:
         body = {key: value for key, value in stored.items() if key != "plan_hash"}
         sound = stored["plan_hash"] == digest(body)
@@ -218,7 +222,7 @@ def check_folder(plan: Plan) -> None:
     except (AttributeError, KeyError, TypeError):
         sound, same = False, {}
     if not sound:
-        raise damaged(plan.path, "its content does not match its own hash")
+        raise damaged(plan.path, "its content does not match its own hash", _REDO_PLAN)
     for part, equal in same.items():
         if not equal:
             raise ValidationError(
@@ -238,8 +242,7 @@ def state(cell: Cell) -> State:
     if (folder / RECORD_NAME).exists():
         check_record(cell)
         return "done"
-    checkpoints = folder / "ckpt"
-    return "started" if checkpoints.is_dir() and any(checkpoints.iterdir()) else "absent"
+    return "started" if (folder / "ckpt" / "last.ckpt").exists() else "absent"
 
 
 def check_record(cell: Cell) -> RunRecord:
@@ -254,12 +257,24 @@ def check_record(cell: Cell) -> RunRecord:
     wanted = [cell.fingerprint, cell.recipe_config, cell.task, cell.arm]
     if found != wanted or record.seed.index != cell.seed_index:
         raise damaged(folder / RECORD_NAME, f"it is the record of another run than {label(cell)}")
+    _check_hardware(cell, record)
     for name, stored in record.files.items():
         if not (folder / name).is_file():
             raise damaged(folder / name, "missing, though record.json names it")
         if file_digests(folder, [name])[name]["sha256"] != stored.sha256:
             raise damaged(folder / name, "its sha256 is not the one in record.json")
     return record
+
+
+def _check_hardware(cell: Cell, record: RunRecord) -> None:
+    """Refuse to count a run on a processor as one on an accelerator, or the reverse."""
+    stored = record.environment.get("hardware_class")
+    if stored is not None and (stored == "cpu") != (cell.device == "cpu"):
+        raise ValidationError(
+            f"{Path(cell.folder) / RECORD_NAME} was made on another class of hardware ({stored}) "
+            f"than --device {cell.device}, and runs on both never mix. Use another --out, or the "
+            "--device it was made on."
+        )
 
 
 def read_record(path: Path | str) -> RunRecord:
@@ -278,8 +293,17 @@ def read_record(path: Path | str) -> RunRecord:
 
 
 def of_shard(cells: Sequence[Cell], shard: tuple[int, int] | None) -> list[Cell]:
-    """The cells of shard (i, N), 1 <= i <= N: every N-th one, so that shards are alike."""
+    """The cells of shard (i, N), 1 <= i <= N, so that shards are alike.
+
+    Every N-th cell; tasks follow one another in turn, so after each common multiple of N and
+    their number the turn moves on by one. More seeds never move a cell to another shard.
+    """
     if shard is None:
         return list(cells)
     index, count = shard
-    return [cell for number, cell in enumerate(cells) if number % count == index - 1]
+    turn = math.lcm(count, len({cell.task for cell in cells}))
+    return [
+        cell
+        for number, cell in enumerate(cells)
+        if (number + number // turn) % count == index - 1
+    ]

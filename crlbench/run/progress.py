@@ -16,6 +16,10 @@ TRAINING_SHARE = 0.85
 """Roughly what the iterations are of a cell's time; the rest is scoring its end."""
 
 
+PHASES = {"start": "scoring the start model", "end": "scoring the end"}
+"""Phases without a reward, in words."""
+
+
 @dataclass
 class Tally:
     """What is known of the whole: work done, and the latest reward and score of each cell."""
@@ -27,6 +31,8 @@ class Tally:
     reached: dict[str, float] = field(default_factory=dict)
     before: dict[str, float] = field(default_factory=dict)
     """What a cell already had when it was taken up: not work of this session."""
+    phase: dict[str, str] = field(default_factory=dict)
+    """What each running cell is doing."""
     reward: dict[str, float] = field(default_factory=dict)
     score: dict[str, float] = field(default_factory=dict)
     began: float | None = None
@@ -42,6 +48,7 @@ class Tally:
         worth = TRAINING_SHARE * event["iteration"]
         self.before.setdefault(name, worth)
         self.reached[name] = worth
+        self.phase[name] = event["phase"]
         for key, latest in (("reward", self.reward), ("score", self.score)):
             if event.get(key) is not None:
                 latest[name] = event[key]
@@ -53,8 +60,8 @@ class Tally:
             self.done += 1
             self.before.setdefault(name, 0)
             self.reached[name] = iterations
-        self.reward.pop(name, None)
-        self.score.pop(name, None)
+        for latest in (self.phase, self.reward, self.score):
+            latest.pop(name, None)
 
     @property
     def completed(self) -> float:
@@ -70,7 +77,8 @@ class Tally:
 
     def figures(self) -> str:
         """Mean reward and score of the running cells, for example ``reward 0.51 score 0.48``."""
-        parts = []
+        phases = set(self.phase.values())
+        parts = [PHASES[phase] for phase in PHASES if phases == {phase}]
         for name, latest in (("reward", self.reward), ("score", self.score)):
             if latest:
                 parts.append(f"{name} {sum(latest.values()) / len(latest):.2f}")
@@ -115,6 +123,11 @@ class Progress:
         """An event of a running cell."""
         self.tally.event(cell, event)
         self._show()
+
+    def tick(self) -> None:
+        """Time passed: a line is due every half minute, even when no event comes."""
+        if self._bar is None:
+            self._show()
 
     def ended(self, outcome: Outcome) -> None:
         """A cell came to an end."""

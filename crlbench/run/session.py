@@ -22,7 +22,7 @@ _LEDGER_EVENTS: dict[str, Event] = {
     "done": "done",
     "failed": "failed",
     "interrupted": "interrupted",
-    "error": "failed",
+    "error": "error",
     "lost": "lost",
 }
 
@@ -172,8 +172,12 @@ def run_missing(
             known.append(kind, label(cell), plan_hash=cell.plan_hash, attempt=event["attempt"])
         progress.event(cell, event)
 
+    def stop_level() -> StopLevel:
+        progress.tick()
+        return stop.level()
+
     outcomes = []
-    with contextlib.closing(launcher.run(work.missing, on_event, stop.level)) as running:
+    with contextlib.closing(launcher.run(work.missing, on_event, stop_level)) as running:
         for outcome in running:
             detail = {"reason": outcome.message} if outcome.message else {}
             event = _LEDGER_EVENTS[outcome.state]

@@ -1,10 +1,9 @@
 """Files that are either whole or absent, and the lock of a run folder.
 
 Every file is written to a temporary name beside its target, flushed to the disk and renamed,
-so that ``kill -9`` at any moment leaves the old content or the new one, never a half. Files
-that grow line by line carry their valid length in a checkpoint and are cut back to it.
+so that ``kill -9`` at any moment leaves the old content or the new one, never a half.
 The operating system's refusals become :class:`~crlbench.errors.EnvironmentUnfit`, and a file
-that cannot be read back becomes :class:`~crlbench.errors.ValidationError`.
+whose content is damaged becomes :class:`~crlbench.errors.ValidationError`.
 """
 
 from __future__ import annotations
@@ -12,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
-import hashlib
 import io
 import json
 import os
@@ -32,6 +30,7 @@ import zstandard
 
 from crlbench.conditions import canonical_json
 from crlbench.errors import EnvironmentUnfit, ValidationError
+from crlbench.hashing import sha256_file
 
 LOCK_NAME = ".lock"
 _TEMPORARY = re.compile(r"^\..+\.(\d+)\.[0-9a-f]{8}\.tmp$")
@@ -39,7 +38,12 @@ _NO_SPACE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _NO_PERMISSION = {errno.EACCES, errno.EPERM, errno.EROFS}
 _NOT_A_FOLDER = {errno.ENOTDIR, errno.EEXIST, errno.EISDIR}
 _EPOCH = (1980, 1, 1, 0, 0, 0)
-_FRESH = "Repeat the command with --fresh to discard and redo it."
+_STALE_CHECKPOINT = ".last.ckpt.tmp"
+"""Written only while the run folder's lock is held, so that a leftover has no writer."""
+_REDO = (
+    "Delete the folder of that cell, or of the start scores, and repeat the command to redo that "
+    "part; with --fresh the command redoes all wanted cells."
+)
 
 
 def is_refusal(error: BaseException) -> bool:
@@ -126,20 +130,23 @@ def write_json(path: Path | str, value: Any) -> Path:
     return write_text(path, canonical_json(value) + "\n")
 
 
-def read_json(path: Path | str, repair: str = _FRESH) -> Any:
+def read_json(path: Path | str, repair: str = _REDO) -> Any:
     """The value in a JSON file.
 
     Raises:
+        EnvironmentUnfit: the operating system does not let it be read.
         ValidationError: the file is damaged; names it and says ``repair``.
     """
     path = Path(path)
     try:
         return json.loads(path.read_text())
+    except OSError as error:
+        raise EnvironmentUnfit(f"{path}: cannot be read: {error.strerror or error}.") from None
     except ValueError as error:
         raise damaged(path, error, repair) from None
 
 
-def damaged(path: Path | str, why: object, repair: str = _FRESH) -> ValidationError:
+def damaged(path: Path | str, why: object, repair: str = _REDO) -> ValidationError:
     """The error for a stored file that cannot be what a run wrote."""
     return ValidationError(f"{path} is damaged ({why}). {repair}")
 
@@ -193,54 +200,6 @@ def read_jsonl_zst(path: Path | str) -> list[Any]:
         raise damaged(path, error) from None
 
 
-def append_jsonl(path: Path | str, rows: Iterable[Any], offset: int | None = None) -> int:
-    """Append canonical JSON lines and return the file's length in bytes afterwards.
-
-    Args:
-        path: The file; it is created if it is absent.
-        rows: What to append, one line each.
-        offset: The length known to be valid (from a checkpoint); what stands beyond it was
-            written after that checkpoint and is cut off first. None keeps everything.
-
-    Raises:
-        ValidationError: the file is shorter than ``offset``: something else changed it.
-    """
-    path = Path(path)
-    make_folder(path.parent)
-    with explained(path), open(path, "ab") as file:
-        length = file.seek(0, os.SEEK_END)
-        if offset is not None:
-            if length < offset:
-                raise damaged(path, f"{length} bytes, the checkpoint knows {offset}")
-            file.truncate(offset)
-            file.seek(offset)
-        file.write("".join(canonical_json(row) + "\n" for row in rows).encode())
-        file.flush()
-        os.fsync(file.fileno())
-        return file.tell()
-
-
-def read_jsonl(path: Path | str) -> list[Any]:
-    """All rows of a JSON-lines file.
-
-    Raises:
-        ValidationError: a line is damaged; its number is named.
-    """
-    rows = []
-    for number, line in enumerate(Path(path).read_bytes().splitlines(), start=1):
-        try:
-            rows.append(json.loads(line))
-        except ValueError as error:
-            raise damaged(f"{path}:{number}", error) from None
-    return rows
-
-
-def sha256_file(path: Path | str) -> str:
-    """SHA-256 of a file's content, in hex."""
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
 def file_digests(folder: Path | str, names: Iterable[str]) -> dict[str, dict[str, Any]]:
     """``{name: {"sha256": hex, "bytes": n}}`` of files below ``folder``, in sorted order."""
     folder = Path(folder)
@@ -251,11 +210,14 @@ def file_digests(folder: Path | str, names: Iterable[str]) -> dict[str, dict[str
 
 
 def clean_temporaries(folder: Path | str) -> int:
-    """Remove temporary files below ``folder`` whose writer is gone; returns how many."""
+    """Remove temporary files below ``folder`` whose writer is gone; returns how many.
+
+    The lock of a run folder must be held.
+    """
     removed = 0
     for path in Path(folder).rglob(".*.tmp"):
         match = _TEMPORARY.match(path.name)
-        if match and not _alive(int(match.group(1))):
+        if path.name == _STALE_CHECKPOINT or match and not _alive(int(match.group(1))):
             path.unlink(missing_ok=True)
             removed += 1
     return removed

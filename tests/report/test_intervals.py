@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 
 import numpy as np
@@ -19,9 +20,11 @@ from crlbench.report.intervals import (
     student_cdf,
     student_quantile,
     task_balanced_iqm,
-    task_mean,
     trimmed_mean,
 )
+
+BOARDS = 1200 if os.environ.get("CRLBENCH_FULL") else 120
+"""Simulated boards of the coverage test."""
 
 
 def strata(values: np.ndarray) -> list[Stratum]:
@@ -39,7 +42,6 @@ def test_trimmed_mean_drops_a_quarter_at_each_end():
 
 def test_tasks_weigh_the_same_whatever_their_spread():
     assert task_balanced_iqm([[0, 0, 0, 0, 100], [1, 1, 1, 1, 1]]) == pytest.approx(0.5)
-    assert task_mean([[0, 1], [2, 3, 4]]) == pytest.approx(1.75)
 
 
 @pytest.mark.parametrize(
@@ -130,7 +132,7 @@ def coverage(boards: int, n: int, tasks: int, location) -> float:
 
 @pytest.mark.parametrize("location", [trimmed_mean, plain_mean])
 def test_coverage_is_near_nominal(location):
-    assert 0.92 <= coverage(boards=120, n=5, tasks=4, location=location)
+    assert 0.92 <= coverage(boards=BOARDS, n=5, tasks=4, location=location)
 
 
 def test_intervals_that_ignore_the_items_would_be_too_narrow():

@@ -147,6 +147,14 @@ def test_runs_under_different_conditions_are_refused(tmp_path: Path):
         summarise(load_runs(board))
 
 
+def test_runs_on_different_hardware_are_refused(tmp_path: Path):
+    board = write_board(tmp_path, Plan(seeds=2, **SMALL))
+    folder = next(board.rglob("addition/real/seed-01"))
+    rewrite(folder, environment={"hardware_class": "gpu-141"})
+    with pytest.raises(NotComparable, match=r"classes of hardware \(cpu / gpu-141\)"):
+        summarise(load_runs(board))
+
+
 def test_the_finding_follows_the_interval(tmp_path: Path):
     plans = {
         "it learned": Plan(seeds=5, items=64, slope=1.5),

@@ -147,7 +147,7 @@ def test_a_prompt_longer_than_the_context_is_one_message(
     message = capsys.readouterr().err
     assert "context" in message and "Traceback" not in message
     (ledger,) = (tmp_path / "runs").rglob("ledger.jsonl")
-    assert [e["event"] for e in read(ledger)] == ["plan", "start", "failed"]
+    assert [e["event"] for e in read(ledger)] == ["plan", "start", "error"]
 
 
 def test_dry_run_estimates_and_writes_nothing(
@@ -158,6 +158,7 @@ def test_dry_run_estimates_and_writes_nothing(
     found = json.loads(capsys.readouterr().out)
     assert (found["cells"], found["missing"]) == (3, 3)
     assert found["seconds"] > 0 and found["memory_bytes"] > 10**8 and found["disk_bytes"] > 0
+    assert found["calibration"][str(model)]["start_s"] > 0
     assert len(found["plans"][0]["hash"]) == 64
     assert list(tmp_path.iterdir()) == []
 

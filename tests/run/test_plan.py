@@ -30,7 +30,7 @@ from crlbench.seeding import seed_value
 PlanOf = Callable[..., Plan]
 
 
-def record_of(cell: Cell) -> RunRecord:
+def record_of(cell: Cell, hardware: str = "cpu") -> RunRecord:
     """A record as a run of ``cell`` would store it, with one file."""
     folder = Path(cell.folder)
     write_text(folder / "curve.csv", "x,score\n0,0.5\n")
@@ -48,15 +48,17 @@ def record_of(cell: Cell) -> RunRecord:
         algo=Algo(name=cell.recipe, config=cell.recipe_config, code_sha256="0" * 64),
         seed=Seed(index=cell.seed_index, value=seed_value(1, cell.task, cell.seed_index)),
         arm=cell.arm, curve=[], splits={}, health=[], counts={},
-        status=Status(state="completed"), digest_root="0" * 64, environment={}, cost={},
+        status=Status(state="completed"), digest_root="0" * 64,
+        environment={"hardware_class": hardware}, cost={},
         files={name: FileDigest(**content)
                for name, content in file_digests(folder, ["curve.csv"]).items()},
         volatile={"wall_s": 1.0},
     ).sealed()
 
 
-def finish(cell: Cell) -> Path:
-    return write_json(Path(cell.folder) / "record.json", record_of(cell).model_dump(mode="json"))
+def finish(cell: Cell, hardware: str = "cpu") -> Path:
+    content = record_of(cell, hardware).model_dump(mode="json")
+    return write_json(Path(cell.folder) / "record.json", content)
 
 
 def test_folders_follow_the_documented_layout(plan_of: PlanOf, tmp_path: Path) -> None:
@@ -71,7 +73,7 @@ def test_cells_are_every_task_and_seed_prefix_once(plan_of: PlanOf) -> None:
     plan = plan_of(seeds=3)
     found = [(cell.seed_index, cell.task) for cell in plan.cells]
     assert found == [(i, task) for i in range(3) for task in ("addition", "list-ops")]
-    assert len({cell.run_id() for cell in plan.cells}) == 6
+    assert len({cell.folder for cell in plan.cells}) == 6
     assert {cell.plan_hash for cell in plan.cells} == {plan.hash}
     assert plan.body["seeds"]["addition"][2] == {
         "index": 2,
@@ -130,6 +132,7 @@ def test_a_cell_is_absent_then_started_then_done(plan_of: PlanOf) -> None:
     cell = plan_of().cells[0]
     assert state(cell) == "absent"
     (Path(cell.folder) / "ckpt").mkdir(parents=True)
+    (Path(cell.folder) / "ckpt" / ".last.ckpt.tmp").write_bytes(b"x")
     assert state(cell) == "absent"
     (Path(cell.folder) / "ckpt" / "last.ckpt").write_bytes(b"x")
     assert state(cell) == "started"
@@ -169,6 +172,18 @@ def test_a_record_of_another_seed_is_refused(plan_of: PlanOf) -> None:
         state(second)
 
 
+@pytest.mark.parametrize(("hardware", "device"), [("cpu", "cuda"), ("gpu-141", "cpu")])
+def test_a_record_of_another_class_of_hardware_is_refused(
+    plan_of: PlanOf, hardware: str, device: str
+) -> None:
+    cell = plan_of(device=device).cells[0]
+    finish(cell, hardware)
+    with pytest.raises(ValidationError, match=rf"class of hardware \({hardware}\).*--out"):
+        state(cell)
+    finish(cell, "cpu" if device == "cpu" else "gpu-141")
+    assert state(cell) == "done"
+
+
 def test_volatile_may_change_without_harm(plan_of: PlanOf) -> None:
     path = finish(plan_of().cells[0])
     content = json.loads(path.read_text())
@@ -177,8 +192,21 @@ def test_volatile_may_change_without_harm(plan_of: PlanOf) -> None:
     assert read_record(path).volatile == {"wall_s": 99.0}
 
 
-def test_shards_partition_the_cells(plan_of: PlanOf) -> None:
-    cells = plan_of(seeds=5).cells
-    parts = [of_shard(cells, (i, 3)) for i in (1, 2, 3)]
+FOUR = ("addition", "list-ops", "counting", "key-value")
+
+
+@pytest.mark.parametrize("count", range(1, 10))
+def test_shards_partition_the_cells_and_are_alike(plan_of: PlanOf, count: int) -> None:
+    cells = plan_of(tasks=FOUR, seeds=10).cells
+    parts = [of_shard(cells, (i, count)) for i in range(1, count + 1)]
     assert sorted(c.name for part in parts for c in part) == sorted(c.name for c in cells)
+    assert max(map(len, parts)) - min(map(len, parts)) <= 1
+    for part in parts:
+        assert {cell.task for cell in part} == {*FOUR}
     assert of_shard(cells, None) == list(cells)
+
+
+def test_more_seeds_move_no_cell_to_another_shard(plan_of: PlanOf) -> None:
+    few, many = (plan_of(tasks=FOUR, seeds=seeds).cells for seeds in (3, 10))
+    for i in range(1, 5):
+        assert {c.name for c in of_shard(few, (i, 4))} <= {c.name for c in of_shard(many, (i, 4))}

@@ -56,6 +56,15 @@ def test_temporary_of_a_living_writer_and_foreign_files_are_kept(tmp_path: Path)
     assert living.exists() and foreign.exists()
 
 
+def test_a_half_written_checkpoint_is_cleaned(tmp_path: Path) -> None:
+    folder = tmp_path / "addition" / "real" / "seed-00" / "ckpt"
+    folder.mkdir(parents=True)
+    for name in ("last.ckpt", ".last.ckpt.tmp"):
+        (folder / name).write_bytes(b"x")
+    assert store.clean_temporaries(tmp_path) == 1
+    assert [path.name for path in folder.iterdir()] == ["last.ckpt"]
+
+
 def test_a_failed_write_keeps_the_old_content_and_says_no_space(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -139,25 +148,15 @@ def test_compressed_rows_come_back_and_damage_is_named(tmp_path: Path) -> None:
         store.read_jsonl_zst(path)
 
 
-def test_appending_cuts_what_the_checkpoint_does_not_know(tmp_path: Path) -> None:
-    path = tmp_path / "digests.jsonl"
-    offset = store.append_jsonl(path, [{"update": 1}], 0)
-    store.append_jsonl(path, [{"update": 2}], offset)
-    with open(path, "ab") as file:
-        file.write(b'{"upd')
-    end = store.append_jsonl(path, [{"update": 22}], offset)
-    assert store.read_jsonl(path) == [{"update": 1}, {"update": 22}]
-    assert end == path.stat().st_size
-    with pytest.raises(ValidationError, match="the checkpoint knows"):
-        store.append_jsonl(path, [], end + 1)
-
-
-def test_damaged_lines_and_json_are_named(tmp_path: Path) -> None:
-    (tmp_path / "a.jsonl").write_text('{"a":1}\n{"a":\n')
-    with pytest.raises(ValidationError, match=r"a\.jsonl:2 is damaged"):
-        store.read_jsonl(tmp_path / "a.jsonl")
+def test_damaged_json_is_named(tmp_path: Path) -> None:
     (tmp_path / "record.json").write_text('{"schema_version": 1, "rec')
     with pytest.raises(ValidationError, match=r"record\.json is damaged .*--fresh"):
+        store.read_json(tmp_path / "record.json")
+
+
+def test_json_that_cannot_be_read_is_explained(tmp_path: Path) -> None:
+    (tmp_path / "record.json").mkdir()
+    with pytest.raises(EnvironmentUnfit, match=r"record\.json: cannot be read: Is a directory"):
         store.read_json(tmp_path / "record.json")
 
 

@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from crlbench.catalog import Catalog
@@ -49,7 +49,6 @@ def test_freeze_check_agrees() -> None:
 
 
 @pytest.mark.parametrize("name", TASKS)
-@settings(max_examples=100, deadline=None, derandomize=True, database=None)
 @given(text=st.text(st.characters(), max_size=80), index=st.integers(0, 319))
 def test_verify_is_total_and_repeatable_on_any_text(name: str, text: str, index: int) -> None:
     task = load(name)

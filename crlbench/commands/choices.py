@@ -1,0 +1,7 @@
+"""What some flags of ``evaluate`` may be told; imports nothing, so that ``--help`` is quick."""
+
+from __future__ import annotations
+
+ARMS = ("real", "placebo")
+LOGGERS = ("tensorboard", "csv", "none")
+DEVICES = ("cpu", "cuda", "auto")
