@@ -1,4 +1,4 @@
-"""Every bundled model learns: reduced to a quarter of one task's budget, in full the whole track."""
+"""Every bundled model learns: on a quarter of one task's budget, or (in full) the whole track."""
 
 from __future__ import annotations
 
