@@ -37,11 +37,13 @@ class Catalog:
     """All entries that this machine has."""
 
     def __init__(self, extra_dirs: Iterable[str | Path] = ()) -> None:
-        """``extra_dirs`` are searched first; each holds tasks/, models/ or leaderboard/."""
+        """``extra_dirs`` come first; each holds tasks/, models/, leaderboard/ or recipes/."""
         extra = [Path(folder).expanduser().resolve() for folder in extra_dirs]
         for folder in extra:
             if not folder.is_dir():
                 raise UsageError(f"--catalog {folder}: this folder does not exist.")
+        self.extra = tuple(extra)
+        """The ``extra_dirs``, resolved."""
         self.roots: tuple[Path, ...] = (*extra, _own_root())
 
     def entries(self, kind: Kind) -> dict[str, Entry]:

@@ -38,6 +38,7 @@ GLOBALS: dict[str, Any] = {
 
 HANDLERS = {
     "evaluate": "crlbench.commands.evaluate:evaluate",
+    "ablate": "crlbench.commands.ablate:ablate",
     "list": "crlbench.commands.registry:list_entries",
     "show": "crlbench.commands.registry:show",
     "report": "crlbench.commands.results:report",
@@ -88,7 +89,7 @@ def _add_shared(parser: argparse.ArgumentParser) -> None:
 
     add("--home", metavar="DIR", help=f"downloads and caches ($CRLBENCH_HOME, {HOME})")
     add("--catalog", metavar="DIR", action="append",
-        help="folder with further tasks/, models/, leaderboard/ (repeatable)")
+        help="folder with further tasks/, models/, leaderboard/, recipes/ (repeatable)")
     add("--offline", action="store_true", help="never use the network")
     add("--json", action="store_true", help="print the result as JSON")
     add("-q", "--quiet", action="store_true", help="print the result alone")
@@ -102,7 +103,7 @@ def _evaluate(parser: argparse.ArgumentParser) -> None:
     add("--model", metavar="X", action="append",
         help="entry name, checkpoint folder or org/name@commit (repeatable)")
     add("--track", metavar="T", help="conditions to run under (mini)")
-    add("--recipe", metavar="R", help="algorithm (ppo)")
+    add("--recipe", metavar="R", help="algorithm, also with a flip: grpo+clip.high=0.28 (ppo)")
     add("--tasks", metavar="A,B", help="only these tasks (all of the track)")
     add("--seeds", metavar="N", type=int,
         help="seed indices 0..N-1 (5); fewer than 5 is a preview")
@@ -129,6 +130,37 @@ def _evaluate(parser: argparse.ArgumentParser) -> None:
     more("--device", metavar="D", help=f"{', '.join(DEVICES)} ($CRLBENCH_DEVICE, cpu)")
 
 
+def _ablate(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("--model", metavar="X", action="append",
+        help="entry name, checkpoint folder or org/name@commit (repeatable)")
+    add("--base", metavar="R", help="recipe that everything is measured against (grpo)")
+    add("--flip", metavar="AXIS=PART", action="append",
+        help="an arm with one change: aggregate=token-mean, clip=ppo-clip:low=0.2,high=0.28, "
+        "clip.high=0.28, critic=none (repeatable)")
+    add("--versus", metavar="R", action="append", help="an arm with another recipe (repeatable)")
+    add("--grid", metavar="G",
+        help="star: vary learning rate, KL, clip, group size, temperature; or a TOML of [[arm]]")
+    add("--study", metavar="F", help="a TOML file with several comparisons, instead of the above")
+    add("--tasks", metavar="A,B", help="only these tasks (all of the track)")
+    add("--seeds", metavar="N", type=int,
+        help="seed indices 0..N-1 of base and arms alike (5; 3 for a grid alone)")
+    add("--out", metavar="DIR", help="folder of all runs (runs)")
+    add("--dry-run", action="store_true", default=None,
+        help="say what would run, how long and its plan hashes; write nothing")
+    more = parser.add_argument_group("Advanced").add_argument
+    more("--track", metavar="T", help="conditions to run under (mini)")
+    more("--only", metavar="NAME", action="append",
+         help="of a study: only this comparison or setting (repeatable)")
+    more("--jobs", metavar="N", help="cells at once (auto: cores / threads per cell)")
+    more("--set", metavar="K=V", action="append", help="change a condition for base and arms")
+    more("--fresh", action="store_true", default=None,
+         help="discard the wanted cells that are stored and redo them")
+    more("--max-hours", metavar="H", type=float, help="stop, resumable, after this time")
+    more("--logger", metavar="A,B", help=f"{', '.join(LOGGERS)} (tensorboard)")
+    more("--device", metavar="D", help=f"{', '.join(DEVICES)} ($CRLBENCH_DEVICE, cpu)")
+
+
 def _list(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("what", choices=LISTABLE, metavar="WHAT", help=", ".join(LISTABLE))
     parser.add_argument("--out", metavar="DIR", default="runs", help="folder of all runs (runs)")
@@ -143,7 +175,9 @@ def _show(parser: argparse.ArgumentParser) -> None:
 
 
 def _report(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("run", metavar="RUN", help="a run folder, or a folder above several")
+    parser.add_argument(
+        "run", metavar="RUN", help="a run folder, a folder above several, or that of a study"
+    )
     parser.add_argument("--out", metavar="F.html", help="where the page goes (RUN/report.html)")
 
 
@@ -171,6 +205,7 @@ def _fetch(parser: argparse.ArgumentParser) -> None:
 
 COMMANDS: dict[str, tuple[str, Callable[[argparse.ArgumentParser], None]]] = {
     "evaluate": ("train and measure a model on a track", _evaluate),
+    "ablate": ("change one part of a recipe at a time and measure what it does", _ablate),
     "list": ("list models, tasks, recipes, tracks or runs", _list),
     "show": ("show one model, task, recipe or track", _show),
     "report": ("write one self-contained HTML page of stored runs", _report),

@@ -50,9 +50,9 @@ class Budget(_Frozen):
 
 
 class Sampling(_Frozen):
-    """How completions are decoded, in training and in evaluation."""
+    """How completions are decoded."""
 
-    temperature: float = Field(gt=0)
+    temperature: float = Field(gt=0, description="of training; evaluation decodes at 1")
     max_completion_bytes: int = Field(ge=1, description="cap, converted per tokenizer")
 
 

@@ -75,6 +75,8 @@ class Algo(_Part):
     name: str
     config: dict[str, Any]
     code_sha256: str
+    recipe_sha256: str | None = None
+    """Of the user's Python file that the recipe came from; None for a bundled recipe."""
 
 
 class Seed(_Part):
@@ -117,6 +119,15 @@ class Status(_Part):
     """Iteration at which the rule fired."""
 
 
+class ClippedToken(_Part):
+    """A token that the clip rule held back."""
+
+    text: str
+    low: int
+    """Times at the lower bound, over the whole run."""
+    high: int
+
+
 class FileDigest(_Part):
     sha256: str
     bytes: int
@@ -138,8 +149,13 @@ class RunRecord(_Part):
     arm: Literal["real", "placebo"]
     curve: list[CurvePoint]
     splits: dict[str, SplitScore]
-    health: list[dict[str, float | int | None]]
-    """One entry per iteration: ``iteration`` and the names of ``UpdateStats`` and rollout."""
+    health: dict[str, list[float | int | None]]
+    """One column per name: ``iteration`` and those of :class:`~crlbench.dynamics.UpdateStats`.
+
+    Numbers have 7 significant digits; a figure without a value in an iteration is None.
+    """
+    clipped_tokens: list[ClippedToken] = Field(default_factory=list)
+    """The 20 tokens that were clipped most, most often first."""
     counts: dict[str, int]
     """Events over the whole run: dropped rows, skipped updates, ..."""
     status: Status
@@ -168,6 +184,8 @@ class Cell(_Part):
     """Entry name, local folder or ``org/name@revision``."""
     recipe: str
     recipe_config: dict[str, Any]
+    recipe_file: str | None = None
+    """A user's Python recipe, imported before ``recipe_config`` is read: it may define parts."""
     task: str
     arm: Literal["real", "placebo"]
     seed_index: int

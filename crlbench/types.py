@@ -6,8 +6,9 @@ completion length (right padded). Every mask is True where the position is real.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, TypedDict
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -67,6 +68,26 @@ class Rollout:
         }
         return replace(self, texts=[self.texts[i] for i in index.tolist()], **picked)
 
+    @staticmethod
+    def concatenate(rollouts: Sequence[Rollout]) -> Rollout:
+        """The rows of several rollouts; their prompts are counted on, so that they stay apart."""
+        moved, prompts = [], 0
+        for rollout in rollouts:
+            _, compact = torch.unique(rollout.group, return_inverse=True)
+            moved.append(compact + prompts)
+            prompts += int(compact.max()) + 1
+        left = {"prompt_ids", "prompt_mask"}
+        wide = {
+            name: joined([getattr(r, name) for r in rollouts], left=name in left)
+            for name in ("prompt_ids", "prompt_mask", *sorted(_PER_TOKEN & _ROLLOUT_FIELDS))
+        }
+        return Rollout(
+            **wide,
+            group=torch.cat(moved),
+            finished=torch.cat([r.finished for r in rollouts]),
+            texts=[text for r in rollouts for text in r.texts],
+        )
+
     def trimmed(self, width: int) -> Rollout:
         """The same rows with completions cut to their first ``width`` columns."""
         return replace(self, **_columns(self, width))
@@ -109,55 +130,39 @@ class Experience:
         return replace(self, rollout=self.rollout.trimmed(width), **_columns(self, width))
 
 
+_PER_TOKEN = {
+    "completion_ids",
+    "completion_mask",
+    "action_mask",
+    "behavior_logprobs",
+    "token_rewards",
+    "old_logprobs",
+    "ref_logprobs",
+    "values",
+    "returns",
+    "advantages",
+}
+"""Fields of shape (B, T)."""
+_ROLLOUT_FIELDS = {f.name for f in fields(Rollout)}
+
+
 def _columns(record: Rollout | Experience, width: int) -> dict[str, Tensor]:
     """The (B, T) fields of a record, each cut to (B, width)."""
-    per_token = {
-        "completion_ids",
-        "completion_mask",
-        "action_mask",
-        "behavior_logprobs",
-        "token_rewards",
-        "old_logprobs",
-        "ref_logprobs",
-        "values",
-        "returns",
-        "advantages",
-    }
-    names = per_token & {f.name for f in fields(record)}
+    names = _PER_TOKEN & {f.name for f in fields(record)}
     return {n: v[:, :width] for n in names if (v := getattr(record, n)) is not None}
 
 
-class UpdateStats(TypedDict):
-    """One optimizer step; averaged over the iteration before it is logged."""
+def joined(tensors: Sequence[Tensor], left: bool = False) -> Tensor:
+    """Rows of several (b, t) tensors below one another, padded with 0 to the widest.
 
-    loss: float
-    """The minimised scalar."""
-    policy_loss: float
-    """Aggregated clipped surrogate."""
-    value_loss: float
-    """Aggregated value loss before its coefficient; 0 without a critic."""
-    reference_kl: float
-    """Token mean of k1 between policy and reference; 0 without a reference."""
-    approx_kl: float
-    """Token mean of k3 between the new and the old policy."""
-    clip_fraction: float
-    """Share of tokens whose clipped branch is strictly worse."""
-    entropy: float
-    """Token mean entropy of the policy, in nats."""
-    grad_norm: float
-    """Global gradient norm before clipping."""
-    ratio_max: float
-    """Largest importance ratio of the minibatch."""
-    kept_fraction: float
-    """Share of rows kept by the sample filter."""
-
-
-def mean_stats(stats: list[UpdateStats]) -> UpdateStats:
-    """Mean over the updates of an iteration; ``ratio_max`` keeps the largest."""
-    names = UpdateStats.__annotations__
-    averaged = {name: sum(s[name] for s in stats) / max(len(stats), 1) for name in names}
-    averaged["ratio_max"] = max((s["ratio_max"] for s in stats), default=1.0)
-    return UpdateStats(**averaged)
+    ``left`` puts the padding in front.
+    """
+    width = max(tensor.shape[1] for tensor in tensors)
+    padded = [
+        torch.nn.functional.pad(t, (width - t.shape[1], 0) if left else (0, width - t.shape[1]))
+        for t in tensors
+    ]
+    return torch.cat(padded)
 
 
 def as_bool(mask: Tensor) -> Tensor:

@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from crlbench import __version__, cli
-from crlbench.commands import evaluate as command
+from crlbench.commands import running
+from crlbench.commands.settings import Settings, resolve
 from crlbench.errors import ValidationError
 
 ROOT = Path(__file__).parents[1]
@@ -103,7 +104,7 @@ def test_global_flags_stand_before_or_after_the_command(
     ("arguments", "code", "expected"),
     [
         ([], 2, "no command"),
-        (["evalute"], 2, "Did you mean evaluate?"),
+        (["evalute"], 2, "Did you mean evaluate"),
         (["list", "modls"], 2, "Did you mean models?"),
         (["list", "models", "extra"], 2, "unexpected argument 'extra'"),
         (["evaluate", "--modle", "x"], 2, "Did you mean --model"),
@@ -141,6 +142,8 @@ def test_global_flags_stand_before_or_after_the_command(
         (["fingerprint", "/nowhere"], 2, "/nowhere"),
         (["fetch", "smollm3"], 2, "unknown model"),
         (["freeze", "adition", "--check"], 2, "Did you mean addition?"),
+        (["ablate", "--modle", "x"], 2, "Did you mean --model"),
+        (["show", "recipe", "grop"], 2, "Did you mean grpo"),
     ],
 )
 def test_wrong_input_is_one_clear_message(
@@ -268,8 +271,8 @@ def test_a_malformed_track_names_the_field(
 # -- settings ------------------------------------------------------------------------------
 
 
-def resolved(*arguments: str) -> tuple[command.Settings, dict[str, str]]:
-    return command.resolve(cli.parse(["evaluate", *arguments]))
+def resolved(*arguments: str) -> tuple[Settings, dict[str, str]]:
+    return resolve(cli.parse(["evaluate", *arguments]))
 
 
 def test_precedence_is_flag_set_config_environment_track(
@@ -465,7 +468,7 @@ def test_each_message_is_said_once() -> None:
     cells = [SimpleNamespace(folder=f"runs/b/m/ppo/addition/real/seed-0{i}") for i in range(3)]
     bad = [Outcome(cell, "error", "id.jsonl was changed", 3) for cell in cells]
     work = SimpleNamespace(wanted=cells, missing=cells)
-    code, sentences = command.verdict(command.Ending(work, bad, False, False), verbose=False)
+    code, sentences = running.verdict(running.Ending(work, bad, False, False), verbose=False)
     assert code == ValidationError.exit_code
     assert sentences[0] == (
         "crlbench: id.jsonl was changed (m/ppo/addition/real/seed-00 and 2 more)"
@@ -478,13 +481,14 @@ def test_a_signal_after_the_last_cell_is_no_interruption(monkeypatch: pytest.Mon
 
     from crlbench.run.grid import Outcome
 
-    cells = [SimpleNamespace(folder=f"runs/b/m/ppo/addition/real/seed-0{i}") for i in range(2)]
+    cells = [SimpleNamespace(folder=f"runs/b/m/ppo/addition/real/seed-0{i}", recipe="ppo")
+             for i in range(2)]
     done = [Outcome(cell, "done", "", 0) for cell in cells]
     work = SimpleNamespace(wanted=cells, missing=cells)
     record = SimpleNamespace(status=SimpleNamespace(state="completed"))
-    monkeypatch.setattr(command, "read_record", lambda path: record)
-    assert command.verdict(command.Ending(work, done, True, False), verbose=False) == (0, [])
-    code, _ = command.verdict(command.Ending(work, done[:1], True, False), verbose=False)
+    monkeypatch.setattr(running, "read_record", lambda path: record)
+    assert running.verdict(running.Ending(work, done, True, False), verbose=False) == (0, [])
+    code, _ = running.verdict(running.Ending(work, done[:1], True, False), verbose=False)
     assert code == 130
 
 
@@ -495,4 +499,4 @@ def test_an_unlisted_folder_is_counted_by_its_weight_files(tmp_path: Path) -> No
     card = local_card(write_checkpoint(tmp_path / "very-tiny"))
     assert card.params_total is None
     size = sum(path.stat().st_size for path in tmp_path.rglob("*.safetensors"))
-    assert command.disk_bytes([card], 1, 0) == pytest.approx(size + 1_000_000, rel=0.01)
+    assert running.disk_bytes([card], 1, 0) == pytest.approx(size + 1_000_000, rel=0.01)

@@ -9,7 +9,18 @@ import pytest
 
 PACKAGE = Path(__file__).parents[1] / "crlbench"
 
-LEAVES = {"errors", "seeding", "types", "conditions", "records", "cards", "hashing", "switches"}
+LEAVES = {
+    "errors",
+    "seeding",
+    "types",
+    "dynamics",
+    "conditions",
+    "records",
+    "study",
+    "cards",
+    "hashing",
+    "switches",
+}
 """Plain data and pure functions; they import one another at most."""
 CATALOGUE = LEAVES | {"checkpoint", "frozen", "catalog", "reward"}
 
@@ -17,10 +28,12 @@ MAY_IMPORT: dict[str, set[str]] = {
     "errors": set(),
     "seeding": set(),
     "types": set(),
+    "dynamics": set(),
     "hashing": set(),
     "switches": set(),
     "conditions": {"errors"},
     "records": {"conditions", "errors"},
+    "study": {"conditions"},
     "cards": {"errors", "conditions"},
     "algo": LEAVES,
     "policy": LEAVES,

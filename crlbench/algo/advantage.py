@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
 
 from crlbench.algo.masked import select
 from crlbench.algo.part import Part
-from crlbench.algo.signal import Signal
+from crlbench.algo.signal import Signal, centred, left_out
+from crlbench.algo.token_rewards import place_outcome
 
 
 @dataclass(frozen=True)
@@ -19,6 +20,8 @@ class AdvantageEstimator(Part, ABC):
     """Axis ``advantage``."""
 
     needs_critic: ClassVar[bool] = False
+    needs_group: ClassVar[bool] = False
+    """Whether a single completion per prompt would teach nothing."""
 
     @abstractmethod
     def __call__(self, signal: Signal) -> tuple[Tensor, Tensor | None]:
@@ -84,3 +87,89 @@ def gae(
         next_value = torch.where(mask[:, t], v[:, t], next_value)
         next_advantage = torch.where(mask[:, t], advantage, next_advantage)
     return advantages.to(values.dtype), (advantages + v).to(values.dtype)
+
+
+@dataclass(frozen=True)
+class RewardToGo(AdvantageEstimator):
+    """The discounted rewards from a token on, without a baseline (REINFORCE)."""
+
+    gamma: float = 1.0
+
+    formula: ClassVar[str] = "A_t = sum_{s >= t} gamma^(s-t) r_s"
+    source: ClassVar[str] = "Williams 1992, doi 10.1007/BF00992696; Sutton et al. 1999"
+
+    def check(self) -> None:
+        self.require(0.0 <= self.gamma <= 1.0, "gamma", "between 0 and 1")
+
+    def __call__(self, signal: Signal) -> tuple[Tensor, None]:
+        return rewards_to_go(signal.token_rewards, signal.mask, self.gamma), None
+
+
+@dataclass(frozen=True)
+class Baselined(AdvantageEstimator, ABC):
+    """The reward of a completion minus a baseline, the same for all of its tokens.
+
+    What a completion earns beside its outcome (KL penalty, step rewards) is by default part of
+    that reward, so the baseline sees it too. With ``penalty = "token"`` the baseline sees the
+    outcome alone, and the rest reaches each token as reward-to-go.
+    """
+
+    penalty: Literal["completion", "token"] = "completion"
+
+    @abstractmethod
+    def above_baseline(self, rewards: Tensor, signal: Signal) -> Tensor:
+        """(B,): ``rewards`` (B,) minus the baseline, 0 in rows that are not valid."""
+
+    def __call__(self, signal: Signal) -> tuple[Tensor, None]:
+        if self.penalty == "completion":
+            rows = self.above_baseline(signal.totals, signal)
+            return select(signal.mask, rows[:, None].expand(signal.mask.shape)), None
+        rows = self.above_baseline(signal.rewards, signal)
+        rest = signal.token_rewards - place_outcome(signal.rewards, signal.mask)
+        later = rewards_to_go(rest, signal.mask, 1.0)
+        return select(signal.mask, rows[:, None] + later), None
+
+
+@dataclass(frozen=True)
+class GroupMean(Baselined):
+    """Against the mean of the completions of the same prompt; exactly 0 if all are equal."""
+
+    needs_group: ClassVar[bool] = True
+    formula: ClassVar[str] = "A_i = R_i - mean_{j in group(i)} R_j"
+    source: ClassVar[str] = "GRPO (Shao et al. 2024, arXiv 2402.03300), section 4.1.2"
+
+    def above_baseline(self, rewards: Tensor, signal: Signal) -> Tensor:
+        return centred(rewards, signal.valid, signal.group)
+
+
+@dataclass(frozen=True)
+class LeaveOneOut(Baselined):
+    """Against the mean of the other completions of the same prompt; 0 if there are none."""
+
+    needs_group: ClassVar[bool] = True
+    formula: ClassVar[str] = "A_i = R_i - mean_{j in group(i), j != i} R_j"
+    source: ClassVar[str] = "Kool et al. 2019; RLOO (Ahmadian et al. 2024, arXiv 2402.14740)"
+
+    def above_baseline(self, rewards: Tensor, signal: Signal) -> Tensor:
+        return left_out(rewards, signal.valid, signal.group)
+
+
+@dataclass(frozen=True)
+class BatchMean(Baselined):
+    """Against the mean of all completions of the batch."""
+
+    formula: ClassVar[str] = "A_i = R_i - mean_j R_j   (all completions of the batch)"
+    source: ClassVar[str] = "Williams 1992; Liu et al. 2025, arXiv 2508.08221, section 4.1"
+
+    def above_baseline(self, rewards: Tensor, signal: Signal) -> Tensor:
+        return centred(rewards, signal.valid, torch.zeros_like(signal.group))
+
+
+def rewards_to_go(token_rewards: Tensor, mask: Tensor, gamma: float) -> Tensor:
+    """(B, T) float64: discounted sums over the valid tokens from each one on; 0 if masked."""
+    rewards = select(mask, token_rewards).double()
+    total, later = torch.zeros_like(rewards), torch.zeros_like(rewards[:, 0])
+    for t in reversed(range(rewards.shape[1])):
+        later = torch.where(mask[:, t], rewards[:, t] + gamma * later, later)
+        total[:, t] = select(mask[:, t], later)
+    return total

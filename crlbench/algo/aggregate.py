@@ -8,7 +8,7 @@ ranks, the caller multiplies by the number of ranks.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
 from torch import Tensor
@@ -28,12 +28,22 @@ class Totals:
     """B': kept rows with at least one valid token."""
     completions: float
     """B: every sampled completion, kept or not, empty or not."""
+    length_cap: int | None = None
+    """Most tokens that a completion may have."""
+    group_tokens: dict[int, float] = field(default_factory=dict)
+    """Valid tokens of kept rows by prompt, for prompts that have any."""
 
     @classmethod
-    def of(cls, minibatch: Experience) -> Totals:
+    def of(cls, minibatch: Experience, length_cap: int | None = None) -> Totals:
         """The totals of a step that consists of this one minibatch."""
         mask = as_bool(minibatch.rollout.action_mask) & minibatch.keep[:, None]
-        return cls(float(mask.sum()), float(mask.any(1).sum()), float(mask.shape[0]))
+        lengths = mask.sum(1).tolist()
+        by_group: dict[int, float] = {}
+        for group, length in zip(minibatch.rollout.group.tolist(), lengths, strict=True):
+            if length:
+                by_group[group] = by_group.get(group, 0.0) + length
+        rows = sum(length > 0 for length in lengths)
+        return cls(float(sum(lengths)), float(rows), float(len(lengths)), length_cap, by_group)
 
 
 @dataclass(frozen=True)
@@ -41,8 +51,14 @@ class Aggregation(Part, ABC):
     """Axis ``aggregate``."""
 
     @abstractmethod
-    def __call__(self, token_losses: Tensor, mask: Tensor, totals: Totals) -> Tensor:
-        """Scalar; ``token_losses`` (b, T), ``mask`` (b, T) bool. 0 where no token is valid."""
+    def __call__(
+        self, token_losses: Tensor, mask: Tensor, totals: Totals, group: Tensor | None = None
+    ) -> Tensor:
+        """Scalar, 0 where no token is valid.
+
+        ``token_losses`` (b, T), ``mask`` (b, T) bool; ``group`` (b,) int64 is the prompt of
+        each row, wanted by :class:`GroupTokenMean` alone.
+        """
 
 
 @dataclass(frozen=True)
@@ -52,7 +68,9 @@ class TokenMean(Aggregation):
     formula: ClassVar[str] = "sum_it m_it l_it / N"
     source: ClassVar[str] = "DAPO (Yu et al. 2025, arXiv 2503.14476), over the whole step"
 
-    def __call__(self, token_losses: Tensor, mask: Tensor, totals: Totals) -> Tensor:
+    def __call__(
+        self, token_losses: Tensor, mask: Tensor, totals: Totals, group: Tensor | None = None
+    ) -> Tensor:
         return masked_sum(token_losses, mask) / max(totals.tokens, 1.0)
 
 
@@ -74,7 +92,9 @@ class SequenceMean(Aggregation):
     def check(self) -> None:
         self.require(0.0 <= self.row_eps < 1.0, "row_eps", "from 0 to below 1")
 
-    def __call__(self, token_losses: Tensor, mask: Tensor, totals: Totals) -> Tensor:
+    def __call__(
+        self, token_losses: Tensor, mask: Tensor, totals: Totals, group: Tensor | None = None
+    ) -> Tensor:
         rows = select(mask, token_losses).sum(1)
         if self.row == "mean":
             lengths = mask.sum(1).clamp(min=1).to(rows.dtype)
@@ -87,18 +107,41 @@ class SequenceMean(Aggregation):
 class FixedLength(Aggregation):
     """A constant number of tokens per completion, so that length never rescales the loss.
 
-    ``per_completion=False`` leaves out the division by the number of completions.
+    ``length`` None is the run's own cap on completions. ``per_completion=False`` leaves out the
+    division by the number of completions.
     """
 
-    length: int
+    length: int | None = None
     per_completion: bool = True
 
     formula: ClassVar[str] = "sum_it m_it l_it / (B L)"
     source: ClassVar[str] = "Dr. GRPO (Liu et al. 2025, arXiv 2503.20783)"
 
     def check(self) -> None:
-        self.require(self.length > 0, "length", "above 0")
+        self.require(self.length is None or self.length > 0, "length", "above 0, or none")
 
-    def __call__(self, token_losses: Tensor, mask: Tensor, totals: Totals) -> Tensor:
+    def __call__(
+        self, token_losses: Tensor, mask: Tensor, totals: Totals, group: Tensor | None = None
+    ) -> Tensor:
+        length = self.length or totals.length_cap
+        if not length:
+            raise ValueError("FixedLength() needs the totals' length_cap")
         count = totals.completions if self.per_completion else 1.0
-        return masked_sum(token_losses, mask) / (self.length * max(count, 1.0))
+        return masked_sum(token_losses, mask) / (length * max(count, 1.0))
+
+
+@dataclass(frozen=True)
+class GroupTokenMean(Aggregation):
+    """Every token of a prompt weighs the same, and every prompt: DAPO's formula to the letter."""
+
+    formula: ClassVar[str] = "(1/P) sum_p sum_{i in p, t} m_it l_it / N_p"
+    source: ClassVar[str] = "DAPO (Yu et al. 2025, arXiv 2503.14476), section 3.3"
+
+    def __call__(
+        self, token_losses: Tensor, mask: Tensor, totals: Totals, group: Tensor | None = None
+    ) -> Tensor:
+        if group is None:
+            raise ValueError("GroupTokenMean needs the prompt of each row")
+        tokens = [totals.group_tokens.get(g, 1.0) for g in group.tolist()]
+        rows = select(mask, token_losses).sum(1)
+        return (rows / rows.new_tensor(tokens)).sum() / max(len(totals.group_tokens), 1)

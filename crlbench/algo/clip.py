@@ -17,12 +17,26 @@ class ClipRule(Part, ABC):
     """Axis ``clip``."""
 
     @abstractmethod
-    def __call__(self, ratio: Tensor, advantages: Tensor) -> Tensor:
-        """Loss per token to minimise; all (b, T)."""
+    def __call__(self, ratio: Tensor, advantages: Tensor, logprobs: Tensor) -> Tensor:
+        """Loss per token to minimise; all (b, T). ``logprobs`` are those that learn."""
 
     @abstractmethod
     def clipped(self, ratio: Tensor, advantages: Tensor) -> tuple[Tensor, Tensor]:
         """(low, high), (b, T) bool: tokens held back at the lower and at the upper bound."""
+
+
+@dataclass(frozen=True)
+class NoClip(ClipRule):
+    """The plain surrogate."""
+
+    formula: ClassVar[str] = "-rho A"
+
+    def __call__(self, ratio: Tensor, advantages: Tensor, logprobs: Tensor) -> Tensor:
+        return -ratio * advantages
+
+    def clipped(self, ratio: Tensor, advantages: Tensor) -> tuple[Tensor, Tensor]:
+        nothing = torch.zeros_like(advantages, dtype=torch.bool)
+        return nothing, nothing
 
 
 @dataclass(frozen=True)
@@ -49,7 +63,7 @@ class PpoClip(ClipRule):
         self.require(self.high > 0.0, "high", "above 0")
         self.require(self.dual is None or self.dual > 1.0, "dual", "above 1, or none")
 
-    def __call__(self, ratio: Tensor, advantages: Tensor) -> Tensor:
+    def __call__(self, ratio: Tensor, advantages: Tensor, logprobs: Tensor) -> Tensor:
         bounded = ratio.clamp(1.0 - self.low, 1.0 + self.high)
         loss = torch.maximum(-ratio * advantages, -bounded * advantages)
         if self.dual is None:
@@ -60,3 +74,55 @@ class PpoClip(ClipRule):
         low = (advantages < 0) & (ratio < 1.0 - self.low)
         high = (advantages > 0) & (ratio > 1.0 + self.high)
         return low, high
+
+
+@dataclass(frozen=True)
+class Cispo(ClipRule):
+    """The ratio bounded and held constant, so that no token loses its gradient.
+
+    ``low`` None bounds from above only.
+    """
+
+    low: float | None = None
+    high: float = 0.28
+
+    formula: ClassVar[str] = "-sg(clip(rho, 1 - low, 1 + high)) A l"
+    source: ClassVar[str] = "CISPO (MiniMax 2025, arXiv 2506.13585)"
+
+    def check(self) -> None:
+        self.require(self.low is None or 0.0 < self.low <= 1.0, "low", "above 0 and at most 1")
+        self.require(self.high > 0.0, "high", "above 0")
+
+    def __call__(self, ratio: Tensor, advantages: Tensor, logprobs: Tensor) -> Tensor:
+        lowest = None if self.low is None else 1.0 - self.low
+        return -ratio.detach().clamp(lowest, 1.0 + self.high) * advantages * logprobs
+
+    def clipped(self, ratio: Tensor, advantages: Tensor) -> tuple[Tensor, Tensor]:
+        low = torch.zeros_like(ratio, dtype=torch.bool)
+        if self.low is not None:
+            low = (advantages != 0) & (ratio < 1.0 - self.low)
+        return low, (advantages != 0) & (ratio > 1.0 + self.high)
+
+
+@dataclass(frozen=True)
+class Sapo(ClipRule):
+    """A soft gate in place of the clip: a sigmoid around ratio 1, by the sign of A."""
+
+    tau_positive: float = 1.0
+    tau_negative: float = 1.05
+
+    formula: ClassVar[str] = "-(4 / tau) sigmoid(tau (rho - 1)) A,  tau by the sign of A"
+    source: ClassVar[str] = "SAPO (Gao et al. 2025, arXiv 2511.20347)"
+
+    def check(self) -> None:
+        for name in ("tau_positive", "tau_negative"):
+            self.require(getattr(self, name) > 0.0, name, "above 0")
+
+    def __call__(self, ratio: Tensor, advantages: Tensor, logprobs: Tensor) -> Tensor:
+        positive, negative = ratio.new_tensor([self.tau_positive, self.tau_negative])
+        tau = torch.where(advantages > 0, positive, negative)
+        return -(4.0 / tau) * torch.sigmoid(tau * (ratio - 1.0)) * advantages
+
+    def clipped(self, ratio: Tensor, advantages: Tensor) -> tuple[Tensor, Tensor]:
+        nothing = torch.zeros_like(advantages, dtype=torch.bool)
+        return nothing, nothing

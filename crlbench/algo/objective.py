@@ -8,8 +8,10 @@ import torch
 from torch import Tensor
 
 from crlbench.algo.aggregate import Totals
-from crlbench.algo.kl import K1, K3, kl_per_completion
+from crlbench.algo.kl import K1, K2, K3, KlEstimator, kl_per_completion
 from crlbench.algo.masked import masked_sum, select
+from crlbench.algo.observe import Observation
+from crlbench.algo.ratio import TokenRatio
 from crlbench.algo.recipe import Recipe
 from crlbench.algo.signal import Signal
 from crlbench.algo.token_rewards import StepRewards, place_steps, token_rewards
@@ -29,23 +31,27 @@ def prepare(
     *,
     token_ends: Sequence[Sequence[int]] | None = None,
     final_values: Tensor | None = None,
+    max_length: int | None = None,
 ) -> tuple[Experience, dict[str, float]]:
     """Token rewards, advantages and value targets of one whole batch, and what was counted.
 
-    ``outcome`` (B,) is the reward of each completion, NaN where undefined; ``old``, ``ref`` and
-    ``values`` are (B, T): log-probabilities of the learner and of the reference, critic
-    estimates. ``step_rewards`` come with ``token_ends`` (see
+    ``outcome`` (B,) is the reward of each completion before any shaping by its length, NaN
+    where undefined; ``old``, ``ref`` and ``values`` are (B, T): log-probabilities of the learner
+    and of the reference, critic estimates. ``max_length`` is the cap on completions in tokens.
+    ``step_rewards`` come with ``token_ends`` (see
     :func:`~crlbench.algo.token_rewards.place_steps`); ``kl_coefficient`` overrides the recipe's
     starting value; ``final_values`` (B,) is the critic's value after the last token.
 
     A row with a non-finite number at a valid token, or a non-finite reward, is dropped: it
     teaches nothing and enters no statistic. Counts: ``dropped_rows`` (those), ``filtered_rows``
-    (removed by the sample filter), ``empty_rows`` (no valid token), ``whitening_skipped`` (1 if
-    so) and ``kl_per_completion`` (nats, over the rows not dropped; 0 without reference).
+    (removed by the sample filter or as overlong), ``empty_rows`` (no valid token),
+    ``whitening_skipped`` (1 if so), ``uniform_rows`` (not scaled, as their group does not vary)
+    and ``kl_per_completion`` (nats, over the rows not dropped; 0 without reference).
     """
     _check_inputs(recipe, ref, values)
     mask = as_bool(rollout.action_mask)
-    rewards = outcome.to(mask.device).double()
+    correctness = outcome.to(mask.device).double()
+    rewards = recipe.overlong.shaped(correctness, mask.sum(1), max_length)
     steps = None
     if step_rewards is not None:
         if token_ends is None:
@@ -67,9 +73,10 @@ def prepare(
         valid=valid,
         values=None if values is None else values.double(),
         final_values=None if final_values is None else final_values.double(),
+        correctness=correctness,
     )
     advantages, returns = recipe.advantage(signal)
-    keep = valid & recipe.select(signal)
+    keep = valid & recipe.select(signal) & recipe.overlong.keep(signal.truncated)
     kept = live & keep[:, None]
     advantages, counts = recipe.normalize(advantages, kept, signal)
     experience = Experience(
@@ -88,6 +95,7 @@ def prepare(
         "filtered_rows": float((valid & ~keep).sum()),
         "empty_rows": float((~mask.any(1)).sum()),
         "whitening_skipped": 0.0,
+        "uniform_rows": 0.0,
         "kl_per_completion": (
             0.0 if ref is None else kl_per_completion(old[valid], ref[valid], mask[valid])
         ),
@@ -103,61 +111,73 @@ def loss(
     recipe: Recipe,
     totals: Totals,
     kl_coefficient: float | None = None,
-) -> tuple[Tensor, dict[str, float]]:
-    """The scalar to minimise for a (micro-)batch, and its share of the step's statistics.
+) -> tuple[Tensor, Observation]:
+    """The scalar to minimise for a (micro-)batch, and what it shows about the policy.
 
     ``new_logprobs``, ``values`` and ``entropy`` are (b, T), differentiable, of the policy as it
     is now; what they hold at masked positions and in dropped rows has no influence. ``totals``
     counts the whole optimiser step, so the losses of its micro-batches add up to the loss of
-    the step, and :func:`combine` adds up their statistics. The statistics are those of
-    :class:`~crlbench.types.UpdateStats` without ``grad_norm``; ``ratio_max`` is 0 where no
-    token is valid.
+    the step, and :func:`~crlbench.algo.observe.step_stats` joins their observations.
     """
     _check_inputs(recipe, minibatch.ref_logprobs, values)
     if recipe.entropy_bonus and entropy is None:
         raise ValueError(f"recipe '{recipe.name}' has an entropy bonus and needs the entropy")
-    mask = as_bool(minibatch.rollout.action_mask) & minibatch.keep[:, None]
+    rollout = minibatch.rollout
+    mask = as_bool(rollout.action_mask) & minibatch.keep[:, None]
     new, old = _clean(mask, new_logprobs), _clean(mask, minibatch.old_logprobs)
     advantages = _clean(mask, minibatch.advantages)
 
+    def aggregate(token_losses: Tensor) -> Tensor:
+        return recipe.aggregate(token_losses, mask, totals, rollout.group)
+
     ratio = recipe.ratio(new, old, mask)
-    policy_loss = recipe.aggregate(recipe.clip(ratio, advantages), mask, totals)
+    policy_loss = aggregate(recipe.clip(ratio, advantages, new))
     total = policy_loss
 
     value_loss = torch.zeros_like(policy_loss)
     if recipe.critic is not None:
         targets = (_clean(mask, x) for x in (values, minibatch.values, minibatch.returns))
-        value_loss = recipe.aggregate(recipe.critic(*targets), mask, totals)
+        value_loss = aggregate(recipe.critic(*targets))
         total = total + recipe.critic.coefficient * value_loss
     if recipe.kl.place == "loss":
         kl = recipe.kl(new, _clean(mask, minibatch.ref_logprobs), mask)
-        total = total + _beta(recipe, kl_coefficient) * recipe.aggregate(kl, mask, totals)
+        total = total + _beta(recipe, kl_coefficient) * aggregate(kl)
     if recipe.entropy_bonus:
-        bonus = recipe.aggregate(_clean(mask, entropy), mask, totals)
-        total = total - recipe.entropy_bonus * bonus
+        total = total - recipe.entropy_bonus * aggregate(_clean(mask, entropy))
 
     with torch.no_grad():
         low, high = recipe.clip.clipped(ratio, advantages)
         ref = minibatch.ref_logprobs
-        stats = {
+        token_ratio = TokenRatio()(new, old, mask)
+        figures = {
             "loss": total,
             "policy_loss": policy_loss,
             "value_loss": value_loss,
-            "reference_kl": _token_mean(None if ref is None else K1()(new, ref), mask, totals),
-            "approx_kl": _token_mean(K3(output_clamp=None)(old, new), mask, totals),
-            "clip_fraction": _token_mean(low | high, mask, totals),
             "entropy": _token_mean(entropy, mask, totals),
-            "ratio_max": select(mask, ratio).max() if mask.any() else mask.sum(),
-            "kept_fraction": minibatch.keep.sum() / max(totals.completions, 1.0),
+            "clip_fraction": _token_mean(low | high, mask, totals),
+            "clip_low": _token_mean(low, mask, totals),
+            "clip_high": _token_mean(high, mask, totals),
+            "kept_fraction": minibatch.keep.double().sum() / max(totals.completions, 1.0),
         }
-        numbers = torch.stack([value.detach().double() for value in stats.values()]).tolist()
-    return total, dict(zip(stats, numbers, strict=True))
+        for name, estimator in _ESTIMATORS.items():
+            of_reference = None if ref is None else estimator(new, ref)
+            figures[f"reference_kl{name}"] = _token_mean(of_reference, mask, totals)
+        for name, estimator in _OF_OLD.items():
+            figures[f"approx_kl{name}"] = _token_mean(estimator(old, new), mask, totals)
+        numbers = torch.stack([x.detach().double() for x in figures.values()]).tolist()
+    return total, Observation(
+        sums=dict(zip(figures, numbers, strict=True)),
+        ids=rollout.completion_ids[mask],
+        ratio=token_ratio[mask],
+        low=low[mask],
+        high=high[mask],
+    )
 
 
-def combine(stats: Sequence[dict[str, float]]) -> dict[str, float]:
-    """Statistics of an optimiser step from those of its micro-batches (same ``totals``)."""
-    combined = {name: sum(s[name] for s in stats) for name in stats[0]}
-    return combined | {"ratio_max": max(s["ratio_max"] for s in stats)}
+_ESTIMATORS: dict[str, KlEstimator] = {"": K1(), "_k2": K2(), "_k3": K3(output_clamp=None)}
+"""Ending of ``reference_kl`` -> estimator."""
+_OF_OLD: dict[str, KlEstimator] = {"": K3(output_clamp=None), "_k1": K1(), "_k2": K2()}
+"""Ending of ``approx_kl`` -> estimator."""
 
 
 def _check_inputs(recipe: Recipe, ref: Tensor | None, values: Tensor | None) -> None:

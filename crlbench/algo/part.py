@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import inspect
 import math
+from abc import ABC
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from types import NoneType, UnionType
@@ -55,7 +56,8 @@ class Part:
 
 def parts_of(axis: type[Part]) -> dict[str, type[Part]]:
     """Name -> class of every concrete part of an axis that has been defined so far."""
-    own = {} if inspect.isabstract(axis) else {axis.__name__: axis}
+    abstract = inspect.isabstract(axis) or ABC in axis.__bases__
+    own = {} if abstract else {axis.__name__: axis}
     for subclass in axis.__subclasses__():
         own |= parts_of(subclass)
     return own

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from torch import Tensor
 
@@ -18,7 +18,7 @@ class ImportanceRatio(Part, ABC):
 
     @abstractmethod
     def __call__(self, new: Tensor, old: Tensor, mask: Tensor) -> Tensor:
-        """Ratio per token, (b, T), differentiable in ``new``; 1 where not ``mask``.
+        """What an advantage is multiplied by, (b, T), differentiable in ``new``.
 
         ``new`` and ``old`` are log-probabilities (b, T), ``mask`` (b, T) bool.
         """
@@ -42,3 +42,47 @@ class TokenRatio(ImportanceRatio):
         if self.log_ratio_clamp is not None:
             log_ratio = log_ratio.clamp(-self.log_ratio_clamp, self.log_ratio_clamp)
         return log_ratio.exp()
+
+
+@dataclass(frozen=True)
+class SequenceRatio(ImportanceRatio):
+    """One ratio per completion, given to all of its tokens.
+
+    ``geometric`` is GSPO's mean of log-ratios; its gradient is that of GSPO-token, which equals
+    GSPO's where the advantage is constant within a completion. ``product`` is the probability
+    ratio of the whole completion, as in TRL's RLOO.
+    """
+
+    mean: Literal["geometric", "product"] = "geometric"
+    log_ratio_max: float | None = 10.0
+
+    formula: ClassVar[str] = "s_i = exp((1/n_i) sum_t (l_it - l_old_it));  product: without 1/n_i"
+    source: ClassVar[str] = "GSPO and GSPO-token (Zheng et al. 2025, arXiv 2507.18071)"
+
+    def check(self) -> None:
+        limit = self.log_ratio_max
+        self.require(limit is None or limit > 0.0, "log_ratio_max", "above 0, or none")
+
+    def __call__(self, new: Tensor, old: Tensor, mask: Tensor) -> Tensor:
+        log_ratio = select(mask, new - old)
+        total = log_ratio.sum(1, keepdim=True)
+        if self.mean == "product":
+            return self._bounded(total).exp().expand(mask.shape)
+        mean = total / mask.sum(1, keepdim=True).clamp(min=1)
+        # The value of the sequence's ratio, the gradient of each token's own probability.
+        own = select(mask, new)
+        return self._bounded(mean.detach() + own - own.detach()).exp()
+
+    def _bounded(self, log_ratio: Tensor) -> Tensor:
+        return log_ratio if self.log_ratio_max is None else log_ratio.clamp(max=self.log_ratio_max)
+
+
+@dataclass(frozen=True)
+class NoRatio(ImportanceRatio):
+    """The log-probability itself: the policy gradient without a correction for old samples."""
+
+    formula: ClassVar[str] = "l_t"
+    source: ClassVar[str] = "Williams 1992, doi 10.1007/BF00992696"
+
+    def __call__(self, new: Tensor, old: Tensor, mask: Tensor) -> Tensor:
+        return select(mask, new)

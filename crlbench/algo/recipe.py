@@ -9,12 +9,14 @@ from typing import Any
 
 from crlbench.algo.advantage import AdvantageEstimator
 from crlbench.algo.aggregate import Aggregation
-from crlbench.algo.clip import ClipRule
+from crlbench.algo.clip import ClipRule, NoClip
 from crlbench.algo.kl import KlTerm, NoKl
 from crlbench.algo.normalize import Normalizer
+from crlbench.algo.overlong import CountTruncated, OverlongRule
 from crlbench.algo.part import Part, fit_fields, fit_part, known_text
-from crlbench.algo.ratio import ImportanceRatio
+from crlbench.algo.ratio import ImportanceRatio, NoRatio
 from crlbench.algo.select import KeepAll, SampleFilter
+from crlbench.algo.step import AdamStep, TrustRegion, UpdateRule
 from crlbench.algo.value import Critic
 from crlbench.errors import UsageError
 
@@ -25,8 +27,10 @@ AXES: dict[str, type[Part]] = {
     "clip": ClipRule,
     "aggregate": Aggregation,
     "select": SampleFilter,
+    "overlong": OverlongRule,
     "kl": KlTerm,
     "critic": Critic,
+    "step": UpdateRule,
 }
 """Axis name -> the class that its parts derive from."""
 
@@ -40,20 +44,23 @@ class Recipe:
     """
 
     name: str
-    """Kebab-case identifier, equal to the recipe's file name."""
+    """Kebab-case identifier, equal to the recipe's file name; a recipe derived from it adds
+    what was flipped: ``grpo+clip.high=0.28``."""
     advantage: AdvantageEstimator
     normalize: Normalizer
     ratio: ImportanceRatio
     clip: ClipRule
     aggregate: Aggregation
     select: SampleFilter = field(default_factory=KeepAll)
+    overlong: OverlongRule = field(default_factory=CountTruncated)
     kl: KlTerm = field(default_factory=NoKl)
     critic: Critic | None = None
+    step: UpdateRule = field(default_factory=AdamStep)
     entropy_bonus: float = 0.0
     """Weight of the mean token entropy that is subtracted from the loss."""
 
     def __post_init__(self) -> None:
-        if not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", str(self.name)):
+        if not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*(\+[a-z0-9._=:,-]+)*", str(self.name)):
             raise UsageError(
                 f"recipe name {self.name!r} must be lower-case words joined by '-', e.g. dr-grpo."
             )
@@ -70,6 +77,7 @@ class Recipe:
             )
         object.__setattr__(self, "entropy_bonus", float(self.entropy_bonus))
         self._check_critic()
+        self._check_surrogate()
 
     def _check_critic(self) -> None:
         estimator = self.advantage.part
@@ -82,6 +90,36 @@ class Recipe:
             raise UsageError(
                 f"recipe '{self.name}': {estimator} has no use for a critic. Set critic=None."
             )
+
+    def _check_surrogate(self) -> None:
+        if isinstance(self.ratio, NoRatio) and not isinstance(self.clip, NoClip):
+            raise UsageError(
+                f"recipe '{self.name}': NoRatio leaves nothing to clip. Set clip=NoClip(), or "
+                "choose another ratio."
+            )
+        if isinstance(self.step, TrustRegion):
+            plain = isinstance(self.clip, NoClip) and not isinstance(self.ratio, NoRatio)
+            if not plain or self.critic or self.kl.place == "loss" or self.entropy_bonus:
+                raise UsageError(
+                    f"recipe '{self.name}': TrustRegion bounds the KL itself and improves the "
+                    "plain surrogate: it needs a ratio, clip=NoClip(), and no critic, KL in the "
+                    "loss or entropy bonus."
+                )
+
+    def check_group(self, completions: int) -> None:
+        """Refuse a single completion per prompt where a part compares several.
+
+        Raises:
+            UsageError: names the part.
+        """
+        for axis in ("advantage", "normalize", "select"):
+            part = getattr(self, axis)
+            if part.needs_group and completions < 2:
+                raise UsageError(
+                    f"recipe '{self.name}': {axis}={part.part} compares the completions of a "
+                    f"prompt, and budget.completions is {completions}: nothing would be learned. "
+                    "Set budget.completions to 2 or more, or choose another part."
+                )
 
     @property
     def needs_reference(self) -> bool:

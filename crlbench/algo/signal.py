@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
+
+from crlbench.algo.masked import select
 
 
 @dataclass(frozen=True)
@@ -21,7 +24,7 @@ class Signal:
     mask: Tensor
     """(B, T) bool: tokens that the policy chose, in rows whose numbers are all finite."""
     group: Tensor
-    """(B,) int64: the prompt of the row."""
+    """(B,) int64: the prompt of the row, in any order."""
     truncated: Tensor
     """(B,) bool: stopped by the length limit."""
     valid: Tensor
@@ -30,3 +33,61 @@ class Signal:
     """(B, T) float64 critic estimates of the state before each token."""
     final_values: Tensor | None = None
     """(B,) float64 critic estimates of the state after the last token."""
+    correctness: Tensor | None = None
+    """(B,) float64, the outcome before any shaping by length; ``rewards`` where not given."""
+
+    @property
+    def raw(self) -> Tensor:
+        """(B,) float64: what decides whether a group is uniform."""
+        return self.rewards if self.correctness is None else self.correctness
+
+    @property
+    def totals(self) -> Tensor:
+        """(B,) float64: everything a completion earned, the outcome of an empty one included."""
+        return torch.where(self.mask.any(1), self.token_rewards.sum(1), self.rewards)
+
+
+@dataclass(frozen=True)
+class GroupStats:
+    """Statistics of ``x`` (B,) over the valid rows of each group, each given per row (B,)."""
+
+    count: Tensor
+    mean: Tensor
+    var: Tensor
+    """With ddof 1, or what was asked; 0 where a group is too small for it."""
+    uniform: Tensor
+    """bool: all valid rows of the group have the same value, or there is only one."""
+
+    @classmethod
+    def of(cls, x: Tensor, valid: Tensor, group: Tensor, ddof: int = 1) -> GroupStats:
+        _, compact = torch.unique(group, return_inverse=True)
+        size = int(compact.max()) + 1 if len(compact) else 0
+        clean = select(valid, x)
+
+        def total(values: Tensor) -> Tensor:
+            return values.new_zeros(size).index_add(0, compact, values)[compact]
+
+        def extreme(values: Tensor, reduce: str) -> Tensor:
+            empty = values.new_zeros(size)
+            kept = empty.scatter_reduce(0, compact, values, reduce, include_self=False)
+            return kept[compact]
+
+        count = total(valid.to(clean.dtype))
+        mean = total(clean) / count.clamp(min=1)
+        var = total(select(valid, clean - mean).square()) / (count - ddof).clamp(min=1)
+        highest = extreme(torch.where(valid, clean, -torch.inf), "amax")
+        lowest = extreme(torch.where(valid, clean, torch.inf), "amin")
+        uniform = highest <= lowest
+        return cls(count, mean, select((count > ddof) & ~uniform, var), uniform)
+
+
+def centred(x: Tensor, valid: Tensor, group: Tensor) -> Tensor:
+    """(B,) ``x`` minus the mean of its group; exactly 0 in uniform groups and invalid rows."""
+    stats = GroupStats.of(x, valid, group)
+    return select(valid & ~stats.uniform, x - stats.mean)
+
+
+def left_out(x: Tensor, valid: Tensor, group: Tensor) -> Tensor:
+    """(B,) ``x`` minus the mean of the others of its group; 0 where there are no others."""
+    n = GroupStats.of(x, valid, group).count
+    return centred(x, valid, group) * n / (n - 1).clamp(min=1)

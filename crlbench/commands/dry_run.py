@@ -20,14 +20,15 @@ from crlbench.run.progress import duration
 from crlbench.run.store import check_writable
 
 if TYPE_CHECKING:
-    from crlbench.commands.evaluate import Settings
+    from crlbench.commands.settings import Settings
 
 
 def dry_run(
     options: Namespace, settings: Settings, plans: Sequence[Plan], cards: Sequence[ModelCard]
 ) -> int:
     """Print the cells, the estimated time, memory and disk, and the plan hashes."""
-    from crlbench.commands.evaluate import disk_bytes, shard
+    from crlbench.commands.running import disk_bytes, threads_of
+    from crlbench.commands.settings import shard
     from crlbench.run.session import survey
 
     check_writable(settings.out)
@@ -38,7 +39,7 @@ def dry_run(
     else:
         work = survey(plans, part)
         wanted, missing = work.wanted, work.missing
-    threads = plans[0].cells[0].conditions["hardware"]["threads"]
+    threads = threads_of(plans)
     jobs = jobs_for(settings.jobs, threads, len(missing), plans[0].cells[0].device)
     note(options, "calibrating ...")
     measured = {cell.model: _calibrated(cell, threads) for cell in _one_per_model(missing)}

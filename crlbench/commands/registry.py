@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from argparse import Namespace
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -68,8 +68,38 @@ def _tasks(options: Namespace) -> tuple[Rows, list[str]]:
 def _recipes(options: Namespace) -> tuple[Rows, list[str]]:
     from crlbench.algo import recipes
 
-    rows = [{"name": name, "summary": _first_line(_recipe_doc(name))} for name in recipes.names()]
-    return rows, ["name", "summary"]
+    folders = Catalog(options.catalog).extra
+    loaded = _without_execution(folders)
+    rows = []
+    for name in recipes.names(folders):
+        recipe = loaded.get(name)
+        near = _nearest(recipe, loaded) if recipe is not None else None
+        rows.append(
+            {
+                "name": name,
+                "critic": None if recipe is None else recipe.critic is not None,
+                "differs from": None if near is None else f"{near[0]} in {', '.join(near[1])}",
+                "summary": _first_line(recipes.docstring(name, folders)),
+            }
+        )
+    return rows, ["name", "critic", "differs from", "summary"]
+
+
+def _without_execution(folders: Sequence[Path]) -> dict[str, Any]:
+    """Every recipe by its name, but none for which a person's own Python would be executed."""
+    from crlbench.algo import recipes
+
+    return {
+        name: recipes.load(name, folders)
+        for name in recipes.names(folders)
+        if recipes.python_file(name, folders) is None
+    }
+
+
+def _nearest(recipe: Any, others: dict[str, Any]) -> tuple[str, list[str]] | None:
+    from crlbench.algo.describe import nearest
+
+    return nearest(recipe, others.values())
 
 
 def _tracks(options: Namespace) -> tuple[Rows, list[str]]:
@@ -162,21 +192,40 @@ def _show_task(options: Namespace) -> None:
 
 def _show_recipe(options: Namespace) -> None:
     from crlbench.algo import recipes
+    from crlbench.algo.describe import objective, terms
     from crlbench.algo.recipe import AXES, to_config
 
-    recipe = recipes.load(options.name)
+    folders = Catalog(options.catalog).extra
+    recipe = recipes.load(options.name, folders)
     if options.json:
         out_json(to_config(recipe))
         return
-    out(_recipe_doc(options.name))
-    out()
+    out(recipe.name)
+    out(recipes.docstring(options.name, folders))
+    near = _nearest(recipe, _without_execution(()))
+    if near is not None:
+        out(f"\ndiffers from {near[0]} in {', '.join(near[1]) or 'nothing'}")
+    out(f"\nminimise  {objective(recipe)}\n")
+    shown = terms(recipe)
+    width = max(len(term.role) for term in shown)
+    for term in shown:
+        out(f"{term.role:<{width}}  {term.formula}")
+        if term.source:
+            out(f"{'':<{width}}    [{term.source}]")
+    out("\nparts")
     for axis in AXES:
-        part = getattr(recipe, axis)
-        out(f"{axis:<10} {part if part is not None else 'none'}")
-        if part is not None:
-            out(f"{'':<10} {_first_line(type(part).__doc__ or '')}")
-            out(f"{'':<10} {_where(type(part))}")
-    out(f"entropy_bonus {recipe.entropy_bonus}")
+        _show_part(axis, getattr(recipe, axis))
+    out(f"{'entropy_bonus':<14} {recipe.entropy_bonus}")
+
+
+def _show_part(axis: str, part: Any) -> None:
+    from crlbench.algo.flip import part_text
+
+    if part is None:
+        out(f"{axis:<14} none")
+        return
+    out(f"{axis:<14} {part_text(part)}")
+    out(f"{'':<14} {_first_line(type(part).__doc__ or '')} {_where(type(part))}")
 
 
 def _show_track(options: Namespace) -> None:
@@ -202,24 +251,16 @@ _SHOWS = {
 }
 
 
-def _recipe_doc(name: str) -> str:
-    """The docstring of a recipe's file."""
-    from importlib import import_module
-    from inspect import cleandoc
-
-    module = import_module(f"crlbench.algo.recipes.{name.replace('-', '_')}")
-    return cleandoc(module.__doc__ or "")
-
-
 def _first_line(text: str) -> str:
     return text.strip().splitlines()[0] if text.strip() else ""
 
 
 def _where(kind: type) -> str:
-    """Source file and line of a class, below the package."""
+    """Source file and line of a class; a file of the package without what is above it."""
     from inspect import getsourcefile, getsourcelines
 
     from crlbench.run.environment import PACKAGE
 
     path = Path(getsourcefile(kind) or "")
-    return f"{path.relative_to(PACKAGE.parent)}:{getsourcelines(kind)[1]}"
+    shown = path.relative_to(PACKAGE.parent) if PACKAGE in path.parents else path
+    return f"{shown}:{getsourcelines(kind)[1]}"

@@ -6,7 +6,7 @@ import dataclasses
 import json
 import sys
 from argparse import Namespace
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,14 +18,22 @@ from crlbench.errors import OK, NotComparable, UsageError
 from crlbench.run.board import Request, load_track, make_board
 from crlbench.run.plan import PLAN_NAME, RECORD_NAME
 from crlbench.run.store import read_json, write_json, write_text
+from crlbench.study import STUDY_NAME
 
 PAGE_NAME = "report.html"
 SUMMARY_NAME = "summary.json"
+ABLATION_NAME = "ablation.json"
+ABLATION_TABLE = "ablation.md"
+ABLATION_PAGE = "ablation.html"
 
 
 def report(options: Namespace) -> int:
     """Write the page of the runs below a folder and print its path."""
     folder = Path(options.run)
+    if (folder / STUDY_NAME).is_file():
+        page = _written_study(folder, Path(options.out) if options.out else None)[1]
+        out_json({"report": str(page)}) if options.json else out(str(page))
+        return OK
     _, page = _written(folder, Path(options.out) if options.out else None)
     out_json({"report": str(page)}) if options.json else out(str(page))
     return OK
@@ -67,6 +75,36 @@ def _written(folder: Path, page: Path | None = None) -> tuple[Any, Path]:
     return summary, page
 
 
+def publish_study(options: Namespace, folder: Path) -> Path:
+    """Write ablation.json, .md and .html beside a study; print its table.
+
+    Returns:
+        The page.
+    """
+    ablation, page = _written_study(folder)
+    if options.json:
+        out_json(_plain(dataclasses.asdict(ablation)))
+        return page
+    from crlbench.report.ablation_table import plain_table, terminal_table
+
+    _print(ablation, plain_table, terminal_table, colour=not options.no_color)
+    return page
+
+
+def _written_study(folder: Path, page: Path | None = None) -> tuple[Any, Path]:
+    """What a study's stored runs say so far, written beside it."""
+    from crlbench.report.ablation import summarise_study
+    from crlbench.report.ablation_page import render_ablation
+    from crlbench.report.ablation_table import markdown_table
+
+    ablation = summarise_study(folder)
+    if page is None:
+        write_json(folder / ABLATION_NAME, _plain(dataclasses.asdict(ablation)))
+        write_text(folder / ABLATION_TABLE, markdown_table(ablation))
+    page = write_text(page or folder / ABLATION_PAGE, render_ablation(folder, ablation))
+    return ablation, page
+
+
 def _plain(value: Any) -> Any:
     """Only what JSON knows."""
     return json.loads(json.dumps(value))
@@ -75,12 +113,19 @@ def _plain(value: Any) -> Any:
 def _print_table(summary: Any, colour: bool) -> None:
     from crlbench.report.table import plain_table, terminal_table
 
+    _print(summary, plain_table, terminal_table, colour)
+
+
+def _print(
+    content: Any, as_text: Callable[[Any], str], as_rich: Callable[[Any], Any], colour: bool
+) -> None:
+    """A table for people at a terminal, and one for files and pipes."""
     if not sys.stdout.isatty():
-        out(plain_table(summary))
+        out(as_text(content))
         return
     from rich.console import Console
 
-    Console(no_color=not colour).print(terminal_table(summary))
+    Console(no_color=not colour).print(as_rich(content))
 
 
 def fingerprint(options: Namespace) -> int:
@@ -103,7 +148,7 @@ def _of_any(options: Namespace, name: str) -> dict[str, Any]:
 
 
 def _of_track(options: Namespace, name: str) -> dict[str, Any]:
-    from crlbench.commands.evaluate import assignments
+    from crlbench.commands.settings import assignments
 
     catalog = Catalog(options.catalog)
     tasks = [task.strip() for task in options.tasks.split(",")] if options.tasks else None

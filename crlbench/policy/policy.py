@@ -9,11 +9,12 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from transformers import DynamicCache
 
 
 class TokenOutputs(NamedTuple):
-    """Per completion token, each (B, T) float32."""
+    """Per completion token, each (B, T) float32, the distribution (B, T, V)."""
 
     logprobs: Tensor
     """Of the token taken, at the sampling temperature."""
@@ -21,6 +22,8 @@ class TokenOutputs(NamedTuple):
     """Of the distribution the token was drawn from, in nats."""
     values: Tensor | None
     """Critic estimate of the state before the token; None without a value head."""
+    distribution: Tensor | None = None
+    """Log-probabilities of the whole vocabulary at the sampling temperature; None unless asked."""
 
 
 class Policy(nn.Module):
@@ -70,6 +73,7 @@ class Policy(nn.Module):
         group: Tensor,
         temperature: float,
         shared_prefix: bool = True,
+        distribution: bool = False,
     ) -> TokenOutputs:
         """Log-probabilities, entropies and values of completion tokens.
 
@@ -82,13 +86,15 @@ class Policy(nn.Module):
             temperature: sampling temperature.
             shared_prefix: run each prompt once and branch its cache (default), or run every
                 row whole; equal up to rounding.
+            distribution: also return the whole distribution, V floats per token.
         """
         run = _states_shared if shared_prefix else _states_plain
         states = run(self.backbone, prompt_ids, prompt_mask, completion_ids, completion_mask, group)
         logits = next_token_logits(self.backbone, states, temperature)
-        logprobs, entropy = token_statistics(logits, completion_ids)
+        whole = torch.log_softmax(logits, dim=-1)
+        logprobs, entropy = distribution_statistics(whole, completion_ids)
         values = None if self.value_head is None else self._values(states)
-        return TokenOutputs(logprobs, entropy, values)
+        return TokenOutputs(logprobs, entropy, values, whole if distribution else None)
 
     @torch.no_grad()
     def reference_logprobs(
@@ -123,6 +129,16 @@ class Policy(nn.Module):
             return self.value_head(at_least_float32(states)).squeeze(-1)
 
 
+@contextlib.contextmanager
+def twice_differentiable() -> Iterator[None]:
+    """Attention by plain matrix products: the fused kernels have no second derivative.
+
+    Costs the memory of the attention weights, rows * heads * (L + T) * T floats per layer.
+    """
+    with sdpa_kernel(SDPBackend.MATH):
+        yield
+
+
 def next_token_logits(backbone: Any, states: Tensor, temperature: float) -> Tensor:
     """(..., V) logits over temperature from hidden states (..., H), never in half precision."""
     logits = at_least_float32(backbone.get_output_embeddings()(states))
@@ -139,7 +155,11 @@ def at_least_float32(x: Tensor) -> Tensor:
 
 def token_statistics(logits: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
     """Log-probabilities of ``tokens`` (...) and entropies (...) under ``logits`` (..., V)."""
-    logprobs = torch.log_softmax(logits, dim=-1)
+    return distribution_statistics(torch.log_softmax(logits, dim=-1), tokens)
+
+
+def distribution_statistics(logprobs: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
+    """As :func:`token_statistics`, of a log-distribution (..., V)."""
     taken = logprobs.gather(-1, tokens.unsqueeze(-1)).squeeze(-1)
     # 0 * -inf would be NaN where a token has no probability at all.
     entropy = -(logprobs.exp() * logprobs.clamp(min=torch.finfo(logprobs.dtype).min)).sum(-1)

@@ -1,18 +1,25 @@
 """From stored runs to numbers, a terminal table, figures and a page; never imports torch."""
 
+from crlbench.report.ablation import Ablation, summarise_study
+from crlbench.report.ablation_page import render_ablation
 from crlbench.report.load import Run, Runs, load_runs
 from crlbench.report.page import render_page, write_page
+from crlbench.report.study_runs import read_study
 from crlbench.report.summary import Summary, summarise
 from crlbench.report.table import plain_table, terminal_table
 
 __all__ = [
+    "Ablation",
     "Run",
     "Runs",
     "Summary",
     "load_runs",
     "plain_table",
+    "read_study",
+    "render_ablation",
     "render_page",
     "summarise",
+    "summarise_study",
     "terminal_table",
     "write_page",
 ]

@@ -6,10 +6,9 @@ judge it; the rules that fail a run belong to the track and stand in the record'
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
-from typing import Any
 
 from crlbench.records import RunRecord
 
@@ -20,10 +19,12 @@ TRUNCATED_SHARE = 0.95
 GRADIENT_RATIO = 10.0
 LENGTH_RATIO = 2.0
 DECODING_GAP = 0.05
+SAMPLE_SHARE = 0.5
 MIN_HISTORY = 5
 """Values before a running median, or a first-to-last comparison, says something."""
 
-Health = Sequence[dict[str, Any]]
+Health = Mapping[str, Sequence[float | int | None]]
+"""Columns of equal length: ``iteration`` and the figures of ``crlbench.dynamics``."""
 
 
 @dataclass(frozen=True)
@@ -43,11 +44,8 @@ def alarms(record: RunRecord) -> list[Alarm]:
 
 def series(health: Health, name: str) -> list[tuple[int, float]]:
     """(iteration, value) of one figure where it is finite."""
-    return [
-        (int(row.get("iteration") or 0), float(row[name]))
-        for row in health
-        if isinstance(row.get(name), int | float)
-    ]
+    pairs = zip(health.get("iteration", ()), health.get(name, ()), strict=False)
+    return [(int(i or 0), float(value)) for i, value in pairs if isinstance(value, int | float)]
 
 
 def _kl_spike(health: Health) -> Alarm | None:
@@ -87,6 +85,14 @@ def _above(name: str, label: str, words: str, limit: float) -> Callable[[Health]
     return check
 
 
+def _sample_size(health: Health) -> Alarm | None:
+    iteration, value = min(series(health, "ess"), key=lambda p: p[1], default=(0, 1.0))
+    if value >= SAMPLE_SHARE:
+        return None
+    text = f"effective sample size {value:.0%} of the tokens (alarm below {SAMPLE_SHARE:.0%})"
+    return Alarm("few effective samples", iteration, text)
+
+
 def _gradient(health: Health) -> Alarm | None:
     points = series(health, "grad_norm")
     usual = median(value for _, value in points) if points else 0.0
@@ -113,6 +119,7 @@ CHECKS: tuple[Callable[[Health], Alarm | None], ...] = (
     _entropy,
     _above("clip_fraction", "clip share", "share of clipped tokens", CLIP_SHARE),
     _above("truncated", "truncation", "share of completions cut at the cap", TRUNCATED_SHARE),
+    _sample_size,
     _gradient,
     _length,
     _above(

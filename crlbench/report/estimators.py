@@ -162,7 +162,7 @@ def full_curve(run: Run) -> Curve:
 def before_failure(record: RunRecord) -> int:
     """How many stored curve points were measured before the run failed."""
     at = record.status.at
-    rows = _rows(record)
+    rows = completions_per_iteration(record)
     if record.status.state != "failed" or at is None or rows is None:
         return len(record.curve)
     return sum(point.x <= at * rows for point in record.curve)
@@ -171,7 +171,7 @@ def before_failure(record: RunRecord) -> int:
 def grid(record: RunRecord) -> list[int]:
     """The evaluation grid that the record's conditions ask for, in completions."""
     leaves = record.fingerprint.leaves
-    rows = _rows(record)
+    rows = completions_per_iteration(record)
     names = ("budget.grid", "budget.iterations_per_point", "evaluation.curve_every")
     values = [leaves.get(f"conditions.{name}") for name in names]
     if rows is None or not all(isinstance(v, int) and v > 0 for v in values):
@@ -180,7 +180,8 @@ def grid(record: RunRecord) -> list[int]:
     return [j * iterations * rows for j in range(0, intervals + 1, every)]
 
 
-def _rows(record: RunRecord) -> int | None:
+def completions_per_iteration(record: RunRecord) -> int | None:
+    """P x G of the record's conditions; None where they do not say."""
     leaves = record.fingerprint.leaves
     prompts = leaves.get("conditions.budget.prompts")
     completions = leaves.get("conditions.budget.completions")

@@ -395,6 +395,31 @@ def sparkline(name: str, seeds: Sequence[tuple[int, Points]]) -> str:
     return figure(name, f"{len(seeds)} seeds, from {low} to {high}.", height, *parts, width=width)
 
 
+def trend(name: str, seeds: Sequence[tuple[int, Points]]) -> str:
+    """A row-high chart: the mean over the seeds on the range that they span."""
+    width, height, pad = 132, 30, 2
+    mean = mean_points(seeds)
+    spans: dict[float, list[float]] = {}
+    for _, points in seeds:
+        for iteration, value in points:
+            spans.setdefault(iteration, []).append(value)
+    if not mean:
+        return figure(name, "no values", height, width=width)
+    low, high = min(map(min, spans.values())), max(map(max, spans.values()))
+    flat = 0.5 if low == high else 0.0
+    x = Scale(mean[0][0], mean[-1][0], pad, width - pad)
+    y = Scale(low - flat, high + flat, height - pad, pad)
+    hue = svg.series_color(0)
+    there = [f"{svg.num(x(i))} {svg.num(y(max(v)))}" for i, v in sorted(spans.items())]
+    back = [f"{svg.num(x(i))} {svg.num(y(min(v)))}" for i, v in sorted(spans.items(), reverse=True)]
+    band = f"M{'L'.join(there + back)}Z"
+    parts = [element("path", d=band, style=f"fill:{hue};opacity:.16")] if len(seeds) > 1 else []
+    stroke = f"stroke:{hue};stroke-width:1.8;stroke-linejoin:round"
+    parts.append(polyline([(x(i), y(v)) for i, v in mean], stroke))
+    described = f"{len(seeds)} seeds, from {number(low, 4)} to {number(high, 4)}."
+    return figure(name, described, height, *parts, width=width)
+
+
 def mean_points(seeds: Sequence[tuple[int, Points]]) -> list[tuple[float, float]]:
     """Mean over the seeds that have a value at an iteration."""
     columns: dict[float, list[float]] = {}

@@ -7,6 +7,9 @@ the same resamples, and another entry moves no interval.
 
 The percentile interval of few seeds is too narrow; the *expanded percentile* interval
 (Hesterberg 2015) widens its quantiles by ``sqrt(n / (n - 1))`` and Student's t.
+
+Two arms of an experiment share seeds and items, so that their difference is resampled with the
+same draws (:func:`paired`) and named better, equivalent, worse or undecided (A.6 point 6).
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from statistics import NormalDist
+from typing import Literal
 
 import numpy as np
 
@@ -33,6 +37,16 @@ MIN_SEEDS = 2
 MIN_SEEDS_ALONE = 5
 """Seeds that one task alone needs: even the whole range of n values misses their true median
 with probability 2^(1-n), so that below 5 no bootstrap interval can be near 95 %."""
+
+
+EQUIVALENCE_LEVEL = 0.90
+"""Level of the interval that must lie inside the margin: two one-sided tests at 5 %."""
+POWER = 0.80
+"""How likely the seeds of :func:`seeds_to_settle` would settle, were the estimate the truth."""
+MOST_SEEDS = 200
+"""No larger number of further seeds is looked for."""
+
+Verdict = Literal["better", "equivalent", "worse", "undecided"]
 
 
 @dataclass(frozen=True)
@@ -133,11 +147,20 @@ def interval(
         None for a single seed anywhere, and for one task alone with fewer than
         :data:`MIN_SEEDS_ALONE` seeds.
     """
-    n = min(seeds, default=0)
-    if n < (MIN_SEEDS_ALONE if len(seeds) == 1 else MIN_SEEDS):
+    if not enough_seeds(seeds):
         return None
-    tail = expanded_tail(n, sum(size - 1 for size in seeds), level)
-    low, high = np.quantile(sum(replicates) / len(replicates), [tail, 1.0 - tail])
+    return expanded(sum(replicates) / len(replicates), seeds, level)
+
+
+def enough_seeds(seeds: Sequence[int]) -> bool:
+    """Whether the numbers of seeds per task allow an interval."""
+    return min(seeds, default=0) >= (MIN_SEEDS_ALONE if len(seeds) == 1 else MIN_SEEDS)
+
+
+def expanded(whole: np.ndarray, seeds: Sequence[int], level: float = LEVEL) -> Interval:
+    """Expanded percentile interval from (R,) replicates of a statistic of all tasks."""
+    tail = expanded_tail(min(seeds), sum(size - 1 for size in seeds), level)
+    low, high = np.quantile(whole, [tail, 1.0 - tail])
     return Interval(float(low), float(high), level)
 
 
@@ -151,6 +174,7 @@ def expanded_tail(n: int, df: int, level: float = LEVEL) -> float:
     return NormalDist().cdf(-t * math.sqrt(n / (n - 1)))
 
 
+@lru_cache(maxsize=1024)
 def student_quantile(p: float, df: int) -> float:
     """Quantile of Student's t for p > 1/2 and whole degrees of freedom, by bisection."""
     low, high = 0.0, 1.0
@@ -195,3 +219,160 @@ def _stratum(task: str, table: ItemTable, number: Callable[[np.ndarray], np.ndar
     items = table.learned.shape[1]
     even = np.full((1, items), 1.0 / items)
     return Stratum(task, number(even)[0], items, number)
+
+
+@dataclass(frozen=True)
+class Replicates:
+    """One task of one arm: its seeds and the bootstrap replicates of their location."""
+
+    values: np.ndarray
+    """(n,) one number per seed, in the order of the seed indices."""
+    location: float
+    drawn: np.ndarray
+    """(R,) seeds and items resampled."""
+    seeds: np.ndarray
+    """(R,) seeds resampled only, with the same indices."""
+    items: np.ndarray
+    """(R,) items resampled only, with the same weights."""
+
+
+def replicate(
+    stratum: Stratum,
+    location: Location = trimmed_mean,
+    count: int = REPLICATES,
+    seed: int = ROOT_SEED,
+) -> Replicates:
+    """Replicates of one task; strata with equal name, seeds and items share every draw."""
+    value = float(location(stratum.values))
+    by_seed = location(resample(Stratum(stratum.name, stratum.values), count, seed))
+    if stratum.resampled is None:
+        return Replicates(stratum.values, value, by_seed, by_seed, np.full(count, value))
+    weights = item_weights(stratum.name, stratum.items, count, seed)
+    by_item = location(stratum.resampled(weights))
+    drawn = location(resample(stratum, count, seed))
+    return Replicates(stratum.values, value, drawn, by_seed, by_item)
+
+
+@dataclass(frozen=True)
+class Paired:
+    """Arm minus base over the same tasks, seeds and items."""
+
+    value: float
+    """Difference of the two task-balanced locations."""
+    interval: Interval | None
+    """95 %; None where seeds are too few for one."""
+    inner: Interval | None
+    """90 %, which decides on equivalence."""
+    verdict: Verdict
+    correlation: float | None
+    """Achieved correlation of the pairs inside tasks; None where it is undefined."""
+    more_seeds: int | None
+    """Further seeds that would likely settle an undecided verdict; None where it is settled."""
+    n: int
+    """Seeds (the smallest number over the tasks)."""
+
+
+def paired(base: Sequence[Replicates], arm: Sequence[Replicates], margin: float) -> Paired:
+    """The paired difference of two arms and its verdict.
+
+    Args:
+        base, arm: replicates of the same tasks in the same order; position i of their values
+            is the same seed index in both.
+        margin: half-width of the equivalence region, in units of the values.
+    """
+    pairs = list(zip(base, arm, strict=True))
+    sizes = [len(b.values) for b, _ in pairs]
+    value = float(np.mean([a.location - b.location for b, a in pairs]))
+    drawn, by_seed, by_item = (
+        np.mean([getattr(a, name) - getattr(b, name) for b, a in pairs], axis=0)
+        for name in ("drawn", "seeds", "items")
+    )
+    seeds, items = _parts(drawn, by_seed, by_item)
+    total = float(np.var(drawn))
+    scale = math.sqrt(min(1.0, (seeds + items) / total)) if total > 0 else 1.0
+    whole = value + scale * (drawn - value)
+    outer, inner = (
+        expanded(whole, sizes, level) if enough_seeds(sizes) else None
+        for level in (LEVEL, EQUIVALENCE_LEVEL)
+    )
+    found, n, more = verdict(outer, inner, margin), min(sizes), None
+    if found == "undecided":
+        # The bootstrap variance of a mean of n is (n - 1) / n of the unbiased one.
+        more = seeds_to_settle(value, seeds * n * n / max(1, n - 1), items, sizes, margin)
+    return Paired(value, outer, inner, found, pair_correlation(pairs), more, n)
+
+
+def _parts(drawn: np.ndarray, by_seed: np.ndarray, by_item: np.ndarray) -> tuple[float, float]:
+    """Variance from the choice of seeds (with the noise of single answers), and of items.
+
+    Resampling both at once counts the noise of single answers three times (Owen 2007, "The
+    pigeonhole bootstrap"): var(both) = S + I + 3 N, var(seeds) = S + N, var(items) = I + N.
+    The interval should have S + I + N, or few items make it far too wide.
+    """
+    both, seeds, items = (float(np.var(part)) for part in (drawn, by_seed, by_item))
+    noise = max(0.0, both - seeds - items)
+    return seeds, max(0.0, items - noise)
+
+
+def verdict(outer: Interval | None, inner: Interval | None, margin: float) -> Verdict:
+    """Equivalent if the 90 % interval lies inside ±margin, else by the 95 % interval and 0.
+
+    Equivalence is asked first: a difference that is real and smaller than the margin is one
+    that does not matter. Without an interval nothing is decided.
+    """
+    if outer is None or inner is None:
+        return "undecided"
+    if -margin <= inner.low and inner.high <= margin:
+        return "equivalent"
+    if outer.low > 0:
+        return "better"
+    return "worse" if outer.high < 0 else "undecided"
+
+
+def pair_correlation(pairs: Sequence[tuple[Replicates, Replicates]]) -> float | None:
+    """Pearson correlation of the seeds' values, pooled over tasks after centring each task."""
+    x, y = (
+        np.concatenate([pair[side].values - pair[side].values.mean() for pair in pairs])
+        for side in (0, 1)
+    )
+    scale = math.sqrt(float(x @ x) * float(y @ y))
+    if sum(len(b.values) - 1 for b, _ in pairs) < 2 or scale < 1e-15:
+        return None
+    return max(-1.0, min(1.0, float(x @ y) / scale))
+
+
+def seeds_to_settle(
+    value: float, per_seed: float, fixed: float, sizes: Sequence[int], margin: float
+) -> int:
+    """Further seeds that would likely settle an undecided difference.
+
+    The smallest number of seeds at which, were ``value`` the truth, the 95 % interval would
+    exclude 0 or the 90 % interval lie inside ±margin with probability :data:`POWER` (normal
+    theory, Student's t; protocol A.6 points 2 and 6). Where one seed cannot say how much seeds
+    differ, the seeds that an interval needs at all.
+
+    Args:
+        per_seed: variance of the difference at one seed; it shrinks with 1 / n.
+        fixed: variance from the choice of items; it stays.
+        sizes: per task the number of seeds so far.
+
+    Returns:
+        :data:`MOST_SEEDS` where that many would not be enough.
+    """
+    n, tasks = min(sizes), len(sizes)
+    least = max(n + 1, MIN_SEEDS_ALONE if tasks == 1 else MIN_SEEDS)
+    if n < MIN_SEEDS:
+        return least - n
+    distance = NormalDist().inv_cdf(POWER)
+
+    def settles(count: int) -> bool:
+        error, df = math.sqrt(per_seed / count + fixed), tasks * (count - 1)
+        differs = (student_quantile(0.5 + LEVEL / 2, df) + distance) * error < abs(value)
+        inside = (student_quantile(0.5 + EQUIVALENCE_LEVEL / 2, df) + distance) * error
+        return differs or inside < margin - abs(value)
+
+    low, high = least, n + MOST_SEEDS
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (low, middle) if settles(middle) else (middle + 1, high)
+    return high - n

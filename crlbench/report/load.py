@@ -217,6 +217,16 @@ def load_runs(folder: str | Path) -> Runs:
     return Runs(root, runs, plans)
 
 
+def load_cell(folder: Path) -> Run | None:
+    """The one run stored in ``folder``, checked; None where it has not finished.
+
+    Raises:
+        ValidationError, EnvironmentUnfit: as :func:`load_runs`.
+    """
+    path = folder / RECORD
+    return _load_run(path) if path.is_file() else None
+
+
 def _load_run(path: Path) -> Run:
     run = Run(_read_record(path), path.parent)
     _check_files(run)

@@ -17,6 +17,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from crlbench.conditions import leaves
+from crlbench.dynamics import UPDATE_STATS
 from crlbench.report import figures, words
 from crlbench.report.alarms import alarms, series
 from crlbench.report.figures import Bar, Change, CurveSeries, Dot, SeedCurve
@@ -44,6 +45,8 @@ PANELS = {
 }
 """Series of the health panels: name in the record, title, unit."""
 
+SHOWN_TOKENS = 12
+
 SPLITS = {
     "id": "ID",
     "id_greedy": "ID, greedy",
@@ -67,12 +70,12 @@ def render_page(runs: Runs, summary: Summary) -> str:
         runs: what :func:`load_runs` returned.
         summary: ``summarise(runs)``.
     """
-    template = _environment().get_template(TEMPLATE)
-    return template.render(page=page_data(runs, summary))
+    return environment().get_template(TEMPLATE).render(page=page_data(runs, summary))
 
 
-def _environment() -> Environment:
-    environment = Environment(
+def environment() -> Environment:
+    """The templates of every page, with what they share."""
+    made = Environment(
         loader=FileSystemLoader(leaderboard_folder() / "templates"),
         autoescape=True,
         undefined=StrictUndefined,
@@ -80,12 +83,12 @@ def _environment() -> Environment:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    environment.filters |= {
+    made.filters |= {
         "number": words.number,
         "span": words.span,
         "visible": words.visible,
     }
-    return environment
+    return made
 
 
 def page_data(runs: Runs, summary: Summary) -> dict[str, Any]:
@@ -271,7 +274,44 @@ def _health_panel(task: TaskSummary, runs: list[Run]) -> dict[str, Any]:
         "panels": panels,
         "constant": ", ".join(constant),
         "alarms": _alarm_lines(of_task),
+        "dynamics": _dynamics_rows(task.task, of_task),
+        "clipped": _clipped_tokens(of_task),
     }
+
+
+def _dynamics_rows(task: str, runs: list[Run]) -> list[dict[str, Any]]:
+    """Every figure with a value, in the order of ``UPDATE_STATS``."""
+    rows = []
+    for name, meaning in UPDATE_STATS.items():
+        seeds = [(r.record.seed.index, series(r.record.health, name)) for r in runs]
+        mean = figures.mean_points(seeds)
+        if mean:
+            varies = len({value for _, points in seeds for _, value in points}) > 1
+            drawn = Markup(figures.trend(f"{name} on {task}", seeds)) if varies else ""
+            first, last = _short(mean[0][1]), _short(mean[-1][1])
+            rows.append(
+                {"name": name, "meaning": meaning, "figure": drawn, "first": first, "last": last}
+            )
+    return rows
+
+
+def _clipped_tokens(runs: list[Run]) -> list[dict[str, Any]]:
+    """The tokens that were held back most often, summed over the seeds."""
+    totals: dict[str, list[int]] = {}
+    for run in runs:
+        for token in run.record.clipped_tokens:
+            low, high = totals.setdefault(token.text, [0, 0])
+            totals[token.text] = [low + token.low, high + token.high]
+    order = sorted(totals.items(), key=lambda found: (-sum(found[1]), found[0]))
+    return [
+        {"text": _token(text), "low": low, "high": high}
+        for text, (low, high) in order[:SHOWN_TOKENS]
+    ]
+
+
+def _token(text: str) -> str:
+    """A token with its white space visible."""
+    return words.visible(text, 40).replace("\n", "\\n").replace(" ", "␣")
 
 
 def _spark(
@@ -290,7 +330,9 @@ def _spark(
 def _short(value: float) -> str:
     """About three significant digits."""
     size = abs(value)
-    if 0 < size < 0.001:
+    if size == 0:
+        return "0"
+    if size < 0.001:
         return f"{value:.0e}".replace("-", "−")
     digits = 0 if size >= 100 else 1 if size >= 10 else 2 if size >= 0.1 else 4
     return words.number(value, digits)

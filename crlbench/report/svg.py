@@ -19,6 +19,10 @@ COLORS = {
     "learned": "#0067a8",
     "head": "#a9b4c0",
     "loss": "#b8470a",
+    "better": "#00785a",
+    "worse": "#b8470a",
+    "equivalent": "#0067a8",
+    "undecided": "#5b6470",
 }
 """Fallbacks of the CSS variables ``--crl-<name>`` (Okabe-Ito hues, darkened for contrast)."""
 
@@ -112,6 +116,7 @@ def _shape(shape: str, x: float, y: float, r: float) -> str:
         "square": [(-0.9, -0.9), (0.9, -0.9), (0.9, 0.9), (-0.9, 0.9)],
         "diamond": [(0, -1.25), (1.25, 0), (0, 1.25), (-1.25, 0)],
         "triangle": [(0, -1.2), (1.1, 0.9), (-1.1, 0.9)],
+        "down": [(0, 1.2), (1.1, -0.9), (-1.1, -0.9)],
     }
     if shape in corners:
         return "M" + "L".join(f"{num(x + r * a)} {num(y + r * b)}" for a, b in corners[shape]) + "Z"

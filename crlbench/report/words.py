@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import unicodedata
 
-from crlbench.report.intervals import MIN_SEEDS_ALONE, Interval
+from crlbench.report.intervals import MIN_SEEDS_ALONE, MOST_SEEDS, Interval, Paired, Verdict
 from crlbench.report.summary import (
     DECLARED_SEEDS,
     PROVISIONAL_SEEDS,
@@ -15,6 +15,14 @@ from crlbench.report.summary import (
 )
 
 NONE = "–"
+
+VERDICT_SIGNS: dict[Verdict, str] = {
+    "better": "▲",
+    "equivalent": "■",
+    "worse": "▼",
+    "undecided": "○",
+}
+"""The shape that stands beside the word, the same in tables and figures."""
 
 
 def number(value: float | None, digits: int = 3, signed: bool = False) -> str:
@@ -37,6 +45,33 @@ def span(interval: Interval | None, digits: int = 3) -> str:
 def estimate(value: Estimate, digits: int = 3, signed: bool = False) -> str:
     """A number and, where there is one, its interval."""
     return f"{number(value.value, digits, signed)} {span(value.interval, digits)}".strip()
+
+
+def difference(effect: Paired | None, digits: int = 3) -> str:
+    """A signed difference and, where there is one, its interval."""
+    if effect is None:
+        return NONE
+    return f"{number(effect.value, digits, True)} {span(effect.interval, digits)}".strip()
+
+
+def verdict(effect: Paired | None) -> str:
+    """``▲ better``; a dash where there is no number yet."""
+    return NONE if effect is None else f"{VERDICT_SIGNS[effect.verdict]} {effect.verdict}"
+
+
+def more_seeds(effect: Paired | None) -> str:
+    """How many further seeds an undecided verdict would need; empty where it is settled."""
+    if effect is None or effect.more_seeds is None:
+        return ""
+    more = effect.more_seeds
+    if effect.interval is None:
+        return f"≥ {more}"
+    return f"> {MOST_SEEDS}" if more >= MOST_SEEDS else f"~{more}"
+
+
+def chance_of_a_false_verdict(arms: int) -> float:
+    """That at least one of ``arms`` changes without any effect is called better or worse."""
+    return 1.0 - 0.95**arms
 
 
 def count(n: int, noun: str, plural: str | None = None) -> str:

@@ -18,7 +18,7 @@ from crlbench.frozen import Task
 from crlbench.policy.load import Reader
 from crlbench.policy.policy import Policy
 from crlbench.run import store
-from crlbench.run.subject import make_sampler, prompts_of, scorer_of, shown_prompt
+from crlbench.run.subject import evaluation_sampler, prompts_of, scorer_of, shown_prompt
 from crlbench.seeding import seed_value
 from crlbench.train.evaluation import SplitResult, samples, score_split
 from crlbench.train.stream import Prompt
@@ -79,7 +79,7 @@ class Examiner:
         return found
 
     def _prompts(self, task: Task, split: str, count: int) -> tuple[Prompt, ...]:
-        sampler = make_sampler(task, self.reader, self.conditions)
+        sampler = evaluation_sampler(task, self.reader, self.conditions)
         return prompts_of(task, split, self.reader, sampler.max_tokens, count)
 
     def _score(
@@ -94,7 +94,7 @@ class Examiner:
         with autocast(self.conditions, self.device):
             return score_split(
                 policy,
-                make_sampler(task, self.reader, self.conditions),
+                evaluation_sampler(task, self.reader, self.conditions),
                 scorer_of(task),
                 prompts,
                 seed=seed,

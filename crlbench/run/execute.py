@@ -16,10 +16,13 @@ from typing import Any
 
 import torch
 
+from crlbench.algo import recipes
 from crlbench.algo.recipe import Recipe, from_config
+from crlbench.algo.step import TrustRegion
 from crlbench.conditions import PROTOCOL, Conditions
 from crlbench.errors import Interrupted, ValidationError
 from crlbench.frozen import Task
+from crlbench.hashing import sha256_file
 from crlbench.policy.load import build_policy
 from crlbench.records import Cell, RunRecord
 from crlbench.run import store
@@ -27,6 +30,7 @@ from crlbench.run.ends import SPLITS, End, Examiner, StartScores
 from crlbench.run.record import Finished, peak_memory, write_run
 from crlbench.run.subject import (
     Subject,
+    evaluation_sampler,
     load_subject,
     load_task,
     make_sampler,
@@ -46,6 +50,7 @@ from crlbench.train.evaluation import DECODE_ROWS
 from crlbench.train.module import PolicyOptimization
 from crlbench.train.stream import EvalPrompts, PromptStream
 from crlbench.train.trainer import build_loggers, build_trainer, quiet
+from crlbench.train.trust_region import TrustRegionOptimization
 
 Emit = Callable[[dict[str, Any]], None]
 
@@ -61,6 +66,7 @@ def run_cell(cell: Cell, emit: Emit, should_stop: Callable[[], bool]) -> RunReco
     conditions, subject, task = load(cell)
     others = [load_task(name, cell.catalog) for name in cell.tasks if name != cell.task]
     check_unchanged(cell, subject, [task, *others])
+    recipe_sha256 = sha256_file(Path(cell.recipe_file)) if cell.recipe_file else None
     examiner = Examiner(subject.reader, conditions, cell.device)
     module = make_module(cell, conditions, subject, task)
 
@@ -86,7 +92,7 @@ def run_cell(cell: Cell, emit: Emit, should_stop: Callable[[], bool]) -> RunReco
             }
         )
         end = final_end(examiner, module, task, others, recorder.totals["completions"])
-    finished = Finished(recorder, start, end, failure, started)
+    finished = Finished(recorder, start, end, failure, started, recipe_sha256)
     return write_run(cell, conditions, subject, task, module, finished)
 
 
@@ -123,7 +129,7 @@ def make_module(
     cell: Cell, conditions: Conditions, subject: Subject, task: Task
 ) -> PolicyOptimization:
     """The module of a run, with its own start weights on its device."""
-    recipe: Recipe = from_config(cell.recipe_config)
+    recipe = load_recipe(cell)
     seed = seed_value(PROTOCOL, cell.task, cell.seed_index)
     build = partial(
         build_policy,
@@ -133,7 +139,7 @@ def make_module(
         reference=recipe.needs_reference,
         seed=seed,
     )
-    module = PolicyOptimization(
+    module = loop_of(recipe)(
         build=build,
         sampler=make_sampler(task, subject.reader, conditions),
         score=scorer_of(task),
@@ -141,9 +147,22 @@ def make_module(
         conditions=conditions,
         seed=seed,
         arm=cell.arm,
+        evaluation_sampler=evaluation_sampler(task, subject.reader, conditions),
     )
     module.configure_model()
     return module.to(cell.device)
+
+
+def load_recipe(cell: Cell) -> Recipe:
+    """The recipe of a cell; a user's file is imported first, for the parts that it defines."""
+    if cell.recipe_file is not None:
+        recipes.load_file(Path(cell.recipe_file))
+    return from_config(cell.recipe_config)
+
+
+def loop_of(recipe: Recipe) -> type[PolicyOptimization]:
+    """The training loop of a recipe, by its update rule."""
+    return TrustRegionOptimization if isinstance(recipe.step, TrustRegion) else PolicyOptimization
 
 
 def train(

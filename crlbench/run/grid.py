@@ -102,26 +102,26 @@ class _Job:
 
 @dataclass
 class _Queue:
-    """Waiting cells, long ones first: by the mean duration seen so far of their task.
+    """Waiting cells: the first seeds first, and of one seed the long ones, by task.
 
-    A task that has not been timed yet comes before those that have, so that every task is
-    timed early; ties keep the order given.
+    Long is a task by the mean duration seen so far; one that has not been timed yet comes
+    before those that have. Ties keep the order given.
     """
 
     waiting: deque[_Job]
     seen: dict[str, list[float]] = field(default_factory=dict)
 
     def take(self) -> _Job:
-        first = max(range(len(self.waiting)), key=lambda i: (self._weight(self.waiting[i]), -i))
+        first = max(range(len(self.waiting)), key=lambda i: (*self._weight(self.waiting[i]), -i))
         job = self.waiting[first]
         del self.waiting[first]
         return job
 
-    def _weight(self, job: _Job) -> float:
-        if job.attempts:
-            return float("inf")
+    def _weight(self, job: _Job) -> tuple[bool, int, float]:
+        """A cell whose process died comes before all others."""
         seconds = self.seen.get(job.cell.task)
-        return sum(seconds) / len(seconds) if seconds else float("inf")
+        mean = sum(seconds) / len(seconds) if seconds else float("inf")
+        return job.attempts > 0, -job.cell.seed_index, mean
 
     def timed(self, job: _Job, seconds: float) -> None:
         self.seen.setdefault(job.cell.task, []).append(seconds)

@@ -28,6 +28,7 @@ from crlbench.conditions import (
     fingerprint,
 )
 from crlbench.errors import ValidationError
+from crlbench.hashing import sha256_file
 from crlbench.records import Cell, RunRecord
 from crlbench.run.store import damaged, file_digests, read_json, write_json
 from crlbench.seeding import seed_value
@@ -120,6 +121,7 @@ def make_plan(
     catalog: Sequence[str] = (),
     device: str = "cpu",
     loggers: Sequence[str] = ("tensorboard",),
+    recipe_file: Path | None = None,
 ) -> Plan:
     """The plan of one model.
 
@@ -134,6 +136,7 @@ def make_plan(
         catalog: Extra catalogue folders, for the workers.
         device: Where to train.
         loggers: Names of the loggers.
+        recipe_file: The person's own Python file that the recipe comes from.
     """
     name, config = recipe[0], json.loads(canonical_json(recipe[1]))
     wanted = {arm: min(seeds, PLACEBO_SEEDS) if arm == "placebo" else seeds for arm in arms}
@@ -151,7 +154,7 @@ def make_plan(
             "revision8": contender.revision8,
             "entry_sha256": contender.entry_sha256,
         },
-        "recipe": {"name": name, "config": config},
+        "recipe": {"name": name, "config": config} | _code(recipe_file),
         "board_tasks": list(board.tasks),
         "tasks": list(tasks),
         "arms": wanted,
@@ -169,6 +172,7 @@ def make_plan(
         "model": contender.name,
         "recipe": name,
         "recipe_config": config,
+        "recipe_file": None if recipe_file is None else str(recipe_file),
         "track": board.track.id,
         "track_version": board.track.version,
         "division": board.division,
@@ -198,6 +202,11 @@ def make_plan(
         if index < count
     )
     return Plan(body=body, folder=home / name, cells=cells)
+
+
+def _code(recipe_file: Path | None) -> dict[str, str]:
+    """The digest of a person's own recipe file: runs of another text of it never mix."""
+    return {} if recipe_file is None else {"file_sha256": sha256_file(recipe_file)}
 
 
 def label(cell: Cell) -> str:

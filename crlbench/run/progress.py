@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, TextIO
 
@@ -85,20 +86,24 @@ class Tally:
         return " ".join(parts)
 
 
+def iterations_of(cell: Cell) -> int:
+    """Iterations of a whole run of a cell."""
+    budget = cell.conditions["budget"]
+    return budget["grid"] * budget["iterations_per_point"]
+
+
 class Progress:
     """Shows the progress of a grid; use as a context manager."""
 
     def __init__(
         self,
-        cells: int,
-        iterations_per_cell: int,
+        cells: Sequence[Cell],
         *,
         quiet: bool = False,
         bar: bool = True,
         colour: bool = True,
         stream: TextIO | None = None,
     ) -> None:
-        self._each = iterations_per_cell
         self._stream = stream or sys.stderr
         self._quiet = quiet
         self._colour = colour
@@ -106,7 +111,7 @@ class Progress:
         self._bar: Any = None
         self._task: Any = None
         self._last_line = time.monotonic()
-        self.tally = Tally(iterations=cells * iterations_per_cell, cells=cells)
+        self.tally = Tally(iterations=sum(map(iterations_of, cells)), cells=len(cells))
 
     def __enter__(self) -> Progress:
         if self._with_bar:
@@ -131,7 +136,7 @@ class Progress:
 
     def ended(self, outcome: Outcome) -> None:
         """A cell came to an end."""
-        self.tally.ended(outcome, self._each)
+        self.tally.ended(outcome, iterations_of(outcome.cell))
         self._show()
         if self._bar is None and not self._quiet:
             tally = self.tally

@@ -22,6 +22,7 @@ from crlbench.policy.load import parameter_counts
 from crlbench.records import (
     Algo,
     Cell,
+    ClippedToken,
     CurvePoint,
     FileDigest,
     Fingerprint,
@@ -41,6 +42,9 @@ from crlbench.train.module import PolicyOptimization
 
 LAST = 3
 """Evaluations whose mean is the final score of the score-drop rule (protocol CRL-1, A.2)."""
+SHOWN_TOKENS = 20
+DIGITS = 7
+"""Significant digits of a health figure: those that float32 has."""
 CURVE_COLUMNS = ("x", "prompts", "bytes", "tokens", "updates", "score", "n_items")
 POLICY_NAME = "policy.safetensors"
 
@@ -56,6 +60,8 @@ class Finished:
     failure: RunStopped | None
     started: float
     """Unix time at which this attempt began."""
+    recipe_sha256: str | None = None
+    """Digest of the user's recipe file, if it is one."""
 
 
 def write_run(
@@ -99,17 +105,19 @@ def write_run(
             name=cell.recipe,
             config=cell.recipe_config,
             code_sha256=environment.source_digest(environment.PACKAGE / "algo"),
+            recipe_sha256=finished.recipe_sha256,
         ),
         seed=Seed(index=cell.seed_index, value=module.seed),
         arm=cell.arm,
         curve=[curve_point(point) for point in recorder.curve],
         splits=split_scores(vectors),
-        health=recorder.health,
+        health=health_columns(recorder.health),
+        clipped_tokens=clipped_tokens(recorder, subject),
         counts=recorder.counts,
         status=status(cell, conditions, finished, vectors),
         digest_root=hashlib.sha256(digests).hexdigest(),
         environment=machine,
-        cost=cost(conditions, recorder, total),
+        cost=cost(recorder, total),
         files={
             name: FileDigest(**entry)
             for name, entry in store.file_digests(
@@ -181,6 +189,36 @@ def curve_point(point: dict[str, Any]) -> CurvePoint:
     items = point["items"]
     rest = {name: value for name, value in point.items() if name != "items"}
     return CurvePoint(**rest, n_items=len(items), items_ref=f"curve/{point['x']}")
+
+
+def health_columns(rows: list[dict[str, Any]]) -> dict[str, list[float | int | None]]:
+    """The figures of all iterations by name, rounded."""
+    names = rows[0] if rows else ()
+    return {name: [rounded(row[name]) for row in rows] for name in names}
+
+
+def rounded(value: float | int | None) -> float | int | None:
+    """A float with the digits that are stored; None and whole counts as they are."""
+    return float(f"{value:.{DIGITS}g}") if isinstance(value, float) else value
+
+
+def clipped_tokens(recorder: RunRecorder, subject: Subject) -> list[ClippedToken]:
+    """The tokens that were clipped most, by both bounds together; ties by token id."""
+    low, high = recorder.clipped["low"], recorder.clipped["high"]
+    counts = {token: (low.get(token, 0), high.get(token, 0)) for token in low.keys() | high.keys()}
+    most = sorted(counts, key=lambda token: (-sum(counts[token]), token))[:SHOWN_TOKENS]
+    texts = [token_text(subject.reader.tokenizer, token) for token in most]
+    return [
+        ClippedToken(text=text, low=counts[token][0], high=counts[token][1])
+        for text, token in zip(texts, most, strict=True)
+    ]
+
+
+def token_text(tokenizer: Any, token: int) -> str:
+    """A token as text; its name in the vocabulary where it is a part of a character."""
+    text = tokenizer.decode([token])
+    broken = "\N{REPLACEMENT CHARACTER}" in text
+    return tokenizer.convert_ids_to_tokens(token) if broken else text
 
 
 def curve_csv(recorder: RunRecorder) -> str:
@@ -271,14 +309,14 @@ def status(
     return Status(state="completed", at=iterations)
 
 
-def cost(conditions: Conditions, recorder: RunRecorder, parameters: int) -> dict[str, int]:
+def cost(recorder: RunRecorder, parameters: int) -> dict[str, int]:
     """Training cost: FLOPs by the usual 2 per parameter and token forward, 6 with backward."""
-    tokens, epochs = recorder.totals["tokens"], conditions.optimization.epochs
+    tokens, trained = recorder.totals["tokens"], recorder.totals["trained_tokens"]
     return {
         "completions": recorder.totals["completions"],
         "generated_tokens": tokens,
-        "trained_tokens": tokens * epochs,
-        "flops_estimate": 2 * parameters * tokens + 6 * parameters * tokens * epochs,
+        "trained_tokens": trained,
+        "flops_estimate": 2 * parameters * tokens + 6 * parameters * trained,
     }
 
 

@@ -16,7 +16,7 @@ from crlbench.run.grid import Launcher, Outcome, StopLevel
 from crlbench.run.ledger import Event, Ledger
 from crlbench.run.plan import LEDGER_NAME, Plan, check_folder, label, of_shard, state
 from crlbench.run.progress import Progress
-from crlbench.run.store import clean_temporaries, locked, remove_tree
+from crlbench.run.store import clean_temporaries, locked, read_json, remove_tree
 
 _LEDGER_EVENTS: dict[str, Event] = {
     "done": "done",
@@ -84,6 +84,8 @@ class Work:
 def survey(plans: Sequence[Plan], shard: tuple[int, int] | None = None) -> Work:
     """Which cells are wanted and which are missing; reads only.
 
+    The first seeds of all plans come first, so that what is compared grows alike.
+
     Raises:
         ValidationError: something stored is damaged or belongs to other runs.
     """
@@ -91,6 +93,7 @@ def survey(plans: Sequence[Plan], shard: tuple[int, int] | None = None) -> Work:
         check_folder(plan)
     wanted = of_shard([cell for plan in plans for cell in plan.cells], shard)
     missing = [cell for cell in wanted if state(cell) != "done"]
+    missing.sort(key=lambda cell: cell.seed_index)
     return Work(plans, wanted, missing)
 
 
@@ -118,8 +121,19 @@ def opened(
                 ledger.append("discarded", reason)
             if not any(e["event"] == "plan" and e["detail"] == plan.body for e in ledger.entries):
                 ledger.append("plan", **plan.body)
-            plan.write()
+            if not _covered(plan):
+                plan.write()
         yield work
+
+
+def _covered(plan: Plan) -> bool:
+    """Whether the stored plan holds all of this one, so that a narrower one replaces no wider."""
+    if not plan.path.exists():
+        return False
+    stored = read_json(plan.path)
+    return set(plan.body["tasks"]) <= set(stored["tasks"]) and all(
+        count <= stored["arms"].get(arm, 0) for arm, count in plan.body["arms"].items()
+    )
 
 
 def _discard(plans: Sequence[Plan], shard: tuple[int, int] | None) -> dict[str, list[str]]:

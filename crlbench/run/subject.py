@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from torch import nn
@@ -25,6 +25,8 @@ from crlbench.reward.score import score
 from crlbench.train.reward import Scorer
 from crlbench.train.stream import Prompt
 
+EVALUATION_TEMPERATURE = 1.0
+"""Of every evaluation, whatever a run trains at (protocol CRL-1)."""
 CAP_TEXTS = 256
 """Training rows whose texts convert the completion cap from bytes to tokens."""
 
@@ -72,7 +74,7 @@ def locate(card: ModelCard) -> Location:
 
 @lru_cache(maxsize=64)
 def make_sampler(task: Task, reader: Reader, conditions: Conditions) -> DecodeLoop:
-    """The decode loop of a task: the byte cap becomes tokens of this model's tokenizer."""
+    """The decode loop that a run trains with; the byte cap becomes tokens of this model."""
     texts = [m["content"] for row in task.rows("train")[:CAP_TEXTS] for m in row["messages"]]
     cap = min(conditions.sampling.max_completion_bytes, task.card.max_completion_bytes)
     return DecodeLoop(
@@ -82,6 +84,12 @@ def make_sampler(task: Task, reader: Reader, conditions: Conditions) -> DecodeLo
         ends=reader.ends,
         pad=reader.pad,
     )
+
+
+@lru_cache(maxsize=64)
+def evaluation_sampler(task: Task, reader: Reader, conditions: Conditions) -> DecodeLoop:
+    """The decode loop of every evaluation."""
+    return replace(make_sampler(task, reader, conditions), temperature=EVALUATION_TEMPERATURE)
 
 
 @lru_cache(maxsize=256)

@@ -19,6 +19,7 @@ from crlbench.conditions import Rules
 from crlbench.train.evaluation import Examination
 from crlbench.train.module import PolicyOptimization
 
+TOTALS = ("prompts", "completions", "updates", "tokens", "bytes", "trained_tokens")
 DIGESTED_ITERATIONS = 3
 """Iterations of a run whose tensors are digested, so that a replay can be compared."""
 
@@ -41,13 +42,14 @@ class RunRecorder(Callback):
         self.counts: dict[str, int] = {}
         self.curve: list[dict[str, Any]] = []
         self.digests: list[dict[str, Any]] = []
-        self.totals = {"prompts": 0, "completions": 0, "updates": 0, "tokens": 0, "bytes": 0}
+        self.clipped: dict[str, dict[int, int]] = {"low": {}, "high": {}}
+        self.totals = dict.fromkeys(TOTALS, 0)
         self.wall: list[float] = []
         self._pending: list[Examination] = []
         self._started = time.monotonic()
 
     def state_dict(self) -> dict[str, Any]:
-        names = ("health", "counts", "curve", "digests", "totals", "wall")
+        names = ("health", "counts", "clipped", "curve", "digests", "totals", "wall")
         return {name: getattr(self, name) for name in names}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -63,11 +65,15 @@ class RunRecorder(Callback):
         self.health.append({"iteration": module.iterations_done} | figures)
         for name, count in done.counts.items():
             self.counts[name] = self.counts.get(name, 0) + int(count)
+        for side, found in done.clipped.items():
+            counts = self.clipped[side]
+            counts |= {token: counts.get(token, 0) + n for token, n in found.items()}
         self.totals["prompts"] += len(batch.uids)
-        self.totals["completions"] += len(done.experience.rewards)
+        self.totals["completions"] += len(done.rollout.texts)
         self.totals["updates"] += len(done.losses)
         self.totals["tokens"] += int(done.health["tokens"])
         self.totals["bytes"] += int(done.health["bytes"])
+        self.totals["trained_tokens"] += done.trained_tokens
         if module.iterations_done <= DIGESTED_ITERATIONS:
             self.digests.append(iteration_digest(module))
         self._progress(module)
@@ -167,26 +173,31 @@ class StopOnDivergence(Callback):
             return "skipped_updates"
         if not module.weights_finite():
             return "non_finite_weights"
-        recent = health[-rules.patience :]
-        if len(recent) < rules.patience:
-            return None
-        if always(recent, "reference_kl", lambda kl: kl > rules.kl_cap):
+        if self.always("reference_kl", lambda row: row["reference_kl"] > rules.kl_cap):
             return "kl_cap"
         # A task with one right answer is mastered with no entropy left: what fails is a policy
         # that collapsed without becoming better than it was.
-        first = health[0]
-        floor = rules.entropy_floor * (first["entropy"] or 0.0)
-        collapsed = always(recent, "entropy", lambda entropy: entropy < floor)
-        if collapsed and always(recent, "score", lambda score: score <= first["score"]):
+        first = next((row for row in health if row["entropy"] is not None), None)
+        if first is not None and self.always(
+            "entropy",
+            lambda row: (
+                row["entropy"] < rules.entropy_floor * first["entropy"]
+                and (row["score"] or 0.0) <= (first["score"] or 0.0)
+            ),
+        ):
             return "entropy_floor"
-        if always(recent, "truncated", lambda share: share >= rules.truncated_share):
+        if self.always("truncated", lambda row: row["truncated"] >= rules.truncated_share):
             return "truncated_share"
         return None
 
+    def always(self, name: str, broken: Callable[[dict[str, Any]], bool]) -> bool:
+        """Whether a rule was broken in each of the last iterations in which ``name`` has a value.
 
-def always(health: list[dict[str, Any]], name: str, broken: Callable[[float], bool]) -> bool:
-    """Whether a figure was out of bounds in every one of these iterations."""
-    return all(h[name] is not None and broken(h[name]) for h in health)
+        An iteration without an update has no KL and no entropy, and so decides nothing.
+        """
+        known = [row for row in self.recorder.health if row[name] is not None]
+        recent = known[-self.rules.patience :]
+        return len(recent) == self.rules.patience and all(map(broken, recent))
 
 
 def evaluation_due(trainer: L.Trainer, module: PolicyOptimization) -> bool:
@@ -197,13 +208,13 @@ def evaluation_due(trainer: L.Trainer, module: PolicyOptimization) -> bool:
 def iteration_digest(module: PolicyOptimization) -> dict[str, Any]:
     """Digests of an iteration's tensors, of its losses to the last bit and of the weights."""
     done = module.last_iteration
-    rollout = done.experience.rollout
+    rollout = done.rollout
     weights = module.policy.trainable()
     return {
         "iteration": module.iterations_done,
         "prompts": _sha256(rollout.prompt_ids, rollout.prompt_mask),
         "completions": _sha256(rollout.completion_ids, rollout.completion_mask),
-        "rewards": _sha256(done.experience.rewards),
+        "rewards": _sha256(done.reward.outcome),
         "losses": [loss.hex() if math.isfinite(loss) else str(loss) for loss in done.losses],
         "parameters": _sha256(*(weights[name] for name in sorted(weights))),
     }

@@ -2,50 +2,129 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
+
 import torch
 from torch import Tensor
 from torchmetrics import MeanMetric, MetricCollection, SumMetric
 
+from crlbench.algo.observe import Observation
+from crlbench.train.buffer import Sampled
 from crlbench.train.reward import Reward
-from crlbench.types import Experience
+from crlbench.types import Experience, Rollout
+
+RIGHT = 0.5
+"""Verifier score from which a completion is right."""
+GRAM = 4
+"""Tokens in a row that count as a repetition."""
+SPLIT = ("length", "truncated", "repetition")
+"""Figures that are also given for right and for wrong completions."""
+MEANS = (
+    "reward",
+    "score",
+    *SPLIT,
+    *(f"{name}_{side}" for name in SPLIT for side in ("right", "wrong")),
+    "group_variance",
+    "uniform_groups",
+    "behavior_gap",
+    "explained_variance",
+)
+SUMS = ("tokens", "bytes")
 
 
 class RolloutMetrics(MetricCollection):
-    """Per iteration: means over completions, and what was generated.
+    """Figures of one iteration's completions; NaN where there is nothing to average.
 
-    ``reward`` mean outcome, ``score`` mean verifier score, ``truncated`` share cut off by the
-    cap, ``length`` mean tokens, ``behavior_gap`` mean absolute gap between the log-probs of
-    decoding and of the learner, ``explained_variance`` of the value head (0 without one),
-    ``tokens`` and ``bytes`` generated.
+    ``reward`` is the reward paid, before any shaping; ``group_variance`` is the mean over
+    prompts of the variance (divided by G) of the verifier's scores, ``uniform_groups`` the share
+    of prompts whose scores are all equal; both leave out prompts with an undefined score.
+    ``behavior_gap`` covers the completions whose log-probs the learner computed, and
+    ``explained_variance`` those of the iteration's update.
     """
 
     def __init__(self) -> None:
-        means = ("reward", "score", "truncated", "length", "behavior_gap", "explained_variance")
         super().__init__(
-            {name: MeanMetric(nan_strategy="ignore") for name in means}
-            | {name: SumMetric() for name in ("tokens", "bytes")}
+            {name: MeanMetric(nan_strategy="ignore") for name in MEANS}
+            | {name: SumMetric() for name in SUMS}
         )
 
-    def of(self, experience: Experience, reward: Reward) -> dict[str, float]:
-        """The figures of one iteration."""
-        rollout = experience.rollout
+    def of(
+        self,
+        rollout: Rollout,
+        reward: Reward,
+        kept: Sampled | None,
+        experience: Experience | None,
+    ) -> dict[str, float]:
+        """The figures of one iteration: all completions, those that were kept, the update's."""
         lengths = rollout.completion_mask.sum(dim=1).float()
-        gap = (rollout.behavior_logprobs - experience.old_logprobs).abs()
-        self["reward"].update(experience.rewards)
-        self["score"].update(reward.score)
-        self["truncated"].update((~rollout.finished).float())
-        self["length"].update(lengths)
-        self["behavior_gap"].update(gap[rollout.action_mask])
-        self["explained_variance"].update(explained_variance(experience))
-        self["tokens"].update(lengths)
-        self["bytes"].update(torch.tensor([float(len(t.encode())) for t in rollout.texts]))
+        per_row = {
+            "length": lengths,
+            "truncated": (~rollout.finished).float(),
+            "repetition": repetition(rollout.completion_ids, rollout.completion_mask),
+        }
+        sides = {"right": reward.score >= RIGHT, "wrong": reward.score < RIGHT}
+        variance = group_variance(reward.score, rollout.group)
+        values = per_row | {
+            f"{name}_{side}": per_row[name][chosen]
+            for name in SPLIT
+            for side, chosen in sides.items()
+        }
+        values |= {
+            "reward": reward.outcome,
+            "score": reward.score,
+            "group_variance": variance,
+            "uniform_groups": (variance == 0).float()[variance.isfinite()],
+            "behavior_gap": behavior_gap(kept),
+            "explained_variance": explained_variance(experience),
+            "tokens": lengths,
+            "bytes": torch.tensor([float(len(t.encode())) for t in rollout.texts]),
+        }
+        for name, value in values.items():
+            self[name].update(value)
         figures = {name: float(value) for name, value in self.compute().items()}
         self.reset()
         return figures
 
 
-def explained_variance(experience: Experience) -> Tensor:
-    """1 - Var(return - value) / Var(return) over valid tokens; 0 where it says nothing."""
+def repetition(ids: Tensor, mask: Tensor) -> Tensor:
+    """(B,) share of a completion's 4-grams that occurred before in it; ``ids``, ``mask`` (B, T).
+
+    0 for a completion of fewer than 5 tokens, which has no two 4-grams. The end token counts as
+    a token.
+    """
+    shares = []
+    for row, length in zip(ids.tolist(), mask.sum(dim=1).tolist(), strict=True):
+        grams = [tuple(row[i : i + GRAM]) for i in range(length - GRAM + 1)]
+        shares.append(1.0 - len(set(grams)) / len(grams) if grams else 0.0)
+    return torch.tensor(shares, device=ids.device)
+
+
+def group_variance(scores: Tensor, group: Tensor) -> Tensor:
+    """(P,) variance (divided by G) of the scores (B,) of each group; exactly 0 if all are equal."""
+    return torch.stack([_variance(scores[group == g]) for g in group.unique()])
+
+
+def _variance(scores: Tensor) -> Tensor:
+    # A mean of equal numbers can round off them; the difference to one of them cannot.
+    return (scores.double() - scores[0].double()).var(correction=0)
+
+
+def behavior_gap(kept: Sampled | None) -> Tensor:
+    """Absolute gaps between the log-probs of decoding and of the learner, one per token."""
+    if kept is None:
+        return torch.zeros(0)
+    gap = (kept.rollout.behavior_logprobs - kept.old).abs()
+    return gap[kept.rollout.action_mask]
+
+
+def explained_variance(experience: Experience | None) -> Tensor:
+    """1 - Var(return - value) / Var(return) over valid tokens; 0 where it says nothing.
+
+    Empty where no update was made.
+    """
+    if experience is None:
+        return torch.zeros(0)
     if experience.values is None or experience.returns is None:
         return torch.zeros(())
     mask = experience.rollout.action_mask & experience.keep[:, None]
@@ -53,3 +132,12 @@ def explained_variance(experience: Experience) -> Tensor:
     if len(returns) < 2 or float(returns.var()) == 0.0:
         return torch.zeros(())
     return (1.0 - (returns - values).var() / returns.var()).float()
+
+
+def clipped_tokens(observations: Iterable[Observation]) -> dict[str, Counter[int]]:
+    """How often each token id was held back at the ``low`` and at the ``high`` bound."""
+    counts: dict[str, Counter[int]] = {"low": Counter(), "high": Counter()}
+    for observation in observations:
+        for side, found in counts.items():
+            found.update(observation.ids[getattr(observation, side)].tolist())
+    return counts

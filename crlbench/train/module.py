@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -14,21 +15,32 @@ from torchmetrics import MeanMetric
 
 from crlbench.algo import objective
 from crlbench.algo.aggregate import Totals
+from crlbench.algo.observe import Observation, step_stats
 from crlbench.algo.recipe import Recipe
 from crlbench.conditions import Conditions
+from crlbench.dynamics import StepStats, mean_stats
 from crlbench.errors import ValidationError
 from crlbench.policy.policy import Policy
 from crlbench.policy.sample import DrawKey, Sampler
 from crlbench.seeding import rng
+from crlbench.train.buffer import SampleBuffer, Sampled, kept_rows
+from crlbench.train.displacement import Displacement, copied
 from crlbench.train.evaluation import Examination, examine
-from crlbench.train.metrics import RolloutMetrics
+from crlbench.train.metrics import RolloutMetrics, clipped_tokens
 from crlbench.train.reward import Reward, Scorer, placebo_reward, real_reward
-from crlbench.types import Experience, PromptBatch, Rollout, UpdateStats, mean_stats
+from crlbench.train.trainer import evaluation_interval
+from crlbench.types import Experience, PromptBatch, Rollout
 
 MAX_GAP = 1e-3
 """Mean absolute gap between behaviour and old log-probs that float32 rounding explains."""
 
-CARRIED = ("iterations_done", "skipped_running", "longest_skip", "kl_coefficient")
+CARRIED = (
+    "iterations_done",
+    "skipped_running",
+    "longest_skip",
+    "kl_coefficient",
+    "decoding_checked",
+)
 """Plain state of the module that a checkpoint carries."""
 
 
@@ -37,11 +49,17 @@ class Iteration:
     """What one iteration leaves behind for the recorder."""
 
     health: dict[str, float]
-    """``UpdateStats`` averaged over the updates, and the rollout's own figures."""
+    """The names of :data:`~crlbench.dynamics.UPDATE_STATS`; NaN where there is no value."""
     counts: dict[str, int]
-    experience: Experience
+    rollout: Rollout
+    """Everything that was sampled, kept or not."""
+    reward: Reward
+    trained_tokens: int
+    """Tokens of the completions of all updates: K times each completion that teaches."""
     losses: list[float]
     """One per optimizer step, in order."""
+    clipped: dict[str, Counter[int]]
+    """``low``, ``high``: how often each token id was held back at that bound."""
 
 
 class PolicyOptimization(L.LightningModule):
@@ -57,13 +75,16 @@ class PolicyOptimization(L.LightningModule):
         conditions: Conditions,
         seed: int,
         arm: str = "real",
+        evaluation_sampler: Sampler | None = None,
     ) -> None:
+        """``evaluation_sampler`` decodes the curve; without one, ``sampler`` does."""
         super().__init__()
         self.automatic_optimization = False
         # Frozen weights are rebuilt from the model entry and never stored in a checkpoint.
         self.strict_loading = False
         self.build = build
         self.sampler = sampler
+        self.evaluation_sampler = evaluation_sampler or sampler
         self.scorer = score
         self.recipe = recipe
         self.conditions = conditions
@@ -76,6 +97,11 @@ class PolicyOptimization(L.LightningModule):
         self.skipped_running = 0
         self.longest_skip = 0
         self.kl_coefficient = recipe.kl.coefficient.start
+        self.decoding_checked = False
+        self.buffer = SampleBuffer()
+        self.displacement = Displacement()
+        self.observations: list[Observation] = []
+        self.trained_tokens = 0
         self.rollout_metrics = RolloutMetrics()
         self.eval_score = MeanMetric()
 
@@ -102,20 +128,13 @@ class PolicyOptimization(L.LightningModule):
         key = DrawKey(self.seed, "rollout", batch.iteration)
         rollout = self.sampler.sample(self.policy, batch, key)
         reward = self.reward(rollout, batch)
-        old, ref, values = self.evaluate_tokens(rollout, batch)
-        experience, counts = objective.prepare(
-            rollout,
-            reward.outcome,
-            old,
-            ref,
-            values,
-            self.recipe,
-            step_rewards=reward.steps,
-            token_ends=reward.token_ends,
-            kl_coefficient=self.kl_coefficient,
-        )
-        stats = [self.update(part) for part in self.minibatches(experience, batch.iteration)]
-        self.finish_iteration(batch, experience, reward, stats, counts)
+        kept = self.keep(rollout, reward)
+        experience, stats, counts = None, [], {}
+        if self.update_due(batch.iteration):
+            experience, counts = self.prepare(self.buffer.take())
+            parts = self.minibatches(experience, batch.iteration)
+            stats = [self.step(part) for part in parts if self.totals(part).tokens]
+        self.finish_iteration(batch, rollout, reward, kept, experience, stats, counts)
 
     def reward(self, rollout: Rollout, batch: PromptBatch) -> Reward:
         """The reward of every completion, by arm."""
@@ -125,40 +144,46 @@ class PolicyOptimization(L.LightningModule):
             return placebo_reward(reward.score, batch, self.seed, scale)
         return reward
 
+    def keep(self, rollout: Rollout, reward: Reward) -> Sampled | None:
+        """What may teach, put into the buffer; None where a recipe that resamples finds nothing.
+
+        Only what is kept pays for the log-probs of the learner and of the reference.
+        """
+        if self.recipe.select.resamples:
+            rows = kept_rows(rollout, reward.outcome, self.recipe)
+            if not len(rows):
+                return None
+            rollout, reward = rollout.rows(rows), reward.rows(rows)
+        kept = Sampled(rollout, reward, *self.evaluate_tokens(rollout))
+        self.buffer.add(kept)
+        return kept
+
+    def update_due(self, iteration: int) -> bool:
+        """Whether the buffer is full, or an evaluation follows and something waits.
+
+        Without resampling every iteration fills the buffer.
+        """
+        full = not self.recipe.select.resamples or self.buffer.groups >= self.prompts
+        evaluated = (iteration + 1) % evaluation_interval(self.conditions) == 0
+        return full or (evaluated and self.buffer.groups > 0)
+
+    @property
+    def prompts(self) -> int:
+        """P, prompts per iteration."""
+        return self.conditions.budget.prompts
+
     @torch.no_grad()
-    def evaluate_tokens(
-        self, rollout: Rollout, batch: PromptBatch
-    ) -> tuple[Tensor, Tensor | None, Tensor | None]:
+    def evaluate_tokens(self, rollout: Rollout) -> tuple[Tensor, Tensor | None, Tensor | None]:
         """The learner's old log-probs, the reference's, and the values; each (B, T) or None."""
-        inputs = (
-            batch.prompt_ids,
-            batch.prompt_mask,
-            rollout.completion_ids,
-            rollout.completion_mask,
-            rollout.group,
-            self.conditions.sampling.temperature,
-        )
+        inputs = self.inputs(rollout)
         outputs = self.policy(*inputs)
         ref = self.policy.reference_logprobs(*inputs) if self.recipe.needs_reference else None
         return outputs.logprobs, ref, outputs.values
 
-    def minibatches(self, experience: Experience, iteration: int) -> Iterator[Experience]:
-        """K epochs of M minibatches; each holds whole prompts, shuffled by a keyed draw."""
-        o = self.conditions.optimization
-        group = experience.rollout.group
-        for epoch in range(o.epochs):
-            order = list(range(int(group.max()) + 1))
-            rng(self.seed, "minibatches", iteration, epoch).shuffle(order)
-            for m in range(o.minibatches):
-                chosen = torch.tensor(sorted(order[m :: o.minibatches]), device=group.device)
-                yield experience.rows(torch.isin(group, chosen).nonzero().squeeze(1)).trimmed()
-
-    def update(self, minibatch: Experience) -> UpdateStats:
-        """One optimizer step; skipped where no token is left or the gradient is not finite."""
-        optimizer = self.optimizers()
-        rollout, totals = minibatch.rollout, Totals.of(minibatch)
+    def inputs(self, rollout: Rollout) -> tuple[Any, ...]:
+        """What the policy reads of a rollout: each prompt once, completions, temperature."""
         first, group = one_row_per_prompt(rollout.group)
-        outputs = self.policy(
+        return (
             rollout.prompt_ids[first],
             rollout.prompt_mask[first],
             rollout.completion_ids,
@@ -166,7 +191,52 @@ class PolicyOptimization(L.LightningModule):
             group,
             self.conditions.sampling.temperature,
         )
-        loss, stats = objective.loss(
+
+    def prepare(self, sampled: Sampled) -> tuple[Experience, dict[str, float]]:
+        """Advantages and targets of everything that waited, and what was counted."""
+        experience, counts = objective.prepare(
+            sampled.rollout,
+            sampled.reward.outcome,
+            sampled.old,
+            sampled.ref,
+            sampled.values,
+            self.recipe,
+            step_rewards=sampled.reward.steps,
+            token_ends=sampled.reward.token_ends,
+            kl_coefficient=self.kl_coefficient,
+            max_length=self.sampler.max_tokens,
+        )
+        if self.recipe.select.resamples:
+            counts["short_batches"] = float(sampled.groups < self.prompts)
+        return experience, counts
+
+    def minibatches(self, experience: Experience, iteration: int) -> Iterator[Experience]:
+        """K epochs of M minibatches; each holds whole prompts, shuffled by a keyed draw.
+
+        Fewer prompts than M make fewer minibatches.
+        """
+        o = self.conditions.optimization
+        group = experience.rollout.group
+        for epoch in range(o.epochs):
+            order = list(range(int(group.max()) + 1))
+            rng(self.seed, "minibatches", iteration, epoch).shuffle(order)
+            for m in range(min(o.minibatches, len(order))):
+                chosen = torch.tensor(sorted(order[m :: o.minibatches]), device=group.device)
+                yield experience.rows(torch.isin(group, chosen).nonzero().squeeze(1)).trimmed()
+
+    def step(self, minibatch: Experience) -> StepStats:
+        """One update and where it led in weight space."""
+        self.trained_tokens += int(minibatch.rollout.completion_mask.sum())
+        before = copied(self.policy.trainable())
+        stats = self.update(minibatch)
+        return StepStats(**stats | self.displacement.measure(before, self.policy.trainable()))
+
+    def update(self, minibatch: Experience) -> dict[str, float]:
+        """One optimizer step; skipped where the gradient is not finite."""
+        optimizer = self.optimizers()
+        totals = self.totals(minibatch)
+        outputs = self.policy(*self.inputs(minibatch.rollout))
+        loss, observation = objective.loss(
             minibatch,
             outputs.logprobs,
             outputs.values,
@@ -175,6 +245,7 @@ class PolicyOptimization(L.LightningModule):
             totals,
             self.kl_coefficient,
         )
+        self.observations.append(observation)
         optimizer.zero_grad()
         self.manual_backward(loss)
         norm = torch.nn.utils.clip_grad_norm_(
@@ -183,10 +254,14 @@ class PolicyOptimization(L.LightningModule):
         if not torch.isfinite(norm):
             self.skipped_running += 1
             self.longest_skip = max(self.longest_skip, self.skipped_running)
-        elif totals.tokens:
+        else:
             optimizer.step()
             self.skipped_running = 0
-        return UpdateStats(**stats, grad_norm=float(norm))
+        return step_stats([observation]) | {"grad_norm": float(norm)}
+
+    def totals(self, minibatch: Experience) -> Totals:
+        """The denominators of an optimizer step."""
+        return Totals.of(minibatch, self.sampler.max_tokens)
 
     def set_learning_rate(self, iteration: int) -> None:
         """Warm-up and schedule by iteration, the only clock."""
@@ -201,23 +276,38 @@ class PolicyOptimization(L.LightningModule):
     def finish_iteration(
         self,
         batch: PromptBatch,
-        experience: Experience,
+        rollout: Rollout,
         reward: Reward,
-        stats: list[UpdateStats],
+        kept: Sampled | None,
+        experience: Experience | None,
+        stats: list[StepStats],
         counts: dict[str, float],
     ) -> None:
         """Gather the iteration's figures, log them, leave them to the recorder."""
-        health = dict(mean_stats(stats)) | self.rollout_metrics.of(experience, reward)
+        health = dict(mean_stats(stats))
+        health |= self.rollout_metrics.of(rollout, reward, kept, experience)
         self.check_decoding(health["behavior_gap"])
-        health["kl_per_completion"] = counts.pop("kl_per_completion")
+        health["kl_per_completion"] = counts.pop("kl_per_completion", math.nan)
         health["kl_coefficient"] = self.kl_coefficient
-        self.kl_coefficient = self.recipe.kl.coefficient.next_coefficient(
-            self.kl_coefficient, health["kl_per_completion"], len(experience.rewards)
-        )
-        self.log_dict({f"train/{name}": value for name, value in health.items()})
+        if experience is not None:
+            self.kl_coefficient = self.recipe.kl.coefficient.next_coefficient(
+                self.kl_coefficient, health["kl_per_completion"], len(experience.rewards)
+            )
+        self.log_dict({f"train/{n}": value for n, value in health.items() if math.isfinite(value)})
         events = {name: int(count) for name, count in counts.items()}
         events["skipped_updates"] = sum(not math.isfinite(s["grad_norm"]) for s in stats)
-        self.last_iteration = Iteration(health, events, experience, [s["loss"] for s in stats])
+        if self.recipe.select.resamples:
+            events["resampled_groups"] = len(batch.uids) - (kept.groups if kept else 0)
+        self.last_iteration = Iteration(
+            health,
+            events,
+            rollout,
+            reward,
+            self.trained_tokens,
+            [s["loss"] for s in stats],
+            clipped_tokens(self.observations),
+        )
+        self.observations, self.trained_tokens = [], 0
         self.iterations_done = batch.iteration + 1
 
     def check_decoding(self, gap: float) -> None:
@@ -226,8 +316,10 @@ class PolicyOptimization(L.LightningModule):
         Raises:
             ValidationError: in float32 the log-probs of decoding and of a forward pass differ.
         """
-        exact = self.conditions.hardware.precision == "fp32" and self.iterations_done == 0
-        if exact and gap > MAX_GAP:
+        if self.decoding_checked or math.isnan(gap):
+            return
+        self.decoding_checked = True
+        if self.conditions.hardware.precision == "fp32" and gap > MAX_GAP:
             raise ValidationError(
                 f"decoding and forward pass disagree: their log-probabilities differ by {gap:.2g} "
                 f"nats a token on average, at most {MAX_GAP} is rounding. The model's cache or its "
@@ -237,7 +329,8 @@ class PolicyOptimization(L.LightningModule):
     def validation_step(self, batch: PromptBatch, _: int) -> None:
         """Score the ID items: one point of the curve."""
         key = DrawKey(self.seed, "curve", self.iterations_done)
-        self.last_examination = examine(self.policy, self.sampler, self.scorer, batch, key)
+        sampler = self.evaluation_sampler
+        self.last_examination = examine(self.policy, sampler, self.scorer, batch, key)
         self.eval_score.update(self.last_examination.scores)
 
     def on_validation_epoch_end(self) -> None:
@@ -252,10 +345,14 @@ class PolicyOptimization(L.LightningModule):
         learned = {f"policy.{name}" for name in self.policy.trainable()}
         state = checkpoint["state_dict"]
         checkpoint["state_dict"] = {n: t for n, t in state.items() if n in learned}
+        checkpoint["buffer"] = self.buffer.state_dict()
+        checkpoint["displacement"] = self.displacement.last
         for name in CARRIED:
             checkpoint[name] = getattr(self, name)
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        self.buffer.load_state_dict(checkpoint["buffer"], self.device)
+        self.displacement.load(checkpoint["displacement"], self.device)
         for name in CARRIED:
             setattr(self, name, checkpoint[name])
 

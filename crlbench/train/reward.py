@@ -31,6 +31,28 @@ class Reward:
     token_ends: list[list[int]] | None
     """Per row, characters up to and including each token; given with ``steps``."""
 
+    def rows(self, index: Tensor) -> Reward:
+        """The reward of the given rows; ``index`` is int64 (b,)."""
+        chosen = index.tolist()
+        return Reward(
+            self.score[index],
+            self.outcome[index],
+            self.steps and [self.steps[i] for i in chosen],
+            self.token_ends and [self.token_ends[i] for i in chosen],
+        )
+
+    @staticmethod
+    def concatenate(rewards: Sequence[Reward], width: int) -> Reward:
+        """The rows of several; ``width`` is the largest number of tokens of a row."""
+        steps = ends = None
+        if any(r.steps for r in rewards):
+            # A row without steps needs an entry per token, and nobody looks at its value.
+            blank = [0] * width
+            steps = [row for r in rewards for row in r.steps or [[]] * len(r.outcome)]
+            ends = [row for r in rewards for row in r.token_ends or [blank] * len(r.outcome)]
+        score = torch.cat([r.score for r in rewards])
+        return Reward(score, torch.cat([r.outcome for r in rewards]), steps, ends)
+
 
 def real_reward(
     score: Scorer, rollout: Rollout, batch: PromptBatch, tokenizer: Any, scale: float

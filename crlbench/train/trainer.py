@@ -28,14 +28,13 @@ def build_trainer(
     folder: Path,
 ) -> L.Trainer:
     """A Trainer for one run: evaluation on the track's grid, nothing printed or saved by it."""
-    every = conditions.budget.iterations_per_point * conditions.evaluation.curve_every
     return L.Trainer(
         accelerator="cpu" if device == "cpu" else "gpu",
         devices=1,
         precision=PRECISIONS[conditions.hardware.precision],
         max_epochs=1,
         num_sanity_val_steps=0,
-        val_check_interval=every,
+        val_check_interval=evaluation_interval(conditions),
         check_val_every_n_epoch=None,
         log_every_n_steps=1,
         inference_mode=False,
@@ -47,6 +46,11 @@ def build_trainer(
         enable_model_summary=False,
         default_root_dir=folder,
     )
+
+
+def evaluation_interval(conditions: Conditions) -> int:
+    """Iterations from one evaluation to the next."""
+    return conditions.budget.iterations_per_point * conditions.evaluation.curve_every
 
 
 def build_loggers(names: Sequence[str], folder: Path, resumed_at: int) -> list[Logger]:

@@ -11,13 +11,17 @@ import torch
 from torch import Tensor
 
 from crlbench.algo.advantage import Gae
-from crlbench.algo.aggregate import Totals
+from crlbench.algo.aggregate import SequenceMean, Totals
+from crlbench.algo.clip import NoClip
 from crlbench.algo.kl import KlInLoss, KlInReward, NoKl
 from crlbench.algo.normalize import NoNorm, Normalizer
-from crlbench.algo.objective import combine, loss, prepare
+from crlbench.algo.objective import loss, prepare
+from crlbench.algo.observe import step_stats
+from crlbench.algo.overlong import MaskTruncated
+from crlbench.algo.ratio import SequenceRatio, TokenRatio
 from crlbench.algo.recipes import load
 from crlbench.algo.select import SampleFilter
-from crlbench.types import UpdateStats
+from crlbench.dynamics import STEP_STATS
 
 NAN = math.nan
 PPO = load("ppo")
@@ -36,9 +40,9 @@ def step(minibatch, recipe, new=None, values=None, entropy=None):
     shape = minibatch.old_logprobs.shape
     new = (minibatch.old_logprobs if new is None else new).clone().requires_grad_()
     values = (torch.zeros(shape) if values is None else values).clone().requires_grad_()
-    total, stats = loss(minibatch, new, values, entropy, recipe, Totals.of(minibatch))
+    total, seen = loss(minibatch, new, values, entropy, recipe, Totals.of(minibatch))
     total.backward()
-    return total.item(), new.grad, values.grad, stats
+    return total.item(), new.grad, values.grad, step_stats([seen])
 
 
 def test_advantages_by_hand(rollout_of) -> None:
@@ -53,6 +57,7 @@ def test_advantages_by_hand(rollout_of) -> None:
         "filtered_rows": 0.0,
         "empty_rows": 0.0,
         "whitening_skipped": 0.0,
+        "uniform_rows": 0.0,
         "kl_per_completion": 0.0,
     }
     for name in ("rewards", "token_rewards", "old_logprobs", "values", "returns", "advantages"):
@@ -173,21 +178,6 @@ def test_filtered_rows_teach_nothing_and_are_counted(rollout_of) -> None:
     assert (counts["filtered_rows"], counts["dropped_rows"], counts["seen"]) == (1.0, 0.0, 1.0)
 
 
-def test_padding_may_hold_anything(rollout_of) -> None:
-    sound = {"old": OLD, "ref": OLD - 0.1, "values": VALUES.nan_to_num(0.0)}
-    broken = {k: torch.where(MASK, x, torch.tensor(NAN)) for k, x in sound.items()}
-    recipe = replace(PPO, kl=KlInLoss(0.1))
-    new = torch.full((2, 3), -0.8)
-    results = []
-    for given, fresh in ((sound, new), (broken, torch.where(MASK, new, torch.tensor(NAN)))):
-        experience, counts = prepare(rollout_of(MASK), OUTCOME, recipe=recipe, **given)
-        assert counts["dropped_rows"] == 0.0
-        results.append(step(experience, recipe, fresh, values=given["values"], entropy=fresh))
-    (total, grad, value_grad, stats), (other, other_grad, other_value_grad, other_stats) = results
-    assert total == other and stats == other_stats
-    assert torch.equal(grad, other_grad) and torch.equal(value_grad, other_value_grad)
-
-
 def test_an_empty_completion_is_no_error(rollout_of) -> None:
     mask = torch.cat([MASK, torch.zeros(1, 3, dtype=torch.bool)])
     old, values = torch.full((3, 3), -1.0), torch.zeros(3, 3)
@@ -196,7 +186,7 @@ def test_an_empty_completion_is_no_error(rollout_of) -> None:
     )
     assert counts["empty_rows"] == 1.0 and counts["dropped_rows"] == 0.0
     totals = Totals.of(experience)
-    assert totals == Totals(tokens=5.0, rows=2.0, completions=3.0)
+    assert totals == Totals(tokens=5.0, rows=2.0, completions=3.0, group_tokens={0: 5.0})
     total, grad, _, stats = step(experience, PPO_WITHOUT_KL)
     assert math.isfinite(total) and (grad[2] == 0).all() and stats["kept_fraction"] == 1.0
 
@@ -220,14 +210,97 @@ def test_nothing_left_is_a_zero_loss_that_can_be_differentiated(rollout_of, mask
     total, grad, value_grad, stats = step(experience, PPO, values=VALUES, entropy=VALUES)
     assert total == 0.0 and (grad == 0).all() and (value_grad == 0).all()
     assert all(math.isfinite(number) for number in stats.values())
-    assert stats["ratio_max"] == 0.0 and stats["kept_fraction"] == 0.0
+    assert stats["ratio_max"] == stats["ess"] == 1.0 and stats["kept_fraction"] == 0.0
 
 
-def test_a_huge_ratio_stays_finite(rollout_of) -> None:
+@pytest.mark.parametrize(
+    ("ratio", "largest"),
+    [(TokenRatio(), 20.0), (SequenceRatio(), 10.0), (SequenceRatio("product"), 10.0)],
+)
+def test_a_huge_ratio_stays_finite(rollout_of, ratio, largest: float) -> None:
+    recipe = replace(PLAIN, ratio=ratio, clip=NoClip())
+    experience, _ = prepare(rollout_of(MASK), OUTCOME, OLD, None, VALUES, recipe)
+    experience = replace(experience, advantages=-MASK.float())
+    for shift, ratio in ((1e4, math.exp(largest)), (-1e4, 0.0)):
+        total, grad, _, stats = step(experience, recipe, OLD + shift)
+        assert torch.isfinite(grad).all()
+        policy = pytest.approx(ratio, rel=1e-5, abs=1e-8)
+        assert stats["policy_loss"] == policy and math.isfinite(total)
+    assert step(experience, recipe, OLD + 1e4)[3]["ratio_max"] == pytest.approx(math.exp(20.0))
+
+
+def test_a_bad_log_prob_now_reaches_the_weights_where_the_step_is_refused(rollout_of) -> None:
+    """What is not finite before the first update is dropped; later the gradient norm shows it."""
     experience, _ = prepare(rollout_of(MASK), OUTCOME, OLD, None, VALUES, PLAIN)
-    total, grad, _, stats = step(experience, PLAIN, torch.full((2, 3), 1e4))
-    assert math.isfinite(total) and torch.isfinite(grad).all()
-    assert stats["ratio_max"] == pytest.approx(math.exp(20.0))
+    logits = torch.zeros(2, 3, 4)
+    logits[0, 1, 2] = NAN
+    logits.requires_grad_()
+    total, seen = loss(
+        experience, logits.log_softmax(-1)[..., 0], VALUES, None, PLAIN, Totals.of(experience)
+    )
+    total.backward()
+    stats = step_stats([seen])
+    assert math.isnan(total.item()) and not torch.isfinite(logits.grad).all()
+    assert math.isnan(stats["loss"]) and math.isnan(stats["ess"])
+
+
+def test_all_rows_cut_off_and_filtered_is_a_zero_loss(rollout_of) -> None:
+    grpo = replace(load("grpo"), overlong=MaskTruncated())
+    rollout = rollout_of(MASK, finished=torch.zeros(2, dtype=torch.bool))
+    experience, counts = prepare(rollout, OUTCOME, OLD, OLD - 0.1, None, grpo)
+    assert counts["filtered_rows"] == 2.0 and not experience.keep.any()
+    totals = Totals.of(experience)
+    assert (totals.tokens, totals.rows, totals.completions) == (0.0, 0.0, 2.0)
+    total, grad, _, stats = step(experience, grpo)
+    assert total == 0.0 and (grad == 0).all()
+    assert all(math.isfinite(number) for number in stats.values())
+
+
+def test_a_cut_off_completion_is_masked_and_still_in_the_mean_of_its_group(rollout_of) -> None:
+    recipe = replace(load("dr-grpo"), overlong=MaskTruncated())
+    rollout = rollout_of(MASK, finished=torch.tensor([True, False]))
+    experience, _ = prepare(rollout, OUTCOME, OLD, None, None, recipe)
+    assert experience.keep.tolist() == [True, False]
+    assert experience.advantages.tolist() == [[0.5, 0.5, 0.5], [0.0, 0.0, 0.0]]
+
+
+def test_an_empty_completion_counts_in_the_statistics_and_in_no_denominator(rollout_of) -> None:
+    mask = torch.cat([MASK, torch.zeros(1, 3, dtype=torch.bool)])
+    rollout = rollout_of(mask, group=torch.zeros(3, dtype=torch.long))
+    old = torch.full((3, 3), -1.0)
+    outcome = torch.tensor([1.0, 0.0, 2.0])
+    recipe = replace(load("dr-grpo"), aggregate=SequenceMean(row_eps=0.0))
+    experience, counts = prepare(rollout, outcome, old, None, None, recipe)
+    assert counts["empty_rows"] == 1.0 and experience.keep.all()
+    assert experience.advantages[:2, 0].tolist() == [0.0, -1.0]  # the mean is 1, not 1/2
+    _, grad, _, _ = step(experience, recipe)
+    assert grad[1].tolist() == [0.25, 0.25, 0.0]  # (1 / B') (1 / n_i) with B' = 2
+
+
+def test_an_undefined_reward_is_left_out_of_its_group(rollout_of) -> None:
+    mask = torch.ones(3, 2, dtype=torch.bool)
+    rollout = rollout_of(mask, group=torch.zeros(3, dtype=torch.long))
+    old = torch.full((3, 2), -1.0)
+    outcome = torch.tensor([1.0, NAN, 0.0])
+    experience, counts = prepare(rollout, outcome, old, None, None, load("dr-grpo"))
+    assert experience.advantages[:, 0].tolist() == [0.5, 0.0, -0.5]
+    assert counts["dropped_rows"] == 1.0 and experience.keep.tolist() == [True, False, True]
+
+
+def test_a_length_penalty_shapes_the_reward_and_not_the_filter(rollout_of) -> None:
+    dapo = load("dapo")
+    lengths = torch.tensor([10, 8, 9, 4])
+    mask = torch.arange(10) < lengths[:, None]
+    old = torch.full((4, 10), -1.0)
+    outcome = torch.tensor([1.0, 1.0, 0.0, 1.0])
+    experience, counts = prepare(rollout_of(mask), outcome, old, None, None, dapo, max_length=10)
+    # The last fifth of 10 tokens: 10 costs 1, 9 costs a half, 8 nothing.
+    assert experience.rewards.tolist() == [0.0, 1.0, -0.5, 1.0]
+    # Rows 0 and 1 both scored 1: uniform, whatever their lengths cost them.
+    assert experience.keep.tolist() == [False, False, True, True]
+    assert counts["filtered_rows"] == 2.0
+    with pytest.raises(ValueError, match="length limit"):
+        prepare(rollout_of(mask), outcome, old, None, None, dapo)
 
 
 def test_statistics_by_hand(rollout_of) -> None:
@@ -238,19 +311,33 @@ def test_statistics_by_hand(rollout_of) -> None:
     entropy = torch.tensor([[1.0, 2.0, 3.0], [4.0, 5.0, NAN]])
     values = VALUES + 0.1
     total, _, _, stats = step(experience, PLAIN, new, values=values, entropy=entropy)
-    assert set(stats) == set(UpdateStats.__annotations__) - {"grad_norm"}
+    assert set(stats) == set(STEP_STATS) - {"grad_norm", "update_norm", "update_cosine"}
     policy = -(1.2 * 0.9 + 0.8 + 0.7 - 0.8 * 0.4 - 0.5) / 5
     value = 0.5 * (0.8**2 + 0.7**2 + 0.6**2 + 0.5**2 + 0.6**2) / 5
     assert stats["policy_loss"] == pytest.approx(policy)
     assert stats["value_loss"] == pytest.approx(value)
     assert stats["loss"] == pytest.approx(policy + 0.1 * value) == pytest.approx(total)
     assert stats["clip_fraction"] == pytest.approx(2 / 5)
+    assert stats["clip_low"] == stats["clip_high"] == pytest.approx(1 / 5)
     assert stats["entropy"] == pytest.approx(3.0)
     assert stats["reference_kl"] == pytest.approx(0.5 + (math.log(3) - math.log(2)) / 5)
     k3 = (3 - math.log(3) - 1) + (0.5 + math.log(2) - 1)
     assert stats["approx_kl"] == pytest.approx(k3 / 5)
-    assert stats["ratio_max"] == pytest.approx(3.0)
+    assert stats["approx_kl_k1"] == pytest.approx((math.log(2) - math.log(3)) / 5)
+    assert stats["approx_kl_k2"] == pytest.approx((math.log(2) ** 2 + math.log(3) ** 2) / 10)
+    d = [0.5 + math.log(3), 0.5, 0.5, 0.5 - math.log(2), 0.5]
+    assert stats["reference_kl_k2"] == pytest.approx(sum(x * x / 2 for x in d) / 5)
+    assert stats["reference_kl_k3"] == pytest.approx(sum(math.exp(-x) + x - 1 for x in d) / 5)
+    assert stats["ratio_max"] == pytest.approx(3.0) and stats["ratio_p50"] == 1.0
+    assert stats["ess"] == pytest.approx((3 + 0.5 + 3) ** 2 / (5 * (9 + 0.25 + 3)))
     assert stats["kept_fraction"] == 1.0
+
+
+def test_the_watched_kl_is_never_clamped(rollout_of) -> None:
+    experience, _ = prepare(rollout_of(MASK), OUTCOME, OLD, OLD + 8.0, VALUES, PLAIN)
+    stats = step(experience, PLAIN, OLD + 4.0)[3]
+    assert stats["approx_kl"] == pytest.approx(math.exp(4.0) - 5.0, rel=1e-5)
+    assert stats["reference_kl_k3"] == pytest.approx(math.exp(4.0) - 5.0, rel=1e-5)
 
 
 def test_kl_in_the_loss_and_entropy_bonus_add_to_the_total(rollout_of) -> None:
@@ -278,8 +365,3 @@ def test_missing_inputs_are_named(rollout_of) -> None:
     experience, _ = prepare(rollout_of(MASK), OUTCOME, OLD, None, VALUES, recipe)
     with pytest.raises(ValueError, match="entropy"):
         step(experience, recipe)
-
-
-def test_combining_micro_batches_keeps_the_largest_ratio() -> None:
-    parts = [{"loss": 1.0, "ratio_max": 2.0}, {"loss": 0.5, "ratio_max": 1.5}]
-    assert combine(parts) == {"loss": 1.5, "ratio_max": 2.0}

@@ -10,13 +10,17 @@ import pytest
 from torch import Tensor
 
 from crlbench.algo import recipes
-from crlbench.algo.advantage import AdvantageEstimator
+from crlbench.algo.advantage import AdvantageEstimator, Gae, GroupMean, LeaveOneOut
 from crlbench.algo.aggregate import SequenceMean, TokenMean
-from crlbench.algo.clip import PpoClip
+from crlbench.algo.clip import NoClip, PpoClip, Sapo
 from crlbench.algo.kl import Adaptive, KlInLoss, NoKl
+from crlbench.algo.normalize import BatchStd, GroupStd
 from crlbench.algo.part import parts_of
+from crlbench.algo.ratio import NoRatio
 from crlbench.algo.recipe import AXES, from_config, to_config
+from crlbench.algo.select import DropUniformGroups, DynamicSampling
 from crlbench.algo.signal import Signal
+from crlbench.algo.step import TrustRegion
 from crlbench.algo.value import Critic
 from crlbench.errors import UsageError
 
@@ -87,7 +91,7 @@ def test_recipes_cannot_be_changed() -> None:
     ("change", "message"),
     [
         ({"critic": None}, "Gae needs a critic"),
-        ({"clip": TokenMean()}, "clip must be one of the parts PpoClip"),
+        ({"clip": TokenMean()}, "clip must be one of the parts Cispo, NoClip, PpoClip, Sapo"),
         ({"kl": None}, "kl must be one of"),
         ({"name": "My Recipe"}, "lower-case words"),
         ({"entropy_bonus": -1.0}, "entropy_bonus"),
@@ -97,6 +101,54 @@ def test_recipes_cannot_be_changed() -> None:
 def test_impossible_recipes_are_refused(change: dict, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         replace(PPO, **change)
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "message"),
+    [
+        ("grpo", {"critic": Critic()}, "GroupMean has no use for a critic"),
+        ("rloo", {"advantage": Gae()}, "Gae needs a critic"),
+        ("grpo", {"ratio": NoRatio()}, "NoRatio leaves nothing to clip. Set clip=NoClip"),
+        ("reinforce", {"clip": Sapo()}, "NoRatio leaves nothing to clip"),
+        ("rloo", {"step": TrustRegion()}, "it needs a ratio, clip=NoClip"),
+        ("reinforce", {"step": TrustRegion()}, "it needs a ratio"),
+        ("ppo", {"step": TrustRegion(), "clip": NoClip()}, "no critic, KL in the loss or entropy"),
+        ("grpo", {"step": TrustRegion(), "clip": NoClip()}, "no critic, KL in the loss or entropy"),
+        (
+            "rloo",
+            {"step": TrustRegion(), "clip": NoClip(), "entropy_bonus": 0.1},
+            "no critic, KL in the loss or entropy",
+        ),
+    ],
+)
+def test_impossible_combinations_are_refused(name: str, change: dict, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        replace(recipes.load(name), **change)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"advantage": GroupMean()}, "advantage=GroupMean compares"),
+        ({"advantage": LeaveOneOut()}, "advantage=LeaveOneOut compares"),
+        ({"normalize": GroupStd()}, "normalize=GroupStd compares"),
+        ({"normalize": BatchStd(of="centred")}, "normalize=BatchStd compares"),
+        ({"normalize": BatchStd(of="leave_one_out")}, "normalize=BatchStd compares"),
+        ({"select": DropUniformGroups()}, "select=DropUniformGroups compares"),
+        ({"select": DynamicSampling()}, "select=DynamicSampling compares"),
+    ],
+)
+def test_parts_that_compare_need_several_completions(change: dict, message: str) -> None:
+    recipe = replace(recipes.load("reinforce"), **change)
+    recipe.check_group(2)
+    with pytest.raises(UsageError, match=f"{message}.*budget.completions is 1"):
+        recipe.check_group(1)
+
+
+def test_one_completion_is_enough_for_parts_that_do_not_compare() -> None:
+    for name in ("ppo", "reinforce", "reinforce-pp"):
+        recipes.load(name).check_group(1)
+    replace(recipes.load("reinforce"), normalize=BatchStd(of="raw")).check_group(1)
 
 
 def edited(path: str, value: object) -> dict:
@@ -122,7 +174,7 @@ def edited(path: str, value: object) -> dict:
         ("clip.low", "wide", "PpoClip.low must be a finite number; got 'wide'"),
         ("clip.low", 7, "PpoClip.low must be above 0 and at most 1; got 7.0"),
         ("aggregate", "token mean", "axis 'aggregate' must be one of the parts FixedLength"),
-        ("aggregate", {"part": "FixedLength"}, "missing field of FixedLength 'length'"),
+        ("kl", {"part": "KlInLoss"}, "missing field of KlInLoss 'coefficient'"),
         ("aggregate", {"part": "SequenceMean", "row": "max"}, "'mean', 'sum'"),
         ("normalize.shift_mean", 1, "true or false"),
         ("kl.coefficient.part", "Fixd", "Did you mean Fixed"),
@@ -154,5 +206,7 @@ def test_a_part_from_anywhere_joins_its_axis() -> None:
 
 @pytest.mark.parametrize("axis", AXES)
 def test_every_part_documents_itself(axis: str) -> None:
-    for cls in parts_of(AXES[axis]).values():
+    known = parts_of(AXES[axis])
+    assert axis == "critic" or AXES[axis].__name__ not in known  # an axis is no part of itself
+    for cls in known.values():
         assert cls.__doc__ and cls.formula, cls.__name__

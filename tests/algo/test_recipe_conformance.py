@@ -1,56 +1,168 @@
-"""What every recipe must satisfy, whatever its parts: parametrised over all recipe files."""
+"""What every recipe must satisfy, whatever its parts.
+
+Parametrised over all recipe files and over variants that hold every part of every axis, so a new
+recipe or part is covered by itself. The numbers are compared with ``naive``, plain Python loops
+that share no code with the package.
+"""
 
 from __future__ import annotations
 
 import math
+import random
+import re
 from dataclasses import replace
+from functools import cache
 
 import pytest
 import torch
 from torch import Tensor
 
 from crlbench.algo import recipes
+from crlbench.algo.advantage import BatchMean, Gae, GroupMean, LeaveOneOut, RewardToGo
 from crlbench.algo.aggregate import FixedLength, SequenceMean, Totals
-from crlbench.algo.clip import PpoClip
-from crlbench.algo.kl import KlInLoss, NoKl
-from crlbench.algo.objective import combine, loss, prepare
-from crlbench.algo.recipe import Recipe
+from crlbench.algo.clip import Cispo, NoClip, PpoClip, Sapo
+from crlbench.algo.kl import K3, AbsoluteK1, Adaptive, KlInLoss, KlInReward, NoKl
+from crlbench.algo.normalize import BatchStd, GroupStd, Whiten
+from crlbench.algo.objective import loss, prepare
+from crlbench.algo.observe import step_stats
+from crlbench.algo.overlong import SoftPunishment
+from crlbench.algo.part import Part, parts_of
+from crlbench.algo.ratio import NoRatio, SequenceRatio, TokenRatio
+from crlbench.algo.recipe import AXES, Recipe, to_config
+from crlbench.algo.select import DropUniformGroups
+from crlbench.algo.step import AdamStep, TrustRegion
+from crlbench.algo.value import Critic
+from crlbench.dynamics import STEP_STATS
+from crlbench.errors import UsageError
 from crlbench.types import Experience
+from tests.algo import naive
 
-B, T = 8, 6
-PPO = recipes.load("ppo")
-VARIANTS = [
-    *(recipes.load(name) for name in recipes.names()),
-    replace(PPO, name="kl-in-loss", kl=KlInLoss(0.1, "k3"), entropy_bonus=0.01),
-    replace(PPO, name="dual-clip", clip=PpoClip(0.1, 0.3, dual=1.5), aggregate=SequenceMean("sum")),
-    replace(PPO, name="sequence-mean", aggregate=SequenceMean(), kl=NoKl()),
-    replace(PPO, name="fixed-length", aggregate=FixedLength(T)),
-]
+NAN = math.nan
+B, T, CAP = 15, 6, 7
+GROUP = torch.tensor([0, 1, 0, 7, 1, 0, 7, 1, 3, 0, 1, 7, 5, 5, 7])
+LENGTHS = torch.tensor([T, 3, 1, 4, T, 0, 5, 2, 4, 5, 1, T, 3, 2, 3])
+UNIFORM, SINGLETON = 1, 3
+"""Group 1 is paid 0.3 throughout; group 3 has one completion; group 5 has one sound one."""
+
+SETTINGS: dict[str, list[Part]] = {
+    "advantage": [
+        Gae(gamma=0.9, lam=0.8),
+        Gae(bootstrap_truncated=True),
+        RewardToGo(gamma=0.9),
+        GroupMean(penalty="token"),
+        LeaveOneOut(penalty="token"),
+        BatchMean(penalty="token"),
+    ],
+    "normalize": [
+        GroupStd(ddof=0, eps=0.1),
+        BatchStd(of="centred", ddof=0),
+        BatchStd(of="leave_one_out", eps=0.1),
+        Whiten(ddof=0, eps=0.1),
+        Whiten(shift_mean=False),
+        Whiten(divide=False),
+    ],
+    "ratio": [
+        TokenRatio(log_ratio_clamp=0.2),
+        TokenRatio(None),
+        SequenceRatio(log_ratio_max=0.05),
+        SequenceRatio("product", log_ratio_max=0.4),
+        SequenceRatio("product", None),
+    ],
+    "clip": [PpoClip(0.1, 0.3, dual=1.1), Cispo(low=0.2, high=0.1), Sapo(0.5, 2.0)],
+    "aggregate": [
+        SequenceMean("sum"),
+        SequenceMean(count_empty=True, row_eps=0.1),
+        FixedLength(4, per_completion=False),
+    ],
+    "overlong": [SoftPunishment(cache=0.5, factor=0.7)],
+    "kl": [
+        KlInLoss(0.1, "k1"),
+        KlInLoss(Adaptive(0.3, 6.0, 100), "k2"),
+        KlInLoss(0.2, K3(input_clamp=0.4, output_clamp=0.05)),
+        KlInLoss(0.2, AbsoluteK1()),
+        KlInReward(0.2, "k2"),
+        KlInReward(0.2, "k3"),
+    ],
+    "critic": [Critic(0.7, clip=None)],
+}
+"""Settings to try beside the defaults of every part of the axis."""
+NEEDED = {"KlInLoss": (0.1,), "KlInReward": (0.2,)}
+"""Arguments of parts that have no default for all of theirs."""
 
 
-@pytest.fixture(params=VARIANTS, ids=lambda recipe: recipe.name)
+def own_parts(axis: str) -> dict[str, type[Part]]:
+    """The package's parts; tests define some more."""
+    known = parts_of(AXES[axis]).items()
+    return {name: cls for name, cls in known if cls.__module__.startswith("crlbench.algo.")}
+
+
+def with_part(base: Recipe, axis: str, part: Part) -> Recipe:
+    """``base`` with a part, and with what that part cannot do without."""
+    changes: dict[str, object] = {axis: part}
+    if isinstance(part, (NoRatio, TrustRegion)):
+        changes["clip"] = NoClip()
+    if isinstance(part, TrustRegion) and base.kl.place == "loss":
+        changes["kl"] = NoKl()
+    return replace(base, **changes)
+
+
+def variants() -> dict[str, Recipe]:
+    found = {name: recipes.load(name) for name in recipes.names()}
+    ppo, grpo, rloo = (found[name] for name in ("ppo", "grpo", "rloo"))
+    for axis in AXES:
+        defaults = [cls(*NEEDED.get(name, ())) for name, cls in own_parts(axis).items()]
+        for part in [*defaults, *SETTINGS.get(axis, [])]:
+            critic = isinstance(part, (Gae, Critic))
+            # GRPO has its KL in the loss, RLOO in the reward, where it reaches the statistics.
+            both = (grpo, rloo) if axis in ("advantage", "normalize") else (grpo,)
+            for base in (ppo,) if critic else both:
+                found[f"{base.name}+{part!r}"] = with_part(base, axis, part)
+    gspo = found["gspo"]
+    found["gspo+Cispo"] = replace(gspo, clip=Cispo(low=0.01, high=0.01))
+    found["gspo+Sapo"] = replace(gspo, clip=Sapo())
+    found["gspo-token"] = replace(gspo, advantage=RewardToGo(0.9), kl=KlInReward(0.2))
+    found["grpo+entropy"] = replace(grpo, entropy_bonus=0.01)
+    found["ppo+everything"] = replace(
+        ppo, kl=KlInLoss(0.1), entropy_bonus=0.1, clip=PpoClip(0.1, 0.3, dual=1.5)
+    )
+    return found
+
+
+VARIANTS = variants()
+
+
+@pytest.fixture(params=VARIANTS.values(), ids=VARIANTS)
 def recipe(request) -> Recipe:
     return request.param
 
 
+@cache
 def draw(seed: int = 0) -> dict[str, Tensor]:
-    """A batch with rows of every kind: full, short, with a hole, empty, with a NaN reward."""
+    """A batch with rows of every kind, in float64.
+
+    Full, short, with a hole, empty, one token; with a NaN reward; cut off; in a uniform group,
+    in a group of one, in a group with one sound completion; groups interleaved.
+    """
     g = torch.Generator().manual_seed(seed)
 
     def normal(*shape: int) -> Tensor:
-        return torch.randn(*shape, generator=g)
+        return torch.randn(*shape, generator=g, dtype=torch.float64)
 
-    mask = torch.arange(T) < torch.tensor([T, 1, 0, 3, 5, 4, 2, T])[:, None]
-    mask[4, 2] = False
-    outcome = torch.rand(B, generator=g)
-    outcome[5] = math.nan
+    mask = torch.arange(T) < LENGTHS[:, None]
+    mask[3, 1] = mask[9, 0] = False
+    outcome = torch.rand(B, generator=g).double()
+    outcome[GROUP == UNIFORM] = torch.tensor(0.3).double()
+    outcome[6] = outcome[12] = NAN
     old = -normal(B, T).abs()
     return {
         "mask": mask,
+        "group": GROUP,
+        "finished": torch.arange(B) % 4 != 0,
         "outcome": outcome,
         "old": old,
         "ref": old + 0.3 * normal(B, T),
         "values": normal(B, T),
+        "final_values": normal(B),
         "new": old + 0.3 * normal(B, T),
         "new_values": normal(B, T),
         "entropy": normal(B, T).abs(),
@@ -58,138 +170,277 @@ def draw(seed: int = 0) -> dict[str, Tensor]:
 
 
 def prepared(rollout_of, x: dict[str, Tensor], recipe: Recipe) -> Experience:
-    rollout = rollout_of(x["mask"], group=torch.arange(len(x["mask"])) // 4)
-    return prepare(rollout, x["outcome"], x["old"], x["ref"], x["values"], recipe)[0]
+    rollout = rollout_of(x["mask"], group=x["group"], finished=x["finished"])
+    given = (x[name] for name in ("outcome", "old", "ref", "values"))
+    return prepare(rollout, *given, recipe, final_values=x["final_values"], max_length=CAP)[0]
 
 
 def objective(experience, x, recipe, totals=None):
-    """(loss, gradients in log-probs, values and entropy, statistics)."""
+    """(loss, gradients in log-probs, values and entropy, observation)."""
     inputs = [x[k].clone().requires_grad_() for k in ("new", "new_values", "entropy")]
-    total, stats = loss(experience, *inputs, recipe, totals or Totals.of(experience))
+    totals = totals or Totals.of(experience, length_cap=CAP)
+    total, seen = loss(experience, *inputs, recipe, totals)
     grads = torch.autograd.grad(total, inputs, allow_unused=True)
-    return total.detach(), [g if g is not None else torch.zeros(B, T) for g in grads], stats
+    grads = [torch.zeros_like(i) if g is None else g for g, i in zip(grads, inputs, strict=True)]
+    return total.detach(), grads, seen
+
+
+def picked(x: dict[str, Tensor], rows: Tensor) -> dict[str, Tensor]:
+    return {name: tensor[rows] for name, tensor in x.items()}
+
+
+def close(a: Tensor, b: Tensor, rtol: float = 1e-9) -> None:
+    assert torch.allclose(a.double(), b.double(), rtol=rtol, atol=1e-12), (a, b)
+
+
+# -- against the loops ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_agrees_with_a_loop_over_tokens(rollout_of, recipe, seed: int) -> None:
+    x = draw(seed)
+    batch = as_lists(x)
+    config = to_config(recipe)
+    expected = naive.prepare(batch, config)
+    experience = prepared(rollout_of, x, recipe)
+    advantages, returns = dense(expected.advantages), dense(expected.returns)
+    assert experience.keep.tolist() == expected.keep
+    close(experience.advantages, advantages, rtol=1e-6)
+    if experience.returns is not None:
+        close(experience.returns, returns, rtol=1e-6)
+
+    # The stored tensors are float32; what follows is compared to float64 precision.
+    wide = {"ref_logprobs": x["ref"], "values": x["values"], "returns": returns}
+    exact = replace(experience, old_logprobs=x["old"], advantages=advantages, **wide)
+    total, grads, seen = objective(exact, x, recipe)
+    found = naive.objective(batch, expected, config)
+    assert total.item() == pytest.approx(found.loss, rel=1e-10, abs=1e-13)
+    for got, wanted in zip(grads, (found.d_new, found.d_values, found.d_entropy), strict=True):
+        close(got, dense(wanted))
+    assert step_stats([seen]) == pytest.approx(
+        naive.stats(batch, expected, config), rel=1e-9, abs=1e-12
+    )
+
+
+def mixed(seed: int) -> Recipe | None:
+    """A recipe with a part drawn for every axis; None if the combination is impossible."""
+    draw = random.Random(seed)
+    axes = {}
+    for axis in AXES:
+        defaults = [cls(*NEEDED.get(name, ())) for name, cls in own_parts(axis).items()]
+        axes[axis] = draw.choice([*defaults, *SETTINGS.get(axis, [])])
+    if not axes["advantage"].needs_critic:
+        axes["critic"] = None
+    try:
+        return Recipe(name="mixed", entropy_bonus=draw.choice([0.0, 0.1]), **axes)
+    except UsageError:
+        return None
+
+
+MIXED = {seed: found for seed in range(60) if (found := mixed(seed)) is not None}
+
+
+@pytest.mark.parametrize("seed", MIXED)
+def test_any_mixture_agrees_with_a_loop_over_tokens(rollout_of, seed: int) -> None:
+    test_agrees_with_a_loop_over_tokens(rollout_of, MIXED[seed], seed)
+
+
+def as_lists(x: dict[str, Tensor]) -> naive.Batch:
+    given = {name: tensor.tolist() for name, tensor in x.items() if name != "finished"}
+    return naive.Batch(**given, truncated=(~x["finished"]).tolist(), max_length=CAP)
+
+
+def dense(places: dict[tuple[int, int], float]) -> Tensor:
+    full = torch.zeros(B, T, dtype=torch.float64)
+    for place, value in places.items():
+        full[place] = value
+    return full
+
+
+def test_every_part_of_the_package_is_in_some_variant() -> None:
+    for axis in AXES:
+        used = {type(getattr(recipe, axis)).__name__ for recipe in VARIANTS.values()}
+        assert set(own_parts(axis)) <= used
+
+
+# -- invariances ---------------------------------------------------------------------------
 
 
 def test_loss_and_gradient_are_finite_and_stay_inside_the_mask(rollout_of, recipe) -> None:
     x = draw()
     experience = prepared(rollout_of, x, recipe)
-    total, grads, stats = objective(experience, x, recipe)
+    total, grads, seen = objective(experience, x, recipe)
     live = x["mask"] & experience.keep[:, None]
+    stats = step_stats([seen])
+    assert set(stats) == set(STEP_STATS) - {"grad_norm", "update_norm", "update_cosine"}
     assert torch.isfinite(total) and all(math.isfinite(v) for v in stats.values())
     assert grads[0].abs().sum() > 0
     for grad in grads:
         assert torch.isfinite(grad).all() and (grad[~live] == 0).all()
-    assert experience.keep.tolist() == [i != 5 for i in range(B)]
     assert (experience.advantages[~live] == 0).all()
+    assert not experience.keep[x["outcome"].isnan()].any()
 
 
-def test_padding_changes_nothing(rollout_of, recipe) -> None:
+def test_padding_may_hold_anything(rollout_of, recipe) -> None:
     x = draw()
-    wide = {
-        k: torch.cat([v, torch.full((B, 3), math.nan)], 1) if v.dim() == 2 and k != "mask" else v
-        for k, v in x.items()
-    }
-    wide["mask"] = torch.cat([x["mask"], torch.zeros(B, 3).bool()], 1)
+    wide = dict(x)
+    for name, tensor in x.items():
+        if tensor.dim() == 2:
+            garbage = torch.full((B, 3), 0.0 if name == "mask" else NAN).to(tensor.dtype)
+            sound = tensor if name == "mask" else torch.where(x["mask"], tensor, NAN)
+            wide[name] = torch.cat([sound, garbage], 1)
     narrow = objective(prepared(rollout_of, x, recipe), x, recipe)
     padded = objective(prepared(rollout_of, wide, recipe), wide, recipe)
-    assert torch.allclose(narrow[0], padded[0], rtol=1e-6)
+    close(narrow[0], padded[0])
     for a, b in zip(narrow[1], padded[1], strict=True):
-        assert torch.allclose(a, b[:, :T], rtol=1e-6) and (b[:, T:] == 0).all()
-    assert narrow[2] == pytest.approx(padded[2])
+        close(a, b[:, :T])
+        assert (b[:, T:] == 0).all()
+    assert step_stats([narrow[2]]) == pytest.approx(step_stats([padded[2]]), rel=1e-9)
 
 
-@pytest.mark.parametrize("size", [1, 3, 5])
-def test_micro_batches_add_up(rollout_of, recipe, size: int) -> None:
+def test_micro_batches_add_up(rollout_of, recipe) -> None:
+    """Groups are split, as their rows do not stand together."""
     x = draw()
     experience = prepared(rollout_of, x, recipe)
-    totals = Totals.of(experience)
+    totals = Totals.of(experience, length_cap=CAP)
     whole = objective(experience, x, recipe)
-    pieces = []
-    for index in torch.arange(B).split(size):
-        part = {k: v[index] for k, v in x.items()}
-        inputs = [part[k].clone().requires_grad_() for k in ("new", "new_values", "entropy")]
-        total, stats = loss(experience.rows(index), *inputs, recipe, totals)
-        total.backward()
-        pieces.append((total.detach(), inputs[0].grad, stats))
-    assert torch.allclose(sum(p[0] for p in pieces), whole[0], rtol=1e-5, atol=1e-7)
-    assert torch.allclose(torch.cat([p[1] for p in pieces]), whole[1][0], rtol=1e-6)
-    assert combine([p[2] for p in pieces]) == pytest.approx(whole[2], rel=1e-5, abs=1e-7)
+    pieces = [
+        objective(experience.rows(rows), picked(x, rows), recipe, totals)
+        for rows in torch.arange(B).split([1, 4, 3, 7])
+    ]
+    close(sum(piece[0] for piece in pieces), whole[0])
+    for k in range(3):
+        close(torch.cat([piece[1][k] for piece in pieces]), whole[1][k])
+    joined = step_stats([piece[2] for piece in pieces])
+    assert joined == pytest.approx(step_stats([whole[2]]), rel=1e-9, abs=1e-12)
 
 
 def test_the_order_of_rows_changes_nothing(rollout_of, recipe) -> None:
     x = draw()
-    order = torch.tensor([3, 7, 0, 5, 2, 6, 1, 4])
-    shuffled = {k: v[order] for k, v in x.items()}
-    rollout = rollout_of(shuffled["mask"], group=(torch.arange(B) // 4)[order])
-    keys = ("outcome", "old", "ref", "values")
-    there, _ = prepare(rollout, *(shuffled[k] for k in keys), recipe)
-    here = prepared(rollout_of, x, recipe)
-    assert torch.allclose(there.advantages, here.advantages[order], rtol=1e-5, atol=1e-6)
-    a, b = objective(there, shuffled, recipe), objective(here, x, recipe)
-    assert torch.allclose(a[0], b[0], rtol=1e-5, atol=1e-6)
-    assert torch.allclose(a[1][0], b[1][0][order], rtol=1e-5, atol=1e-6)
+    order = torch.randperm(B, generator=torch.Generator().manual_seed(1))
+    moved = picked(x, order)
+    here, there = prepared(rollout_of, x, recipe), prepared(rollout_of, moved, recipe)
+    assert torch.allclose(there.advantages, here.advantages[order], rtol=1e-6, atol=1e-9)
+    there = replace(there, advantages=here.advantages[order])
+    a, b = objective(here, x, recipe), objective(there, moved, recipe)
+    close(a[0], b[0])
+    for first, second in zip(a[1], b[1], strict=True):
+        close(first[order], second)
+    assert step_stats([a[2]]) == pytest.approx(step_stats([b[2]]), rel=1e-9, abs=1e-12)
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_ppo_agrees_with_a_loop_over_tokens(rollout_of, seed: int) -> None:
-    """The whole of PPO once more, token by token in plain Python floats."""
-    x = {k: v if k == "mask" else v.double() for k, v in draw(seed).items()}
-    experience = prepared(rollout_of, x, PPO)
-    advantages, returns = naive_advantages(x)
-    assert torch.allclose(experience.advantages.double(), advantages, rtol=1e-5, atol=1e-6)
-    exact = replace(
-        experience,
-        old_logprobs=x["old"],
-        values=x["values"],
-        returns=returns,
-        advantages=advantages,
-    )
-    total, grads, _ = objective(exact, x, PPO)
-    expected, new_grad, value_grad = naive_loss(x, advantages, returns)
-    assert total.item() == pytest.approx(expected, rel=1e-12)
-    assert torch.allclose(grads[0], new_grad, rtol=1e-10, atol=1e-14)
-    assert torch.allclose(grads[1], value_grad, rtol=1e-10, atol=1e-14)
+# -- what teaches nothing ------------------------------------------------------------------
 
 
-def valid_tokens(x: dict[str, Tensor]) -> list[tuple[int, int]]:
-    rows = [i for i in range(B) if math.isfinite(x["outcome"][i])]
-    return [(i, t) for i in rows for t in range(T) if x["mask"][i, t]]
+def silent_groups(recipe: Recipe) -> bool:
+    """Whether a group whose rewards are all equal gets no gradient, whatever the others earn.
+
+    So it is where the group is filtered out, or its deviation divides, or its mean is the
+    baseline; but a soft length penalty makes equal rewards differ, and whitening moves a zero
+    by the mean over the tokens of the batch.
+    """
+    if isinstance(recipe.select, DropUniformGroups):
+        return True
+    if isinstance(recipe.overlong, SoftPunishment):
+        return False
+    if isinstance(recipe.normalize, GroupStd):
+        return True
+    whiten = recipe.normalize if isinstance(recipe.normalize, Whiten) else None
+    moved = whiten is not None and (whiten.shift_mean or whiten.divide)
+    return recipe.advantage.needs_group and not moved
 
 
-def naive_advantages(x: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
-    tokens = valid_tokens(x)
-    advantages, returns = torch.zeros(2, B, T, dtype=torch.float64)
-    for i in range(B):
-        value_after = advantage_after = 0.0
-        own = [t for row, t in tokens if row == i]
-        for t in reversed(own):
-            reward = float(x["outcome"][i]) if t == own[-1] else 0.0
-            reward -= 0.01 * float(x["old"][i, t] - x["ref"][i, t])
-            value = float(x["values"][i, t])
-            advantage_after = reward + value_after - value + 0.95 * advantage_after
-            value_after = value
-            advantages[i, t], returns[i, t] = advantage_after, advantage_after + value
-    numbers = [float(advantages[i, t]) for i, t in tokens]
-    mean = sum(numbers) / len(numbers)
-    var = sum((a - mean) ** 2 for a in numbers) / (len(numbers) - 1)
-    for i, t in tokens:
-        advantages[i, t] = (advantages[i, t] - mean) / math.sqrt(var + 1e-8)
-    return advantages, returns
+WITHOUT_CRITIC = {
+    name: replace(recipe, kl=NoKl(), entropy_bonus=0.0)
+    for name, recipe in VARIANTS.items()
+    if recipe.critic is None
+}
 
 
-def naive_loss(x: dict[str, Tensor], advantages: Tensor, returns: Tensor):
-    tokens = valid_tokens(x)
-    total, new_grad, value_grad = 0.0, torch.zeros(B, T).double(), torch.zeros(B, T).double()
-    for i, t in tokens:
-        a, n = float(advantages[i, t]), len(tokens)
-        ratio = math.exp(float(x["new"][i, t] - x["old"][i, t]))
-        bounded = min(max(ratio, 0.8), 1.2)
-        total -= min(ratio * a, bounded * a) / n
-        if ratio * a <= bounded * a:
-            new_grad[i, t] = -ratio * a / n
-        value, old, target = (float(y[i, t]) for y in (x["new_values"], x["values"], returns))
-        near = min(max(value, old - 0.2), old + 0.2)
-        total += 0.1 * 0.5 * max((value - target) ** 2, (near - target) ** 2) / n
-        if (value - target) ** 2 >= (near - target) ** 2:
-            value_grad[i, t] = 0.1 * (value - target) / n
-    return total, new_grad, value_grad
+@pytest.mark.parametrize("recipe", WITHOUT_CRITIC.values(), ids=WITHOUT_CRITIC)
+def test_equal_rewards_teach_nothing(rollout_of, recipe) -> None:
+    x = draw()
+    if silent_groups(recipe):
+        total, (grad, _, _), _ = objective(prepared(rollout_of, x, recipe), x, recipe)
+        assert (grad[x["group"] == UNIFORM] == 0).all() and grad.abs().sum() > 0
+    equal = {**x, "outcome": torch.full((B,), torch.tensor(0.3).item(), dtype=torch.float64)}
+    experience = prepared(rollout_of, equal, recipe)
+    _, (grad, _, _), _ = objective(experience, equal, recipe)
+    scaled = isinstance(recipe.normalize, (GroupStd, BatchStd))
+    punished = isinstance(recipe.overlong, SoftPunishment)
+    if punished and not silent_groups(recipe):
+        assert grad.abs().sum() > 0  # the rewards were not equal after all
+    elif not isinstance(recipe.advantage, RewardToGo) or scaled or silent_groups(recipe):
+        assert (grad == 0).all()
+    elif isinstance(recipe.normalize, Whiten) and recipe.advantage.gamma == 1.0:
+        # Every token has the batch's mean, which rounds.
+        assert experience.advantages.abs().max() < 1e-9
+    else:
+        # Nothing is compared, so nothing cancels.
+        assert experience.advantages.abs().max() > 0.1
+
+
+def test_which_recipes_are_silent_on_equal_rewards() -> None:
+    silent = {name for name in recipes.names() if silent_groups(recipes.load(name))}
+    critics = {name for name in recipes.names() if recipes.load(name).critic}
+    assert {"grpo", "dr-grpo", "dapo", "gspo", "lite-ppo", "rloo"} <= silent
+    # Batch mean; reward-to-go; group mean, but then whitened.
+    assert not silent & {"reinforce", "reinforce-pp", "reinforce-pp-baseline"}
+    assert "ppo" in critics and not critics & silent
+
+
+# -- the policy gradient -------------------------------------------------------------------
+
+WITH_RATIO = {
+    name: replace(recipe, kl=NoKl(), entropy_bonus=0.0)
+    for name, recipe in VARIANTS.items()
+    if not isinstance(recipe.ratio, NoRatio)
+}
+
+
+@pytest.mark.parametrize("recipe", WITH_RATIO.values(), ids=WITH_RATIO)
+def test_on_policy_every_surrogate_has_the_gradient_of_reinforce(rollout_of, recipe) -> None:
+    x = draw()
+    experience = replace(prepared(rollout_of, x, recipe), old_logprobs=x["old"])
+    x = {**x, "new": x["old"]}
+    plain = replace(recipe, critic=None, advantage=BatchMean(), step=AdamStep())
+    plain = replace(plain, ratio=NoRatio(), clip=NoClip())
+    ours = objective(experience, x, recipe)[1][0]
+    if getattr(recipe.ratio, "mean", None) == "product":
+        # The probability of the whole completion: each token learns from all of its row.
+        sums = experience.advantages.double().sum(1, keepdim=True) * x["mask"]
+        experience = replace(experience, advantages=sums)
+    close(ours, objective(experience, x, plain)[1][0])
+
+
+# -- how recipes differ --------------------------------------------------------------------
+
+DIFFERENCES = {
+    ("dapo", "grpo"): {"clip", "aggregate", "select", "overlong", "kl"},
+    ("dr-grpo", "grpo"): {"normalize", "aggregate", "kl"},
+    ("grpo", "ppo"): {"advantage", "normalize", "aggregate", "kl", "critic"},
+    ("gspo", "grpo"): {"ratio", "clip", "kl"},
+    ("lite-ppo", "grpo"): {"normalize", "aggregate", "kl"},
+    ("reinforce", "rloo"): {"advantage", "ratio", "clip", "kl"},
+    ("reinforce-pp", "ppo"): {"advantage", "critic"},
+    ("reinforce-pp-baseline", "reinforce-pp"): {"advantage"},
+    ("rloo", "ppo"): {"advantage", "normalize", "critic"},
+}
+
+
+@pytest.mark.parametrize(("name", "other"), DIFFERENCES)
+def test_recipes_differ_where_the_papers_do(name: str, other: str) -> None:
+    found = recipes.load(name).differs_by(recipes.load(other))
+    assert found == DIFFERENCES[name, other]
+
+
+@pytest.mark.parametrize("name", recipes.names())
+def test_docstrings_name_the_axes_that_differ(name: str) -> None:
+    text = " ".join(recipes.docstring(name).split())
+    claims = re.search(r"From ``([a-z-]+)`` it differs in: (.*)", text)
+    if name == "ppo":
+        assert claims is None and "differ from this one" in text
+        return
+    listed = re.sub(r"\([^()]*\)", "", claims[2]).partition(".")[0]
+    words = {word for word in re.findall(r"\w+", listed)} - {"and"}
+    assert words == recipes.load(name).differs_by(recipes.load(claims[1]))

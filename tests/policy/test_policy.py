@@ -7,7 +7,7 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from crlbench.policy.adapters import add_lora
-from crlbench.policy.policy import Policy, token_statistics
+from crlbench.policy.policy import Policy, token_statistics, twice_differentiable
 from tests.checkpoints import CONFIGS, random_model
 
 FAMILIES = sorted(CONFIGS)
@@ -77,6 +77,57 @@ def test_entropy_and_logprobs_of_a_known_distribution():
     taken, entropy = token_statistics(probabilities.log(), torch.tensor([1]))
     assert taken.item() == pytest.approx(-1.3862943611198906)
     assert entropy.item() == pytest.approx(1.0397207708399179)  # 1.5 bits
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_whole_distribution_on_request(family):
+    policy = Policy(random_model(family), value_head=False, reference=False)
+    ids, mask, completion, done, group = a_batch()
+    usual = policy(ids, mask, completion, done, group, 0.7)
+    asked = policy(ids, mask, completion, done, group, 0.7, distribution=True)
+    assert usual.distribution is None and asked.distribution.shape == (*completion.shape, 131)
+    assert torch.equal(asked.logprobs, usual.logprobs)
+    assert torch.equal(asked.entropy, usual.entropy)
+    torch.testing.assert_close(asked.distribution.exp().sum(-1), torch.ones(completion.shape))
+    taken = asked.distribution.gather(-1, completion.unsqueeze(-1)).squeeze(-1)
+    assert torch.equal(taken, asked.logprobs)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_second_derivative_agrees_with_differences_of_the_first(family):
+    policy = Policy(random_model(family), value_head=False, reference=False)
+    *batch, done, group = a_batch()
+    weights = list(policy.trainable().values())
+    draw = torch.Generator().manual_seed(1)
+    along = [torch.randn(w.shape, generator=draw) for w in weights]
+
+    def slopes():
+        entropy = policy(*batch, done, group, 1.0).entropy[done].mean()
+        return torch.autograd.grad(entropy, weights, create_graph=True)
+
+    def shifted(by):
+        with torch.no_grad():
+            for weight, direction in zip(weights, along, strict=True):
+                weight.add_(direction, alpha=by)
+        return [slope.detach() for slope in slopes()]
+
+    with twice_differentiable():
+        first = slopes()
+        product = sum((s * a).sum() for s, a in zip(first, along, strict=True))
+        found = torch.autograd.grad(product, weights)
+        above, below = shifted(1e-4), shifted(-2e-4)
+    expected = [(a - b) / 2e-4 for a, b in zip(above, below, strict=True)]
+    gap = sum((f - e).square().sum() for f, e in zip(found, expected, strict=True)).sqrt()
+    assert gap < 0.02 * sum(e.square().sum() for e in expected).sqrt()
+
+
+def test_plain_attention_has_the_numbers_of_the_fused_one():
+    policy = Policy(random_model(), value_head=False, reference=False)
+    fused = policy(*a_batch(), 1.0).logprobs
+    with twice_differentiable():
+        plain = policy(*a_batch(), 1.0).logprobs
+    done = a_batch()[3]
+    torch.testing.assert_close(plain[done], fused[done], atol=1e-5, rtol=0)
 
 
 def test_values_start_at_zero_and_reach_the_trunk():

@@ -22,6 +22,7 @@ from crlbench.conditions import digest, fingerprint, leaves
 from crlbench.records import RunRecord
 from crlbench.report.resources import known_track
 from crlbench.seeding import derive, seed_value
+from crlbench.study import STUDY_NAME, Arm, Change, Comparison, Study
 
 TASKS = ("addition", "counting", "key-value", "list-ops")
 
@@ -45,6 +46,8 @@ class Plan:
     prompt: str = "17 + 25 ="
     completion: str = "42"
     floor: float = 0.03
+    shared: float = 0.0
+    """Share of the variance between seeds that all recipes have in common."""
 
 
 def conditions(plan: Plan) -> dict[str, Any]:
@@ -94,6 +97,66 @@ def write_cell(folder: Path, plan: Plan, task: str, index: int) -> Path:
     return folder
 
 
+@dataclass(frozen=True)
+class Trial:
+    """A comparison to simulate: a base and its arms, in order."""
+
+    base: Plan
+    arms: tuple[Plan, ...]
+    name: str = "a comparison"
+    setting: str = ""
+    grid: bool = False
+    seeds: int = 5
+    note: str = ""
+
+
+def write_study(root: Path, *trials: Trial, title: str = "A study") -> Path:
+    """The runs of every arm and the study that names them; returns the study's folder."""
+    board = root / f"mini-{fingerprint(control(trials[0].base))}"
+    comparisons = []
+    for trial in trials:
+        arms = []
+        for plan in (trial.base, *trial.arms):
+            name = f"{digest(plan.model)[:4]}-{digest(plan.recipe)[:4]}-{digest(trial.setting)[:4]}"
+            folder = board / name
+            if not folder.exists():
+                write_run(folder, plan)
+            arms.append(_arm(plan, trial.base, folder.relative_to(root).as_posix()))
+        comparisons.append(
+            Comparison(
+                name=trial.name,
+                note=trial.note,
+                setting=trial.setting,
+                model=trial.base.model,
+                base=arms[0],
+                arms=arms[1:],
+                tasks=list(trial.base.tasks),
+                seeds=trial.seeds,
+                grid=trial.grid,
+            )
+        )
+    study = Study(title=title, track="mini", comparisons=comparisons).identified()
+    folder = root / "ablations" / study.id
+    folder.mkdir(parents=True)
+    (folder / STUDY_NAME).write_text(study.model_dump_json())
+    return folder
+
+
+def _arm(plan: Plan, base: Plan, run: str) -> Arm:
+    changes = []
+    if plan is not base:
+        field, _, after = plan.recipe.partition("+")[2].partition("=")
+        changes = [Change(field=field or "recipe", before=base.recipe, after=after or plan.recipe)]
+    return Arm(
+        label=plan.recipe,
+        kind="base" if plan is base else "flip",
+        changes=changes,
+        run=f"../../{run}",
+        recipe=plan.recipe,
+        fingerprint=fingerprint(control(plan)),
+    )
+
+
 def write_record(folder: Path, record: RunRecord) -> None:
     (folder / "record.json").write_text(json.dumps(record.sealed().model_dump(mode="json")))
 
@@ -137,7 +200,9 @@ def _vectors(plan: Plan, task: str, index: int) -> dict[str, np.ndarray]:
     difficulty = item.normal(-0.8 + 0.5 * TASKS.index(task) % 1.2, 1.4, plan.items)
     start = _generator("start", plan.model, task)
     run = _generator("run", plan.model, plan.recipe, plan.arm, task, index)
-    slope = (0.0 if plan.arm == "placebo" else plan.slope) + run.normal(0, 0.3)
+    common = _generator("common", task, index).normal(0, 0.3)
+    noise = np.sqrt(plan.shared) * common + np.sqrt(1 - plan.shared) * run.normal(0, 0.3)
+    slope = (0.0 if plan.arm == "placebo" else plan.slope) + noise
     budget = conditions(plan)["budget"]
     rows = budget["prompts"] * budget["completions"]
     iterations = budget["grid"] * budget["iterations_per_point"]
@@ -219,29 +284,45 @@ def _samples(plan: Plan, task: str, vectors: dict[str, np.ndarray]) -> bytes:
     return zstandard.ZstdCompressor(level=3).compress(text.encode())
 
 
-def _health(plan: Plan, task: str, index: int, iterations: int) -> list[dict[str, Any]]:
-    noise = _generator("health", plan.model, task, index)
+def _health(plan: Plan, task: str, index: int, iterations: int) -> dict[str, list[Any]]:
+    """Columns as a recorder writes them; no update is made in the fourth iteration."""
+    noise = _generator("health", plan.model, plan.recipe, task, index)
     rows = []
     for i in range(1, iterations + 1):
         t = i / iterations
         spike = 20.0 if (index, i) == (1, 25) else 1.0
+        step = {
+            "entropy": 1.2 - 0.5 * plan.slope * t + float(noise.normal(0, 0.02)),
+            "reference_kl": spike * (0.02 * t + abs(float(noise.normal(0, 0.002)))),
+            "reference_kl_k3": 0.021 * t,
+            "clip_fraction": 0.05 + 0.03 * float(noise.random()),
+            "clip_low": 0.02 + 0.01 * float(noise.random()),
+            "clip_high": 0.03 + 0.02 * float(noise.random()),
+            "ratio_p99": 1.3 + 0.1 * float(noise.random()),
+            "ess": 0.99 - 0.05 * t,
+            "grad_norm": 0.8 + 0.2 * float(noise.random()),
+            "update_norm": 0.02 * (1 - 0.5 * t),
+            "kept_fraction": 1.0,
+        }
+        if i == 4:
+            step = dict.fromkeys(step)
         rows.append(
-            {
-                "iteration": i,
+            {"iteration": i}
+            | step
+            | {
+                "update_cosine": None if i in (1, 4, 5) else 0.2 * float(noise.random()),
                 "reward": 0.3 + 0.3 * t + float(noise.normal(0, 0.03)),
                 "score": 0.3 + 0.3 * t + float(noise.normal(0, 0.03)),
-                "reference_kl": spike * (0.02 * t + abs(float(noise.normal(0, 0.002)))),
-                "entropy": 1.2 - 0.7 * t + float(noise.normal(0, 0.02)),
-                "clip_fraction": 0.05 + 0.03 * float(noise.random()),
                 "length": 6 - t + float(noise.normal(0, 0.1)),
+                "length_right": 5 - t,
+                "length_wrong": 7 - t if i < iterations else None,
                 "truncated": 0.04 * (1 - t),
-                "grad_norm": 0.8 + 0.2 * float(noise.random()),
+                "group_variance": 0.2 * (1 - t),
                 "explained_variance": 0.6 * t,
                 "behavior_gap": None if i == 1 else 1e-6,
-                "kept_fraction": 1.0,
             }
         )
-    return rows
+    return {name: [row[name] for row in rows] for name in rows[0]}
 
 
 def _record(
@@ -316,6 +397,10 @@ def _record(
             "curve": curve,
             "splits": splits,
             "health": _health(plan, task, index, failure or iterations),
+            "clipped_tokens": [
+                {"text": plan.completion[:12], "low": 3 + index, "high": 9},
+                {"text": " \n", "low": 1, "high": 0},
+            ],
             "counts": {"dropped_rows": 0, "skipped_updates": 0},
             "status": {
                 "state": state,

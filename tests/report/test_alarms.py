@@ -9,16 +9,13 @@ import pytest
 from crlbench.report.alarms import alarms
 
 
-def fired(health: list[dict], **counts: int) -> list[tuple[str, int | None]]:
+def fired(health: dict[str, list], **counts: int) -> list[tuple[str, int | None]]:
     return [(a.name, a.iteration) for a in alarms(SimpleNamespace(health=health, counts=counts))]
 
 
-def run(**figures: list[float | None]) -> list[dict]:
+def run(**figures: list[float | None]) -> dict[str, list]:
     length = max(len(values) for values in figures.values())
-    return [
-        {"iteration": i + 1} | {name: values[i] for name, values in figures.items()}
-        for i in range(length)
-    ]
+    return {"iteration": list(range(1, length + 1))} | figures
 
 
 CALM = {
@@ -29,12 +26,13 @@ CALM = {
     "grad_norm": [1.0, 2.0, 1.0, 1.0, 3.0, 1.0, 1.0],
     "length": [5.0, 5, 5, 6, 6, 7, 8],
     "behavior_gap": [1e-5] * 7,
+    "ess": [None, 1.0, 0.99, 0.98, 0.9, 0.8, 0.7],
 }
 
 
 def test_a_calm_run_and_an_empty_one_have_no_alarm():
     assert fired(run(**CALM), dropped_rows=0) == []
-    assert fired([]) == []
+    assert fired({}) == []
 
 
 @pytest.mark.parametrize(
@@ -47,6 +45,7 @@ def test_a_calm_run_and_an_empty_one_have_no_alarm():
         ("grad_norm", [1.0] * 6 + [10.5], ("gradient spike", 7)),
         ("length", [5.0] * 6 + [10.1], ("length growth", 7)),
         ("behavior_gap", [0.0] * 6 + [0.2], ("decode gap", 7)),
+        ("ess", [1.0] * 5 + [0.4, 0.9], ("few effective samples", 6)),
     ],
 )
 def test_each_alarm(name: str, values: list[float], alarm: tuple[str, int]):

@@ -9,12 +9,13 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from crlbench.report import load_runs, summarise, write_page
-from tests.report.simulate import Plan, hostile, write_board
+from crlbench.report import load_runs, render_ablation, summarise, summarise_study, write_page
+from tests.report.simulate import Plan, Trial, hostile, write_board, write_study
 
 pytestmark = pytest.mark.browser
 
@@ -57,7 +58,36 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     for name, some in plans.items():
         runs = load_runs(write_board(root / name, *some))
         written[name] = write_page(runs, summarise(runs, replicates=200), root / f"{name}.html")
+    for name, trials in studies().items():
+        folder = write_study(root / name, *trials)
+        written[name] = root / f"{name}.html"
+        ablation = summarise_study(folder, replicates=200)
+        written[name].write_text(render_ablation(folder, ablation), encoding="utf-8")
     return written
+
+
+def studies() -> dict[str, list[Trial]]:
+    """A single comparison of two tasks, and a study of many with a grid and a stranger's texts."""
+    base = Plan(recipe="grpo", tasks=("addition", "counting"), items=16, shared=0.5)
+    arms = [replace(base, recipe=f"grpo+clip.high={h}", slope=s) for h, s in ((0.2, 1.4), (0.3, 3))]
+    bad = replace(base, recipe="grpo+kl=none", failed=(("counting", 1, 22),))
+    small = replace(base, tasks=("addition",), seeds=2)
+    odd = hostile(replace(small, recipe="grpo+" + "<b>x" * 40))
+    many = [
+        Trial(
+            replace(small, model=model),
+            (replace(small, model=model, recipe="dr-grpo"), replace(odd, model=model)),
+            name=name,
+            setting=setting,
+            note="A note.",
+        )
+        for name in ("Clipping", "A longer name of a question")
+        for model in ("tiny-llama", "m" * 60)
+        for setting in ("levels 1", "levels 2")
+    ]
+    grid = [replace(small, recipe=f"grpo+lr={lr}") for lr in range(6)]
+    many.append(Trial(small, tuple(grid), name="Sensitivity", grid=True, seeds=2))
+    return {"study": [Trial(base, (*arms, bad))], "studies": many}
 
 
 class Visit:
@@ -90,7 +120,7 @@ class Visit:
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("size", sorted(SIZES))
-@pytest.mark.parametrize("name", ["five", "single", "board", "hostile"])
+@pytest.mark.parametrize("name", ["five", "single", "board", "hostile", "study", "studies"])
 def test_no_error_no_request_no_overflow(browser, pages, name: str, size: str, scheme: str):
     with Visit(browser, pages[name], SIZES[size], scheme) as visit:
         visit.open_details()
@@ -137,7 +167,8 @@ def test_figures_are_named_and_their_text_is_readable_on_a_phone(browser, pages)
         assert height >= 11
 
 
-def test_no_text_of_a_figure_is_cut_off(browser, pages):
+@pytest.mark.parametrize("name", ["five", "study", "studies"])
+def test_no_text_of_a_figure_is_cut_off(browser, pages, name: str):
     script = """
     [...document.querySelectorAll('.crl-figure')].filter(f => f.getBBox().width > 0).flatMap(f => {
       const box = f.getBoundingClientRect();
@@ -147,7 +178,7 @@ def test_no_text_of_a_figure_is_cut_off(browser, pages):
       }).map(t => t.textContent);
     })
     """
-    with Visit(browser, pages["five"], 1280, "light") as visit:
+    with Visit(browser, pages[name], 1280, "light") as visit:
         visit.open_details()
         assert visit.page.evaluate(script) == []
 
@@ -174,3 +205,33 @@ def test_it_prints(browser, pages, tmp_path: Path):
     with Visit(browser, pages["five"], 1280, "light") as visit:
         pdf = visit.page.pdf(format="A4")
         assert pdf.startswith(b"%PDF") and visit.problems == []
+
+
+@pytest.mark.parametrize(
+    ("name", "scheme"), [("five", "light"), ("study", "dark"), ("studies", "light")]
+)
+def test_the_accessibility_checker_finds_nothing_serious(browser, pages, name: str, scheme: str):
+    checker = pytest.importorskip("axe_playwright_python.sync_playwright")
+    with Visit(browser, pages[name], 1280, scheme) as visit:
+        visit.open_details()
+        found = checker.Axe().run(visit.page).response["violations"]
+    serious = [v for v in found if v["impact"] in ("serious", "critical")]
+    assert [(v["id"], [n["html"][:200] for n in v["nodes"]][:3]) for v in serious] == []
+
+
+def test_a_cell_of_the_matrix_opens_its_comparison(browser, pages):
+    with Visit(browser, pages["studies"], 1280, "light") as visit:
+        details = visit.page.locator("details.comparison").nth(1)
+        assert details.get_attribute("open") is None
+        visit.page.locator(".matrix a[href='#comparison-2']").first.click()
+        assert details.get_attribute("open") is not None
+        assert visit.page.get_by_role("img", name="Effect of dr-grpo").first.is_visible()
+
+
+def test_a_study_prints_its_folded_comparisons(browser, pages):
+    with Visit(browser, pages["studies"], 1280, "light") as visit:
+        pdf = visit.page.pdf(format="A4")
+        assert pdf.startswith(b"%PDF") and visit.problems == []
+        visit.page.emulate_media(media="print")
+        effect = visit.page.get_by_role("img", name="Effect of dr-grpo")
+        assert effect.first.bounding_box()["height"] > 0

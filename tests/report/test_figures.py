@@ -42,6 +42,8 @@ def every_figure(label: str = "addition") -> dict[str, str]:
         "dumbbells": figures.dumbbells([Change(label, 0.2, 0.6), Change("b", 0.5, None)], label),
         "sparkline": figures.sparkline(label, [(0, points), (1, points[:2]), (2, [])]),
         "nothing": figures.sparkline(label, []),
+        "trend": figures.trend(label, [(0, points), (1, points[:2]), (2, [])]),
+        "no trend": figures.trend(label, []),
     }
 
 

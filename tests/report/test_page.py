@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from crlbench.dynamics import UPDATE_STATS
 from crlbench.report import Runs, Summary, load_runs, render_page, summarise, write_page
 from tests.report.simulate import Plan, hostile, write_board
 
@@ -110,6 +111,16 @@ def test_splits_health_samples_conditions_and_command(page: str):
     ):
         assert expected in text, expected
     assert "crlbench evaluate --model tiny-llama --track mini --recipe ppo --seeds 5" in text
+
+
+def test_all_dynamics_and_the_clipped_tokens_are_there_with_their_meaning(page: str):
+    text = " ".join(read(page).text)
+    for name in ("clip_low", "ratio_p99", "ess", "update_cosine", "group_variance", "length_right"):
+        assert name in text and UPDATE_STATS[name] in text
+    assert "value_loss" not in text  # no value in any iteration
+    tokens = text[text.index("held back most often") :]
+    assert "42" in tokens and "␣\\n" in tokens
+    assert re.search(r">25</td>.*>45</td>", page)  # summed over the five seeds
 
 
 def test_changed_conditions_are_part_of_the_command(page: str):

@@ -221,3 +221,9 @@ def test_jobs_fit_the_cells_and_the_cores(
 
 def test_an_accelerator_gets_one_cell_at_a_time() -> None:
     assert jobs_for("auto", 1, 20, device="cuda") == 1
+
+
+def test_the_first_seeds_run_first(plan_of: PlanOf) -> None:
+    cells = plan_of(seeds=3).cells
+    outcomes, _ = run(tuple(reversed(cells)), "work", jobs=1)
+    assert [o.cell.seed_index for o in outcomes] == [0, 0, 1, 1, 2, 2]

@@ -47,7 +47,7 @@ def record_of(cell: Cell, hardware: str = "cpu") -> RunRecord:
         task=TaskRef(name=cell.task, version="1.0.0", digests={}, floor=0.0, ceiling=1.0),
         algo=Algo(name=cell.recipe, config=cell.recipe_config, code_sha256="0" * 64),
         seed=Seed(index=cell.seed_index, value=seed_value(1, cell.task, cell.seed_index)),
-        arm=cell.arm, curve=[], splits={}, health=[], counts={},
+        arm=cell.arm, curve=[], splits={}, health={}, counts={},
         status=Status(state="completed"), digest_root="0" * 64,
         environment={"hardware_class": hardware}, cost={},
         files={name: FileDigest(**content)

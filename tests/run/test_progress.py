@@ -28,7 +28,7 @@ def at(iteration: int, reward: float | None = 0.5, score: float | None = 0.25) -
 def test_plain_lines_without_a_terminal(plan_of: PlanOf, monkeypatch: pytest.MonkeyPatch) -> None:
     cells = plan_of().cells
     stream = io.StringIO()
-    with Progress(4, 40, stream=stream) as shown:
+    with Progress(cells, stream=stream) as shown:
         shown.event(cells[0], at(10))
         assert stream.getvalue() == ""
         monkeypatch.setattr(progress, "LINE_SECONDS", 0.0)
@@ -43,7 +43,7 @@ def test_plain_lines_without_a_terminal(plan_of: PlanOf, monkeypatch: pytest.Mon
 def test_a_bar_on_a_terminal(plan_of: PlanOf) -> None:
     cells = plan_of().cells
     stream = Terminal()
-    with Progress(4, 40, stream=stream) as shown:
+    with Progress(cells, stream=stream) as shown:
         shown.event(cells[0], at(40))
         shown.ended(Outcome(cells[0], "done"))
         shown.event(cells[1], at(20, reward=0.75, score=0.5))
@@ -56,7 +56,7 @@ def test_a_bar_on_a_terminal(plan_of: PlanOf) -> None:
 @pytest.mark.parametrize("stream", [io.StringIO, Terminal])
 def test_quiet_says_nothing(plan_of: PlanOf, stream: type[io.StringIO]) -> None:
     written = stream()
-    with Progress(4, 40, quiet=True, stream=written) as shown:
+    with Progress(plan_of().cells, quiet=True, stream=written) as shown:
         shown.event(plan_of().cells[0], at(10))
         shown.ended(Outcome(plan_of().cells[0], "done"))
         shown.say("hello")
@@ -65,7 +65,7 @@ def test_quiet_says_nothing(plan_of: PlanOf, stream: type[io.StringIO]) -> None:
 
 def test_no_progress_on_a_terminal_means_lines(plan_of: PlanOf) -> None:
     written = Terminal()
-    with Progress(4, 40, bar=False, stream=written) as shown:
+    with Progress(plan_of().cells, bar=False, stream=written) as shown:
         shown.ended(Outcome(plan_of().cells[0], "error", "id.jsonl was changed", 3))
     assert "\x1b" not in written.getvalue()
     assert "error: id.jsonl was changed" in written.getvalue()

@@ -3,108 +3,20 @@
 from __future__ import annotations
 
 import math
-import tomllib
 from dataclasses import replace
-from functools import partial
-from pathlib import Path
 
 import pytest
 import torch
 
 from crlbench.algo.recipes import load
-from crlbench.conditions import Conditions, Track, override
+from crlbench.algo.select import DropUniformGroups
+from crlbench.dynamics import UPDATE_STATS
 from crlbench.errors import ValidationError
-from crlbench.policy.policy import Policy
-from crlbench.policy.sample import DecodeLoop
 from crlbench.reward.score import Score
-from crlbench.train.callbacks import (
-    LastCheckpoint,
-    RunRecorder,
-    RunStopped,
-    StopOnDivergence,
-    StopOnRequest,
-)
-from crlbench.train.module import PolicyOptimization, one_row_per_prompt
-from crlbench.train.stream import EvalPrompts, Prompt, PromptStream
-from crlbench.train.trainer import build_loggers, build_trainer, quiet
-from tests.checkpoints import ascii_tokenizer, random_model
-
-TRACK = Track.model_validate(tomllib.loads(Path("leaderboard/tracks/mini.toml").read_text()))
-SMALL = {
-    "budget.prompts": "4",
-    "budget.completions": "4",
-    "budget.grid": "4",
-    "budget.iterations_per_point": "2",
-    "optimization.minibatches": "2",
-    "optimization.learning_rate": "3e-3",
-    "optimization.warmup_iterations": "0",
-    "rules.patience": "100",
-}
-PROMPTS = [Prompt(f"t/train/{i}", (129, *f"{i}+1=".encode()), str(i + 1)) for i in range(9)]
-
-
-def conditions(**changes: str) -> Conditions:
-    return override(TRACK.conditions, SMALL | {k.replace("__", "."): v for k, v in changes.items()})
-
-
-def digits(texts, answers):
-    """Pays for every completion that starts with a digit."""
-    return [Score(float(text[:1].isdigit())) for text in texts]
-
-
-def make(c=None, *, score=digits, seed=3, arm="real", recipe="ppo") -> PolicyOptimization:
-    c = c or conditions()
-    recipe = load(recipe) if isinstance(recipe, str) else recipe
-    build = partial(
-        Policy,
-        random_model(),
-        value_head=recipe.critic is not None,
-        reference=recipe.needs_reference,
-    )
-    sampler = DecodeLoop(ascii_tokenizer(), 1.0, 4, ends=(130,), pad=128)
-    return PolicyOptimization(
-        build=build, sampler=sampler, score=score, recipe=recipe, conditions=c, seed=seed, arm=arm
-    )
-
-
-def fit(module, folder, *, stop=lambda: False, resume=False, before=None, loggers=()):
-    """Train a module as a run does; returns the recorder."""
-    c, budget = module.conditions, module.conditions.budget
-    stream = PromptStream(
-        PROMPTS,
-        seed=module.seed,
-        per_iteration=budget.prompts,
-        completions=budget.completions,
-        iterations=budget.iterations,
-        pad=128,
-    )
-    items = EvalPrompts(PROMPTS, pad=128, rows=64)
-    (folder / "ckpt").mkdir(parents=True, exist_ok=True)
-    recorder = RunRecorder(lambda event: None)
-    keeper = LastCheckpoint(folder / "ckpt" / "last.ckpt")
-    callbacks = [recorder, StopOnDivergence(c.rules, recorder), keeper, StopOnRequest(stop, keeper)]
-    with quiet():
-        trainer = build_trainer(
-            c,
-            device="cpu",
-            callbacks=[*([before] if before else []), *callbacks],
-            loggers=build_loggers(loggers, folder, 0),
-            folder=folder,
-        )
-        if not resume:
-            trainer.validate(module, items, verbose=False)
-        trainer.fit(module, stream, items, ckpt_path=keeper.path if resume else None)
-    return recorder
-
-
-def weights(module):
-    return {n: p.detach().clone() for n, p in module.policy.trainable().items()}
-
-
-def assert_same(a, b):
-    assert a.keys() == b.keys()
-    for name in a:
-        assert torch.equal(a[name], b[name]), name
+from crlbench.train.callbacks import RunRecorder, RunStopped, StopOnDivergence
+from crlbench.train.module import one_row_per_prompt
+from crlbench.train.stream import PromptStream
+from tests.train.loop import PROMPTS, TRACK, assert_same, conditions, digits, fit, make, weights
 
 
 def test_ppo_learns_a_simple_reward(tmp_path):
@@ -115,9 +27,15 @@ def test_ppo_learns_a_simple_reward(tmp_path):
     assert recorder.curve[-1]["score"] > recorder.curve[0]["score"] + 0.2
 
 
-def test_what_is_recorded(tmp_path):
-    module = make()
-    recorder = fit(module, tmp_path, loggers=("tensorboard", "csv"))
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """A run from start to end: module, recorder and folder."""
+    module, folder = make(), tmp_path_factory.mktemp("whole")
+    return module, fit(module, folder, loggers=("tensorboard", "csv")), folder
+
+
+def test_what_is_recorded(whole):
+    _, recorder, folder = whole
     assert [p["x"] for p in recorder.curve] == [0, 32, 64, 96, 128]
     assert [p["updates"] for p in recorder.curve] == [0, 4, 8, 12, 16]
     assert [h["iteration"] for h in recorder.health] == list(range(1, 9))
@@ -126,15 +44,19 @@ def test_what_is_recorded(tmp_path):
     assert len(recorder.digests) == 3 and len(recorder.digests[0]["losses"]) == 2
     first = recorder.health[0]
     assert first["behavior_gap"] < 1e-4 and first["reference_kl"] == pytest.approx(0, abs=0.05)
-    assert all(math.isfinite(v) for v in first.values())
-    assert any((tmp_path / "tb").rglob("events.*"))
-    assert (tmp_path / "csv" / "from-0" / "metrics.csv").exists()
+    assert set(first) == {"iteration", *UPDATE_STATS}
+    assert {n for n, v in first.items() if v is None} == {
+        "update_cosine",  # nothing is right yet and the critic is right about that
+        "length_right",
+        "truncated_right",
+        "repetition_right",
+    }
+    assert any((folder / "tb").rglob("events.*"))
+    assert (folder / "csv" / "from-0" / "metrics.csv").exists()
 
 
-def test_two_runs_are_bitwise_equal_whatever_the_global_generator(tmp_path):
-    torch.manual_seed(1)
-    a = make()
-    one = fit(a, tmp_path / "a")
+def test_two_runs_are_bitwise_equal_whatever_the_global_generator(tmp_path, whole):
+    a, one, _ = whole
     torch.manual_seed(2)
     b = make()
     torch.rand(7)
@@ -146,9 +68,8 @@ def test_two_runs_are_bitwise_equal_whatever_the_global_generator(tmp_path):
 
 
 @pytest.mark.parametrize("after", [1, 2, 3, 5])
-def test_a_stopped_run_continues_bitwise(tmp_path, after):
-    whole = make()
-    expected = fit(whole, tmp_path / "whole")
+def test_a_stopped_run_continues_bitwise(tmp_path, whole, after):
+    expected_module, expected, _ = whole
     part, asked = make(), []
 
     def stop():
@@ -164,14 +85,16 @@ def test_a_stopped_run_continues_bitwise(tmp_path, after):
     assert found.health == expected.health
     assert found.curve == expected.curve
     assert found.digests == expected.digests and found.totals == expected.totals
-    assert_same(weights(rest), weights(whole))
+    assert found.clipped == expected.clipped
+    assert_same(weights(rest), weights(expected_module))
+    assert_same(rest.displacement.last, expected_module.displacement.last)
 
 
-def test_a_checkpoint_holds_no_frozen_weights(tmp_path):
-    fit(make(), tmp_path)
-    stored = torch.load(tmp_path / "ckpt" / "last.ckpt", weights_only=True)
+def test_a_checkpoint_holds_no_frozen_weights(whole):
+    folder = whole[2] / "ckpt"
+    stored = torch.load(folder / "last.ckpt", weights_only=True)
     assert stored["state_dict"] and not any("reference" in n for n in stored["state_dict"])
-    assert not list((tmp_path / "ckpt").glob(".*"))
+    assert not list(folder.glob(".*"))
 
 
 def test_a_reward_that_never_varies_moves_nothing_but_by_its_kl_and_critic(tmp_path):
@@ -236,7 +159,7 @@ def test_non_finite_weights_fail_the_run(tmp_path):
 
 def test_a_nan_reward_drops_its_row_and_is_counted(tmp_path):
     def sometimes(texts, answers):
-        return [Score(math.nan if i == 0 else float(t[:1].isdigit())) for i, t in enumerate(texts)]
+        return [Score(math.nan), *digits(texts, answers)[1:]]
 
     module = make(score=sometimes)
     recorder = fit(module, tmp_path)
@@ -262,8 +185,9 @@ def test_an_entropy_collapse_fails_unless_the_score_rose(score, rule):
     module.configure_model()
     recorder = RunRecorder(lambda event: None)
     healthy = {"reference_kl": 0.0, "truncated": 0.0}
-    recorder.health = [healthy | {"entropy": 1.0, "score": 0.3}]
-    recorder.health += [healthy | {"entropy": 0.05, "score": score}] * 5
+    idle = {"reference_kl": None, "truncated": 0.0, "entropy": None, "score": 0.2}
+    recorder.health = [idle, healthy | {"entropy": 1.0, "score": 0.3}]
+    recorder.health += [idle, healthy | {"entropy": 0.05, "score": score}] * 5
     assert StopOnDivergence(TRACK.conditions.rules, recorder).broken(module) == rule
 
 
@@ -311,3 +235,12 @@ def test_minibatches_cover_every_row_once_per_epoch(tmp_path):
     fit(module, tmp_path)
     for start in range(0, len(sizes), 2):
         assert sorted(sizes[start] + sizes[start + 1]) == sorted(list(range(4)) * 4)
+
+
+def test_a_minibatch_of_which_nothing_is_kept_is_skipped(tmp_path):
+    """Filtered groups leave no zeros in the means of the figures, and no optimizer step."""
+    grpo = load("grpo")
+    module = make(recipe=replace(grpo, name="filtered", select=DropUniformGroups()))
+    recorder = fit(module, tmp_path)
+    assert 0 < recorder.totals["updates"] < 16
+    assert all(h["entropy"] is None or h["entropy"] > 1.0 for h in recorder.health)

@@ -1,0 +1,218 @@
+"""From a text to a recipe in which exactly one axis has changed.
+
+``aggregate=token-mean`` replaces a part, ``clip=ppo-clip:low=0.2,high=0.28`` gives it fields,
+``clip.high=0.28`` changes one field of the part that is there, ``critic=none`` and its like take
+a part away. Parts may be written as ``PpoClip``, ``ppo_clip`` or ``ppo-clip``.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from crlbench.algo.part import Part, fit_part, parts_of
+from crlbench.algo.recipe import AXES, Recipe
+from crlbench.errors import UsageError, unknown_name
+
+NONE = "none"
+NEUTRAL = {
+    "normalize": "NoNorm",
+    "ratio": "NoRatio",
+    "clip": "NoClip",
+    "select": "KeepAll",
+    "overlong": "CountTruncated",
+    "kl": "NoKl",
+}
+"""The part that ``none`` stands for, by axis."""
+NUMBERS = ("entropy_bonus",)
+"""Fields of a recipe that are numbers and no parts."""
+_FORM = "Write AXIS=PART, AXIS=PART:field=value,... or AXIS.FIELD=VALUE, e.g. clip.high=0.28."
+
+
+@dataclass(frozen=True)
+class Flip:
+    """One change, read but not yet applied."""
+
+    axis: str
+    path: tuple[str, ...]
+    """Field of the part that changes; empty where the whole part is replaced."""
+    value: str
+    fields: Mapping[str, Any]
+    """Fields of a new part, as plain values."""
+
+    @property
+    def text(self) -> str:
+        """The canonical form, which names the derived recipe: ``clip=ppo-clip:high=0.28``."""
+        given = ",".join(f"{name}={plain(self.fields[name])}" for name in sorted(self.fields))
+        value = self.value if self.path or self.axis in NUMBERS else kebab(self.value)
+        return ".".join((self.axis, *self.path)) + "=" + value + (":" + given if given else "")
+
+
+def flipped(recipe: Recipe, text: str) -> Recipe:
+    """``recipe`` with the one change that ``text`` names; called ``<recipe>+<change>``.
+
+    Raises:
+        UsageError: an unknown axis, part or field (with the allowed names), an impossible value
+            or combination, or a change that changes nothing.
+    """
+    flip = read_flip(text)
+    value = _changed(recipe, flip)
+    if getattr(recipe, flip.axis) == value:
+        raise UsageError(
+            f"--flip {text} changes nothing: {recipe.name} already has "
+            f"{flip.axis} = {part_text(value)}."
+        )
+    return replace(recipe, name=f"{recipe.name}+{flip.text}", **{flip.axis: value})
+
+
+def read_flip(text: str) -> Flip:
+    """The parts of a flip's text; the axis and the part's name are checked.
+
+    Raises:
+        UsageError: not of the documented form, or an unknown axis or part.
+    """
+    target, equals, value = (piece.strip() for piece in text.partition("="))
+    if not (target and equals and value):
+        raise UsageError(f"--flip {text}: {_FORM}")
+    axis, *path = target.split(".")
+    axis = axis.replace("-", "_")
+    if axis not in (*AXES, *NUMBERS):
+        raise unknown_name("axis", axis, (*AXES, *NUMBERS), f"In: --flip {text}.")
+    if path or axis in NUMBERS:
+        if axis in NUMBERS and path:
+            raise UsageError(f"--flip {text}: {axis} is a number, so write {axis}=VALUE.")
+        return Flip(axis, tuple(name.replace("-", "_") for name in path), plain(scalar(value)), {})
+    name, _, given = value.partition(":")
+    cls = part_class(axis, name, f"In: --flip {text}.")
+    settings = _settings(given, text)
+    if cls is None and settings:
+        raise UsageError(f"--flip {text}: none takes no fields.")
+    return Flip(axis, (), NONE if cls is None else cls.__name__, settings)
+
+
+def _settings(given: str, text: str) -> dict[str, Any]:
+    settings: dict[str, Any] = {}
+    for piece in given.split(",") if given.strip() else ():
+        name, equals, value = (x.strip() for x in piece.partition("="))
+        if not (name and equals and value):
+            raise UsageError(f"--flip {text}: '{piece}' must be field=value. {_FORM}")
+        settings[name.replace("-", "_")] = scalar(value)
+    return settings
+
+
+def _changed(recipe: Recipe, flip: Flip) -> Any:
+    """The new value of the axis."""
+    if flip.axis in NUMBERS:
+        return scalar(flip.value)
+    where = f"axis '{flip.axis}'"
+    if flip.path:
+        return _with_field(getattr(recipe, flip.axis), flip.path, scalar(flip.value), flip)
+    cls = part_class(flip.axis, flip.value)
+    if cls is None:
+        return None
+    return fit_part({"part": cls.__name__, **flip.fields}, AXES[flip.axis], where)
+
+
+def _with_field(part: Any, path: tuple[str, ...], value: Any, flip: Flip) -> Any:
+    """``part`` with one field changed, in depth where a field is a part itself."""
+    where = f"In: --flip {flip.text}."
+    if not isinstance(part, Part):
+        raise UsageError(f"there is no {flip.axis} whose field could change. {where}")
+    known = [f.name for f in fields(part) if f.init]
+    if path[0] not in known:
+        raise unknown_name(f"field of {part.part}", path[0], known, where)
+    inner = value
+    if len(path) > 1:
+        inner = _with_field(getattr(part, path[0]), path[1:], value, flip)
+    return replace(part, **{path[0]: inner})
+
+
+def part_class(axis: str, name: str, hint: str = "") -> type[Part] | None:
+    """The part of an axis by its name in any spelling; None for a critic that is taken away.
+
+    Raises:
+        UsageError: no such part, with the nearest names.
+    """
+    known = parts_of(AXES[axis])
+    if name.strip().lower() == NONE:
+        if axis == "critic":
+            return None
+        if axis in NEUTRAL and NEUTRAL[axis] in known:
+            return known[NEUTRAL[axis]]
+    by_letters = {_letters(own): cls for own, cls in known.items()}
+    cls = by_letters.get(_letters(name))
+    if cls is None:
+        spoken = [*map(kebab, known), *([NONE] if axis in NEUTRAL or axis == "critic" else [])]
+        raise unknown_name(f"part of axis '{axis}'", kebab(name.strip()), spoken, hint)
+    return cls
+
+
+def changes(base: Recipe, other: Recipe) -> list[tuple[str, str, str]]:
+    """(field, before, after) of everything in which two recipes differ, in the order of axes.
+
+    A part of the same class is compared field by field: ``("clip.high", "0.2", "0.28")``.
+    """
+    found = []
+    for axis in (*AXES, *NUMBERS):
+        a, b = getattr(base, axis), getattr(other, axis)
+        if a == b:
+            continue
+        if isinstance(a, Part) and type(a) is type(b):
+            for f in fields(a):
+                x, y = getattr(a, f.name), getattr(b, f.name)
+                if x != y:
+                    found.append((f"{axis}.{f.name}", _inner(x), _inner(y)))
+        else:
+            found.append((axis, part_text(a), part_text(b)))
+    return found
+
+
+def part_text(value: Any) -> str:
+    """A part, or the value of a field, for people: ``KlInLoss(coefficient=0.04, estimator=K3)``.
+
+    A part inside a part is told by what is not at its default.
+    """
+    if not isinstance(value, Part):
+        return plain(value)
+    inner = [f"{f.name}={_inner(getattr(value, f.name))}" for f in fields(value) if f.init]
+    return f"{value.part}({', '.join(inner)})"
+
+
+def _inner(value: Any) -> str:
+    if not isinstance(value, Part):
+        return plain(value)
+    if value.part == "Fixed":
+        return plain(value.value)
+    changed = [f for f in fields(value) if f.init and getattr(value, f.name) != f.default]
+    inner = ", ".join(f"{f.name}={_inner(getattr(value, f.name))}" for f in changed)
+    return f"{value.part}({inner})" if inner else value.part
+
+
+def kebab(name: str) -> str:
+    """``TokenMean`` and ``token_mean`` as ``token-mean``."""
+    spaced = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", name)
+    return spaced.replace("_", "-").lower()
+
+
+def scalar(text: str) -> Any:
+    """A value as it is typed: a number, true, false, none, or a text."""
+    if text.lower() in (NONE, "null"):
+        return None
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError:
+        return text
+
+
+def plain(value: Any) -> str:
+    """The inverse of :func:`scalar`."""
+    if value is None:
+        return NONE
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def _letters(name: str) -> str:
+    return re.sub(r"[-_\s]", "", name).lower()

@@ -1,0 +1,300 @@
+"""Running plans: what ``evaluate`` and ``ablate`` share, from a recipe's name to the verdict."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+import time
+from argparse import Namespace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from crlbench.cards import ModelCard
+from crlbench.catalog import Catalog
+from crlbench.commands.console import count, note, out, warn
+from crlbench.commands.settings import Settings, shard
+from crlbench.errors import (
+    INTERNAL,
+    OK,
+    EnvironmentUnfit,
+    Incomplete,
+    Interrupted,
+    RunFailed,
+    UsageError,
+)
+from crlbench.fetch import BYTES, fetched_folder
+from crlbench.run.grid import LocalLauncher, Outcome, jobs_for
+from crlbench.run.plan import RECORD_NAME, Board, Contender, Plan, label, make_plan, read_record
+from crlbench.run.progress import Progress
+from crlbench.run.session import StopSwitch, Work, opened, run_missing
+from crlbench.run.store import check_space, check_writable
+
+if TYPE_CHECKING:
+    from crlbench.algo.recipe import Recipe
+
+
+def cards_of(models: Sequence[str], catalog: Catalog) -> dict[str, ModelCard]:
+    """The cards of models by the name that was given.
+
+    Raises:
+        UsageError: an unknown model.
+    """
+    return {name: catalog.load_model(name) for name in dict.fromkeys(models)}
+
+
+def require_fetched(cards: Iterable[ModelCard], home: Path) -> None:
+    """Refuse models of packages that have not been downloaded.
+
+    Raises:
+        EnvironmentUnfit: names the command that downloads.
+    """
+    for card in cards:
+        if card.source.kind == "package":
+            fetched_folder(card, home)
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """A recipe, and the person's own file that a worker must import before it can make it."""
+
+    recipe: Recipe
+    file: Path | None
+
+    @property
+    def name(self) -> str:
+        """The identifier."""
+        return self.recipe.name
+
+
+def choose(name: str, catalog: Catalog) -> Chosen:
+    """The recipe called ``name``.
+
+    Raises:
+        UsageError: there is none, or it has a flip that is impossible.
+        ValidationError: its file is malformed.
+    """
+    from crlbench.algo import recipes
+
+    recipe = recipes.load(name, catalog.extra)
+    return Chosen(recipe, recipes.python_file(name, catalog.extra))
+
+
+def plan_of(
+    board: Board,
+    model: tuple[str, ModelCard],
+    chosen: Chosen,
+    tasks: Sequence[str],
+    settings: Settings,
+    catalog: Catalog,
+) -> Plan:
+    """The plan of one model under one recipe on a board.
+
+    Raises:
+        UsageError: the recipe needs several completions a prompt and the board has one.
+    """
+    from crlbench.algo.recipe import to_config
+
+    chosen.recipe.check_group(board.conditions.budget.completions)
+    return make_plan(
+        board,
+        _contender(*model),
+        (chosen.name, to_config(chosen.recipe)),
+        tasks,
+        settings.arm,
+        1 if settings.smoke else settings.seeds,
+        settings.out,
+        catalog=[str(folder) for folder in catalog.extra],
+        device=device(settings.device),
+        loggers=[name for name in settings.logger if name != "none"],
+        recipe_file=chosen.file,
+    )
+
+
+def device(wanted: str) -> str:
+    """``cpu`` or ``cuda``; torch is asked only when an accelerator was asked for."""
+    if wanted == "cpu":
+        return "cpu"
+    import torch
+
+    if torch.cuda.is_available():
+        return "cuda"
+    if wanted == "auto":
+        return "cpu"
+    raise EnvironmentUnfit("--device cuda: torch finds no CUDA device here. Use --device cpu.")
+
+
+def _contender(name: str, card: Any) -> Contender:
+    spec = str(Path(name).expanduser().resolve()) if card.source.kind == "path" and card.unlisted \
+        else name
+    return Contender(spec, card.slug, card.revision[:8], card.digest)
+
+
+def say_division(track: str, reasons: Sequence[str], settings: Settings) -> None:
+    """An open or partial run is announced even under ``--quiet``: it cannot be ranked."""
+    if settings.smoke:
+        warn("smoke: 3 iterations and 32 items; marked partial, open division, not comparable")
+    elif reasons:
+        warn(f"WARNING: open division, never ranked with track '{track}', because")
+        for reason in reasons:
+            warn(f"  {reason}")
+
+
+def run_plans(
+    options: Namespace,
+    settings: Settings,
+    plans: Sequence[Plan],
+    cards: Sequence[ModelCard],
+    publish: Callable[[], Path],
+) -> int:
+    """Run the missing cells of plans, say how it went, and return the exit code.
+
+    ``publish`` shows what is stored and returns its page; it is called once any cell is done.
+    """
+    threads = threads_of(plans)
+    check_writable(settings.out)
+    deadline = time.monotonic() + 3600 * settings.max_hours if settings.max_hours else None
+    command = shlex.join(["crlbench", *sys.argv[1:]])
+    part = shard(settings.shard)
+    with opened(plans, command, fresh=settings.fresh, shard=part) as work:
+        jobs = jobs_for(settings.jobs, threads, len(work.missing), plans[0].cells[0].device)
+        check_space(settings.out, disk_bytes(cards, len(work.missing), jobs))
+        done = len(work.wanted) - len(work.missing)
+        note(
+            options,
+            f"{count(len(work.wanted), 'cell')}, {done} done before, {len(work.missing)} to run "
+            f"in {count(jobs, 'process') if jobs == 1 else f'{jobs} processes'}; "
+            f"plan {_few([plan.hash[:12] for plan in plans])}",
+        )
+        progress = Progress(
+            work.missing,
+            quiet=options.quiet,
+            bar=not options.no_progress,
+            colour=not options.no_color,
+        )
+        switch = StopSwitch(deadline)
+        switch.on_first = lambda: progress.say(
+            "stopping after the current update of each running cell; Ctrl-C again kills"
+        )
+        outcomes = []
+        if work.missing:
+            with switch.installed(), progress:
+                outcomes = run_missing(work, LocalLauncher(jobs, threads), progress, switch)
+        ending = Ending(work, outcomes, stopped=bool(switch.signals), expired=switch.expired)
+        page = publish() if ending.finished else None
+    code, sentences = verdict(ending, options.verbose)
+    for sentence in sentences:
+        warn(sentence)
+    if page is not None and not options.json:
+        out(str(page))
+    return code
+
+
+def threads_of(plans: Sequence[Plan]) -> int:
+    """Threads of a cell: one number, because the cells share their processes.
+
+    Raises:
+        UsageError: the plans ask for different numbers.
+    """
+    asked = {plan.cells[0].conditions["hardware"]["threads"] for plan in plans}
+    if len(asked) > 1:
+        numbers = ", ".join(map(str, sorted(asked)))
+        raise UsageError(f"hardware.threads must be the same in all arms; here it is {numbers}.")
+    return asked.pop()
+
+
+def _few(names: Sequence[str], most: int = 4) -> str:
+    """The first names, and how many more there are."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
+
+
+@dataclass(frozen=True)
+class Ending:
+    """How a sitting ended."""
+
+    work: Work
+    outcomes: Sequence[Outcome]
+    stopped: bool
+    """By a signal."""
+    expired: bool
+    """By ``--max-hours``."""
+
+    @property
+    def finished(self) -> int:
+        """Cells that have a record now."""
+        before = len(self.work.wanted) - len(self.work.missing)
+        return before + sum(o.state in ("done", "failed") for o in self.outcomes)
+
+
+def verdict(ending: Ending, verbose: bool) -> tuple[int, list[str]]:
+    """The exit code, and what to say about it on stderr.
+
+    An interruption that left cells behind comes before errors, errors before missing cells, and
+    those before runs that finished and broke a stability rule.
+    """
+    total = len(ending.work.wanted)
+    tally = f"{ending.finished} of {count(total, 'cell')} done"
+    if ending.stopped and ending.finished < total:
+        return Interrupted.exit_code, [f"interrupted: {tally}; the same command continues"]
+    errors = [o for o in ending.outcomes if o.state == "error"]
+    if errors:
+        return errors[0].exit_code, [*_messages(errors, verbose), tally]
+    if ending.finished < total:
+        lost = _messages([o for o in ending.outcomes if o.state == "lost"], verbose)
+        why = "out of time (--max-hours)" if ending.expired else "incomplete"
+        return Incomplete.exit_code, [*lost, f"{why}: {tally}; the same command continues"]
+    failed = [(cell, record) for cell in ending.work.wanted
+              if (record := read_record(Path(cell.folder) / RECORD_NAME)).status.state == "failed"]
+    if failed:
+        several = len({cell.recipe for cell in ending.work.wanted}) > 1
+        rules = _few([f"{cell.recipe + ' ' if several else ''}{cell.task} "
+                      f"seed-{cell.seed_index:02d}: {record.status.rule}"
+                      for cell, record in failed])
+        return RunFailed.exit_code, [
+            f"{count(len(failed), 'run')} failed the stability rules ({rules}); the records are "
+            "written and count as failures"
+        ]
+    return OK, []
+
+
+def _messages(outcomes: Sequence[Outcome], verbose: bool) -> list[str]:
+    """Each different message once, with how many cells it stopped; tracebacks if wanted."""
+    by_message: dict[str, list[Outcome]] = {}
+    for outcome in outcomes:
+        by_message.setdefault(outcome.message, []).append(outcome)
+    lines = []
+    for message, group in by_message.items():
+        if verbose and group[0].traceback:
+            lines.append(group[0].traceback.rstrip())
+        more = f" and {len(group) - 1} more" if len(group) > 1 else ""
+        hint = ""
+        if group[0].exit_code == INTERNAL and not verbose:
+            hint = " This is a fault of crlbench; -v shows where it happened."
+        lines.append(f"crlbench: {message} ({label(group[0].cell)}{more}){hint}")
+    return lines
+
+
+def disk_bytes(cards: Sequence[ModelCard], cells: int, jobs: int) -> int:
+    """A careful guess of what cells will write.
+
+    Each keeps its learned weights in float32 and small files; each process holds a checkpoint
+    of weights and two optimizer moments, twice while it is replaced.
+    """
+    learned = max((_learned(card) for card in cards), default=0)
+    return cells * (4 * learned + 1_000_000) + jobs * 2 * 12 * learned
+
+
+def _learned(card: ModelCard) -> int:
+    """Trainable parameters, roughly: an adapter is small beside its base."""
+    total = card.params_total or _stored(card)
+    return total // 20 if card.adapter else total
+
+
+def _stored(card: ModelCard) -> int:
+    """Parameters by the size of a local folder's weight files; 0 where none are on the disk."""
+    if card.weights_dir is None:
+        return 0
+    sizes = ((card.weights_dir / name).stat().st_size for name in card.weights_sha256)
+    return sum(sizes) // BYTES[card.dtype]

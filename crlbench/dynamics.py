@@ -1,0 +1,93 @@
+"""What is watched while a policy learns: one list of names for record, TensorBoard and docs.
+
+A figure without a value in an iteration (no update was made, no answer was wrong, there is no
+critic) is NaN while it flows and null in the record. An answer is *right* if its score is at
+least one half.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Annotated, TypedDict, get_type_hints
+
+
+class StepStats(TypedDict, total=False):
+    """One optimizer step, over the valid tokens of its minibatch; averaged over the iteration."""
+
+    loss: Annotated[float, "the minimised scalar"]
+    policy_loss: Annotated[float, "aggregated surrogate of the policy"]
+    value_loss: Annotated[float, "aggregated value loss before its coefficient; 0 without critic"]
+    entropy: Annotated[float, "token mean entropy of the policy, nats"]
+    reference_kl: Annotated[float, "token mean of k1 of policy and reference, nats; 0 without one"]
+    reference_kl_k2: Annotated[float, "token mean of k2 of policy and reference, nats"]
+    reference_kl_k3: Annotated[float, "token mean of k3 of policy and reference, nats"]
+    approx_kl: Annotated[float, "token mean of k3 of the sampling and the present policy, nats"]
+    approx_kl_k1: Annotated[float, "token mean of k1 of the sampling and the present policy, nats"]
+    approx_kl_k2: Annotated[float, "token mean of k2 of the sampling and the present policy, nats"]
+    clip_fraction: Annotated[float, "share of tokens held back by the clip rule"]
+    clip_low: Annotated[float, "share of tokens held back at the lower bound (A < 0)"]
+    clip_high: Annotated[float, "share of tokens held back at the upper bound (A > 0)"]
+    ratio_p01: Annotated[float, "1 % quantile of the tokens' importance ratio"]
+    ratio_p50: Annotated[float, "median of the tokens' importance ratio"]
+    ratio_p99: Annotated[float, "99 % quantile of the tokens' importance ratio"]
+    ratio_max: Annotated[float, "largest importance ratio of a token in the iteration"]
+    ess: Annotated[float, "effective sample size of the ratios, (sum r)^2 / (n sum r^2), 0 to 1"]
+    grad_norm: Annotated[float, "global norm of the gradient before clipping"]
+    update_norm: Annotated[float, "norm of the step that the trainable weights made"]
+    update_cosine: Annotated[float, "cosine between this step and the one before it"]
+    kept_fraction: Annotated[float, "share of completions that the sample filters keep"]
+
+
+class RolloutStats(TypedDict, total=False):
+    """One iteration's completions, before any filter and any shaping of the reward."""
+
+    reward: Annotated[float, "mean reward paid"]
+    score: Annotated[float, "mean score of the verifier, 0 to 1"]
+    length: Annotated[float, "mean tokens of a completion"]
+    length_right: Annotated[float, "mean tokens of a right completion"]
+    length_wrong: Annotated[float, "mean tokens of a wrong completion"]
+    truncated: Annotated[float, "share of completions cut off by the cap"]
+    truncated_right: Annotated[float, "share of right completions cut off by the cap"]
+    truncated_wrong: Annotated[float, "share of wrong completions cut off by the cap"]
+    repetition: Annotated[float, "mean share of token 4-grams that stand earlier in the completion"]
+    repetition_right: Annotated[float, "the same over right completions"]
+    repetition_wrong: Annotated[float, "the same over wrong completions"]
+    group_variance: Annotated[float, "mean over prompts of the variance of their scores"]
+    uniform_groups: Annotated[float, "share of prompts whose completions all score the same"]
+    behavior_gap: Annotated[float, "mean |log-prob of decoding - log-prob of the learner|, nats"]
+    explained_variance: Annotated[float, "1 - Var(return - value) / Var(return); 0 without critic"]
+    kl_per_completion: Annotated[float, "mean over completions of the summed k1, nats"]
+    kl_coefficient: Annotated[float, "weight of the KL term in this iteration"]
+    tokens: Annotated[float, "tokens generated"]
+    bytes: Annotated[float, "UTF-8 bytes generated"]
+
+
+class UpdateStats(StepStats, RolloutStats, total=False):
+    """Everything that is watched in one iteration."""
+
+
+def meanings(stats: type) -> dict[str, str]:
+    """Name -> what it is and its unit."""
+    hints = get_type_hints(stats, include_extras=True)
+    return {name: hint.__metadata__[0] for name, hint in hints.items()}
+
+
+STEP_STATS = meanings(StepStats)
+ROLLOUT_STATS = meanings(RolloutStats)
+UPDATE_STATS = STEP_STATS | ROLLOUT_STATS
+
+
+def mean_stats(steps: Sequence[StepStats]) -> StepStats:
+    """Mean over the optimizer steps of an iteration; NaN where there was none.
+
+    ``ratio_max`` keeps the largest; a step without a cosine or a norm is left out of theirs.
+    """
+    averaged = {}
+    for name in STEP_STATS:
+        values = [step[name] for step in steps]
+        if name in ("update_norm", "update_cosine"):
+            values = [value for value in values if not math.isnan(value)]
+        averaged[name] = sum(values) / len(values) if values else math.nan
+    averaged["ratio_max"] = max((step["ratio_max"] for step in steps), default=math.nan)
+    return StepStats(**averaged)

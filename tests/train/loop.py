@@ -1,0 +1,106 @@
+"""Real training of a small random model, as a run does it."""
+
+from __future__ import annotations
+
+import tomllib
+from functools import partial
+from pathlib import Path
+
+import torch
+
+from crlbench.algo.recipes import load
+from crlbench.conditions import Conditions, Track, override
+from crlbench.policy.policy import Policy
+from crlbench.policy.sample import DecodeLoop
+from crlbench.reward.score import Score
+from crlbench.train.callbacks import LastCheckpoint, RunRecorder, StopOnDivergence, StopOnRequest
+from crlbench.train.module import PolicyOptimization
+from crlbench.train.stream import EvalPrompts, Prompt, PromptStream
+from crlbench.train.trainer import build_loggers, build_trainer, quiet
+from tests.checkpoints import ascii_tokenizer, random_model
+
+TRACK = Track.model_validate(tomllib.loads(Path("leaderboard/tracks/mini.toml").read_text()))
+SMALL = {
+    "budget.prompts": "4",
+    "budget.completions": "4",
+    "budget.grid": "4",
+    "budget.iterations_per_point": "2",
+    "optimization.minibatches": "2",
+    "optimization.learning_rate": "3e-3",
+    "optimization.warmup_iterations": "0",
+    "rules.patience": "100",
+}
+PROMPTS = [Prompt(f"t/train/{i}", (129, *f"{i}+1=".encode()), str(i + 1)) for i in range(9)]
+
+
+def conditions(**changes: str) -> Conditions:
+    return override(TRACK.conditions, SMALL | {k.replace("__", "."): v for k, v in changes.items()})
+
+
+def digits(texts, answers):
+    """Pays for every completion that starts with a digit."""
+    return [Score(float(text[:1].isdigit())) for text in texts]
+
+
+def make(
+    c=None, *, score=digits, seed=3, arm="real", recipe="ppo", loop=PolicyOptimization, **options
+) -> PolicyOptimization:
+    c = c or conditions()
+    recipe = load(recipe) if isinstance(recipe, str) else recipe
+    build = partial(
+        Policy,
+        random_model(),
+        value_head=recipe.critic is not None,
+        reference=recipe.needs_reference,
+    )
+    sampler = DecodeLoop(ascii_tokenizer(), 1.0, 4, ends=(130,), pad=128)
+    return loop(
+        build=build,
+        sampler=sampler,
+        score=score,
+        recipe=recipe,
+        conditions=c,
+        seed=seed,
+        arm=arm,
+        **options,
+    )
+
+
+def fit(module, folder, *, stop=lambda: False, resume=False, before=None, loggers=()):
+    """Train a module as a run does; returns the recorder."""
+    c, budget = module.conditions, module.conditions.budget
+    stream = PromptStream(
+        PROMPTS,
+        seed=module.seed,
+        per_iteration=budget.prompts,
+        completions=budget.completions,
+        iterations=budget.iterations,
+        pad=128,
+    )
+    items = EvalPrompts(PROMPTS, pad=128, rows=64)
+    (folder / "ckpt").mkdir(parents=True, exist_ok=True)
+    recorder = RunRecorder(lambda event: None)
+    keeper = LastCheckpoint(folder / "ckpt" / "last.ckpt")
+    callbacks = [recorder, StopOnDivergence(c.rules, recorder), keeper, StopOnRequest(stop, keeper)]
+    with quiet():
+        trainer = build_trainer(
+            c,
+            device="cpu",
+            callbacks=[*([before] if before else []), *callbacks],
+            loggers=build_loggers(loggers, folder, 0),
+            folder=folder,
+        )
+        if not resume:
+            trainer.validate(module, items, verbose=False)
+        trainer.fit(module, stream, items, ckpt_path=keeper.path if resume else None)
+    return recorder
+
+
+def weights(module):
+    return {n: p.detach().clone() for n, p in module.policy.trainable().items()}
+
+
+def assert_same(a, b):
+    assert a.keys() == b.keys()
+    for name in a:
+        assert torch.equal(a[name], b[name]), name
