@@ -137,8 +137,10 @@ def _ablate(parser: argparse.ArgumentParser) -> None:
     add("--base", metavar="R", help="recipe that everything is measured against (grpo)")
     add("--flip", metavar="AXIS=PART", action="append",
         help="an arm with one change: aggregate=token-mean, clip=ppo-clip:low=0.2,high=0.28, "
-        "clip.high=0.28, critic=none (repeatable)")
-    add("--versus", metavar="R", action="append", help="an arm with another recipe (repeatable)")
+        "clip.high=0.28, kl=none (repeatable)")
+    add("--versus", metavar="R", action="append",
+        help="an arm with another recipe, also with flips: grpo+kl=none+aggregate=token-mean "
+        "(repeatable)")
     add("--grid", metavar="G",
         help="star: vary learning rate, KL, clip, group size, temperature; or a TOML of [[arm]]")
     add("--study", metavar="F", help="a TOML file with several comparisons, instead of the above")

@@ -19,9 +19,6 @@ class StepStats(TypedDict, total=False):
     policy_loss: Annotated[float, "aggregated surrogate of the policy"]
     value_loss: Annotated[float, "aggregated value loss before its coefficient; 0 without critic"]
     entropy: Annotated[float, "token mean entropy of the policy, nats"]
-    reference_kl: Annotated[float, "token mean of k1 of policy and reference, nats; 0 without one"]
-    reference_kl_k2: Annotated[float, "token mean of k2 of policy and reference, nats"]
-    reference_kl_k3: Annotated[float, "token mean of k3 of policy and reference, nats"]
     approx_kl: Annotated[float, "token mean of k3 of the sampling and the present policy, nats"]
     approx_kl_k1: Annotated[float, "token mean of k1 of the sampling and the present policy, nats"]
     approx_kl_k2: Annotated[float, "token mean of k2 of the sampling and the present policy, nats"]
@@ -36,7 +33,6 @@ class StepStats(TypedDict, total=False):
     grad_norm: Annotated[float, "global norm of the gradient before clipping"]
     update_norm: Annotated[float, "norm of the step that the trainable weights made"]
     update_cosine: Annotated[float, "cosine between this step and the one before it"]
-    kept_fraction: Annotated[float, "share of completions that the sample filters keep"]
 
 
 class RolloutStats(TypedDict, total=False):
@@ -56,7 +52,11 @@ class RolloutStats(TypedDict, total=False):
     group_variance: Annotated[float, "mean over prompts of the variance of their scores"]
     uniform_groups: Annotated[float, "share of prompts whose completions all score the same"]
     behavior_gap: Annotated[float, "mean |log-prob of decoding - log-prob of the learner|, nats"]
-    explained_variance: Annotated[float, "1 - Var(return - value) / Var(return); 0 without critic"]
+    explained_variance: Annotated[float, "1 - Var(return - value) / Var(return) of the critic"]
+    kept_fraction: Annotated[float, "share of completions that the sample filters keep"]
+    reference_kl: Annotated[float, "token mean of k1 of the policy and the start model, nats"]
+    reference_kl_k2: Annotated[float, "token mean of k2 of the policy and the start model, nats"]
+    reference_kl_k3: Annotated[float, "token mean of k3 of the policy and the start model, nats"]
     kl_per_completion: Annotated[float, "mean over completions of the summed k1, nats"]
     kl_coefficient: Annotated[float, "weight of the KL term in this iteration"]
     tokens: Annotated[float, "tokens generated"]

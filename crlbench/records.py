@@ -186,6 +186,8 @@ class Cell(_Part):
     recipe_config: dict[str, Any]
     recipe_file: str | None = None
     """A user's Python recipe, imported before ``recipe_config`` is read: it may define parts."""
+    recipe_sha256: str | None = None
+    """Of that file, when the plan was made."""
     task: str
     arm: Literal["real", "placebo"]
     seed_index: int

@@ -57,7 +57,9 @@ def designed(*arguments: str) -> Design:
         ([*BASE, "--flip", "aggregate=token"], "Did you mean token-mean"),
         ([*BASE, "--flip", "clip.hi=1"], "unknown field of PpoClip 'hi'. Did you mean high"),
         ([*BASE, "--flip", "critic=none"], "changes nothing: grpo already has critic = none"),
-        ([*BASE, *FLIP, "--flip", "aggregate=TokenMean"], "given twice"),
+        ([*BASE, *FLIP, "--flip", "aggregate=TokenMean"], "aggregate=token-mean is given twice"),
+        ([*BASE, "--base", "lite-ppo", "--flip", "kl.coefficient=0.1"],
+         "NoKl has no field 'coefficient'. Name another part"),
         ([*BASE, "--flip", "clip.high=0.3", "--flip", "clip=ppo-clip:high=0.3"],
          "clip=ppo-clip:high=0.3 is clip.high=0.3 again"),
         ([*BASE, "--versus", "grpo"], "grpo is grpo again"),
@@ -104,6 +106,12 @@ def test_the_main_flags_come_first(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 # -- plans ---------------------------------------------------------------------------------
+
+
+def test_a_recipe_to_compare_with_may_have_flips_with_several_fields() -> None:
+    name = "grpo+clip=ppo-clip:high=0.3,low=0.1"
+    found = designed("--model", "tiny-llama", "--versus", name, "--seeds", "1")
+    assert [arm.recipe for arm in found.study.comparisons[0].arms] == [name]
 
 
 def test_arms_are_the_very_plans_of_evaluate() -> None:
@@ -219,7 +227,8 @@ def test_tricks_or_traps_needs_few_recipes() -> None:
         if comparison.name in ("clip-higher", "overlong filtering", "loss aggregation"):
             assert {len({c.field for c in arm.changes}) for arm in comparison.arms} == {1}
     assert {c.setting for c in found.study.comparisons} == {
-        "easy (data.levels = [1])", "medium (data.levels = [1, 2])", "hard (data.levels = [2])"
+        "easy (data.levels = [1])", "medium (data.levels = [1, 2])", "hard (data.levels = [2])",
+        "tight (data.levels = [1, 2], sampling.max_completion_bytes = 2)",
     }
 
 
@@ -252,7 +261,14 @@ def test_a_study_can_be_narrowed_and_widened() -> None:
     [
         ("titel = 'x'\n", "title: Field required"),
         ("title = 'x'\nseeds = 0\n[[comparison]]\nname='a'\nbase='grpo'\n", "seeds"),
-        ("title = 'x'\n[[comparison]]\nname='a'\nbase='grpo'\nflip=[]\n", "comparison.0.flip"),
+        ("title = 'x'\n[[comparison]]\nname='a'\nbase='grpo'\nflip=[]\n",
+         "unknown field of comparison.0 'flip'. Did you mean flips"),
+        ("title = 'x'\nabot = 'y'\n[[comparison]]\nname='a'\nbase='grpo'\n",
+         "unknown field 'abot'. Did you mean about"),
+        ("title = 'x'\n[[comparison]]\nname='a'\nbase='grpo'\ngrid='stars'\n",
+         "comparison.0.grid: must be \"star\" or tables"),
+        ("title = 'x'\n[[comparison]]\nname='a'\nbase='grpo'\ngrid=[{name='b',sets={}}]\n",
+         "unknown field of comparison.0.grid.0 'sets'. Did you mean set"),
         ("title = 'x'\n[[comparison]]\nname='a'\nbase='grpo'\nsettings=['easy']\n",
          "comparison 'a': unknown setting 'easy'"),
         ("title = 'x'\n" + 2 * "[[comparison]]\nname='a'\nbase='grpo'\n", "'a' is there twice"),
@@ -265,6 +281,7 @@ def test_mistakes_of_a_study_file_are_named(tmp_path: Path, text: str, message: 
     with pytest.raises(ValidationError, match=message) as error:
         read_study_file(path)
     assert str(path) in str(error.value)
+    assert "at least 1 item" not in str(error.value)
 
 
 # -- for real ------------------------------------------------------------------------------

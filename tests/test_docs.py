@@ -13,7 +13,8 @@ ROOM = "crlbench.algo."
 
 
 def table(rows: dict[str, str]) -> str:
-    return "\n".join(["| name | meaning |", "|---|---|", *(f"| `{n}` | {m} |" for n, m in rows.items())])
+    lines = [f"| `{name}` | {meaning} |" for name, meaning in rows.items()]
+    return "\n".join(["| name | meaning |", "|---|---|", *lines])
 
 
 def test_the_dynamics_page_lists_every_name_with_its_meaning() -> None:

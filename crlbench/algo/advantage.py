@@ -20,6 +20,8 @@ class AdvantageEstimator(Part, ABC):
     """Axis ``advantage``."""
 
     needs_critic: ClassVar[bool] = False
+    needs_final_values: ClassVar[bool] = False
+    """Whether the critic's values after the last token are needed."""
     needs_group: ClassVar[bool] = False
     """Whether a single completion per prompt would teach nothing."""
 
@@ -42,6 +44,11 @@ class Gae(AdvantageEstimator):
     bootstrap_truncated: bool = False
 
     needs_critic: ClassVar[bool] = True
+
+    @property
+    def needs_final_values(self) -> bool:  # type: ignore[override]
+        return self.bootstrap_truncated
+
     formula: ClassVar[str] = (
         "delta_t = r_t + gamma V_{t+1} - V_t;  A_t = delta_t + gamma lam A_{t+1};  "
         "return_t = A_t + V_t   (t+1: the next valid token; 0 after the last)"

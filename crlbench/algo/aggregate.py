@@ -65,7 +65,7 @@ class Aggregation(Part, ABC):
 class TokenMean(Aggregation):
     """Every token weighs the same."""
 
-    formula: ClassVar[str] = "sum_it m_it l_it / N"
+    formula: ClassVar[str] = "sum_it m_it loss_it / N"
     source: ClassVar[str] = "DAPO (Yu et al. 2025, arXiv 2503.14476), over the whole step"
 
     def __call__(
@@ -86,7 +86,7 @@ class SequenceMean(Aggregation):
     count_empty: bool = False
     row_eps: float = 1e-8
 
-    formula: ClassVar[str] = "(1/B') sum_i (1/n_i) sum_t m_it l_it   (row = sum: without 1/n_i)"
+    formula: ClassVar[str] = "(1/B') sum_i (1/n_i) sum_t m_it loss_it   (row = sum: without 1/n_i)"
     source: ClassVar[str] = "GRPO (Shao et al. 2024, arXiv 2402.03300)"
 
     def check(self) -> None:
@@ -114,7 +114,7 @@ class FixedLength(Aggregation):
     length: int | None = None
     per_completion: bool = True
 
-    formula: ClassVar[str] = "sum_it m_it l_it / (B L)"
+    formula: ClassVar[str] = "sum_it m_it loss_it / (B cap)   (cap: length, or the run's own)"
     source: ClassVar[str] = "Dr. GRPO (Liu et al. 2025, arXiv 2503.20783)"
 
     def check(self) -> None:
@@ -134,7 +134,7 @@ class FixedLength(Aggregation):
 class GroupTokenMean(Aggregation):
     """Every token of a prompt weighs the same, and every prompt: DAPO's formula to the letter."""
 
-    formula: ClassVar[str] = "(1/P) sum_p sum_{i in p, t} m_it l_it / N_p"
+    formula: ClassVar[str] = "(1/P) sum_p sum_{i in p, t} m_it loss_it / N_p"
     source: ClassVar[str] = "DAPO (Yu et al. 2025, arXiv 2503.14476), section 3.3"
 
     def __call__(

@@ -51,7 +51,7 @@ class PpoClip(ClipRule):
     dual: float | None = None
 
     formula: ClassVar[str] = (
-        "-min(rho A, clip(rho, 1 - low, 1 + high) A);  with dual c and A < 0: at most -c A"
+        "-min(rho A, clip(rho, 1 - low, 1 + high) A);  if A < 0: at most -dual A"
     )
     source: ClassVar[str] = (
         "Schulman et al. 2017, arXiv 1707.06347, eq. 7; dual clip: Ye et al. 2019, "

@@ -25,6 +25,7 @@ ROLES = {
     "select": "rows that teach",
     "aggregate": "agg, over tokens",
     "kl": "KL of a token",
+    "coefficient": "KL coefficient",
     "critic": "value loss of a token",
     "step": "update",
 }
@@ -43,14 +44,14 @@ class Term:
 
 
 def objective(recipe: Recipe) -> str:
-    """The loss as one line, for example ``L = agg(l) + 0.04 agg(KL)``."""
-    terms = ["agg(l)"]
+    """The loss as one line, for example ``L = agg(loss) + 0.04 agg(KL)``."""
+    terms = ["agg(loss)"]
     if recipe.kl.place == "loss":
         terms.append(f"+ {_coefficient(recipe)} agg(KL)")
     if recipe.critic is not None:
         terms.append(f"+ {plain(recipe.critic.coefficient)} agg(value loss)")
     if recipe.entropy_bonus:
-        terms.append(f"- {plain(recipe.entropy_bonus)} mean(H)")
+        terms.append(f"- {plain(recipe.entropy_bonus)} agg(H)")
     return f"L = {' '.join(terms)}"
 
 
@@ -61,6 +62,10 @@ def terms(recipe: Recipe) -> list[Term]:
         if name == "reward":
             if recipe.kl.place == "reward":
                 found.append(_term(role, recipe.kl, _coefficient(recipe)))
+            continue
+        if name == "coefficient":
+            if recipe.kl.place != "none" and recipe.kl.coefficient.part != "Fixed":
+                found.append(_term(role, recipe.kl.coefficient))
             continue
         part = getattr(recipe, name, None)
         if part is None or (name == "kl" and recipe.kl.place == "none"):
@@ -90,7 +95,10 @@ def _coefficient(recipe: Recipe) -> str:
 
 
 def numbered(part: Part) -> str:
-    """A part's formula with its numbers; a clause about a field that is none is left out."""
+    """A part's formula with its numbers; a clause about a field that is none is left out.
+
+    A field that the formula does not name stands behind it where it is not at its default.
+    """
     values = {f.name: getattr(part, f.name) for f in fields(part) if f.init}
     clauses = [
         clause
@@ -99,9 +107,24 @@ def numbered(part: Part) -> str:
     ]
     text = ";  ".join(clauses or [part.formula])
     for name, value in values.items():
-        if isinstance(value, int | float) and not isinstance(value, bool):
+        if _is_number(value):
             text = _word(name).sub(f"{value:g}", text)
-    return re.sub(r"(?<=\d) (?=\d)", " * ", text)
+    return re.sub(r"(?<=\d) (?=\d)", " * ", text) + _unsaid(part)
+
+
+def _unsaid(part: Part) -> str:
+    """Fields that are not at their default and whose value no number of the formula tells."""
+    told = []
+    for f in fields(part):
+        value = getattr(part, f.name)
+        said = _is_number(value) and _word(f.name).search(part.formula)
+        if f.init and value != f.default and not said and not isinstance(value, Part):
+            told.append(f"{f.name} = {plain(value)}")
+    return f"   ({', '.join(told)})" if told else ""
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _word(name: str) -> re.Pattern[str]:

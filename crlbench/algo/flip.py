@@ -1,8 +1,10 @@
 """From a text to a recipe in which exactly one axis has changed.
 
 ``aggregate=token-mean`` replaces a part, ``clip=ppo-clip:low=0.2,high=0.28`` gives it fields,
-``clip.high=0.28`` changes one field of the part that is there, ``critic=none`` and its like take
-a part away. Parts may be written as ``PpoClip``, ``ppo_clip`` or ``ppo-clip``.
+``clip.high=0.28`` changes one field of the part that is there, ``kl=none`` and its like take a
+part away. A field that is a part itself takes fields too:
+``kl.coefficient=adaptive:initial=0.04,target=1,horizon=10000``. Parts may be written as
+``PpoClip``, ``ppo_clip`` or ``ppo-clip``.
 """
 
 from __future__ import annotations
@@ -11,7 +13,8 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from inspect import isclass
+from typing import Any, get_type_hints
 
 from crlbench.algo.part import Part, fit_part, parts_of
 from crlbench.algo.recipe import AXES, Recipe
@@ -51,21 +54,28 @@ class Flip:
         return ".".join((self.axis, *self.path)) + "=" + value + (":" + given if given else "")
 
 
-def flipped(recipe: Recipe, text: str) -> Recipe:
-    """``recipe`` with the one change that ``text`` names; called ``<recipe>+<change>``.
+def flipped(recipe: Recipe, *texts: str) -> Recipe:
+    """``recipe`` with the one change that a text names; called ``<recipe>+<change>``.
+
+    Several are made together, so that axes which need each other (a critic and GAE) may change in
+    any order.
 
     Raises:
         UsageError: an unknown axis, part or field (with the allowed names), an impossible value
             or combination, or a change that changes nothing.
     """
-    flip = read_flip(text)
-    value = _changed(recipe, flip)
-    if getattr(recipe, flip.axis) == value:
-        raise UsageError(
-            f"--flip {text} changes nothing: {recipe.name} already has "
-            f"{flip.axis} = {part_text(value)}."
-        )
-    return replace(recipe, name=f"{recipe.name}+{flip.text}", **{flip.axis: value})
+    name, values = recipe.name, dict[str, Any]()
+    for text in texts:
+        flip = read_flip(text)
+        before = values.get(flip.axis, getattr(recipe, flip.axis))
+        value = _changed(before, flip)
+        if before == value:
+            raise UsageError(
+                f"--flip {text} changes nothing: {name} already has "
+                f"{flip.axis} = {part_text(value)}."
+            )
+        name, values[flip.axis] = f"{name}+{flip.text}", value
+    return replace(recipe, name=name, **values)
 
 
 def read_flip(text: str) -> Flip:
@@ -84,7 +94,11 @@ def read_flip(text: str) -> Flip:
     if path or axis in NUMBERS:
         if axis in NUMBERS and path:
             raise UsageError(f"--flip {text}: {axis} is a number, so write {axis}=VALUE.")
-        return Flip(axis, tuple(name.replace("-", "_") for name in path), plain(scalar(value)), {})
+        inner = tuple(name.replace("-", "_") for name in path)
+        part, colon, given = value.partition(":")
+        if colon and inner:
+            return Flip(axis, inner, kebab(part.strip()), _settings(given, text))
+        return Flip(axis, inner, plain(scalar(value)), {})
     name, _, given = value.partition(":")
     cls = part_class(axis, name, f"In: --flip {text}.")
     settings = _settings(given, text)
@@ -103,31 +117,51 @@ def _settings(given: str, text: str) -> dict[str, Any]:
     return settings
 
 
-def _changed(recipe: Recipe, flip: Flip) -> Any:
+def _changed(before: Any, flip: Flip) -> Any:
     """The new value of the axis."""
     if flip.axis in NUMBERS:
         return scalar(flip.value)
     where = f"axis '{flip.axis}'"
     if flip.path:
-        return _with_field(getattr(recipe, flip.axis), flip.path, scalar(flip.value), flip)
+        return _with_field(before, flip.path, flip)
     cls = part_class(flip.axis, flip.value)
     if cls is None:
         return None
     return fit_part({"part": cls.__name__, **flip.fields}, AXES[flip.axis], where)
 
 
-def _with_field(part: Any, path: tuple[str, ...], value: Any, flip: Flip) -> Any:
+def _with_field(part: Any, path: tuple[str, ...], flip: Flip) -> Any:
     """``part`` with one field changed, in depth where a field is a part itself."""
     where = f"In: --flip {flip.text}."
     if not isinstance(part, Part):
-        raise UsageError(f"there is no {flip.axis} whose field could change. {where}")
+        above = ".".join((flip.axis, *flip.path[: -len(path)]))
+        raise UsageError(f"there is no {above} whose field could change. {where}")
     known = [f.name for f in fields(part) if f.init]
+    if not known:
+        raise UsageError(
+            f"{part.part} has no field '{path[0]}'. Name another part, with its fields: "
+            f"{flip.axis}=PART:{path[0]}=VALUE. {where}"
+        )
     if path[0] not in known:
         raise unknown_name(f"field of {part.part}", path[0], known, where)
-    inner = value
     if len(path) > 1:
-        inner = _with_field(getattr(part, path[0]), path[1:], value, flip)
+        inner = _with_field(getattr(part, path[0]), path[1:], flip)
+    else:
+        inner = _inner_part(part, path[0], flip) if flip.fields else scalar(flip.value)
     return replace(part, **{path[0]: inner})
+
+
+def _inner_part(part: Part, name: str, flip: Flip) -> Part:
+    """The new part that a flip puts into the field of a part."""
+    kind = get_type_hints(type(part))[name]
+    where = f"{part.part}.{name}"
+    if not (isclass(kind) and issubclass(kind, Part)):
+        raise UsageError(f"{where} is no part and takes no fields. In: --flip {flip.text}.")
+    cls = _by_letters(parts_of(kind), flip.value)
+    if cls is None:
+        spoken = map(kebab, parts_of(kind))
+        raise unknown_name(f"part of {where}", flip.value, spoken, f"In: --flip {flip.text}.")
+    return fit_part({"part": cls.__name__, **flip.fields}, kind, where)
 
 
 def part_class(axis: str, name: str, hint: str = "") -> type[Part] | None:
@@ -142,12 +176,16 @@ def part_class(axis: str, name: str, hint: str = "") -> type[Part] | None:
             return None
         if axis in NEUTRAL and NEUTRAL[axis] in known:
             return known[NEUTRAL[axis]]
-    by_letters = {_letters(own): cls for own, cls in known.items()}
-    cls = by_letters.get(_letters(name))
+    cls = _by_letters(known, name)
     if cls is None:
         spoken = [*map(kebab, known), *([NONE] if axis in NEUTRAL or axis == "critic" else [])]
         raise unknown_name(f"part of axis '{axis}'", kebab(name.strip()), spoken, hint)
     return cls
+
+
+def _by_letters(known: Mapping[str, type[Part]], name: str) -> type[Part] | None:
+    """The part of that name in any spelling."""
+    return {_letters(own): cls for own, cls in known.items()}.get(_letters(name))
 
 
 def changes(base: Recipe, other: Recipe) -> list[tuple[str, str, str]]:

@@ -46,10 +46,11 @@ class NoNorm(Normalizer):
 
 @dataclass(frozen=True)
 class GroupStd(Normalizer):
-    """Divided by the standard deviation of the rewards of the same prompt.
+    """Divided by the standard deviation of the outcome rewards of the same prompt.
 
-    Uniform groups and groups of one keep the advantage 0 that they have; ``uniform_rows``
-    counts them. ``floor`` is the smallest variance that any other group is taken to have.
+    The KL penalty has no part in it: where all outcomes are equal it would be scaled up to a
+    signal of its own. Uniform groups and groups of one get 0; ``uniform_rows`` counts them.
+    ``floor`` is the smallest variance that any other group is taken to have.
     """
 
     ddof: int = 1
@@ -68,7 +69,7 @@ class GroupStd(Normalizer):
     def __call__(
         self, advantages: Tensor, mask: Tensor, signal: Signal
     ) -> tuple[Tensor, dict[str, float]]:
-        stats = GroupStats.of(signal.totals, signal.valid, signal.group, self.ddof)
+        stats = GroupStats.of(signal.rewards, signal.valid, signal.group, self.ddof)
         scaled = advantages / (stats.var.clamp(min=self.floor).sqrt() + self.eps)[:, None]
         spread = mask & ~stats.uniform[:, None]
         uniform = float((stats.uniform & signal.valid).sum())
@@ -79,8 +80,8 @@ class GroupStd(Normalizer):
 class BatchStd(Normalizer):
     """Divided by one standard deviation over all completions of the batch.
 
-    ``of`` says of what: the ``raw`` rewards, the rewards ``centred`` on their group's mean, or
-    the ``leave_one_out`` advantages. 0 where it does not vary.
+    ``of`` says of what: the ``raw`` outcome rewards, these ``centred`` on their group's mean, or
+    the ``leave_one_out`` advantages (of everything earned, as in TRL). 0 where it does not vary.
     """
 
     of: Literal["raw", "centred", "leave_one_out"] = "raw"
@@ -101,9 +102,12 @@ class BatchStd(Normalizer):
     def __call__(
         self, advantages: Tensor, mask: Tensor, signal: Signal
     ) -> tuple[Tensor, dict[str, float]]:
-        x, valid, group = signal.totals, signal.valid, signal.group
-        if self.of != "raw":
-            x = (centred if self.of == "centred" else left_out)(x, valid, group)
+        valid, group = signal.valid, signal.group
+        x = {
+            "raw": lambda: signal.rewards,
+            "centred": lambda: centred(signal.rewards, valid, group),
+            "leave_one_out": lambda: left_out(signal.totals, valid, group),
+        }[self.of]()
         stats = GroupStats.of(x, valid, group.new_zeros(group.shape), self.ddof)
         if bool((stats.var == 0).all()):
             return select(mask, advantages * 0.0), {"uniform_rows": float(valid.sum())}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import torch
@@ -46,7 +47,7 @@ def prepare(
     teaches nothing and enters no statistic. Counts: ``dropped_rows`` (those), ``filtered_rows``
     (removed by the sample filter or as overlong), ``empty_rows`` (no valid token),
     ``whitening_skipped`` (1 if so), ``uniform_rows`` (not scaled, as their group does not vary)
-    and ``kl_per_completion`` (nats, over the rows not dropped; 0 without reference).
+    and ``kl_per_completion`` (nats, over the rows not dropped; NaN without reference).
     """
     _check_inputs(recipe, ref, values)
     mask = as_bool(rollout.action_mask)
@@ -97,7 +98,7 @@ def prepare(
         "whitening_skipped": 0.0,
         "uniform_rows": 0.0,
         "kl_per_completion": (
-            0.0 if ref is None else kl_per_completion(old[valid], ref[valid], mask[valid])
+            math.nan if ref is None else kl_per_completion(old[valid], ref[valid], mask[valid])
         ),
         **counts,
     }
@@ -147,7 +148,6 @@ def loss(
 
     with torch.no_grad():
         low, high = recipe.clip.clipped(ratio, advantages)
-        ref = minibatch.ref_logprobs
         token_ratio = TokenRatio()(new, old, mask)
         figures = {
             "loss": total,
@@ -157,11 +157,7 @@ def loss(
             "clip_fraction": _token_mean(low | high, mask, totals),
             "clip_low": _token_mean(low, mask, totals),
             "clip_high": _token_mean(high, mask, totals),
-            "kept_fraction": minibatch.keep.double().sum() / max(totals.completions, 1.0),
         }
-        for name, estimator in _ESTIMATORS.items():
-            of_reference = None if ref is None else estimator(new, ref)
-            figures[f"reference_kl{name}"] = _token_mean(of_reference, mask, totals)
         for name, estimator in _OF_OLD.items():
             figures[f"approx_kl{name}"] = _token_mean(estimator(old, new), mask, totals)
         numbers = torch.stack([x.detach().double() for x in figures.values()]).tolist()
@@ -174,8 +170,6 @@ def loss(
     )
 
 
-_ESTIMATORS: dict[str, KlEstimator] = {"": K1(), "_k2": K2(), "_k3": K3(output_clamp=None)}
-"""Ending of ``reference_kl`` -> estimator."""
 _OF_OLD: dict[str, KlEstimator] = {"": K3(output_clamp=None), "_k1": K1(), "_k2": K2()}
 """Ending of ``approx_kl`` -> estimator."""
 

@@ -50,13 +50,15 @@ class MaskTruncated(OverlongRule):
 class SoftPunishment(OverlongRule):
     """A growing penalty on the last stretch before the limit.
 
-    ``cache`` is that stretch as a share of the limit L; ``factor`` scales the penalty.
+    ``cache`` is that stretch as a share of the limit; ``factor`` scales the penalty.
     """
 
     cache: float = 0.2
     factor: float = 1.0
 
-    formula: ClassVar[str] = "R <- R + factor clip((L - cache L - n) / (cache L), -1, 0)"
+    formula: ClassVar[str] = (
+        "R <- R + factor clip((cap - cache cap - n) / (cache cap), -1, 0)   (n tokens, at most cap)"
+    )
     source: ClassVar[str] = "DAPO (Yu et al. 2025, arXiv 2503.14476), section 3.4"
 
     def check(self) -> None:

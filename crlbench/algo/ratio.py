@@ -30,7 +30,7 @@ class TokenRatio(ImportanceRatio):
 
     log_ratio_clamp: float | None = 20.0
 
-    formula: ClassVar[str] = "rho_t = exp(clip(l_t - l_old_t, -c, c))"
+    formula: ClassVar[str] = "rho_t = exp(clip(l_t - l_old_t, -log_ratio_clamp, log_ratio_clamp))"
     source: ClassVar[str] = "Schulman et al. 2017, arXiv 1707.06347, section 3"
 
     def check(self) -> None:
@@ -56,7 +56,9 @@ class SequenceRatio(ImportanceRatio):
     mean: Literal["geometric", "product"] = "geometric"
     log_ratio_max: float | None = 10.0
 
-    formula: ClassVar[str] = "s_i = exp((1/n_i) sum_t (l_it - l_old_it));  product: without 1/n_i"
+    formula: ClassVar[str] = (
+        "rho_t = s_i = exp((1/n_i) sum_t (l_it - l_old_it))   (product: without 1/n_i)"
+    )
     source: ClassVar[str] = "GSPO and GSPO-token (Zheng et al. 2025, arXiv 2507.18071)"
 
     def check(self) -> None:
@@ -71,7 +73,7 @@ class SequenceRatio(ImportanceRatio):
         mean = total / mask.sum(1, keepdim=True).clamp(min=1)
         # The value of the sequence's ratio, the gradient of each token's own probability.
         own = select(mask, new)
-        return self._bounded(mean.detach() + own - own.detach()).exp()
+        return self._bounded(mean.detach() + (own - own.detach())).exp()
 
     def _bounded(self, log_ratio: Tensor) -> Tensor:
         return log_ratio if self.log_ratio_max is None else log_ratio.clamp(max=self.log_ratio_max)
@@ -81,7 +83,7 @@ class SequenceRatio(ImportanceRatio):
 class NoRatio(ImportanceRatio):
     """The log-probability itself: the policy gradient without a correction for old samples."""
 
-    formula: ClassVar[str] = "l_t"
+    formula: ClassVar[str] = "rho_t = l_t   (the log-probability itself)"
     source: ClassVar[str] = "Williams 1992, doi 10.1007/BF00992696"
 
     def __call__(self, new: Tensor, old: Tensor, mask: Tensor) -> Tensor:

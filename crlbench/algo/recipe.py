@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from crlbench.algo.advantage import AdvantageEstimator
-from crlbench.algo.aggregate import Aggregation
+from crlbench.algo.aggregate import Aggregation, TokenMean
 from crlbench.algo.clip import ClipRule, NoClip
 from crlbench.algo.kl import KlTerm, NoKl
 from crlbench.algo.normalize import Normalizer
@@ -57,7 +57,7 @@ class Recipe:
     critic: Critic | None = None
     step: UpdateRule = field(default_factory=AdamStep)
     entropy_bonus: float = 0.0
-    """Weight of the mean token entropy that is subtracted from the loss."""
+    """Weight of the entropy, aggregated as the policy term, that is subtracted from the loss."""
 
     def __post_init__(self) -> None:
         if not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*(\+[a-z0-9._=:,-]+)*", str(self.name)):
@@ -99,11 +99,12 @@ class Recipe:
             )
         if isinstance(self.step, TrustRegion):
             plain = isinstance(self.clip, NoClip) and not isinstance(self.ratio, NoRatio)
+            plain = plain and isinstance(self.aggregate, TokenMean)
             if not plain or self.critic or self.kl.place == "loss" or self.entropy_bonus:
                 raise UsageError(
-                    f"recipe '{self.name}': TrustRegion bounds the KL itself and improves the "
-                    "plain surrogate: it needs a ratio, clip=NoClip(), and no critic, KL in the "
-                    "loss or entropy bonus."
+                    f"recipe '{self.name}': TrustRegion bounds the token mean of the KL itself and "
+                    "improves the plain surrogate: it needs a ratio, clip=NoClip(), "
+                    "aggregate=TokenMean(), and no critic, KL in the loss or entropy bonus."
                 )
 
     def check_group(self, completions: int) -> None:

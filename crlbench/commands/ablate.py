@@ -16,7 +16,7 @@ from crlbench.commands.star import SEEDS
 from crlbench.commands.study_file import Comparison, StudyFile, read_grid, read_study_file
 from crlbench.errors import UsageError
 from crlbench.run.board import load_track
-from crlbench.run.store import write_json
+from crlbench.run.store import check_writable, write_json
 from crlbench.study import STUDY_NAME
 
 BASE = "grpo"
@@ -43,12 +43,11 @@ def ablate(options: Namespace) -> int:
 
         return dry_run(options, settings, plan.plans, plan.cards)
     note(options, f"study {plan.study.id}: {plan.study.title}")
-
-    def publish() -> Path:
-        write_json(plan.folder / STUDY_NAME, plan.study.model_dump(mode="json"))
-        return publish_study(options, plan.folder)
-
-    return run_plans(options, settings, plan.plans, plan.cards, publish)
+    check_writable(settings.out)
+    write_json(plan.folder / STUDY_NAME, plan.study.model_dump(mode="json"))
+    return run_plans(
+        options, settings, plan.plans, plan.cards, lambda: publish_study(options, plan.folder)
+    )
 
 
 def _different(reasons: Sequence[list[str]]) -> list[list[str]]:
@@ -89,7 +88,7 @@ def _asked(options: Namespace, settings: Settings) -> tuple[StudyFile, Settings]
 
 def _by_flags(options: Namespace, settings: Settings) -> StudyFile:
     base = options.base or BASE
-    flips, versus = tuple(options.flip or ()), names_in(options.versus or ())
+    flips, versus = tuple(options.flip or ()), tuple(options.versus or ())
     grid = read_grid(options.grid) if options.grid else ()
     one = Comparison(name=base, base=base, flips=flips, versus=versus, grid=grid)
     only_grid = bool(grid) and not (flips or versus)

@@ -155,7 +155,9 @@ class _Builder:
                    for o in (flipped(recipe, text) for text in one.flips)}
         by_name = {name: choose(name, self.catalog).recipe for name in one.versus}
         if len(by_flip) < len(one.flips) or len(by_name) < len(one.versus):
-            raise UsageError(f"comparison '{one.name}': a flip or a recipe is given twice.")
+            given = [*(flipped(recipe, text).name for text in one.flips), *one.versus]
+            twice = next(name for name in given if given.count(name) > 1)
+            raise UsageError(f"comparison '{one.name}': {twice} is given twice.")
         flips, versus = (
             [self._arm(kind, label, other, {}, setting, model, recipe, board)
              for label, other in named.items()]

@@ -57,8 +57,14 @@ def dry_run(
     if options.json:
         out_json(result)
         return OK
-    rows = [{"cell": label(cell), "state": state(cell)} for cell in wanted]
-    out(table(rows, ["cell", "state"]))
+    # One recipe under several conditions has the same label on each board.
+    columns = ["board", "cell", "state"] if len({c.fingerprint for c in wanted}) > 1 else [
+        "cell", "state"
+    ]
+    rows = [
+        {"board": cell.fingerprint, "cell": label(cell), "state": state(cell)} for cell in wanted
+    ]
+    out(table(rows, columns))
     out()
     for plan in result["plans"]:
         out(f"plan {plan['hash']}  {plan['folder']}")

@@ -69,11 +69,11 @@ def _recipes(options: Namespace) -> tuple[Rows, list[str]]:
     from crlbench.algo import recipes
 
     folders = Catalog(options.catalog).extra
-    loaded = _without_execution(folders)
+    loaded, bundled = _without_execution(folders), _without_execution(())
     rows = []
     for name in recipes.names(folders):
         recipe = loaded.get(name)
-        near = _nearest(recipe, loaded) if recipe is not None else None
+        near = _nearest(recipe, bundled) if recipe is not None else None
         rows.append(
             {
                 "name": name,
@@ -204,7 +204,7 @@ def _show_recipe(options: Namespace) -> None:
     out(recipes.docstring(options.name, folders))
     near = _nearest(recipe, _without_execution(()))
     if near is not None:
-        out(f"\ndiffers from {near[0]} in {', '.join(near[1]) or 'nothing'}")
+        out(f"\nnearest recipe: differs from {near[0]} in {', '.join(near[1]) or 'nothing'}")
     out(f"\nminimise  {objective(recipe)}\n")
     shown = terms(recipe)
     width = max(len(term.role) for term in shown)

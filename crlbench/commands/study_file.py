@@ -10,7 +10,7 @@ from pydantic import ValidationError as PydanticError
 
 from crlbench.cards import read_toml
 from crlbench.commands.settings import as_text
-from crlbench.conditions import explain, leaves
+from crlbench.conditions import leaves
 from crlbench.errors import UsageError, ValidationError, unknown_name
 
 
@@ -131,4 +131,41 @@ def _validated(kind: type[Any], data: dict[str, Any], path: Path) -> Any:
     try:
         return kind.model_validate(data)
     except PydanticError as error:
-        raise ValidationError(explain(error, str(path))) from None
+        raise ValidationError("\n".join(_complaints(error, kind, path))) from None
+
+
+_TABLES: dict[str, type[_Form]] = {"comparison": Comparison, "setting": Setting, "arm": GridArm}
+"""By the key of a file; the points of a grid inside a comparison are arms too."""
+
+
+def _complaints(error: PydanticError, kind: type[_Form], path: Path) -> list[str]:
+    """A line per mistake, with the nearest names for a field that does not exist."""
+    lines = []
+    deeper = {item["loc"][0] for item in error.errors() if len(item["loc"]) > 1}
+    for item in error.errors():
+        *above, last = item["loc"] or ("(whole)",)
+        given = item.get("input")
+        if item["type"] == "too_short" and last in deeper:
+            continue  # Its tables are there, and faulty.
+        if "grid" in above and _of_other_form(last, given):
+            continue
+        where = ".".join(str(part) for part in above if not str(part).startswith("tuple["))
+        if item["type"] == "extra_forbidden":
+            table = "arm" if "grid" in above else str(above[0]) if above else ""
+            fields = _TABLES.get(table, kind).model_fields
+            names = [field.alias or name for name, field in fields.items()]
+            place = f" of {where}" if where else ""
+            lines.append(f"{path}: {unknown_name('field' + place, str(last), names)}")
+        elif above and above[-1] == "grid":
+            form = '"star" or tables of arms'
+            lines.append(f"{path}: {where}: must be {form} (given: {given!r:.80})")
+        else:
+            field = ".".join(filter(None, (where, str(last))))
+            lines.append(f"{path}: {field}: {item['msg']} (given: {given!r:.80})")
+    return lines
+
+
+def _of_other_form(choice: Any, given: Any) -> bool:
+    """Whether pydantic complains about a form of ``grid`` that was not meant."""
+    other = "literal[" if isinstance(given, list | tuple) else "tuple["
+    return isinstance(choice, str) and choice.startswith(other)

@@ -200,7 +200,8 @@ def summarise_study(
             "replicates": replicates,
             "level": LEVEL,
             "method": "paired expanded percentile; tasks are strata, seeds and items are "
-            "resampled with the same draws for arm and base, the noise of answers counted once",
+            "resampled with the same draws for arm and base; in a difference the noise of answers "
+            "is counted once",
         },
     )
 

@@ -14,7 +14,7 @@ from rich.text import Text
 from crlbench.report import words
 from crlbench.report.ablation import Ablation, ArmSummary, ComparisonSummary
 
-COLUMNS = ("Arm", "Λ", "ΔΛ [95 %]", "Verdict", "r", "Seeds")
+COLUMNS = ("Arm", "Λ", "ΔΛ [95 %]", "Verdict", "r", "More seeds")
 
 
 def terminal_table(ablation: Ablation) -> Group:
@@ -67,10 +67,10 @@ def legend(ablation: Ablation) -> str:
         )
     return (
         "Λ: share of the available head-room captured, averaged over the budget. ΔΛ: arm minus "
-        "base on the same tasks, seeds and items. better, worse: the 95 % interval excludes 0. "
-        f"equivalent: the 90 % interval lies inside ±{margin}, so that whatever difference there "
-        "is does not matter. undecided: neither. r: correlation of the paired seeds. Seeds: how "
-        f"many more would likely settle an undecided verdict.{several}"
+        "base on the same tasks, seeds and items. equivalent: the 90 % interval lies inside "
+        f"±{margin}, so that whatever difference there is does not matter. better, worse: it does "
+        "not, and the 95 % interval excludes 0. undecided: neither. r: correlation of the paired "
+        f"seeds. More seeds: how many would likely settle an undecided verdict.{several}"
     )
 
 

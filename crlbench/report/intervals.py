@@ -363,13 +363,18 @@ def seeds_to_settle(
     least = max(n + 1, MIN_SEEDS_ALONE if tasks == 1 else MIN_SEEDS)
     if n < MIN_SEEDS:
         return least - n
-    distance = NormalDist().inv_cdf(POWER)
+    below = NormalDist().cdf
 
     def settles(count: int) -> bool:
         error, df = math.sqrt(per_seed / count + fixed), tasks * (count - 1)
-        differs = (student_quantile(0.5 + LEVEL / 2, df) + distance) * error < abs(value)
-        inside = (student_quantile(0.5 + EQUIVALENCE_LEVEL / 2, df) + distance) * error
-        return differs or inside < margin - abs(value)
+        if error == 0.0:
+            return True
+        size = abs(value) / error
+        excluded = below(size - student_quantile(0.5 + LEVEL / 2, df))
+        # Both ends of the inner interval must lie inside the margin.
+        room, reach = margin / error, student_quantile(0.5 + EQUIVALENCE_LEVEL / 2, df)
+        inside = below(room - size - reach) + below(room + size - reach) - 1.0
+        return max(excluded, inside) >= POWER
 
     low, high = least, n + MOST_SEEDS
     while low < high:

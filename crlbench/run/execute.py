@@ -66,7 +66,6 @@ def run_cell(cell: Cell, emit: Emit, should_stop: Callable[[], bool]) -> RunReco
     conditions, subject, task = load(cell)
     others = [load_task(name, cell.catalog) for name in cell.tasks if name != cell.task]
     check_unchanged(cell, subject, [task, *others])
-    recipe_sha256 = sha256_file(Path(cell.recipe_file)) if cell.recipe_file else None
     examiner = Examiner(subject.reader, conditions, cell.device)
     module = make_module(cell, conditions, subject, task)
 
@@ -92,7 +91,7 @@ def run_cell(cell: Cell, emit: Emit, should_stop: Callable[[], bool]) -> RunReco
             }
         )
         end = final_end(examiner, module, task, others, recorder.totals["completions"])
-    finished = Finished(recorder, start, end, failure, started, recipe_sha256)
+    finished = Finished(recorder, start, end, failure, started)
     return write_run(cell, conditions, subject, task, module, finished)
 
 
@@ -111,7 +110,7 @@ def check_unchanged(cell: Cell, subject: Subject, tasks: Sequence[Task]) -> None
     """Refuse entries that were edited after the plan was made: its fingerprint would lie.
 
     Raises:
-        ValidationError: names the task or the model.
+        ValidationError: names the task, the model or the recipe.
     """
     planned = {task: cell.control.get(f"tasks.{task.name}.digest") for task in tasks}
     changed = [
@@ -119,6 +118,8 @@ def check_unchanged(cell: Cell, subject: Subject, tasks: Sequence[Task]) -> None
     ]
     if cell.entry_sha256 not in (None, subject.card.digest):
         changed.append(f"model '{subject.card.slug}'")
+    if cell.recipe_file and cell.recipe_sha256 not in (None, sha256_file(Path(cell.recipe_file))):
+        changed.append(f"recipe '{cell.recipe_file}'")
     if changed:
         raise ValidationError(
             f"{', '.join(changed)} changed since the plan was made. Start the command again."
@@ -136,7 +137,7 @@ def make_module(
         subject.card,
         subject.fresh_backbone(),
         value_head=recipe.critic is not None,
-        reference=recipe.needs_reference,
+        reference=True,  # the drift from the start model is watched under every recipe
         seed=seed,
     )
     module = loop_of(recipe)(

@@ -173,6 +173,7 @@ def make_plan(
         "recipe": name,
         "recipe_config": config,
         "recipe_file": None if recipe_file is None else str(recipe_file),
+        "recipe_sha256": _code(recipe_file).get("file_sha256"),
         "track": board.track.id,
         "track_version": board.track.version,
         "division": board.division,

@@ -60,8 +60,6 @@ class Finished:
     failure: RunStopped | None
     started: float
     """Unix time at which this attempt began."""
-    recipe_sha256: str | None = None
-    """Digest of the user's recipe file, if it is one."""
 
 
 def write_run(
@@ -105,7 +103,7 @@ def write_run(
             name=cell.recipe,
             config=cell.recipe_config,
             code_sha256=environment.source_digest(environment.PACKAGE / "algo"),
-            recipe_sha256=finished.recipe_sha256,
+            recipe_sha256=cell.recipe_sha256,
         ),
         seed=Seed(index=cell.seed_index, value=module.seed),
         arm=cell.arm,

@@ -28,9 +28,11 @@ class Sampled:
     old: Tensor
     """(B, T) float32 log-probs of the learner."""
     ref: Tensor | None
-    """(B, T) float32 log-probs of the reference, or None."""
+    """(B, T) float32 log-probs of the start model, or None where they were not computed."""
     values: Tensor | None
     """(B, T) float32 critic estimates, or None."""
+    final_values: Tensor | None = None
+    """(B,) float32 critic estimates of the state after the last token, or None."""
 
     @property
     def groups(self) -> int:
@@ -43,7 +45,9 @@ class Sampled:
         tokens = {}
         for name in ("old", "ref", "values"):
             given = [getattr(part, name) for part in parts]
-            tokens[name] = None if given[0] is None else joined(given)
+            tokens[name] = None if any(x is None for x in given) else joined(given)
+        final = [part.final_values for part in parts]
+        tokens["final_values"] = None if final[0] is None else torch.cat(final)
         rollout = Rollout.concatenate([part.rollout for part in parts])
         reward = Reward.concatenate([part.reward for part in parts], tokens["old"].shape[1])
         return Sampled(rollout, reward, **tokens)

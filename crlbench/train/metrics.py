@@ -9,6 +9,8 @@ import torch
 from torch import Tensor
 from torchmetrics import MeanMetric, MetricCollection, SumMetric
 
+from crlbench.algo.kl import K1, K2, K3, KlEstimator
+from crlbench.algo.masked import select
 from crlbench.algo.observe import Observation
 from crlbench.train.buffer import Sampled
 from crlbench.train.reward import Reward
@@ -20,6 +22,11 @@ GRAM = 4
 """Tokens in a row that count as a repetition."""
 SPLIT = ("length", "truncated", "repetition")
 """Figures that are also given for right and for wrong completions."""
+REFERENCE_KL: dict[str, KlEstimator] = {
+    "reference_kl": K1(),
+    "reference_kl_k2": K2(),
+    "reference_kl_k3": K3(output_clamp=None),
+}
 MEANS = (
     "reward",
     "score",
@@ -29,6 +36,8 @@ MEANS = (
     "uniform_groups",
     "behavior_gap",
     "explained_variance",
+    "kept_fraction",
+    *REFERENCE_KL,
 )
 SUMS = ("tokens", "bytes")
 
@@ -39,7 +48,8 @@ class RolloutMetrics(MetricCollection):
     ``reward`` is the reward paid, before any shaping; ``group_variance`` is the mean over
     prompts of the variance (divided by G) of the verifier's scores, ``uniform_groups`` the share
     of prompts whose scores are all equal; both leave out prompts with an undefined score.
-    ``behavior_gap`` covers the completions whose log-probs the learner computed, and
+    ``behavior_gap`` covers the completions whose log-probs the learner computed,
+    ``reference_kl`` those whose log-probs the start model computed, and
     ``explained_variance`` those of the iteration's update.
     """
 
@@ -77,6 +87,8 @@ class RolloutMetrics(MetricCollection):
             "uniform_groups": (variance == 0).float()[variance.isfinite()],
             "behavior_gap": behavior_gap(kept),
             "explained_variance": explained_variance(experience),
+            "kept_fraction": kept_fraction(rollout, kept, experience),
+            **reference_kl(kept),
             "tokens": lengths,
             "bytes": torch.tensor([float(len(t.encode())) for t in rollout.texts]),
         }
@@ -118,15 +130,29 @@ def behavior_gap(kept: Sampled | None) -> Tensor:
     return gap[kept.rollout.action_mask]
 
 
-def explained_variance(experience: Experience | None) -> Tensor:
-    """1 - Var(return - value) / Var(return) over valid tokens; 0 where it says nothing.
+def reference_kl(kept: Sampled | None) -> dict[str, Tensor]:
+    """KL estimates of the sampling policy and the start model, one per token."""
+    if kept is None or kept.ref is None:
+        return {name: torch.zeros(0) for name in REFERENCE_KL}
+    mask = kept.rollout.action_mask
+    old, ref = select(mask, kept.old), select(mask, kept.ref)
+    return {name: estimator(old, ref)[mask] for name, estimator in REFERENCE_KL.items()}
 
-    Empty where no update was made.
+
+def kept_fraction(rollout: Rollout, kept: Sampled | None, experience: Experience | None) -> Tensor:
+    """Share of the iteration's completions that the filters leave to an update."""
+    if experience is not None and len(experience.keep) == len(rollout.texts):
+        return experience.keep.float().mean()
+    return torch.tensor((len(kept.rollout.texts) if kept else 0) / len(rollout.texts))
+
+
+def explained_variance(experience: Experience | None) -> Tensor:
+    """1 - Var(return - value) / Var(return) over valid tokens; 0 where the returns are equal.
+
+    Empty where no update was made, or without a critic.
     """
-    if experience is None:
+    if experience is None or experience.values is None or experience.returns is None:
         return torch.zeros(0)
-    if experience.values is None or experience.returns is None:
-        return torch.zeros(())
     mask = experience.rollout.action_mask & experience.keep[:, None]
     returns, values = experience.returns[mask].double(), experience.values[mask].double()
     if len(returns) < 2 or float(returns.var()) == 0.0:

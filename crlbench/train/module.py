@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import lightning as L
@@ -28,7 +28,6 @@ from crlbench.train.displacement import Displacement, copied
 from crlbench.train.evaluation import Examination, examine
 from crlbench.train.metrics import RolloutMetrics, clipped_tokens
 from crlbench.train.reward import Reward, Scorer, placebo_reward, real_reward
-from crlbench.train.trainer import evaluation_interval
 from crlbench.types import Experience, PromptBatch, Rollout
 
 MAX_GAP = 1e-3
@@ -128,12 +127,14 @@ class PolicyOptimization(L.LightningModule):
         key = DrawKey(self.seed, "rollout", batch.iteration)
         rollout = self.sampler.sample(self.policy, batch, key)
         reward = self.reward(rollout, batch)
-        kept = self.keep(rollout, reward)
+        kept = self.keep(rollout, reward, batch.iteration)
         experience, stats, counts = None, [], {}
         if self.update_due(batch.iteration):
             experience, counts = self.prepare(self.buffer.take())
-            parts = self.minibatches(experience, batch.iteration)
-            stats = [self.step(part) for part in parts if self.totals(part).tokens]
+            parts = [*self.minibatches(experience, batch.iteration)]
+            teaching = [part for part in parts if self.totals(part).tokens]
+            stats = [self.step(part) for part in teaching]
+            counts["empty_minibatches"] = float(len(parts) - len(teaching))
         self.finish_iteration(batch, rollout, reward, kept, experience, stats, counts)
 
     def reward(self, rollout: Rollout, batch: PromptBatch) -> Reward:
@@ -144,28 +145,34 @@ class PolicyOptimization(L.LightningModule):
             return placebo_reward(reward.score, batch, self.seed, scale)
         return reward
 
-    def keep(self, rollout: Rollout, reward: Reward) -> Sampled | None:
+    def keep(self, rollout: Rollout, reward: Reward, iteration: int) -> Sampled | None:
         """What may teach, put into the buffer; None where a recipe that resamples finds nothing.
 
-        Only what is kept pays for the log-probs of the learner and of the reference.
+        Only what is kept pays for the log-probs of the learner and of the reference. Without a
+        KL in the recipe the reference is asked once per interval of the grid, to be watched.
         """
         if self.recipe.select.resamples:
             rows = kept_rows(rollout, reward.outcome, self.recipe)
             if not len(rows):
                 return None
             rollout, reward = rollout.rows(rows), reward.rows(rows)
-        kept = Sampled(rollout, reward, *self.evaluate_tokens(rollout))
+        watched = self.recipe.needs_reference or self.ends_interval(iteration)
+        kept = Sampled(rollout, reward, *self.evaluate_tokens(rollout, reference=watched))
         self.buffer.add(kept)
         return kept
 
     def update_due(self, iteration: int) -> bool:
-        """Whether the buffer is full, or an evaluation follows and something waits.
+        """Whether the buffer is full, or an interval of the grid ends and something waits.
 
-        Without resampling every iteration fills the buffer.
+        Without resampling every iteration fills the buffer. The grid belongs to the budget: how
+        often the policy is evaluated has no influence.
         """
         full = not self.recipe.select.resamples or self.buffer.groups >= self.prompts
-        evaluated = (iteration + 1) % evaluation_interval(self.conditions) == 0
-        return full or (evaluated and self.buffer.groups > 0)
+        return full or (self.ends_interval(iteration) and self.buffer.groups > 0)
+
+    def ends_interval(self, iteration: int) -> bool:
+        """Whether an interval of the budget's grid ends with this iteration."""
+        return (iteration + 1) % self.conditions.budget.iterations_per_point == 0
 
     @property
     def prompts(self) -> int:
@@ -173,12 +180,29 @@ class PolicyOptimization(L.LightningModule):
         return self.conditions.budget.prompts
 
     @torch.no_grad()
-    def evaluate_tokens(self, rollout: Rollout) -> tuple[Tensor, Tensor | None, Tensor | None]:
-        """The learner's old log-probs, the reference's, and the values; each (B, T) or None."""
+    def evaluate_tokens(
+        self, rollout: Rollout, reference: bool
+    ) -> tuple[Tensor, Tensor | None, Tensor | None, Tensor | None]:
+        """The learner's old log-probs, the reference's, and the values, each (B, T) or None.
+
+        Last the values after the last token (B,), where the recipe wants them.
+        """
         inputs = self.inputs(rollout)
         outputs = self.policy(*inputs)
-        ref = self.policy.reference_logprobs(*inputs) if self.recipe.needs_reference else None
-        return outputs.logprobs, ref, outputs.values
+        ref = self.policy.reference_logprobs(*inputs) if reference else None
+        final = self.final_values(rollout) if self.recipe.advantage.needs_final_values else None
+        return outputs.logprobs, ref, outputs.values, final
+
+    def final_values(self, rollout: Rollout) -> Tensor:
+        """(B,) critic estimates of the state after each completion's last token."""
+        ids, mask = rollout.completion_ids, rollout.completion_mask
+        longer = replace(
+            rollout,
+            completion_ids=torch.nn.functional.pad(ids, (0, 1)),
+            completion_mask=torch.nn.functional.pad(mask, (0, 1)),
+        )
+        values = self.policy(*self.inputs(longer)).values
+        return values.gather(1, mask.sum(1, keepdim=True)).squeeze(1)
 
     def inputs(self, rollout: Rollout) -> tuple[Any, ...]:
         """What the policy reads of a rollout: each prompt once, completions, temperature."""
@@ -198,12 +222,13 @@ class PolicyOptimization(L.LightningModule):
             sampled.rollout,
             sampled.reward.outcome,
             sampled.old,
-            sampled.ref,
+            sampled.ref if self.recipe.needs_reference else None,
             sampled.values,
             self.recipe,
             step_rewards=sampled.reward.steps,
             token_ends=sampled.reward.token_ends,
             kl_coefficient=self.kl_coefficient,
+            final_values=sampled.final_values,
             max_length=self.sampler.max_tokens,
         )
         if self.recipe.select.resamples:

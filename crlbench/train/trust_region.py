@@ -27,7 +27,7 @@ from crlbench.algo.trust_region import (
 )
 from crlbench.policy.policy import twice_differentiable
 from crlbench.train.module import PolicyOptimization
-from crlbench.types import Experience, as_bool
+from crlbench.types import Experience, Rollout, as_bool
 
 REJECTED = ("negative curvature", "line search failed")
 """Outcomes of a step that was tried and not taken."""
@@ -44,6 +44,11 @@ class TrustRegionOptimization(PolicyOptimization):
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
         self.rejected_steps = 0
+
+    def evaluate_tokens(self, rollout: Rollout, reference: bool) -> tuple[Tensor | None, ...]:
+        """As the parent, by the attention that the step uses, so that the ratio starts at 1."""
+        with twice_differentiable():
+            return super().evaluate_tokens(rollout, reference)
 
     def minibatches(self, experience: Experience, iteration: int) -> Iterator[Experience]:
         """The whole experience, once."""

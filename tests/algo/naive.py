@@ -86,7 +86,8 @@ def prepare(x: Batch, recipe: Config) -> Prepared:
 
     kept = [i for i in sound if selected(x, recipe, i, sound)]
     advantages = {place: advantages[place] for place in x.places(kept)}
-    advantages = normalised(x, recipe["normalize"], advantages, totals)
+    outcomes = {i: rewards[i] for i in sound}
+    advantages = normalised(x, recipe["normalize"], advantages, outcomes, totals)
     return Prepared(advantages, returns, [i in kept for i in rows])
 
 
@@ -147,20 +148,29 @@ def above_baseline(x: Batch, name: str, rewards: dict[int, float]) -> dict[int, 
     return result
 
 
-def normalised(x: Batch, part: Config, advantages: dict[Place, float], totals: dict[int, float]):
+def normalised(
+    x: Batch,
+    part: Config,
+    advantages: dict[Place, float],
+    outcomes: dict[int, float],
+    totals: dict[int, float],
+):
     name = part["part"]
     if name == "NoNorm":
         return advantages
     if name == "GroupStd":
         result = {}
         for (i, t), a in advantages.items():
-            peers = [totals[j] for j in totals if x.group[j] == x.group[i]]
+            peers = [outcomes[j] for j in outcomes if x.group[j] == x.group[i]]
             flat = max(peers) == min(peers)
             result[i, t] = 0.0 if flat else a / (spread(peers, part["ddof"]) + part["eps"])
         return result
     if name == "BatchStd":
-        names = {"centred": "GroupMean", "leave_one_out": "LeaveOneOut"}
-        of = totals if part["of"] == "raw" else above_baseline(x, names[part["of"]], totals)
+        of = outcomes
+        if part["of"] == "centred":
+            of = above_baseline(x, "GroupMean", outcomes)
+        elif part["of"] == "leave_one_out":
+            of = above_baseline(x, "LeaveOneOut", totals)
         scale = spread(list(of.values()), part["ddof"])
         return {p: a / (scale + part["eps"]) if scale else 0.0 for p, a in advantages.items()}
     assert name == "Whiten"
@@ -356,7 +366,6 @@ def stats(x: Batch, given: Prepared, recipe: Config) -> dict[str, float]:
         of_row, _ = ratio_of_row(x, recipe["ratio"], i)
         sides += [held_back(recipe["clip"], of_row[t], given.advantages[i, t]) for t in x.own(i)]
     n = max(len(places), 1)
-    toward_ref = [x.new[i][t] - x.ref[i][t] for i, t in places]
     from_old = [x.old[i][t] - x.new[i][t] for i, t in places]
     ordered = sorted(ratios.values()) or [1.0]
     return {
@@ -364,9 +373,6 @@ def stats(x: Batch, given: Prepared, recipe: Config) -> dict[str, float]:
         "policy_loss": found.policy_loss,
         "value_loss": found.value_loss,
         "entropy": sum(x.entropy[i][t] for i, t in places) / n,
-        "reference_kl": sum(toward_ref) / n,
-        "reference_kl_k2": sum(d * d / 2 for d in toward_ref) / n,
-        "reference_kl_k3": sum(math.exp(-d) + d - 1 for d in toward_ref) / n,
         "approx_kl": sum(math.exp(-d) + d - 1 for d in from_old) / n,
         "approx_kl_k1": sum(from_old) / n,
         "approx_kl_k2": sum(d * d / 2 for d in from_old) / n,
@@ -378,7 +384,6 @@ def stats(x: Batch, given: Prepared, recipe: Config) -> dict[str, float]:
         "ratio_p99": quantile(ordered, 0.99),
         "ratio_max": ordered[-1],
         "ess": sum(ordered) ** 2 / (len(ordered) * sum(r * r for r in ordered)),
-        "kept_fraction": len(kept) / len(x.mask),
     }
 
 

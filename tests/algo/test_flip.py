@@ -11,9 +11,9 @@ from crlbench.algo.aggregate import TokenMean
 from crlbench.algo.clip import PpoClip
 from crlbench.algo.describe import nearest, objective, terms
 from crlbench.algo.flip import changes, flipped
-from crlbench.algo.kl import K1, Fixed, KlInLoss, KlInReward, NoKl
+from crlbench.algo.kl import K1, Adaptive, Fixed, KlInLoss, KlInReward, NoKl
 from crlbench.algo.normalize import NoNorm
-from crlbench.algo.recipe import from_config, to_config
+from crlbench.algo.recipe import Recipe, from_config, to_config
 from crlbench.errors import UsageError
 
 GRPO = recipes.load("grpo")
@@ -108,11 +108,60 @@ def test_every_recipe_can_be_read_as_formulas(name: str) -> None:
 
 def test_formulas_hold_the_recipes_own_numbers() -> None:
     recipe = flipped(flipped(GRPO, "clip.high=0.28"), "entropy_bonus=0.01")
-    assert objective(recipe) == "L = agg(l) + 0.04 agg(KL) - 0.01 mean(H)"
+    assert objective(recipe) == "L = agg(loss) + 0.04 agg(KL) - 0.01 agg(H)"
     (clip,) = [t.formula for t in terms(recipe) if t.role == "loss of a token"]
     assert clip == "-min(rho A, clip(rho, 1 - 0.2, 1 + 0.28) A)"
     (dual,) = [t.formula for t in terms(flipped(GRPO, "clip.dual=3")) if "loss of" in t.role]
-    assert "3 c and A < 0" in dual
+    assert "if A < 0: at most -3 A" in dual
+
+
+@pytest.mark.parametrize(
+    ("base", "text", "role", "ending"),
+    [
+        (GRPO, "advantage.penalty=token", "advantage", "R_j   (penalty = token)"),
+        (PPO, "normalize.divide=false", "normalised advantage", "   (divide = false)"),
+        (GRPO, "normalize=batch-std:of=centred", "normalised advantage", "   (of = centred)"),
+        (PPO, "critic.clip=none", "value loss of a token", "   (clip = none)"),
+        (GRPO, "clip.high=0.28", "loss of a token", "1 + 0.28) A)"),
+    ],
+)
+def test_what_a_formula_does_not_say_stands_behind_it(
+    base: Recipe, text: str, role: str, ending: str
+) -> None:
+    shown = {term.role: term.formula for term in terms(flipped(base, text))}
+    assert shown[role].endswith(ending)
+
+
+def test_flips_that_need_each_other_are_made_together() -> None:
+    both = ["critic=none", "advantage=reward-to-go"]
+    for name in ("+".join(["ppo", *order]) for order in (both, both[::-1])):
+        made = recipes.load(name)
+        assert made.name == name and not made.differs_by(recipes.load("reinforce-pp"))
+    assert recipes.load("grpo+ratio=none+clip=none").differs_by(GRPO) == {"ratio", "clip"}
+    with pytest.raises(UsageError, match="Gae needs a critic"):
+        recipes.load("ppo+critic=none+kl=none")
+    with pytest.raises(UsageError, match="changes nothing: ppo.advantage.lam=0.9 already"):
+        recipes.load("ppo+advantage.lam=0.9+advantage.lam=0.9")
+    with pytest.raises(UsageError, match="write a flip behind each"):
+        recipes.load("grpo+")
+
+
+def test_a_part_within_a_part_takes_fields() -> None:
+    derived = flipped(GRPO, "kl.coefficient=adaptive:initial=0.04,target=1,horizon=10000")
+    assert derived.kl.coefficient == Adaptive(0.04, 1.0, 10000.0)
+    assert derived.name.endswith("+kl.coefficient=adaptive:horizon=10000,initial=0.04,target=1")
+    assert recipes.load(derived.name) == derived
+    assert objective(derived) == "L = agg(loss) + beta (Adaptive, from 0.04) agg(KL)"
+    (rule,) = [term.formula for term in terms(derived) if term.role == "KL coefficient"]
+    assert rule.startswith("beta <- beta (1 + clip(KL / 1 - 1") and "n / 10000)" in rule
+    for text, message in {
+        "kl.coefficient=adaptiv:initial=1": "unknown part of KlInLoss.coefficient 'adaptiv'. Did",
+        "kl.coefficient=adaptive:initial=1": "missing field of Adaptive 'target'",
+        "clip.high=ppo-clip:low=1": "PpoClip.high is no part",
+        "kl.coefficient.value.x=1": "there is no kl.coefficient.value",
+    }.items():
+        with pytest.raises(UsageError, match=message):
+            flipped(GRPO, text)
 
 
 def test_the_nearest_recipe_differs_in_the_fewest_axes() -> None:

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from crlbench.algo import recipes
 from crlbench.algo.advantage import BatchMean, Gae, GroupMean, LeaveOneOut, RewardToGo
-from crlbench.algo.aggregate import FixedLength, SequenceMean, Totals
+from crlbench.algo.aggregate import FixedLength, SequenceMean, TokenMean, Totals
 from crlbench.algo.clip import Cispo, NoClip, PpoClip, Sapo
 from crlbench.algo.kl import K3, AbsoluteK1, Adaptive, KlInLoss, KlInReward, NoKl
 from crlbench.algo.normalize import BatchStd, GroupStd, Whiten
@@ -101,6 +101,8 @@ def with_part(base: Recipe, axis: str, part: Part) -> Recipe:
     changes: dict[str, object] = {axis: part}
     if isinstance(part, (NoRatio, TrustRegion)):
         changes["clip"] = NoClip()
+    if isinstance(part, TrustRegion):
+        changes["aggregate"] = TokenMean()
     if isinstance(part, TrustRegion) and base.kl.place == "loss":
         changes["kl"] = NoKl()
     return replace(base, **changes)

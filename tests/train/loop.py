@@ -51,7 +51,7 @@ def make(
         Policy,
         random_model(),
         value_head=recipe.critic is not None,
-        reference=recipe.needs_reference,
+        reference=True,
     )
     sampler = DecodeLoop(ascii_tokenizer(), 1.0, 4, ends=(130,), pad=128)
     return loop(

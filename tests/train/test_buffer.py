@@ -28,7 +28,7 @@ class Updates:
         self.module, self.original, self.seen = module, module.prepare, []
 
     def __call__(self, sampled):
-        now, _, _ = self.module.evaluate_tokens(sampled.rollout)
+        now, *_ = self.module.evaluate_tokens(sampled.rollout, reference=False)
         gap = (now - sampled.old)[sampled.rollout.action_mask].abs().max()
         scores = sampled.reward.score.reshape(-1, 4)
         mixed = (scores.min(1).values < scores.max(1).values).all()
@@ -53,6 +53,13 @@ def test_kept_groups_wait_for_an_update_on_the_same_policy(whole):
     assert recorder.counts["short_batches"] == sum(n < 4 for n in groups)
     assert recorder.counts["short_batches"] >= 1
     assert module.buffer.groups == 0
+
+
+def test_how_often_the_policy_is_evaluated_does_not_change_what_it_learns(tmp_path, whole):
+    module, recorder = whole
+    rarely = dapo(evaluation__curve_every="2")
+    assert fit(rarely, tmp_path).totals == recorder.totals
+    assert_same(weights(rarely), weights(module))
 
 
 def test_the_budget_charges_rejected_groups(whole):

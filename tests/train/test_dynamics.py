@@ -151,7 +151,8 @@ def test_figures_of_a_rollout_by_hand():
     score = torch.tensor([1.0, 0.0, 0.5, 0.5])
     reward = Reward(score, 2 * score, None, None)
     old = torch.full((4, 5), -0.25)
-    figures = RolloutMetrics().of(sampled, reward, Sampled(sampled, reward, old, None, None), None)
+    kept = Sampled(sampled, reward, old, old - 0.5, None)
+    figures = RolloutMetrics().of(sampled, reward, kept, None)
     assert figures == pytest.approx(
         {
             "reward": 1.0,
@@ -169,6 +170,10 @@ def test_figures_of_a_rollout_by_hand():
             "uniform_groups": 1 / 2,
             "behavior_gap": 0.25,
             "explained_variance": math.nan,
+            "kept_fraction": 1.0,
+            "reference_kl": 0.5,
+            "reference_kl_k2": 0.125,
+            "reference_kl_k3": math.exp(-0.5) + 0.5 - 1,
             "tokens": 11.0,
             "bytes": 11.0,
         },
@@ -182,7 +187,8 @@ def test_figures_without_a_wrong_answer_have_no_value():
     reward = Reward(torch.full((2,), 1 / 3), torch.ones(2), None, None)
     figures = RolloutMetrics().of(sampled, reward, None, None)
     assert math.isnan(figures["length_right"]) and figures["length_wrong"] == 1.0
-    assert math.isnan(figures["behavior_gap"])
+    assert math.isnan(figures["behavior_gap"]) and math.isnan(figures["reference_kl"])
+    assert figures["kept_fraction"] == 0.0
     assert figures["uniform_groups"] == 1.0 and figures["group_variance"] == 0.0
 
 

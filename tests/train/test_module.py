@@ -244,3 +244,33 @@ def test_a_minibatch_of_which_nothing_is_kept_is_skipped(tmp_path):
     recorder = fit(module, tmp_path)
     assert 0 < recorder.totals["updates"] < 16
     assert all(h["entropy"] is None or h["entropy"] > 1.0 for h in recorder.health)
+
+
+def test_the_drift_from_the_start_model_is_watched_without_a_kl_in_the_recipe(tmp_path):
+    recorder = fit(make(recipe="dr-grpo"), tmp_path)
+    measured = [h["iteration"] for h in recorder.health if h["reference_kl"] is not None]
+    assert measured == [2, 4, 6, 8]  # once per interval of the grid
+    assert recorder.health[-1]["reference_kl_k3"] > 0
+
+
+def test_a_cut_off_completion_can_bootstrap_the_critic(tmp_path):
+    module = make(recipe=load("ppo+advantage.bootstrap_truncated=true"))
+    seen = []
+    original = module.prepare
+    module.prepare = lambda sampled: seen.append(sampled) or original(sampled)
+    recorder = fit(module, tmp_path)
+    assert all(h["loss"] is not None for h in recorder.health)
+    assert seen[-1].final_values.shape == (16,)
+
+    # Written out: each row with one more token, in one plain pass; the value before that token.
+    rollout = seen[-1].rollout
+    lengths = torch.arange(16)[:, None] % 5
+    rollout = replace(rollout, completion_mask=torch.arange(4) < lengths)
+    ids = torch.nn.functional.pad(rollout.completion_ids, (0, 1)).scatter(1, lengths, 7)
+    mask = torch.nn.functional.pad(rollout.completion_mask, (0, 1)).scatter(1, lengths, True)
+    longer = replace(rollout, completion_ids=ids, completion_mask=mask)
+    with torch.no_grad():
+        values = module.policy(*module.inputs(longer), shared_prefix=False).values
+        found = module.final_values(rollout)
+    assert found.abs().sum() > 0
+    assert torch.allclose(found, values.gather(1, lengths).squeeze(1), atol=1e-5)

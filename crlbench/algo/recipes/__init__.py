@@ -15,7 +15,6 @@ import sys
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, replace
-from functools import reduce
 from inspect import cleandoc
 from pathlib import Path
 from types import ModuleType
@@ -62,8 +61,16 @@ def load(name: str, folders: Folders = ()) -> Recipe:
         UsageError: there is none, with the nearest names; or an impossible flip.
         ValidationError: its file does not export a RECIPE of that name.
     """
+    base, flips = _split(name)
+    return flipped(load_file(path_of(base, folders), folders), *flips)
+
+
+def _split(name: str) -> tuple[str, list[str]]:
+    """A recipe's identifier and its flips."""
     base, *flips = name.split("+")
-    return reduce(flipped, flips, load_file(path_of(base, folders), folders))
+    if not all(flips):
+        raise UsageError(f"recipe '{name}': write a flip behind each '+': grpo+clip.high=0.28.")
+    return base, flips
 
 
 def load_file(path: str | Path, folders: Folders = ()) -> Recipe:
@@ -257,8 +264,8 @@ def _from_toml(path: Path, folders: Folders, above: tuple[Path, ...]) -> Recipe:
 def _base(data: Mapping[str, Any], folders: Folders, above: tuple[Path, ...]) -> Recipe | None:
     if "base" not in data:
         return None
-    name, *flips = str(data["base"]).split("+")
-    return reduce(flipped, flips, _recipe_of(path_of(name, folders), folders, above))
+    name, flips = _split(str(data["base"]))
+    return flipped(_recipe_of(path_of(name, folders), folders, above), *flips)
 
 
 def _value(axis: str, value: Any, base: Recipe | None) -> Any:

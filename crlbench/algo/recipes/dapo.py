@@ -2,7 +2,8 @@
 
 Yu et al. 2025 (arXiv 2503.14476). From ``grpo`` it differs in: clip (0.28 above), aggregate
 (token mean over the whole step), select (dynamic sampling), overlong (soft punishment on the
-last fifth of the cap, as 4096 of 20480 tokens in the paper), kl (none).
+last fifth of the cap, as 4096 of 20480 tokens in the paper), kl (none). The punishment is half of
+the spread of the rewards, which the paper pays from -1 to 1 and a task here from 0 to 1.
 """
 
 from __future__ import annotations
@@ -24,5 +25,5 @@ RECIPE = Recipe(
     clip=PpoClip(low=0.2, high=0.28),
     aggregate=TokenMean(),
     select=DynamicSampling(),
-    overlong=SoftPunishment(cache=0.2),
+    overlong=SoftPunishment(cache=0.2, factor=0.5),
 )

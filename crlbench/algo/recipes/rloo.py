@@ -3,7 +3,7 @@
 Ahmadian et al. 2024 (arXiv 2402.14740), after Kool et al. 2019; the KL penalty is part of the
 reward of the whole completion. From ``ppo`` it differs in: advantage (no critic: leave-one-out),
 normalize (none), critic (none). The clipped token ratio is kept, because the track makes several
-optimizer steps of one rollout; at the first of them it is the paper's gradient.
+optimizer steps of one rollout; at the first its gradient is the paper's, but for its scale.
 """
 
 from __future__ import annotations
