@@ -56,8 +56,8 @@ class DropUniformGroups(SampleFilter):
 class DynamicSampling(DropUniformGroups):
     """The same, and sampling goes on until as many prompts are kept as an iteration holds.
 
-    Every completion is charged to the budget. At an evaluation an update is made of the
-    prompts that there are.
+    Every completion is charged to the budget. At the end of an interval of the budget's grid
+    an update is made of the prompts that there are.
     """
 
     resamples: ClassVar[bool] = True
