@@ -194,11 +194,11 @@ def test_everything_works_without_scripts_and_by_keyboard(browser, pages):
     with Visit(browser, pages["five"], 1280, "light", java_script_enabled=False) as visit:
         visit.page.keyboard.press("Tab")
         visit.page.keyboard.press("Enter")
-        assert visit.page.url.endswith("#main")
+        visit.page.wait_for_url("**#main")
         conditions = visit.page.get_by_text("Conditions, leaf by leaf")
         conditions.focus()
         visit.page.keyboard.press("Enter")
-        assert visit.page.get_by_text("conditions.budget.prompts").is_visible()
+        visit.page.get_by_text("conditions.budget.prompts").wait_for()
 
 
 def test_it_prints(browser, pages, tmp_path: Path):
