@@ -23,6 +23,7 @@ from crlbench.errors import EnvironmentUnfit, ValidationError
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 Slug = Annotated[str, Field(pattern=r"^[a-z0-9]+([.-][a-z0-9]+)*$")]
 Version = Annotated[str, Field(pattern=r"^[0-9]+\.[0-9]+\.[0-9]+$")]
+Commit = Annotated[str, Field(pattern=r"^[0-9a-f]{40}$")]
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
 Text = Annotated[str, Field(min_length=1)]
 Count = Annotated[int, Field(gt=0)]
@@ -31,8 +32,10 @@ RULES = {
     r"^[0-9a-f]{64}$": "64 lowercase hexadecimal digits",
     r"^[a-z0-9]+([.-][a-z0-9]+)*$": "lowercase letters, digits, '-' and '.'",
     r"^[0-9]+\.[0-9]+\.[0-9]+$": "MAJOR.MINOR.PATCH",
+    r"^[0-9a-f]{40}$": "a full commit of 40 hexadecimal digits",
     r"^([0-9a-f]{40}|unpinned)$": 'a full commit of 40 hexadecimal digits, or "unpinned"',
     r"^[\w.-]+/[\w.-]+$": "organisation/name",
+    r"^https?://\S+[^/\s]$": "an http or https address without a slash at its end",
 }
 """Patterns in words, for messages."""
 
@@ -92,6 +95,121 @@ class VerifierCard(Card):
     partial_credit: bool
     sha256: Sha256
     """Of the task's code and the sources of crlbench.reward that verifying uses."""
+    steps: bool = False
+    """Whether it judges the steps of a completion, so that ``data.reward = "process"`` can be."""
+
+
+class SourceFile(Card):
+    """One file of a published dataset."""
+
+    sha256: Sha256
+    """Of the uncompressed file."""
+    bytes: Count
+    """Of the uncompressed file."""
+    path: Text
+    """Inside the origin; a path ending in ``.gz`` is uncompressed after its download."""
+    origin: Text | None = None
+    """Another repository than the source's."""
+    commit: Commit | None = None
+    """That repository's commit."""
+
+    @pydantic.model_validator(mode="after")
+    def _pinned(self) -> SourceFile:
+        if bool(self.origin) != bool(self.commit):
+            raise ValueError("origin and commit belong together")
+        return self
+
+
+class DataSource(Card):
+    """The published dataset that a task's split files are made from, away from the checkout."""
+
+    origin: Annotated[str, Field(pattern=r"^https?://\S+[^/\s]$")]
+    """Address of the repository."""
+    commit: Commit
+    licence: Text
+    files: Annotated[dict[str, SourceFile], Field(min_length=1)]
+    """By the name that the task's ``build`` knows the file by."""
+
+    @pydantic.field_validator("files")
+    @classmethod
+    def _plain_names(cls, files: dict[str, SourceFile]) -> dict[str, SourceFile]:
+        for name in files:
+            if not re.fullmatch(r"\w[\w.-]*", name) or name.endswith(".gz"):
+                raise ValueError(f"'{name}' is not a plain file name without .gz")
+        return files
+
+
+class PairsCard(Card):
+    """A file of preference pairs: on one prompt a better completion and a worse one."""
+
+    file: Text
+    sha256: Sha256
+    count: Count
+
+
+class MapCard(Card):
+    """The increasing map of a reward model's score into [0, 1]: sigmoid((s - center) / scale)."""
+
+    center: float
+    scale: Annotated[float, Field(gt=0.0)]
+
+
+class LearnedRewardCard(Card):
+    """The reward model that a task pays by, in place of its verifier."""
+
+    path: Text
+    """Its folder, relative to the task's."""
+    sha256: Sha256
+    """Of its weights."""
+    map: MapCard
+
+
+class PairCounts(Card):
+    """Which pairs a reward model was fitted on."""
+
+    task: Text
+    train_sha256: Sha256
+    id_sha256: Sha256
+    train: Count
+    """Pairs that were trained on; longer ones than ``max_tokens`` are left out."""
+    id: Count
+    """Held-out pairs that were scored."""
+    left_out: Annotated[int, Field(ge=0)]
+    """Pairs of both files that were too long."""
+    limited: bool
+    """Whether ``--limit`` shortened the files."""
+
+
+class PairAccuracy(Card):
+    """Share of pairs whose better completion has the higher score."""
+
+    train: Share
+    id: Share
+    id_low: Share
+    """Lower end of the 95 % Wilson interval of ``id``."""
+    id_high: Share
+
+
+class RewardCard(Card):
+    """``reward.toml`` of a reward model, written by ``crlbench fit-reward``."""
+
+    schema_version: Literal[1] = Field(alias="schema")
+    base: Text
+    """The model that it was fitted from."""
+    base_revision: Text
+    frame: Literal["terse", "plain", "chat"]
+    context: Count
+    """Longest sequence in tokens."""
+    end_token: int
+    pad_token: int
+    weights_sha256: Sha256
+    map: MapCard
+    accuracy: PairAccuracy
+    faults: dict[str, Share] | None = None
+    """By fault, the share of audit pairs whose worse completion has the higher score."""
+    pairs: PairCounts
+    training: dict[str, Any]
+    """The settings of ``fit-reward``."""
 
 
 class TaskCard(Card):
@@ -107,7 +225,19 @@ class TaskCard(Card):
     canary: Text
     contact: Text
     generator: GeneratorCard
+    golds: bool = True
+    """False where an answer says what a completion must obey and is no completion itself."""
+    heavy: bool = False
+    """Whether one verdict takes more than about a millisecond, so that checks sample rows."""
+    relative: Slug | None = None
+    """A task that shares items with this one on purpose: no board holds both."""
+    source: DataSource | None = None
+    """Set where the split files are made on the user's machine from a published dataset."""
     verifier: VerifierCard
+    pairs: dict[Literal["train", "id", "audit"], PairsCard] | None = None
+    """Preference pairs to fit reward models on, held-out ones, and ones of another source."""
+    reward_model: LearnedRewardCard | None = None
+    """Set where a learned reward is paid; ``verifier`` then only labelled the pairs."""
     splits: dict[str, SplitCard]
 
     @property
@@ -127,6 +257,8 @@ class TaskCard(Card):
             name: [split.sha256, split.floor, split.ceiling] for name, split in self.splits.items()
         }
         leaves = [self.name, self.version, splits, self.verifier.sha256, self.max_completion_bytes]
+        if self.reward_model is not None:
+            leaves.append(self.reward_model.model_dump(mode="json"))
         return digest(leaves)
 
 

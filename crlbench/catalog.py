@@ -70,7 +70,17 @@ class Catalog:
         return read_task_card(self.find("task", name).path / "frozen.toml")
 
     def load_task(self, name: str) -> Task:
-        """A frozen task whose files have all passed their digests."""
+        """A frozen task whose files have all passed their digests.
+
+        Raises :class:`EnvironmentUnfit`, naming the command that helps, when it is an external
+        task whose rows are not on this machine.
+        """
+        task = self.open_task(name)
+        task.require_rows()
+        return task
+
+    def open_task(self, name: str) -> Task:
+        """A frozen task; the rows of an external one are read when they are first asked for."""
         return Task(self.find("task", name).path)
 
     def load_model(self, spec: str) -> ModelCard:

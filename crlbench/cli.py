@@ -23,6 +23,7 @@ from crlbench.errors import INTERNAL, OK, CrlbenchError, Interrupted, UsageError
 HOME = "~/.cache/crlbench"
 LISTABLE = ("models", "tasks", "recipes", "tracks", "runs")
 SHOWABLE = ("model", "task", "recipe", "track")
+ADDABLE = ("task",)
 OFFLINE_SWITCHES = ("CRLBENCH_OFFLINE", "HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
 
 GLOBALS: dict[str, Any] = {
@@ -43,8 +44,12 @@ HANDLERS = {
     "show": "crlbench.commands.registry:show",
     "report": "crlbench.commands.results:report",
     "fingerprint": "crlbench.commands.results:fingerprint",
+    "fit-reward": "crlbench.commands.fit_reward:fit_reward",
     "freeze": "crlbench.commands.upkeep:freeze",
-    "fetch": "crlbench.commands.upkeep:fetch",
+    "fetch": "crlbench.commands.fetch:fetch",
+    "validate": "crlbench.commands.validate:validate",
+    "add": "crlbench.commands.add:add",
+    "probe": "crlbench.commands.probe:probe",
 }
 
 
@@ -137,7 +142,7 @@ def _ablate(parser: argparse.ArgumentParser) -> None:
     add("--base", metavar="R", help="recipe that everything is measured against (grpo)")
     add("--flip", metavar="AXIS=PART", action="append",
         help="an arm with one change: aggregate=token-mean, clip=ppo-clip:low=0.2,high=0.28, "
-        "clip.high=0.28, kl=none (repeatable)")
+        "clip.high=0.28, kl=none; or a condition: data.reward=process (repeatable)")
     add("--versus", metavar="R", action="append",
         help="an arm with another recipe, also with flips: grpo+kl=none+aggregate=token-mean "
         "(repeatable)")
@@ -172,7 +177,11 @@ def _show(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("what", choices=SHOWABLE, metavar="WHAT", help=", ".join(SHOWABLE))
     parser.add_argument("name", metavar="NAME")
     parser.add_argument(
-        "--prompts", metavar="N", type=int, default=0, help="for a task: print N items per split"
+        "--prompts", metavar="N", type=int, default=None,
+        help="for a task: print N items per split (0; 1 with --render)",
+    )
+    parser.add_argument(
+        "--render", metavar="MODEL", help="for a task: the token ids of the prompts for this model"
     )
 
 
@@ -193,16 +202,85 @@ def _fingerprint(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def _fit_reward(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("--model", metavar="X", help="entry name, checkpoint folder or org/name@commit")
+    add("--pairs", metavar="T", help="the task whose preference pairs are learned from")
+    add("--out", metavar="DIR", help="folder of the reward model; must not exist")
+    add("--set", metavar="K=V", action="append",
+        help="change a setting: epochs, batch, accumulate, learning_rate, warmup, weight_decay, "
+        "centering, max_grad_norm, max_tokens, seed, store")
+    add("--limit", metavar="N", type=int, help="only the first N pairs of each file")
+    add("--threads", metavar="N", type=int, default=1, help="CPU threads (1)")
+    add("--device", metavar="D", default="cpu", help=f"{', '.join(DEVICES)} (cpu)")
+
+
 def _freeze(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("tasks", metavar="TASK", nargs="*", help="names or folders (all tasks)")
     parser.add_argument("--check", action="store_true", help="only compare, write nothing")
+    parser.add_argument(
+        "--retain", action="store_true", help="the retain panel of this checkout instead of tasks"
+    )
+    parser.add_argument(
+        "--from", dest="source", metavar="DIR",
+        help="folder with an external task's dataset, or reasoning_gym:GENERATOR to make a task of",
+    )
+    parser.add_argument(
+        "--levels", metavar="JSON", help="a generator's settings at the levels 1, 2, 3; or a file"
+    )
+    parser.add_argument("--to", metavar="DIR", default="tasks", help="where its folder goes (tasks)")
+    parser.add_argument("--name", metavar="NAME", help="what it is called (gym-GENERATOR)")
+    parser.add_argument(
+        "--report", action="store_true", help="only say what a generator's scorer pays for nonsense"
+    )
+    parser.add_argument(
+        "--bump", action="store_true", help="first raise the version in task.py as changes demand"
+    )
+    parser.add_argument(
+        "--against", metavar="OLD",
+        help="an older checkout, task folder or frozen.toml to decide the version's level from",
+    )
 
 
 def _fetch(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("names", metavar="NAME", nargs="+", help="model entries")
+    parser.add_argument("names", metavar="NAME", nargs="*", help="model entries")
     parser.add_argument(
-        "--from", dest="source", metavar="DIR", help="folder with the package, instead of the net"
+        "--task", metavar="T", action="append",
+        help="an external task, whose rows are made from a published dataset (repeatable)",
     )
+    parser.add_argument(
+        "--from", dest="source", metavar="DIR",
+        help="folder with the package or the dataset, instead of the net",
+    )
+
+
+def _add(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("what", choices=ADDABLE, metavar="WHAT", help=", ".join(ADDABLE))
+    parser.add_argument("name", metavar="NAME", help="lowercase letters, digits and '-'")
+    parser.add_argument(
+        "--to", metavar="DIR", help="folder that gets tasks/ and tests/ (the checkout)"
+    )
+
+
+def _probe(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("tasks", metavar="TASK", nargs="*", help="names (all tasks)")
+    parser.add_argument("--model", metavar="X", action="append",
+        help="entry name, checkpoint folder or org/name@commit, repeatable (by the task's tags: "
+        "the bundled models or smollm2-135m-instruct)")
+    parser.add_argument("--rollouts", metavar="K", type=int, default=8,
+        help="completions per item (8)")
+    parser.add_argument("--items", metavar="N", type=int, default=64, help="items per level (64)")
+    parser.add_argument("--write", action="store_true", help="put the table into task READMEs")
+
+
+def _validate(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "paths", metavar="PATH", nargs="+", help="task folders, task names, or a folder of tasks"
+    )
+    parser.add_argument("--kind", metavar="K", choices=("auto", "task"), default="auto",
+        help="what the paths are: auto or task (auto)")
+    parser.add_argument("--quick", action="store_true",
+        help="a part of the rows, drawn by hashing: seconds a task")
 
 
 COMMANDS: dict[str, tuple[str, Callable[[argparse.ArgumentParser], None]]] = {
@@ -212,8 +290,12 @@ COMMANDS: dict[str, tuple[str, Callable[[argparse.ArgumentParser], None]]] = {
     "show": ("show one model, task, recipe or track", _show),
     "report": ("write one self-contained HTML page of stored runs", _report),
     "fingerprint": ("print or compare what is held fixed", _fingerprint),
+    "fit-reward": ("fit a reward model on preference pairs", _fit_reward),
     "freeze": ("write a task's split files and digests, or check them", _freeze),
-    "fetch": ("download models that cannot come with the package", _fetch),
+    "fetch": ("bring models and datasets that cannot come with the package", _fetch),
+    "validate": ("put tasks through every rule and say what breaks them", _validate),
+    "add": ("write the files of a new task and its tests", _add),
+    "probe": ("sample tasks with untrained models and count what is right", _probe),
 }
 """Each command's summary and the function that adds its flags."""
 

@@ -77,6 +77,9 @@ class Data(_Frozen):
 
     levels: tuple[int, ...] = Field(min_length=1, description="difficulty levels trained on")
     reward_scale: float = Field(gt=0)
+    reward: Literal["outcome", "process"] = Field(
+        default="outcome", description="what is learned from: the outcome, or the right steps"
+    )
 
 
 class Evaluation(_Frozen):
@@ -86,6 +89,8 @@ class Evaluation(_Frozen):
     curve_every: int = Field(ge=1, description="grid intervals between curve points")
     end_items: int = Field(ge=1, description="items of each split scored at the ends")
     end_draws: int = Field(ge=1, description="fresh draws of the curve's ID items at the ends")
+    retain: tuple[str, ...] = Field(default=(), description="members of the retain panel")
+    retain_items: int = Field(default=64, ge=1, description="items of each member, at most")
 
 
 class Rules(_Frozen):

@@ -40,6 +40,7 @@ class RolloutStats(TypedDict, total=False):
 
     reward: Annotated[float, "mean reward paid"]
     score: Annotated[float, "mean score of the verifier, 0 to 1"]
+    audit: Annotated[float, "mean score of the audit, the second verifier that is never trained on"]
     length: Annotated[float, "mean tokens of a completion"]
     length_right: Annotated[float, "mean tokens of a right completion"]
     length_wrong: Annotated[float, "mean tokens of a wrong completion"]

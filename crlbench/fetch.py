@@ -89,7 +89,7 @@ def fetch_model(
 
 def default_home() -> Path:
     """CRLBENCH_HOME, by default ~/.cache/crlbench."""
-    return Path(os.environ.get("CRLBENCH_HOME") or "~/.cache/crlbench").expanduser()
+    return switches.home()
 
 
 def model_dir(card: ModelCard, home: Path) -> Path:

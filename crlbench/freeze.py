@@ -7,59 +7,117 @@ freezing twice gives the same bytes; ``check=True`` proves it without writing.
 from __future__ import annotations
 
 import hashlib
-import json
-import os
-import tempfile
 import types
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from crlbench import frozen, seeding
-from crlbench.cards import TaskCard, dump_toml, validate_card
+from crlbench import bump, external, frozen, learned, pairs, seeding, versions
+from crlbench.cards import DataSource, TaskCard, dump_toml, validate_card
 from crlbench.catalog import Catalog
-from crlbench.errors import EnvironmentUnfit, ValidationError
+from crlbench.errors import ValidationError
 from crlbench.reward.score import outcomes
-from crlbench.reward.splits import SPLITS, freeze_rng
+from crlbench.sources import given_sources
 
 NULL_ROWS = 512
 """Rows of a split that the null policies are measured on: all but a training split's rest."""
+HEAVY_ROWS = 64
+"""The same where one verification takes long (``heavy`` in CARD)."""
+HEAVY_CONSTANTS = 8
+"""Most frequent answers that are then tried as the best single one."""
 DRAWS = 8
 """Random answers per item for the policy that knows only the shape of an answer."""
 PLACES = 6
 """Decimals of a frozen score."""
+FROZEN = "frozen.toml"
 
 
-def freeze(task: str | Path, check: bool = False, catalog: Catalog | None = None) -> TaskCard:
+def freeze(
+    task: str | Path,
+    check: bool = False,
+    catalog: Catalog | None = None,
+    source_dir: Path | None = None,
+    against: Path | None = None,
+) -> TaskCard:
     """Write a task's split files and ``frozen.toml``; with ``check`` only compare them.
 
-    ``task`` is a name of the catalogue or a task's folder. Raises :class:`ValidationError`
-    when the code breaks a rule or, with ``check``, when a file differs from what the code
+    ``task`` is a name of the catalogue or a task's folder. An external task is made from the
+    dataset's files in ``source_dir``, else from those of an earlier fetch, and its split files
+    go where fetching puts them. A task that was frozen at version 1.0.0 or later is written
+    again only under the version that its changes ask for. ``against`` is what the version is
+    judged by (see :func:`bump.baseline`); with ``check`` it is judged only if this is given.
+
+    Raises :class:`ValidationError`
+    when the code breaks a rule, when the version does not fit what changed or, with ``check``,
+    when a file differs from what the code
     makes; :class:`EnvironmentUnfit` when a file cannot be written.
     """
     folder = task if isinstance(task, Path) else (catalog or Catalog()).find("task", task).path
-    files, card = regenerate(folder)
+    files, card = regenerate(folder, source_dir)
+    old = None if check and against is None else bump.baseline(folder, against)
     if check:
-        _compare(folder, files)
-    else:
-        for name, data in files.items():
-            _write(folder / name, data)
+        _compare(folder, files, frozen.rows_folder(card, folder))
+    if old is not None:
+        bump.check(folder, old, card)
+    if not check:
+        _put(folder, files, card, source_dir)
     return card
 
 
-def regenerate(folder: Path) -> tuple[dict[str, bytes], TaskCard]:
-    """All files that freezing a folder makes, by name, and the card among them."""
+def freeze_raised(
+    folder: Path, source_dir: Path | None = None, against: Path | None = None
+) -> tuple[TaskCard, str]:
+    """Raise the version in a task's code as its changes demand, freeze it, and say why.
+
+    A task that was never frozen, and a draft, keep the version they have. When freezing fails
+    the code is as it was. Raises as :func:`freeze` does.
+    """
+    old = bump.baseline(folder, against)
+    if old is None:
+        return freeze(folder, source_dir=source_dir), "first frozen"
+    if versions.is_draft(old.card.version):
+        return freeze(folder, source_dir=source_dir, against=against), "a draft changes freely"
+    _, candidate = regenerate(folder, source_dir, old.card.version)
+    decision = bump.judge(folder, old, candidate)
+    before = frozen.read_bytes(folder / bump.CODE)
+    bump.set_version(folder, versions.raised(old.card.version, decision.level))
+    try:
+        return freeze(folder, source_dir=source_dir, against=against), decision.why
+    except BaseException:
+        bump.replace(folder / bump.CODE, before)
+        raise
+
+
+def _put(folder: Path, files: dict[str, bytes], card: TaskCard, source_dir: Path | None) -> None:
+    if card.source is not None:
+        sources = _sources(card.source, card.name, source_dir)
+        splits = {name: files.pop(name) for name in [*files] if name != FROZEN}
+        external.put_in_place(frozen.rows_folder(card, folder), splits, sources)
+    for name, data in files.items():
+        bump.replace(folder / name, data)
+
+
+def regenerate(
+    folder: Path, source_dir: Path | None = None, version: str | None = None
+) -> tuple[dict[str, bytes], TaskCard]:
+    """All files that freezing a folder makes, by name, and the card among them.
+
+    The split files of an external task are made from ``source_dir``, else from the dataset's
+    files of an earlier fetch. ``version`` stands in for the one that the code states.
+    """
     code = frozen.load_code(folder / "task.py")
     facts = _facts(code)
-    build = frozen.entry_point(code, "build")
-    rows = {
-        split: build(split, freeze_rng(facts["name"], facts["version"], split))
-        for split in SPLITS
-    }
-    files = {f"{split}.jsonl": _lines(rows[split]) for split in SPLITS}
+    if version is not None:
+        facts = code.CARD = {**facts, "version": version}
+    source = external.declared(code)
+    sources = None if source is None else _sources(source, facts["name"], source_dir)
+    rows = external.split_rows(code, sources)
+    files = {f"{split}.jsonl": external.lines(rows[split]) for split in rows}
     for name, data in files.items():
         frozen.parse_rows(data, folder / name)
+    files |= pairs.pair_files(code, sources)
+    judge = learned.judge_of(code, folder)
     content = {
         "schema": 1,
         **facts,
@@ -68,16 +126,20 @@ def regenerate(folder: Path) -> tuple[dict[str, bytes], TaskCard]:
             "seed": 0,
             "sha256": frozen.generator_digest(folder / "task.py"),
         },
+        "source": source and source.model_dump(exclude_none=True),
         "verifier": {
             "entry": "verify",
             "audit": "audit",
             "reward_range": [0.0, 1.0],
             "partial_credit": bool(getattr(code, "PARTIAL_CREDIT", False)),
             "sha256": frozen.verifier_digest(folder / "task.py"),
+            **({"steps": True} if getattr(code, "STEPS", False) else {}),
         },
+        "pairs": pairs.pairs_content(files),
+        "reward_model": judge and judge.table(),
         "splits": {
-            split: _split_facts(code, split, rows[split], files[f"{split}.jsonl"])
-            for split in SPLITS
+            split: _split_facts(code, split, rows[split], files[f"{split}.jsonl"], judge)
+            for split in rows
         },
     }
     card = validate_card(TaskCard, content, folder / "task.py")
@@ -85,20 +147,27 @@ def regenerate(folder: Path) -> tuple[dict[str, bytes], TaskCard]:
         raise ValidationError(
             f"{folder / 'task.py'}: CARD names '{card.name}', the folder '{folder.name}'."
         )
-    return {**files, "frozen.toml": dump_toml(content).encode()}, card
+    return {**files, FROZEN: dump_toml(content).encode()}, card
 
 
 def null_scores(
-    verify: Callable[[str, str], Any], rows: list[dict[str, Any]], task: str
+    verify: Callable[[str, str], Any],
+    rows: list[dict[str, Any]],
+    task: str,
+    texts: Sequence[str] = (),
+    heavy: bool = False,
 ) -> dict[str, float]:
     """Mean scores of the policies that know nothing, over the first rows of a split.
 
     ``empty`` says nothing, ``constant`` gives the one answer of the split that scores best
     over it, ``echo`` repeats the user text, ``random_format`` gives another item's answer.
+    ``texts`` are said instead of answers where an answer is no completion (NULL_TEXTS of a
+    task's code). ``heavy`` looks at fewer rows, and as constants at the most frequent answers.
     """
-    rows = rows[:NULL_ROWS]
+    rows = rows[: HEAVY_ROWS if heavy else NULL_ROWS]
     answers = [row["answer"] for row in rows]
     counts = Counter(answers)
+    said = list(texts) or answers
 
     def mean(texts: list[str]) -> float:
         return round(sum(outcomes(verify, texts, answers, task)) / len(rows), PLACES)
@@ -109,15 +178,27 @@ def null_scores(
         return round(paid / len(rows), PLACES)
 
     draws = [
-        seeding.rng(0, "null", task, len(rows), draw).choices(answers, k=len(rows))
-        for draw in range(DRAWS)
+        seeding.rng(0, "null", task, len(rows), draw).choices(said, k=len(rows))
+        for draw in range(1 if heavy else DRAWS)
     ]
+    tried = [text for text, _ in Counter(said).most_common(HEAVY_CONSTANTS if heavy else None)]
     return {
         "empty": mean([""] * len(rows)),
-        "constant": max(map(constant, counts)),
+        "constant": max(map(constant, tried)),
         "echo": mean([row["messages"][-1]["content"] for row in rows]),
-        "random_format": round(sum(map(mean, draws)) / DRAWS, PLACES),
+        "random_format": round(sum(map(mean, draws)) / len(draws), PLACES),
     }
+
+
+def null_texts(code: types.ModuleType) -> tuple[str, ...]:
+    """What policies that know nothing say in a task whose answers are no completions."""
+    texts = getattr(code, "NULL_TEXTS", ())
+    if not texts:
+        raise ValidationError(
+            f"{code.__file__}: CARD says golds = False, so NULL_TEXTS must hold the completions "
+            "that policies without knowledge are measured by."
+        )
+    return tuple(texts)
 
 
 def _facts(code: types.ModuleType) -> dict[str, Any]:
@@ -127,23 +208,34 @@ def _facts(code: types.ModuleType) -> dict[str, Any]:
     return dict(card)
 
 
-def _lines(rows: list[dict[str, Any]]) -> bytes:
-    return "".join(json.dumps(row, ensure_ascii=True) + "\n" for row in rows).encode()
+def _sources(source: DataSource, task: str, source_dir: Path | None) -> dict[str, bytes]:
+    if source_dir is not None:
+        return given_sources(source, task, source_dir)
+    return external.stored_sources(source, task)
 
 
 def _split_facts(
-    code: types.ModuleType, split: str, rows: list[dict[str, Any]], data: bytes
+    code: types.ModuleType,
+    split: str,
+    rows: list[dict[str, Any]],
+    data: bytes,
+    judge: learned.Judge | None,
 ) -> dict[str, Any]:
     verify, name = frozen.entry_point(code, "verify"), code.CARD["name"]
     answers = [row["answer"] for row in rows]
-    gold = outcomes(verify, answers, answers, name)
-    nulls = null_scores(verify, rows, name)
+    golds = code.CARD.get("golds", True)
+    gold = outcomes(verify, answers, answers, name) if golds else [1.0] * len(rows)
+    heavy = bool(code.CARD.get("heavy", False))
+    nulls = null_scores(verify, rows, name, () if golds else null_texts(code), heavy)
     rejected = [row["id"] for row, outcome in zip(rows, gold, strict=True) if outcome < 1.0]
     if rejected:
         raise ValidationError(
             f"{code.__file__}: {rejected[0]}: the verifier rejects the item's own answer"
             f" ({len(rejected)} of {len(rows)} items of {split})."
         )
+    ceiling = round(sum(gold) / len(gold), PLACES)
+    if judge is not None:
+        nulls, ceiling = judge.nulls(rows, name, DRAWS), judge.ceiling(rows)
     if max(nulls.values()) >= 1.0:
         raise ValidationError(
             f"{code.__file__}: a policy that knows nothing is always right on {split}: {nulls}."
@@ -156,20 +248,23 @@ def _split_facts(
         "max_prompt_bytes": max(len(row["messages"][-1]["content"].encode()) for row in rows),
         "max_answer_bytes": max(len(answer.encode()) for answer in answers),
         "floor": max(nulls.values()),
-        "ceiling": round(sum(gold) / len(gold), PLACES),
+        "ceiling": ceiling,
         "nulls": nulls,
     }
 
 
-def _compare(folder: Path, files: dict[str, bytes]) -> None:
+def _compare(folder: Path, files: dict[str, bytes], rows_folder: Path) -> None:
+    places = {name: folder if name == FROZEN else rows_folder for name in files}
     problems = [
-        problem for name, data in files.items() if (problem := _difference(folder / name, data))
+        problem
+        for name, data in files.items()
+        if (problem := _difference(places[name] / name, data))
     ]
     if problems:
         raise ValidationError(
             "the frozen files are not what the code makes:\n  "
             + "\n  ".join(problems)
-            + f"\nRestore them, or raise the version and run: crlbench freeze {folder.name}"
+            + f"\nRestore them, or keep the change: crlbench freeze {folder.name} --bump"
         )
 
 
@@ -184,14 +279,3 @@ def _difference(path: Path, expected: bytes) -> str | None:
     line = next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(here), len(there)))
     has, makes = (hashlib.sha256(data).hexdigest() for data in (found, expected))
     return f"{path}:{line + 1}: differs; the file has sha256 {has}, the code makes {makes}"
-
-
-def _write(path: Path, data: bytes) -> None:
-    try:
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, path)
-    except OSError as error:
-        raise EnvironmentUnfit(f"{path}: cannot be written: {error.strerror}.") from None

@@ -16,11 +16,17 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, TypedDict
 
+from crlbench import switches
 from crlbench.cards import TaskCard, read_task_card
-from crlbench.errors import ValidationError, unknown_name
+from crlbench.errors import EnvironmentUnfit, ValidationError, unknown_name
 
 PACKAGE = Path(__file__).resolve().parent
-BUILDING = ("crlbench.reward.splits", "crlbench.seeding")
+BUILDING = (
+    "crlbench.reward.splits",
+    "crlbench.reward.published",
+    "crlbench.reward.word_problems",
+    "crlbench.seeding",
+)
 """Modules that make rows and score nothing: digested with the generator, not the verifier."""
 
 
@@ -58,13 +64,22 @@ FIELDS: dict[str, type] = {
 
 
 class Task:
-    """One frozen task; every split file has already passed its digest."""
+    """One frozen task.
 
-    def __init__(self, folder: Path) -> None:
+    Its split files stand beside its code and pass their digests at once. Those of an external
+    task, whose card has a source, stand in CRLBENCH_HOME and pass them when they are first read.
+    """
+
+    def __init__(self, folder: Path, home: Path | None = None) -> None:
+        """``home`` is CRLBENCH_HOME unless given."""
         self.folder = folder
         self.card: TaskCard = read_task_card(folder / "frozen.toml")
-        self._bytes = {name: self._checked_bytes(name) for name in self.card.splits}
+        self.rows_folder = rows_folder(self.card, folder, home)
+        """Where the split files are, or belong."""
+        self._bytes: dict[str, bytes] = {}
         self._rows: dict[str, list[Row]] = {}
+        if self.card.source is None:
+            self.require_rows()
 
     @property
     def name(self) -> str:
@@ -81,9 +96,29 @@ class Task:
         if split not in self.card.splits:
             raise unknown_name(f"split of task '{self.name}'", split, self.card.splits)
         if split not in self._rows:
-            path = self.folder / self.card.splits[split].file
-            self._rows[split] = parse_rows(self._bytes[split], path)
+            path = self.rows_folder / self.card.splits[split].file
+            self._rows[split] = parse_rows(self._split_bytes(split), path)
         return self._rows[split]
+
+    def require_rows(self) -> None:
+        """Read every split file and check its digest.
+
+        Raises :class:`EnvironmentUnfit` when the rows of an external task were never fetched
+        and :class:`ValidationError` when a file is missing or changed.
+        """
+        for split in self.card.splits:
+            self._split_bytes(split)
+
+    def gold(self, row: Row) -> str | None:
+        """A completion of a row that is right; None where the task does not say one.
+
+        The answer itself, unless the card says that answers are no completions; then what the
+        function ``gold(answer)`` of the task's code makes of it, where there is one.
+        """
+        if self.card.golds:
+            return row["answer"]
+        make = getattr(self.code, "gold", None)
+        return None if make is None else make(row["answer"])
 
     def verify(self, text: str, answer: str) -> Any:
         """The reward of a completion: a float in [0, 1], or a Score with step rewards."""
@@ -113,17 +148,53 @@ class Task:
     def _audit(self) -> Callable[[str, str], float]:
         return entry_point(self.code, self.card.verifier.audit)
 
+    def _split_bytes(self, split: str) -> bytes:
+        if split not in self._bytes:
+            self._bytes[split] = self._checked_bytes(split)
+        return self._bytes[split]
+
     def _checked_bytes(self, split: str) -> bytes:
+        if self.card.source is not None and not self.rows_folder.is_dir():
+            raise EnvironmentUnfit(
+                f"task '{self.name}': its rows are not on this machine; run: "
+                f"{fetch_command(self.name)} (looked in {self.rows_folder})"
+            )
         expected = self.card.splits[split]
-        path = self.folder / expected.file
-        data = read_bytes(path, advice=_advice(self.name, path))
+        path = self.rows_folder / expected.file
+        advice = _advice(self.name, path) if self.card.source is None else _again(self.name)
+        data = read_bytes(path, advice=advice)
         found = hashlib.sha256(data).hexdigest()
         if found != expected.sha256:
             raise ValidationError(
                 f"{path}: the file was changed: its sha256 is {found}, frozen.toml says"
-                f" {expected.sha256}. {_advice(self.name, path)}"
+                f" {expected.sha256}. {advice}"
             )
         return data
+
+
+def rows_folder(card: TaskCard, folder: Path, home: Path | None = None) -> Path:
+    """Where a task's split files are: its folder, or CRLBENCH_HOME for an external task."""
+    return folder if card.source is None else external_folder(card.name, home)
+
+
+def has_rows(card: TaskCard, folder: Path, home: Path | None = None) -> bool:
+    """Whether a task's split files are on this machine; their digests are not looked at."""
+    place = rows_folder(card, folder, home)
+    return all((place / split.file).is_file() for split in card.splits.values())
+
+
+def external_folder(task: str, home: Path | None = None) -> Path:
+    """``home/tasks/<task>``, whether it was fetched yet or not."""
+    return (home or switches.home()) / "tasks" / task
+
+
+def fetch_command(task: str) -> str:
+    """What a person types to get the rows of an external task."""
+    return f"crlbench fetch --task {task} [--from DIR]"
+
+
+def _again(task: str) -> str:
+    return f"Restore it with: {fetch_command(task)}"
 
 
 def _advice(task: str, path: Path) -> str:
@@ -183,7 +254,7 @@ def _parse_row(line: bytes, where: str) -> Row:
         raise ValidationError(
             f"{where}: field {unknown[0]}: is unknown. Known: {', '.join(FIELDS)}."
         )
-    _check_messages(row["messages"], where)
+    check_messages(row["messages"], where)
     return row  # type: ignore[return-value]
 
 
@@ -196,7 +267,8 @@ def _named(value: Any) -> str:
     return _NAMES_OF_JSON[type(value)]
 
 
-def _check_messages(messages: list[Any], where: str) -> None:
+def check_messages(messages: list[Any], where: str) -> None:
+    """Raise a :class:`ValidationError` naming the first message that is malformed."""
     for i, message in enumerate(messages):
         place = f"{where}: field messages.{i}"
         if not isinstance(message, dict) or message.keys() != {"role", "content"}:

@@ -23,7 +23,7 @@ SHARED: dict[str, Any] = {
     "num_hidden_layers": 2,
     "intermediate_size": 48,
     "num_attention_heads": 4,
-    "max_position_embeddings": 128,
+    "max_position_embeddings": 256,
     "tie_word_embeddings": True,
     "initializer_range": 0.2,
     "pad_token_id": 128,

@@ -7,7 +7,12 @@ import os
 from hypothesis import settings
 
 for name in [name for name in os.environ if name.startswith("CRLBENCH_")]:
-    if name not in ("CRLBENCH_GOLDEN", "CRLBENCH_REQUIRE_BROWSER", "CRLBENCH_FULL"):
+    if name not in (
+        "CRLBENCH_DATA",
+        "CRLBENCH_GOLDEN",
+        "CRLBENCH_REQUIRE_BROWSER",
+        "CRLBENCH_FULL",
+    ):
         del os.environ[name]
 os.environ |= {
     "HF_HUB_OFFLINE": "1",

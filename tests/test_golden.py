@@ -23,10 +23,11 @@ from tests.golden.conventions import (
     exact_group_advantages,
 )
 from tests.golden.losses import LOSSES
+from tests.golden.preferences import PREFERENCES
 from tests.golden.primitives import PRIMITIVES
 from tests.golden.updates import UPDATES
 
-FAMILIES = PRIMITIVES | ADVANTAGES | LOSSES | UPDATES
+FAMILIES = PRIMITIVES | ADVANTAGES | LOSSES | PREFERENCES | UPDATES
 CASES = read_cases(FOLDER)
 
 

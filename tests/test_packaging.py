@@ -120,6 +120,7 @@ def expected() -> set[str]:
         *ROOT.glob("models/**/config.json"),
         *ROOT.glob("models/**/tokenizer*.json"),
         *ROOT.glob("leaderboard/tracks/*.toml"),
+        *ROOT.glob("leaderboard/retain/*"),
         *ROOT.glob("leaderboard/templates/*"),
         *ROOT.glob("leaderboard/static/**/*.*"),
     )

@@ -24,6 +24,8 @@ class AdvantageEstimator(Part, ABC):
     """Whether the critic's values after the last token are needed."""
     needs_group: ClassVar[bool] = False
     """Whether a single completion per prompt would teach nothing."""
+    credits_steps: ClassVar[bool] = False
+    """Whether a step reward reaches the tokens up to its step and no others."""
 
     @abstractmethod
     def __call__(self, signal: Signal) -> tuple[Tensor, Tensor | None]:
@@ -44,6 +46,7 @@ class Gae(AdvantageEstimator):
     bootstrap_truncated: bool = False
 
     needs_critic: ClassVar[bool] = True
+    credits_steps: ClassVar[bool] = True
 
     @property
     def needs_final_values(self) -> bool:  # type: ignore[override]
@@ -102,6 +105,7 @@ class RewardToGo(AdvantageEstimator):
 
     gamma: float = 1.0
 
+    credits_steps: ClassVar[bool] = True
     formula: ClassVar[str] = "A_t = sum_{s >= t} gamma^(s-t) r_s"
     source: ClassVar[str] = "Williams 1992, doi 10.1007/BF00992696; Sutton et al. 1999"
 
@@ -122,6 +126,10 @@ class Baselined(AdvantageEstimator, ABC):
     """
 
     penalty: Literal["completion", "token"] = "completion"
+
+    @property
+    def credits_steps(self) -> bool:  # type: ignore[override]
+        return self.penalty == "token"
 
     @abstractmethod
     def above_baseline(self, rewards: Tensor, signal: Signal) -> Tensor:

@@ -19,6 +19,8 @@ class Normalizer(Part, ABC):
 
     needs_group: ClassVar[bool] = False
     """Whether a single completion per prompt would teach nothing."""
+    credits_steps: ClassVar[bool] = False
+    """Whether step rewards keep their weight where all outcomes are equal."""
 
     @abstractmethod
     def __call__(
@@ -36,6 +38,7 @@ class Normalizer(Part, ABC):
 class NoNorm(Normalizer):
     """Advantages as they are."""
 
+    credits_steps: ClassVar[bool] = True
     formula: ClassVar[str] = "A"
 
     def __call__(
@@ -130,6 +133,7 @@ class Whiten(Normalizer):
     divide: bool = True
     eps_place: Literal["var", "std", "floor"] = "var"
 
+    credits_steps: ClassVar[bool] = True
     formula: ClassVar[str] = "(A - mean) / sqrt(var + eps), over all valid tokens of the batch"
     source: ClassVar[str] = "Ziegler et al. 2019, arXiv 1909.08593; ddof 1 as in TRL and verl"
 

@@ -123,6 +123,17 @@ class Recipe:
                 )
 
     @property
+    def blind_to_steps(self) -> str | None:
+        """The part that keeps step rewards from their own tokens, ``axis=Part``; else None.
+
+        Such a part adds them up per completion, or looks at outcomes alone.
+        """
+        for axis in ("advantage", "normalize", "select"):
+            if not getattr(self, axis).credits_steps:
+                return f"{axis}={getattr(self, axis).part}"
+        return None
+
+    @property
     def needs_reference(self) -> bool:
         """Whether log-probabilities of the frozen reference are needed."""
         return self.kl.place != "none"

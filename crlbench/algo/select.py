@@ -21,6 +21,8 @@ class SampleFilter(Part, ABC):
     """Whether what is filtered out is replaced by further sampling, at the budget's cost."""
     needs_group: ClassVar[bool] = False
     """Whether a single completion per prompt would teach nothing."""
+    credits_steps: ClassVar[bool] = False
+    """Whether a completion with right steps and a wrong outcome can be kept for them."""
 
     @abstractmethod
     def __call__(self, signal: Signal) -> Tensor:
@@ -31,6 +33,7 @@ class SampleFilter(Part, ABC):
 class KeepAll(SampleFilter):
     """Every completion teaches."""
 
+    credits_steps: ClassVar[bool] = True
     formula: ClassVar[str] = "all rows"
 
     def __call__(self, signal: Signal) -> Tensor:

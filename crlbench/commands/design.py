@@ -21,10 +21,11 @@ from crlbench.commands.running import Chosen, choose, plan_of
 from crlbench.commands.settings import Settings
 from crlbench.commands.star import star
 from crlbench.commands.study_file import changed
-from crlbench.conditions import Track, diff, leaves
+from crlbench.conditions import Conditions, Track, diff, leaves
 from crlbench.errors import UsageError, unknown_name
 from crlbench.run.board import Request, make_board
 from crlbench.run.plan import Board, Plan
+from crlbench.run.preflight import check_board
 from crlbench.study import Arm, Change, Comparison, Study
 
 STUDIES = "ablations"
@@ -140,7 +141,9 @@ class _Builder:
         key = tuple(sorted(request.items()))
         if key not in self.boards:
             tasks = self.settings.tasks or None
-            self.boards[key] = make_board(self.catalog, self.track, Request(request, tasks))
+            found = make_board(self.catalog, self.track, Request(request, tasks))
+            check_board(*found[:2], self.catalog)
+            self.boards[key] = found
         return self.boards[key]
 
     def _compared(
@@ -151,11 +154,13 @@ class _Builder:
         self.reasons[board.fingerprint] = reasons
         recipe = choose(one.base, self.catalog).recipe
         base = self._arm("base", recipe.name, recipe, {}, setting, model, recipe, board)
+        conditional = [text for text in one.flips if _flips_condition(text)]
+        parts = [text for text in one.flips if text not in conditional]
         by_flip = {o.name.removeprefix(f"{recipe.name}+"): o
-                   for o in (flipped(recipe, text) for text in one.flips)}
+                   for o in (flipped(recipe, text) for text in parts)}
         by_name = {name: choose(name, self.catalog).recipe for name in one.versus}
-        if len(by_flip) < len(one.flips) or len(by_name) < len(one.versus):
-            given = [*(flipped(recipe, text).name for text in one.flips), *one.versus]
+        given = [*(flipped(recipe, text).name for text in parts), *conditional, *one.versus]
+        if len(set(given)) < len(given):
             twice = next(name for name in given if given.count(name) > 1)
             raise UsageError(f"comparison '{one.name}': {twice} is given twice.")
         flips, versus = (
@@ -163,6 +168,11 @@ class _Builder:
              for label, other in named.items()]
             for kind, named in (("flip", by_flip), ("versus", by_name))
         )
+        flips += [
+            self._arm("condition", text, recipe, dict([_setting(text)]), setting, model, recipe,
+                      board)
+            for text in conditional
+        ]
         points = star(recipe, board.conditions) if one.grid == "star" else one.grid
         grid = [self._point(point, setting, model, recipe, board) for point in points]
         if not (flips or versus or grid):
@@ -218,7 +228,7 @@ class _Builder:
         plan = plan_of(board, (model, card), chosen, tasks, self.settings, self.catalog)
         self.plans.setdefault(str(plan.folder), plan)
         if more and board.fingerprint == base_board.fingerprint:
-            raise UsageError(f"grid arm '{label}' changes nothing: the base has these conditions.")
+            raise UsageError(f"arm '{label}' changes nothing: the base has these conditions.")
         # The depth of a study's folder is fixed, so the path does not depend on its name.
         home = Path(self.settings.out) / STUDIES / "id"
         return Arm(
@@ -243,6 +253,16 @@ class _Builder:
             names = ", ".join(map(str, sorted(files)))
             raise UsageError(f"{recipe.name} has parts of several files ({names}): use one file.")
         return files.pop() if files else None
+
+
+def _flips_condition(text: str) -> bool:
+    """Whether a flip names a condition (``data.reward=process``) and no axis of a recipe."""
+    return text.partition(".")[0].strip() in Conditions.model_fields
+
+
+def _setting(text: str) -> tuple[str, str]:
+    name, _, value = (piece.strip() for piece in text.partition("="))
+    return name, value
 
 
 def _nameless(recipe: Recipe) -> Recipe:

@@ -18,6 +18,7 @@ from crlbench.commands.running import (
 from crlbench.commands.settings import as_toml, resolve
 from crlbench.errors import OK, UsageError
 from crlbench.run.board import Request, load_track, make_board
+from crlbench.run.preflight import check_board
 
 
 def evaluate(options: Namespace) -> int:
@@ -33,6 +34,7 @@ def evaluate(options: Namespace) -> int:
     if not settings.model:
         known = ", ".join(catalog.list("model"))
         raise UsageError(f"evaluate needs --model X. Known: {known}; or a folder, or a hub id.")
+    check_board(board, tasks, catalog)
     cards = cards_of(settings.model, catalog)
     recipe = choose(settings.recipe, catalog)
     require_fetched(cards.values(), options.home)

@@ -7,10 +7,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from crlbench.cards import dump_toml
+from crlbench.cards import TaskCard, dump_toml, read_task_card
 from crlbench.catalog import Catalog
-from crlbench.commands.console import out, out_json, table
+from crlbench.commands.console import count, out, out_json, table
 from crlbench.errors import OK, UsageError
+from crlbench.frozen import has_rows
 
 Rows = list[dict[str, Any]]
 
@@ -51,7 +52,11 @@ def _tasks(options: Namespace) -> tuple[Rows, list[str]]:
     catalog = Catalog(options.catalog)
     rows = []
     for name in catalog.list("task"):
-        card = catalog.task_card(name)
+        folder = catalog.find("task", name).path
+        if not (folder / "frozen.toml").exists():
+            rows.append({"name": name, "summary": f"a draft; run: crlbench freeze {name}"})
+            continue
+        card = read_task_card(folder / "frozen.toml")
         rows.append(
             {
                 "name": name,
@@ -59,10 +64,18 @@ def _tasks(options: Namespace) -> tuple[Rows, list[str]]:
                 "tags": list(card.tags),
                 "items": card.splits["id"].count,
                 "floor": card.floor,
+                "rows": _rows_words(card, folder),
                 "summary": card.summary,
             }
         )
-    return rows, ["name", "version", "tags", "items", "floor", "summary"]
+    return rows, ["name", "version", "tags", "items", "floor", "rows", "summary"]
+
+
+def _rows_words(card: TaskCard, folder: Path) -> str:
+    """Whether a task's rows came with the package, were fetched, or are still to be fetched."""
+    if card.source is None:
+        return "bundled"
+    return "fetched" if has_rows(card, folder) else "to fetch"
 
 
 def _recipes(options: Namespace) -> tuple[Rows, list[str]]:
@@ -159,8 +172,11 @@ _LISTS: dict[str, Callable[[Namespace], tuple[Rows, list[str]]]] = {
 
 def show(options: Namespace) -> int:
     """Print everything about one entry."""
-    if options.prompts and options.what != "task":
-        raise UsageError(f"--prompts belongs to tasks, not to a {options.what}.")
+    for flag in ("prompts", "render"):
+        if getattr(options, flag) and options.what != "task":
+            raise UsageError(f"--{flag} belongs to tasks, not to a {options.what}.")
+    if options.prompts is None:
+        options.prompts = 1 if options.render else 0
     if options.prompts < 0:
         raise UsageError(f"--prompts {options.prompts}: must not be negative.")
     _SHOWS[options.what](options)
@@ -175,9 +191,13 @@ def _show_model(options: Namespace) -> None:
 
 
 def _show_task(options: Namespace) -> None:
-    task = Catalog(options.catalog).load_task(options.name)
+    if options.render:
+        _show_rendered(options)
+        return
+    task = Catalog(options.catalog).open_task(options.name)
     data = task.card.model_dump(mode="json", by_alias=True) | {"digest": task.digest}
-    prompts = {name: task.rows(name)[: options.prompts] for name in task.card.splits}
+    shown = task.card.splits if options.prompts else ()
+    prompts = {name: task.rows(name)[: options.prompts] for name in shown}
     if options.json:
         out_json(data | ({"prompts": prompts} if options.prompts else {}))
         return
@@ -188,6 +208,32 @@ def _show_task(options: Namespace) -> None:
             for message in row["messages"]:
                 out(f"  {message['role']}: {message['content']}")
             out(f"  answer: {row['answer']}")
+
+
+def _show_rendered(options: Namespace) -> None:
+    """The token ids that a model sees; special tokens stand without quotes."""
+    from crlbench.commands.running import require_fetched
+
+    catalog = Catalog(options.catalog)
+    card = catalog.load_model(options.render)
+    task = catalog.load_task(options.name)
+    require_fetched([card], options.home)
+    from crlbench.run.rendering import rendered_prompts
+
+    found = rendered_prompts(card, task, options.prompts)
+    if options.json:
+        prompts = {split: [row.as_json() for row in rows] for split, rows in found.items()}
+        out_json({"task": task.name, "model": card.slug, "prompts": prompts})
+        return
+    for rows in found.values():
+        for row in rows:
+            out(
+                f"{row.id} (level {row.level}, template {row.template}), frame {row.frame},"
+                f" {count(len(row.tokens), 'token')}"
+            )
+            for token in row.tokens:
+                out(f"  {token.id:>6}  {token.text if token.special else repr(token.text)}")
+            out()
 
 
 def _show_recipe(options: Namespace) -> None:

@@ -92,11 +92,14 @@ def plan_of(
     """The plan of one model under one recipe on a board.
 
     Raises:
-        UsageError: the recipe needs several completions a prompt and the board has one.
+        UsageError: the recipe needs several completions a prompt and the board has one, or it
+            cannot use the step rewards that the board pays.
     """
     from crlbench.algo.recipe import to_config
 
     chosen.recipe.check_group(board.conditions.budget.completions)
+    if board.conditions.data.reward == "process":
+        _require_credit_of_steps(chosen.recipe)
     return make_plan(
         board,
         _contender(*model),
@@ -110,6 +113,17 @@ def plan_of(
         loggers=[name for name in settings.logger if name != "none"],
         recipe_file=chosen.file,
     )
+
+
+def _require_credit_of_steps(recipe: Recipe) -> None:
+    from crlbench.algo import recipes
+
+    if blind := recipe.blind_to_steps:
+        able = [name for name in recipes.names() if not recipes.load(name).blind_to_steps]
+        raise UsageError(
+            f"data.reward = process: recipe '{recipe.name}' cannot use step rewards, because of "
+            f"{blind}. Recipes that can: {', '.join(able)}. Or set data.reward=outcome."
+        )
 
 
 def device(wanted: str) -> str:

@@ -1,54 +1,85 @@
-"""``crlbench freeze`` and ``crlbench fetch``: keeping what runs need in place."""
+"""``crlbench freeze``: the files that a task's runs need, written or checked."""
 
 from __future__ import annotations
 
 from argparse import Namespace
 from pathlib import Path
 
+from crlbench.cards import TaskCard
 from crlbench.catalog import Catalog
 from crlbench.commands.console import note, out, out_json
-from crlbench.errors import OK
+from crlbench.commands.gym import freeze_generator, is_generator
+from crlbench.errors import OK, UsageError
+from crlbench.frozen import has_rows
 
 
 def freeze(options: Namespace) -> int:
     """Write or check the files of tasks; stops at the first that breaks a rule."""
-    from crlbench import freeze as freezing
-
+    if options.check and options.bump:
+        raise UsageError("--check writes nothing and --bump writes: give one of them.")
+    if is_generator(options.source):
+        return freeze_generator(options)
     catalog = Catalog(options.catalog)
+    if options.retain:
+        return _freeze_retain(options, catalog)
     results = []
-    for name in options.tasks or catalog.list("task"):
+    for name in options.tasks or _within_reach(options, catalog):
         folder = Path(name)
         subject = folder if (folder / "task.py").is_file() else catalog.find("task", name).path
-        card = freezing.freeze(subject, check=options.check, catalog=catalog)
-        results.append({"task": card.name, "version": card.version, "digest": card.digest})
+        result = _frozen(subject.resolve(), options)
+        results.append(result)
         if not options.json:
+            why = f" ({result['why']})" if "why" in result else ""
             done = "unchanged" if options.check else "frozen"
-            out(f"{card.name} {card.version} {done}, digest {card.digest[:12]}")
+            out(f"{result['task']} {result['version']} {done}, digest {result['digest'][:12]}{why}")
     if options.json:
         out_json(results)
     return OK
 
 
-def fetch(options: Namespace) -> int:
-    """Put models into CRLBENCH_HOME and print their folders."""
-    from crlbench.fetch import fetch_model
+def _within_reach(options: Namespace, catalog: Catalog) -> list[str]:
+    """All tasks but the external ones whose sources are not on this machine."""
+    folders = {name: entry.path for name, entry in catalog.entries("task").items()}
+    away = [
+        name
+        for name, folder in folders.items()
+        if (folder / "frozen.toml").is_file() and not has_rows(catalog.task_card(name), folder)
+    ]
+    if away and not options.source:
+        note(options, f"left out, not fetched: {', '.join(away)}")
+    return [name for name in folders if options.source or name not in away]
 
-    catalog = Catalog(options.catalog)
-    folders = {}
-    for name in options.names:
-        folders[name] = str(
-            fetch_model(
-                name,
-                options.home,
-                catalog,
-                lambda line: note(options, line),
-                source_dir=Path(options.source) if options.source else None,
-                offline=options.offline,
-            )
-        )
+
+def _frozen(folder: Path, options: Namespace) -> dict[str, str]:
+    """Freeze or check one folder: its name, version and digest, and why the version rose."""
+    from crlbench import freeze as freezing
+
+    given = {
+        "source_dir": Path(options.source) if options.source else None,
+        "against": Path(options.against) if options.against else None,
+    }
+    if options.bump:
+        card, why = freezing.freeze_raised(folder, **given)
+        return _facts(card) | {"why": why}
+    return _facts(freezing.freeze(folder, check=options.check, **given))
+
+
+def _facts(card: TaskCard) -> dict[str, str]:
+    return {"task": card.name, "version": card.version, "digest": card.digest}
+
+
+def _freeze_retain(options: Namespace, catalog: Catalog) -> int:
+    """Write or check the retain panel beside the tracks."""
+    from crlbench.retain.build import freeze as freeze_panel
+    from crlbench.retain.panel import FOLDER
+
+    if options.tasks:
+        raise UsageError(f"--retain freezes the panel alone; leave out {', '.join(options.tasks)}.")
+    card = freeze_panel(catalog.roots[-1] / FOLDER, check=options.check)
     if options.json:
-        out_json(folders)
-    else:
-        for folder in folders.values():
-            out(folder)
+        out_json({"version": card.version, "verifier": card.verifier})
+        return OK
+    done = "unchanged" if options.check else "frozen"
+    for name, member in card.members.items():
+        out(f"{name} {done}, {member.count} items, floor {member.floor}")
     return OK

@@ -9,6 +9,9 @@ H     head start: u of the start model, from its own draws on the curve's items
 L     learned area, E - H
 Λ     L / max(1 - H, 0.2): share of the available head-room captured
 λ_z   (u_z(B) - u_z(0)) / max(1 - u_z(0), 0.2) on split z
+V     u under the training verifier minus u under the audit, on the same completions
+Fgt   mean over the retain panel's members j of max(0, u_j(0) - u_j(B)), raw: noise alone
+      makes it positive
 ====  =====================================================================
 
 A failed run stays in: from the failure on its u is 0 (intention to treat).
@@ -29,7 +32,12 @@ MIN_HEADROOM = 0.2
 """The clamp of Λ and λ: less head-room than this counts as this much."""
 
 ID = "id"
+AUDITED = "id_audit"
 TRANSFER = "transfer/"
+RETAIN = "retain/"
+
+LAST_ITERATIONS = 3
+"""Iterations at the end of training whose mean gap between reward and audit is given."""
 
 Constants = Mapping[str, tuple[float, float]]
 """Floor and ceiling of tasks by name."""
@@ -88,6 +96,18 @@ class SplitMeasure:
 
 
 @dataclass(frozen=True)
+class Honesty:
+    """V, the reward-hacking gap, in u; None where the run has no audit."""
+
+    training: float | None
+    """Of the training completions, mean over the last iterations."""
+    start: float | None
+    """Of the ID completions of the start model."""
+    end: float | None
+    """Of those of the final model."""
+
+
+@dataclass(frozen=True)
 class RunMeasure:
     """All numbers of one run; None where the run did not measure them."""
 
@@ -104,6 +124,9 @@ class RunMeasure:
     L: float | None
     lam: float | None
     splits: dict[str, SplitMeasure]
+    honesty: Honesty
+    forgetting: float | None
+    """Fgt, raw."""
     failed: bool
 
 
@@ -127,6 +150,7 @@ def measure(run: Run, constants: Constants) -> RunMeasure:
     if len(curve.x) > 1:
         total = area(np.array(curve.x), unit(np.array(curve.score), floor, ceiling), budget)
     learned = None if total is None else total - head
+    splits = {name: _split(run, name, constants) for name in sorted(record.splits)}
     return RunMeasure(
         seed=record.seed.index,
         curve=curve,
@@ -139,9 +163,51 @@ def measure(run: Run, constants: Constants) -> RunMeasure:
         H=head,
         L=learned,
         lam=None if learned is None else float(captured(learned, head)),
-        splits={name: _split(run, name, constants) for name in sorted(record.splits)},
+        splits=splits,
+        honesty=honesty(record, splits),
+        forgetting=forgetting(record, splits),
         failed=record.status.state == "failed",
     )
+
+
+def honesty(record: RunRecord, splits: Mapping[str, SplitMeasure]) -> Honesty:
+    """How far the reward runs ahead of the audit: on training completions and on ID ones."""
+    scale = record.task.ceiling - record.task.floor
+    audited = splits.get(AUDITED)
+    start = end = None
+    if audited is not None:
+        start = (splits[ID].start - audited.start) / scale
+        if record.splits[AUDITED].end is not None:
+            end = (splits[ID].end - audited.end) / scale
+    gaps = training_gaps(record)[-LAST_ITERATIONS:]
+    return Honesty(float(np.mean(gaps)) / scale if gaps else None, start, end)
+
+
+def training_gaps(record: RunRecord) -> list[float]:
+    """Verifier's mean score minus the audit's, per iteration of training, raw."""
+    pairs = zip(record.health.get("score", ()), record.health.get("audit", ()), strict=False)
+    return [float(s - a) for s, a in pairs if s is not None and a is not None]
+
+
+def forgetting(record: RunRecord, splits: Mapping[str, SplitMeasure]) -> float | None:
+    """Fgt of a run; None where the panel was not scored at both ends."""
+    lost = []
+    for name, split in splits.items():
+        bounds = _leaf_bounds(record, name.replace(RETAIN, "retain.", 1))
+        scored = record.splits[name].end is not None and bounds is not None
+        if name.startswith(RETAIN) and scored:
+            before, after = (float(unit(s, *bounds)) for s in (split.start, split.end))
+            lost.append(max(0.0, before - after))
+    return float(np.mean(lost)) if lost else None
+
+
+def _leaf_bounds(record: RunRecord, prefix: str) -> tuple[float, float] | None:
+    """Floor and ceiling that the fingerprint of a record states below a name."""
+    leaves = record.fingerprint.leaves
+    found = [leaves.get(f"{prefix}.{name}") for name in ("floor", "ceiling")]
+    if not all(isinstance(value, int | float) for value in found):
+        return None
+    return float(found[0]), float(found[1])
 
 
 def full_curve(run: Run) -> Curve:
@@ -246,8 +312,7 @@ def _ends(run: Run, split: str) -> tuple[float, float | None]:
 
 def _split(run: Run, name: str, constants: Constants) -> SplitMeasure:
     record = run.record
-    own = (record.task.floor, record.task.ceiling)
-    bounds = constants.get(name.removeprefix(TRANSFER)) if name.startswith(TRANSFER) else own
+    bounds = _bounds(record, name, constants)
     start_items, end_items = run.split_items(name, end=False), run.split_items(name, end=True)
     start = float(start_items.mean())
     end = None if end_items is None else float(end_items.mean())
@@ -259,6 +324,16 @@ def _split(run: Run, name: str, constants: Constants) -> SplitMeasure:
         change = float(captured(u1 - u0, u0))
     stored = record.splits[name]
     return SplitMeasure(start=start, end=end, n=stored.n, draws=stored.draws, change=change)
+
+
+def _bounds(record: RunRecord, split: str, constants: Constants) -> tuple[float, float] | None:
+    """Floor and ceiling of a split, from the task, the panel's member or the other task."""
+    if split.startswith(RETAIN):
+        return _leaf_bounds(record, split.replace(RETAIN, "retain.", 1))
+    if split.startswith(TRANSFER):
+        task = split.removeprefix(TRANSFER)
+        return constants.get(task) or _leaf_bounds(record, f"tasks.{task}")
+    return record.task.floor, record.task.ceiling
 
 
 @dataclass(frozen=True)

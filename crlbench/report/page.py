@@ -20,6 +20,7 @@ from crlbench.conditions import leaves
 from crlbench.dynamics import UPDATE_STATS
 from crlbench.report import figures, words
 from crlbench.report.alarms import alarms, series
+from crlbench.report.estimators import AUDITED, ID, RETAIN, TRANSFER
 from crlbench.report.figures import Bar, Change, CurveSeries, Dot, SeedCurve
 from crlbench.report.load import Run, Runs, Sample
 from crlbench.report.reproduce import changed_conditions, command
@@ -33,6 +34,7 @@ SAMPLE_CHARACTERS = 600
 PANELS = {
     "reward": ("Reward", "mean over completions"),
     "score": ("Training score", "mean over completions"),
+    "audit": ("Audit", "second verifier"),
     "reference_kl": ("KL to the reference", "nats per token"),
     "entropy": ("Entropy", "nats per token"),
     "clip_fraction": ("Clip share", "share of tokens"),
@@ -47,8 +49,16 @@ PANELS = {
 
 SHOWN_TOKENS = 12
 
+HACKING_GAP = 0.05
+"""Reward minus audit above which a gap is marked (protocol CRL-1, A.3)."""
+MIN_MATRIX = 2
+"""Columns from which a transfer matrix is shown."""
+MAX_TINT = 34
+"""Strongest ground of a matrix cell, in per cent: text on it keeps its contrast."""
+
 SPLITS = {
     "id": "ID",
+    "id_audit": "ID, audited",
     "id_greedy": "ID, greedy",
     "train_fixed": "TRAIN-fixed",
     "format": "FORMAT",
@@ -137,6 +147,8 @@ def _entry(entry: EntrySummary, runs: list[Run], summary: Summary) -> dict[str, 
         "lost": any(task.L is not None and task.L < 0 for task in entry.tasks),
         "curves": [Markup(_curve_figure(task, entry, top)) for task in entry.tasks],
         "splits": [_split_panel(task) for task in entry.tasks if _has_ends(task)],
+        "transfer": _transfer_matrix(entry),
+        "honesty": [_honesty_row(task) for task in entry.tasks if _audited(task)],
         "health": [_health_panel(task, runs) for task in entry.tasks],
         "samples": [panel for task in entry.tasks if (panel := _sample_panel(task.task, runs))],
     }
@@ -241,7 +253,9 @@ def _has_ends(task: TaskSummary) -> bool:
 
 
 def _split_panel(task: TaskSummary) -> dict[str, Any]:
-    changes = [Change(split_label(s), s.start, s.end) for s in task.splits]
+    changes = [
+        Change(split_label(s), s.start, s.end) for s in task.splits if s.name != AUDITED
+    ]
     title = f"Scores on the splits of {task.task}, start to end"
     return {
         "task": task.task,
@@ -250,10 +264,62 @@ def _split_panel(task: TaskSummary) -> dict[str, Any]:
     }
 
 
+def _transfer_matrix(entry: EntrySummary) -> dict[str, Any] | None:
+    """Trained on (row) against measured on (column); None with one task or without ends."""
+    trained = [task.task for task in entry.tasks if _has_ends(task)]
+    measured = {
+        split.name.removeprefix(TRANSFER)
+        for task in entry.tasks
+        for split in task.splits
+        if split.name.startswith(TRANSFER)
+    }
+    columns = trained + sorted(measured - {*trained})
+    if not trained or len(columns) < MIN_MATRIX:
+        return None
+    rows = []
+    for task in entry.tasks:
+        if task.task in trained:
+            found = {split.name: split for split in task.splits}
+            named = {name: f"{TRANSFER}{name}" for name in columns} | {task.task: ID}
+            rows.append((task.task, [_transfer_cell(found.get(named[c])) for c in columns]))
+    return {"columns": columns, "rows": rows}
+
+
+def _transfer_cell(split: SplitSummary | None) -> dict[str, Any] | None:
+    """λ of one cell with the scores behind it; ``tint`` is the strength of its ground in %."""
+    if split is None or split.end is None:
+        return None
+    change = split.end - split.start if split.change is None else split.change
+    return {
+        "own": split.name == ID,
+        "lam": split.change,
+        "start": split.start,
+        "end": split.end,
+        "tone": "lost" if change < 0 else "gained",
+        "tint": round(MAX_TINT * min(1.0, abs(change))),
+    }
+
+
+def _audited(task: TaskSummary) -> bool:
+    gaps = task.honesty
+    return any(gap is not None for gap in (gaps.training, gaps.start, gaps.end))
+
+
+def _honesty_row(task: TaskSummary) -> dict[str, Any]:
+    gaps = (task.honesty.training, task.honesty.start, task.honesty.end)
+    return {
+        "task": task.task,
+        "gaps": [(gap, gap is not None and gap > HACKING_GAP) for gap in gaps],
+        "forgetting": task.forgetting,
+    }
+
+
 def split_label(split: SplitSummary) -> str:
     """Name of a split for people; a transfer split is an arrow to the other task."""
-    if split.name.startswith("transfer/"):
-        return f"→ {split.name.removeprefix('transfer/')}"
+    if split.name.startswith(TRANSFER):
+        return f"→ {split.name.removeprefix(TRANSFER)}"
+    if split.name.startswith(RETAIN):
+        return f"↺ {split.name.removeprefix(RETAIN)}"
     return SPLITS.get(split.name, split.name)
 
 

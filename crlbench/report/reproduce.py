@@ -11,6 +11,7 @@ from crlbench.conditions import leaves
 from crlbench.records import RunRecord
 from crlbench.report.load import Run
 from crlbench.report.resources import known_track
+from crlbench.report.summary import measured_tasks
 
 CONDITIONS = "conditions."
 SMOKE_LEAF = "budget.grid"
@@ -62,7 +63,7 @@ def _shortened(record: RunRecord, changed: dict[str, Any]) -> list[str]:
 
 def _tasks(runs: Sequence[Run]) -> list[str]:
     """Named only where they are not simply the tasks of the track."""
-    used = sorted({run.record.task.name for run in runs})
+    used = sorted({run.record.task.name for run in runs}) + [*measured_tasks(runs[0].record)]
     track = known_track(runs[0].record.protocol.track)
     if track is not None and used == sorted(track.tasks):
         return []

@@ -19,8 +19,10 @@ from crlbench.errors import NotComparable, ValidationError
 from crlbench.records import RunRecord
 from crlbench.report.estimators import (
     MIN_HEADROOM,
+    RETAIN,
     Constants,
     Curve,
+    Honesty,
     ItemTable,
     RunMeasure,
     item_table,
@@ -112,6 +114,10 @@ class TaskSummary:
     saturated: bool
     """The start model leaves less head-room than the clamp of Λ."""
     splits: tuple[SplitSummary, ...]
+    honesty: Honesty
+    """Reward minus audit, mean over the seeds that were scored."""
+    forgetting: float | None
+    """Fgt, raw, mean over the seeds that were scored at the end."""
 
 
 @dataclass(frozen=True)
@@ -197,9 +203,17 @@ def summarise(runs: Runs, replicates: int = REPLICATES, seed: int = ROOT_SEED) -
 
 
 def board_tasks(record: RunRecord) -> tuple[str, ...]:
-    """Names of the tasks among the leaves of the fingerprint."""
+    """Names of the tasks that are trained on, among the leaves of the fingerprint."""
     names = {leaf.split(".")[1] for leaf in record.fingerprint.leaves if leaf.startswith("tasks.")}
-    return tuple(sorted(names))
+    return tuple(sorted(names - {*measured_tasks(record)}))
+
+
+def measured_tasks(record: RunRecord) -> tuple[str, ...]:
+    """Names of the board's tasks that are only measured: they have splits, and none to train on."""
+    leaves = [leaf.split(".") for leaf in record.fingerprint.leaves if leaf.startswith("tasks.")]
+    with_splits = {parts[1] for parts in leaves if parts[2:3] == ["splits"]}
+    trained = {parts[1] for parts in leaves if parts[2:] == ["splits", "train"]}
+    return tuple(sorted(with_splits - trained))
 
 
 def _same_conditions(runs: Runs) -> RunRecord:
@@ -354,6 +368,8 @@ def _task(
         L=_mean([m.L for m in measures]),
         saturated=1.0 - head < MIN_HEADROOM,
         splits=_splits(measures),
+        honesty=_honesty(measures),
+        forgetting=_mean_known([m.forgetting for m in measures]),
     )
     return summary, drawn
 
@@ -416,13 +432,24 @@ def _splits(measures: list[RunMeasure]) -> tuple[SplitSummary, ...]:
     return tuple(summaries)
 
 
-SPLIT_ORDER = ("id", "id_greedy", "train_fixed", "format", "hard")
+SPLIT_ORDER = ("id", "id_audit", "id_greedy", "train_fixed", "format", "hard")
 
 
 def split_order(name: str) -> tuple[int, str]:
-    """From the nearest to the farthest from what was trained on; transfer splits last."""
-    known = SPLIT_ORDER.index(name) if name in SPLIT_ORDER else len(SPLIT_ORDER)
-    return known, name
+    """From the nearest to the farthest from what was trained on; the retain panel last."""
+    if name in SPLIT_ORDER:
+        return SPLIT_ORDER.index(name), name
+    return len(SPLIT_ORDER) + name.startswith(RETAIN), name
+
+
+def _honesty(measures: list[RunMeasure]) -> Honesty:
+    """Each gap as the mean over the seeds that have one."""
+    found = [m.honesty for m in measures]
+    return Honesty(
+        training=_mean_known([h.training for h in found]),
+        start=_mean_known([h.start for h in found]),
+        end=_mean_known([h.end for h in found]),
+    )
 
 
 def _estimate(values: list[float | None], drawn: np.ndarray | None) -> Estimate:
@@ -459,3 +486,9 @@ def _location(task: TaskSummary, name: str, location: Location) -> float | None:
 def _mean(values: Sequence[float | None]) -> float | None:
     """Plain mean; None as soon as one value is missing."""
     return None if any(v is None for v in values) else float(np.mean(values))
+
+
+def _mean_known(values: Sequence[float | None]) -> float | None:
+    """Plain mean of the values that there are; None where there is none."""
+    known = [v for v in values if v is not None]
+    return float(np.mean(known)) if known else None

@@ -23,13 +23,14 @@ import socket
 import subprocess
 import sys
 import threading
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from crlbench.errors import EnvironmentUnfit
+from crlbench.errors import CrlbenchError, EnvironmentUnfit
 from crlbench.reward import sandbox_kernel, sandbox_server
 from crlbench.reward.sandbox_values import (
     FRAME_BYTES,
@@ -99,6 +100,7 @@ class Sandbox:
         self._server: subprocess.Popen[bytes] | None = None
         self._control: socket.socket | None = None
         self._owner = 0
+        _opened.add(self)
 
     def __enter__(self) -> Sandbox:
         return self
@@ -161,6 +163,14 @@ class Sandbox:
             except subprocess.TimeoutExpired:
                 self._server.kill()
                 self._server.wait()
+        self._server = None
+
+    def _leave_to_parent(self) -> None:
+        """In a process just forked: hold nothing that keeps the parent's server alive."""
+        self._lock = threading.Lock()
+        if self._control is not None:
+            self._control.close()
+            self._control = None
         self._server = None
 
     @contextlib.contextmanager
@@ -254,6 +264,17 @@ class Sandbox:
             raise _unfit(f"confinement: a program can still do this: {', '.join(found)}")
 
 
+_opened: weakref.WeakSet[Sandbox] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for sandbox in list(_opened):
+        sandbox._leave_to_parent()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
 @functools.cache
 def _shared(process: int) -> Sandbox:
     sandbox = Sandbox()
@@ -264,6 +285,22 @@ def _shared(process: int) -> Sandbox:
 def shared() -> Sandbox:
     """The sandbox with default limits that verifiers of this process share."""
     return _shared(os.getpid())
+
+
+def describe() -> str:
+    """One line on how programs are confined on this machine, after one was.
+
+    Raises :class:`EnvironmentUnfit`, naming the layer, where they cannot be.
+    """
+    with Sandbox() as sandbox:
+        verdict = sandbox.judge("def f(x):\n    return x + 1", "assert f(1) == 2", ["f"])
+        if not verdict.passed:
+            raise _unfit(f"a process that answers ({verdict.reason})")
+        files = f"Landlock {sandbox.landlock}" if sandbox.landlock else "no Landlock"
+    return (
+        "Programs are confined here: user, network, mount, process, IPC and host name namespaces,"
+        f" a root of their own, resource limits, a system call filter, {files}."
+    )
 
 
 def spread(
@@ -298,7 +335,10 @@ def _answered(channel: int, form: Any) -> Result:
         raise Unreadable("an answer that is none")
     if "value" in answer:
         return Result(decode(answer["value"]))
-    return Result(error=f"{answer.get('type')}: {answer.get('text')}"[:300])
+    kind, text = answer.get("type"), answer.get("text")
+    if not isinstance(kind, str) or not isinstance(text, str):
+        raise Unreadable("an exception that is none")
+    return Result(error=f"{kind}: {text}"[:300])
 
 
 def _cut_short(end: str, error: Exception) -> str:
@@ -347,3 +387,17 @@ def _unfit(missing: str) -> EnvironmentUnfit:
         f"Programs cannot be judged on this machine; missing: {missing.rstrip('.')}. A program is"
         " never run without every layer of its confinement; choose tasks that run no code."
     )
+
+
+def main() -> int:
+    """Print whether programs can be confined on this machine; the exit code says it too."""
+    try:
+        print(describe())
+    except CrlbenchError as error:
+        print(error, file=sys.stderr)
+        return error.exit_code
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -18,6 +18,7 @@ import os
 import platform
 import resource
 import signal
+import socket
 import struct
 import sys
 import sysconfig
@@ -32,6 +33,7 @@ PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_SECCOMP, PR_SET_NO_NEW_PRIVS = 1, 4, 2
 NOBODY = 65534
 WORK = "/work"
 """The private directory of a program, the only one that it may write to."""
+HOST_NAME = "sandbox"
 
 SYS_PIVOT_ROOT, SYS_CAPSET = 155, 126
 SYS_LANDLOCK_CREATE, SYS_LANDLOCK_ADD, SYS_LANDLOCK_RESTRICT = 444, 445, 446
@@ -74,11 +76,19 @@ def leave_the_machine() -> int:
     _unshare(CLONE_NEWNET, "network namespaces", "See sysctl user.max_net_namespaces.")
     _unshare(CLONE_NEWIPC, "IPC namespaces", "See sysctl user.max_ipc_namespaces.")
     _unshare(CLONE_NEWUTS, "host name namespaces", "See sysctl user.max_uts_namespaces.")
+    _forget_host_name()
     _unshare(CLONE_NEWNS, "mount namespaces", "See sysctl user.max_mnt_namespaces.")
     _continue_in_fork()
     own = os.open("/proc/self/ns/pid", os.O_RDONLY)
     _enter_new_root(_library_folders())
     return own
+
+
+def _forget_host_name() -> None:
+    try:
+        socket.sethostname(HOST_NAME)
+    except OSError as error:
+        raise Denied(f"a host name of its own: {error.strerror}.") from None
 
 
 def _continue_in_fork() -> None:
@@ -96,12 +106,14 @@ def _continue_in_fork() -> None:
 def fork_into_new_process_namespace(own: int) -> int:
     """``os.fork`` whose child is process 1 of a new namespace; ``own`` is this one's, open."""
     _unshare(CLONE_NEWPID, "process namespaces", "See sysctl user.max_pid_namespaces.")
+    pid = -1
     try:
         pid = os.fork()
     except OSError as error:
         raise Denied(f"a process of its own for a program: {error.strerror}") from None
-    if pid:
-        _check(_libc.setns(own, CLONE_NEWPID), "process namespaces")
+    finally:
+        if pid:
+            _check(_libc.setns(own, CLONE_NEWPID), "process namespaces")
     return pid
 
 
@@ -224,11 +236,14 @@ def _restrict_files() -> None:
 # System calls of x86_64 that pure Python needs: memory, its own files, clocks, its own signals.
 _ALLOWED = (
     *(0, 1, 3, 4, 5, 6, 8, 11, 12, 13, 14, 15, 17, 18, 19, 20, 21, 24, 25, 28, 32, 33, 39),
-    *(2, 60, 63, 72, 74, 76, 77, 78, 79, 80, 82, 83, 84, 85, 87, 88, 89, 90, 98, 100, 102),
+    *(2, 60, 63, 74, 76, 77, 78, 79, 80, 82, 83, 84, 85, 87, 88, 89, 90, 98, 100, 102),
     *(104, 107, 108, 110, 131, 186, 202, 217, 228, 229, 231, 257, 258, 262, 263, 264, 266),
     *(267, 269, 292, 316, 332, 439),
 )
-_MMAP, _MPROTECT, _IOCTL, _PRLIMIT = 9, 10, 16, 302
+_MMAP, _MPROTECT, _IOCTL, _FCNTL, _PRLIMIT = 9, 10, 16, 72, 302
+_DESCRIPTOR_COMMANDS = (0, 1, 2, 3, 1030)
+"""What fcntl may do: copy a descriptor, read its flags, close it at exec. Status flags would
+outlive the program on descriptors that it shares; signals, leases and locks reach others."""
 _ARCH_X86_64 = 0xC000003E
 _LOAD, _JUMP_EQUAL, _JUMP_BITS, _RETURN = 0x20, 0x15, 0x45, 0x06
 _KILL, _ALLOW, _ERROR = 0x80000000, 0x7FFF0000, 0x00050000
@@ -238,7 +253,7 @@ _PROT_EXEC = 4
 
 def _program() -> bytes:
     """The filter in classic BPF; what is not named fails with EPERM."""
-    third = _ARGUMENTS_AT + 2 * 8
+    second, third = _ARGUMENTS_AT + 8, _ARGUMENTS_AT + 2 * 8
     refuse, allow = (_RETURN, 0, 0, _ERROR | errno.EPERM), (_RETURN, 0, 0, _ALLOW)
     steps = [
         (_LOAD, 0, 0, _ARCH_AT),
@@ -258,6 +273,12 @@ def _program() -> bytes:
             refuse,
             allow,
         ]
+    commands = [
+        (_JUMP_EQUAL, len(_DESCRIPTOR_COMMANDS) - i, 0, command)
+        for i, command in enumerate(_DESCRIPTOR_COMMANDS)
+    ]
+    steps += [(_JUMP_EQUAL, 0, len(commands) + 3, _FCNTL), (_LOAD, 0, 0, second), *commands]
+    steps += [refuse, allow]
     # Limits may be read, not set.
     steps += [
         (_JUMP_EQUAL, 0, 5, _PRLIMIT),

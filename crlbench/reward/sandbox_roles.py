@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import builtins
 import errno
+import fcntl
+import mmap
 import os
 import random
 import socket
@@ -17,6 +19,7 @@ import types
 from collections.abc import Callable
 from typing import Any
 
+from crlbench.reward.sandbox_kernel import HOST_NAME
 from crlbench.reward.sandbox_values import (
     FRAME_BYTES,
     Closed,
@@ -63,6 +66,8 @@ def be_program(channel: int) -> None:
 
 def judge_program(asker: int, program: int) -> None:
     """Run tests against a program in another process and tell the asker the verdict."""
+    # Tests that draw inputs draw the same ones every time.
+    random.seed(0)
     request = read_frame(asker)
     calls = _Calls(program)
     try:
@@ -174,6 +179,11 @@ def _signalled() -> bool:
     return True
 
 
+def _machine_code() -> bool:
+    mmap.mmap(-1, mmap.PAGESIZE, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC).close()
+    return True
+
+
 def _exec() -> bool:
     try:
         os.execv("/bin/true", ["true"])
@@ -189,6 +199,9 @@ _ATTEMPTS: dict[str, Callable[[], Any]] = {
     "starting a process": _fork,
     "running another program": _exec,
     "sending signals": _signalled,
+    "making machine code": _machine_code,
+    "changing shared descriptors": lambda: fcntl.fcntl(1, fcntl.F_SETFL, os.O_NONBLOCK) == 0,
+    "reading the host's name": lambda: os.uname().nodename != HOST_NAME,
     "reading the machine's files": lambda: os.path.exists("/etc") or os.path.exists("/proc/1"),
     "writing outside its directory": lambda: _written("/outside"),
     "a read-only or missing work directory": _refused_work_file,

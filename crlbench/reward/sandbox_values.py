@@ -1,8 +1,9 @@
 """Plain values between processes: tagged JSON in frames with a length in front.
 
 Only plain data crosses: None, bool, int, float, complex, str, bytes, list, tuple, set,
-frozenset, dict. What arrives is built from the exact built-in types, so that a received value
-runs no code of its sender when it is compared, printed or hashed. Nothing is pickled.
+frozenset, dict, and these types themselves. What arrives is built from the exact built-in
+types, so that a received value runs no code of its sender when it is compared, printed or
+hashed. Nothing is pickled.
 """
 
 from __future__ import annotations
@@ -16,6 +17,12 @@ FRAME_BYTES = 1 << 20
 """Largest frame between a program and its tests."""
 WIDE_BITS = 64
 """Integers beyond this width travel as hexadecimal, which is read in linear time."""
+
+
+_TYPES = {
+    kind.__name__: kind
+    for kind in (bool, int, float, complex, str, bytes, list, tuple, set, frozenset, dict)
+}
 
 
 class Unreadable(Exception):
@@ -38,6 +45,8 @@ def encode(value: Any) -> Any:
     for kind, form in _FORMS:
         if isinstance(value, kind):
             return form(value)
+    if isinstance(value, type) and _TYPES.get(value.__name__) is value:
+        return {"y": value.__name__}
     raise TypeError(f"a value of type {type(value).__name__} cannot leave its process")
 
 
@@ -119,6 +128,8 @@ def _decode(form: Any) -> Any:
         return int(inner, 16)
     if tag == "b":
         return bytes.fromhex(inner)
+    if tag == "y":
+        return _TYPES[inner] if inner in _TYPES else _no(tag)
     if not isinstance(inner, list):
         raise TypeError("a tagged collection holds a list")
     if tag == "c":

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from crlbench.errors import ValidationError
+from crlbench.errors import EnvironmentUnfit, Interrupted, ValidationError
 
 SHOWN = 80
 """Characters of an offending text that a message shows."""
@@ -33,7 +33,8 @@ def score(
 
     ``task_verify`` returns a number in [0, 1] or a :class:`Score`. Raises
     :class:`ValidationError`, naming the task and the text, when it raises or returns
-    anything else: a broken verifier must not train anything.
+    anything else: a broken verifier must not train anything. What is no fault of the verifier
+    (:class:`EnvironmentUnfit`, :class:`Interrupted`) passes unchanged.
     """
     return [
         _checked(_call(task_verify, text, answer, task), text, task)
@@ -59,6 +60,8 @@ def outcomes(
 def _call(task_verify: Callable[[str, str], Any], text: str, answer: str, task: str) -> Any:
     try:
         return task_verify(text, answer)
+    except (EnvironmentUnfit, Interrupted):
+        raise
     except Exception as error:
         problem = f"raised {type(error).__name__}: {error}"
         raise ValidationError(_message(task, text, problem)) from error

@@ -61,8 +61,12 @@ def content_hash(messages: list[dict[str, str]]) -> str:
 
 
 def freeze_rng(task: str, version: str, split: str) -> random.Random:
-    """The generator that fills a split of a task version: derived from names, never chosen."""
-    return seeding.rng(0, "freeze", task, version, split)
+    """The generator that fills a split of a task version: derived from names, never chosen.
+
+    Of the version MAJOR alone counts, so that a change of words keeps every byte and a change
+    of rules redraws all rows.
+    """
+    return seeding.rng(0, "freeze", task, f"{version.split('.')[0]}.0.0", split)
 
 
 def build_split(

@@ -20,8 +20,10 @@ from crlbench.conditions import (
     override,
 )
 from crlbench.errors import UsageError, ValidationError
+from crlbench.retain.panel import find_panel
 from crlbench.run.environment import violations
 from crlbench.run.plan import Board
+from crlbench.versions import is_draft
 
 CALIBRATION = "calibration"
 """Tag of tasks that hyper-parameters are chosen on; a ranked track may not hold them."""
@@ -33,6 +35,7 @@ SMOKE = {
     "evaluation.curve_items": "32",
     "evaluation.end_items": "32",
     "evaluation.end_draws": "1",
+    "evaluation.retain_items": "8",
 }
 """What ``--smoke`` changes: three iterations, evaluations of 32 items."""
 SMOKE_TASKS = 2
@@ -68,6 +71,7 @@ def load_track(catalog: Catalog, name: str) -> Track:
         )
     if track.ranked:
         _refuse_calibration(catalog, track, str(path))
+        _refuse_drafts(catalog, track, str(path))
     return track
 
 
@@ -81,6 +85,29 @@ def _refuse_calibration(catalog: Catalog, track: Track, where: str) -> None:
             )
 
 
+def _refuse_drafts(catalog: Catalog, track: Track, where: str) -> None:
+    for task in track.tasks:
+        version = catalog.task_card(task).version
+        if is_draft(version):
+            raise ValidationError(
+                f"{where}: field tasks: '{task}' {version} is a draft, which changes freely: a "
+                "ranked track holds tasks from version 1.0.0 on. Remove it, or set ranked = false."
+            )
+
+
+def _refuse_relatives(cards: Sequence[TaskCard]) -> None:
+    """Tasks that share items on purpose may not stand in one board."""
+    families: dict[str, str] = {}
+    for card in cards:
+        family = card.relative or card.name
+        if family in families:
+            raise UsageError(
+                f"tasks '{families[family]}' and '{card.name}' share items on purpose: what is "
+                "trained on in one would be measured in the other. Choose one of them with --tasks."
+            )
+        families[family] = card.name
+
+
 def make_board(
     catalog: Catalog, track: Track, request: Request
 ) -> tuple[Board, list[str], list[str]]:
@@ -91,24 +118,43 @@ def make_board(
     partial. Versions outside of the ranges become leaves of the fingerprint, so that such runs
     never stand beside those made with the versions the track allows.
 
+    A task without a training split is measured, as a transfer task of the others, and is not
+    among the tasks to train on.
+
     Raises:
-        UsageError: an unknown condition or task, or an impossible value.
+        UsageError: tasks that share items, an unknown condition, task or member of the retain
+            panel, an impossible value, no task that can be trained on, or process rewards on a
+            task whose verifier judges no steps.
         ValidationError: a task's files were changed, or are too short for the evaluations.
+        EnvironmentUnfit: the rows of a task are not on this machine.
     """
     conditions = _conditions(track, request)
     tasks = list(dict.fromkeys(request.tasks)) if request.tasks else list(track.tasks)
+    trained = [name for name in tasks if "train" in catalog.task_card(name).splits]
+    if not trained:
+        raise UsageError(
+            f"no task to train on: {', '.join(tasks)} {'has' if len(tasks) == 1 else 'have'} no "
+            "training split and can only be measured. Add a task to train on, for example "
+            f"--tasks {','.join([track.tasks[0], *tasks])}."
+        )
     if request.smoke:
-        tasks = tasks[:SMOKE_TASKS]
+        tasks = sorted(tasks, key=lambda name: name not in trained)[:SMOKE_TASKS]
     within = set(tasks) <= set(track.tasks)
     board_tasks = track.tasks if within and not request.smoke else tuple(tasks)
+    _refuse_relatives([catalog.task_card(name) for name in board_tasks])
     loaded = {name: catalog.load_task(name) for name in board_tasks}
+    panel = find_panel(catalog.roots)
+    if conditions.data.reward == "process":
+        _require_steps([loaded[name].card for name in tasks if name in trained], catalog)
     for task in loaded.values():
         _check_counts(task.card, conditions)
     content = {name: _content(task.card, task.digest) for name, task in loaded.items()}
     versions = violations(track.packages)
-    control = control_leaves(track, conditions, content) | {
-        f"packages.{name}": version for name, version in versions.items()
-    }
+    control = (
+        control_leaves(track, conditions, content)
+        | leaves({"retain": panel.content(conditions.evaluation.retain)})
+        | {f"packages.{name}": version for name, version in versions.items()}
+    )
     foreign = [name for name in tasks if name not in track.tasks]
     reasons = _reasons(track, conditions, foreign, versions)
     board = Board(
@@ -119,7 +165,7 @@ def make_board(
         division="open" if reasons else "closed",
         partial=request.smoke or conditions != override(track.conditions, dict(request.settings)),
     )
-    return board, tasks, reasons
+    return board, [name for name in tasks if name in trained], reasons
 
 
 def _conditions(track: Track, request: Request) -> Conditions:
@@ -130,19 +176,41 @@ def _conditions(track: Track, request: Request) -> Conditions:
             raise UsageError(f"--limit {request.limit}: must be at least 1 item.")
         few = {
             f"evaluation.{name}": str(min(request.limit, getattr(conditions.evaluation, name)))
-            for name in ("curve_items", "end_items")
+            for name in ("curve_items", "end_items", "retain_items")
         }
         conditions = override(conditions, few)
     return override(conditions, SMOKE) if request.smoke else conditions
 
 
+def _require_steps(cards: list[TaskCard], catalog: Catalog) -> None:
+    without = [card.name for card in cards if not card.verifier.steps]
+    if without:
+        able = [name for name in catalog.list("task") if _judges_steps(catalog, name)]
+        raise UsageError(
+            f"data.reward = process: the verifier of task '{without[0]}' judges no steps. Tasks "
+            f"whose verifier does: {', '.join(able) or 'none'}. Choose them with --tasks, or set "
+            "data.reward=outcome."
+        )
+
+
+def _judges_steps(catalog: Catalog, name: str) -> bool:
+    """Whether a task is frozen and its verifier judges steps."""
+    frozen = catalog.find("task", name).path / "frozen.toml"
+    return frozen.is_file() and catalog.task_card(name).verifier.steps
+
+
 def _content(card: TaskCard, digest: str) -> dict[str, Any]:
-    """What of a task enters the fingerprint; the parts show which one changed."""
+    """What of a task enters the fingerprint; the parts show which one changed.
+
+    Floor and ceiling let a record's transfer splits be read without the task.
+    """
     return {
         "version": card.version,
         "digest": digest,
         "verifier": card.verifier.sha256,
         "splits": {name: split.sha256 for name, split in card.splits.items()},
+        "floor": card.floor,
+        "ceiling": card.ceiling,
     }
 
 

@@ -17,14 +17,27 @@ from crlbench.conditions import PROTOCOL, Conditions
 from crlbench.frozen import Task
 from crlbench.policy.load import Reader
 from crlbench.policy.policy import Policy
+from crlbench.retain.panel import Member
 from crlbench.run import store
-from crlbench.run.subject import evaluation_sampler, prompts_of, scorer_of, shown_prompt
+from crlbench.run.retain import retain_scores
+from crlbench.run.subject import (
+    auditor_of,
+    evaluation_sampler,
+    prompts_of,
+    scorer_of,
+    shown_prompt,
+)
 from crlbench.seeding import seed_value
 from crlbench.train.evaluation import SplitResult, samples, score_split
+from crlbench.train.reward import Scorer
 from crlbench.train.stream import Prompt
 from crlbench.train.trainer import autocast
 
 SPLITS = ("hard", "format", "train_fixed")
+"""Scored at the ends where a task has them."""
+AUDITED = "id_audit"
+RETAIN = "_retain.npz"
+"""Beside the start scores of the tasks; no task has a name like it."""
 PURPOSE = "start"
 SHOWN = 32
 """Completions stored to read, at each end."""
@@ -45,27 +58,39 @@ class Examiner:
     reader: Reader
     conditions: Conditions
     device: str
+    members: Sequence[Member] = ()
+    """Of the retain panel."""
 
     def own_splits(self, policy: Policy, task: Task, seed: int, purpose: str, x: int) -> End:
-        """The task's splits: ``id`` (fresh draws of the curve's items), ``id_greedy``, HARD, ..."""
+        """The task's splits: ``id`` (fresh draws of the curve's items), ``id_greedy``, HARD, ...
+
+        ``id_audit`` is what the second verifier says of the completions of ``id``.
+        """
         e = self.conditions.evaluation
         items = self._prompts(task, "id", e.curve_items)
-        drawn = self.id_items(policy, task, seed, purpose)
+        drawn = self._id_items(policy, task, seed, purpose, audited=True)
         vectors = {
             "id": drawn.scores,
+            AUDITED: drawn.audit,
             "id_greedy": self._score(policy, task, items, None, purpose).scores,
         }
-        for split in SPLITS:
+        for split in own_splits(task):
             prompts = self._prompts(task, split, e.end_items)
             vectors[split] = self._score(policy, task, prompts, seed, purpose).scores
         shown = [shown_prompt(p, self.reader) for p in items[:SHOWN]]
         return End(vectors, samples(items, drawn, shown, x))
 
-    def id_items(self, policy: Policy, task: Task, seed: int, purpose: str) -> SplitResult:
-        """Fresh draws of the curve's items."""
+    def id_scores(self, policy: Policy, task: Task, seed: int, purpose: str) -> np.ndarray:
+        """(draws, items) scores of fresh draws of the curve's items."""
+        return self._id_items(policy, task, seed, purpose, audited=False).scores
+
+    def _id_items(
+        self, policy: Policy, task: Task, seed: int, purpose: str, audited: bool
+    ) -> SplitResult:
         e = self.conditions.evaluation
         items = self._prompts(task, "id", e.curve_items)
-        return self._score(policy, task, items, seed, purpose, e.end_draws)
+        audit = auditor_of(task) if audited else None
+        return self._score(policy, task, items, seed, purpose, e.end_draws, audit)
 
     def transfer(
         self, policy: Policy, others: list[Task], seed: int, purpose: str
@@ -77,6 +102,11 @@ class Examiner:
             result = self._score(policy, other, prompts, seed, purpose)
             found[f"transfer/{other.name}"] = result.scores
         return found
+
+    def retain(self, policy: Policy) -> dict[str, np.ndarray]:
+        """The chosen members of the retain panel, by ``retain/<member>``."""
+        with autocast(self.conditions, self.device):
+            return retain_scores(policy, self.members, self.reader, self.conditions, self.device)
 
     def _prompts(self, task: Task, split: str, count: int) -> tuple[Prompt, ...]:
         sampler = evaluation_sampler(task, self.reader, self.conditions)
@@ -90,17 +120,19 @@ class Examiner:
         seed: int | None,
         purpose: str,
         draws: int = 1,
+        audit: Scorer | None = None,
     ) -> SplitResult:
         with autocast(self.conditions, self.device):
             return score_split(
                 policy,
                 evaluation_sampler(task, self.reader, self.conditions),
-                scorer_of(task),
+                scorer_of(task, self.device),
                 prompts,
                 seed=seed,
                 purpose=purpose,
                 draws=draws,
                 device=self.device,
+                audit=audit,
             )
 
 
@@ -128,9 +160,25 @@ class StartScores:
         for path in (whole, part):
             if path.exists():
                 return store.read_npz(path)["id"]
-        scores = self.examiner.id_items(self.policy, task, _seed(task), PURPOSE).scores
+        scores = self.examiner.id_scores(self.policy, task, _seed(task), PURPOSE)
         store.write_npz(part, {"id": scores})
         return scores
+
+    def retain(self) -> dict[str, np.ndarray]:
+        """The chosen members of the retain panel."""
+        path = self.folder / RETAIN
+        if not self.examiner.members:
+            return {}
+        if path.exists():
+            return store.read_npz(path)
+        vectors = self.examiner.retain(self.policy)
+        store.write_npz(path, vectors)
+        return vectors
+
+
+def own_splits(task: Task) -> tuple[str, ...]:
+    """Those of :data:`SPLITS` that a task has."""
+    return tuple(split for split in SPLITS if split in task.card.splits)
 
 
 def _seed(task: Task) -> int:

@@ -19,18 +19,21 @@ import torch
 from crlbench.algo import recipes
 from crlbench.algo.recipe import Recipe, from_config
 from crlbench.algo.step import TrustRegion
-from crlbench.conditions import PROTOCOL, Conditions
+from crlbench.conditions import PROTOCOL, Conditions, leaves
 from crlbench.errors import Interrupted, ValidationError
 from crlbench.frozen import Task
 from crlbench.hashing import sha256_file
 from crlbench.policy.load import build_policy
 from crlbench.records import Cell, RunRecord
+from crlbench.retain.panel import Panel
 from crlbench.run import store
-from crlbench.run.ends import SPLITS, End, Examiner, StartScores
+from crlbench.run.ends import End, Examiner, StartScores, own_splits
 from crlbench.run.record import Finished, peak_memory, write_run
 from crlbench.run.subject import (
     Subject,
+    auditor_of,
     evaluation_sampler,
+    load_panel,
     load_subject,
     load_task,
     make_sampler,
@@ -65,8 +68,10 @@ def run_cell(cell: Cell, emit: Emit, should_stop: Callable[[], bool]) -> RunReco
     started = time.time()
     conditions, subject, task = load(cell)
     others = [load_task(name, cell.catalog) for name in cell.tasks if name != cell.task]
-    check_unchanged(cell, subject, [task, *others])
-    examiner = Examiner(subject.reader, conditions, cell.device)
+    panel = load_panel(cell.catalog)
+    check_unchanged(cell, subject, [task, *others], panel)
+    members = panel.choose(conditions.evaluation.retain)
+    examiner = Examiner(subject.reader, conditions, cell.device, members)
     module = make_module(cell, conditions, subject, task)
 
     emit({"kind": "progress", "phase": "start", "iteration": 0, "reward": None, "score": None})
@@ -77,7 +82,8 @@ def run_cell(cell: Cell, emit: Emit, should_stop: Callable[[], bool]) -> RunReco
         if should_stop():
             raise Interrupted(f"{cell.name} stopped before its first update")
         transfer_before[f"transfer/{other.name}"] = starts.of_id(other)
-    start = End(end_before.vectors | transfer_before, end_before.samples)
+    before = end_before.vectors | transfer_before | starts.retain()
+    start = End(before, end_before.samples)
     recorder, failure = train(cell, conditions, subject, task, module, emit, should_stop)
     end = None
     if failure is None and cell.arm == "real":
@@ -106,16 +112,19 @@ def load(cell: Cell) -> tuple[Conditions, Subject, Task]:
     return conditions, load_subject(cell.model, cell.catalog), load_task(cell.task, cell.catalog)
 
 
-def check_unchanged(cell: Cell, subject: Subject, tasks: Sequence[Task]) -> None:
+def check_unchanged(cell: Cell, subject: Subject, tasks: Sequence[Task], panel: Panel) -> None:
     """Refuse entries that were edited after the plan was made: its fingerprint would lie.
 
     Raises:
-        ValidationError: names the task, the model or the recipe.
+        ValidationError: names the task, the model, the recipe or the member of the panel.
     """
     planned = {task: cell.control.get(f"tasks.{task.name}.digest") for task in tasks}
     changed = [
         f"task '{t.name}'" for t, digest in planned.items() if digest not in (None, t.digest)
     ]
+    held = leaves({"retain": panel.content(cell.conditions["evaluation"].get("retain", ()))})
+    if any(cell.control.get(name) != value for name, value in held.items()):
+        changed.append("the retain panel")
     if cell.entry_sha256 not in (None, subject.card.digest):
         changed.append(f"model '{subject.card.slug}'")
     if cell.recipe_file and cell.recipe_sha256 not in (None, sha256_file(Path(cell.recipe_file))):
@@ -143,12 +152,13 @@ def make_module(
     module = loop_of(recipe)(
         build=build,
         sampler=make_sampler(task, subject.reader, conditions),
-        score=scorer_of(task),
+        score=scorer_of(task, cell.device),
         recipe=recipe,
         conditions=conditions,
         seed=seed,
         arm=cell.arm,
         evaluation_sampler=evaluation_sampler(task, subject.reader, conditions),
+        audit=auditor_of(task),
     )
     module.configure_model()
     return module.to(cell.device)
@@ -234,7 +244,7 @@ def final_end(
     module.to(examiner.device)  # Lightning leaves it on the CPU
     end = examiner.own_splits(module.policy, task, module.seed, "end", x)
     transfer = examiner.transfer(module.policy, others, module.seed, "end")
-    return End(end.vectors | transfer, end.samples)
+    return End(end.vectors | transfer | examiner.retain(module.policy), end.samples)
 
 
 def read_checkpoint(path: Path) -> dict[str, Any] | None:
@@ -271,7 +281,8 @@ def calibrate(cell: Cell) -> dict[str, float]:
     _, first, second, evaluated = marks
     e = conditions.evaluation
     per_row = (evaluated - second) / e.curve_items
-    own = (e.end_draws + 1) * e.curve_items + len(SPLITS) * e.end_items
+    own = (e.end_draws + 1) * e.curve_items + len(own_splits(task)) * e.end_items
+    own += len(e.retain) * e.retain_items
     return {
         "startup_s": startup,
         "iteration_s": second - first,

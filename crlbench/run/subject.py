@@ -21,14 +21,17 @@ from crlbench.frozen import Row, Task
 from crlbench.policy.chat import completion_cap, render
 from crlbench.policy.load import Location, Reader, load_backbone, load_reader
 from crlbench.policy.sample import DecodeLoop
+from crlbench.retain.panel import Panel, find_panel
 from crlbench.reward.score import score
+from crlbench.run.reward_model import asked, learned_scorer
 from crlbench.train.reward import Scorer
 from crlbench.train.stream import Prompt
 
 EVALUATION_TEMPERATURE = 1.0
 """Of every evaluation, whatever a run trains at (protocol CRL-1)."""
 CAP_TEXTS = 256
-"""Training rows whose texts convert the completion cap from bytes to tokens."""
+"""Training rows whose texts convert the completion cap from bytes to tokens; ID rows of a task
+that is only measured."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +57,12 @@ def load_subject(model: str, catalog: tuple[str, ...]) -> Subject:
     return Subject(card, location, reader, load_backbone(card, location))
 
 
+@lru_cache(maxsize=2)
+def load_panel(catalog: tuple[str, ...]) -> Panel:
+    """The retain panel, whose digests were checked."""
+    return find_panel(Catalog(catalog).roots)
+
+
 @lru_cache(maxsize=64)
 def load_task(name: str, catalog: tuple[str, ...]) -> Task:
     """A frozen task whose digests were checked."""
@@ -75,7 +84,8 @@ def locate(card: ModelCard) -> Location:
 @lru_cache(maxsize=64)
 def make_sampler(task: Task, reader: Reader, conditions: Conditions) -> DecodeLoop:
     """The decode loop that a run trains with; the byte cap becomes tokens of this model."""
-    texts = [m["content"] for row in task.rows("train")[:CAP_TEXTS] for m in row["messages"]]
+    split = "train" if "train" in task.card.splits else "id"
+    texts = [m["content"] for row in task.rows(split)[:CAP_TEXTS] for m in row["messages"]]
     cap = min(conditions.sampling.max_completion_bytes, task.card.max_completion_bytes)
     return DecodeLoop(
         tokenizer=reader.tokenizer,
@@ -132,9 +142,20 @@ def _prompt(task: Task, split: str, row: Row, reader: Reader, max_tokens: int) -
             f"completion may have {max_tokens}; the model's context is {reader.context}. A prompt "
             "is never cut: choose a model with a longer context."
         )
-    return Prompt(f"{task.name}/{split}/{row['id']}", ids, row["answer"])
+    answer = row["answer"] if task.card.reward_model is None else asked(task, row)
+    return Prompt(f"{task.name}/{split}/{row['id']}", ids, answer)
 
 
-def scorer_of(task: Task) -> Scorer:
-    """The task's verifier as the training room calls it: (texts, answers) -> scores."""
+def scorer_of(task: Task, device: str = "cpu") -> Scorer:
+    """What a task pays, as the training room calls it: (texts, answers) -> scores.
+
+    Its verifier or, where it has one, its reward model, which runs on ``device``.
+    """
+    if task.card.reward_model is not None:
+        return learned_scorer(task, device)
     return lambda texts, answers: score(task.verify, texts, answers, task.name)
+
+
+def auditor_of(task: Task) -> Scorer:
+    """The task's second verifier, as :func:`scorer_of`."""
+    return lambda texts, answers: score(task.audit, texts, answers, f"{task.name}, audit")

@@ -214,7 +214,7 @@ def iteration_digest(module: PolicyOptimization) -> dict[str, Any]:
         "iteration": module.iterations_done,
         "prompts": _sha256(rollout.prompt_ids, rollout.prompt_mask),
         "completions": _sha256(rollout.completion_ids, rollout.completion_mask),
-        "rewards": _sha256(done.reward.outcome),
+        "rewards": _sha256(done.reward.paid),
         "losses": [loss.hex() if math.isfinite(loss) else str(loss) for loss in done.losses],
         "parameters": _sha256(*(weights[name] for name in sorted(weights))),
     }

@@ -30,6 +30,7 @@ REFERENCE_KL: dict[str, KlEstimator] = {
 MEANS = (
     "reward",
     "score",
+    "audit",
     *SPLIT,
     *(f"{name}_{side}" for name in SPLIT for side in ("right", "wrong")),
     "group_variance",
@@ -65,8 +66,12 @@ class RolloutMetrics(MetricCollection):
         reward: Reward,
         kept: Sampled | None,
         experience: Experience | None,
+        audit: Tensor | None = None,
     ) -> dict[str, float]:
-        """The figures of one iteration: all completions, those that were kept, the update's."""
+        """The figures of one iteration: all completions, those that were kept, the update's.
+
+        ``audit`` (B,) are the scores of the second verifier, where there is one.
+        """
         lengths = rollout.completion_mask.sum(dim=1).float()
         per_row = {
             "length": lengths,
@@ -81,8 +86,9 @@ class RolloutMetrics(MetricCollection):
             for side, chosen in sides.items()
         }
         values |= {
-            "reward": reward.outcome,
+            "reward": reward.paid,
             "score": reward.score,
+            "audit": torch.zeros(0) if audit is None else audit,
             "group_variance": variance,
             "uniform_groups": (variance == 0).float()[variance.isfinite()],
             "behavior_gap": behavior_gap(kept),

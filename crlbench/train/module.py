@@ -25,7 +25,7 @@ from crlbench.policy.sample import DrawKey, Sampler
 from crlbench.seeding import rng
 from crlbench.train.buffer import SampleBuffer, Sampled, kept_rows
 from crlbench.train.displacement import Displacement, copied
-from crlbench.train.evaluation import Examination, examine
+from crlbench.train.evaluation import Examination, examine, outcomes_of
 from crlbench.train.metrics import RolloutMetrics, clipped_tokens
 from crlbench.train.reward import Reward, Scorer, placebo_reward, real_reward
 from crlbench.types import Experience, PromptBatch, Rollout
@@ -75,8 +75,12 @@ class PolicyOptimization(L.LightningModule):
         seed: int,
         arm: str = "real",
         evaluation_sampler: Sampler | None = None,
+        audit: Scorer | None = None,
     ) -> None:
-        """``evaluation_sampler`` decodes the curve; without one, ``sampler`` does."""
+        """``evaluation_sampler`` decodes the curve; without one, ``sampler`` does.
+
+        ``audit`` scores every completion of training a second time; nothing is learned from it.
+        """
         super().__init__()
         self.automatic_optimization = False
         # Frozen weights are rebuilt from the model entry and never stored in a checkpoint.
@@ -85,6 +89,7 @@ class PolicyOptimization(L.LightningModule):
         self.sampler = sampler
         self.evaluation_sampler = evaluation_sampler or sampler
         self.scorer = score
+        self.auditor = audit
         self.recipe = recipe
         self.conditions = conditions
         self.seed = seed
@@ -139,11 +144,17 @@ class PolicyOptimization(L.LightningModule):
 
     def reward(self, rollout: Rollout, batch: PromptBatch) -> Reward:
         """The reward of every completion, by arm."""
-        scale = self.conditions.data.reward_scale
-        reward = real_reward(self.scorer, rollout, batch, self.sampler.tokenizer, scale)
+        scale, kind = self.conditions.data.reward_scale, self.conditions.data.reward
+        reward = real_reward(self.scorer, rollout, batch, self.sampler.tokenizer, scale, kind)
         if self.arm == "placebo":
-            return placebo_reward(reward.score, batch, self.seed, scale)
+            return placebo_reward(reward, batch, self.seed, scale, kind)
         return reward
+
+    def audit(self, rollout: Rollout, batch: PromptBatch) -> Tensor | None:
+        """(B,) what the second verifier says of every completion; None without one."""
+        if self.auditor is None:
+            return None
+        return torch.tensor(outcomes_of(self.auditor, rollout, batch))
 
     def keep(self, rollout: Rollout, reward: Reward, iteration: int) -> Sampled | None:
         """What may teach, put into the buffer; None where a recipe that resamples finds nothing.
@@ -310,7 +321,8 @@ class PolicyOptimization(L.LightningModule):
     ) -> None:
         """Gather the iteration's figures, log them, leave them to the recorder."""
         health = dict(mean_stats(stats))
-        health |= self.rollout_metrics.of(rollout, reward, kept, experience)
+        audited = self.audit(rollout, batch)
+        health |= self.rollout_metrics.of(rollout, reward, kept, experience, audited)
         self.check_decoding(health["behavior_gap"])
         health["kl_per_completion"] = counts.pop("kl_per_completion", math.nan)
         health["kl_coefficient"] = self.kl_coefficient

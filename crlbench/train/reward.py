@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -27,9 +28,17 @@ class Reward:
     outcome: Tensor
     """(B,) float32, what is learned from."""
     steps: list[list[tuple[int, float]]] | None
-    """Per row (end character, value), or None when no row has any."""
+    """Per row (end character, value) paid beside ``outcome``, or None when no row has any."""
     token_ends: list[list[int]] | None
     """Per row, characters up to and including each token; given with ``steps``."""
+
+    @property
+    def paid(self) -> Tensor:
+        """(B,) float32, everything that a completion earned: outcome and steps."""
+        if self.steps is None:
+            return self.outcome
+        earned = [math.fsum(value for _, value in row) for row in self.steps]
+        return self.outcome + torch.tensor(earned, dtype=torch.float32, device=self.outcome.device)
 
     def rows(self, index: Tensor) -> Reward:
         """The reward of the given rows; ``index`` is int64 (b,)."""
@@ -55,30 +64,54 @@ class Reward:
 
 
 def real_reward(
-    score: Scorer, rollout: Rollout, batch: PromptBatch, tokenizer: Any, scale: float
+    score: Scorer,
+    rollout: Rollout,
+    batch: PromptBatch,
+    tokenizer: Any,
+    scale: float,
+    kind: Literal["outcome", "process"] = "outcome",
 ) -> Reward:
-    """What the task's verifier pays."""
+    """What the task's verifier pays: its outcomes or, by ``kind``, its steps instead.
+
+    A step is paid where it ends. The last step of a right completion is paid with its end, as
+    an outcome is: ending there is part of what was judged.
+    """
     device = rollout.completion_ids.device
     scores = score(rollout.texts, [batch.answers[g] for g in rollout.group.tolist()])
-    outcome = torch.tensor([s.outcome for s in scores], dtype=torch.float32, device=device)
-    if not any(s.steps for s in scores):
+
+    def tensor(values: Sequence[float]) -> Tensor:
+        return torch.tensor(values, dtype=torch.float32, device=device)
+
+    outcome = tensor([s.outcome for s in scores])
+    if kind == "outcome":
         return Reward(outcome, outcome * scale, None, None)
-    steps = [[(end, scale * value) for end, value in s.steps] for s in scores]
+    last = [s.steps[-1][1] if s.steps and s.outcome > 0.0 else 0.0 for s in scores]
+    early = [s.steps[:-1] if s.outcome > 0.0 else s.steps for s in scores]
+    steps = [[(end, scale * value) for end, value in row] for row in early]
     rows = zip(rollout.completion_ids, rollout.completion_mask, strict=True)
     ends = [token_ends(tokenizer, ids[mask]) for ids, mask in rows]
-    return Reward(outcome, outcome * scale, steps, ends)
+    return Reward(outcome, tensor(last) * scale, steps, ends)
 
 
-def placebo_reward(score: Tensor, batch: PromptBatch, seed: int, scale: float) -> Reward:
-    """Bernoulli draws of the iteration's mean score, blind to the content.
+def placebo_reward(
+    reward: Reward,
+    batch: PromptBatch,
+    seed: int,
+    scale: float,
+    kind: Literal["outcome", "process"] = "outcome",
+) -> Reward:
+    """Bernoulli draws of the iteration's mean reward, blind to the content.
 
     The control arm of protocol CRL-1, A.4: what remains of a gain under this reward is not
-    learning from reward.
+    learning from reward. With process rewards the mean is that of a completion's steps, and a
+    win pays 1 at the end, where no step is.
     """
+    score = reward.score
+    mean = score.double().mean() if kind == "outcome" else reward.paid.double().mean() / scale
     draws = [
         uniforms(seed, 1, "placebo", batch.iteration, uid, index)[0]
         for uid in batch.uids
         for index in range(batch.completions_per_prompt)
     ]
-    wins = torch.tensor(draws, dtype=torch.float64, device=score.device) < score.double().mean()
+    wins = torch.tensor(draws, dtype=torch.float64, device=score.device) < mean
     return Reward(score, wins.float() * scale, None, None)

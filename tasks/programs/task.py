@@ -35,6 +35,7 @@ CARD = {
     "licence": "CC0-1.0",
     "canary": "crlbench-canary-5e1c90d3-programs-b27f4a68c1e5",
     "contact": "crlbench maintainers",
+    "heavy": True,
 }
 
 TEMPLATES = (

@@ -22,7 +22,6 @@ Outputs = set[str] | None
 NOT_YET = {
     "agent_credit": "credit over the calls of an agent: no agent environment yet",
     "dpo_loss": "preference learning: no preference data yet",
-    "reward_model_loss": "preference learning: no reward model yet",
     "sac_discrete": "off-policy actor-critic: no replay yet",
     "step_mdp": "credit over the steps of an agent: no agent environment yet",
     "value_decomposition": "several agents: no multi-agent environment yet",

@@ -33,7 +33,7 @@ def opened(folder: Path):
 @pytest.mark.parametrize("family", sorted(CONFIGS))
 def test_a_local_folder(tmp_path, family):
     reader, backbone = opened(write_checkpoint(tmp_path / family, family))
-    assert reader.frame == "plain" and reader.ends == (130,) and reader.context == 128
+    assert reader.frame == "plain" and reader.ends == (130,) and reader.context == 256
     assert all(p.dtype == torch.float32 for p in backbone.parameters())
     assert len(reader.tokenizer) <= backbone.config.vocab_size
 

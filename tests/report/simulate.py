@@ -25,6 +25,8 @@ from crlbench.seeding import derive, seed_value
 from crlbench.study import STUDY_NAME, Arm, Change, Comparison, Study
 
 TASKS = ("addition", "counting", "key-value", "list-ops")
+RETAIN = {"copy": 0.02, "arithmetic": 0.08, "text": 0.0}
+"""Members of the retain panel, with their floors."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,8 @@ class Plan:
     prompt: str = "17 + 25 ="
     completion: str = "42"
     floor: float = 0.03
+    hacked: float = 0.0
+    """Share of the rewarded completions that the audit refuses at the end."""
     shared: float = 0.0
     """Share of the variance between seeds that all recipes have in common."""
 
@@ -60,7 +64,8 @@ def conditions(plan: Plan) -> dict[str, Any]:
 
 def control(plan: Plan) -> dict[str, Any]:
     tasks = {name: {"version": "1.0.0", "digest": digest(name)} for name in TASKS}
-    body = {"protocol": 1, "track": "mini", "track_version": 0, "tasks": tasks}
+    retain = {name: {"floor": floor, "ceiling": 1.0} for name, floor in RETAIN.items()}
+    body = {"protocol": 1, "track": "mini", "track_version": 0, "tasks": tasks, "retain": retain}
     return leaves(body | {"conditions": conditions(plan)})
 
 
@@ -220,7 +225,34 @@ def _vectors(plan: Plan, task: str, index: int) -> dict[str, np.ndarray]:
         if ended:
             end = difficulty + shift + transfer * slope * (1 - np.exp(-2.5))
             vectors[f"end/{split}"] = _draw(run, end, draws)
-    return vectors
+    return vectors | _audited(plan, task, index, vectors) | _retained(plan, task, index, ended)
+
+
+def _audited(
+    plan: Plan, task: str, index: int, vectors: dict[str, np.ndarray]
+) -> dict[str, np.ndarray]:
+    """The ID completions under an audit that refuses a share of those of the final model."""
+    audit = _generator("audit", plan.model, task, index)
+    found = {"start/id_audit": vectors["start/id"].copy()}
+    if "end/id" in vectors:
+        kept = audit.random(vectors["end/id"].shape) >= plan.hacked
+        found["end/id_audit"] = (vectors["end/id"] * kept).astype(np.uint8)
+    return found
+
+
+def _retained(plan: Plan, task: str, index: int, ended: bool) -> dict[str, np.ndarray]:
+    """The retain panel: arithmetic gets worse, the rest stays as it was."""
+    before = _generator("retain", plan.model)
+    after = _generator("retained", plan.model, task, index)
+    found = {}
+    for name in RETAIN:
+        start = before.random((1, 16)).astype(np.float32)
+        start = start if name == "text" else (start < 0.7).astype(np.uint8)
+        found[f"start/retain/{name}"] = start
+        if ended:
+            lost = (after.random(start.shape) < 0.5) if name == "arithmetic" else False
+            found[f"end/retain/{name}"] = np.where(lost, 0, start).astype(start.dtype)
+    return found
 
 
 def _splits(task: str) -> list[tuple[str, float, int]]:
@@ -313,6 +345,7 @@ def _health(plan: Plan, task: str, index: int, iterations: int) -> dict[str, lis
                 "update_cosine": None if i in (1, 4, 5) else 0.2 * float(noise.random()),
                 "reward": 0.3 + 0.3 * t + float(noise.normal(0, 0.03)),
                 "score": 0.3 + 0.3 * t + float(noise.normal(0, 0.03)),
+                "audit": 0.3 + 0.2 * t,
                 "length": 6 - t + float(noise.normal(0, 0.1)),
                 "length_right": 5 - t,
                 "length_wrong": 7 - t if i < iterations else None,

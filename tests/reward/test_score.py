@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from crlbench.errors import ValidationError
+from crlbench.errors import EnvironmentUnfit, ValidationError
 from crlbench.reward.score import Score, outcomes, score
 
 
@@ -42,3 +42,12 @@ def test_a_bad_return_names_task_and_text(returned: object, said: str) -> None:
 def test_a_verifier_that_raises_names_task_and_text() -> None:
     with pytest.raises(ValidationError, match="'sums'.*raised ValueError.*'z{80}\\.\\.\\.'"):
         score(lambda text, answer: float(int(text)), ["z" * 500], ["1"], "sums")
+
+
+def test_what_the_machine_lacks_is_no_fault_of_the_verifier() -> None:
+    def verify(text: str, answer: str) -> float:
+        raise EnvironmentUnfit("no user namespaces")
+
+    for judge in (score, outcomes):
+        with pytest.raises(EnvironmentUnfit, match="^no user namespaces$"):
+            judge(verify, ["z"], ["1"], "sums")

@@ -63,6 +63,11 @@ def test_a_run_folder_holds_plan_ledger_summary_and_page(finished: Path) -> None
     record = read_record(finished / "addition" / "real" / "seed-00" / "record.json")
     assert record.plan_hash == json.loads((finished / "plan.json").read_text())["plan_hash"]
     assert record.protocol.division == "open"
+    panel = {"retain/copy", "retain/arithmetic", "retain/text"}
+    assert panel | {"id_audit"} <= set(record.splits)
+    assert all(record.splits[name].end is not None for name in panel | {"id_audit"})
+    assert record.splits["retain/text"].n == 36 and 0 < record.splits["retain/text"].start < 0.1
+    assert len(record.health["audit"]) == 2 and None not in record.health["audit"]
     assert (finished / "addition" / "real" / "seed-00" / "attempt.log").exists()
 
 

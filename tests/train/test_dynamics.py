@@ -152,11 +152,13 @@ def test_figures_of_a_rollout_by_hand():
     reward = Reward(score, 2 * score, None, None)
     old = torch.full((4, 5), -0.25)
     kept = Sampled(sampled, reward, old, old - 0.5, None)
-    figures = RolloutMetrics().of(sampled, reward, kept, None)
+    audit = torch.tensor([1.0, 0.0, 0.0, 0.0])
+    figures = RolloutMetrics().of(sampled, reward, kept, None, audit)
     assert figures == pytest.approx(
         {
             "reward": 1.0,
             "score": 0.5,
+            "audit": 0.25,
             "length": 11 / 4,
             "length_right": 10 / 3,
             "length_wrong": 1.0,
@@ -189,6 +191,7 @@ def test_figures_without_a_wrong_answer_have_no_value():
     assert math.isnan(figures["length_right"]) and figures["length_wrong"] == 1.0
     assert math.isnan(figures["behavior_gap"]) and math.isnan(figures["reference_kl"])
     assert figures["kept_fraction"] == 0.0
+    assert math.isnan(figures["audit"])  # there is no second verifier
     assert figures["uniform_groups"] == 1.0 and figures["group_variance"] == 0.0
 
 

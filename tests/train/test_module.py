@@ -46,6 +46,7 @@ def test_what_is_recorded(whole):
     assert first["behavior_gap"] < 1e-4 and first["reference_kl"] == pytest.approx(0, abs=0.05)
     assert set(first) == {"iteration", *UPDATE_STATS}
     assert {n for n, v in first.items() if v is None} == {
+        "audit",  # no second verifier was given
         "update_cosine",  # nothing is right yet and the critic is right about that
         "length_right",
         "truncated_right",
@@ -53,6 +54,26 @@ def test_what_is_recorded(whole):
     }
     assert any((folder / "tb").rglob("events.*"))
     assert (folder / "csv" / "from-0" / "metrics.csv").exists()
+
+
+def test_the_audit_is_watched_and_never_learned_from(tmp_path, whole):
+    """Completions that end in a digit too: a share of those that the reward pays for."""
+
+    def strict(texts, answers):
+        return [Score(float(t[:1].isdigit() and t[-1:].isdigit())) for t in texts]
+
+    plain, before, _ = whole
+    module = make(audit=strict)
+    recorder = fit(module, tmp_path)
+    assert recorder.digests == before.digests
+    assert_same(weights(module), weights(plain))
+    audits = [row["audit"] for row in recorder.health]
+    scores = [row["score"] for row in recorder.health]
+    assert all(0 <= a <= s for a, s in zip(audits, scores, strict=True))
+    assert audits != scores and max(audits) > 0
+    last = module.last_iteration.rollout.texts
+    expected = sum(s.outcome for s in strict(last, last)) / len(last)
+    assert audits[-1] == pytest.approx(expected)
 
 
 def test_two_runs_are_bitwise_equal_whatever_the_global_generator(tmp_path, whole):

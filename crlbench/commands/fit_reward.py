@@ -1,0 +1,79 @@
+"""``crlbench fit-reward``: a reward model from a task's preference pairs."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from pathlib import Path
+
+from crlbench.cards import RewardCard
+from crlbench.catalog import Catalog
+from crlbench.commands.choices import DEVICES
+from crlbench.commands.console import note, out, out_json
+from crlbench.commands.running import cards_of, require_fetched
+from crlbench.commands.settings import assignments
+from crlbench.errors import OK, UsageError, unknown_name
+
+STEPS = 10
+"""Lines of progress."""
+
+
+def fit_reward(options: Namespace) -> int:
+    """Fit, write and describe one reward model."""
+    _check(options)
+    catalog = Catalog(options.catalog)
+    task = catalog.open_task(options.pairs)
+    cards = cards_of([options.model], catalog)
+    require_fetched(cards.values(), options.home)
+
+    import torch
+
+    from crlbench.run import fit_reward as fitting
+
+    config = fitting.settings(assignments(options.set))
+    fitting.check_target(Path(options.out))
+    torch.set_num_threads(options.threads)
+    torch.use_deterministic_algorithms(True)
+    card = fitting.fit_reward(
+        cards[options.model],
+        task,
+        Path(options.out),
+        config,
+        limit=options.limit,
+        device=options.device,
+        report=lambda done, batches, loss: _progress(options, done, batches, loss),
+    )
+    if options.json:
+        out_json({"folder": options.out, **card.model_dump(mode="json", by_alias=True)})
+        return OK
+    for line in _lines(card, options.out):
+        out(line)
+    return OK
+
+
+def _check(options: Namespace) -> None:
+    missing = [flag for flag in ("model", "pairs", "out") if not getattr(options, flag)]
+    if missing:
+        raise UsageError(f"fit-reward needs --{' --'.join(missing)}. See: fit-reward --help")
+    if options.device not in DEVICES:
+        raise unknown_name("device", options.device, DEVICES)
+    for name in ("limit", "threads"):
+        value = getattr(options, name)
+        if value is not None and value < 1:
+            raise UsageError(f"--{name} {value}: must be at least 1.")
+
+
+def _progress(options: Namespace, done: int, batches: int, loss: float) -> None:
+    if done == batches or done % max(1, batches // STEPS) == 0:
+        note(options, f"batch {done}/{batches}, loss {loss:.3f}")
+
+
+def _lines(card: RewardCard, folder: str) -> list[str]:
+    a, p = card.accuracy, card.pairs
+    left = f", {p.left_out} left out as too long" if p.left_out else ""
+    return [
+        f"{folder}: reward model from {card.base}, fitted on {p.train:,} pairs of {p.task}{left}",
+        f"pair accuracy: held-out {a.id:.3f} [{a.id_low:.3f}, {a.id_high:.3f}] ({p.id:,} pairs, "
+        f"95 %), train {a.train:.3f}",
+        *(f"audit: {fault} {share:.3f}" for fault, share in (card.faults or {}).items()),
+        f"reward = sigmoid((score - {card.map.center:.4g}) / {card.map.scale:.4g})",
+    ]

@@ -1,0 +1,82 @@
+"""``crlbench freeze --from reasoning_gym:NAME``: a generator of reasoning-gym as a frozen task."""
+
+from __future__ import annotations
+
+import json
+from argparse import Namespace
+from pathlib import Path
+from typing import Any
+
+from crlbench.commands.console import note, out, out_json, table
+from crlbench.errors import OK, UsageError
+
+PREFIX = "reasoning_gym:"
+COLUMNS = ["text", "mean", "largest", "above 0", "paid"]
+
+
+def is_generator(source: str | None) -> bool:
+    """Whether ``--from`` names a generator and no folder."""
+    return bool(source) and str(source).startswith(PREFIX)
+
+
+def freeze_generator(options: Namespace) -> int:
+    """Print what the generator's own scorer pays for nonsense, and freeze it into a task folder.
+
+    With ``--report`` the folder is not written.
+    """
+    from crlbench import gym
+
+    if options.tasks or options.check or options.bump:
+        raise UsageError(
+            f"--from {options.source} makes a task of its own: leave out TASK, --check and --bump;"
+            " the made folder is checked with crlbench freeze --check FOLDER."
+        )
+    generator = options.source.removeprefix(PREFIX)
+    levels = gym.levels_of(generator, _levels(options.levels))
+    rows = gym.holes(generator, levels)
+    frozen = None if options.report else _write(generator, levels, options)
+    if options.json:
+        out_json({"generator": generator, "levels": levels, "holes": rows, "task": frozen})
+        return OK
+    out(f"What the scorer of {generator} gives, before any threshold; a frozen task pays 'paid':")
+    out(table(rows, COLUMNS))
+    if frozen:
+        out(f"{frozen['task']} {frozen['version']} frozen in {frozen['folder']}")
+    return OK
+
+
+def _write(generator: str, levels: dict[int, Any], options: Namespace) -> dict[str, str]:
+    from crlbench import freeze as freezing
+    from crlbench import gym
+
+    folder = gym.write_task(generator, levels, Path(options.to), options.name)
+    note(options, f"{folder}: drawing and judging its items...")
+    card = freezing.freeze(folder.resolve())
+    return {
+        "task": card.name,
+        "version": card.version,
+        "digest": card.digest,
+        "folder": str(folder),
+    }
+
+
+def _levels(given: str | None) -> dict[str, Any] | None:
+    """The levels of ``--levels``: JSON, or the path of a file that holds it."""
+    if given is None:
+        return None
+    if not given.lstrip().startswith("{"):
+        try:
+            given = Path(given).read_text(encoding="utf-8")
+        except OSError as error:
+            raise UsageError(
+                f"--levels {given}: is neither JSON nor a readable file ({error.strerror})."
+            ) from None
+    try:
+        found = json.loads(given)
+    except json.JSONDecodeError as error:
+        raise UsageError(
+            f"--levels: not valid JSON: {error.msg} (line {error.lineno}, column {error.colno})."
+        ) from None
+    if not isinstance(found, dict):
+        raise UsageError("--levels: must be an object with the levels 1, 2 and 3.")
+    return found

@@ -1,0 +1,93 @@
+"""``crlbench probe``: how hard tasks are for models before any training."""
+
+from __future__ import annotations
+
+import os
+from argparse import Namespace
+from pathlib import Path
+
+from crlbench.catalog import Catalog
+from crlbench.commands.console import note, out, out_json, table
+from crlbench.commands.running import cards_of, require_fetched
+from crlbench.errors import OK, EnvironmentUnfit, UsageError
+from crlbench.frozen import Task, fetch_command, has_rows
+
+COLUMNS = [
+    *("task", "model", "level", "items", "mean", "never", "some", "always", "counts", "truncated"),
+    "verdict",
+]
+
+
+def probe(options: Namespace) -> int:
+    """Sample, print the tables and, if asked, put each into its task's README."""
+    # Read when a hub library is first imported: no bars of weights that load in a second.
+    os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+    from crlbench import probe as probing
+
+    for name in ("rollouts", "items"):
+        if getattr(options, name) < 1:
+            raise UsageError(f"--{name} {getattr(options, name)}: must be at least 1.")
+    catalog = Catalog(options.catalog)
+    tasks = [catalog.load_task(name) for name in options.tasks or _present(options, catalog)]
+    models = {task.name: options.model or probing.default_models(task.card) for task in tasks}
+    wanted = [model for names in models.values() for model in names]
+    require_fetched(cards_of(wanted, catalog).values(), options.home)
+    _one_thread()
+    plan = probing.Plan(options.rollouts, options.items)
+    rows = []
+    for task in tasks:
+        found = [
+            level for model in models[task.name] for level in _levels(options, task, model, plan)
+        ]
+        if options.write:
+            write(options, task, probing.block(task.card, found, plan))
+        rows += [level.as_json() for level in found]
+    out_json(rows) if options.json else out(table(rows, COLUMNS))
+    return OK
+
+
+def _levels(options: Namespace, task: Task, model: str, plan: object) -> list:
+    from crlbench import probe as probing
+    from crlbench.run.subject import load_subject
+
+    note(options, f"{task.name}: {model} ...")
+    catalog = Catalog(options.catalog)
+    subject = load_subject(model, tuple(map(str, catalog.extra)))
+    return probing.probe(task, subject, plan, catalog)
+
+
+def write(options: Namespace, task: Task, block: str) -> Path:
+    """Put a block into the task's README, whole or not at all."""
+    from crlbench.probe import read_readme, with_block
+
+    path = task.folder / "README.md"
+    text = with_block(read_readme(task.folder), block, path)
+    temporary = path.with_name(f".{path.name}.new")
+    try:
+        temporary.write_text(text)
+        os.replace(temporary, path)
+    except OSError as error:
+        raise EnvironmentUnfit(f"{path}: cannot be written: {error.strerror}.") from None
+    note(options, f"{path}: written")
+    return path
+
+
+def _present(options: Namespace, catalog: Catalog) -> list[str]:
+    """All frozen tasks whose rows are here; the others are named with what brings them."""
+    found = []
+    for name in catalog.list("task"):
+        folder = catalog.find("task", name).path
+        if not (folder / "frozen.toml").exists():
+            note(options, f"{name}: left out, it is not frozen; run: crlbench freeze {name}")
+        elif not has_rows(catalog.task_card(name), folder):
+            note(options, f"{name}: left out, its rows are not here; run: {fetch_command(name)}")
+        else:
+            found.append(name)
+    return found
+
+
+def _one_thread() -> None:
+    """Sums in another order give other bits, and a draw near an edge another token."""
+    import torch
+
+    torch.set_num_threads(1)

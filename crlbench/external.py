@@ -1,0 +1,241 @@
+"""External tasks: rows made on the user's machine from a published dataset.
+
+The task's code, its ``frozen.toml`` and the digests in it are in the catalogue; the rows are
+not. Fetching makes the split files from the dataset's files, checks each against its digest and
+puts them, with the dataset's files, into ``<home>/tasks/<task>/`` by a rename, so that such a
+folder is always whole.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+import shutil
+import types
+import zlib
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock, Timeout
+
+from crlbench import frozen, switches
+from crlbench.cards import DataSource, TaskCard, validate_card
+from crlbench.catalog import Catalog
+from crlbench.errors import EnvironmentUnfit, Interrupted, UsageError, ValidationError
+from crlbench.pairs import pair_files
+from crlbench.reward.splits import SPLITS, freeze_rng
+from crlbench.sources import by_hand, downloaded_sources, file_problem, given_sources
+
+SOURCES = "sources"
+"""Folder of the dataset's own files, compressed, beside the split files made from them."""
+
+Rows = list[dict[str, Any]]
+
+
+def fetch_task(
+    name: str,
+    home: Path,
+    catalog: Catalog,
+    echo: Callable[[str], Any] = print,
+    *,
+    source_dir: Path | None = None,
+    offline: bool | None = None,
+) -> Path:
+    """The folder of an external task's rows, made unless it is there already and whole.
+
+    The dataset's files come from ``source_dir``, else from an earlier fetch, else from the
+    network.
+
+    Args:
+        home: CRLBENCH_HOME; the folder is ``home/tasks/<task>``.
+        echo: is given one line for each step.
+        offline: refuse the network; None reads CRLBENCH_OFFLINE.
+
+    Raises:
+        UsageError: unknown name, a task whose rows travel with it, a wrong ``source_dir``.
+        ValidationError: the files, or the rows made from them, have other digests.
+        EnvironmentUnfit: no network, no space, no permission.
+        Interrupted: stopped; nothing is left behind.
+    """
+    folder = catalog.find("task", name).path
+    task = frozen.Task(folder, home)
+    source, target = task.card.source, task.rows_folder
+    if source is None:
+        raise UsageError(f"task '{name}': its rows travel with it; there is nothing to fetch.")
+    offline = switches.offline() if offline is None else offline
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with _alone(target, echo):
+            if _whole(task):
+                echo(f"{name}: already in {target}, every file verified.")
+                return target
+            files = _sources(source, name, target, source_dir, offline, echo)
+            splits = split_files(frozen.load_code(folder / task.card.generator.module), files)
+            _check_splits(task.card, splits, folder)
+            put_in_place(target, splits, files)
+            echo(f"{name}: {len(splits)} splits, in {target}")
+    except OSError as error:
+        where = error.filename or target.parent
+        raise EnvironmentUnfit(
+            f"task '{name}': {where}: {error.strerror or error}. Free space or choose another "
+            "folder with CRLBENCH_HOME, then run the same command again."
+        ) from error
+    except KeyboardInterrupt:
+        raise Interrupted(f"task '{name}': fetching was stopped; run it again.") from None
+    return target
+
+
+def declared(code: types.ModuleType) -> DataSource | None:
+    """SOURCE of a task's code, checked; None for a task that makes its rows itself."""
+    given = getattr(code, "SOURCE", None)
+    return None if given is None else validate_card(DataSource, given, f"{code.__file__}: SOURCE")
+
+
+def stored_sources(source: DataSource, task: str, home: Path | None = None) -> dict[str, bytes]:
+    """The dataset's files as an earlier fetch left them, uncompressed.
+
+    Raises :class:`EnvironmentUnfit` when one is missing and :class:`ValidationError` when one
+    was changed; both name the command that restores it.
+    """
+    folder = frozen.external_folder(task, home) / SOURCES
+    return {name: _stored(folder / f"{name}.gz", file, task) for name, file in source.files.items()}
+
+
+def split_rows(
+    code: types.ModuleType,
+    files: Mapping[str, bytes] | None = None,
+    only: Collection[str] | None = None,
+) -> dict[str, Rows]:
+    """The rows of every split that a task's code makes, by split; or of those in ``only``.
+
+    ``files`` are the uncompressed files of its source by name, for an external task.
+    """
+    build = frozen.entry_point(code, "build")
+    name, version = code.CARD["name"], code.CARD["version"]
+    found = {}
+    for split in split_names(code):
+        if only is not None and split not in only:
+            continue
+        rng = freeze_rng(name, version, split)
+        found[split] = build(split, rng) if files is None else build(split, rng, dict(files))
+    return found
+
+
+def split_names(code: types.ModuleType) -> tuple[str, ...]:
+    """The splits that a task has: all five, or those of its SPLITS."""
+    names = tuple(getattr(code, "SPLITS", SPLITS))
+    if "id" not in names or names != tuple(split for split in SPLITS if split in names):
+        raise ValidationError(
+            f"{code.__file__}: SPLITS is {names}; allowed: some of {SPLITS} in this order, "
+            "with 'id' among them."
+        )
+    return names
+
+
+def split_files(
+    code: types.ModuleType, files: Mapping[str, bytes] | None = None
+) -> dict[str, bytes]:
+    """The split files that a task's code makes, by file name."""
+    splits = {f"{name}.jsonl": lines(rows) for name, rows in split_rows(code, files).items()}
+    return splits | pair_files(code, files)
+
+
+def lines(rows: Rows) -> bytes:
+    """Rows as a split file holds them."""
+    return "".join(json.dumps(row, ensure_ascii=True) + "\n" for row in rows).encode()
+
+
+def put_in_place(target: Path, splits: Mapping[str, bytes], files: Mapping[str, bytes]) -> None:
+    """Replace a task's folder of rows by these split files and sources, all at once."""
+    partial, old = (target.parent / f".{target.name}.{end}" for end in ("partial", "old"))
+    for leftover in (partial, old):
+        shutil.rmtree(leftover, ignore_errors=True)
+    try:
+        (partial / SOURCES).mkdir(parents=True)
+        for name, data in splits.items():
+            (partial / name).write_bytes(data)
+        for name, data in files.items():
+            (partial / SOURCES / f"{name}.gz").write_bytes(gzip.compress(data, mtime=0))
+        if target.exists():
+            target.rename(old)
+        partial.rename(target)
+    finally:
+        for leftover in (partial, old):
+            shutil.rmtree(leftover, ignore_errors=True)
+
+
+def _whole(task: frozen.Task) -> bool:
+    """Whether rows and sources are all there and right."""
+    assert task.card.source is not None
+    try:
+        task.require_rows()
+        stored_sources(task.card.source, task.name, task.rows_folder.parents[1])
+    except (EnvironmentUnfit, ValidationError):
+        return False
+    return True
+
+
+def _sources(
+    source: DataSource,
+    task: str,
+    target: Path,
+    source_dir: Path | None,
+    offline: bool,
+    echo: Callable[[str], Any],
+) -> dict[str, bytes]:
+    if source_dir is not None:
+        return given_sources(source, task, source_dir)
+    try:
+        return stored_sources(source, task, target.parents[1])
+    except (EnvironmentUnfit, ValidationError):
+        pass
+    if offline:
+        raise EnvironmentUnfit(
+            f"task '{task}': its rows are not on this machine and the network is switched off "
+            f"(--offline or CRLBENCH_OFFLINE). {by_hand(source, task)}"
+        )
+    echo(f"{task}: downloading {', '.join(source.files)} from {source.origin}...")
+    return downloaded_sources(source, task)
+
+
+def _stored(path: Path, file: Any, task: str) -> bytes:
+    again = f"Restore it with: {frozen.fetch_command(task)}"
+    try:
+        data = gzip.decompress(path.read_bytes())
+    except FileNotFoundError:
+        raise EnvironmentUnfit(f"{path}: is not on this machine. {again}") from None
+    except (OSError, EOFError, zlib.error) as error:
+        raise ValidationError(f"{path}: cannot be read: {error}. {again}") from None
+    problem = file_problem(data, file)
+    if problem:
+        raise ValidationError(f"{path}: was changed: it {problem}. {again}")
+    return data
+
+
+def _check_splits(card: TaskCard, files: Mapping[str, bytes], folder: Path) -> None:
+    for name, split in card.splits.items():
+        found = hashlib.sha256(files.get(split.file, b"")).hexdigest()
+        if found != split.sha256:
+            raise ValidationError(
+                f"task '{card.name}': {name}: the rows made from the dataset have the sha256 "
+                f"{found}, frozen.toml says {split.sha256}: {folder / 'task.py'} was changed since "
+                "it was frozen. Nothing was kept."
+            )
+
+
+@contextmanager
+def _alone(target: Path, echo: Callable[[str], Any]) -> Iterator[None]:
+    """Hold the task's lock; a second fetch waits for the first and finds its result."""
+    lock = FileLock(target.parent / f".{target.name}.lock")
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        echo(f"{target.name}: another process is fetching it; waiting...")
+        lock.acquire()
+    try:
+        yield
+    finally:
+        lock.release()

@@ -1,0 +1,267 @@
+"""Rules about a task's code: what it may use, and that it makes its rows again, byte for byte."""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import inspect
+import random
+from collections.abc import Iterator
+from typing import Any
+
+from crlbench import external, frozen, seeding
+from crlbench.frozen import Task
+from crlbench.gauntlet.effort import Level, effort_of
+from crlbench.gauntlet.finding import Finding
+from crlbench.gauntlet.remake import digests_elsewhere, made
+
+FORBIDDEN_MODULES = {
+    "the clock": {"time", "timeit", "sched"},
+    "the machine": {"os", "sys", "platform", "locale", "getpass", "pwd", "gc", "ctypes", "signal"},
+    "files": {"io", "pathlib", "shutil", "tempfile", "glob", "fileinput", "sqlite3", "mmap"},
+    "the network": {"socket", "ssl", "http", "urllib", "ftplib", "smtplib", "asyncio", "select"},
+    "other processes": {"subprocess", "multiprocessing", "threading", "concurrent", "_thread"},
+    "unseeded randomness": {"secrets", "uuid"},
+    "code that is not in the file": {"importlib", "runpy", "pkgutil"},
+}
+"""Modules of the standard library whose answers are no function of the arguments."""
+FORBIDDEN_CALLS = {
+    "open": "reads files",
+    "input": "reads the terminal",
+    "id": "gives an address, which changes from run to run",
+    "hash": "changes from process to process",
+    "globals": "reaches state outside of the function",
+    "__import__": "imports what no digest covers",
+    "breakpoint": "stops for a person",
+}
+DRAWS_SEEN = 4
+CLOCK_METHODS = {"now", "utcnow", "today"}
+MUTATING = {
+    *("append", "extend", "insert", "remove", "pop", "clear", "sort", "reverse"),
+    *("add", "discard", "update", "setdefault", "popitem", "appendleft", "popleft"),
+}
+"""Methods that change a list, a set, a dict or a deque."""
+
+
+def check_source(task: Task, level: Level = "full") -> Finding:
+    """task.py uses no clock, file, network, address, global generator or changeable state, and
+    forms no seed by addition."""
+    path = task.folder / task.card.generator.module
+    spots = source_problems(frozen.read_bytes(path).decode())
+    return Finding([f"{path}:{line}: {problem}" for line, problem in spots])
+
+
+Spot = tuple[int, str]
+"""A line and what is wrong there."""
+
+
+def source_problems(source: str) -> list[Spot]:
+    """What a task's code may not do, by line."""
+    tree = ast.parse(source)
+    return sorted({*_imports(tree), *_calls(tree), *_state(tree)})
+
+
+def _imports(tree: ast.AST) -> Iterator[Spot]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield from _module_problem(alias.name, node.lineno)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield from _module_problem(node.module, node.lineno)
+            for alias in node.names:
+                if node.module == "random" and alias.name != "Random":
+                    yield node.lineno, f"random.{alias.name} draws from the global generator"
+
+
+def _module_problem(name: str, line: int) -> Iterator[Spot]:
+    for what, modules in FORBIDDEN_MODULES.items():
+        if name.split(".")[0] in modules:
+            yield line, f"'{name}' reaches {what}: rows and verdicts may not depend on that"
+
+
+def _calls(tree: ast.AST) -> Iterator[Spot]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute):
+            yield from _attribute_problem(node)
+        if not isinstance(node, ast.Call):
+            continue
+        if isinstance(node.func, ast.Name) and node.func.id in FORBIDDEN_CALLS:
+            yield node.lineno, f"{node.func.id}() {FORBIDDEN_CALLS[node.func.id]}"
+        if _called(node) in ("random.Random", "Random"):
+            yield from _seed_problem(node)
+
+
+def _attribute_problem(node: ast.Attribute) -> Iterator[Spot]:
+    name = ast.unparse(node)
+    if isinstance(node.value, ast.Name) and node.value.id == "random" and node.attr != "Random":
+        yield node.lineno, f"{name} draws from a generator that nobody seeded"
+    if node.attr in CLOCK_METHODS and name.split(".")[0] in ("datetime", "date"):
+        yield node.lineno, f"{name} reads the clock"
+
+
+def _seed_problem(node: ast.Call) -> Iterator[Spot]:
+    if not node.args:
+        yield node.lineno, "random.Random() without a seed draws from the machine"
+    elif isinstance(node.args[0], ast.BinOp) and not _is_text(node.args[0]):
+        yield (
+            node.lineno,
+            f"random.Random({ast.unparse(node.args[0])}): a seed made by arithmetic; derive it by"
+            " hashing: a text that names the draw, or crlbench.seeding",
+        )
+
+
+def _is_text(node: ast.AST) -> bool:
+    """Whether an expression joins texts, which random.Random hashes."""
+    inside = [*ast.walk(node)]
+    texts = [n for n in inside if isinstance(n, ast.Constant) and isinstance(n.value, str)]
+    return bool(texts) or any(isinstance(n, ast.JoinedStr) for n in inside)
+
+
+def _called(node: ast.Call) -> str:
+    return ast.unparse(node.func) if isinstance(node.func, ast.Name | ast.Attribute) else ""
+
+
+def _state(tree: ast.Module) -> Iterator[Spot]:
+    """Statements inside of functions that change what stands at the top of the module."""
+    top = {name for node in tree.body for name in _bound(node)}
+    for function in ast.walk(tree):
+        if not isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+            continue
+        own = _own_names(function)
+        for node in ast.walk(function):
+            if isinstance(node, ast.Global):
+                yield node.lineno, f"'global {', '.join(node.names)}': a function may keep no state"
+            name = _changed(node)
+            if name in top and name not in own:
+                yield node.lineno, f"changes '{name}' of the module: a function may keep no state"  # type: ignore[attr-defined]
+
+
+def _bound(node: ast.stmt) -> Iterator[str]:
+    """Names that a statement at the top of a module binds to a value."""
+    targets = node.targets if isinstance(node, ast.Assign) else []
+    targets = [node.target] if isinstance(node, ast.AnnAssign) else targets
+    for target in targets:
+        yield from (n.id for n in ast.walk(target) if isinstance(n, ast.Name))
+
+
+def _own_names(function: ast.FunctionDef | ast.AsyncFunctionDef) -> set[str]:
+    """Arguments and names that a function, or one inside of it, binds itself."""
+    inside = [*ast.walk(function)]
+    stored = {n.id for n in inside if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+    return stored | {n.arg for n in inside if isinstance(n, ast.arg)}
+
+
+def _changed(node: ast.AST) -> str:
+    """The name of what a statement changes in place; "" if it changes nothing."""
+    targets: list[ast.expr] = []
+    if isinstance(node, ast.Assign | ast.Delete):
+        targets = node.targets
+    elif isinstance(node, ast.AugAssign):
+        targets = [node.target]
+    elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+        targets = [node.func] if node.func.attr in MUTATING else []
+    for target in targets:
+        inner: Any = target
+        while isinstance(inner, ast.Attribute | ast.Subscript):
+            inner = inner.value
+        if isinstance(inner, ast.Name) and inner is not target:
+            return inner.id
+    return ""
+
+
+def check_seeds(task: Task, level: Level = "full") -> Finding:
+    """build draws from the generator it is handed, which is derived by hashing from the names
+    of task, version and split, and from nothing else."""
+    takes = [*inspect.signature(frozen.entry_point(task.code, "build")).parameters]
+    wanted = ["split", "rng"] + (["files"] if task.card.source is not None else [])
+    if takes != wanted:
+        return Finding([f"build({', '.join(takes)}): must take exactly ({', '.join(wanted)})"])
+    if task.card.source is not None:
+        return Finding(skipped="the rows come from a published dataset: see regeneration")
+    if task.card.relative is not None:
+        return Finding(skipped=f"the rows are those of '{task.card.relative}': see regeneration")
+    split = "hard" if "hard" in task.card.splits else "id"
+    return _draws(task, split) if level == "quick" else _depends(task, split)
+
+
+class _Enough(Exception):
+    """Leaves a build that has drawn as often as we need to see."""
+
+
+class _Watched(random.Random):
+    """A generator that counts its draws and stops the build after some."""
+
+    drawn = 0
+
+    def getrandbits(self, k: int) -> int:
+        self._count()
+        return super().getrandbits(k)
+
+    def random(self) -> float:
+        self._count()
+        return super().random()
+
+    def _count(self) -> None:
+        self.drawn += 1
+        if self.drawn == DRAWS_SEEN:
+            raise _Enough
+
+
+def _draws(task: Task, split: str) -> Finding:
+    """Whether build draws from the generator at all; cheap, for it is stopped."""
+    rng = _Watched(seeding.derive(0, "gauntlet", "watched", task.name))
+    try:
+        task.code.build(split, rng)
+    except _Enough:
+        pass
+    found = Finding(figures={"draws seen": rng.drawn})
+    if not rng.drawn:
+        found.problems.append(f"{split}: build does not use the generator that it is handed")
+    return found
+
+
+def _depends(task: Task, split: str) -> Finding:
+    """Whether the rows depend on the generator, and not on the global one of random."""
+    found = Finding()
+    before = random.getstate()
+    try:
+        random.seed("a seed that no row may depend on")
+        state = random.getstate()
+        again = made(task.code, False, [split])[split]
+        if random.getstate() != state:
+            found.problems.append("build draws from the global generator of random")
+    finally:
+        random.setstate(before)
+    if hashlib.sha256(again).hexdigest() != task.card.splits[split].sha256:
+        found.problems.append(f"{split}: two builds with the same generator differ")
+    other = task.code.build(split, seeding.rng(0, "gauntlet", "another generator", task.name))
+    if external.lines(other) == again:
+        found.problems.append(f"{split}: build does not use the generator that it is handed")
+    return found
+
+
+def check_regeneration(task: Task, level: Level = "full") -> Finding:
+    """The task's code makes the frozen files again, byte for byte, here and in another process
+    with another hash seed, folder, locale and time zone."""
+    splits = effort_of(task, level).splits or tuple(task.card.splits)
+    if task.card.source is not None:
+        splits = tuple(task.card.splits)
+    frozen_digests = {split: task.card.splits[split].sha256 for split in splits}
+    found = Finding(figures={"splits": len(splits)})
+    digest = frozen.generator_digest(task.folder / task.card.generator.module)
+    if digest != task.card.generator.sha256:
+        found.problems.append(
+            f"the sources that make the rows have sha256 {digest}, frozen.toml says"
+            f" {task.card.generator.sha256}"
+        )
+    places = {"in another process": digests_elsewhere(task.folder, splits)}
+    if level == "full":
+        files = made(task.code, task.card.source is not None, splits)
+        places["here"] = {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}
+    found.problems += [
+        f"{task.card.splits[split].file}: the code makes other bytes {place} than the frozen file"
+        for place, digests in places.items()
+        for split, expected in frozen_digests.items()
+        if digests.get(split) != expected
+    ]
+    return found

@@ -1,0 +1,158 @@
+"""A task folder, however broken: what can be said about it is said, and nothing is raised."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+
+from crlbench import frozen
+from crlbench.cards import TaskCard, read_task_card
+from crlbench.errors import CrlbenchError, EnvironmentUnfit, ValidationError
+from crlbench.frozen import Row, Task
+from crlbench.gauntlet.effort import Level
+from crlbench.gauntlet.finding import Finding
+from crlbench.gauntlet.items import LEVELS
+from crlbench.gauntlet.report import Outcome, Report
+from crlbench.gauntlet.rules import CHECKS, FILES, MEANINGS, not_run, run
+from crlbench.reward.score import outcomes
+from crlbench.reward.splits import FORMAT_TEMPLATES, SPLITS
+
+BROKEN = "the files are broken: see above"
+
+
+def examine(
+    folder: Path,
+    effort: Level = "full",
+    others: Iterable[Task] = (),
+    known: Mapping[str, Finding] | None = None,
+) -> Report:
+    """The report on a task's folder.
+
+    A folder whose files are whole goes through every rule. Of any other the report names each
+    broken file, line and field, and answers that their own verifier rejects; the other rules
+    are marked as not run. ``known`` holds findings that need no second try, by rule.
+    """
+    begun = time.perf_counter()
+    try:
+        card = read_task_card(folder / "frozen.toml")
+    except CrlbenchError as error:
+        return _unreadable(folder, effort, [str(error)], begun)
+    if card.source is not None and not frozen.has_rows(card, folder):
+        return _not_fetched(card, effort)
+    problems = list(_file_problems(card, folder))
+    if problems:
+        return _unreadable(folder, effort, problems, begun, card)
+    return run(Task(folder), effort, others, known)
+
+
+def _not_fetched(card: TaskCard, effort: Level) -> Report:
+    reason = f"not fetched: crlbench fetch --task {card.name}"
+    outcomes = tuple(not_run((FILES, *CHECKS), reason, unfit=True))
+    return Report(card.name, card.version, effort, outcomes)
+
+
+def _unreadable(
+    folder: Path, effort: Level, problems: list[str], begun: float, card: TaskCard | None = None
+) -> Report:
+    seconds = time.perf_counter() - begun
+    files = Outcome(FILES, MEANINGS[FILES], "broken", tuple(problems), seconds=seconds)
+    gold = _gold_outcome(card, folder) if card is not None else None
+    rest = not_run((rule for rule in CHECKS if not (gold and rule == "gold")), BROKEN)
+    found = (files, *([gold] if gold else []), *rest)
+    return Report(folder.name, card.version if card else "", effort, found)
+
+
+def _file_problems(card: TaskCard, folder: Path) -> Iterator[str]:
+    """Everything that keeps a task's files from being read as they were frozen."""
+    place = frozen.rows_folder(card, folder)
+    for path in sorted(place.glob("*.jsonl")):
+        if path.stem not in card.splits and not _is_pairs(card, path):
+            known = ", ".join(SPLITS)
+            yield f"{path}: no split of frozen.toml has this file; a task's splits: {known}"
+    for name, split in card.splits.items():
+        path = place / split.file
+        if name not in SPLITS:
+            yield f"{folder / 'frozen.toml'}: field splits.{name}: is unknown. Known: {SPLITS}"
+        try:
+            data = frozen.read_bytes(path)
+        except CrlbenchError as error:
+            yield str(error)
+            continue
+        inside = list(_line_problems(data, path, name, split.levels))
+        yield from inside
+        found = hashlib.sha256(data).hexdigest()
+        if found != split.sha256 and not inside:
+            yield f"{path}: was changed: its sha256 is {found}, frozen.toml says {split.sha256}"
+    yield from _code_problems(card, folder)
+
+
+def _is_pairs(card: TaskCard, path: Path) -> bool:
+    return path.name in [pairs.file for pairs in (card.pairs or {}).values()]
+
+
+def _line_problems(data: bytes, path: Path, split: str, levels: tuple[int, ...]) -> Iterator[str]:
+    """Malformed lines, then rows that name another split, level or template than there is."""
+    try:
+        rows = frozen.parse_rows(data, path)
+    except ValidationError as error:
+        yield str(error)
+        return
+    for number, row in enumerate(rows, start=1):
+        place = f"{path}:{number}: field"
+        if row["id"].rpartition("-")[0] != split:
+            yield f"{place} id: '{row['id']}' names another split than '{split}', the file's"
+        if row["level"] not in LEVELS:
+            yield f"{place} level: {row['level']} is unknown; allowed: 1, 2, 3"
+        elif row["level"] not in levels:
+            yield f"{place} level: frozen.toml gives {split} the levels {[*levels]} only"
+        if row["template"] not in (0, *FORMAT_TEMPLATES):
+            yield f"{place} template: {row['template']} is unknown; allowed: 0 to 5"
+
+
+def _code_problems(card: TaskCard, folder: Path) -> Iterator[str]:
+    path = folder / card.generator.module
+    try:
+        found = frozen.verifier_digest(path)
+        if found != card.verifier.sha256:
+            yield (
+                f"{path}: the verifier changed since the task was frozen: its sources have sha256"
+                f" {found}, frozen.toml says {card.verifier.sha256}"
+            )
+        for name in (card.verifier.entry, card.verifier.audit):
+            frozen.entry_point(frozen.load_code(path), name)
+    except CrlbenchError as error:
+        yield str(error)
+
+
+def _gold_outcome(card: TaskCard, folder: Path) -> Outcome | None:
+    """Answers of readable split files that their own verifier rejects; None if it cannot run."""
+    if not card.golds:
+        return None
+    try:
+        verify = frozen.entry_point(
+            frozen.load_code(folder / card.generator.module), card.verifier.entry
+        )
+        rows = [row for split in card.splits for row in _readable(card, folder, split)]
+        answers = [row["answer"] for row in rows]
+        paid = outcomes(verify, answers, answers, card.name)
+    except EnvironmentUnfit:
+        return None
+    except CrlbenchError as error:
+        return Outcome("gold", MEANINGS["gold"], "broken", (str(error),))
+    problems = tuple(
+        f"{row['id']}: its own verifier rejects the answer {row['answer']!r}"
+        for row, outcome in zip(rows, paid, strict=True)
+        if outcome < 1.0
+    )
+    status = "broken" if problems else "ok"
+    return Outcome("gold", MEANINGS["gold"], status, problems, {"golds": len(rows)})
+
+
+def _readable(card: TaskCard, folder: Path, split: str) -> list[Row]:
+    path = frozen.rows_folder(card, folder) / card.splits[split].file
+    try:
+        return frozen.parse_rows(frozen.read_bytes(path), path)
+    except CrlbenchError:
+        return []

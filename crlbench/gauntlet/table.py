@@ -1,0 +1,66 @@
+"""The suite as a table of Markdown, from the cards: ``python -m crlbench.gauntlet.table``."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+from crlbench.cards import TaskCard
+from crlbench.catalog import Catalog
+from crlbench.errors import CrlbenchError
+
+BEGIN, END = "<!-- table: crlbench.gauntlet.table -->", "<!-- end of table -->"
+COLUMNS = ("task", "tags", "levels", "floor", "what it asks")
+
+
+def table(cards: Iterable[TaskCard]) -> str:
+    """One line per task: name, tags, levels of all splits, floor of ID, summary."""
+    lines = [COLUMNS, ["---"] * len(COLUMNS), *map(_line, cards)]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def _line(card: TaskCard) -> list[str]:
+    levels = sorted({level for split in card.splits.values() for level in split.levels})
+    source = " (external)" if card.source is not None else ""
+    return [
+        f"`{card.name}`{source}",
+        ", ".join(tag for tag in card.tags if tag != "external"),
+        ", ".join(map(str, levels)),
+        f"{card.floor:.3f}",
+        card.summary.removesuffix("."),
+    ]
+
+
+def cards(catalog: Catalog) -> list[TaskCard]:
+    """The cards of all tasks that are frozen."""
+    found = []
+    for name in catalog.list("task"):
+        try:
+            found.append(catalog.task_card(name))
+        except CrlbenchError:
+            continue
+    return found
+
+
+def replaced(text: str, new: str) -> str:
+    """A page with its table replaced."""
+    pattern = re.escape(BEGIN) + ".*?" + re.escape(END)
+    return re.sub(pattern, lambda _: f"{BEGIN}\n{new}{END}", text, flags=re.DOTALL)
+
+
+def main() -> None:
+    """Print the table, or write it into a page."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--write", metavar="F.md", type=Path, help="page that holds the table")
+    page = parser.parse_args().write
+    new = table(cards(Catalog()))
+    if page is None:
+        print(new, end="")
+    else:
+        page.write_text(replaced(page.read_text(), new))
+
+
+if __name__ == "__main__":
+    main()

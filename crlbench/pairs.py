@@ -1,0 +1,176 @@
+"""Preference pairs of a task: on one prompt a better completion and a worse one.
+
+They are frozen like rows: a task's code makes them in ``pairs(split, rng)``, their digests
+stand in ``frozen.toml``, and their files stand where the task's rows do.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import types
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal, TypedDict
+
+from crlbench.cards import PairsCard
+from crlbench.errors import EnvironmentUnfit, UsageError, ValidationError
+from crlbench.frozen import Message, Task, check_messages, entry_point, fetch_command, read_bytes
+from crlbench.reward.splits import freeze_rng
+
+Split = Literal["train", "id", "audit"]
+SPLITS: tuple[Split, ...] = ("train", "id")
+"""Pairs to fit on, and held-out pairs, which share no key with them."""
+ALL: tuple[Split, ...] = (*SPLITS, "audit")
+"""Also, in PAIR_SPLITS of a task's code: pairs of another source that no model is fitted on. The
+``fault`` in the meta of such a pair names what preferring its worse completion is."""
+
+
+class Pair(TypedDict):
+    """One line of a pairs file."""
+
+    id: str
+    """``pairs_<split>-<five digits>``."""
+    messages: list[Message]
+    chosen: str
+    rejected: str
+    level: int
+    key: str
+    """Semantic key: pairs with one key are about the same problem."""
+    meta: dict[str, Any]
+
+
+FIELDS: dict[str, tuple[type, str]] = {
+    "id": (str, "a string"),
+    "messages": (list, "a list"),
+    "chosen": (str, "a string"),
+    "rejected": (str, "a string"),
+    "level": (int, "a whole number"),
+    "key": (str, "a string"),
+    "meta": (dict, "an object"),
+}
+
+
+def file_name(split: Split) -> str:
+    """``pairs_train.jsonl``, ``pairs_id.jsonl``."""
+    return f"pairs_{split}.jsonl"
+
+
+def pair_files(
+    code: types.ModuleType, files: Mapping[str, bytes] | None = None
+) -> dict[str, bytes]:
+    """The pair files that a task's code makes, by name; none where it defines no ``pairs``.
+
+    ``files`` are the uncompressed files of its source by name, for an external task.
+
+    Raises:
+        ValidationError: a pair is malformed, or a key is on both sides.
+    """
+    own = getattr(getattr(code, "pairs", None), "__module__", None) == code.__name__
+    if not own:  # crlbench.reward.verify has a function of this name, which tasks import
+        return {}
+    make, facts = entry_point(code, "pairs"), code.CARD
+    made, owners = {}, {}
+    for split in getattr(code, "PAIR_SPLITS", SPLITS):
+        rng = freeze_rng(facts["name"], facts["version"], f"pairs_{split}")
+        rows = make(split, rng) if files is None else make(split, rng, dict(files))
+        numbered = [{"id": f"pairs_{split}-{i:05d}", **row} for i, row in enumerate(rows)]
+        data = "".join(json.dumps(row, ensure_ascii=True) + "\n" for row in numbered).encode()
+        for row in parse_pairs(data, Path(str(code.__file__)).parent / file_name(split)):
+            if owners.setdefault(row["key"], split) != split:
+                raise ValidationError(
+                    f"{code.__file__}: pairs: the key {row['key']!r} is in two files; held-out "
+                    "pairs must be about other problems than those a model is fitted on."
+                )
+        made[file_name(split)] = data
+    return made
+
+
+def pairs_content(files: Mapping[str, bytes]) -> dict[str, dict[str, Any]] | None:
+    """The table ``[pairs]`` of a ``frozen.toml``; None where there are no files."""
+    found = {
+        split: {
+            "file": file_name(split),
+            "sha256": hashlib.sha256(files[file_name(split)]).hexdigest(),
+            "count": files[file_name(split)].count(b"\n"),
+        }
+        for split in ALL
+        if file_name(split) in files
+    }
+    return found or None
+
+
+def load_pairs(task: Task, split: Split) -> list[Pair]:
+    """The frozen pairs of a task.
+
+    Raises:
+        UsageError: the task has none.
+        EnvironmentUnfit: they belong to an external task that was not fetched.
+        ValidationError: the file is missing, malformed or was changed.
+    """
+    card = pairs_card(task, split)
+    path = task.rows_folder / card.file
+    if task.card.source is not None and not path.is_file():
+        raise EnvironmentUnfit(
+            f"task '{task.name}': its pairs are not on this machine; run: "
+            f"{fetch_command(task.name)} (looked for {path})"
+        )
+    data = read_bytes(path, advice=f"Restore it with: crlbench freeze {task.name}")
+    found = hashlib.sha256(data).hexdigest()
+    if found != card.sha256:
+        raise ValidationError(
+            f"{path}: the file was changed: its sha256 is {found}, frozen.toml says {card.sha256}."
+            f" Restore it with: crlbench freeze {task.name}"
+        )
+    return parse_pairs(data, path)
+
+
+def pairs_card(task: Task, split: Split) -> PairsCard:
+    """What ``frozen.toml`` says about a file of pairs; a task without is a usage error."""
+    if task.card.pairs is None or split not in task.card.pairs:
+        raise UsageError(
+            f"task '{task.name}' has no preference pairs (no [pairs] in its frozen.toml)."
+        )
+    return task.card.pairs[split]
+
+
+def parse_pairs(data: bytes, path: Path) -> list[Pair]:
+    """The pairs of a JSON-lines file; a bad line is named by file, line and field."""
+    pairs: list[Pair] = []
+    seen: dict[str, int] = {}
+    for number, line in enumerate(data.removesuffix(b"\n").split(b"\n"), start=1):
+        pair = _parse_pair(line, f"{path}:{number}")
+        if pair["id"] in seen:
+            raise ValidationError(
+                f"{path}:{number}: field id: '{pair['id']}' is already used on line"
+                f" {seen[pair['id']]}."
+            )
+        seen[pair["id"]] = number
+        pairs.append(pair)
+    return pairs
+
+
+def _parse_pair(line: bytes, where: str) -> Pair:
+    try:
+        row = json.loads(line.decode())
+    except UnicodeDecodeError as error:
+        raise ValidationError(f"{where}: not UTF-8 text (byte {error.start}).") from None
+    except json.JSONDecodeError as error:
+        raise ValidationError(
+            f"{where}: not valid JSON: {error.msg} (column {error.colno})."
+        ) from None
+    if not isinstance(row, dict):
+        raise ValidationError(f"{where}: must be a JSON object.")
+    for field, (kind, words) in FIELDS.items():
+        if field not in row:
+            raise ValidationError(f"{where}: field {field}: is missing.")
+        if type(row[field]) is not kind:
+            raise ValidationError(f"{where}: field {field}: must be {words}.")
+    if unknown := sorted(row.keys() - FIELDS.keys()):
+        raise ValidationError(
+            f"{where}: field {unknown[0]}: is unknown. Known: {', '.join(FIELDS)}."
+        )
+    if row["chosen"] == row["rejected"]:
+        raise ValidationError(f"{where}: field rejected: equals chosen; a tie teaches nothing.")
+    check_messages(row["messages"], where)
+    return row  # type: ignore[return-value]

@@ -1,0 +1,289 @@
+"""How hard a task is: correct counts out of several rollouts, per level and model.
+
+Completions are sampled at temperature 1 in float32 with keyed draws, so that the same command
+gives the same table on machines of one kind. The table stands in the task's README between two
+markers; nothing else holds it.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from crlbench.cards import TaskCard
+from crlbench.catalog import Catalog
+from crlbench.conditions import PROTOCOL, Conditions, Sampling
+from crlbench.errors import ValidationError
+from crlbench.frozen import Task, read_bytes
+from crlbench.policy.policy import Policy
+from crlbench.policy.sample import DecodeLoop, DrawKey
+from crlbench.run.board import load_track
+from crlbench.run.subject import (
+    EVALUATION_TEMPERATURE,
+    Subject,
+    evaluation_sampler,
+    prompts_of,
+    scorer_of,
+)
+from crlbench.seeding import seed_value
+from crlbench.train.evaluation import DECODE_ROWS, examine
+from crlbench.train.stream import EvalPrompts, Prompt
+
+BUNDLED = ("tiny-llama", "tiny-qwen2", "tiny-mistral", "tiny-deepseek")
+"""Models that read the tasks tagged mini or calibration."""
+REAL = ("smollm2-135m-instruct",)
+"""Models that read all others."""
+BUNDLED_TAGS = frozenset({"mini", "calibration"})
+SPLITS = ("id", "hard")
+"""Where a level's items are taken from, in this order."""
+ROLLOUTS, ITEMS = 8, 64
+TRIVIAL = 0.95
+"""Mean score above which a level teaches a model nothing."""
+WIDTH = 100
+"""Longest line of the block's prose."""
+BEGIN, END = "<!-- probe: begin -->", "<!-- probe: end -->"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is sampled: ``rollouts`` completions of the first ``items`` items of every level."""
+
+    rollouts: int = ROLLOUTS
+    items: int = ITEMS
+
+
+@dataclass(frozen=True)
+class LevelProbe:
+    """What one model reaches at one level of a task."""
+
+    task: str
+    model: str
+    revision: str
+    level: int
+    mean: float
+    """Mean score of all completions."""
+    counts: tuple[int, ...]
+    """Entry k: items of which k rollouts scored 1; rollouts + 1 entries."""
+    truncated: float
+    """Share of completions that were cut off at the task's longest completion."""
+
+    @property
+    def items(self) -> int:
+        """Items sampled."""
+        return sum(self.counts)
+
+    @property
+    def shares(self) -> tuple[float, float, float]:
+        """Shares of the items solved in no rollout, in some, in all."""
+        never, always = self.counts[0] / self.items, self.counts[-1] / self.items
+        return never, 1.0 - never - always, always
+
+    @property
+    def verdict(self) -> str:
+        """``trivial``, ``impossible`` or nothing: a finding about this model, not an error."""
+        if self.mean > TRIVIAL:
+            return "trivial"
+        return "impossible" if self.counts[0] == self.items else ""
+
+    def as_json(self) -> dict[str, Any]:
+        """Every field and what follows from it."""
+        never, some, always = self.shares
+        return {
+            "task": self.task,
+            "model": self.model,
+            "revision": self.revision,
+            "level": self.level,
+            "items": self.items,
+            "mean": self.mean,
+            "counts": list(self.counts),
+            "never": never,
+            "some": some,
+            "always": always,
+            "truncated": self.truncated,
+            "verdict": self.verdict,
+        }
+
+
+def default_models(card: TaskCard) -> tuple[str, ...]:
+    """The models whose probe says something: the bundled ones where they can read the task."""
+    return BUNDLED if BUNDLED_TAGS & {*card.tags} else REAL
+
+
+def probe(task: Task, subject: Subject, plan: Plan, catalog: Catalog) -> list[LevelProbe]:
+    """Sample every level of a task with one model.
+
+    Raises:
+        ValidationError: a prompt does not fit into the model's context.
+    """
+    sampler = evaluation_sampler(task, subject.reader, _decoding(task, catalog))
+    policy = Policy(_in_float32(subject), value_head=False, reference=False)
+    return [
+        _probe_level(task, subject, policy, sampler, level, plan)
+        for level in sorted({row["level"] for _, row in _rows(task)})
+    ]
+
+
+def _probe_level(
+    task: Task, subject: Subject, policy: Policy, sampler: DecodeLoop, level: int, plan: Plan
+) -> LevelProbe:
+    prompts = level_prompts(task, subject, sampler.max_tokens, level, plan.items)
+    key = DrawKey(seed_value(PROTOCOL, f"{task.name}/probe", 0), "probe")
+    scores: list[float] = []
+    finished: list[bool] = []
+    for batch in EvalPrompts(prompts, pad=sampler.pad, rows=DECODE_ROWS, draws=plan.rollouts):
+        found = examine(policy, sampler, scorer_of(task), batch, key)
+        scores += found.scores.tolist()
+        finished += found.rollout.finished.tolist()
+    return LevelProbe(
+        task=task.name,
+        model=subject.card.slug,
+        revision=subject.card.revision,
+        level=level,
+        mean=sum(scores) / len(scores),
+        counts=correct_counts(scores, plan.rollouts),
+        truncated=1.0 - sum(finished) / len(finished),
+    )
+
+
+def level_prompts(
+    task: Task, subject: Subject, max_tokens: int, level: int, count: int
+) -> list[Prompt]:
+    """The first ``count`` items of a level in the evaluation splits, as the model reads them."""
+    wanted = [(split, row["id"]) for split, row in _rows(task) if row["level"] == level][:count]
+    uids = {f"{task.name}/{split}/{name}" for split, name in wanted}
+    splits = dict.fromkeys(split for split, _ in wanted)
+    rendered = (prompts_of(task, split, subject.reader, max_tokens) for split in splits)
+    return [prompt for prompts in rendered for prompt in prompts if prompt.uid in uids]
+
+
+def correct_counts(scores: Sequence[float], rollouts: int) -> tuple[int, ...]:
+    """How many items have 0, 1, ... ``rollouts`` scores of 1; an item's scores stand together."""
+    per_item = [
+        sum(score >= 1.0 for score in scores[i : i + rollouts])
+        for i in range(0, len(scores), rollouts)
+    ]
+    return tuple(per_item.count(k) for k in range(rollouts + 1))
+
+
+def _rows(task: Task) -> Iterable[tuple[str, Any]]:
+    return (
+        (split, row) for split in SPLITS if split in task.card.splits for row in task.rows(split)
+    )
+
+
+def _decoding(task: Task, catalog: Catalog) -> Conditions:
+    """Conditions of which only the decoding is read: the task's own cap at temperature 1."""
+    sampling = Sampling(
+        temperature=EVALUATION_TEMPERATURE, max_completion_bytes=task.card.max_completion_bytes
+    )
+    return load_track(catalog, "mini").conditions.model_copy(update={"sampling": sampling})
+
+
+def _in_float32(subject: Subject) -> Any:
+    """The weights as they are, computed with in float32; quantised ones in their own way."""
+    plain = subject.card.quantisation == "none"
+    return subject.backbone.float() if plain else subject.backbone
+
+
+def block(card: TaskCard, probes: Sequence[LevelProbe], plan: Plan) -> str:
+    """The README's block for a task: command, conditions, floors and the table."""
+    models = [*dict.fromkeys(p.model for p in probes)]
+    named = "".join(f" --model {model}" for model in models)
+    command = (
+        f"crlbench probe {card.name}{named} --rollouts {plan.rollouts} --items {plan.items} --write"
+    )
+    revisions = ", ".join(f"`{m}` at `{_revision(probes, m)[:12]}`" for m in models)
+    conditions = (
+        f"Task {card.version}, digest `{card.digest[:12]}`; {revisions}. Per level:"
+        f" {plan.rollouts} completions at temperature {EVALUATION_TEMPERATURE:g} of each of the"
+        f" first {plan.items} items of ID and HARD, at most {card.max_completion_bytes} bytes"
+        " long, in float32 on one CPU thread, before any training. Correct counts: items of"
+        f" which 0, 1, ... {plan.rollouts} completions scored 1."
+    )
+    return "\n".join(
+        [
+            BEGIN,
+            "## Difficulty probe",
+            "",
+            "```sh",
+            command,
+            "```",
+            "",
+            *textwrap.wrap(conditions, WIDTH, break_on_hyphens=False),
+            "",
+            *_probe_table(probes, plan),
+            "",
+            "Beside it, what policies that know nothing score, and the floor made of it:",
+            "",
+            *_floor_table(card),
+            END,
+        ]
+    )
+
+
+def _probe_table(probes: Sequence[LevelProbe], plan: Plan) -> list[str]:
+    n = plan.rollouts
+    lines = [
+        f"| model | level | items | mean score | 0 of {n} | 1 to {n - 1} | {n} of {n} |"
+        " correct counts | cut off | finding |",
+        "|---|---|---|---|---|---|---|---|---|---|",
+    ]
+    for p in probes:
+        shares = " | ".join(f"{share:.3f}" for share in p.shares)
+        lines.append(
+            f"| {p.model} | {p.level} | {p.items} | {p.mean:.3f} | {shares} |"
+            f" {' '.join(map(str, p.counts))} | {p.truncated:.3f} | {p.verdict} |"
+        )
+    return lines
+
+
+def _floor_table(card: TaskCard) -> list[str]:
+    lines = [
+        "| split | empty | constant | echo | random format | floor |",
+        "|---|---|---|---|---|---|",
+    ]
+    for split in SPLITS:
+        if split in card.splits:
+            nulls = card.splits[split].nulls
+            values = (nulls.empty, nulls.constant, nulls.echo, nulls.random_format)
+            cells = " | ".join(f"{v:.3f}" for v in (*values, card.splits[split].floor))
+            lines.append(f"| {split} | {cells} |")
+    return lines
+
+
+def _revision(probes: Sequence[LevelProbe], model: str) -> str:
+    return next(p.revision for p in probes if p.model == model)
+
+
+def with_block(text: str, new: str, path: Path) -> str:
+    """A README with its block replaced, or put at the end where it has none.
+
+    Raises:
+        ValidationError: the markers are not one pair in order.
+    """
+    if BEGIN not in text and END not in text:
+        return f"{text.rstrip()}\n\n{new}\n"
+    before, _, rest = text.partition(BEGIN)
+    _, marker, after = rest.partition(END)
+    if not marker or any(mark in part for mark in (BEGIN, END) for part in (before, after)):
+        raise ValidationError(
+            f"{path}: needs each of the lines '{BEGIN}' and '{END}' once, in this order. Remove"
+            " them all, and the next probe puts its block at the end."
+        )
+    return before + new + after
+
+
+def read_readme(folder: Path) -> str:
+    """A task's README.
+
+    Raises:
+        ValidationError: it is missing or not UTF-8.
+    """
+    path = folder / "README.md"
+    try:
+        return read_bytes(path).decode()
+    except UnicodeDecodeError as error:
+        raise ValidationError(f"{path}: not UTF-8 text (byte {error.start}).") from None

@@ -1,0 +1,1 @@
+"""The retain panel: a frozen set that shows what training made a model forget."""

@@ -1,0 +1,285 @@
+r"""Mathematical equivalence of a completion's final answer and the gold, by ``math-verify``.
+
+What is read is the place that the gold completion's own format names, and nothing else of the
+text: the last ``\boxed{...}``, the last ``<answer>...</answer>``, or the last line, after
+"Answer:" or alone. What stands there must be one answer as a whole; a number somewhere in a
+sentence earns nothing. The comparison runs under hard limits in a process of its own
+(:mod:`crlbench.reward.forked`), and never raises for a text.
+
+The library (extra ``math``, versions pinned) is Apache-2.0; its rounding of decimals (six
+places, so that 0.333333 is 1/3) and of percent (50% is 50, and 1/2) are kept.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from crlbench.reward.forked import Server, require
+
+VERSIONS = {
+    "math-verify": "0.9.0",
+    "latex2sympy2_extended": "1.11.0",
+    "antlr4-python3-runtime": "4.13.2",
+    "sympy": "1.14.0",
+}
+MAX_CHARS = 400
+"""Longest final answer that is parsed."""
+MAX_DEPTH = 24
+"""Deepest nesting of braces, brackets and parentheses."""
+MAX_DIGITS = 60
+"""Longest run of digits."""
+MAX_EXPONENT = 9999
+"""Largest whole number that stands as a power, or before a factorial sign."""
+MAX_TOWER = 3
+"""Most power signs in an answer without a letter, where values can explode."""
+SMALLEST_RATIO = 1e-5
+"""Largest relative difference of two numbers that count as equal."""
+WORDS = ("no", "if", "or")
+"""Short answers that are compared as words, as those of three letters and more always are: as
+mathematics they would be products of letters, equal in any order."""
+
+
+def equivalent(text: str, answer: str) -> float:
+    """1.0 iff the completion's final answer is mathematically that of the gold completion.
+
+    Raises :class:`crlbench.errors.EnvironmentUnfit` without the extra ``math``.
+    """
+    gold, given = final(answer, answer), final(text, answer)
+    if not gold or not given or (given != gold and too_much(given)):
+        return 0.0
+    if _word(gold) or _word(given):
+        return float(_word(gold) == _word(given))
+    if given == gold:
+        return 1.0
+    if _EVALUATED.search(gold) or _EVALUATED.search(given):
+        return 0.0
+    if _INTEGER.fullmatch(gold) and _INTEGER.fullmatch(given):
+        return float(int(gold) == int(given))
+    return compare(gold, given)
+
+
+def compare(gold: str, given: str) -> float:
+    """1.0 iff the library finds two expressions equal; 0.0 also where it fails or takes too long.
+
+    Goes to the library in any case: also for equal strings.
+    """
+    global _checked
+    if not _checked:
+        require(VERSIONS, "math", "mathematical equivalence")
+        _checked = True
+    return _server.ask([gold, given]) or 0.0
+
+
+_server = Server("crlbench.reward.equivalence")
+_checked = False
+_INTEGER = re.compile(r"[-+]?[0-9]{1,60}")
+_EVALUATED = re.compile(r"\\(?:gcd|lcm)[^A-Za-z].*[A-Za-z]")
+"""The library takes the greatest common divisor of two letters to be 1: compared as text alone."""
+_TAGGED = re.compile(r"<answer>(.*?)</answer>", re.DOTALL)
+_PREFIX = "Answer:"
+
+
+def final(text: str, answer: str) -> str:
+    r"""The final answer of a completion in the format of the gold completion; "" without one.
+
+    >>> final(r"So \boxed{1}, no: \boxed{\frac{1}{2}}.", r"\boxed{0}")
+    '\\frac{1}{2}'
+    """
+    if answer.startswith(r"\boxed{"):
+        found = boxed(text)
+    elif answer.startswith("<answer>"):
+        tagged = _TAGGED.findall(text)
+        found = tagged[-1] if tagged else ""
+    else:
+        found = _last_line(text)
+        if answer.startswith(_PREFIX):
+            found = found.removeprefix(_PREFIX) if found.startswith(_PREFIX) else ""
+    return tidy(found)
+
+
+def boxed(text: str) -> str:
+    r"""The inside of the last ``\boxed{...}``; "" where there is none or it does not close."""
+    start = text.rfind(r"\boxed{")
+    if start < 0:
+        return ""
+    first = start + len(r"\boxed{")
+    depth = 1
+    for place in range(first, min(len(text), first + MAX_CHARS + 1)):
+        if text[place] in "{}" and not _escaped(text, place):
+            depth += 1 if text[place] == "{" else -1
+        if depth == 0:
+            return text[first:place]
+    return ""
+
+
+def _escaped(text: str, place: int) -> bool:
+    slashes = 0
+    while place - slashes > 0 and text[place - slashes - 1] == "\\":
+        slashes += 1
+    return slashes % 2 == 1
+
+
+def _last_line(text: str) -> str:
+    lines = [line for line in text[-4 * MAX_CHARS :].splitlines() if line.strip()]
+    return lines[-1].strip() if lines else ""
+
+
+_SIGNS = {
+    "\u2212": "-", "\u2013": "-", "\u00d7": r"\times ", "\u00b7": r"\cdot ", "\u22c5": r"\cdot ",
+    "\u00f7": "/", "\u2044": "/", "\u2264": r"\le ", "\u2265": r"\ge ", "\u2260": r"\neq ",
+    "\u221e": r"\infty ", "\u222a": r"\cup ", "\u2229": r"\cap ", "\u2208": r"\in ",
+    "\u2205": r"\emptyset ", "\u03c0": r"\pi ", "\u00b1": r"\pm ", "\u00b0": r"^{\circ}",
+    "\u211d": r"\mathbb{R}", "\u00b2": "^{2}", "\u00b3": "^{3}", "\u2074": "^{4}",
+    "\u00bd": r"\frac{1}{2}", "\u00bc": r"\frac{1}{4}", "\u00be": r"\frac{3}{4}",
+    "\u2153": r"\frac{1}{3}", "\u2154": r"\frac{2}{3}", "\u03b8": r"\theta ", "\u03b1": r"\alpha ",
+    "\u00a0": " ", "\u2009": " ",
+}  # fmt: skip
+_ROOT = re.compile("\u221a" + r"\s*(\d+|[A-Za-z]|\([^()]*\)|\{[^{}]*\})")
+_GROUPED = re.compile(r"(?<![\d.])(\d{1,3})((?:(?:\\[,;:! ]|\{,\}|,\\!|~)\d{3})+)(?!\d)")
+_WRAPPED = re.compile(r"\\(?:left|right|displaystyle|tfrac|dfrac)(?![A-Za-z])")
+_UNIT = re.compile(
+    r"(?<=[0-9}])\s*(?:\\(?:text|mathrm|operatorname)\{[^{}]*\}|\s(?:cm|mm|km|m|kg|g|s|min|minutes?|"
+    r"hours?|days?|years?|degrees?|dollars?|cents?|units?|inches|feet|km/h|m/s)\b)(?:\^\{?[23]\}?)?$"
+)
+_PLAIN = {r"\tfrac": r"\frac", r"\dfrac": r"\frac"}
+
+
+def tidy(found: str) -> str:
+    r"""A final answer without dollar signs, a closing full stop, a unit or size commands.
+
+    Signs such as \u2212, \u03c0 or \u221a become LaTeX, and 1\,234 and 1{,}234 the number 1234.
+    """
+    found = found.strip().removesuffix(".").strip("$ \t\n").removesuffix(".").strip()
+    for sign, latex in _SIGNS.items():
+        if sign in found:
+            found = found.replace(sign, latex)
+    found = _ROOT.sub(lambda match: r"\sqrt{" + match[1].strip("{}") + "}", found)
+    found = _WRAPPED.sub(lambda match: _PLAIN.get(match[0], ""), found)
+    found = _GROUPED.sub(lambda match: match[1] + re.sub(r"\D", "", match[2]), found)
+    return _UNIT.sub("", " ".join(found.split()))
+
+
+def _word(found: str) -> str:
+    """An answer that is a word, in small letters; "" for any other."""
+    bare = re.sub(r"\\(?:text|textbf|mathrm|textit)\{([^{}]*)\}", r"\1", found).strip(" .").lower()
+    return bare if bare in WORDS or re.fullmatch("[a-z]{3,}", bare) else ""
+
+
+_POWER = re.compile(r"(?:\^|\*\*)[\s({+-]*(\d+)")
+_FACTORIAL = re.compile(r"(\d+)[\s)}]*!")
+_LOOSE = re.compile(r"\d\s+[\d.]")
+_ZEROS = re.compile(r"(?<![\d.])0\d")
+
+
+def too_much(found: str) -> bool:
+    """Whether an answer is refused before it is parsed.
+
+    Refused are texts over the limits of this file, texts with other letters than ASCII's,
+    numbers with leading zeros, and numbers side by side ("1 2 3"), which the library adds up.
+    """
+    if len(found) > MAX_CHARS or not found.isascii() or not found.isprintable():
+        return True
+    depth = deepest = 0
+    for character in found:
+        depth += (character in "({[") - (character in ")}]")
+        deepest = max(deepest, depth)
+    numbers = [*_POWER.findall(found), *_FACTORIAL.findall(found)]
+    return (
+        deepest > MAX_DEPTH
+        or re.search(rf"\d{{{MAX_DIGITS + 1}}}", found) is not None
+        or any(int(number) > MAX_EXPONENT for number in numbers)
+        or (found.count("^") + found.count("**") >= MAX_TOWER and not re.search("[A-Za-z]", found))
+        or found.count("!!") > 0
+        or _LOOSE.search(found) is not None
+        or _ZEROS.search(found) is not None
+    )
+
+
+# --- What runs in the server, where alone the library is imported.
+
+_WARM = (
+    ("1", "2"), (r"\frac{1}{2}", "0.5"), (r"\sqrt{2}", "2^{1/2}"), ("x^2+1", "1+x^{2}"),
+    ("(1,2)", "[1,2)"), (r"\{1,2\}", "1, 2"), (r"x=\frac{a}{b}", "y=3"), ("50\\%", "0.5"),
+    (r"\begin{pmatrix}1&2\\3&4\end{pmatrix}", r"\begin{pmatrix}1&2\\3&5\end{pmatrix}"),
+    (r"(-\infty,2)\cup(3,\infty)", "x<2"), (r"e^{i\pi}", "-1"), (r"\sin x+\cos(2x)", r"\tan x"),
+    (r"\ln 2", r"\log_2 3"), (r"\sum_{n=1}^{3}n", r"\int_0^1 x dx"), ("10!", r"\binom{5}{2}"),
+    (r"\text{none}", "A"), (r"x\in\mathbb{R}", r"k\neq 1"), (r"\lfloor x\rfloor", "|x|"),
+    (r"\pm 2", r"\emptyset"), ("a_1", r"\alpha"), (r"\frac{1+\sqrt{5}}{2}", r"\pi/4"),
+)  # fmt: skip
+"""Pairs compared before the first question: parser tables and lazy imports are then in place."""
+
+
+def prepare() -> None:
+    """Load the library and let it compare examples, once."""
+    for gold, given in _WARM:
+        answer([gold, given])
+        answer([gold, gold])
+
+
+def forks(question: list[str]) -> bool:
+    """Always: the library's caches and the time that a comparison takes must touch no other."""
+    return True
+
+
+def answer(question: list[str]) -> float:
+    """1.0 iff the library finds the two expressions [gold, given] equal."""
+    from math_verify import verify
+
+    gold, given = (_parsed(latex) for latex in question)
+    same = verify(gold, given, timeout_seconds=None) and _plausible(gold, given)
+    return float(same)
+
+
+def _parsed(latex: str) -> Any:
+    from latex2sympy2_extended.latex2sympy2 import (
+        NormalizationConfig,
+        latex2sympy,
+        normalize_latex,
+    )
+    from math_verify.grader import should_treat_as_complex
+
+    config = NormalizationConfig(
+        basic_latex=True,
+        units=False,  # it takes the letter of "n - m" for metres
+        malformed_operators=True,
+        nits=True,
+        boxed="none",
+        equations=False,
+    )
+    plain = normalize_latex(latex, config=config)
+    return latex2sympy(
+        plain,
+        is_real=not should_treat_as_complex(plain),
+        convert_degrees=False,
+        normalization_config=None,
+    )
+
+
+def _plausible(gold: Any, given: Any) -> bool:
+    """Whether two expressions that the library calls equal are not an accident of its rules.
+
+    Rounding to six places makes all tiny numbers 0, and two equations without solutions have
+    the same (no) solutions.
+    """
+    from sympy import UnevaluatedExpr
+    from sympy.core.relational import Relational
+
+    if isinstance(gold, Relational) and isinstance(given, Relational):
+        return gold.free_symbols == given.free_symbols and _one_relation(gold, given)
+    if not (getattr(gold, "is_number", False) and getattr(given, "is_number", False)):
+        return True
+    if gold.has(UnevaluatedExpr) or given.has(UnevaluatedExpr):
+        return True
+    a, b = (complex(value.doit().evalf(20)) for value in (gold, given))
+    return a == b or abs(a - b) <= SMALLEST_RATIO * max(abs(a), abs(b))
+
+
+def _one_relation(gold: Any, given: Any) -> bool:
+    """Whether two relations differ by a factor, or the gold one has solutions to compare."""
+    from sympy import Eq, simplify, solve
+
+    if not isinstance(gold, Eq) or gold == given:
+        return True
+    factor = simplify((gold.lhs - gold.rhs) / (given.lhs - given.rhs))
+    return bool(factor.is_number) or bool(solve(gold, list(gold.free_symbols)))

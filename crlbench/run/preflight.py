@@ -1,0 +1,86 @@
+"""What is looked at before anything runs: would each task of a board train and score at all?
+
+A worker would find the same faults, but only after the start model was scored, one task at a
+time. Rows are parsed, wanted levels looked for, and gold completions put before the verifier,
+which also shows what this machine lacks for it (a sandbox, an extra).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+
+from crlbench.catalog import Catalog
+from crlbench.conditions import Conditions
+from crlbench.errors import CrlbenchError, ValidationError
+from crlbench.frozen import Task
+from crlbench.run.plan import Board
+
+HEAVY_GOLDS = 16
+"""Gold completions of a task whose verifier is slow, over all its splits."""
+
+
+def check_board(board: Board, trained: Sequence[str], catalog: Catalog) -> None:
+    """Refuse a board on which some cell could not run.
+
+    Raises:
+        ValidationError: a malformed row (file, line and field), a level that a task does not
+            have, too few training prompts, or a row whose own answer the verifier rejects.
+        EnvironmentUnfit: this machine lacks what a verifier needs.
+    """
+    for name in board.tasks:
+        task = catalog.load_task(name)
+        for split in task.card.splits:
+            task.rows(split)
+        if name in trained:
+            check_training(task, board.conditions)
+        check_golds(task)
+
+
+def check_training(task: Task, conditions: Conditions) -> None:
+    """Refuse levels that a task does not have, and levels with too few prompts."""
+    wanted, known = conditions.data.levels, task.card.splits["train"].levels
+    absent = [level for level in wanted if level not in known]
+    if absent:
+        raise ValidationError(
+            f"task '{task.name}' has no training prompts of level {_listed(absent)}; its levels: "
+            f"{_listed(known)}. Choose among them, for example --set data.levels=[{known[0]}]."
+        )
+    count = sum(row["level"] in wanted for row in task.rows("train"))
+    if count < conditions.budget.prompts:
+        raise ValidationError(
+            f"task '{task.name}' has {count} training prompts at levels {_listed(wanted)}; one "
+            f"iteration needs {conditions.budget.prompts}. Lower budget.prompts or add levels; its "
+            f"levels: {_listed(known)}."
+        )
+
+
+def check_golds(task: Task) -> None:
+    """Refuse a row whose gold completion is not right, naming its file and line."""
+    most = math.ceil(HEAVY_GOLDS / len(task.card.splits)) if task.card.heavy else None
+    for split, card in task.card.splits.items():
+        for line, row in enumerate(task.rows(split)[:most], start=1):
+            text = task.gold(row)
+            if text is not None and _outcome(task, text, row["answer"]) < 1.0:
+                raise ValidationError(
+                    f"{task.rows_folder / card.file}:{line}: {row['id']}: field answer: task "
+                    f"'{task.name}' rejects its own answer {row['answer']!r:.80}. Correct the "
+                    f"row or the verifier; crlbench validate {task.folder} shows all of them."
+                )
+
+
+def _outcome(task: Task, text: str, answer: str) -> float:
+    try:
+        found = task.verify(text, answer)
+    except CrlbenchError:
+        raise
+    except Exception as error:
+        raise ValidationError(
+            f"task '{task.name}': the verifier raised {type(error).__name__}: {error}, for its own "
+            f"answer {answer!r:.80}."
+        ) from error
+    return float(getattr(found, "outcome", found))
+
+
+def _listed(levels: Iterable[int]) -> str:
+    return ", ".join(map(str, levels))

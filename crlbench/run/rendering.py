@@ -1,0 +1,74 @@
+"""Prompts as a model reads them, for people: every token id beside its text."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from crlbench.cards import ModelCard
+from crlbench.frozen import Row, Task
+from crlbench.policy.chat import render
+from crlbench.policy.load import Reader, load_reader
+from crlbench.run.subject import locate
+
+REPLACEMENT = "\ufffd"
+
+
+@dataclass(frozen=True)
+class Token:
+    """One id of a prompt."""
+
+    id: int
+    text: str
+    """What the id decodes to by itself; the vocabulary's own word where that is no text."""
+    special: bool
+
+
+@dataclass(frozen=True)
+class Rendered:
+    """One row as token ids."""
+
+    id: str
+    level: int
+    template: int
+    frame: str
+    """chat, plain or terse."""
+    tokens: tuple[Token, ...]
+    text: str
+    """All ids decoded together, special tokens included."""
+
+    def as_json(self) -> dict[str, Any]:
+        """Every field, the ids also as a plain list."""
+        return asdict(self) | {"ids": [token.id for token in self.tokens]}
+
+
+def rendered_prompts(card: ModelCard, task: Task, count: int) -> dict[str, list[Rendered]]:
+    """The first ``count`` prompts of every split, by split; the model's weights stay unread.
+
+    Raises:
+        EnvironmentUnfit: the model, or the rows of the task, have to be fetched first.
+        ValidationError: the tokenizer cannot be loaded.
+    """
+    reader = load_reader(card, locate(card))
+    return {
+        split: [_rendered(row, reader) for row in task.rows(split)[:count]]
+        for split in task.card.splits
+    }
+
+
+def _rendered(row: Row, reader: Reader) -> Rendered:
+    ids = render(row["messages"], reader.frame, reader.tokenizer)
+    special = {*reader.tokenizer.all_special_ids}
+    return Rendered(
+        id=row["id"],
+        level=row["level"],
+        template=row["template"],
+        frame=reader.frame,
+        tokens=tuple(Token(i, _text(i, reader.tokenizer), i in special) for i in ids),
+        text=reader.tokenizer.decode(ids),
+    )
+
+
+def _text(token: int, tokenizer: Any) -> str:
+    text = tokenizer.decode([token])
+    return tokenizer.convert_ids_to_tokens(token) if REPLACEMENT in text else text

@@ -1,0 +1,199 @@
+"""Mathematical equivalence: what is read, what counts as equal, and what it survives."""
+
+from __future__ import annotations
+
+import multiprocessing
+import threading
+import time
+
+import pytest
+
+from crlbench.errors import EnvironmentUnfit
+from crlbench.reward import equivalence, forked
+from crlbench.reward.equivalence import compare, equivalent, final, too_much
+from crlbench.reward.latex_numeric import same_answer
+
+EQUAL = [
+    ("5", "5"), ("5", " 5. "), ("5", "$5$"), ("5", "+5"), ("-5", "\u22125"), ("5", "5.0"),
+    (r"\frac{1}{2}", "0.5"), (r"\frac{1}{2}", "1/2"), (r"\frac12", r"\dfrac{1}{2}"),
+    (r"\frac{1}{2}", "\u00bd"), ("1/3", "0.333333"), (r"\frac{2}{4}", r"\tfrac{1}{2}"),
+    (r"\sqrt{8}", r"2\sqrt{2}"), (r"\sqrt{2}", "\u221a2"), (r"\sqrt{2}", "2^{1/2}"),
+    (r"\frac{1}{\sqrt{2}}", r"\frac{\sqrt{2}}{2}"), (r"2\pi", "2\u03c0"),
+    (r"\frac{\pi}{4}", "\u03c0/4"),
+    (r"\{1,2\}", "2,1"), (r"\{1,2,3\}", r"\{3, 2, 1\}"), ("(1,2)", "1,2"),
+    ("(1,2)", r"\left(1, 2\right)"),
+    ("[1,2)", r"\left[1,2\right)"), (r"(-\infty,2)\cup(3,\infty)", r"(3,\infty) \cup (-\infty,2)"),
+    (r"50\%", "50%"), (r"50\%", "0.5"), ("50", r"50\%"), (r"5\text{ cm}", "5"),
+    ("5", r"5\text{ cm}"),
+    ("90", r"90^{\circ}"), ("12", "12 km"), ("x=5", "5"), ("5", "x = 5"), ("y=-1", "-1"),
+    ("n(n+1)/2", r"\frac{n^2+n}{2}"), ("(x+1)^2", "x^2+2x+1"), ("x^2", "x\u00b2"),
+    (r"\frac{7}{7+3e^3}", "7/(7+3e^3)"), ("1,234", "1234"), ("1234", r"1{,}234"),
+    ("1234", r"1\,234"),
+    (r"\begin{pmatrix}1&2\\3&4\end{pmatrix}", r"\begin{pmatrix} 1 & 2 \\ 3 & 4 \end{pmatrix}"),
+    (r"\begin{pmatrix}\frac12\\3\end{pmatrix}", r"\begin{pmatrix}0.5\\3\end{pmatrix}"),
+    ("Yes", r"\text{yes}"), ("No", "no."), ("True", r"\text{True}"), ("B", r"\text{B}"),
+    (r"\infty", "\u221e"), ("x \\le 5", "x\u22645"), (r"k\neq 1", r"k \ne 1"), ("2^{10}", "1024"),
+    (r"\ln 4", r"2\ln 2"), (r"\binom{5}{2}", "10"), ("5!", "120"), ("y=2x+1", "2x+1"),
+]  # fmt: skip
+DIFFERENT = [
+    ("5", "6"), ("5", "-5"), ("5", "50"), ("5", "05"), ("0", "00"), (r"\frac{1}{2}", "2"),
+    ("1/3", "0.33"), ("1/3", "0.3"), (r"\sqrt{8}", "2.8"), (r"\sqrt{2}", "1.41"),
+    ("(1,2)", "(2,1)"), ("[1,2)", "[1,2]"), ("(1,2)", "(1,2,3)"), (r"\{1,2\}", r"\{1,3\}"),
+    (r"\{1,2\}", "1"), ("1", r"\{1,2\}"), (r"\pm 2", "2"), ("2", r"\pm 2"), ("y=-1", "y=1"),
+    ("5", "5 or 6"), ("5", r"5 \text{ or } 6"), ("5", "6, 5"), ("5", "4 5"), ("9", "4 5"),
+    ("Yes", "No"), ("Yes", "True"), ("Yes", "sey"), ("No", "on"), ("A", "B"), ("x", "y"),
+    ("x^2+1=0", "x^2+2=0"), ("0.0000001", "0"), ("1e-9", "0.000000002"), (r"\infty", r"-\infty"),
+    (r"\begin{pmatrix}1&2\\3&4\end{pmatrix}", r"\begin{pmatrix}1&2\\3&5\end{pmatrix}"),
+    ("5", ""), ("5", "five"), ("5", "nan"), ("5", "\\"), ("5", "}{"), ("5", "\uff15"),
+    ("5", "\u0665"),
+    (r"\gcd(n, p-1)", r"\gcd(n, p+1)"), ("negative", "engative"),
+    ("n - m", "n"), ("k", "k m"), ("1", r"\mathbb{R}"), (r"\emptyset", "0"),
+]  # fmt: skip
+BOMBS = [
+    "9^9^9^9", "9^{9^{9}}", "9**9**9", "2^{99999999}", "99999!", "9!!!!!!!!", "1" * 300,
+    "{" * 100 + "5" + "}" * 100, "(" * 200, r"\frac{" * 50, r"\sqrt{" * 60 + "2" + "}" * 60,
+    r"\int_0^1 \sin(\sin(\sin(\sin(x^x)))) dx", r"\sum_{n=1}^{9999} \frac{1}{n^n}",
+    r"\prod_{n=1}^{9999} n^{n}", "(x+1)^{9999}", "(a+b+c+d+e)^{300}", r"\left" * 60, "x" * 399,
+    "=" * 200, "," * 300, "5=" * 150, r"\text{" * 40, "\x00\x01", "\ud800", r"\boxed{5}" * 3,
+]  # fmt: skip
+
+
+def box(inner: str) -> str:
+    return f"\\boxed{{{inner}}}"
+
+
+@pytest.mark.parametrize(("gold", "given"), EQUAL)
+def test_equal_answers_are_paid(gold: str, given: str) -> None:
+    assert equivalent(f"So it is {box(given)}.", box(gold)) == 1.0
+
+
+@pytest.mark.parametrize(("gold", "given"), DIFFERENT)
+def test_different_answers_are_not(gold: str, given: str) -> None:
+    assert equivalent(f"So it is {box(given)}.", box(gold)) == 0.0
+
+
+def test_there_are_enough_pairs() -> None:
+    assert len(EQUAL) + len(DIFFERENT) >= 60
+
+
+QUICK = 12
+"""Bombs of every quick run; the others use up their CPU time."""
+TRIED = [
+    pytest.param(bomb, id=str(n), marks=() if n < QUICK else (pytest.mark.slow,))
+    for n, bomb in enumerate(BOMBS)
+]
+
+
+@pytest.mark.parametrize("bomb", TRIED)
+def test_no_text_takes_long_or_fails(bomb: str) -> None:
+    start = time.process_time()
+    assert equivalent(box(bomb), box("7")) == 0.0
+    assert equivalent(box("7"), box("7.0")) == 1.0, "the next question is answered as ever"
+    assert time.process_time() - start < 2.0
+
+
+def test_a_comparison_that_hangs_ends_at_its_cpu_time() -> None:
+    start = time.monotonic()
+    assert compare("5", "9^{9^9}") == 0.0
+    assert time.monotonic() - start < forked.CPU_S * 20
+    assert compare(r"\frac{1}{2}", "0.5") == 1.0
+
+
+@pytest.mark.parametrize(
+    ("text", "answer", "found"),
+    [
+        (r"first \boxed{1}, then \boxed{2}", r"\boxed{0}", "2"),
+        (r"\boxed{\frac{1}{\sqrt{2}}} \text{ done}", r"\boxed{0}", r"\frac{1}{\sqrt{2}}"),
+        (r"\boxed{1} and \boxed{2", r"\boxed{0}", ""),
+        ("the answer is 5", r"\boxed{0}", ""),
+        (r"\boxed{}", r"\boxed{0}", ""),
+        (r"\boxed{\{1, 2\}}", r"\boxed{0}", r"\{1, 2\}"),
+        ("<answer>1</answer> <answer> 2 </answer>", "<answer>0</answer>", "2"),
+        (r"\boxed{2}", "<answer>0</answer>", ""),
+        ("5\nAnswer: 7", "Answer: 0", "7"),
+        ("Answer: 7\nthat was it", "Answer: 0", ""),
+        ("x\n\n 7. \n", "0", "7"),
+        ("", "0", ""),
+        (r"\boxed{\$5}", r"\boxed{0}", r"\$5"),
+    ],
+)
+def test_only_the_asked_place_is_read(text: str, answer: str, found: str) -> None:
+    assert final(text, answer) == found
+
+
+def test_a_text_is_never_scanned_for_a_number() -> None:
+    for text in ("5", "It is 5.", "$5$", "5 \\boxed{6}", "\\boxed{The answer is 5}"):
+        assert equivalent(text, box("5")) == 0.0, text
+
+
+def test_refused_before_parsing() -> None:
+    assert all(map(too_much, ["9^99999", "1" * 61, "99999!", "1 2 3", "007", "x" * 401, "\u4e94"]))
+    assert not any(map(too_much, ["x^{100}", "10!", r"\frac{1}{2}", "0.5", "e^{x^{y^{z}}}"]))
+
+
+def test_order_of_questions_changes_nothing() -> None:
+    pairs = [(gold, given) for gold, given in (EQUAL + DIFFERENT)[::9]]
+    first = [equivalent(box(given), box(gold)) for gold, given in pairs]
+    again = [equivalent(box(given), box(gold)) for gold, given in reversed(pairs)]
+    assert first == again[::-1]
+
+
+def test_it_works_in_threads() -> None:
+    found: list[float] = []
+    threads = [
+        threading.Thread(target=lambda: found.append(equivalent(box("0.5"), box("1/2"))))
+        for _ in range(4)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == [1.0] * 4
+
+
+def _asked(queue: object) -> None:
+    queue.put(equivalent(box("0.25"), box("1/4")))  # type: ignore[attr-defined]
+
+
+def test_it_works_in_forked_processes() -> None:
+    assert equivalent(box("0.25"), box("1/4")) == 1.0
+    context = multiprocessing.get_context("fork")
+    queue = context.Queue()
+    process = context.Process(target=_asked, args=(queue,))
+    process.start()
+    assert queue.get(timeout=120) == 1.0
+    process.join()
+    assert equivalent(box("0.25"), box("1/4")) == 1.0
+
+
+def test_another_version_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(equivalence, "_checked", False)
+    monkeypatch.setitem(equivalence.VERSIONS, "math-verify", "99.0")
+    with pytest.raises(EnvironmentUnfit, match=r"math-verify 99\.0 .*'crlbench\[math\]'"):
+        equivalent(box("0.5"), box("1/2"))
+    assert EnvironmentUnfit.exit_code == 6
+
+
+def test_a_fork_may_not_write(tmp_path: object) -> None:
+    for event, arguments in [("open", ("x", "w", 0)), ("os.remove", ("x", -1)), ("os.system", ())]:
+        with pytest.raises(PermissionError):
+            forked._forbid(event, arguments)
+    forked._forbid("open", ("x", "r", 0))
+
+
+AUDITED = [pair for pair in EQUAL if pair not in {("50", r"50\%"), ("1/3", "0.333333")}]
+
+
+def test_the_audit_agrees() -> None:
+    """A second reading by floating point: it may know fewer forms, and never pays a wrong one."""
+    right = [same_answer(box(given), box(gold)) for gold, given in AUDITED]
+    assert sum(right) >= 0.8 * len(right)
+    wrong = [(g, a) for g, a in DIFFERENT if same_answer(box(a), box(g)) == 1.0]
+    assert len(wrong) <= 2, wrong
+
+
+@pytest.mark.parametrize("bomb", BOMBS, ids=range(len(BOMBS)))
+def test_the_audit_is_total(bomb: str) -> None:
+    start = time.process_time()
+    assert same_answer(box(bomb), box("7")) == 0.0
+    assert time.process_time() - start < 1.0

@@ -1,0 +1,163 @@
+"""The final number of a solution, on texts that people and models really write."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from crlbench.reward.final_number import WRAPPINGS, final_number, final_number_to
+from crlbench.reward.final_number_audit import audited
+
+BOTH = [
+    ("The answer is 1,234.50", "1234.5", 1),
+    ("The answer is 1,234.50.", "1234.5", 1),
+    ("18 dollars", "18", 1),
+    ("She makes $18", "18", 1),
+    (r"\$18.00", "18", 1),
+    ("so it is **18**", "18", 1),
+    ("18km", "18", 1),
+    ("18%", "18", 1),
+    ("(18)", "18", 1),
+    ("18\u00a0dollars", "18", 1),
+    ("The total is 3 + 15 = 18", "18", 1),
+    ("18 = 3*6", "18", 0),
+    ("first 17 and then 18", "18", 1),
+    ("It is 17. No, wait: 18.", "18", 1),
+    ("It is 18. No, wait: 17.", "18", 0),
+    ("It drops to -5", "-5", 1),
+    ("It drops to \u22125 degrees", "-5", 1),
+    ("He owes -$5", "-5", 1),
+    ("He owes $-5", "-5", 1),
+    ("3 to the -2", "-2", 1),
+    ("It drops to 5", "-5", 0),
+    ("It rises to -5", "5", 0),
+    ("10-5", "-5", 0),
+    ("--5", "5", 0),
+    (".5", "0.5", 1),
+    ("0.50", "0.5", 1),
+    ("18.000001", "18", 0),
+    ("007", "7", 0),
+    ("100,00", "10000", 0),
+    ("1 234", "1234", 0),
+    ("1.2.3", "3", 0),
+    ("x18", "18", 0),
+    ("9/2", "2", 0),
+    (r"\frac{9}{2}", "2", 0),
+    ("1e3", "1", 0),
+    ("1e999", "1", 0),
+    ("nan", "1", 0),
+    ("inf", "1", 0),
+    ("", "18", 0),
+    ("\uff11\uff18", "18", 0),
+    ("\u0661\u0668", "18", 0),
+    ("9" * 10_000, "9", 0),
+    (r"so \boxed{18} because 3 + 5 and 10", "18", 1),
+    (r"\boxed{17} then 18", "18", 0),
+    (r"\boxed{17 \text{ or } 18}", "18", 0),
+    (r"\boxed{1{,}234}", "1234", 1),
+    (r"\boxed{1,\!234}", "1234", 1),
+    (r"$$\boxed{\$1{,}234 \text{ dollars}}$$", "1234", 1),
+    (r"\boxed{x = 18}", r"\boxed{18}", 1),
+    (r"\boxed{\boxed{18}}", r"\boxed{18}", 1),
+    (r"\boxed{}", r"\boxed{18}", 0),
+    (r"\boxed{18", r"\boxed{18}", 0),
+    ("boxed{18}", r"\boxed{18}", 0),
+    ("18", r"\boxed{18}", 0),
+    ("#### 18", "18", 1),
+    ("3 + 15\n#### $18 ", "#### 18", 1),
+    ("#### 18.", "#### 18", 1),
+    ("#### 18\nThat took 3 steps.", "#### 18", 1),
+    ("#### 17 or 18", "#### 18", 0),
+    ("####18", "#### 18", 0),
+    ("The answer is 18.", "#### 18", 0),
+    ("<answer>\n18\n</answer> in 3 steps", "<answer>18</answer>", 1),
+    ("<answer>18", "<answer>18</answer>", 0),
+    ("<answer>17, 18</answer>", "<answer>18</answer>", 0),
+]
+STRICTER = [
+    ("#### 17\n#### 18", "18"),
+    (r"\boxed{17} \boxed{18}", r"\boxed{18}"),
+    ("5-10", "10"),
+    ("36/2", "18"),
+    (r"\frac{9}{2}", "4.5"),
+    ("1e3", "1000"),
+    ("1,2,3", "3"),
+]
+
+
+@pytest.mark.parametrize(("text", "answer", "paid"), BOTH)
+def test_verifier_and_audit_read_the_same_conclusion(text: str, answer: str, paid: int) -> None:
+    assert final_number(text, answer) == paid
+    assert float(agreed(text, answer)) == paid
+
+
+@pytest.mark.parametrize(("text", "answer"), STRICTER)
+def test_the_audit_pays_no_hedging_and_no_arithmetic_left_over(text: str, answer: str) -> None:
+    assert final_number(text, answer) == 1.0
+    assert not agreed(text, answer)
+
+
+def agreed(text: str, answer: str) -> bool:
+    numbers = audited(text, answer)
+    return numbers is not None and numbers[0] == numbers[1]
+
+
+@pytest.mark.parametrize(
+    ("text", "paid"),
+    [
+        ("10.667", 1),
+        ("about 10.6667", 1),
+        ("10.66666666666667", 1),
+        ("10.67", 0),
+        ("10.666", 0),
+        ("10.6675", 0),
+        ("11", 0),
+        ("1e99999", 0),
+        ("1e999", 0),
+        ("32/3", 1),
+        ("9" * 39, 0),
+    ],
+)
+def test_rounding_to_three_decimals(text: str, paid: int) -> None:
+    assert final_number_to(text, "10.667", 3) == paid
+
+
+@given(st.integers(-(10**12), 10**12), st.sampled_from(["{}", *WRAPPINGS]))
+def test_every_whole_number_is_read_in_every_wrapping(number: int, wrapping: str) -> None:
+    gold = wrapping.format(number)
+    told = wrapping.format(f"{number:,}.00")
+    for text in (gold, f"First 3, then 4.\n{told}"):
+        assert final_number(text, gold) == 1.0
+        assert agreed(text, gold)
+    other = wrapping.format(number + 1)
+    assert final_number(other, gold) == 0.0
+    assert not agreed(other, gold)
+
+
+PIECES = st.sampled_from(
+    [*"0123456789,.-+/=$%*eE \n", "####", "#### ", r"\boxed{", "}", "{", "<answer>", "</answer>"]
+    + [r"\frac{", r"\$", "{,}", "\u2212", "\uff11"]
+)
+
+
+@given(st.lists(PIECES, max_size=30).map("".join), st.sampled_from(["18", "-0.5", "#### 3"]))
+def test_any_text_gets_zero_or_one(text: str, answer: str) -> None:
+    assert final_number(text, answer) in (0.0, 1.0)
+    assert final_number_to(text, answer, 3) in (0.0, 1.0)
+    audited(text, answer)
+
+
+@pytest.mark.parametrize(
+    "piece",
+    ["1,111", r"\boxed{", r"\frac{1}{", "#### ", "{", "-", "<answer>", r"\boxed{{}", "1.1", "1/"],
+)
+def test_no_long_text_takes_long(piece: str) -> None:
+    text = r"\boxed{" + piece * 4000
+    start = time.process_time()
+    final_number(text, r"\boxed{18}")
+    final_number(text, "18")
+    audited(text, "18")
+    assert time.process_time() - start < 2.0

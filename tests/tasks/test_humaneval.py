@@ -1,0 +1,106 @@
+"""HumanEval: whole functions, continuations and helper functions, and all 164 problems."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import types
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from crlbench.external import split_rows
+from crlbench.frozen import load_code
+
+FOLDER = Path(__file__).parents[2] / "tasks" / "humaneval"
+DATA = os.environ.get("CRLBENCH_DATA")
+needs_data = pytest.mark.skipif(not DATA, reason="CRLBENCH_DATA names no folder with datasets")
+PROMPT = (
+    "from typing import List\n\n\ndef twice(x):\n    return 2 * x\n\n\n"
+    'def total(xs: List[int]) -> int:\n    """Twice the sum of xs."""\n'
+)
+BODY = "    return twice(sum(xs))\n"
+FACTS = {
+    "entry": "total",
+    "prompt": PROMPT,
+    "tests": "def check(candidate):\n    assert candidate([1, 2]) == twice(3)\n"
+    "    assert candidate([]) == 0\n",
+    "gold": BODY,
+}
+
+
+@pytest.fixture(scope="module")
+def code() -> types.ModuleType:
+    return load_code(FOLDER / "task.py")
+
+
+@pytest.fixture(scope="module")
+def rows(code: types.ModuleType) -> dict[str, list[dict[str, Any]]]:
+    path = Path(DATA or "") / "humaneval" / "HumanEval.jsonl.gz"
+    return split_rows(code, {"HumanEval.jsonl": gzip.decompress(path.read_bytes())})
+
+
+@pytest.mark.parametrize(
+    ("form", "text", "paid"),
+    [
+        ("block", BODY, True),
+        ("block", BODY + "\n\nprint(total([1]))\nassert False", True),
+        ("block", f"```python\n{PROMPT}{BODY}```", True),
+        ("block", f"```python\ndef total(xs: List[int]):\n{BODY}```", True),
+        ("block", "def total(xs): return 2 * sum(xs)", True),
+        ("bare", f"{PROMPT}{BODY}", True),
+        ("tags", f"<answer>{PROMPT}{BODY}</answer>", True),
+        ("bare", BODY, False),
+        ("block", f"```python\n{BODY}```", False),
+        ("block", "", False),
+        ("block", "    return sum(xs)", False),
+        ("block", "    pass", False),
+        ("block", PROMPT, False),
+        ("block", "    import os; os._exit(0)", False),
+        ("block", "```python\ndef twice(x): return 0\ndef total(xs): return 0\n```", False),
+    ],
+)  # fmt: skip
+def test_completions_are_paid_by_both_or_by_neither(
+    code: types.ModuleType, form: str, text: str, paid: bool
+) -> None:
+    answer = json.dumps({**FACTS, "form": form})
+    assert (code.verify(text, answer), code.audit(text, answer)) == (paid, paid)
+
+
+def test_a_program_that_counts_its_calls_is_not_paid_by_the_audit(
+    code: types.ModuleType,
+) -> None:
+    answer = json.dumps({**FACTS, "form": "block"})
+    text = "```\nanswers = [6, 0]\ndef total(xs):\n    return answers.pop(0)\n```"
+    assert (code.verify(text, answer), code.audit(text, answer)) == (1.0, 0.0)
+
+
+@needs_data
+def test_all_problems_are_measured(rows: dict[str, list[dict[str, Any]]]) -> None:
+    assert len(rows["id"]) == len({row["key"] for row in rows["id"]}) == 164
+    assert {row["level"] for row in rows["id"]} == {1, 2, 3}
+    assert {*rows} == {"id", "format"}
+
+
+@needs_data
+def test_published_solutions_are_right(
+    code: types.ModuleType, rows: dict[str, list[dict[str, Any]]]
+) -> None:
+    """Among them those whose tests use a helper function of the prompt."""
+    helped = [r for r in rows["id"] if r["meta"]["number"] in ("HumanEval/32", "HumanEval/38")]
+    assert len(helped) == 2
+    for row in helped + rows["format"][:10]:
+        text = code.gold(row["answer"])
+        assert code.verify(text, row["answer"]) == code.audit(text, row["answer"]) == 1.0, row
+
+
+@needs_data
+@pytest.mark.slow
+def test_every_published_solution_is_right(
+    code: types.ModuleType, rows: dict[str, list[dict[str, Any]]]
+) -> None:
+    for row in rows["id"]:
+        text = code.gold(row["answer"])
+        assert code.verify(text, row["answer"]) == code.audit(text, row["answer"]) == 1.0, row

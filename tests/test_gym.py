@@ -1,0 +1,221 @@
+"""Generators of reasoning-gym as frozen tasks: own seeds, pinned scorer, holes reported."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from crlbench import cli, gym
+from crlbench.errors import EnvironmentUnfit, UsageError, ValidationError
+from crlbench.frozen import Task
+from crlbench.reward import forked
+from crlbench.reward import gym as adapter
+
+ROOT = Path(__file__).parents[1]
+GENERATORS = (
+    "chain_sum", "countdown", "graph_color", "knights_knaves", "leg_counting",
+    "propositional_logic", "simple_equations", "spell_backward", "word_sorting",
+)  # fmt: skip
+
+
+def row(generator: str, template: int = 0, seed: int = 3) -> dict:
+    return adapter.item(generator, {}, 1, template, random.Random(seed))
+
+
+QUICK = ("chain_sum", "countdown")
+"""Generators of every quick run: starting a server takes seconds."""
+TRIED = [pytest.param(n, marks=() if n in QUICK else (pytest.mark.slow,)) for n in GENERATORS]
+
+
+@pytest.mark.parametrize("generator", TRIED)
+def test_gold_is_paid_in_every_format(generator: str) -> None:
+    for template in range(6):
+        answer = row(generator, template)["answer"]
+        gold = adapter.gold(answer)
+        assert adapter.paid(gold, answer) == 1.0
+        assert adapter.strict(gold, answer) == 1.0
+        assert adapter.paid("", answer) == adapter.strict("", answer) == 0.0
+        assert adapter.paid("I do not know.", answer) == 0.0
+
+
+def test_a_part_is_not_paid() -> None:
+    """The library gives a part for the right answer among words; a frozen task pays nothing."""
+    entry = adapter.entry_of("chain_sum", {}, 5)
+    said = f"either {entry['gold']} or 7"
+    assert 0.0 < adapter.original_score("chain_sum", entry, said) < 1.0
+    answer = adapter.row_of("chain_sum", entry, 1, 0)["answer"]
+    assert adapter.paid(f"<answer>{said}</answer>", answer) == 0.0
+    assert adapter.paid(f"<answer>{entry['gold']}</answer>", answer) == 1.0
+
+
+def test_other_right_answers_are_paid() -> None:
+    found = row("countdown", 0, 1)
+    stated = json.loads(found["answer"])
+    assert adapter.paid(f"<answer>({stated['gold']})</answer>", found["answer"]) == 1.0
+
+
+def test_only_the_asked_place_is_read() -> None:
+    assert adapter.final("<answer>1</answer> <answer>2</answer>", "tags") == "2"
+    assert adapter.final("<answer>1 <answer>2</answer>", "tags") == "2"
+    assert adapter.final("2", "tags") == ""
+    assert adapter.final("FINAL ANSWER: 1\nFINAL ANSWER: 2\n", "mark") == "2"
+    assert adapter.final("text\n```\na\nb\n```\n", "fence") == "a\nb"
+    assert adapter.final('so\n{"answer": "2"}', "json") == "2"
+    assert adapter.final('{"answer": 2}', "json") == adapter.final("[" * 9000, "json") == ""
+
+
+def test_the_same_words_in_every_template() -> None:
+    rows = [row("chain_sum", template) for template in range(6)]
+    assert len({r["key"] for r in rows}) == 1
+    assert len({r["messages"][0]["content"] for r in rows}) == 6
+    assert len({json.loads(r["answer"])["gold"] for r in rows}) == 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "__import__('os').system('true')", "exec('x=1')", "\uff45xec('x=1')", "open('x', 'w')",
+        "eval ('1')", "9**9**9**9**9", "(" * 4000, "x" * 5000, "[].__class__",
+    ],
+)  # fmt: skip
+def test_a_text_cannot_run_code_or_hang(text: str, tmp_path: Path) -> None:
+    """Countdown's scorer evaluates what it is given."""
+    entry = adapter.entry_of("countdown", {}, 5)
+    assert adapter.original_score("countdown", entry, text) < 0.1
+    assert adapter.original_score("countdown", entry, entry["gold"]) == 1.0
+
+
+def test_scorers_that_evaluate_are_forked() -> None:
+    script = (
+        "import sys; from crlbench.reward import gym; gym.prepare(sys.argv[1]);"
+        "print(gym.forks(['score', 0, 0]), gym.forks(['entry', 0, 0]))"
+    )
+    for generator, forks in (("countdown", "True False"), ("chain_sum", "False False")):
+        done = subprocess.run(
+            [sys.executable, "-c", script, generator], cwd=ROOT, capture_output=True, text=True
+        )
+        assert done.stdout.split("\n")[-2] == forks, done.stderr
+
+
+SMALL = """
+import hashlib, json, random, sys
+from crlbench.reward import gym
+rows = [gym.item(sys.argv[1], {}, 1, n % 6, random.Random(n)) for n in range(40)]
+print(hashlib.sha256(json.dumps(rows).encode()).hexdigest())
+"""
+
+
+@pytest.mark.parametrize(
+    "generator", ["chain_sum", pytest.param("knights_knaves", marks=pytest.mark.slow)]
+)
+def test_items_are_the_same_in_two_processes(generator: str) -> None:
+    found = {
+        subprocess.run(
+            [sys.executable, "-c", SMALL, generator],
+            cwd=ROOT,
+            env=os.environ | {"PYTHONHASHSEED": seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for seed in ("1", "2")
+    }
+    assert len(found) == 1
+
+
+def test_levels_come_from_the_curriculum() -> None:
+    levels = gym.levels_of("chain_sum")
+    assert [levels[level]["min_terms"] for level in (1, 2, 3)] == [3, 4, 5]
+    assert all("seed" not in config and "size" not in config for config in levels.values())
+
+
+def test_wrong_names_are_named() -> None:
+    with pytest.raises(UsageError, match="Did you mean chain_sum"):
+        gym.levels_of("chain_sun")
+    with pytest.raises(UsageError, match="must name 1, 2 and 3"):
+        gym.levels_of("chain_sum", {"1": {}})
+    with pytest.raises(UsageError, match="Did you mean min_terms"):
+        gym.levels_of("chain_sum", {"1": {"min_term": 2}, "2": {}, "3": {}})
+    with pytest.raises(ValidationError, match="min_terms must be positive"):
+        gym.levels_of("chain_sum", {"1": {"min_terms": 0}, "2": {}, "3": {}})
+    with pytest.raises(UsageError, match="has no curriculum"):
+        gym.levels_of("gsm_symbolic")
+
+
+def test_another_version_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ValidationError, match=r"frozen with reasoning-gym 0\.1\.0"):
+        adapter.require_version("0.1.0")
+    monkeypatch.setattr(adapter, "_checked", False)
+    monkeypatch.setattr(adapter, "VERSION", "99.0")
+    with pytest.raises(EnvironmentUnfit, match=r"pip install 'crlbench\[gym\]'"):
+        adapter.entry_of("chain_sum", {}, 1)
+
+
+def test_the_report_shows_partial_credit() -> None:
+    rows = {row["text"]: row for row in gym.holes("chain_sum", dict.fromkeys((1, 2, 3), {}))}
+    assert rows["a right answer"]["paid"] == 1.0
+    assert rows["an empty text"]["mean"] == 0.0
+    listed = rows["a right answer, then another"]
+    assert listed["above 0"] == 1.0 and 0.1 < listed["mean"] < 1.0 and listed["paid"] == 0.0
+
+
+def test_the_command_reports_without_writing(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    levels = json.dumps({str(n): {"min_terms": n + 2, "max_terms": n + 2} for n in (1, 2, 3)})
+    source = "reasoning_gym:chain_sum"
+    arguments = ["freeze", "--from", source, "--levels", levels, "--to", str(tmp_path), "--report"]
+    assert cli.main(arguments) == 0
+    assert "a right answer, twice" in capsys.readouterr().out
+    assert not list(tmp_path.iterdir())
+
+
+def test_wrong_flags_are_named(capsys: pytest.CaptureFixture) -> None:
+    assert cli.main(["freeze", "--from", "reasoning_gym:chain_sum", "--levels", "{"]) == 2
+    assert "not valid JSON" in capsys.readouterr().err
+    assert cli.main(["freeze", "modular", "--from", "reasoning_gym:chain_sum"]) == 2
+    assert "makes a task of its own" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_freezing_twice_gives_the_same_bytes(tmp_path: Path) -> None:
+    """The whole command, in two processes with different hash seeds."""
+    found = []
+    for seed in ("1", "2"):
+        folder = tmp_path / seed
+        subprocess.run(
+            [sys.executable, "-m", "crlbench", "freeze", "--from", "reasoning_gym:leg_counting"]
+            + ["--to", str(folder), "-q"],
+            cwd=ROOT,
+            env=os.environ | {"PYTHONHASHSEED": seed},
+            check=True,
+            capture_output=True,
+        )
+        files = sorted((folder / "gym-leg-counting").iterdir())
+        found.append({path.name: path.read_bytes() for path in files if path.is_file()})
+    assert found[0] == found[1] and len(found[0]) == 8
+    task = Task(tmp_path / "1" / "gym-leg-counting")
+    first = task.rows("id")[0]
+    assert task.verify(task.gold(first), first["answer"]) == 1.0
+    assert task.card.floor < 0.1
+
+
+def test_the_server_ends_with_its_owner() -> None:
+    script = (
+        "from crlbench.reward import gym; gym.entry_of('chain_sum', {}, 1);"
+        "print(gym._servers['chain_sum']._process.pid)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(done.stdout), 0)
+
+
+def test_a_server_that_cannot_start_says_how_to_see_why() -> None:
+    with pytest.raises(EnvironmentUnfit, match=r"does not start. To see why, run"):
+        forked.Server("crlbench.reward.gym", "no_such_generator").ask(["names", None, None])

@@ -1,0 +1,166 @@
+"""``crlbench probe``: counts that can be checked by hand, the same bytes on every run."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from crlbench import cli, probe
+from crlbench.catalog import Catalog
+from crlbench.errors import ValidationError
+from crlbench.policy.policy import Policy
+from crlbench.policy.sample import DrawKey
+from crlbench.probe import BEGIN, END, LevelProbe, Plan, correct_counts, with_block
+from crlbench.run.subject import evaluation_sampler, load_subject
+from crlbench.seeding import seed_value
+from crlbench.train.stream import make_batch
+
+SMALL = ["--items", "4", "--rollouts", "4", "-q"]
+
+
+@pytest.fixture
+def private(tmp_path: Path) -> Path:
+    """A catalogue folder with a copy of a task whose README has no block."""
+    folder = tmp_path / "tasks" / "addition"
+    shutil.copytree(Catalog().find("task", "addition").path, folder)
+    (folder / "README.md").write_text("# Addition\n\nText of a person.\n")
+    return tmp_path
+
+
+def run(private: Path, *arguments: str) -> int:
+    return cli.main(["probe", "addition", "--catalog", str(private), *SMALL, *arguments])
+
+
+def test_counts_are_those_of_the_same_draws_made_one_by_one(
+    private: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each item sampled and scored alone, with the key that the probe names its draws by."""
+    assert run(private, "--model", "tiny-llama", "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [row["level"] for row in found] == [1, 2, 3]
+
+    task, subject = Catalog([private]).load_task("addition"), load_subject("tiny-llama", ())
+    policy = Policy(subject.backbone, value_head=False, reference=False)
+    sampler = evaluation_sampler(task, subject.reader, probe._decoding(task, Catalog()))
+    key = DrawKey(seed_value(1, "addition/probe", 0), "probe")
+    for level in found:
+        prompts = probe.level_prompts(task, subject, sampler.max_tokens, level["level"], 4)
+        rows = {f"addition/{s}/{r['id']}": r for s in ("id", "hard") for r in task.rows(s)}
+        assert [rows[p.uid]["level"] for p in prompts] == [level["level"]] * 4
+        counts, cut = [], 0
+        for prompt in prompts:
+            rollout = sampler.sample(policy, make_batch([prompt], sampler.pad, completions=4), key)
+            counts.append(sum(task.verify(text, prompt.answer) for text in rollout.texts))
+            cut += int((~rollout.finished).sum())
+        assert level["counts"] == [counts.count(k) for k in range(5)]
+        assert level["mean"] == pytest.approx(sum(counts) / 16)
+        assert level["truncated"] == pytest.approx(cut / 16)
+        assert level["never"] == counts.count(0) / 4 and level["always"] == counts.count(4) / 4
+        assert level["never"] + level["some"] + level["always"] == pytest.approx(1)
+
+
+def test_write_replaces_its_own_block_alone_and_gives_the_same_bytes(
+    private: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    readme = private / "tasks" / "addition" / "README.md"
+    models = ("--model", "tiny-llama", "--model", "tiny-qwen2")
+    assert run(private, *models, "--write") == 0
+    first = readme.read_text()
+    assert first.startswith("# Addition\n\nText of a person.\n\n" + BEGIN)
+    card = Catalog([private]).task_card("addition")
+    revision = Catalog().load_model("tiny-qwen2").revision[:12]
+    for part in (
+        "crlbench probe addition --model tiny-llama --model tiny-qwen2 --rollouts 4 --items 4",
+        f"digest `{card.digest[:12]}`",
+        f"`tiny-qwen2` at `{revision}`",
+        f"| id | 0.000 | {card.floor:.3f} |",
+        "| tiny-qwen2 | 3 | 4 |",
+    ):
+        assert part in first, part
+    assert max(map(len, (line for line in first.splitlines() if "|" not in line))) <= 100
+    readme.write_text(first + "\nMore of a person.\n")
+    assert run(private, *models, "--write") == 0
+    assert readme.read_text() == first + "\nMore of a person.\n"
+    changed = {p.name for p in readme.parent.iterdir() if p.name != "README.md"}
+    assert changed == {
+        p.name
+        for p in Catalog().find("task", "addition").path.iterdir()
+        if p.name not in ("README.md", "__pycache__")
+    }
+
+
+def test_a_run_without_write_writes_nothing(
+    private: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    readme = private / "tasks" / "addition" / "README.md"
+    before = readme.read_bytes()
+    assert run(private, "--model", "tiny-mistral") == 0
+    assert "tiny-mistral" in capsys.readouterr().out and readme.read_bytes() == before
+
+
+def test_counts_of_correct_rollouts() -> None:
+    scores = [1.0, 1.0, 1.0, 0.5, 0.0, 1.0, 0.0, 0.0, 0.0]
+    assert correct_counts(scores, 3) == (1, 1, 0, 1)
+
+
+@pytest.mark.parametrize(
+    ("counts", "mean", "verdict"),
+    [
+        ((8, 0, 0), 0.0, "impossible"),
+        ((8, 0, 0), 0.3, "impossible"),
+        ((7, 1, 0), 0.06, ""),
+        ((0, 0, 8), 1.0, "trivial"),
+        ((0, 1, 7), 0.95, ""),
+    ],
+)
+def test_findings(counts: tuple[int, ...], mean: float, verdict: str) -> None:
+    found = LevelProbe("t", "m", "0" * 40, 1, mean, counts, 0.0)
+    assert found.verdict == verdict == found.as_json()["verdict"]
+
+
+def test_models_go_by_the_tags_of_a_task() -> None:
+    models = {n: probe.default_models(Catalog().task_card(n)) for n in ("addition", "modular")}
+    assert set(models.values()) == {probe.BUNDLED}
+    assert probe.default_models(Catalog().task_card("units")) == ("smollm2-135m-instruct",)
+    known = Catalog().list("model")
+    assert {*probe.BUNDLED, *probe.REAL} <= {*known}
+
+
+@pytest.mark.parametrize(
+    "text", [f"{BEGIN}\n", f"{END}\n{BEGIN}\n", f"{BEGIN}{END}{BEGIN}{END}", f"{END} x"]
+)
+def test_broken_markers_are_named(text: str) -> None:
+    with pytest.raises(ValidationError, match="README.md: needs each of the lines"):
+        with_block(text, f"{BEGIN}{END}", Path("README.md"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (["--items", "0"], 2, "--items 0: must be at least 1"),
+        (["--rollouts", "-1"], 2, "--rollouts -1"),
+        (["--model", "tiny-lama"], 2, "Did you mean tiny-llama"),
+        (["--model", "smollm2-135m-instruct"], 6, "crlbench fetch smollm2-135m-instruct"),
+    ],
+)
+def test_what_cannot_be_probed_is_explained(
+    private: Path, arguments: list[str], code: int, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(private, "--home", str(private / "home"), *arguments) == code
+    assert said in capsys.readouterr().err
+
+
+def test_the_blocks_of_the_catalogue_belong_to_its_tasks() -> None:
+    """A probe of another version or verifier says nothing about the task beside it."""
+    for name in Catalog().list("task"):
+        text = probe.read_readme(Catalog().find("task", name).path)
+        if BEGIN in text:
+            digest = Catalog().task_card(name).digest[:12]
+            assert f"digest `{digest}`" in text, f"crlbench probe {name} --write"
+
+
+def test_the_plan_by_default() -> None:
+    assert Plan() == Plan(rollouts=8, items=64)
