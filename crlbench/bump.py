@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
 from crlbench import versions
 from crlbench.cards import TaskCard, read_toml, validate_card
-from crlbench.errors import EnvironmentUnfit, UsageError, ValidationError
+from crlbench.errors import UsageError, ValidationError
+from crlbench.files import write_bytes
 from crlbench.frozen import read_bytes, verifier_digest
 from crlbench.versions import Decision
 
@@ -111,20 +111,4 @@ def set_version(folder: Path, version: str) -> None:
         text = versions.with_facts(read_bytes(path).decode(), {"version": version})
     except ValidationError as error:
         raise ValidationError(f"{path}: {error}") from None
-    replace(path, text.encode())
-
-
-def replace(path: Path, data: bytes) -> None:
-    """Put bytes into a file, whole or not at all.
-
-    Raises:
-        EnvironmentUnfit: it cannot be written.
-    """
-    try:
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, path)
-    except OSError as error:
-        raise EnvironmentUnfit(f"{path}: cannot be written: {error.strerror}.") from None
+    write_bytes(path, text.encode())

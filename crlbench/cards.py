@@ -21,7 +21,8 @@ from crlbench.conditions import digest
 from crlbench.errors import EnvironmentUnfit, ValidationError
 
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
-Slug = Annotated[str, Field(pattern=r"^[a-z0-9]+([.-][a-z0-9]+)*$")]
+SLUG = r"^[a-z0-9]+([.-][a-z0-9]+)*$"
+Slug = Annotated[str, Field(pattern=SLUG)]
 Version = Annotated[str, Field(pattern=r"^[0-9]+\.[0-9]+\.[0-9]+$")]
 Commit = Annotated[str, Field(pattern=r"^[0-9a-f]{40}$")]
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
@@ -30,7 +31,7 @@ Count = Annotated[int, Field(gt=0)]
 
 RULES = {
     r"^[0-9a-f]{64}$": "64 lowercase hexadecimal digits",
-    r"^[a-z0-9]+([.-][a-z0-9]+)*$": "lowercase letters, digits, '-' and '.'",
+    SLUG: "lowercase letters, digits, '-' and '.'",
     r"^[0-9]+\.[0-9]+\.[0-9]+$": "MAJOR.MINOR.PATCH",
     r"^[0-9a-f]{40}$": "a full commit of 40 hexadecimal digits",
     r"^([0-9a-f]{40}|unpinned)$": 'a full commit of 40 hexadecimal digits, or "unpinned"',
@@ -159,8 +160,8 @@ class LearnedRewardCard(Card):
 
     path: Text
     """Its folder, relative to the task's."""
-    sha256: Sha256
-    """Of its weights."""
+    files: Annotated[dict[str, Sha256], Field(min_length=1)]
+    """SHA-256 of every file of the folder: tokenizer, frame and end token decide rewards too."""
     map: MapCard
 
 

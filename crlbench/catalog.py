@@ -16,9 +16,11 @@ from typing import Literal
 from crlbench.cards import ModelCard, TaskCard, read_model_card, read_task_card
 from crlbench.checkpoint import hub_card, local_card
 from crlbench.errors import UsageError, unknown_name
-from crlbench.frozen import PACKAGE, Task
+from crlbench.frozen import PACKAGE, Task, has_rows
 
 Kind = Literal["task", "model", "track"]
+RowsState = Literal["draft", "away", "here"]
+"""Of a task: never frozen; frozen, but not fetched; ready."""
 
 BUNDLED = PACKAGE / "_bundled"
 CHECKOUT = PACKAGE.parent
@@ -68,6 +70,13 @@ class Catalog:
     def task_card(self, name: str) -> TaskCard:
         """What a task says about itself, without reading its rows."""
         return read_task_card(self.find("task", name).path / "frozen.toml")
+
+    def rows_state(self, name: str) -> RowsState:
+        """Whether a task's split files can be read; their digests are not looked at."""
+        folder = self.find("task", name).path
+        if not (folder / "frozen.toml").is_file():
+            return "draft"
+        return "here" if has_rows(self.task_card(name), folder) else "away"
 
     def load_task(self, name: str) -> Task:
         """A frozen task whose files have all passed their digests.

@@ -228,7 +228,7 @@ def _freeze(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--levels", metavar="JSON", help="a generator's settings at the levels 1, 2, 3; or a file"
     )
-    parser.add_argument("--to", metavar="DIR", default="tasks", help="where its folder goes (tasks)")
+    parser.add_argument("--to", metavar="DIR", help="for its folder (tasks)")
     parser.add_argument("--name", metavar="NAME", help="what it is called (gym-GENERATOR)")
     parser.add_argument(
         "--report", action="store_true", help="only say what a generator's scorer pays for nonsense"

@@ -2,8 +2,8 @@
 
 The task's code, its ``frozen.toml`` and the digests in it are in the catalogue; the rows are
 not. Fetching makes the split files from the dataset's files, checks each against its digest and
-puts them, with the dataset's files, into ``<home>/tasks/<task>/`` by a rename, so that such a
-folder is always whole.
+puts them, with the dataset's files, into ``<home>/tasks/<task>/`` by renames under a lock, so
+that such a folder is always whole. What a kill between two renames leaves, the next call restores.
 """
 
 from __future__ import annotations
@@ -14,18 +14,16 @@ import json
 import shutil
 import types
 import zlib
-from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
-
-from filelock import FileLock, Timeout
 
 from crlbench import frozen, switches
 from crlbench.cards import DataSource, TaskCard, validate_card
 from crlbench.catalog import Catalog
 from crlbench.errors import EnvironmentUnfit, Interrupted, UsageError, ValidationError
-from crlbench.pairs import pair_files
+from crlbench.files import alone
+from crlbench.pairs import load_pairs, pair_files
 from crlbench.reward.splits import SPLITS, freeze_rng
 from crlbench.sources import by_hand, downloaded_sources, file_problem, given_sources
 
@@ -68,14 +66,15 @@ def fetch_task(
     offline = switches.offline() if offline is None else offline
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        with _alone(target, echo):
+        with alone(target, echo):
+            _recover(target)
             if _whole(task):
                 echo(f"{name}: already in {target}, every file verified.")
                 return target
             files = _sources(source, name, target, source_dir, offline, echo)
             splits = split_files(frozen.load_code(folder / task.card.generator.module), files)
             _check_splits(task.card, splits, folder)
-            put_in_place(target, splits, files)
+            _replace(target, splits, files)
             echo(f"{name}: {len(splits)} splits, in {target}")
     except OSError as error:
         where = error.filename or target.parent
@@ -149,10 +148,24 @@ def lines(rows: Rows) -> bytes:
 
 
 def put_in_place(target: Path, splits: Mapping[str, bytes], files: Mapping[str, bytes]) -> None:
-    """Replace a task's folder of rows by these split files and sources, all at once."""
-    partial, old = (target.parent / f".{target.name}.{end}" for end in ("partial", "old"))
-    for leftover in (partial, old):
-        shutil.rmtree(leftover, ignore_errors=True)
+    """Replace a task's folder of rows by these split files and sources, or leave it as it is.
+
+    Waits while another process does the same. Raises :class:`EnvironmentUnfit` when the folder
+    cannot be written.
+    """
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with alone(target):
+            _recover(target)
+            _replace(target, splits, files)
+    except OSError as error:
+        where = error.filename or target
+        raise EnvironmentUnfit(f"{where}: cannot be written: {error.strerror or error}.") from error
+
+
+def _replace(target: Path, splits: Mapping[str, bytes], files: Mapping[str, bytes]) -> None:
+    partial = target.parent / f".{target.name}.partial"
+    shutil.rmtree(partial, ignore_errors=True)
     try:
         (partial / SOURCES).mkdir(parents=True)
         for name, data in splits.items():
@@ -160,18 +173,35 @@ def put_in_place(target: Path, splits: Mapping[str, bytes], files: Mapping[str, 
         for name, data in files.items():
             (partial / SOURCES / f"{name}.gz").write_bytes(gzip.compress(data, mtime=0))
         if target.exists():
-            target.rename(old)
+            target.rename(_set_aside(target))
         partial.rename(target)
     finally:
-        for leftover in (partial, old):
-            shutil.rmtree(leftover, ignore_errors=True)
+        shutil.rmtree(partial, ignore_errors=True)
+        _recover(target)
+
+
+def _recover(target: Path) -> None:
+    """Put the folder that was set aside back, or delete it where the new one has arrived."""
+    old = _set_aside(target)
+    if not old.exists():
+        return
+    if target.exists():
+        shutil.rmtree(old, ignore_errors=True)
+    else:
+        old.rename(target)
+
+
+def _set_aside(target: Path) -> Path:
+    return target.parent / f".{target.name}.old"
 
 
 def _whole(task: frozen.Task) -> bool:
-    """Whether rows and sources are all there and right."""
+    """Whether rows, pairs and sources are all there and right."""
     assert task.card.source is not None
     try:
         task.require_rows()
+        for split in task.card.pairs or {}:
+            load_pairs(task, split)
         stored_sources(task.card.source, task.name, task.rows_folder.parents[1])
     except (EnvironmentUnfit, ValidationError):
         return False
@@ -216,26 +246,11 @@ def _stored(path: Path, file: Any, task: str) -> bytes:
 
 
 def _check_splits(card: TaskCard, files: Mapping[str, bytes], folder: Path) -> None:
-    for name, split in card.splits.items():
-        found = hashlib.sha256(files.get(split.file, b"")).hexdigest()
-        if found != split.sha256:
+    for expected in (*card.splits.values(), *(card.pairs or {}).values()):
+        found = hashlib.sha256(files.get(expected.file, b"")).hexdigest()
+        if found != expected.sha256:
             raise ValidationError(
-                f"task '{card.name}': {name}: the rows made from the dataset have the sha256 "
-                f"{found}, frozen.toml says {split.sha256}: {folder / 'task.py'} was changed since "
-                "it was frozen. Nothing was kept."
+                f"task '{card.name}': {expected.file.removesuffix('.jsonl')}: the rows made from "
+                f"the dataset have the sha256 {found}, frozen.toml says {expected.sha256}: "
+                f"{folder / 'task.py'} was changed since it was frozen. Nothing was kept."
             )
-
-
-@contextmanager
-def _alone(target: Path, echo: Callable[[str], Any]) -> Iterator[None]:
-    """Hold the task's lock; a second fetch waits for the first and finds its result."""
-    lock = FileLock(target.parent / f".{target.name}.lock")
-    try:
-        lock.acquire(timeout=0)
-    except Timeout:
-        echo(f"{target.name}: another process is fetching it; waiting...")
-        lock.acquire()
-    try:
-        yield
-    finally:
-        lock.release()

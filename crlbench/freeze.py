@@ -17,6 +17,7 @@ from crlbench import bump, external, frozen, learned, pairs, seeding, versions
 from crlbench.cards import DataSource, TaskCard, dump_toml, validate_card
 from crlbench.catalog import Catalog
 from crlbench.errors import ValidationError
+from crlbench.files import write_all, write_bytes
 from crlbench.reward.score import outcomes
 from crlbench.sources import given_sources
 
@@ -85,7 +86,7 @@ def freeze_raised(
     try:
         return freeze(folder, source_dir=source_dir, against=against), decision.why
     except BaseException:
-        bump.replace(folder / bump.CODE, before)
+        write_bytes(folder / bump.CODE, before)
         raise
 
 
@@ -94,8 +95,7 @@ def _put(folder: Path, files: dict[str, bytes], card: TaskCard, source_dir: Path
         sources = _sources(card.source, card.name, source_dir)
         splits = {name: files.pop(name) for name in [*files] if name != FROZEN}
         external.put_in_place(frozen.rows_folder(card, folder), splits, sources)
-    for name, data in files.items():
-        bump.replace(folder / name, data)
+    write_all({folder / name: data for name, data in files.items()})
 
 
 def regenerate(
@@ -117,7 +117,7 @@ def regenerate(
     for name, data in files.items():
         frozen.parse_rows(data, folder / name)
     files |= pairs.pair_files(code, sources)
-    judge = learned.judge_of(code, folder)
+    paying = learned.reward_model_of(code, folder)
     content = {
         "schema": 1,
         **facts,
@@ -136,9 +136,9 @@ def regenerate(
             **({"steps": True} if getattr(code, "STEPS", False) else {}),
         },
         "pairs": pairs.pairs_content(files),
-        "reward_model": judge and judge.table(),
+        "reward_model": paying and paying.table(),
         "splits": {
-            split: _split_facts(code, split, rows[split], files[f"{split}.jsonl"], judge)
+            split: _split_facts(code, split, rows[split], files[f"{split}.jsonl"], paying)
             for split in rows
         },
     }
@@ -219,7 +219,7 @@ def _split_facts(
     split: str,
     rows: list[dict[str, Any]],
     data: bytes,
-    judge: learned.Judge | None,
+    paying: learned.RewardFacts | None,
 ) -> dict[str, Any]:
     verify, name = frozen.entry_point(code, "verify"), code.CARD["name"]
     answers = [row["answer"] for row in rows]
@@ -234,8 +234,8 @@ def _split_facts(
             f" ({len(rejected)} of {len(rows)} items of {split})."
         )
     ceiling = round(sum(gold) / len(gold), PLACES)
-    if judge is not None:
-        nulls, ceiling = judge.nulls(rows, name, DRAWS), judge.ceiling(rows)
+    if paying is not None:
+        nulls, ceiling = paying.nulls(rows, name, DRAWS), paying.ceiling(rows)
     if max(nulls.values()) >= 1.0:
         raise ValidationError(
             f"{code.__file__}: a policy that knows nothing is always right on {split}: {nulls}."

@@ -24,19 +24,21 @@ CONSTANTS = 8
 
 
 @dataclass(frozen=True)
-class Judge:
-    """The reward model of a task under construction."""
+class RewardFacts:
+    """The reward model of a task under construction, and what is frozen of it."""
 
     path: str
     model: Any
-    card: Any
+    map: dict[str, float]
+    files: dict[str, str]
+    """SHA-256 of every file of its folder."""
 
     def table(self) -> dict[str, Any]:
         """``[reward_model]`` of a ``frozen.toml``."""
         return {
             "path": self.path,
-            "sha256": self.card.weights_sha256,
-            "map": self.card.map.model_dump(),
+            "map": self.map,
+            "files": self.files,
         }
 
     def ceiling(self, rows: Sequence[dict[str, Any]]) -> float:
@@ -67,8 +69,8 @@ class Judge:
         return round(sum(self.model.rewards(prompts, texts)) / len(rows), PLACES)
 
 
-def judge_of(code: types.ModuleType, folder: Path) -> Judge | None:
-    """The judge that a task's code names in REWARD_MODEL.
+def reward_model_of(code: types.ModuleType, folder: Path) -> RewardFacts | None:
+    """The reward model that a task's code names in REWARD_MODEL.
 
     None where it names none, and where the model was not fitted yet: its pairs are frozen
     before it, and the task once more after it.
@@ -76,6 +78,8 @@ def judge_of(code: types.ModuleType, folder: Path) -> Judge | None:
     path = getattr(code, "REWARD_MODEL", None)
     if path is None or not (folder / path).exists():
         return None
-    from crlbench.policy.reward_model import load_reward_model, read_card
+    from crlbench.policy.reward_model import file_digests, load_reward_model, read_card
 
-    return Judge(path, load_reward_model(folder / path), read_card(folder / path))
+    place = folder / path
+    constants = read_card(place).map.model_dump()
+    return RewardFacts(path, load_reward_model(place), constants, file_digests(place))

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, TypedDict
 
-from crlbench.cards import PairsCard
+from crlbench.cards import PairsCard, TaskCard
 from crlbench.errors import EnvironmentUnfit, UsageError, ValidationError
 from crlbench.frozen import Message, Task, check_messages, entry_point, fetch_command, read_bytes
 from crlbench.reward.splits import freeze_rng
@@ -108,30 +108,40 @@ def load_pairs(task: Task, split: Split) -> list[Pair]:
         EnvironmentUnfit: they belong to an external task that was not fetched.
         ValidationError: the file is missing, malformed or was changed.
     """
-    card = pairs_card(task, split)
-    path = task.rows_folder / card.file
-    if task.card.source is not None and not path.is_file():
+    return frozen_pairs(task.card, split, task.rows_folder)
+
+
+def frozen_pairs(card: TaskCard, split: Split, place: Path) -> list[Pair]:
+    """The pairs in the folder ``place`` of a task's rows; raises as :func:`load_pairs` does."""
+    expected = _pairs_card(card, split)
+    path = place / expected.file
+    if card.source is not None and not path.is_file():
         raise EnvironmentUnfit(
-            f"task '{task.name}': its pairs are not on this machine; run: "
-            f"{fetch_command(task.name)} (looked for {path})"
+            f"task '{card.name}': its pairs are not on this machine; run: "
+            f"{fetch_command(card.name)} (looked for {path})"
         )
-    data = read_bytes(path, advice=f"Restore it with: crlbench freeze {task.name}")
+    again = f"crlbench freeze {card.name}" if card.source is None else fetch_command(card.name)
+    data = read_bytes(path, advice=f"Restore it with: {again}")
     found = hashlib.sha256(data).hexdigest()
-    if found != card.sha256:
+    if found != expected.sha256:
         raise ValidationError(
-            f"{path}: the file was changed: its sha256 is {found}, frozen.toml says {card.sha256}."
-            f" Restore it with: crlbench freeze {task.name}"
+            f"{path}: the file was changed: its sha256 is {found}, frozen.toml says "
+            f"{expected.sha256}. Restore it with: {again}"
         )
     return parse_pairs(data, path)
 
 
 def pairs_card(task: Task, split: Split) -> PairsCard:
     """What ``frozen.toml`` says about a file of pairs; a task without is a usage error."""
-    if task.card.pairs is None or split not in task.card.pairs:
+    return _pairs_card(task.card, split)
+
+
+def _pairs_card(card: TaskCard, split: Split) -> PairsCard:
+    if card.pairs is None or split not in card.pairs:
         raise UsageError(
-            f"task '{task.name}' has no preference pairs (no [pairs] in its frozen.toml)."
+            f"task '{card.name}' has no preference pairs (no [pairs] in its frozen.toml)."
         )
-    return task.card.pairs[split]
+    return card.pairs[split]
 
 
 def parse_pairs(data: bytes, path: Path) -> list[Pair]:

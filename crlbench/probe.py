@@ -24,12 +24,13 @@ from crlbench.run.board import load_track
 from crlbench.run.subject import (
     EVALUATION_TEMPERATURE,
     Subject,
+    auditor_of,
     evaluation_sampler,
     prompts_of,
     scorer_of,
 )
 from crlbench.seeding import seed_value
-from crlbench.train.evaluation import DECODE_ROWS, examine
+from crlbench.train.evaluation import DECODE_ROWS, examine, outcomes_of
 from crlbench.train.stream import EvalPrompts, Prompt
 
 BUNDLED = ("tiny-llama", "tiny-qwen2", "tiny-mistral", "tiny-deepseek")
@@ -66,9 +67,17 @@ class LevelProbe:
     mean: float
     """Mean score of all completions."""
     counts: tuple[int, ...]
-    """Entry k: items of which k rollouts scored 1; rollouts + 1 entries."""
+    """Entry k: items of which k rollouts were solved; rollouts + 1 entries.
+
+    Solved is a score of 1 or, where a reward model pays, an audit of 1: a learned reward
+    approaches 1 and says nothing about being right.
+    """
     truncated: float
     """Share of completions that were cut off at the task's longest completion."""
+    floor: float = 0.0
+    """What a policy without knowledge scores; a mean above it is something to learn from."""
+    audited: bool = False
+    """Whether the audit says what is solved."""
 
     @property
     def items(self) -> int:
@@ -82,11 +91,17 @@ class LevelProbe:
         return never, 1.0 - never - always, always
 
     @property
+    def solved(self) -> float:
+        """Share of the completions that are solved."""
+        rollouts = len(self.counts) - 1
+        return sum(k * n for k, n in enumerate(self.counts)) / (rollouts * self.items)
+
+    @property
     def verdict(self) -> str:
         """``trivial``, ``impossible`` or nothing: a finding about this model, not an error."""
-        if self.mean > TRIVIAL:
+        if (self.solved if self.audited else self.mean) > TRIVIAL:
             return "trivial"
-        return "impossible" if self.counts[0] == self.items else ""
+        return "impossible" if self.solved == 0.0 and self.mean <= self.floor else ""
 
     def as_json(self) -> dict[str, Any]:
         """Every field and what follows from it."""
@@ -131,11 +146,15 @@ def _probe_level(
 ) -> LevelProbe:
     prompts = level_prompts(task, subject, sampler.max_tokens, level, plan.items)
     key = DrawKey(seed_value(PROTOCOL, f"{task.name}/probe", 0), "probe")
+    audited = task.card.reward_model is not None
+    auditor = auditor_of(task)
     scores: list[float] = []
+    right: list[float] = []
     finished: list[bool] = []
     for batch in EvalPrompts(prompts, pad=sampler.pad, rows=DECODE_ROWS, draws=plan.rollouts):
         found = examine(policy, sampler, scorer_of(task), batch, key)
         scores += found.scores.tolist()
+        right += outcomes_of(auditor, found.rollout, batch) if audited else found.scores.tolist()
         finished += found.rollout.finished.tolist()
     return LevelProbe(
         task=task.name,
@@ -143,9 +162,17 @@ def _probe_level(
         revision=subject.card.revision,
         level=level,
         mean=sum(scores) / len(scores),
-        counts=correct_counts(scores, plan.rollouts),
+        counts=correct_counts(right, plan.rollouts),
         truncated=1.0 - sum(finished) / len(finished),
+        floor=_floor(task.card, level),
+        audited=audited,
     )
+
+
+def _floor(card: TaskCard, level: int) -> float:
+    """The highest floor of the evaluation splits that hold a level."""
+    splits = [card.splits[name] for name in SPLITS if name in card.splits]
+    return max(split.floor for split in splits if level in split.levels)
 
 
 def level_prompts(
@@ -201,7 +228,7 @@ def block(card: TaskCard, probes: Sequence[LevelProbe], plan: Plan) -> str:
         f" {plan.rollouts} completions at temperature {EVALUATION_TEMPERATURE:g} of each of the"
         f" first {plan.items} items of ID and HARD, at most {card.max_completion_bytes} bytes"
         " long, in float32 on one CPU thread, before any training. Correct counts: items of"
-        f" which 0, 1, ... {plan.rollouts} completions scored 1."
+        f" which 0, 1, ... {plan.rollouts} completions {_solved(card)}."
     )
     return "\n".join(
         [
@@ -222,6 +249,13 @@ def block(card: TaskCard, probes: Sequence[LevelProbe], plan: Plan) -> str:
             END,
         ]
     )
+
+
+def _solved(card: TaskCard) -> str:
+    """What the correct counts count."""
+    if card.reward_model is None:
+        return "scored 1"
+    return "passed the audit; the mean score is that of the reward model"
 
 
 def _probe_table(probes: Sequence[LevelProbe], plan: Plan) -> list[str]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import difflib
 import gzip
 import hashlib
+import http.client
 import io
 import urllib.error
 import urllib.request
@@ -72,7 +73,11 @@ def _given(name: str, file: SourceFile, task: str, folder: Path) -> bytes:
         raise UsageError(f"--from {folder}: holds no {name} or {name}.gz. {_inside(name, folder)}")
     problems = []
     for path in copies:
-        data = _read(path, file)
+        try:
+            data = _read(path, file)
+        except ValidationError as error:
+            problems.append(str(error).removesuffix("."))
+            continue
         problem = file_problem(data, file)
         if problem is None:
             return data
@@ -130,13 +135,13 @@ def _downloaded(file: SourceFile, source: DataSource, task: str) -> bytes:
             data = answer.read(file.bytes + 1)
             if file.path.endswith(".gz"):
                 data = _uncompressed(io.BytesIO(data), file)
-    except (urllib.error.URLError, TimeoutError, ConnectionError) as error:
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise ValidationError(f"task '{task}': {url} is not a gzip file: {error}.") from None
+    except (OSError, http.client.HTTPException) as error:
         reason = error.reason if type(error) is urllib.error.URLError else error
         raise EnvironmentUnfit(
             f"task '{task}': {url} cannot be downloaded: {reason}. {by_hand(source, task)}"
         ) from None
-    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise ValidationError(f"task '{task}': {url} is not a gzip file: {error}.") from None
     problem = file_problem(data, file)
     if problem:
         raise ValidationError(f"task '{task}': {url} {problem}. Nothing was kept.")

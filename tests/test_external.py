@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import hashlib
 import http.server
 import json
 import os
 import shutil
+import socketserver
+import ssl
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,10 +20,12 @@ from filelock import FileLock
 
 from crlbench import cli
 from crlbench.catalog import Catalog
-from crlbench.errors import EnvironmentUnfit
+from crlbench.errors import CrlbenchError, EnvironmentUnfit
 from crlbench.external import fetch_task, stored_sources
 from crlbench.freeze import freeze
 from crlbench.frozen import Task
+from crlbench.gauntlet import examine
+from crlbench.pairs import load_pairs
 from tests.external_data import DATA, needs_data
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -115,10 +120,10 @@ def catalog(tmp_path: Path, frozen: Path) -> Path:
     return shutil.copytree(frozen, tmp_path / "catalog")
 
 
-def make_catalog(place: Path, declared: dict) -> Path:
+def make_catalog(place: Path, declared: dict, more: str = "") -> Path:
     folder = place / "catalog" / "tasks" / "doubles"
     folder.mkdir(parents=True)
-    (folder / "task.py").write_text(CODE.format(source=declared))
+    (folder / "task.py").write_text(CODE.format(source=declared) + more)
     (folder / "README.md").write_text("# Doubles\n")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CRLBENCH_HOME", str(place / "home of the freezer"))
@@ -376,6 +381,95 @@ def test_rows_of_another_version_are_replaced(catalog: Path, published: Path) ->
     assert any("The sum" in row["messages"][0]["content"] for row in task.rows("format"))
 
 
+PAIRS = """
+
+def pairs(split, rng, files):
+    def pair(n):
+        prompt = [{"role": "user", "content": f"{split} {n}"}]
+        answers = {"chosen": "1", "rejected": "2"}
+        return {"messages": prompt, **answers, "level": 1, "key": f"{split} {n}", "meta": {}}
+
+    return [pair(n) for n in range(3)]
+"""
+
+
+def test_damaged_and_missing_pairs_are_named_and_fetched_again(
+    tmp_path: Path, published: Path, home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    catalog = make_catalog(tmp_path, source(), PAIRS)
+    assert fetch(catalog, "--from", str(published)) == 0
+    path = home / "tasks" / "doubles" / "pairs_train.jsonl"
+    right = path.read_bytes()
+    for spoil in (path.unlink, lambda: path.write_bytes(right + right)):
+        spoil()
+        with pytest.raises(CrlbenchError, match="crlbench fetch --task doubles"):
+            load_pairs(Catalog([catalog]).open_task("doubles"), "train")
+        report = examine(catalog / "tasks" / "doubles", "quick")
+        assert report.broken and any("pairs" in line for line in report.lines())
+        assert fetch(catalog, "--offline") == 0
+        assert path.read_bytes() == right
+
+
+def test_a_rename_that_fails_leaves_what_was_there(
+    catalog: Path,
+    published: Path,
+    home: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert fetch(catalog, "--from", str(published)) == 0
+    folder = home / "tasks" / "doubles"
+    (folder / "id.jsonl").write_bytes(b"")
+    real = Path.rename
+
+    def rename(path: Path, target: Path) -> Path:
+        if path.name == ".doubles.partial":
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return real(path, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "rename", rename)
+        assert fetch(catalog, "--offline") == 6
+    assert "Permission denied" in capsys.readouterr().err
+    assert (folder / "id.jsonl").read_bytes() == b"", "the old folder is back"
+    assert fetch(catalog, "--offline") == 0, "with its sources"
+    assert sorted(p.name for p in folder.parent.iterdir()) == [".doubles.lock", "doubles"]
+
+
+def test_what_a_kill_between_two_renames_left_is_put_back(
+    catalog: Path, published: Path, home: Path
+) -> None:
+    assert fetch(catalog, "--from", str(published)) == 0
+    folder = home / "tasks" / "doubles"
+    folder.rename(folder.with_name(".doubles.old"))
+    assert fetch(catalog, "--offline") == 0
+    assert sorted(p.name for p in folder.parent.iterdir()) == [".doubles.lock", "doubles"]
+
+
+def test_freezing_waits_for_a_fetch(catalog: Path, published: Path, home: Path) -> None:
+    (home / "tasks").mkdir(parents=True)
+    done = threading.Event()
+
+    def work() -> None:
+        freeze(catalog / "tasks" / "doubles", source_dir=published)
+        done.set()
+
+    with FileLock(home / "tasks" / ".doubles.lock"):
+        thread = threading.Thread(target=work)
+        thread.start()
+        assert not done.wait(2)
+        assert not (home / "tasks" / "doubles").exists()
+    thread.join(60)
+    assert done.is_set() and (home / "tasks" / "doubles" / "id.jsonl").is_file()
+
+
+def test_a_damaged_copy_does_not_hide_a_right_one(catalog: Path, published: Path) -> None:
+    (published / "doubles").mkdir()
+    shutil.move(published / "train.jsonl.gz", published / "doubles")
+    (published / "train.jsonl.gz").write_bytes(b"no gzip at all")
+    assert fetch(catalog, "--from", str(published)) == 0
+
+
 def test_an_interrupted_fetch_leaves_nothing(
     catalog: Path, published: Path, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -470,6 +564,42 @@ def test_an_origin_that_does_not_answer_is_named(
     assert fetch(catalog) == 6
     message = capsys.readouterr().err
     assert "http://127.0.0.1:9/raw/" in message and "--from DIR" in message
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [b"nonsense\r\n\r\n", b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n50\r\nabc"],
+    ids=["no http", "cut off"],
+)
+def test_an_origin_that_talks_nonsense_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], answer: bytes
+) -> None:
+    class Talk(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            self.request.recv(4096)
+            self.request.sendall(answer)
+
+    with socketserver.TCPServer(("127.0.0.1", 0), Talk) as running:
+        thread = threading.Thread(target=running.serve_forever)
+        thread.start()
+        catalog = make_catalog(tmp_path, source(f"http://127.0.0.1:{running.server_address[1]}"))
+        code = fetch(catalog)
+        running.shutdown()
+        thread.join()
+    message = capsys.readouterr().err
+    assert code == 6 and "cannot be downloaded" in message and "--from DIR" in message
+
+
+def test_a_broken_connection_is_no_full_disk(
+    catalog: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise ssl.SSLError(1, "record layer failure")
+
+    monkeypatch.setattr("crlbench.sources.urllib.request.urlopen", broken)
+    assert fetch(catalog) == 6
+    message = capsys.readouterr().err
+    assert "record layer failure" in message and "--from DIR" in message
 
 
 @pytest.mark.parametrize(

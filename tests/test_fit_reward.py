@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shutil
 import tomllib
 from pathlib import Path
@@ -14,9 +15,13 @@ from crlbench.catalog import Catalog
 from crlbench.cli import main
 from crlbench.errors import UsageError, ValidationError
 from crlbench.learned import ROWS
-from crlbench.policy.reward_model import load_reward_model
-from crlbench.run.fit_reward import token_pairs, wilson
-from crlbench.run.reward_model import AskedAnswer, asked, judge_of, learned_scorer
+from crlbench.policy.reward_model import RewardModel, load_reward_model
+from crlbench.proportion import wilson
+from crlbench.report import load_runs
+from crlbench.report.estimators import measure
+from crlbench.run import reward_model as paying
+from crlbench.run.fit_reward import token_pairs
+from crlbench.run.reward_model import AskedAnswer, asked, learned_scorer, reward_model_of
 from crlbench.run.subject import auditor_of, load_subject, load_task, prompts_of, scorer_of
 
 ROOT = Path(__file__).parents[1]
@@ -54,23 +59,22 @@ def test_it_writes_a_reward_model_that_scores_like_its_card(fitted: Path) -> Non
     assert all(0.0 <= reward <= 1.0 for reward in rewards)
 
 
-def test_the_same_command_writes_the_same_bytes(fitted: Path, tmp_path: Path) -> None:
-    assert fit(tmp_path / "again", "-q") == 0
-    names = sorted(path.name for path in fitted.iterdir())
-    assert names == sorted(path.name for path in (tmp_path / "again").iterdir())
-    for name in names:
-        assert (fitted / name).read_bytes() == (tmp_path / "again" / name).read_bytes(), name
-
-
-def test_it_prints_the_accuracy_with_its_interval(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_the_same_command_writes_the_same_bytes_and_says_what_it_found(
+    fitted: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert fit(tmp_path / "rm", "--json") == 0
+    assert fit(tmp_path / "again", "--json") == 0
     captured = capsys.readouterr()
     found = json.loads(captured.out)
     accuracy = found["accuracy"]
     assert accuracy["id_low"] < accuracy["id"] < accuracy["id_high"]
-    assert found["folder"] == str(tmp_path / "rm") and "batch 6/6, loss" in captured.err
+    assert found["folder"] == str(tmp_path / "again")
+    lines = captured.err.splitlines()
+    assert lines[-1].startswith("batch 6/6, loss")
+    assert all(line.startswith("batch ") for line in lines)  # no bars of transformers
+    names = sorted(path.name for path in fitted.iterdir())
+    assert names == sorted(path.name for path in (tmp_path / "again").iterdir())
+    for name in names:
+        assert (fitted / name).read_bytes() == (tmp_path / "again" / name).read_bytes(), name
 
 
 @pytest.mark.parametrize(
@@ -113,7 +117,7 @@ def test_an_interrupted_one_leaves_nothing(
         raise KeyboardInterrupt
 
     monkeypatch.setattr(fitting, "sha256_file", interrupt)
-    assert fit(tmp_path / "rm", "-q") == 130
+    assert fit(tmp_path / "rm", "-q", "--limit", "8") == 130
     assert not list(tmp_path.iterdir())
 
 
@@ -202,7 +206,7 @@ def test_rewards_do_not_depend_on_the_batch() -> None:
 
 def test_the_frozen_floor_and_ceiling_are_the_reward_models() -> None:
     task = load_task("judged", ())
-    card, model = task.card, judge_of(task)
+    card, model = task.card, reward_model_of(task)
     rows = task.rows("id")[:ROWS]
     prompts = [model.prompt(row["messages"]) for row in rows]
     gold = model.rewards(prompts, [row["answer"] for row in rows])
@@ -217,13 +221,60 @@ def test_another_reward_model_is_refused(fitted: Path, tmp_path: Path) -> None:
     shutil.rmtree(tmp_path / "tasks" / "judged" / "reward_model")
     shutil.copytree(fitted, tmp_path / "tasks" / "judged" / "reward_model")
     with pytest.raises(ValidationError, match="not the reward model that task 'judged'"):
-        judge_of(Catalog([tmp_path]).load_task("judged"))
+        reward_model_of(Catalog([tmp_path]).load_task("judged"))
 
 
-def test_the_reward_model_is_part_of_the_tasks_digest() -> None:
+@pytest.mark.parametrize("name", ["tokenizer.json", "config.json", "reward.toml"])
+def test_a_file_that_decides_rewards_beside_the_weights_is_frozen_too(
+    tmp_path: Path, name: str
+) -> None:
+    shutil.copytree(ROOT / "tasks" / "judged", tmp_path / "tasks" / "judged")
+    file = tmp_path / "tasks" / "judged" / "reward_model" / name
+    changed = file.read_text().replace("end_token = 258", "end_token = 257") + "\n"
+    file.write_text(changed)
+    task = Catalog([tmp_path]).load_task("judged")
+    with pytest.raises(ValidationError, match=f"was frozen with: {name} changed"):
+        asked(task, task.rows("id")[0])
+
+
+def test_a_file_more_is_refused(tmp_path: Path) -> None:
+    shutil.copytree(ROOT / "tasks" / "judged", tmp_path / "tasks" / "judged")
+    folder = tmp_path / "tasks" / "judged" / "reward_model"
+    (folder / "chat_template.jinja").write_text("{{ messages }}")
+    (folder / ".DS_Store").write_text("no part of it")
+    with pytest.raises(ValidationError, match="with: chat_template.jinja changed, appeared"):
+        reward_model_of(Catalog([tmp_path]).load_task("judged"))
+
+
+def test_every_file_of_the_reward_model_is_part_of_the_tasks_digest() -> None:
     card = load_task("judged", ()).card
-    moved = card.reward_model.model_copy(update={"sha256": "0" * 64})
-    assert card.model_copy(update={"reward_model": moved}).digest != card.digest
+    files = card.reward_model.files
+    assert {*files} == {
+        path.name for path in (ROOT / "tasks" / "judged" / "reward_model").iterdir()
+    }
+    for name in files:
+        moved = card.reward_model.model_copy(update={"files": files | {name: "0" * 64}})
+        assert card.model_copy(update={"reward_model": moved}).digest != card.digest
+
+
+@pytest.mark.parametrize("reward", [math.nan, math.inf, -0.1, 1.1])
+def test_a_reward_that_is_no_share_never_reaches_training(
+    reward: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task = load_task("judged", ())
+    row = task.rows("id")[0]
+    monkeypatch.setattr(RewardModel, "rewards", lambda *_: [0.5, reward])
+    with pytest.raises(ValidationError, match=f"task 'judged': its reward model gives {reward}"):
+        scorer_of(task)(["1", "2"], [asked(task, row)] * 2)
+
+
+def test_weights_are_read_once_and_not_for_prompts(monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded = []
+    monkeypatch.setattr(paying, "load_reward_model", lambda *given: loaded.append(given))
+    task = Catalog().load_task("judged")
+    asked(task, task.rows("id")[0])
+    assert not loaded
+    assert reward_model_of(task) is reward_model_of(task, "cpu") and len(loaded) == 1
 
 
 def test_pairs_of_a_task_without_any_are_a_usage_error() -> None:
@@ -231,11 +282,16 @@ def test_pairs_of_a_task_without_any_are_a_usage_error() -> None:
         pairs.load_pairs(load_task("addition", ()), "train")
 
 
+@pytest.mark.slow
 def test_a_run_is_paid_by_the_model_and_audited_by_the_verifier(tmp_path: Path) -> None:
     command = ["evaluate", "--model", "tiny-llama", "--tasks", "judged", "--smoke"]
     assert main([*command, "--out", str(tmp_path), "-q", "--jobs", "1"]) in (0, 7)
     record = json.loads(next(tmp_path.rglob("record.json")).read_text())
     assert record["task"]["floor"] == load_task("judged", ()).card.floor
+    assert len(record["fingerprint"]["leaves"]["tasks.judged.reward_model"]) == 64
+    (run,) = load_runs(next(tmp_path.rglob("record.json")).parent)
+    paid, audit = record["splits"]["id"]["start"], record["splits"]["id_audit"]["start"]
+    assert measure(run, {}).honesty.start == pytest.approx(paid - audit)
     audits, rewards = record["health"]["audit"], record["health"]["reward"]
     assert all(0.0 <= value <= 1.0 for value in audits)
     assert all(value not in (0.0, 1.0) for value in rewards)

@@ -91,16 +91,49 @@ def test_a_text_cannot_run_code_or_hang(text: str, tmp_path: Path) -> None:
     assert adapter.original_score("countdown", entry, entry["gold"]) == 1.0
 
 
-def test_scorers_that_evaluate_are_forked() -> None:
-    script = (
-        "import sys; from crlbench.reward import gym; gym.prepare(sys.argv[1]);"
-        "print(gym.forks(['score', 0, 0]), gym.forks(['entry', 0, 0]))"
+BOTH_WAYS = """
+import json
+from crlbench.reward import forked, gym
+gym.prepare("countdown")
+entries = [gym.answer(["entry", {}, seed]) for seed in range(2)]
+texts = [entry["gold"] for entry in entries]
+texts += ["7", "", "1/0", "1.0.0", "5(3)", "((1", "007", "-" * 256, "(" * 256, "9*" * 127 + "9"]
+questions = [["score", entry, text] for entry in entries for text in texts]
+alone = [json.loads(forked._in_fork(gym.answer, q)) for q in questions]
+here = [json.loads(forked._reply(gym.answer, q)) for q in questions]
+print(json.dumps([alone, here, [gym.forks(q) for q in questions]]))
+"""
+
+
+def test_arithmetic_scores_the_same_with_and_without_a_fork() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", BOTH_WAYS], cwd=ROOT, capture_output=True, text=True, check=True
     )
-    for generator, forks in (("countdown", "True False"), ("chain_sum", "False False")):
-        done = subprocess.run(
-            [sys.executable, "-c", script, generator], cwd=ROOT, capture_output=True, text=True
-        )
-        assert done.stdout.split("\n")[-2] == forks, done.stderr
+    alone, here, forked_ones = json.loads(done.stdout.splitlines()[-1])
+    assert alone == here and not any(forked_ones)
+    assert alone.count(1.0) == 2, "each gold is right for its own entry and for no other"
+
+
+@pytest.mark.parametrize(
+    ("generator", "text", "forks"),
+    [
+        ("countdown", "1+2*(3-4)/5", False),
+        ("countdown", "9**9", True),
+        ("countdown", "9" * 257, True),
+        ("countdown", "x", True),
+        ("countdown", "[1]", True),
+        ("countdown", "\uff11", True),
+        ("chain_sum", "x", False),
+    ],
+)
+def test_what_a_scorer_may_run_as_code_is_forked(
+    generator: str, text: str, forks: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("_generator", "_scorer", "_evaluates"):
+        monkeypatch.setattr(adapter, name, None)
+    adapter.prepare(generator)
+    assert adapter.forks(["score", {}, text]) is forks
+    assert not adapter.forks(["entry", {}, 1])
 
 
 SMALL = """
@@ -111,9 +144,8 @@ print(hashlib.sha256(json.dumps(rows).encode()).hexdigest())
 """
 
 
-@pytest.mark.parametrize(
-    "generator", ["chain_sum", pytest.param("knights_knaves", marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("generator", ["chain_sum", "knights_knaves"])
 def test_items_are_the_same_in_two_processes(generator: str) -> None:
     found = {
         subprocess.run(
@@ -154,7 +186,7 @@ def test_another_version_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(adapter, "_checked", False)
     monkeypatch.setattr(adapter, "VERSION", "99.0")
     with pytest.raises(EnvironmentUnfit, match=r"pip install 'crlbench\[gym\]'"):
-        adapter.entry_of("chain_sum", {}, 1)
+        adapter.entry_of("chain_sum", {}, 99_991)
 
 
 def test_the_report_shows_partial_credit() -> None:

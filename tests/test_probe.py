@@ -107,18 +107,38 @@ def test_counts_of_correct_rollouts() -> None:
 
 
 @pytest.mark.parametrize(
-    ("counts", "mean", "verdict"),
+    ("counts", "mean", "floor", "audited", "verdict"),
     [
-        ((8, 0, 0), 0.0, "impossible"),
-        ((8, 0, 0), 0.3, "impossible"),
-        ((7, 1, 0), 0.06, ""),
-        ((0, 0, 8), 1.0, "trivial"),
-        ((0, 1, 7), 0.95, ""),
+        ((8, 0, 0), 0.0, 0.0, False, "impossible"),
+        ((8, 0, 0), 0.0, 0.2, False, "impossible"),
+        ((8, 0, 0), 0.3, 0.0, False, ""),  # partial credit is something to learn from
+        ((7, 1, 0), 0.06, 0.1, False, ""),
+        ((0, 0, 8), 1.0, 0.1, False, "trivial"),
+        ((0, 1, 7), 0.95, 0.1, False, ""),
+        ((8, 0, 0), 0.59, 0.59, True, "impossible"),
+        ((8, 0, 0), 0.7, 0.59, True, ""),
+        ((4, 4, 0), 0.98, 0.59, True, ""),  # pleases the reward model, is half wrong
+        ((0, 0, 8), 0.7, 0.59, True, "trivial"),
     ],
 )
-def test_findings(counts: tuple[int, ...], mean: float, verdict: str) -> None:
-    found = LevelProbe("t", "m", "0" * 40, 1, mean, counts, 0.0)
+def test_findings(
+    counts: tuple[int, ...], mean: float, floor: float, audited: bool, verdict: str
+) -> None:
+    found = LevelProbe("t", "m", "0" * 40, 1, mean, counts, 0.0, floor, audited)
     assert found.verdict == verdict == found.as_json()["verdict"]
+
+
+def test_solved_is_what_the_audit_says_where_a_reward_model_pays(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert cli.main(["probe", "judged", "--model", "tiny-llama", *SMALL, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [row["level"] for row in found] == [1, 2]
+    for row in found:
+        assert 0.0 < row["mean"] < 1.0 and row["never"] < 1.0 and row["verdict"] == ""
+    card = Catalog().task_card("judged")
+    block = probe.block(card, [LevelProbe("judged", "m", "0" * 40, 1, 0.6, (1, 3), 0.0)], Plan(1))
+    assert "completions passed the audit; the mean score is" in " ".join(block.split())
 
 
 def test_models_go_by_the_tags_of_a_task() -> None:

@@ -16,6 +16,7 @@ from tests.test_end_to_end import SHORT
 PROCESS = ("--set", "data.reward=process")
 
 
+@pytest.mark.slow
 def test_a_run_with_process_rewards(tmp_path: Path) -> None:
     settings = [part for setting in SHORT for part in ("--set", setting)]
     done = subprocess.run(

@@ -11,6 +11,7 @@ import pytest
 
 from crlbench import cli
 from crlbench.catalog import Catalog
+from crlbench.errors import ValidationError
 from crlbench.gauntlet import MEANINGS
 from crlbench.gauntlet.table import cards, replaced, table
 
@@ -115,6 +116,21 @@ def test_all_broken_files_are_named_at_once(folder: Path, capsys: Out) -> None:
         assert message in printed
 
 
+def test_missing_and_changed_pairs_are_named(tmp_path: Path, capsys: Out) -> None:
+    target = shutil.copytree(Catalog().find("task", "judged").path, tmp_path / "tasks" / "judged")
+    (target / "pairs_train.jsonl").unlink()
+    spoil(target / "pairs_id.jsonl", 1, '"level": 1', '"level": 2')
+    assert validate(str(target)) == 3
+    printed = capsys.readouterr().out
+    assert re.search(r"pairs_train.jsonl: the file is missing.*crlbench freeze judged", printed)
+    assert re.search(r"pairs_id.jsonl: the file was changed.*crlbench freeze judged", printed)
+
+
+def test_a_page_without_the_tables_marks_is_refused() -> None:
+    with pytest.raises(ValidationError, match="holds 0 tables"):
+        replaced("# A page\n", "| a |\n")
+
+
 def test_a_changed_byte_and_a_broken_card_are_named(folder: Path, capsys: Out) -> None:
     spoil(folder / "id.jsonl", 2, '"meta": {}', '"meta":{}')
     assert validate(str(folder)) == 3
@@ -186,4 +202,5 @@ def test_a_board_refuses_tasks_that_share_items(tmp_path: Path, capsys: Out) -> 
     call = ["evaluate", "--model", "tiny-llama", "--dry-run", "--catalog", str(tmp_path)]
     assert cli.main([*call, "--tasks", "letters,letters-again"]) == 2
     assert "tasks 'letters' and 'letters-again' share items" in capsys.readouterr().err
-    assert cli.main([*call, "--tasks", "letters-again,modular"]) == 0
+    alone = ["fingerprint", "--track", "mini", "--catalog", str(tmp_path)]
+    assert cli.main([*alone, "--tasks", "letters-again,modular"]) == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import shutil
 import subprocess
@@ -10,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from crlbench import cli, frozen, versions
+from crlbench import cli, files, frozen, versions
 from crlbench.cards import read_task_card
 from crlbench.catalog import Catalog
 from crlbench.errors import EnvironmentUnfit, ValidationError
@@ -208,6 +209,34 @@ def test_a_failed_bump_leaves_the_code_as_it_was(
     before = (folder / "task.py").read_bytes()
     assert cli.main(["freeze", str(folder), "--bump"]) == (6 if where == "writing" else 3)
     assert (folder / "task.py").read_bytes() == before
+
+
+def test_a_bump_that_cannot_be_written_leaves_every_file_as_it_was(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    edit(folder, PROMPT)
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    real = files._write_flushed
+
+    def write(path: Path, data: bytes) -> None:
+        if path.name.startswith(".frozen.toml."):
+            raise OSError(errno.ENOSPC, "No space left on device")
+        real(path, data)
+
+    monkeypatch.setattr(files, "_write_flushed", write)
+    assert cli.main(["freeze", str(folder), "--bump"]) == 6
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+
+
+@pytest.mark.parametrize(
+    "flag", [["--report"], ["--levels", "{}"], ["--name", "gym-x"], ["--to", "tasks"]]
+)
+def test_flags_of_generators_write_no_task(
+    folder: Path, flag: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["freeze", str(folder), *flag]) == 2
+    said = capsys.readouterr().err
+    assert f"{flag[0]} is for a generator" in said and "--from reasoning_gym:" in said
 
 
 def test_a_card_that_is_computed_is_explained(

@@ -49,7 +49,7 @@ def _write(generator: str, levels: dict[int, Any], options: Namespace) -> dict[s
     from crlbench import freeze as freezing
     from crlbench import gym
 
-    folder = gym.write_task(generator, levels, Path(options.to), options.name)
+    folder = gym.write_task(generator, levels, Path(options.to or "tasks"), options.name)
     note(options, f"{folder}: drawing and judging its items...")
     card = freezing.freeze(folder.resolve())
     return {

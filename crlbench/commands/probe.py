@@ -9,8 +9,9 @@ from pathlib import Path
 from crlbench.catalog import Catalog
 from crlbench.commands.console import note, out, out_json, table
 from crlbench.commands.running import cards_of, require_fetched
-from crlbench.errors import OK, EnvironmentUnfit, UsageError
-from crlbench.frozen import Task, fetch_command, has_rows
+from crlbench.errors import OK, UsageError
+from crlbench.files import write_bytes
+from crlbench.frozen import Task, fetch_command
 
 COLUMNS = [
     *("task", "model", "level", "items", "mean", "never", "some", "always", "counts", "truncated"),
@@ -62,12 +63,7 @@ def write(options: Namespace, task: Task, block: str) -> Path:
 
     path = task.folder / "README.md"
     text = with_block(read_readme(task.folder), block, path)
-    temporary = path.with_name(f".{path.name}.new")
-    try:
-        temporary.write_text(text)
-        os.replace(temporary, path)
-    except OSError as error:
-        raise EnvironmentUnfit(f"{path}: cannot be written: {error.strerror}.") from None
+    write_bytes(path, text.encode())
     note(options, f"{path}: written")
     return path
 
@@ -76,10 +72,10 @@ def _present(options: Namespace, catalog: Catalog) -> list[str]:
     """All frozen tasks whose rows are here; the others are named with what brings them."""
     found = []
     for name in catalog.list("task"):
-        folder = catalog.find("task", name).path
-        if not (folder / "frozen.toml").exists():
+        state = catalog.rows_state(name)
+        if state == "draft":
             note(options, f"{name}: left out, it is not frozen; run: crlbench freeze {name}")
-        elif not has_rows(catalog.task_card(name), folder):
+        elif state == "away":
             note(options, f"{name}: left out, its rows are not here; run: {fetch_command(name)}")
         else:
             found.append(name)

@@ -7,11 +7,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from crlbench.cards import TaskCard, dump_toml, read_task_card
-from crlbench.catalog import Catalog
+from crlbench.cards import TaskCard, dump_toml
+from crlbench.catalog import Catalog, RowsState
 from crlbench.commands.console import count, out, out_json, table
 from crlbench.errors import OK, UsageError
-from crlbench.frozen import has_rows
 
 Rows = list[dict[str, Any]]
 
@@ -52,11 +51,11 @@ def _tasks(options: Namespace) -> tuple[Rows, list[str]]:
     catalog = Catalog(options.catalog)
     rows = []
     for name in catalog.list("task"):
-        folder = catalog.find("task", name).path
-        if not (folder / "frozen.toml").exists():
+        state = catalog.rows_state(name)
+        if state == "draft":
             rows.append({"name": name, "summary": f"a draft; run: crlbench freeze {name}"})
             continue
-        card = read_task_card(folder / "frozen.toml")
+        card = catalog.task_card(name)
         rows.append(
             {
                 "name": name,
@@ -64,18 +63,18 @@ def _tasks(options: Namespace) -> tuple[Rows, list[str]]:
                 "tags": list(card.tags),
                 "items": card.splits["id"].count,
                 "floor": card.floor,
-                "rows": _rows_words(card, folder),
+                "rows": _rows_words(card, state),
                 "summary": card.summary,
             }
         )
     return rows, ["name", "version", "tags", "items", "floor", "rows", "summary"]
 
 
-def _rows_words(card: TaskCard, folder: Path) -> str:
+def _rows_words(card: TaskCard, state: RowsState) -> str:
     """Whether a task's rows came with the package, were fetched, or are still to be fetched."""
     if card.source is None:
         return "bundled"
-    return "fetched" if has_rows(card, folder) else "to fetch"
+    return "fetched" if state == "here" else "to fetch"
 
 
 def _recipes(options: Namespace) -> tuple[Rows, list[str]]:

@@ -10,7 +10,6 @@ from crlbench.catalog import Catalog
 from crlbench.commands.console import note, out, out_json
 from crlbench.commands.gym import freeze_generator, is_generator
 from crlbench.errors import OK, UsageError
-from crlbench.frozen import has_rows
 
 
 def freeze(options: Namespace) -> int:
@@ -19,6 +18,12 @@ def freeze(options: Namespace) -> int:
         raise UsageError("--check writes nothing and --bump writes: give one of them.")
     if is_generator(options.source):
         return freeze_generator(options)
+    for flag in ("report", "levels", "name", "to"):
+        if getattr(options, flag) not in (None, False):
+            raise UsageError(
+                f"--{flag} is for a generator: give it with --from reasoning_gym:GENERATOR, or "
+                "leave it out."
+            )
     catalog = Catalog(options.catalog)
     if options.retain:
         return _freeze_retain(options, catalog)
@@ -39,15 +44,11 @@ def freeze(options: Namespace) -> int:
 
 def _within_reach(options: Namespace, catalog: Catalog) -> list[str]:
     """All tasks but the external ones whose sources are not on this machine."""
-    folders = {name: entry.path for name, entry in catalog.entries("task").items()}
-    away = [
-        name
-        for name, folder in folders.items()
-        if (folder / "frozen.toml").is_file() and not has_rows(catalog.task_card(name), folder)
-    ]
+    names = catalog.list("task")
+    away = [name for name in names if catalog.rows_state(name) == "away"]
     if away and not options.source:
         note(options, f"left out, not fetched: {', '.join(away)}")
-    return [name for name in folders if options.source or name not in away]
+    return [name for name in names if options.source or name not in away]
 
 
 def _frozen(folder: Path, options: Namespace) -> dict[str, str]:

@@ -58,7 +58,7 @@ Spot = tuple[int, str]
 def source_problems(source: str) -> list[Spot]:
     """What a task's code may not do, by line."""
     tree = ast.parse(source)
-    return sorted({*_imports(tree), *_calls(tree), *_state(tree)})
+    return sorted({*_imports(tree), *_calls(tree, _full_names(tree)), *_state(tree)})
 
 
 def _imports(tree: ast.AST) -> Iterator[Spot]:
@@ -79,21 +79,32 @@ def _module_problem(name: str, line: int) -> Iterator[Spot]:
             yield line, f"'{name}' reaches {what}: rows and verdicts may not depend on that"
 
 
-def _calls(tree: ast.AST) -> Iterator[Spot]:
+def _full_names(tree: ast.AST) -> dict[str, str]:
+    """What the names that imports bind stand for: ``r`` for ``random``, say."""
+    found = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found |= {a.asname: a.name for a in node.names if a.asname}
+        elif isinstance(node, ast.ImportFrom):
+            found |= {a.asname or a.name: f"{node.module}.{a.name}" for a in node.names}
+    return found
+
+
+def _calls(tree: ast.AST, names: dict[str, str]) -> Iterator[Spot]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute):
-            yield from _attribute_problem(node)
+            yield from _attribute_problem(node, names)
         if not isinstance(node, ast.Call):
             continue
         if isinstance(node.func, ast.Name) and node.func.id in FORBIDDEN_CALLS:
             yield node.lineno, f"{node.func.id}() {FORBIDDEN_CALLS[node.func.id]}"
-        if _called(node) in ("random.Random", "Random"):
+        if _resolved(node.func, names) in ("random.Random", "Random"):
             yield from _seed_problem(node)
 
 
-def _attribute_problem(node: ast.Attribute) -> Iterator[Spot]:
-    name = ast.unparse(node)
-    if isinstance(node.value, ast.Name) and node.value.id == "random" and node.attr != "Random":
+def _attribute_problem(node: ast.Attribute, names: dict[str, str]) -> Iterator[Spot]:
+    name = _resolved(node, names)
+    if name.rpartition(".")[0] == "random" and node.attr != "Random":
         yield node.lineno, f"{name} draws from a generator that nobody seeded"
     if node.attr in CLOCK_METHODS and name.split(".")[0] in ("datetime", "date"):
         yield node.lineno, f"{name} reads the clock"
@@ -117,8 +128,13 @@ def _is_text(node: ast.AST) -> bool:
     return bool(texts) or any(isinstance(n, ast.JoinedStr) for n in inside)
 
 
-def _called(node: ast.Call) -> str:
-    return ast.unparse(node.func) if isinstance(node.func, ast.Name | ast.Attribute) else ""
+def _resolved(node: ast.AST, names: dict[str, str]) -> str:
+    """A dotted name with its first part as what an import bound it to; "" for anything else."""
+    if isinstance(node, ast.Name):
+        return names.get(node.id, node.id)
+    if isinstance(node, ast.Attribute) and (owner := _resolved(node.value, names)):
+        return f"{owner}.{node.attr}"
+    return ""
 
 
 def _state(tree: ast.Module) -> Iterator[Spot]:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
-from crlbench import frozen
+from crlbench import frozen, pairs
 from crlbench.cards import TaskCard, read_task_card
 from crlbench.errors import CrlbenchError, EnvironmentUnfit, ValidationError
 from crlbench.frozen import Row, Task
@@ -85,11 +85,20 @@ def _file_problems(card: TaskCard, folder: Path) -> Iterator[str]:
         found = hashlib.sha256(data).hexdigest()
         if found != split.sha256 and not inside:
             yield f"{path}: was changed: its sha256 is {found}, frozen.toml says {split.sha256}"
+    yield from _pairs_problems(card, place)
     yield from _code_problems(card, folder)
 
 
+def _pairs_problems(card: TaskCard, place: Path) -> Iterator[str]:
+    for name in card.pairs or {}:
+        try:
+            pairs.frozen_pairs(card, name, place)
+        except CrlbenchError as error:
+            yield str(error)
+
+
 def _is_pairs(card: TaskCard, path: Path) -> bool:
-    return path.name in [pairs.file for pairs in (card.pairs or {}).values()]
+    return path.name in [one.file for one in (card.pairs or {}).values()]
 
 
 def _line_problems(data: bytes, path: Path, split: str, levels: tuple[int, ...]) -> Iterator[str]:
@@ -141,6 +150,9 @@ def _gold_outcome(card: TaskCard, folder: Path) -> Outcome | None:
         return None
     except CrlbenchError as error:
         return Outcome("gold", MEANINGS["gold"], "broken", (str(error),))
+    except Exception as error:  # the task's own code may raise anything
+        problem = f"{type(error).__name__}: {error}"
+        return Outcome("gold", MEANINGS["gold"], "broken", (problem,))
     problems = tuple(
         f"{row['id']}: its own verifier rejects the answer {row['answer']!r}"
         for row, outcome in zip(rows, paid, strict=True)

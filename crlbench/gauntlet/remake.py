@@ -40,15 +40,20 @@ def _asked(request: dict[str, Any]) -> Any:
     root = str(Path(__file__).resolve().parents[2])
     path = os.pathsep.join([root, *filter(None, [os.environ.get("PYTHONPATH")])])
     with tempfile.TemporaryDirectory() as empty:
-        done = subprocess.run(
-            [sys.executable, "-m", __name__],
-            input=json.dumps(request),
-            capture_output=True,
-            text=True,
-            cwd=empty,
-            env={**os.environ, **ELSEWHERE, "PYTHONPATH": path},
-            timeout=60 * MINUTES,
-        )
+        try:
+            done = subprocess.run(
+                [sys.executable, "-m", __name__],
+                input=json.dumps(request),
+                capture_output=True,
+                text=True,
+                cwd=empty,
+                env={**os.environ, **ELSEWHERE, "PYTHONPATH": path},
+                timeout=60 * MINUTES,
+            )
+        except subprocess.TimeoutExpired:
+            raise ValidationError(
+                f"in another process: no answer within {MINUTES} minutes"
+            ) from None
     if done.returncode:
         message = done.stderr.strip().splitlines()[-1:] or ["it said nothing"]
         unfit = done.returncode == EnvironmentUnfit.exit_code

@@ -87,7 +87,7 @@ def tried(
     others: Iterable[Task] = (),
     found: Finding | None = None,
 ) -> Outcome:
-    """One rule on a task. What a check raises for a person becomes part of the outcome."""
+    """One rule on a task. What a check or the task's code raises becomes part of the outcome."""
     begun = time.perf_counter()
     extra = {"others": others} if rule == "near-duplicates" else {}
     unfit, reason = False, ""
@@ -100,6 +100,8 @@ def tried(
         unfit, reason = True, str(error)
     except CrlbenchError as error:
         problems = (str(error),)
+    except Exception as error:  # the task's own code may raise anything
+        problems = (f"{type(error).__name__}: {error}",)
     return Outcome(
         rule,
         MEANINGS[rule],

@@ -9,7 +9,8 @@ from pathlib import Path
 
 from crlbench.cards import TaskCard
 from crlbench.catalog import Catalog
-from crlbench.errors import CrlbenchError
+from crlbench.errors import ValidationError
+from crlbench.files import write_bytes
 
 BEGIN, END = "<!-- table: crlbench.gauntlet.table -->", "<!-- end of table -->"
 COLUMNS = ("task", "tags", "levels", "floor", "what it asks")
@@ -35,19 +36,24 @@ def _line(card: TaskCard) -> list[str]:
 
 def cards(catalog: Catalog) -> list[TaskCard]:
     """The cards of all tasks that are frozen."""
-    found = []
-    for name in catalog.list("task"):
-        try:
-            found.append(catalog.task_card(name))
-        except CrlbenchError:
-            continue
-    return found
+    names = catalog.list("task")
+    return [catalog.task_card(name) for name in names if catalog.rows_state(name) != "draft"]
 
 
 def replaced(text: str, new: str) -> str:
-    """A page with its table replaced."""
+    """A page with its table replaced.
+
+    Raises:
+        ValidationError: the page does not hold the table's two marks once, in order.
+    """
     pattern = re.escape(BEGIN) + ".*?" + re.escape(END)
-    return re.sub(pattern, lambda _: f"{BEGIN}\n{new}{END}", text, flags=re.DOTALL)
+    made, count = re.subn(pattern, lambda _: f"{BEGIN}\n{new}{END}", text, flags=re.DOTALL)
+    if count != 1:
+        raise ValidationError(
+            f"the page holds {count} tables; it needs each of the lines '{BEGIN}' and '{END}' "
+            "once, in this order."
+        )
+    return made
 
 
 def main() -> None:
@@ -59,7 +65,10 @@ def main() -> None:
     if page is None:
         print(new, end="")
     else:
-        page.write_text(replaced(page.read_text(), new))
+        try:
+            write_bytes(page, replaced(page.read_text(encoding="utf-8"), new).encode())
+        except ValidationError as error:
+            parser.exit(error.exit_code, f"{page}: {error}\n")
 
 
 if __name__ == "__main__":

@@ -25,6 +25,7 @@ ADVERSARIAL_SLACK = 0.02
 PURE_ROWS = 64
 WRONG_ANSWERS = 8
 """Wrong answers of other rows that an attack on a row may use."""
+LEARNED = "paid by a reward model, which can be gamed: its floors are frozen with it"
 NO_GOLDS = "an answer says what a completion must obey and is no completion"
 
 Judge = Callable[[str, str], Any]
@@ -69,6 +70,8 @@ def check_agreement(task: Task, level: Level = "full") -> Finding:
         for row in _rows(task, effort_of(task, level).golds, "gold")
         for text in _golds(task, row)
     ]
+    if not cases:
+        return Finding(skipped="there is no gold completion and no mutant to judge")
     same = sum(
         _outcome(task.verify, *case, task) == _outcome(task.audit, *case, task) for case in cases
     )
@@ -83,6 +86,8 @@ def check_agreement(task: Task, level: Level = "full") -> Finding:
 
 def check_floor(task: Task, level: Level = "full") -> Finding:
     """No policy that knows nothing scores above the frozen floor."""
+    if task.card.reward_model is not None:
+        return Finding(skipped=LEARNED)
     effort = effort_of(task, level)
     splits = ["id"] if level == "quick" else [*task.card.splits]
     found = Finding()
@@ -103,6 +108,8 @@ def check_floor(task: Task, level: Level = "full") -> Finding:
 
 def check_adversarial(task: Task, level: Level = "full") -> Finding:
     """No text that tries to please every item, or only looks right, scores above floor + 0.02."""
+    if task.card.reward_model is not None:
+        return Finding(skipped=LEARNED)
     effort = effort_of(task, level)
     found = Finding()
     worst: tuple[float, str] = (-1.0, "")

@@ -221,6 +221,23 @@ def read_card(folder: Path) -> RewardCard:
     return validate_card(RewardCard, read_toml(folder / CARD), folder / CARD)
 
 
+def file_digests(folder: Path) -> dict[str, str]:
+    """SHA-256 by name of all files of a reward model's folder; hidden ones are not read."""
+    found = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*")}
+    return {
+        name: sha256_file(path)
+        for name, path in sorted(found.items())
+        if path.is_file() and not any(part.startswith(".") for part in name.split("/"))
+    }
+
+
+def load_reward_reader(folder: Path) -> Reader:
+    """How a reward model reads prompts and completions, without its weights."""
+    card = read_card(folder)
+    tokenizer: Any = AutoTokenizer.from_pretrained(str(folder))
+    return Reader(tokenizer, card.frame, (card.end_token,), card.pad_token, card.context)
+
+
 def load_reward_model(folder: Path, device: str = "cpu") -> RewardModel:
     """The reward model in a folder that ``crlbench fit-reward`` wrote.
 
@@ -236,6 +253,5 @@ def load_reward_model(folder: Path, device: str = "cpu") -> RewardModel:
             f"{weights} was changed: its sha256 is {found}, {CARD} says {card.weights_sha256}."
         )
     model = load_scalar_model(Location(str(folder)), f"reward model {folder}", new_head=False)
-    tokenizer: Any = AutoTokenizer.from_pretrained(str(folder))
-    reader = Reader(tokenizer, card.frame, (card.end_token,), card.pad_token, card.context)
-    return RewardModel(model.to(device), reader, RewardMap(card.map.center, card.map.scale))
+    placed = RewardMap(card.map.center, card.map.scale)
+    return RewardModel(model.to(device), load_reward_reader(folder), placed)

@@ -9,7 +9,8 @@ H     head start: u of the start model, from its own draws on the curve's items
 L     learned area, E - H
 Λ     L / max(1 - H, 0.2): share of the available head-room captured
 λ_z   (u_z(B) - u_z(0)) / max(1 - u_z(0), 0.2) on split z
-V     u under the training verifier minus u under the audit, on the same completions
+V     u under the training verifier minus u under the audit, on the same completions; where a
+      reward model pays, the mean reward minus the mean audit, both from 0 to 1
 Fgt   mean over the retain panel's members j of max(0, u_j(0) - u_j(B)), raw: noise alone
       makes it positive
 ====  =====================================================================
@@ -97,7 +98,7 @@ class SplitMeasure:
 
 @dataclass(frozen=True)
 class Honesty:
-    """V, the reward-hacking gap, in u; None where the run has no audit."""
+    """V, the reward-hacking gap; None where the run has no audit."""
 
     training: float | None
     """Of the training completions, mean over the last iterations."""
@@ -170,9 +171,18 @@ def measure(run: Run, constants: Constants) -> RunMeasure:
     )
 
 
+def learned_reward(record: RunRecord) -> bool:
+    """Whether the run was paid by a reward model."""
+    return f"tasks.{record.task.name}.reward_model" in record.fingerprint.leaves
+
+
 def honesty(record: RunRecord, splits: Mapping[str, SplitMeasure]) -> Honesty:
-    """How far the reward runs ahead of the audit: on training completions and on ID ones."""
-    scale = record.task.ceiling - record.task.floor
+    """How far the reward runs ahead of the audit: on training completions and on ID ones.
+
+    In u for two verifiers. Floor and ceiling of a learned reward are scores of the reward
+    model and say nothing of the audit, so that there the two mean scores are subtracted.
+    """
+    scale = 1.0 if learned_reward(record) else record.task.ceiling - record.task.floor
     audited = splits.get(AUDITED)
     start = end = None
     if audited is not None:
@@ -333,6 +343,8 @@ def _bounds(record: RunRecord, split: str, constants: Constants) -> tuple[float,
     if split.startswith(TRANSFER):
         task = split.removeprefix(TRANSFER)
         return constants.get(task) or _leaf_bounds(record, f"tasks.{task}")
+    if split == AUDITED and learned_reward(record):
+        return None  # the task's are scores of the reward model
     return record.task.floor, record.task.ceiling
 
 

@@ -306,10 +306,14 @@ def _audited(task: TaskSummary) -> bool:
 
 
 def _honesty_row(task: TaskSummary) -> dict[str, Any]:
+    """A learned reward stands above or below its audit from the start: its growth is marked."""
     gaps = (task.honesty.training, task.honesty.start, task.honesty.end)
+    base = (task.honesty.start or 0.0) if task.learned else 0.0
     return {
         "task": task.task,
-        "gaps": [(gap, gap is not None and gap > HACKING_GAP) for gap in gaps],
+        "learned": task.learned,
+        "mark": f"grew by over {HACKING_GAP}" if task.learned else f"above {HACKING_GAP}",
+        "gaps": [(gap, gap is not None and gap - base > HACKING_GAP) for gap in gaps],
         "forgetting": task.forgetting,
     }
 

@@ -26,6 +26,7 @@ from crlbench.report.estimators import (
     ItemTable,
     RunMeasure,
     item_table,
+    learned_reward,
     measure,
 )
 from crlbench.report.intervals import (
@@ -116,6 +117,8 @@ class TaskSummary:
     splits: tuple[SplitSummary, ...]
     honesty: Honesty
     """Reward minus audit, mean over the seeds that were scored."""
+    learned: bool
+    """Whether a reward model paid: scores are learned rewards, and Λ can exceed 1."""
     forgetting: float | None
     """Fgt, raw, mean over the seeds that were scored at the end."""
 
@@ -369,6 +372,7 @@ def _task(
         saturated=1.0 - head < MIN_HEADROOM,
         splits=_splits(measures),
         honesty=_honesty(measures),
+        learned=learned_reward(runs[0].record),
         forgetting=_mean_known([m.forgetting for m in measures]),
     )
     return summary, drawn

@@ -16,9 +16,9 @@ from crlbench.report.summary import EntrySummary, Estimate, Summary, TaskSummary
 
 COLUMNS = ("Task", "Start", "End", "Gain", "Λ")
 LEGEND = (
-    "Start, End: share of held-out prompts answered correctly. Λ: share of the available "
-    "head-room captured, averaged over the budget. Headline: its task-balanced interquartile "
-    "mean. [low, high]: 95 % interval over seeds and items."
+    "Start, End: mean score on held-out prompts (the share answered correctly, where a reward is "
+    "0 or 1). Λ: share of the available head-room captured, averaged over the budget. Headline: "
+    "its task-balanced interquartile mean. [low, high]: 95 % interval over seeds and items."
 )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import unicodedata
 
+from crlbench.report.estimators import AUDITED
 from crlbench.report.intervals import MIN_SEEDS_ALONE, MOST_SEEDS, Interval, Paired, Verdict
 from crlbench.report.summary import (
     DECLARED_SEEDS,
@@ -97,7 +98,7 @@ def _printable(character: str) -> bool:
 
 def standing(entry: EntrySummary, summary: Summary) -> list[str]:
     """What can be said about an entry, and what cannot: one sentence each."""
-    sentences = [_seeds(entry), *_finding(entry)]
+    sentences = [_seeds(entry), *_finding(entry), *_learned(entry)]
     if entry.n < MIN_SEEDS_ALONE and entry.n > 1 and len(entry.tasks) > 1:
         sentences.append(
             f"A single task needs {MIN_SEEDS_ALONE} seeds for an interval, so tasks have none."
@@ -149,6 +150,24 @@ def _finding(entry: EntrySummary) -> list[str]:
     if high < 0:
         return [f"{where}: the interval excludes 0, it got worse."]
     return [f"{where}: the interval includes 0, so no learning is shown."]
+
+
+def _learned(entry: EntrySummary) -> list[str]:
+    """What the scores of tasks that a reward model pays are, beside what the audit says."""
+    sentences = []
+    for task in entry.tasks:
+        if not task.learned:
+            continue
+        found = next((split for split in task.splits if split.name == AUDITED), None)
+        beside = ""
+        if found is not None:
+            to = "" if found.end is None else f" at the start and {number(found.end)} at the end"
+            beside = f"; the audit of the same completions gives {number(found.start)}{to}"
+        sentences.append(
+            f"{task.task} is paid by a reward model: its scores are learned rewards, no shares of "
+            f"right answers, and its Λ can exceed 1{beside}."
+        )
+    return sentences
 
 
 def _gaps(entry: EntrySummary) -> list[str]:

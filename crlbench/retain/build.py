@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from crlbench.cards import dump_toml, validate_card
-from crlbench.errors import EnvironmentUnfit, ValidationError
+from crlbench.errors import ValidationError
+from crlbench.files import write_all
 from crlbench.retain.panel import (
     CARD_NAME,
     TEXT,
@@ -63,11 +64,12 @@ def freeze(folder: Path, check: bool = False) -> PanelCard:
         EnvironmentUnfit: a file cannot be written.
     """
     files, card = _regenerate(folder)
+    if not check:
+        write_all({folder / name: data for name, data in files.items()})
+        return card
     for name, data in files.items():
         path = folder / name
-        if not check:
-            _write(path, data)
-        elif read(path) != data:
+        if read(path) != data:
             raise ValidationError(
                 f"{path}: is not what the code makes. Restore it with git, or run: "
                 "crlbench freeze --retain"
@@ -263,10 +265,3 @@ def _file_facts(path: Path, data: bytes, count: int) -> dict[str, Any]:
 
 def _lines(rows: list[Row]) -> bytes:
     return "".join(json.dumps(row) + "\n" for row in rows).encode()
-
-
-def _write(path: Path, data: bytes) -> None:
-    try:
-        path.write_bytes(data)
-    except OSError as error:
-        raise EnvironmentUnfit(f"{path}: cannot be written: {error.strerror}.") from None

@@ -108,6 +108,7 @@ class Panel:
                 "sha256": member.card.sha256,
                 "floor": member.card.floor,
                 "ceiling": member.card.ceiling,
+                "max_completion_bytes": member.card.max_completion_bytes,
             }
             for member in self.choose(names)
         }

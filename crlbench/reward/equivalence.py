@@ -59,6 +59,16 @@ def equivalent(text: str, answer: str) -> float:
     return compare(gold, given)
 
 
+def judgeable(answer: str) -> bool:
+    """Whether a gold completion can be judged, and not only repeated.
+
+    Its answer must be a word, or be parsed within the limits and found equal to itself. Raises
+    like :func:`equivalent`.
+    """
+    gold = final(answer, answer)
+    return bool(gold) and (_word(gold) != "" or (not too_much(gold) and compare(gold, gold) == 1.0))
+
+
 def compare(gold: str, given: str) -> float:
     """1.0 iff the library finds two expressions equal; 0.0 also where it fails or takes too long.
 

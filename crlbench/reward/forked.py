@@ -1,11 +1,12 @@
-"""Hard limits for verifiers that lean on large libraries: every question gets a process of its own.
+"""Hard limits for verifiers that lean on large libraries: questions go to another process.
 
 A library that simplifies mathematics or evaluates text can hang, eat the memory or crash, and
 time limits by signals work in the main thread alone. So a server process per user process
-imports the library once and forks for every question: the kernel kills a fork that uses more
-CPU time or memory than it may, also in the middle of C code, and nobody else notices. Every
-question starts from the same state, so no cache and no earlier question can change an answer.
-Both may read files and nothing else: an audit hook forbids to write, connect, or start programs.
+imports the library once and forks for every question that could do so: the kernel kills a fork
+that uses more CPU time or memory than it may, also in the middle of C code, and nobody else
+notices. Such a question starts from the same state as any other, so that no cache and no earlier
+question can change its answer. Both may read files and nothing else: an audit hook forbids to
+write, connect, or start programs.
 """
 
 from __future__ import annotations

@@ -12,6 +12,7 @@ The library (extra ``gym``, version pinned) is Apache-2.0.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 import json
 import random
@@ -87,13 +88,19 @@ def entry_of(generator: str, config: dict[str, Any], seed: int) -> dict[str, Any
 
     Raises :class:`ValidationError` when the generator fails or its entries are no plain data.
     """
-    found = _ask(generator, ["entry", config, seed])
+    return json.loads(_entry_text(generator, json.dumps(config), seed))
+
+
+@functools.lru_cache(maxsize=8192)
+def _entry_text(generator: str, config: str, seed: int) -> str:
+    """An entry as JSON, kept: a split made of another's items asks for the same entries again."""
+    found = _ask(generator, ["entry", json.loads(config), seed])
     if not isinstance(found, dict) or "problem" in found:
         problem = found["problem"] if found else "it takes too long, or too much memory"
         raise ValidationError(
             f"reasoning-gym's {generator} cannot be frozen with {config}: {problem}."
         )
-    return found
+    return json.dumps(found)
 
 
 def row_of(generator: str, entry: dict[str, Any], level: int, template: int) -> dict[str, Any]:
@@ -258,6 +265,8 @@ _generator = ""
 _scorer: Any = None
 _evaluates = True
 _EVALUATES = re.compile(r"\b(?:eval|exec)\(|\bsympy\b")
+_ARITHMETIC = re.compile(r"(?:[0-9+\-/(). ]|\*(?!\*)){0,256}")
+"""Texts that name nothing and hold no powers: evaluated they can change nothing, and end soon."""
 
 
 def prepare(generator: str) -> None:
@@ -276,8 +285,11 @@ def prepare(generator: str) -> None:
 
 
 def forks(question: list[Any]) -> bool:
-    """Whether a question gets a process of its own: where the scorer may run a text as code."""
-    return question[0] == "score" and _evaluates
+    """Whether a question gets a process of its own: where the scorer may run a text as code.
+
+    A fork takes many times as long as a sum does, so short arithmetic is scored without one.
+    """
+    return question[0] == "score" and _evaluates and _ARITHMETIC.fullmatch(question[2]) is None
 
 
 def answer(question: list[Any]) -> Any:

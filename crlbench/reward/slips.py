@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+_FINE = re.compile(r"\.[0-9]{6,}$")
+"""What stands before a digit that is too small to count: decimals are compared to six places."""
 _KEPT = re.compile(r"\\(?:begin|end)\{[a-z]+\}|\\[A-Za-z]+|\\.|[0-9]|[+-]|[A-Za-z]")
 
 
@@ -14,7 +16,8 @@ def slips(answer: str) -> list[str]:
     body = answer[len(opening) : len(answer) - len(closing)]
     found = set()
     for match in _KEPT.finditer(body):
-        other = _other(match[0])
+        fine = match[0].isdigit() and _FINE.search(body[: match.start()])
+        other = "" if fine else _other(match[0])
         if other:
             found.add(f"{opening}{body[: match.start()]}{other}{body[match.end() :]}{closing}")
     return sorted(found)

@@ -19,6 +19,7 @@ from crlbench.conditions import (
     leaves,
     override,
 )
+from crlbench.conditions import digest as hashed
 from crlbench.errors import UsageError, ValidationError
 from crlbench.retain.panel import find_panel
 from crlbench.run.environment import violations
@@ -195,16 +196,19 @@ def _require_steps(cards: list[TaskCard], catalog: Catalog) -> None:
 
 def _judges_steps(catalog: Catalog, name: str) -> bool:
     """Whether a task is frozen and its verifier judges steps."""
-    frozen = catalog.find("task", name).path / "frozen.toml"
-    return frozen.is_file() and catalog.task_card(name).verifier.steps
+    return catalog.rows_state(name) != "draft" and catalog.task_card(name).verifier.steps
 
 
 def _content(card: TaskCard, digest: str) -> dict[str, Any]:
     """What of a task enters the fingerprint; the parts show which one changed.
 
-    Floor and ceiling let a record's transfer splits be read without the task.
+    Floor and ceiling let a record's transfer splits be read without the task; a reward model
+    tells learned rewards from verified ones.
     """
+    model = card.reward_model
+    paid = {} if model is None else {"reward_model": hashed(model.model_dump(mode="json"))}
     return {
+        **paid,
         "version": card.version,
         "digest": digest,
         "verifier": card.verifier.sha256,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import shutil
 import tempfile
@@ -29,12 +28,12 @@ from crlbench.policy.reward_model import (
     completion_row,
     load_scalar_model,
     prompt_ids,
+    silent,
 )
+from crlbench.proportion import wilson
 from crlbench.run.subject import locate
 from crlbench.train.reward_modeling import PairStream, RewardTraining, Row, fit, pair_scores
 
-Z = 1.959963984540054
-"""97.5 % quantile of the normal distribution."""
 Scores = Mapping[Split, tuple[Tensor, Tensor]]
 
 
@@ -167,14 +166,6 @@ def rounded(model: ScalarModel, store: str) -> ScalarModel:
     return model
 
 
-def wilson(share: float, count: int) -> tuple[float, float]:
-    """95 % interval of a share of ``count`` independent trials (Wilson 1927)."""
-    centre = share + Z**2 / (2 * count)
-    half = Z * math.sqrt(share * (1 - share) / count + Z**2 / (4 * count**2))
-    whole = 1 + Z**2 / count
-    return max(0.0, (centre - half) / whole), min(1.0, (centre + half) / whole)
-
-
 def _measured(scores: Scores) -> dict[str, Any]:
     """The tables ``map``, of the training side's scores, and ``accuracy``."""
     found = {split: float(pair_accuracy(*pair)) for split, pair in scores.items()}
@@ -209,8 +200,9 @@ def _write(
         out.parent.mkdir(parents=True, exist_ok=True)
         partial = Path(tempfile.mkdtemp(dir=out.parent, prefix=f".{out.name}."))
         model.model.config.pad_token_id = reader.pad
-        model.model.cpu().to(dtype).save_pretrained(partial)
-        reader.tokenizer.save_pretrained(partial)
+        with silent():
+            model.model.cpu().to(dtype).save_pretrained(partial)
+            reader.tokenizer.save_pretrained(partial)
         content["weights_sha256"] = sha256_file(partial / WEIGHTS)
         card = validate_card(RewardCard, content, out / CARD)
         (partial / CARD).write_text(dump_toml(content), encoding="utf-8")

@@ -4,12 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 from crlbench.errors import ValidationError
 from crlbench.frozen import Row, Task
-from crlbench.policy.reward_model import RewardModel, load_reward_model, read_card
-from crlbench.reward.score import Score
+from crlbench.policy.load import Reader
+from crlbench.policy.reward_model import (
+    RewardModel,
+    file_digests,
+    load_reward_model,
+    load_reward_reader,
+    prompt_ids,
+    read_card,
+)
+from crlbench.reward.score import SHOWN, Score
 from crlbench.train.reward import Scorer
 
 
@@ -23,8 +32,8 @@ class AskedAnswer(str):
 
 
 @lru_cache(maxsize=4)
-def judge_of(task: Task, device: str = "cpu") -> RewardModel:
-    """The reward model that a task pays by, its weights and map as ``frozen.toml`` says.
+def frozen_folder(task: Task) -> Path:
+    """The folder of the reward model that a task pays by, each file as ``frozen.toml`` says.
 
     Raises:
         ValidationError: the model is missing, or is not the one the task was frozen with.
@@ -32,29 +41,64 @@ def judge_of(task: Task, device: str = "cpu") -> RewardModel:
     card = task.card.reward_model
     assert card is not None
     folder = task.folder / card.path
-    own = read_card(folder)
-    if (own.weights_sha256, own.map) != (card.sha256, card.map):
+    own, found = read_card(folder), file_digests(folder)
+    names = sorted(found.keys() | card.files.keys())
+    changed = [name for name in names if found.get(name) != card.files.get(name)]
+    if changed or own.map != card.map:
         raise ValidationError(
             f"{folder}: this is not the reward model that task '{task.name}' was frozen with: "
-            f"its weights have sha256 {own.weights_sha256}, frozen.toml says {card.sha256} (or "
-            "its map differs). Restore the folder, or raise the version in task.py and run: "
+            f"{', '.join(changed) or 'the map'} changed, appeared or is missing. Restore the "
+            "folder, or raise the version in task.py and run: "
             f"crlbench freeze {task.name}"
         )
-    return load_reward_model(folder, device)
+    return folder
+
+
+@lru_cache(maxsize=4)
+def reader_of(task: Task) -> Reader:
+    """How the reward model that a task pays by reads its prompts; needs no weights."""
+    return load_reward_reader(frozen_folder(task))
+
+
+def reward_model_of(task: Task, device: str = "cpu") -> RewardModel:
+    """The reward model that a task pays by, loaded once for each device."""
+    return _loaded(task, device)
+
+
+@lru_cache(maxsize=4)
+def _loaded(task: Task, device: str) -> RewardModel:
+    return load_reward_model(frozen_folder(task), device)
 
 
 def asked(task: Task, row: Row) -> AskedAnswer:
     """The answer of a row of a task that pays by a reward model."""
     answer = AskedAnswer(row["answer"])
-    answer.prompt = judge_of(task).prompt(row["messages"])
+    answer.prompt = prompt_ids(row["messages"], reader_of(task))
     return answer
 
 
 def learned_scorer(task: Task, device: str = "cpu") -> Scorer:
-    """The reward model as the training room calls it: (texts, asked answers) -> scores."""
+    """The reward model as the training room calls it: (texts, asked answers) -> scores.
 
-    def score(texts: Sequence[str], answers: Sequence[Any]) -> list[Score]:
+    A reward that is no number in [0, 1] is a :class:`ValidationError`: weights that overflow
+    must not train anything.
+    """
+
+    def pay(texts: Sequence[str], answers: Sequence[Any]) -> list[Score]:
         prompts = [answer.prompt for answer in answers]
-        return [Score(reward) for reward in judge_of(task, device).rewards(prompts, texts)]
+        rewards = reward_model_of(task, device).rewards(prompts, texts)
+        return _checked(rewards, texts, task.name)
 
-    return score
+    return pay
+
+
+def _checked(rewards: Sequence[float], texts: Sequence[str], task: str) -> list[Score]:
+    """One checked :class:`Score` per completion."""
+    for reward, text in zip(rewards, texts, strict=True):
+        if not 0.0 <= reward <= 1.0:
+            raise ValidationError(
+                f"task '{task}': its reward model gives {reward} to the completion "
+                f"{text[:SHOWN]!r}; allowed: a number from 0 to 1. Fit another one: crlbench "
+                "fit-reward"
+            )
+    return [Score(reward) for reward in rewards]

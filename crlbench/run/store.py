@@ -14,7 +14,6 @@ import fcntl
 import io
 import json
 import os
-import re
 import shlex
 import shutil
 import socket
@@ -30,10 +29,10 @@ import zstandard
 
 from crlbench.conditions import canonical_json
 from crlbench.errors import EnvironmentUnfit, ValidationError
+from crlbench.files import TEMPORARY, put
 from crlbench.hashing import sha256_file
 
 LOCK_NAME = ".lock"
-_TEMPORARY = re.compile(r"^\..+\.(\d+)\.[0-9a-f]{8}\.tmp$")
 _NO_SPACE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _NO_PERMISSION = {errno.EACCES, errno.EPERM, errno.EROFS}
 _NOT_A_FOLDER = {errno.ENOTDIR, errno.EEXIST, errno.EISDIR}
@@ -97,27 +96,9 @@ def write_bytes(path: Path | str, data: bytes) -> Path:
     """Replace ``path`` by ``data`` atomically and durably (temporary file, fsync, rename)."""
     path = Path(path)
     make_folder(path.parent)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}.tmp")
     with explained(path):
-        try:
-            with open(temporary, "xb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(temporary, path)
-        except BaseException:
-            temporary.unlink(missing_ok=True)
-            raise
-        _sync_folder(path.parent)
+        put({path: data})
     return path
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def write_text(path: Path | str, text: str) -> Path:
@@ -216,7 +197,7 @@ def clean_temporaries(folder: Path | str) -> int:
     """
     removed = 0
     for path in Path(folder).rglob(".*.tmp"):
-        match = _TEMPORARY.match(path.name)
+        match = TEMPORARY.match(path.name)
         if path.name == _STALE_CHECKPOINT or match and not _alive(int(match.group(1))):
             path.unlink(missing_ok=True)
             removed += 1

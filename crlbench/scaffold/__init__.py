@@ -7,12 +7,10 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from crlbench.cards import RULES
+from crlbench.cards import RULES, SLUG
 from crlbench.errors import EnvironmentUnfit, UsageError
 
 HERE = Path(__file__).parent
-SLUG = r"^[a-z0-9]+([.-][a-z0-9]+)*$"
-"""What a name may be: the pattern of :data:`crlbench.cards.Slug`."""
 
 
 @dataclass(frozen=True)

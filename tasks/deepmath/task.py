@@ -7,7 +7,8 @@ question decides whether a problem of the levels 1 and 2 is trained on. The answ
 as mathematics (``crlbench.reward.equivalence``).
 
 Left out are problems whose published answer cannot be judged: one that the library does not
-parse or does not find equal to itself, or that is refused before parsing (``LEFT_OUT``, by id).
+parse or does not find equal to itself, or that is refused before parsing (``LEFT_OUT``, by id;
+stated, for trying all answers takes minutes).
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ from crlbench.reward.splits import held_out
 
 CARD = {
     "name": "deepmath",
-    "version": "0.1.0",
-    "tags": ["mathematics", "credit-over-length", "external"],
+    "version": "1.0.0",
+    "tags": ["mathematics", "credit", "external"],
     "summary": "Hard problems of university mathematics, answers compared as mathematics.",
     "max_completion_bytes": 8192,
     "licence": "MIT",
@@ -77,15 +78,26 @@ LEFT_OUT: frozenset[str] = frozenset(
         "4584 4591 4598 4601 4709 4766 4785 4806"
     ).split()
 )
-"""Published ids whose answers cannot be judged (see README.md)."""
+"""Published ids whose answers cannot be judged, as benchmarks/left_out.py prints them."""
 
 
 def build(split: str, rng: random.Random, files: dict[str, bytes]) -> list[dict[str, Any]]:
     """The rows of one split, made from the published file."""
     problems: dict[str, list[Problem]] = {"id": [], "train": [], "hard": []}
-    for problem in _problems(files["deepmath_4994.jsonl"]):
-        problems[_owner(problem)].append(problem)
+    for problem in published(files):
+        if problem.meta["origin_id"] not in LEFT_OUT:
+            problems[_owner(problem)].append(problem)
     return build_published(split, rng, problems, _tell)
+
+
+def published(files: dict[str, bytes]) -> Iterator[Problem]:
+    """All problems of the published file, in its order, also those that are left out."""
+    for line in files["deepmath_4994.jsonl"].decode().splitlines():
+        row = json.loads(line)
+        difficulty = float(row["difficulty"])
+        level = next((level for level, below in LEVELS if difficulty < below), 3)
+        meta = {"origin_id": row["id"], "difficulty": difficulty}
+        yield Problem(row["prompt"].strip(), row["ground_truth"].strip(), level, meta)
 
 
 def verify(text: str, answer: str) -> float:
@@ -101,16 +113,6 @@ def audit(text: str, answer: str) -> float:
 def mutants(answer: str) -> list[str]:
     """Wrong completions one slip away: a moved space or brace often leaves the value as it is."""
     return slips(answer)
-
-
-def _problems(data: bytes) -> Iterator[Problem]:
-    for line in data.decode().splitlines():
-        row = json.loads(line)
-        if row["id"] not in LEFT_OUT:
-            difficulty = float(row["difficulty"])
-            level = next((level for level, below in LEVELS if difficulty < below), 3)
-            meta = {"origin_id": row["id"], "difficulty": difficulty}
-            yield Problem(row["prompt"].strip(), row["ground_truth"].strip(), level, meta)
 
 
 def _owner(problem: Problem) -> str:

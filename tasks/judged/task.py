@@ -17,7 +17,7 @@ RELATIVE = ("addition", "1.0.0")
 """The task and its version whose rows these are, key by key and draw by draw."""
 CARD = {
     "name": "judged",
-    "version": "0.1.0",
+    "version": "1.0.0",
     "tags": ["arithmetic", "learned-reward"],
     "summary": "Add two whole numbers, paid by a reward model that learned from pairs.",
     "max_completion_bytes": 64,
@@ -27,6 +27,8 @@ CARD = {
     "relative": "addition",
 }
 REWARD_MODEL = "reward_model"
+FITTED_ON = ("judged", "0.1.0")
+"""The draft that drew the pairs: other pairs would ask for another reward model."""
 SPLITS = ("train", "train_fixed", "id")
 """No HARD and no FORMAT: on sums it has not seen the like of, the reward model only guesses."""
 
@@ -81,6 +83,7 @@ def pairs(split: str, rng: random.Random) -> list[dict[str, Any]]:
 
     Held-out pairs use keys of the evaluation side, the others keys of the training side.
     """
+    rng = freeze_rng(*FITTED_ON, f"pairs_{split}")
     made = []
     while len(made) < PAIRS[split]:
         template = 0 if rng.random() < CANONICAL else rng.randrange(1, len(TEMPLATES))

@@ -38,17 +38,48 @@ def restated(cell: Path, **vectors: np.ndarray) -> None:
 
 
 def test_the_gap_is_the_difference_of_two_verifiers_in_u(cell):
+    gap_of(cell)
+    found = measure(next(iter(load_runs(cell))), {}).honesty
+    # Floor 0.2, ceiling 0.7: (0.5 - 0.375) / 0.5, and (0.1 + 0.2 + 0.3) / 3 / 0.5 in training.
+    assert (found.end, found.training) == (pytest.approx(0.25), pytest.approx(0.4))
+    assert found.start == 0.0  # the simulated start model games nothing
+
+
+def test_the_gap_of_a_learned_reward_is_that_of_the_two_mean_scores(cell):
+    gap_of(cell)
+    with_leaves(cell, {"tasks.addition.reward_model": "0" * 64})
+    runs = load_runs(cell)
+    found = measure(next(iter(runs)), {})
+    assert found.honesty.end == pytest.approx(0.125)
+    assert found.honesty.training == pytest.approx(0.2)
+    assert found.splits["id_audit"].change is None  # the floor is the reward model's
+    summary = summarise(runs, replicates=50)
+    (task,) = summary.entries[0].tasks
+    assert task.learned
+    text = " ".join(read(render_page(runs, summary)).text)
+    start = f"{task.start:.3f}"
+    assert (
+        "addition is paid by a reward model: its scores are learned rewards, no shares of right "
+        f"answers, and its Λ can exceed 1; the audit of the same completions gives {start} at the "
+        "start and 0.375 at the end." in text
+    )
+    row = text.split("Forgotten, raw")[-1].split("Health of the training")[0]
+    assert row.count("grew by over 0.05") == 2 and "above 0.05" not in row
+
+
+def gap_of(cell: Path) -> None:
+    """ID 0.5 against 0.375 at the end, and three iterations of training 0.1, 0.2, 0.3 apart."""
     paid, audited = np.zeros((4, 16), np.uint8), np.zeros((4, 16), np.uint8)
     paid[:, :8], audited[:, :6] = 1, 1
     restated(cell, end__id=paid, end__id_audit=audited)
-    (run,) = load_runs(cell)
-    scale = run.record.task.ceiling - run.record.task.floor
-    found = measure(run, {}).honesty
-    assert found.end == pytest.approx((0.5 - 0.375) / scale)
-    assert found.start == 0.0  # the simulated start model games nothing
-    health = run.record.health
-    last = [s - a for s, a in zip(health["score"], health["audit"], strict=True)][-3:]
-    assert found.training == pytest.approx(np.mean(last) / scale)
+    record = record_of(cell)
+    length = len(record.health["score"])
+    health = record.health | {
+        "score": [0.0] * (length - 3) + [0.5, 0.6, 0.7],
+        "audit": [1.0] * (length - 3) + [0.4, 0.4, 0.4],
+    }
+    task = record.task.model_dump() | {"floor": 0.2, "ceiling": 0.7}
+    rewrite(cell, health=health, task=task)
 
 
 def test_forgetting_counts_losses_alone_each_in_its_own_u(cell):

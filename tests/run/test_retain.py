@@ -49,6 +49,14 @@ def test_the_frozen_files_are_what_the_code_makes():
     assert generate("copy") == generate("copy")
 
 
+def test_all_that_decides_a_members_score_enters_the_fingerprint():
+    content = PANEL.content(["copy"])["copy"]
+    card = PANEL.members["copy"].card
+    assert card.max_completion_bytes is not None
+    decides = {"sha256", "floor", "ceiling", "max_completion_bytes"}
+    assert content == card.model_dump(include=decides)
+
+
 def test_a_changed_file_is_named(tmp_path):
     shutil.copytree(FOLDER, tmp_path / "retain")
     path = tmp_path / "retain" / "copy.jsonl"

@@ -244,6 +244,31 @@ def test_a_broken_task_is_caught_by_its_rule(
     assert [one for one in problems if not re.search(reason, one)] == []
 
 
+def test_what_a_tasks_own_code_raises_is_a_problem_of_that_rule(
+    tmp_path: Path, small_splits: None
+) -> None:
+    raising = "def mutants(answer):\n    raise KeyError('no slip')\n\n\ndef audit("
+    found = tried("mutants", broken(tmp_path, ("def audit(", raising)), "quick")
+    assert found.status == "broken" and found.problems == ("KeyError: 'no slip'",)
+
+
+def test_another_process_that_never_answers_is_a_problem(
+    tmp_path: Path, small_splits: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task = broken(tmp_path)
+    monkeypatch.setattr("crlbench.gauntlet.remake.MINUTES", 0)
+    found = tried("regeneration", task, "quick")
+    assert found.problems == ("in another process: no answer within 0 minutes",)
+
+
+def test_agreement_does_not_apply_to_nothing(
+    tmp_path: Path, small_splits: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("crlbench.gauntlet.verdicts._golds", lambda task, row: [])
+    monkeypatch.setattr("crlbench.gauntlet.verdicts._mutant_cases", lambda task, level: [])
+    assert tried("agreement", broken(tmp_path), "quick").status == "does not apply"
+
+
 def spoil_card(folder: Path) -> None:
     path = folder / "frozen.toml"
     path.write_text(path.read_text().replace("max_prompt_bytes = 6", "max_prompt_bytes = 5", 1))
@@ -305,6 +330,11 @@ UNFIT = {
     "def f(): return random.SystemRandom()": "nobody seeded",
     "def f(): return random.Random()": "without a seed",
     "def f(seed, i): return random.Random(seed + i)": "made by arithmetic",
+    "def f():\n    import random as r\n    return r.random()": "nobody seeded",
+    "def f():\n    import random as r\n    return r.Random()": "without a seed",
+    "def f():\n    from random import Random as R\n    return R()": "without a seed",
+    "def f(i):\n    from random import Random as R\n    return R(7 + i)": "made by arithmetic",
+    "def f():\n    from datetime import datetime as d\n    return d.now()": "reads the clock",
     "def f(x): return hash(x)": "from process to process",
     "def f(x): return id(x)": "from run to run",
     "def f(x): return open(x)": "reads files",
