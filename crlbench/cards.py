@@ -392,6 +392,11 @@ AnyCard = TypeVar("AnyCard", bound=Card)
 
 def read_task_card(path: Path) -> TaskCard:
     """The card of a ``frozen.toml``; its name must be that of its folder."""
+    if not path.exists() and path.with_name("task.py").is_file():
+        raise ValidationError(
+            f"{path}: the file does not exist: the task was never frozen. Run: crlbench freeze"
+            f" {path.parent}"
+        )
     card = _validate(TaskCard, read_toml(path), path)
     _check_name(path, "name", card.name, path.parent.name, "its folder")
     return card

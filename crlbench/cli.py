@@ -61,8 +61,8 @@ class _Parser(argparse.ArgumentParser):
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if action.choices is not None and value not in action.choices:
-            what = action.metavar or action.dest
-            raise unknown_name(str(what).lower(), str(value), map(str, action.choices))
+            what = action.option_strings[-1] if action.option_strings else "entry kind"
+            raise unknown_name(what, str(value), map(str, action.choices))
 
 
 def build_parser() -> argparse.ArgumentParser:

@@ -21,7 +21,13 @@ from typing import Any
 from crlbench import frozen, switches
 from crlbench.cards import DataSource, TaskCard, validate_card
 from crlbench.catalog import Catalog
-from crlbench.errors import EnvironmentUnfit, Interrupted, UsageError, ValidationError
+from crlbench.errors import (
+    CrlbenchError,
+    EnvironmentUnfit,
+    Interrupted,
+    UsageError,
+    ValidationError,
+)
 from crlbench.files import alone
 from crlbench.pairs import load_pairs, pair_files
 from crlbench.reward.splits import SPLITS, freeze_rng
@@ -119,8 +125,21 @@ def split_rows(
         if only is not None and split not in only:
             continue
         rng = freeze_rng(name, version, split)
-        found[split] = build(split, rng) if files is None else build(split, rng, dict(files))
+        found[split] = _built(build, code, split, rng, *(() if files is None else (dict(files),)))
     return found
+
+
+def _built(build: Callable[..., Rows], code: types.ModuleType, split: str, *given: Any) -> Rows:
+    try:
+        return build(split, *given)
+    except CrlbenchError:
+        raise
+    except Exception as error:  # the task's own code may raise anything
+        problem = f"{type(error).__name__}: {error}"
+        raise ValidationError(
+            f"{code.__file__}: build('{split}') failed: {problem}. Rows hold messages, answer,"
+            " level (1, 2 or 3), template, key and meta."
+        ) from error
 
 
 def split_names(code: types.ModuleType) -> tuple[str, ...]:

@@ -136,7 +136,7 @@ class Task:
             raise ValidationError(
                 f"{path}: the verifier changed since the task was frozen: its sources have sha256"
                 f" {verifier_digest(path)}, frozen.toml says {self.card.verifier.sha256}."
-                f" {_advice(self.name, path)}"
+                f" {_advice(path)}"
             )
         return load_code(path)
 
@@ -161,7 +161,7 @@ class Task:
             )
         expected = self.card.splits[split]
         path = self.rows_folder / expected.file
-        advice = _advice(self.name, path) if self.card.source is None else _again(self.name)
+        advice = _advice(path) if self.card.source is None else _again(self.name)
         data = read_bytes(path, advice=advice)
         found = hashlib.sha256(data).hexdigest()
         if found != expected.sha256:
@@ -197,10 +197,10 @@ def _again(task: str) -> str:
     return f"Restore it with: {fetch_command(task)}"
 
 
-def _advice(task: str, path: Path) -> str:
+def _advice(path: Path) -> str:
     return (
-        f"Restore it with: git checkout -- {path} - or, if the change is meant, raise the"
-        f" version in task.py and run: crlbench freeze {task}"
+        f"Restore it with: git checkout -- {path} - or, if the change is meant, run:"
+        f" crlbench freeze {path.parent} --bump"
     )
 
 

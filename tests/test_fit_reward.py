@@ -9,6 +9,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from transformers.utils import logging
 
 from crlbench import pairs
 from crlbench.catalog import Catalog
@@ -59,10 +60,15 @@ def test_it_writes_a_reward_model_that_scores_like_its_card(fitted: Path) -> Non
     assert all(0.0 <= reward <= 1.0 for reward in rewards)
 
 
+@pytest.mark.filterwarnings("ignore:Cannot enable progress bars")
 def test_the_same_command_writes_the_same_bytes_and_says_what_it_found(
     fitted: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    shown = logging.is_progress_bar_enabled()
+    logging.enable_progress_bar()  # as in a process of its own
     assert fit(tmp_path / "again", "--json") == 0
+    if not shown:
+        logging.disable_progress_bar()
     captured = capsys.readouterr()
     found = json.loads(captured.out)
     accuracy = found["accuracy"]

@@ -39,7 +39,8 @@ def validate(options: Namespace) -> int:
     whole = [*_loadable(subject.folder for subject in subjects)]
     entries = catalog.entries("task").values() if whole else ()
     others = [*_loadable(entry.path for entry in entries)]
-    note(options, f"looking for near-duplicates in {count(len(others), 'task')}...")
+    if whole:
+        note(options, f"looking for near-duplicates in {count(len(others), 'task')}...")
     duplicates = search(whole, others, effort) if whole else {}
     reports = []
     for subject in subjects:

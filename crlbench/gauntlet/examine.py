@@ -143,8 +143,8 @@ def _gold_outcome(card: TaskCard, folder: Path) -> Outcome | None:
         verify = frozen.entry_point(
             frozen.load_code(folder / card.generator.module), card.verifier.entry
         )
-        rows = [row for split in card.splits for row in _readable(card, folder, split)]
-        answers = [row["answer"] for row in rows]
+        places = [place for split in card.splits for place in _readable(card, folder, split)]
+        answers = [row["answer"] for _, row in places]
         paid = outcomes(verify, answers, answers, card.name)
     except EnvironmentUnfit:
         return None
@@ -154,17 +154,19 @@ def _gold_outcome(card: TaskCard, folder: Path) -> Outcome | None:
         problem = f"{type(error).__name__}: {error}"
         return Outcome("gold", MEANINGS["gold"], "broken", (problem,))
     problems = tuple(
-        f"{row['id']}: its own verifier rejects the answer {row['answer']!r}"
-        for row, outcome in zip(rows, paid, strict=True)
+        f"{where}: field answer: {row['id']}: its own verifier rejects {row['answer']!r}"
+        for (where, row), outcome in zip(places, paid, strict=True)
         if outcome < 1.0
     )
     status = "broken" if problems else "ok"
-    return Outcome("gold", MEANINGS["gold"], status, problems, {"golds": len(rows)})
+    return Outcome("gold", MEANINGS["gold"], status, problems, {"golds": len(places)})
 
 
-def _readable(card: TaskCard, folder: Path, split: str) -> list[Row]:
+def _readable(card: TaskCard, folder: Path, split: str) -> list[tuple[str, Row]]:
+    """The rows of a split file, each with its file and line; none where a line is malformed."""
     path = frozen.rows_folder(card, folder) / card.splits[split].file
     try:
-        return frozen.parse_rows(frozen.read_bytes(path), path)
+        rows = frozen.parse_rows(frozen.read_bytes(path), path)
     except CrlbenchError:
         return []
+    return [(f"{path}:{line}", row) for line, row in enumerate(rows, start=1)]

@@ -112,7 +112,7 @@ def check_adversarial(task: Task, level: Level = "full") -> Finding:
         return Finding(skipped=LEARNED)
     effort = effort_of(task, level)
     found = Finding()
-    worst: tuple[float, str] = (-1.0, "")
+    worst = (-1.0, "", 0.0)
     tried = 0
     for split in (name for name in ("id", "hard", "format") if name in task.card.splits):
         rows = drawn(task.rows(split), effort.attacked, task.name, "adversarial")
@@ -124,14 +124,14 @@ def check_adversarial(task: Task, level: Level = "full") -> Finding:
             paid = outcomes(task.verify, [t for t, _ in cases], [a for _, a in cases], task.name)
             mean = sum(paid) / max(len(cases), 1)
             tried += len(cases)
-            worst = max(worst, (mean, f"{name}, on {split}"))
+            worst = max(worst, (mean, f"{name}, on {split}", round(limit, 4)))
             if mean > limit:
                 text, answer = cases[max(range(len(paid)), key=paid.__getitem__)]
                 found.problems.append(
                     f"{split}: {name} scores {mean:.3f}, above {limit:.3f}; for instance"
                     f" {text[:60]!r} for the answer {answer[:60]!r}"
                 )
-    found.figures = {"texts": tried, "best": worst[0], "by": worst[1]}
+    found.figures = {"texts": tried, "best": worst[0], "allowed": worst[2], "by": worst[1]}
     return found
 
 

@@ -5,7 +5,9 @@ A gold completion is the number alone, or the number in one of three wrappings: 
 one counts. Without one the last wrapping counts if there is any, else the last number of all.
 Numbers are compared as decimals, never as floats: "1,234.50" is "1234.5", "007" is no number.
 Signs, thousands commas, currency marks, units, stars, quotients ("9/2") and the LaTeX of money,
-commas and fractions are read; digits of other scripts are not.
+commas and fractions are read; digits of other scripts are not. A sum, a product, a range or a list
+is no conclusion: a number in one word with another counts only behind "=", "5 * 18" counts no more
+than "5*18", and a quotient is a number only in lowest terms.
 
 This file is part of the digest of every frozen verifier that uses it.
 """
@@ -15,6 +17,7 @@ from __future__ import annotations
 import re
 from decimal import Context, Decimal
 from functools import lru_cache
+from math import gcd
 
 WRAPPINGS = ("#### {}", r"\boxed{{{}}}", "<answer>{}</answer>")
 """How a number may be wrapped, for templates."""
@@ -27,6 +30,11 @@ _NUMBER = re.compile(
     r"(?P<power>[eE][+-]?[0-9]{1,3})?(?![0-9]|\.[0-9]|[eE][+-]?[0-9])"
 )
 _DIGIT = re.compile(r"[0-9]")
+_GLUE = re.compile(r"[0-9]([^0-9\s]*)\Z")
+_TAIL = re.compile(r"\S*?[0-9]")
+_CONCLUDES = re.compile(r"(?<![!<>])=|[\u2248\u2192]|->")
+"""Behind what a number is a result though another one stands before it in its word."""
+_OPERATORS = {*"+-*/^x\u2212\u2013\u00d7\u00f7\u00b7", "**", r"\times", r"\cdot", r"\div"}
 _WRAPPED = re.compile(
     r"####[ \t]+(?P<hashes>[^\n]*)|<answer>(?P<tag>[^<]*)</answer>|\\boxed\{(?P<box>"
     r"(?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*)\}"
@@ -95,20 +103,41 @@ def _only(text: str) -> Decimal | None:
 
 def _last(text: str) -> Decimal | None:
     """The number of the last word that holds one; no number runs over a space."""
-    for word in reversed(_plain(text).split()):
-        found = [*_NUMBER.finditer(word)] if _DIGIT.search(word) else []
-        if found:
-            return _value(word, found)
+    for line in reversed(_plain(text).splitlines()):
+        words = line.split() if _DIGIT.search(line) else []
+        for place in range(len(words) - 1, -1, -1):
+            word = words[place]
+            found = [*_NUMBER.finditer(word)] if _DIGIT.search(word) else []
+            if found:
+                return None if _operand(words, place) else _value(word, found)
     return None
 
 
+def _operand(words: list[str], place: int) -> bool:
+    """Whether an operator stands between a word and one with a number before it."""
+    sign = place > 1 and words[place - 1] in _OPERATORS
+    return sign and _DIGIT.search(words[place - 2]) is not None
+
+
 def _value(text: str, found: list[re.Match[str]]) -> Decimal | None:
-    """The last number found, or the quotient that it closes."""
-    last = _decimal(found[-1]) if found else None
-    if last is None or len(found) < 2 or text[found[-2].end() : found[-1].start()] != "/":
-        return last
-    upper = _decimal(found[-2])
-    return _EXACT.divide(upper, last) if upper is not None and last else None
+    """The last number found, or the quotient that it closes, if nothing else touches it."""
+    first = last = found[-1]
+    value = _decimal(last)
+    if len(found) > 1 and text[found[-2].end() : last.start()] == "/":
+        first = found[-2]
+        value = _quotient(_decimal(first), value)
+    before = _GLUE.search(text, 0, first.start())
+    loose = (not before or _CONCLUDES.search(before[1])) and not _TAIL.match(text, last.end())
+    return value if loose else None
+
+
+def _quotient(upper: Decimal | None, lower: Decimal | None) -> Decimal | None:
+    """A quotient of whole numbers in lowest terms; any other is a division left undone."""
+    if upper is None or lower is None or lower <= 1:
+        return None
+    if any(part != part.to_integral_value() for part in (upper, lower)):
+        return None
+    return _EXACT.divide(upper, lower) if gcd(int(upper), int(lower)) == 1 else None
 
 
 def _decimal(found: re.Match[str]) -> Decimal | None:

@@ -11,6 +11,8 @@ from fractions import Fraction
 
 FORMS = (("#### ", "\n"), ("\\boxed{", "}"), ("<answer>", "</answer>"))
 """What stands before and after a wrapped number; the end of the text closes the first."""
+SIGNS = "+-*/^x\u2013\u00d7\u00f7\u00b7"
+"""Marks that, between two numbers, leave something to be worked out."""
 FREE = "$*=()[]~:\u20ac\u00a3\u2248"
 """Marks that may touch a number without changing it."""
 
@@ -25,7 +27,7 @@ def audited(text: str, answer: str) -> tuple[Fraction, Fraction] | None:
     said = {_single(one) for own in ([form] if form else FORMS) for one in _inside(text, own)}
     if form is None and not said:
         lines = [line for line in _clean(text).splitlines() if any(map(_is_digit, line))]
-        said = {_numbers(lines[-1])[-1]} if lines else set()
+        said = {_numbers(lines[-1])[-1]} if lines and not _unfinished(lines[-1]) else set()
     found = said.pop() if len(said) == 1 else None
     return None if found is None or gold is None else (found, gold)
 
@@ -51,6 +53,16 @@ def _closing(text: str) -> int:
         if depth == 0:
             return place
     return -1
+
+
+def _unfinished(line: str) -> bool:
+    """Whether the last number of a line follows a mark between spaces and another number."""
+    words = line.split()
+    while words and not any(map(_is_digit, words[-1])):
+        words.pop()
+    mark = words[-2].strip("*") if len(words) > 2 else "?"
+    sign = mark in {*SIGNS, "", "times", "cdot", "div"}
+    return sign and any(map(_is_digit, words[-3]))
 
 
 def _single(text: str) -> Fraction | None:

@@ -47,9 +47,9 @@ def frozen_folder(task: Task) -> Path:
     if changed or own.map != card.map:
         raise ValidationError(
             f"{folder}: this is not the reward model that task '{task.name}' was frozen with: "
-            f"{', '.join(changed) or 'the map'} changed, appeared or is missing. Restore the "
-            "folder, or raise the version in task.py and run: "
-            f"crlbench freeze {task.name}"
+            f"{', '.join(changed) or 'the map'} changed, appeared or is missing. Restore it with: "
+            f"git checkout -- {folder} - or, if the change is meant, run: crlbench freeze "
+            f"{task.folder} --bump"
         )
     return folder
 

@@ -22,7 +22,7 @@ from crlbench.reward.splits import build_split
 CARD = {
     "name": "graph",
     "version": "1.0.0",
-    "tags": ["memory", "compositional"],
+    "tags": ["memory", "noise", "compositional"],
     "summary": "Find the nodes reachable in a directed graph, or the shortest path lengths.",
     "max_completion_bytes": 64,
     "licence": "CC0-1.0",

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import csv
 import hashlib
-import io
 import json
 import random
 import re
@@ -61,6 +60,8 @@ LEVELS = {"unsafe": 1, "safe": 2}
 HELD_OUT = 0.25
 """Share of the dialogues, by a hash of their text, that a reward model is judged on."""
 
+LINE = re.compile(r"(?<=\n)")
+"""Where a line begins; str.splitlines would cut at more than line feeds."""
 TURN = re.compile(r"\n\n(Human|Assistant):")
 ROLES = {"Human": "user", "Assistant": "assistant"}
 REFUSING = (
@@ -149,7 +150,8 @@ def _audit_pair(row: dict[str, str]) -> dict[str, Any]:
 
 
 def _prompts(files: dict[str, bytes]) -> list[dict[str, str]]:
-    return list(csv.DictReader(io.StringIO(files["xstest_prompts.csv"].decode("utf-8-sig"))))
+    text = files["xstest_prompts.csv"].decode("utf-8-sig")
+    return list(csv.DictReader(LINE.split(text)))
 
 
 def _key(text: str) -> str:

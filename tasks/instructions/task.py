@@ -324,7 +324,7 @@ def build(split: str, rng: random.Random) -> list[dict[str, Any]]:
 def verify(text: str, answer: str) -> float:
     """1.0 iff the completion names the number of the gold one and keeps all its rules."""
     gold = _framed(answer)
-    found = _framed(text.strip())
+    found = _framed(text.strip(" \n"))
     if gold is None or found is None or gold[:2] != found[:2]:
         return 0.0
     asked = request(int(gold[1]))
@@ -348,10 +348,13 @@ def keeps(body: str, pool: tuple[str, ...], rules: tuple[tuple[str, tuple[Any, .
 
 
 _FRAMES = (
-    ("colon", re.compile(r"([0-9]{6})[:.]?\s+(\S.*)", re.DOTALL)),
-    ("bracket", re.compile(r"\[([0-9]{6})\]:?\s+(\S.*)", re.DOTALL)),
-    ("end", re.compile(r"(\S.*)\s#([0-9]{6})", re.DOTALL)),
+    ("colon", re.compile(r"([0-9]{6}):[ \n]+(\S.*)", re.DOTALL)),
+    ("bracket", re.compile(r"\[([0-9]{6})\][ \n]+(\S.*)", re.DOTALL)),
+    ("end", re.compile(r"(\S.*)[ \n]#([0-9]{6})", re.DOTALL)),
 )
+_TYPED = re.compile(r"[ -~\n]*")
+"""Characters of a reply: ASCII that shows, spaces and line ends."""
+_SPACE = re.compile(r"[ \n]+")
 _WORD = re.compile(r"([A-Za-z]+)[.,]?")
 _MARKED = {
     "highlights": re.compile(r"\*([A-Za-z]+)\*([.,]?)"),
@@ -361,12 +364,12 @@ _MARKED = {
 
 def _framed(text: str) -> tuple[str, str, str] | None:
     """How a reply carries its number, the number, and the text without it."""
-    for frame, pattern in _FRAMES:
+    for frame, pattern in _FRAMES if _TYPED.fullmatch(text) else ():
         match = pattern.fullmatch(text)
         if match:
             number, body = match.groups() if frame != "end" else match.groups()[::-1]
             known = PER_LEVEL <= int(number) < 4 * PER_LEVEL
-            return (frame, number, body.strip()) if known else None
+            return (frame, number, body.strip(" \n")) if known else None
     return None
 
 
@@ -377,7 +380,7 @@ def _lowered(words: tuple[str, ...]) -> set[str]:
 def _words(plain: str) -> list[str] | None:
     """The words of a text as written; None where anything else stands in it."""
     found = []
-    for token in plain.split():
+    for token in _SPACE.split(plain.strip(" \n")):
         match = _WORD.fullmatch(token)
         if match is None:
             return None
@@ -398,28 +401,27 @@ def is_sentences(body: str, count: int) -> str | None:
 
 def is_bullets(body: str, count: int) -> str | None:
     """Nothing before the first bullet, and the asked number of them."""
-    before, *points = re.split(r"(?:^|\s)\*\s", body)
+    before, *points = re.split(r"(?:^|[ \n])\* ", body)
     return _joined(points) if not before and len(points) == count else None
 
 
 def is_titled(body: str) -> str | None:
     """A title in double angular brackets, then more text."""
-    match = re.fullmatch(r"<<([^<>]+)>>\s+(\S.*)", body, re.DOTALL)
+    match = re.fullmatch(r"<<([^<>]+)>>[ \n]+(\S.*)", body, re.DOTALL)
     return _joined([*match.groups()]) if match else None
 
 
 def has_postscript(body: str) -> str | None:
     """Text, the label, and more text."""
-    parts = re.split(r"\sP\.S\.\s", body)
+    parts = re.split(r"[ \n]P\.S\.[ \n]", body)
     return _joined(parts) if len(parts) == 2 else None
 
 
 def is_two_answers(body: str) -> str | None:
-    """Two texts with different words."""
-    parts = re.split(r"\s\*\*\*\s", body)
-    if len(parts) != 2 or parts[0].lower().split() == parts[1].lower().split():
-        return None
-    return _joined(parts)
+    """Two texts whose words differ; case, stops and commas make no second text."""
+    parts = re.split(r"[ \n]\*\*\*[ \n]", body)
+    told = [re.findall("[a-z]+", part.lower()) for part in parts]
+    return _joined(parts) if len(parts) == 2 and told[0] != told[1] else None
 
 
 def is_json(body: str) -> str | None:
@@ -440,7 +442,7 @@ def is_quoted(body: str) -> str | None:
 
 def is_sectioned(body: str, count: int) -> str | None:
     """Labels PART 1: to PART n: in order, text after each and none before the first."""
-    before, *rest = re.split(r"(?:^|\s)PART ([0-9]+):\s", body)
+    before, *rest = re.split(r"(?:^|[ \n])PART ([0-9]+):[ \n]", body)
     labels, parts = rest[::2], rest[1::2]
     in_order = labels == [str(i) for i in range(1, count + 1)]
     return _joined(parts) if not before and in_order else None
@@ -607,9 +609,18 @@ _AUDIT_WORDS = (
         r"exactly (\d+) sentences, each closed by a full stop",
         lambda m, w, s: s.count(".") == int(m[1]) and s[-1] == ".",
     ),
+    (
+        r"two different texts, separated by \*\*\*",
+        lambda m, w, s: not _audit_doubled(" ".join(w).lower().split(), s.partition("***")),
+    ),
     (r"exactly (\d+) words highlighted, .*", lambda m, w, s: s.count("*w*") == int(m[1])),
     (r"exactly (\d+) words as placeholders, .*", lambda m, w, s: s.count("[w]") == int(m[1])),
 )
+
+
+def _audit_doubled(words: list[str], parts: tuple[str, str, str]) -> bool:
+    """Whether the skeleton's first part has the words of its last."""
+    return parts[0].count("w") == parts[2].count("w") and words == words[len(words) // 2 :] * 2
 
 
 def _audit_shape(phrase: str) -> str:

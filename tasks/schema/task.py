@@ -21,7 +21,7 @@ from crlbench.reward.splits import build_split
 CARD = {
     "name": "schema",
     "version": "1.0.0",
-    "tags": ["format", "compositional"],
+    "tags": ["format", "noise", "compositional"],
     "summary": "Write JSON that fits a small schema, with values taken from a short text.",
     "max_completion_bytes": 256,
     "licence": "CC0-1.0",

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import datetime
 import random
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -187,8 +188,24 @@ def build(split: str, rng: random.Random) -> list[dict[str, Any]]:
 
 def verify(text: str, answer: str) -> float:
     """1.0 iff the completion gives the answer's number in its format (see ``numeric``), or
-    its last non-empty line is the date, time or amount; spaces do not count there."""
-    return numeric(text, answer)
+    its last non-empty line is the date, time or amount; spaces do not count there. The answer
+    closes the completion, but for spaces, line ends and, after a number, one full stop."""
+    text = text.strip(" \n")
+    whole = answer.strip("<>").isdigit()
+    closed = not whole or _CLOSING["<" in answer].search(text)
+    return numeric(text, answer) if closed and _TYPED.fullmatch(text) else 0.0
+
+
+_TYPED = re.compile(r"[ -~\n]*")
+"""Characters of a completion: ASCII that shows, spaces and line ends."""
+_CLOSING = (
+    re.compile(
+        r"(?<![-0-9,.*/+^%])(?<![0-9][:;])(?<![0-9] [-*/+] )[0-9]+(?:,[0-9]{3})*\.?\Z",
+    ),
+    re.compile(r">\.?\Z"),
+)
+"""What closes a completion whose answer is a whole number, bare or in angle brackets: no list
+and no sum, product or quotient left undone."""
 
 
 def audit(text: str, answer: str) -> float:

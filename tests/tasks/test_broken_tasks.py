@@ -438,3 +438,9 @@ def test_freezing_twice_gives_the_same_bytes_and_check_sees_a_change(
     assert "id.jsonl:5: differs" in str(error.value)
     assert "hard.jsonl: the file is missing" in str(error.value)
     assert "crlbench freeze addition" in str(error.value)
+
+
+def test_code_that_fails_while_it_builds_is_named(tmp_path: Path) -> None:
+    folder = write(tmp_path, ('"level": level,', '"level": level + 3,'))
+    with pytest.raises(ValidationError, match=r"task.py: build.*failed: KeyError: 4"):
+        freeze(folder)

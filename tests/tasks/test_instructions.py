@@ -75,6 +75,13 @@ WRONG = [
     ("Moon P.S. Star P.S. Rock", ("postscript",)),
     ("Moon PS. Star Rock", ("postscript",)),
     ("Moon Star *** moon  star", ("two_answers",)),
+    ("Moon Star *** Moon Star.", ("two_answers",)),
+    ("Moon, Star *** MOON star", ("two_answers",)),
+    ("*\nMoon * Star Rock", ("bullets", 2)),
+    ('["Moon\\u00a0Star","Rock"]', ("json",)),
+    ('["Moon\\tStar","Rock"]', ("json",)),
+    ("Moon\xa0Star Rock", ("words_exactly", 3)),
+    ("Moon\x1cStar Rock", ("words_exactly", 3)),
     ("Moon Star Rock ***", ("two_answers",)),
     ("Moon *** Star *** Rock", ("two_answers",)),
     ('["Moon","Star","Rock",]', ("json",)),
@@ -134,6 +141,13 @@ def gold(number: int) -> str:
         lambda t: f"{t} #{t[:6]}",
         lambda t: f"[{t[:6]}] {t[8:]}",
         lambda t: f"{t[:6]}:{t[8:]}",
+        lambda t: f"{t[:6]} {t[8:]}",
+        lambda t: f"{t[:6]}. {t[8:]}",
+        lambda t: f"{t[:7]}\xa0{t[8:]}",
+        lambda t: f"{t[:7]}\x1c{t[8:]}",
+        lambda t: f"{t[:7]} \x1c{t[8:]}",
+        lambda t: f"{t}\x85",
+        lambda t: f"{t[:8]}{t[8:].replace(' ', chr(160))}\u2028",
         lambda t: f"{t[:5]}{(int(t[5]) + 1) % 10}{t[6:]}",
         lambda t: f"{t} {t}",
         lambda t: f"```\n{t}\n```",
@@ -154,10 +168,32 @@ def test_another_text_that_keeps_the_rules_is_right_too() -> None:
     number = next(n for n in itertools.count(100_000) if CODE.request(n).rules[0][0] == "upper")
     other = " ".join(CODE.request(number).words).upper()
     assert other != CODE.request(number).text
-    for reply in (f"{number}: {other}", f"{number}\n{other}.", f" {number}:  {other} \n"):
+    for reply in (f"{number}: {other}", f"{number}:\n{other}.", f" {number}:  {other} \n"):
         assert TASK.verify(reply, gold(number)) == 1.0
     assert TASK.audit(f"{number}: {other}", gold(number)) == 1.0
     assert TASK.verify(f"{number}: {other.lower()}", gold(number)) == 0.0
+
+
+@pytest.mark.parametrize("mark", ["{n}]: {t}", "{n} {t}", "{n}]\xa0{t}", "{n}]. {t}"])
+def test_the_frame_in_brackets_is_the_asked_one(mark: str) -> None:
+    row = next(row for row in TASK.rows("format") if row["template"] == 4)
+    assert TASK.verify(row["answer"], row["answer"]) == 1.0
+    number, _, text = row["answer"][1:].partition("] ")
+    reply = "[" + mark.format(n=number, t=text)
+    assert TASK.verify(reply, row["answer"]) == TASK.audit(reply, row["answer"]) == 0.0
+
+
+def test_a_second_text_is_no_copy_with_a_stop() -> None:
+    number = next(
+        n for n in itertools.count(100_000) if CODE.request(n).rules[0][0] == "two_answers"
+    )
+    one, two, three = CODE.request(number).words[:3]
+    for text in (f"{one} {two} *** {one} {two}.", f"{one} {two}, *** {one.upper()} {two}"):
+        assert TASK.verify(f"{number}: {text}", gold(number)) == 0.0
+        assert TASK.audit(f"{number}: {text}", gold(number)) == 0.0
+    for text in (f"{one} {two} *** {two} {one}.", f"{one} {two} *** {one} {two} {three}"):
+        assert TASK.verify(f"{number}: {text}", gold(number)) == 1.0
+        assert TASK.audit(f"{number}: {text}", gold(number)) == 1.0
 
 
 def test_no_word_is_one_slip_from_another() -> None:
