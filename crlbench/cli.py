@@ -226,7 +226,8 @@ def _freeze(parser: argparse.ArgumentParser) -> None:
         help="folder with an external task's dataset, or reasoning_gym:GENERATOR to make a task of",
     )
     parser.add_argument(
-        "--levels", metavar="JSON", help="a generator's settings at the levels 1, 2, 3; or a file"
+        "--levels", metavar="JSON",
+        help="""settings of each level, '{"1": {...}, "2": {...}, "3": {...}}', or a file of them""",
     )
     parser.add_argument("--to", metavar="DIR", help="for its folder (tasks)")
     parser.add_argument("--name", metavar="NAME", help="what it is called (gym-GENERATOR)")

@@ -9,13 +9,15 @@ from __future__ import annotations
 import hashlib
 import json
 import pprint
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from crlbench import seeding
-from crlbench.errors import UsageError, ValidationError, unknown_name
+from crlbench import files, seeding
+from crlbench.cards import RULES, SLUG
+from crlbench.errors import EnvironmentUnfit, UsageError, ValidationError, unknown_name
 from crlbench.reward import gym
 
 SAMPLE = 512
@@ -27,6 +29,8 @@ REPORTED = 24
 NULL_GOLDS = 3
 """Most frequent right answers that stand, in every format, for policies without knowledge."""
 LEVELS = (1, 2, 3)
+LEVELS_FORM = """'{"1": {"min_terms": 2}, "2": {"min_terms": 3}, "3": {"min_terms": 4}}'"""
+"""Levels as ``--levels`` takes them, for messages."""
 Config = dict[str, Any]
 KNOWN: dict[str, dict[int, Config]] = {
     "countdown": {
@@ -92,7 +96,7 @@ def _given_levels(generator: str, given: Mapping[str, Any], fields: Config) -> d
     if sorted(given) != [str(level) for level in LEVELS]:
         raise UsageError(
             f"--levels: names {', '.join(given) or 'no level'}; it must name 1, 2 and 3, each"
-            " with settings of the generator."
+            f" with settings of the generator, as in {LEVELS_FORM}."
         )
     for level, config in given.items():
         if not isinstance(config, dict):
@@ -182,18 +186,37 @@ def write_task(
 ) -> Path:
     """Write ``task.py`` and ``README.md`` of a generator into ``folder``/name, to be frozen.
 
-    Raises :class:`UsageError` when another task is there already.
+    Raises :class:`UsageError` when another task is there already, or for a name that no task can
+    have, and :class:`crlbench.errors.EnvironmentUnfit` where the folder cannot be written.
     """
-    name = name or f"gym-{generator.replace('_', '-')}"
+    name = task_name(generator, name)
     target = folder / name
     code = _code(generator, levels, name)
     path = target / "task.py"
     if path.exists() and path.read_text(encoding="utf-8") != code:
         raise UsageError(f"{path}: there is another task. Choose another --name or --to.")
-    target.mkdir(parents=True, exist_ok=True)
-    path.write_text(code, encoding="utf-8")
-    (target / "README.md").write_text(_readme(generator, levels, name), encoding="utf-8")
+    readme = _readme(generator, levels, name)
+    try:
+        target.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise EnvironmentUnfit(
+            f"{target}: cannot be made: {error.strerror or error}. Choose another --to."
+        ) from None
+    files.write_all({path: code.encode(), target / "README.md": readme.encode()})
     return target
+
+
+def task_name(generator: str, given: str | None = None) -> str:
+    """The name of a generator's task, the given one or its own.
+
+    Raises :class:`UsageError` for a name that no task can have.
+    """
+    name = f"gym-{generator.replace('_', '-')}" if given is None else given
+    if given is not None and not re.fullmatch(SLUG, name):
+        near = re.sub("[^a-z0-9]+", "-", name.lower()).strip("-")
+        hint = f" Did you mean {near}?" if near else ""
+        raise UsageError(f"--name '{name}': is not allowed; allowed: {RULES[SLUG]}.{hint}")
+    return name
 
 
 def _null_texts(generator: str, levels: Mapping[int, Config]) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -80,15 +81,119 @@ def test_the_same_words_in_every_template() -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "__import__('os').system('true')", "exec('x=1')", "\uff45xec('x=1')", "open('x', 'w')",
-        "eval ('1')", "9**9**9**9**9", "(" * 4000, "x" * 5000, "[].__class__",
+        "__import__('os').system('touch MADE')", "exec('open(\"MADE\", \"w\")')",
+        "\uff45xec('open(\"MADE\", \"w\")')", "open('MADE', 'w')", "eval ('open(\"MADE\", \"w\")')",
+        "9**9**9**9**9", "(" * 4000, "x" * 5000, "[].__class__",
     ],
 )  # fmt: skip
-def test_a_text_cannot_run_code_or_hang(text: str, tmp_path: Path) -> None:
-    """Countdown's scorer evaluates what it is given."""
+@pytest.mark.parametrize("checked", [True, False])
+def test_a_text_cannot_run_code_or_hang(
+    text: str, checked: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Countdown's scorer evaluates what it is given; the second time nothing is refused before."""
+    made = tmp_path / "made"
+    text = text.replace("MADE", str(made))
     entry = adapter.entry_of("countdown", {}, 5)
-    assert adapter.original_score("countdown", entry, text) < 0.1
-    assert adapter.original_score("countdown", entry, entry["gold"]) == 1.0
+    if checked:
+        assert adapter.original_score("countdown", entry, text) < 0.1
+        assert adapter.original_score("countdown", entry, entry["gold"]) == 1.0
+    else:
+        done = subprocess.run(
+            [sys.executable, "-c", UNCHECKED], input=json.dumps([entry, text]), cwd=ROOT, text=True,
+            capture_output=True, check=True,
+        )  # fmt: skip
+        assert json.loads(done.stdout) < 0.1
+    assert not made.exists()
+
+
+UNCHECKED = """
+import json, os, sys
+entry, text = json.load(sys.stdin)
+from crlbench.reward import forked, gym
+gym.prepare("countdown")
+gym._plain_only = False
+forked._confine()
+print(json.loads(forked._in_fork(gym.answer, ["score", entry, text])) or 0.0)
+"""
+
+PROGRAMS = [
+    ("countdown", "({product})*len('')+len('{target}')"), ("countdown", "({product})*(I-I){ones}"),
+    ("countdown", "({product})*(()==(1,)){truths}"), ("countdown", "({product})*(E-E){ratios}"),
+    ("simple_integration", "integrate({integrand}, {variable})"),
+    ("simple_integration", "integrate ({integrand}, {variable})"),
+    ("simple_integration", "(integrate)({integrand}, {variable})"),
+    ("simple_integration", "({integrand}).integrate({variable})"),
+    ("polynomial_multiplication", "expand({question})"),
+    ("polynomial_multiplication", "({question}).expand()"),
+    ("polynomial_multiplication", "simplify({question})"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("generator", "program"), PROGRAMS)
+def test_a_text_that_lets_the_scorer_compute_is_not_paid(generator: str, program: str) -> None:
+    entry = adapter.entry_of(generator, {}, 5)
+    about = entry["metadata"]
+    fields = {"integrand": about.get("integrand"), "variable": about.get("variable")}
+    fields["question"] = re.sub(r"^[^(]*", "", entry["question"].splitlines()[0]).strip()
+    if generator == "countdown":
+        target = int(about["target"])
+        fields["product"] = "*".join(map(str, about["numbers"]))
+        fields["target"] = "x" * target
+        fields["ones"] = "-I*I" * target
+        fields["ratios"] = "+E/E" * target
+        fields["truths"] = "+(()==())" * target
+    assert adapter.original_score(generator, entry, program.format(**fields)) < 0.1
+    assert adapter.original_score(generator, entry, entry["gold"]) == 1.0
+
+
+EVALUATED = (
+    "binary_matrix", "intermediate_integration", "n_queens", "number_sorting",
+    "polynomial_multiplication", "puzzle24", "simple_integration", "spiral_matrix",
+    "string_insertion",
+)  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("generator", EVALUATED)
+def test_right_answers_pass_the_check_of_evaluated_texts(generator: str) -> None:
+    entries = [adapter.entry_of(generator, {}, seed) for seed in range(12)]
+    stated = [entry for entry in entries if entry["gold"] is not None]
+    assert len(stated) > 6
+    for entry in stated:
+        assert adapter.original_score(generator, entry, entry["gold"]) == 1.0
+
+
+def test_a_draw_that_takes_too_long_is_not_drawn_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another item in its place would depend on the speed of the machine."""
+    asked = []
+    monkeypatch.setattr(adapter, "_ask", lambda *question: asked.append(question))
+    with pytest.raises(EnvironmentUnfit, match="countdown.*CPU time"):
+        adapter.drawn("countdown", {"min_value": 3}, random.Random(1))
+    assert len(asked) == 1
+
+
+@pytest.mark.parametrize("given", ["[1, 2, 3]", "3", '"1"', "null"])
+def test_levels_must_be_an_object(given: str, capsys: pytest.CaptureFixture) -> None:
+    assert cli.main(["freeze", "--from", "reasoning_gym:chain_sum", "--levels", given]) == 2
+    said = capsys.readouterr().err
+    assert 'the keys "1", "2", "3"' in said and """'{"1": {"min_terms": 2}""" in said
+
+
+def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("kept")
+    with pytest.raises(EnvironmentUnfit, match="Choose another --to"):
+        gym.write_task("chain_sum", gym.levels_of("chain_sum"), tmp_path / "file")
+
+
+@pytest.mark.parametrize("name", ["../up", "My Task", "a/b", ""])
+def test_a_wrong_name_is_refused_before_drawing(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(adapter, "_ask", lambda *question: pytest.fail("it asked the library"))
+    source = ["freeze", "--from", "reasoning_gym:chain_sum", "--name", name, "--to", str(tmp_path)]
+    assert cli.main(source) == 2
+    assert "--name" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
 
 
 BOTH_WAYS = """

@@ -51,7 +51,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "external": CATALOGUE | {"catalog", "pairs", "sources"},
     "versions": {"cards", "errors"},
     "bump": CATALOGUE | {"versions"},
-    "gym": {"errors", "seeding", "reward"},
+    "gym": {"cards", "errors", "files", "seeding", "reward"},
     "freeze": CATALOGUE | {"bump", "external", "learned", "pairs", "sources", "versions"},
     "retain": LEAVES | {"reward"},
     "scaffold": LEAVES,

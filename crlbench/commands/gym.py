@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from argparse import Namespace
 from pathlib import Path
@@ -32,6 +33,7 @@ def freeze_generator(options: Namespace) -> int:
             " the made folder is checked with crlbench freeze --check FOLDER."
         )
     generator = options.source.removeprefix(PREFIX)
+    gym.task_name(generator, options.name)
     levels = gym.levels_of(generator, _levels(options.levels))
     rows = gym.holes(generator, levels)
     frozen = None if options.report else _write(generator, levels, options)
@@ -64,7 +66,22 @@ def _levels(given: str | None) -> dict[str, Any] | None:
     """The levels of ``--levels``: JSON, or the path of a file that holds it."""
     if given is None:
         return None
-    if not given.lstrip().startswith("{"):
+    found = _json(given)
+    if isinstance(found, dict):
+        return found
+    from crlbench.gym import LEVELS_FORM
+
+    raise UsageError(
+        f"""--levels {given}: must be an object with the keys "1", "2", "3", each with settings"""
+        f" of the generator, as in {LEVELS_FORM}."
+    )
+
+
+def _json(given: str) -> Any:
+    """The JSON that a text is, or that its file holds."""
+    with contextlib.suppress(json.JSONDecodeError):
+        return json.loads(given)
+    if not given.lstrip().startswith(("{", "[")):
         try:
             given = Path(given).read_text(encoding="utf-8")
         except OSError as error:
@@ -72,11 +89,8 @@ def _levels(given: str | None) -> dict[str, Any] | None:
                 f"--levels {given}: is neither JSON nor a readable file ({error.strerror})."
             ) from None
     try:
-        found = json.loads(given)
+        return json.loads(given)
     except json.JSONDecodeError as error:
         raise UsageError(
             f"--levels: not valid JSON: {error.msg} (line {error.lineno}, column {error.colno})."
         ) from None
-    if not isinstance(found, dict):
-        raise UsageError("--levels: must be an object with the levels 1, 2 and 3.")
-    return found

@@ -3,8 +3,9 @@ r"""Mathematical equivalence of a completion's final answer and the gold, by ``m
 What is read is the place that the gold completion's own format names, and nothing else of the
 text: the last ``\boxed{...}``, the last ``<answer>...</answer>``, or the last line, after
 "Answer:" or alone. What stands there must be one answer as a whole; a number somewhere in a
-sentence earns nothing. The comparison runs under hard limits in a process of its own
-(:mod:`crlbench.reward.forked`), and never raises for a text.
+sentence earns nothing. An integral, a sum or another operator that is still to be evaluated
+restates the problem and is no answer, unless the gold holds it too. The comparison runs under
+hard limits in a process of its own (:mod:`crlbench.reward.forked`), and never raises for a text.
 
 The library (extra ``math``, versions pinned) is Apache-2.0; its rounding of decimals (six
 places, so that 0.333333 is 1/3) and of percent (50% is 50, and 1/2) are kept.
@@ -15,7 +16,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from crlbench.reward.forked import Server, require
+from crlbench.reward.forked import CPU_S, Server, require
 
 VERSIONS = {
     "math-verify": "0.9.0",
@@ -52,8 +53,10 @@ def equivalent(text: str, answer: str) -> float:
         return float(_word(gold) == _word(given))
     if given == gold:
         return 1.0
-    if _EVALUATED.search(gold) or _EVALUATED.search(given):
+    if operators(given) - operators(gold):
         return 0.0
+    if _EVALUATED.search(gold) or _EVALUATED.search(given):
+        return float("".join(gold.split()) == "".join(given.split()))
     if _INTEGER.fullmatch(gold) and _INTEGER.fullmatch(given):
         return float(int(gold) == int(given))
     return compare(gold, given)
@@ -86,6 +89,37 @@ _checked = False
 _INTEGER = re.compile(r"[-+]?[0-9]{1,60}")
 _EVALUATED = re.compile(r"\\(?:gcd|lcm)[^A-Za-z].*[A-Za-z]")
 """The library takes the greatest common divisor of two letters to be 1: compared as text alone."""
+_NAMED = re.compile(
+    r"(?<![A-Za-z])(i{0,4}o?int|idotsint|oiint|intop|sum|prod|coprod|lim(?:sup|inf)?|(?:arg)?max"
+    r"|(?:arg)?min|sup|inf|gcd|hcf|lcm|det|[bp]?mod|rem|Pr|Var|Cov|tr|trace|rank|deg|dim|diff"
+    r"|derivative|integral|integrate|partial|nabla|big(?:cup|cap)|[vV]matrix)(?![A-Za-z])"
+)
+_WRITTEN = {
+    "derivative": re.compile(
+        r"(?<![A-Za-z])d(?:\^\{?\w\}?)?[A-Za-z]?\s*/\s*d[A-Za-z]"
+        r"|\\frac\s*\{?\s*(?:\\(?:mathrm|text|rm)\s*\{?\s*)?d(?![A-Za-z]{2})[^{}]{0,9}"
+        r"(?:\{\w+\})?\}*\s*\{?\s*(?:\\(?:mathrm|text|rm)\s*\{?\s*)?d\}?\s*[A-Za-z]"
+        r"|[A-Za-z](?:'+|\^\{?\\prime\}?)\s*\("
+    ),
+    "mean": re.compile(r"(?<![A-Za-z])(?:\\[a-z]+\{)?E\}?\s*(?:\\left)?\["),
+    "chance": re.compile(r"\\(?:mathbb|mathbf|mathrm|operatorname)\{P\}|\\P(?![A-Za-z])"),
+    "determinant": re.compile(r"\|\s*\\begin|\\begin\{[vV]matrix|\\left\|\s*\\begin"),
+}
+
+_SPACING = re.compile(r"\\[,;:! ]|~|\\q?quad(?![A-Za-z])")
+
+
+def operators(found: str) -> set[str]:
+    r"""The operators of an expression that stand for something still to be evaluated.
+
+    >>> operators(r"\int_0^1 x^2 dx"), operators(r"\frac{1}{3}")
+    ({'int'}, set())
+    """
+    found = _SPACING.sub(" ", found)
+    written = {name for name, pattern in _WRITTEN.items() if pattern.search(found)}
+    return written | set(_NAMED.findall(found))
+
+
 _TAGGED = re.compile(r"<answer>(.*?)</answer>", re.DOTALL)
 _PREFIX = "Answer:"
 
@@ -225,6 +259,11 @@ def prepare() -> None:
     for gold, given in _WARM:
         answer([gold, given])
         answer([gold, gold])
+
+
+def cpu_s(question: list[str]) -> float:
+    """CPU time of a question, in seconds."""
+    return CPU_S
 
 
 def forks(question: list[str]) -> bool:

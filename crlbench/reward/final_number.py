@@ -32,8 +32,9 @@ _NUMBER = re.compile(
 _DIGIT = re.compile(r"[0-9]")
 _GLUE = re.compile(r"[0-9]([^0-9\s]*)\Z")
 _TAIL = re.compile(r"\S*?[0-9]")
-_CONCLUDES = re.compile(r"(?<![!<>])=|[\u2248\u2192]|->")
-"""Behind what a number is a result though another one stands before it in its word."""
+_CONCLUDES = re.compile(r"(?<![!<>])=|[\u2248\u2192]|->|>>")
+"""Behind what a number is a result though another one stands before it in its word; ">>" closes
+the calculations that GSM8K's own solutions hold, as in "9 * 2 = <<9*2=18>>18"."""
 _OPERATORS = {*"+-*/^x\u2212\u2013\u00d7\u00f7\u00b7", "**", r"\times", r"\cdot", r"\div"}
 _WRAPPED = re.compile(
     r"####[ \t]+(?P<hashes>[^\n]*)|<answer>(?P<tag>[^<]*)</answer>|\\boxed\{(?P<box>"
@@ -114,8 +115,8 @@ def _last(text: str) -> Decimal | None:
 
 
 def _operand(words: list[str], place: int) -> bool:
-    """Whether an operator stands between a word and one with a number before it."""
-    sign = place > 1 and words[place - 1] in _OPERATORS
+    """Whether an operator stands between a word that states no result and a number before it."""
+    sign = place > 1 and words[place - 1] in _OPERATORS and not _CONCLUDES.search(words[place])
     return sign and _DIGIT.search(words[place - 2]) is not None
 
 

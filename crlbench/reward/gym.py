@@ -20,13 +20,15 @@ import re
 import unicodedata
 from typing import Any
 
-from crlbench.errors import ValidationError, unknown_name
-from crlbench.reward.forked import Server, require
+from crlbench.errors import EnvironmentUnfit, ValidationError, unknown_name
+from crlbench.reward.forked import CPU_S, Server, require
 
 VERSION = "0.1.25"
 """The version of reasoning-gym that everything here is made and scored with."""
 MAX_CHARS = 4096
 """Longest final answer that is scored."""
+DRAW_CPU_S = 60.0
+"""CPU time of drawing one item, in seconds: so long that no slower machine draws other items."""
 LISTING = "chain_sum"
 """A generator whose server also answers what generators there are."""
 STEPS = 6
@@ -67,7 +69,8 @@ def item(
 def drawn(generator: str, config: dict[str, Any], rng: random.Random) -> dict[str, Any]:
     """An entry that states a right answer; drawn again where one does not, or fails.
 
-    Raises :class:`ValidationError` when ``PATIENCE`` draws in a row give none.
+    Raises :class:`ValidationError` when ``PATIENCE`` draws in a row give none, and
+    :class:`EnvironmentUnfit` like :func:`entry_of`.
     """
     problem = "its entries state no answer that its scorer pays in full"
     for _ in range(PATIENCE):
@@ -86,7 +89,9 @@ def drawn(generator: str, config: dict[str, Any], rng: random.Random) -> dict[st
 def entry_of(generator: str, config: dict[str, Any], seed: int) -> dict[str, Any]:
     """The library's entry for a seed, as plain JSON data, with ``gold``: a right answer or None.
 
-    Raises :class:`ValidationError` when the generator fails or its entries are no plain data.
+    Raises :class:`ValidationError` when the generator fails or its entries are no plain data, and
+    :class:`EnvironmentUnfit` when drawing takes too long: another item in its place would make
+    the rows depend on the speed of the machine.
     """
     return json.loads(_entry_text(generator, json.dumps(config), seed))
 
@@ -95,10 +100,15 @@ def entry_of(generator: str, config: dict[str, Any], seed: int) -> dict[str, Any
 def _entry_text(generator: str, config: str, seed: int) -> str:
     """An entry as JSON, kept: a split made of another's items asks for the same entries again."""
     found = _ask(generator, ["entry", json.loads(config), seed])
-    if not isinstance(found, dict) or "problem" in found:
-        problem = found["problem"] if found else "it takes too long, or too much memory"
+    if not isinstance(found, dict):
+        raise EnvironmentUnfit(
+            f"reasoning-gym's {generator} with {config}: drawing the item of seed {seed} took more"
+            f" than {DRAW_CPU_S:.0f} s of CPU time, or its process ended. Choose smaller settings"
+            " with --levels, or a faster machine."
+        )
+    if "problem" in found:
         raise ValidationError(
-            f"reasoning-gym's {generator} cannot be frozen with {config}: {problem}."
+            f"reasoning-gym's {generator} cannot be frozen with {config}: {found['problem']}."
         )
     return json.dumps(found)
 
@@ -176,7 +186,7 @@ _CALLS = re.compile(
 
 
 def runs_code(text: str) -> bool:
-    """Whether a text calls what no answer needs, and a scorer that evaluates text would run."""
+    """Whether a text calls what no answer needs; it is then sent to no scorer at all."""
     return _CALLS.search(unicodedata.normalize("NFKC", text)) is not None
 
 
@@ -264,6 +274,7 @@ def _json_answer(text: str) -> list[str]:
 _generator = ""
 _scorer: Any = None
 _evaluates = True
+_plain_only = True
 _EVALUATES = re.compile(r"\b(?:eval|exec)\(|\bsympy\b")
 _ARITHMETIC = re.compile(r"(?:[0-9+\-/(). ]|\*(?!\*)){0,256}")
 """Texts that name nothing and hold no powers: evaluated they can change nothing, and end soon."""
@@ -271,7 +282,7 @@ _ARITHMETIC = re.compile(r"(?:[0-9+\-/(). ]|\*(?!\*)){0,256}")
 
 def prepare(generator: str) -> None:
     """Load one generator's scorer, with what scorers import when they are first used."""
-    global _generator, _scorer, _evaluates
+    global _generator, _scorer, _evaluates, _plain_only
     import inspect
 
     import reasoning_gym
@@ -282,6 +293,45 @@ def prepare(generator: str) -> None:
     _scorer = reasoning_gym.get_score_answer_fn(generator)
     source = inspect.getsource(inspect.getmodule(type(_scorer.__self__)))
     _evaluates = _EVALUATES.search(source) is not None
+    scoring = inspect.getsource(_scorer)
+    _plain_only = re.search(r"\b(?:eval|exec|parse_expr|sympify)\(", scoring) is not None
+
+
+_SIGNS = frozenset("0123456789+-*/().^ \t\n")
+_FUNCTIONS = frozenset("sqrt exp log sin cos tan pi".split())
+_NAME = re.compile(r"[^\W\d]\w*")
+_CALLED = re.compile(r"([^\W\d]\w*)\s*\(")
+_ATTRIBUTE = re.compile(r"\.\s*[^\W\d]")
+
+
+def plain(text: str, entry: dict[str, Any]) -> bool:
+    """Whether a text may go to a scorer that evaluates it: arithmetic, and nothing that computes.
+
+    Beyond digits, operators and parentheses it may hold the signs and names of the entry's own
+    right answers, and the elementary functions that the question or such an answer holds. So a
+    call (``integrate(...)``, ``len('')``), an attribute, a comparison or a letter that stands for
+    a number (sympy's ``E`` and ``I``) is paid only where a right answer needs it.
+    """
+    metadata = entry["metadata"]
+    stated = " ".join(
+        found if isinstance(found, str) else json.dumps(found)
+        for found in (entry.get("answer"), *(metadata.get(name) for name in GOLD_FIELDS))
+        if found is not None
+    )
+    functions = _FUNCTIONS & {*_NAME.findall(f"{entry['question']} {stated}")}
+    names = functions | {*_NAME.findall(stated)}
+    signs = {sign for sign in text if not (sign.isascii() and sign.isalpha())}
+    return (
+        signs <= _SIGNS | set(stated)
+        and names.issuperset(_NAME.findall(text))
+        and {*_CALLED.findall(text)} <= functions | {*_CALLED.findall(stated)}
+        and _ATTRIBUTE.search(text) is None
+    )
+
+
+def cpu_s(question: list[Any]) -> float:
+    """CPU time of a question, in seconds."""
+    return CPU_S if question[0] == "score" else DRAW_CPU_S
 
 
 def forks(question: list[Any]) -> bool:
@@ -300,7 +350,7 @@ def answer(question: list[Any]) -> Any:
     if kind == "facts":
         return _facts()
     if kind == "score":
-        return float(_scorer(second, first))
+        return 0.0 if _plain_only and not plain(second, first) else float(_scorer(second, first))
     try:
         return _entry(first, second)
     except Exception as error:

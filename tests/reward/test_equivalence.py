@@ -56,6 +56,17 @@ DIFFERENT = [
     (r"\lfloor\sqrt{n-1}\rfloor", r"\lfloor\sqrt{n-2}\rfloor"),
     ("n - m", "n"), ("k", "k m"), ("1", r"\mathbb{R}"), (r"\emptyset", "0"),
 ]  # fmt: skip
+RESTATED = [
+    ("1/3", r"\int_0^1 x^2 dx"), ("1/3", r"\int\limits_0^1 x^2\,dx"), ("6", r"\sum_{n=1}^{3} n"),
+    ("6", r"\prod_{n=1}^{3} n"), ("1", r"\lim_{x\to 0}\frac{\sin x}{x}"), ("6", r"\gcd(12,18)"),
+    ("36", r"\operatorname{lcm}(12,18)"), ("-2", r"\det\begin{pmatrix}1&2\\3&4\end{pmatrix}"),
+    ("-2", r"\begin{vmatrix}1&2\\3&4\end{vmatrix}"), ("2x", r"\frac{d}{dx} x^2"),
+    ("2x", r"\frac{\mathrm{d}}{\mathrm{d}x} x^2"), ("2x", r"\frac{\partial}{\partial x} x^2"),
+    ("2", r"\frac{d^2}{dx^2} x^2"), ("2x", r"\dfrac{\,d}{dx}x^2"),
+    ("4", r"2^{10} \mod 10"), ("4", r"2^{10} \bmod 10"),
+    ("5", r"\max(3,5)"), ("3", r"\min\{3,5\}"), ("6", "gcd(12,18)"), ("6", r"6+\int_0^0 x dx"),
+    ("252", r"\sum_{k=0}^{5} \binom{5}{k}^2"), ("1/2", r"\frac{1}{2}\int_0^1 1 dx"),
+]  # fmt: skip
 BOMBS = [
     "9^9^9^9", "9^{9^{9}}", "9**9**9", "2^{99999999}", "99999!", "9!!!!!!!!", "1" * 300,
     "{" * 100 + "5" + "}" * 100, "(" * 200, r"\frac{" * 50, r"\sqrt{" * 60 + "2" + "}" * 60,
@@ -79,6 +90,24 @@ def test_different_answers_are_not(gold: str, given: str) -> None:
     assert equivalent(f"So it is {box(given)}.", box(gold)) == 0.0
 
 
+@pytest.mark.parametrize(("gold", "given"), RESTATED)
+def test_the_problem_restated_is_no_answer(gold: str, given: str) -> None:
+    assert equivalent(box(given), box(gold)) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("gold", "given"),
+    [
+        (r"\max(n - m, 0)", r"\max(n-m, 0)"), (r"\gcd(k, p - 1)", r"\gcd(k,p-1)"),
+        (r"\sum_{n=1}^{3} n", r"\sum_{k=1}^{3} k"), (r"\sum_{n=1}^{3} n", "6"),
+        (r"\frac{d}{3}", r"\frac{d}{3}+0"), (r"\frac{2d}{c}", r"\frac{4d}{2c}"),
+        (r"\frac{n}{d^2}", r"n/d^2"), (r"\frac{d}{d+1}", r"\frac{1}{1+1/d}"),
+    ],
+)  # fmt: skip
+def test_what_the_gold_holds_may_stand_in_an_answer(gold: str, given: str) -> None:
+    assert equivalent(box(given), box(gold)) == 1.0
+
+
 def test_there_are_enough_pairs() -> None:
     assert len(EQUAL) + len(DIFFERENT) >= 60
 
@@ -93,10 +122,10 @@ TRIED = [
 
 @pytest.mark.parametrize("bomb", TRIED)
 def test_no_text_takes_long_or_fails(bomb: str) -> None:
-    start = time.process_time()
+    start = time.monotonic()
     assert equivalent(box(bomb), box("7")) == 0.0
+    assert time.monotonic() - start < forked.CPU_S * 20, "it waited on something but a comparison"
     assert equivalent(box("7"), box("7.0")) == 1.0, "the next question is answered as ever"
-    assert time.process_time() - start < 2.0
 
 
 def test_a_comparison_that_hangs_ends_at_its_cpu_time() -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import gzip
+import json
 import re
 from collections import Counter, defaultdict
+from pathlib import Path
 
 from crlbench.frozen import Row, Task
-from tests.external_data import fetched, needs_data
+from tests.external_data import DATA, fetched, needs_data
 
 pytestmark = needs_data
 
@@ -60,6 +63,16 @@ def test_a_reply_is_judged_by_its_end_and_by_the_format_that_was_asked_for() -> 
         asked = {3: "#### ", 4: r"\boxed{}", 5: "<answer>"}.get(template, "")
         assert asked in row["messages"][0]["content"]
     assert sorted(by_template) == [1, 2, 3, 4, 5]
+
+
+@needs_data
+def test_published_solutions_are_read_without_their_last_line_too() -> None:
+    """37 of them end on another number than their answer."""
+    packed = (Path(DATA or "") / "gsm8k" / "test.jsonl.gz").read_bytes()
+    told = [json.loads(line)["answer"] for line in gzip.decompress(packed).splitlines()]
+    parts = [solution.rpartition("\n#### ") for solution in told]
+    verify = gsm8k().verify
+    assert sum(verify(body, answer.replace(",", "")) for body, _, answer in parts) == 1282
 
 
 def shingles(text: str) -> set[tuple[str, ...]]:
