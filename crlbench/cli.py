@@ -227,7 +227,7 @@ def _freeze(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--levels", metavar="JSON",
-        help="""settings of each level, '{"1": {...}, "2": {...}, "3": {...}}', or a file of them""",
+        help="""settings of each level, '{"1": {...}, "2": {...}, "3": {...}}' or a file of it""",
     )
     parser.add_argument("--to", metavar="DIR", help="for its folder (tasks)")
     parser.add_argument("--name", metavar="NAME", help="what it is called (gym-GENERATOR)")

@@ -146,6 +146,15 @@ def test_a_text_that_lets_the_scorer_compute_is_not_paid(generator: str, program
     assert adapter.original_score(generator, entry, entry["gold"]) == 1.0
 
 
+def test_what_is_plain() -> None:
+    entry = {"question": "Sort: 1 2. Use sin.", "answer": "1 2", "metadata": {}}
+    assert adapter.plain("2 1 + sin(3)", entry) and not adapter.plain("cos(3)", entry)
+    for text in ("[1, 2]", "['1', \"2\"]", '["a b"]'):
+        assert adapter.plain(text, entry, lists=True) and not adapter.plain(text, entry)
+    for text in ("[x for x in 'a']", "''.join(['1'])", "'a'==''", "'\\'", "[1].pop()"):
+        assert not adapter.plain(text, entry, lists=True), text
+
+
 EVALUATED = (
     "binary_matrix", "intermediate_integration", "n_queens", "number_sorting",
     "polynomial_multiplication", "puzzle24", "simple_integration", "spiral_matrix",

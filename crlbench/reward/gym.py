@@ -274,7 +274,7 @@ def _json_answer(text: str) -> list[str]:
 _generator = ""
 _scorer: Any = None
 _evaluates = True
-_plain_only = True
+_plain_only = _lists = True
 _EVALUATES = re.compile(r"\b(?:eval|exec)\(|\bsympy\b")
 _ARITHMETIC = re.compile(r"(?:[0-9+\-/(). ]|\*(?!\*)){0,256}")
 """Texts that name nothing and hold no powers: evaluated they can change nothing, and end soon."""
@@ -282,7 +282,7 @@ _ARITHMETIC = re.compile(r"(?:[0-9+\-/(). ]|\*(?!\*)){0,256}")
 
 def prepare(generator: str) -> None:
     """Load one generator's scorer, with what scorers import when they are first used."""
-    global _generator, _scorer, _evaluates, _plain_only
+    global _generator, _scorer, _evaluates, _plain_only, _lists
     import inspect
 
     import reasoning_gym
@@ -295,6 +295,7 @@ def prepare(generator: str) -> None:
     _evaluates = _EVALUATES.search(source) is not None
     scoring = inspect.getsource(_scorer)
     _plain_only = re.search(r"\b(?:eval|exec|parse_expr|sympify)\(", scoring) is not None
+    _lists = "parse_expr" not in scoring
 
 
 _SIGNS = frozenset("0123456789+-*/().^ \t\n")
@@ -303,15 +304,19 @@ _NAME = re.compile(r"[^\W\d]\w*")
 _CALLED = re.compile(r"([^\W\d]\w*)\s*\(")
 _ATTRIBUTE = re.compile(r"\.\s*[^\W\d]")
 
+_QUOTED = re.compile(r"'[^'\"\\]*'|\"[^'\"\\]*\"")
 
-def plain(text: str, entry: dict[str, Any]) -> bool:
+
+def plain(text: str, entry: dict[str, Any], lists: bool = False) -> bool:
     """Whether a text may go to a scorer that evaluates it: arithmetic, and nothing that computes.
 
     Beyond digits, operators and parentheses it may hold the signs and names of the entry's own
     right answers, and the elementary functions that the question or such an answer holds. So a
     call (``integrate(...)``, ``len('')``), an attribute, a comparison or a letter that stands for
-    a number (sympy's ``E`` and ``I``) is paid only where a right answer needs it.
+    a number (sympy's ``E`` and ``I``) is paid only where a right answer needs it. With ``lists``
+    brackets, commas and quoted words may stand in it too.
     """
+    text = _QUOTED.sub("[,]", text) if lists else text
     metadata = entry["metadata"]
     stated = " ".join(
         found if isinstance(found, str) else json.dumps(found)
@@ -322,7 +327,7 @@ def plain(text: str, entry: dict[str, Any]) -> bool:
     names = functions | {*_NAME.findall(stated)}
     signs = {sign for sign in text if not (sign.isascii() and sign.isalpha())}
     return (
-        signs <= _SIGNS | set(stated)
+        signs <= _SIGNS | set(stated) | set("[,]" if lists else "")
         and names.issuperset(_NAME.findall(text))
         and {*_CALLED.findall(text)} <= functions | {*_CALLED.findall(stated)}
         and _ATTRIBUTE.search(text) is None
@@ -350,7 +355,8 @@ def answer(question: list[Any]) -> Any:
     if kind == "facts":
         return _facts()
     if kind == "score":
-        return 0.0 if _plain_only and not plain(second, first) else float(_scorer(second, first))
+        refused = _plain_only and not plain(second, first, _lists)
+        return 0.0 if refused else float(_scorer(second, first))
     try:
         return _entry(first, second)
     except Exception as error:
