@@ -16,12 +16,13 @@ import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from crlbench import external, frozen
+from crlbench import frozen
 from crlbench.catalog import Catalog
 from crlbench.errors import CrlbenchError
 from crlbench.reward.equivalence import judgeable
 from crlbench.reward.published import Problem
-from crlbench.sources import given_sources
+from crlbench.suite import external
+from crlbench.suite.sources import given_sources
 
 TASKS = ("deepmath", "olympiadbench")
 

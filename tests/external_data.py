@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from crlbench.catalog import Catalog
-from crlbench.external import fetch_task
 from crlbench.frozen import Task
+from crlbench.suite.external import fetch_task
 
 DATA = os.environ.get("CRLBENCH_DATA") or None
 

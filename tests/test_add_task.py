@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from crlbench import cli, scaffold
+from crlbench import cli
 from crlbench.cards import read_task_card
 from crlbench.catalog import Catalog
+from crlbench.suite import scaffold
 from tests.test_layers import imports
 
 ROOT = Path(__file__).parents[1]
@@ -137,6 +138,6 @@ def test_without_a_checkout_a_place_must_be_said(
 
 def test_the_templates_travel_in_the_wheel() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
-    (pattern,) = project["package-data"]["crlbench.scaffold"]
+    (pattern,) = project["package-data"]["crlbench.suite.scaffold"]
     found = {path.name for path in scaffold.HERE.glob(pattern)}
     assert found == {"task.py.in", "README.md.in", "test_task.py.in"}

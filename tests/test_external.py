@@ -21,11 +21,11 @@ from filelock import FileLock
 from crlbench import cli
 from crlbench.catalog import Catalog
 from crlbench.errors import CrlbenchError, EnvironmentUnfit
-from crlbench.external import fetch_task, stored_sources
-from crlbench.freeze import freeze
 from crlbench.frozen import Task
 from crlbench.gauntlet import examine
-from crlbench.pairs import load_pairs
+from crlbench.suite.external import fetch_task, stored_sources
+from crlbench.suite.freeze import freeze
+from crlbench.suite.pairs import load_pairs
 from tests.external_data import DATA, needs_data
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -477,7 +477,7 @@ def test_an_interrupted_fetch_leaves_nothing(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("crlbench.external.gzip.compress", stop)
+        patch.setattr("crlbench.suite.external.gzip.compress", stop)
         assert fetch(catalog, "--from", str(published)) == 130
     assert [p.name for p in (home / "tasks").iterdir() if not p.name.endswith(".lock")] == []
     assert fetch(catalog, "--from", str(published)) == 0
@@ -596,7 +596,7 @@ def test_a_broken_connection_is_no_full_disk(
     def broken(*_: object, **__: object) -> None:
         raise ssl.SSLError(1, "record layer failure")
 
-    monkeypatch.setattr("crlbench.sources.urllib.request.urlopen", broken)
+    monkeypatch.setattr("crlbench.suite.sources.urllib.request.urlopen", broken)
     assert fetch(catalog) == 6
     message = capsys.readouterr().err
     assert "record layer failure" in message and "--from DIR" in message

@@ -11,11 +11,9 @@ from pathlib import Path
 import pytest
 from transformers.utils import logging
 
-from crlbench import pairs
 from crlbench.catalog import Catalog
 from crlbench.cli import main
 from crlbench.errors import UsageError, ValidationError
-from crlbench.learned import ROWS
 from crlbench.policy.reward_model import RewardModel, load_reward_model
 from crlbench.proportion import wilson
 from crlbench.report import load_runs
@@ -24,6 +22,8 @@ from crlbench.run import reward_model as paying
 from crlbench.run.fit_reward import token_pairs
 from crlbench.run.reward_model import AskedAnswer, asked, learned_scorer, reward_model_of
 from crlbench.run.subject import auditor_of, load_subject, load_task, prompts_of, scorer_of
+from crlbench.suite import pairs
+from crlbench.suite.learned import ROWS
 
 ROOT = Path(__file__).parents[1]
 QUICK = ["--limit", "48", "--set", "batch=8", "--set", "learning_rate=1e-3"]

@@ -12,11 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from crlbench import cli, gym
+from crlbench import cli
 from crlbench.errors import EnvironmentUnfit, UsageError, ValidationError
 from crlbench.frozen import Task
 from crlbench.reward import forked
 from crlbench.reward import gym as adapter
+from crlbench.suite import reasoning_gym
 
 ROOT = Path(__file__).parents[1]
 GENERATORS = (
@@ -191,7 +192,8 @@ def test_levels_must_be_an_object(given: str, capsys: pytest.CaptureFixture) -> 
 def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("kept")
     with pytest.raises(EnvironmentUnfit, match="Choose another --to"):
-        gym.write_task("chain_sum", gym.levels_of("chain_sum"), tmp_path / "file")
+        levels = reasoning_gym.levels_of("chain_sum")
+        reasoning_gym.write_task("chain_sum", levels, tmp_path / "file")
 
 
 @pytest.mark.parametrize("name", ["../up", "My Task", "a/b", ""])
@@ -276,22 +278,22 @@ def test_items_are_the_same_in_two_processes(generator: str) -> None:
 
 
 def test_levels_come_from_the_curriculum() -> None:
-    levels = gym.levels_of("chain_sum")
+    levels = reasoning_gym.levels_of("chain_sum")
     assert [levels[level]["min_terms"] for level in (1, 2, 3)] == [3, 4, 5]
     assert all("seed" not in config and "size" not in config for config in levels.values())
 
 
 def test_wrong_names_are_named() -> None:
     with pytest.raises(UsageError, match="Did you mean chain_sum"):
-        gym.levels_of("chain_sun")
+        reasoning_gym.levels_of("chain_sun")
     with pytest.raises(UsageError, match="must name 1, 2 and 3"):
-        gym.levels_of("chain_sum", {"1": {}})
+        reasoning_gym.levels_of("chain_sum", {"1": {}})
     with pytest.raises(UsageError, match="Did you mean min_terms"):
-        gym.levels_of("chain_sum", {"1": {"min_term": 2}, "2": {}, "3": {}})
+        reasoning_gym.levels_of("chain_sum", {"1": {"min_term": 2}, "2": {}, "3": {}})
     with pytest.raises(ValidationError, match="min_terms must be positive"):
-        gym.levels_of("chain_sum", {"1": {"min_terms": 0}, "2": {}, "3": {}})
+        reasoning_gym.levels_of("chain_sum", {"1": {"min_terms": 0}, "2": {}, "3": {}})
     with pytest.raises(UsageError, match="has no curriculum"):
-        gym.levels_of("gsm_symbolic")
+        reasoning_gym.levels_of("gsm_symbolic")
 
 
 def test_another_version_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -304,7 +306,8 @@ def test_another_version_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_report_shows_partial_credit() -> None:
-    rows = {row["text"]: row for row in gym.holes("chain_sum", dict.fromkeys((1, 2, 3), {}))}
+    holes = reasoning_gym.holes("chain_sum", dict.fromkeys((1, 2, 3), {}))
+    rows = {row["text"]: row for row in holes}
     assert rows["a right answer"]["paid"] == 1.0
     assert rows["an empty text"]["mean"] == 0.0
     listed = rows["a right answer, then another"]

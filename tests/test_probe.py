@@ -8,12 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from crlbench import cli, probe
+from crlbench import cli
 from crlbench.catalog import Catalog
 from crlbench.errors import ValidationError
 from crlbench.policy.policy import Policy
 from crlbench.policy.sample import DrawKey
-from crlbench.probe import BEGIN, END, LevelProbe, Plan, correct_counts, with_block
+from crlbench.run import probe
+from crlbench.run.probe import BEGIN, END, LevelProbe, Plan, correct_counts, with_block
 from crlbench.run.subject import evaluation_sampler, load_subject
 from crlbench.seeding import seed_value
 from crlbench.train.stream import make_batch

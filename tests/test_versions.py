@@ -11,13 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from crlbench import cli, files, frozen, versions
+from crlbench import cli, files, frozen
 from crlbench.cards import read_task_card
 from crlbench.catalog import Catalog
 from crlbench.errors import EnvironmentUnfit, ValidationError
-from crlbench.freeze import freeze
 from crlbench.reward import splits
-from crlbench.versions import Level, decide, raised, verifier_part, with_facts
+from crlbench.suite import versions
+from crlbench.suite.freeze import freeze
+from crlbench.suite.versions import Level, decide, raised, verifier_part, with_facts
 
 SOURCE = (Catalog().find("task", "addition").path / "task.py").read_text()
 SUMMARY = '"Add two whole numbers of up to three digits."'
@@ -204,7 +205,7 @@ def test_a_failed_bump_leaves_the_code_as_it_was(
         raise EnvironmentUnfit("no space left")
 
     if where == "writing":
-        monkeypatch.setattr("crlbench.freeze._put", full)
+        monkeypatch.setattr("crlbench.suite.freeze._put", full)
     edit(folder, PROMPT if where == "writing" else (RULE[0], f"{RULE[0]} * 0.5"))
     before = (folder / "task.py").read_bytes()
     assert cli.main(["freeze", str(folder), "--bump"]) == (6 if where == "writing" else 3)
@@ -308,7 +309,7 @@ def test_facts_are_replaced_in_place() -> None:
 
 
 def test_the_decision_needs_no_heavy_library() -> None:
-    code = "import sys, crlbench.versions; sys.exit('torch' in sys.modules)"
+    code = "import sys, crlbench.suite.versions; sys.exit('torch' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from crlbench.catalog import BUNDLED, Catalog
 from crlbench.commands.console import out, out_json
 from crlbench.errors import OK, UsageError
-from crlbench.scaffold import Scaffold, check_name, write
+from crlbench.suite.scaffold import Scaffold, check_name, write
 
 
 def add(options: Namespace) -> int:

@@ -14,8 +14,8 @@ from crlbench.errors import OK, UsageError
 
 def fetch(options: Namespace) -> int:
     """Put models and the rows of tasks into CRLBENCH_HOME and print their folders."""
-    from crlbench.external import fetch_task
     from crlbench.fetch import fetch_model
+    from crlbench.suite.external import fetch_task
 
     wanted: list[tuple[str, Callable[..., Path]]] = [
         *((name, fetch_model) for name in options.names),

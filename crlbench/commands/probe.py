@@ -23,7 +23,7 @@ def probe(options: Namespace) -> int:
     """Sample, print the tables and, if asked, put each into its task's README."""
     # Read when a hub library is first imported: no bars of weights that load in a second.
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
-    from crlbench import probe as probing
+    from crlbench.run import probe as probing
 
     for name in ("rollouts", "items"):
         if getattr(options, name) < 1:
@@ -48,7 +48,7 @@ def probe(options: Namespace) -> int:
 
 
 def _levels(options: Namespace, task: Task, model: str, plan: object) -> list:
-    from crlbench import probe as probing
+    from crlbench.run import probe as probing
     from crlbench.run.subject import load_subject
 
     note(options, f"{task.name}: {model} ...")
@@ -59,7 +59,7 @@ def _levels(options: Namespace, task: Task, model: str, plan: object) -> list:
 
 def write(options: Namespace, task: Task, block: str) -> Path:
     """Put a block into the task's README, whole or not at all."""
-    from crlbench.probe import read_readme, with_block
+    from crlbench.run.probe import read_readme, with_block
 
     path = task.folder / "README.md"
     text = with_block(read_readme(task.folder), block, path)

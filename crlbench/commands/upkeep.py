@@ -8,7 +8,7 @@ from pathlib import Path
 from crlbench.cards import TaskCard
 from crlbench.catalog import Catalog
 from crlbench.commands.console import note, out, out_json
-from crlbench.commands.gym import freeze_generator, is_generator
+from crlbench.commands.reasoning_gym import freeze_generator, is_generator
 from crlbench.errors import OK, UsageError
 
 
@@ -53,7 +53,7 @@ def _within_reach(options: Namespace, catalog: Catalog) -> list[str]:
 
 def _frozen(folder: Path, options: Namespace) -> dict[str, str]:
     """Freeze or check one folder: its name, version and digest, and why the version rose."""
-    from crlbench import freeze as freezing
+    from crlbench.suite import freeze as freezing
 
     given = {
         "source_dir": Path(options.source) if options.source else None,

@@ -9,11 +9,12 @@ import random
 from collections.abc import Iterator
 from typing import Any
 
-from crlbench import external, frozen, seeding
+from crlbench import frozen, seeding
 from crlbench.frozen import Task
 from crlbench.gauntlet.effort import Level, effort_of
 from crlbench.gauntlet.finding import Finding
 from crlbench.gauntlet.remake import digests_elsewhere, made
+from crlbench.suite import external
 
 FORBIDDEN_MODULES = {
     "the clock": {"time", "timeit", "sched"},

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
-from crlbench import frozen, pairs
+from crlbench import frozen
 from crlbench.cards import TaskCard, read_task_card
 from crlbench.errors import CrlbenchError, EnvironmentUnfit, ValidationError
 from crlbench.frozen import Row, Task
@@ -18,6 +18,7 @@ from crlbench.gauntlet.report import Outcome, Report
 from crlbench.gauntlet.rules import CHECKS, FILES, MEANINGS, not_run, run
 from crlbench.reward.score import outcomes
 from crlbench.reward.splits import FORMAT_TEMPLATES, SPLITS
+from crlbench.suite import pairs
 
 BROKEN = "the files are broken: see above"
 

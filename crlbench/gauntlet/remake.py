@@ -16,9 +16,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from crlbench import external, frozen
+from crlbench import frozen
 from crlbench.errors import CrlbenchError, EnvironmentUnfit, ValidationError
 from crlbench.reward.score import outcomes
+from crlbench.suite import external
 
 ELSEWHERE = {"PYTHONHASHSEED": "4711", "TZ": "Pacific/Chatham", "LC_ALL": "C", "LANG": "C"}
 """What the other process finds in its environment."""

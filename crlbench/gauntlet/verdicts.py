@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from crlbench import freeze
 from crlbench.errors import ValidationError
 from crlbench.frozen import Row, Task
 from crlbench.gauntlet.effort import Level, drawn, drawn_texts, effort_of
@@ -17,6 +16,7 @@ from crlbench.gauntlet.items import all_rows
 from crlbench.gauntlet.remake import verdicts_elsewhere
 from crlbench.gauntlet.texts import ATTACKS, battery, mutants, random_texts
 from crlbench.reward.score import outcomes
+from crlbench.suite import freeze
 
 AGREEMENT = 0.99
 """Least share of golds and mutants on which verifier and audit agree."""

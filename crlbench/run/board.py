@@ -24,7 +24,7 @@ from crlbench.errors import UsageError, ValidationError
 from crlbench.retain.panel import find_panel
 from crlbench.run.environment import violations
 from crlbench.run.plan import Board
-from crlbench.versions import is_draft
+from crlbench.suite.versions import is_draft
 
 CALIBRATION = "calibration"
 """Tag of tasks that hyper-parameters are chosen on; a ranked track may not hold them."""

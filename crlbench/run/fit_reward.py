@@ -18,7 +18,6 @@ from crlbench.cards import ModelCard, RewardCard, dump_toml, validate_card
 from crlbench.errors import EnvironmentUnfit, UsageError, ValidationError, unknown_name
 from crlbench.frozen import Task
 from crlbench.hashing import sha256_file
-from crlbench.pairs import SPLITS, Pair, Split, load_pairs, pairs_card
 from crlbench.policy.load import Reader, check_weights, load_reader
 from crlbench.policy.reward_model import (
     CARD,
@@ -32,6 +31,7 @@ from crlbench.policy.reward_model import (
 )
 from crlbench.proportion import wilson
 from crlbench.run.subject import locate
+from crlbench.suite.pairs import SPLITS, Pair, Split, load_pairs, pairs_card
 from crlbench.train.reward_modeling import PairStream, RewardTraining, Row, fit, pair_scores
 
 Scores = Mapping[Split, tuple[Tensor, Tensor]]

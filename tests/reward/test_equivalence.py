@@ -16,7 +16,7 @@ from crlbench.reward.equivalence import compare, equivalent, final, judgeable, t
 from crlbench.reward.latex_numeric import same_answer
 from crlbench.reward.published import Problem
 from crlbench.reward.slips import slips
-from crlbench.sources import given_sources
+from crlbench.suite.sources import given_sources
 from tests.external_data import DATA, fetched, needs_data
 
 EQUAL = [

@@ -13,13 +13,13 @@ import pytest
 
 from crlbench.catalog import Catalog
 from crlbench.errors import ValidationError
-from crlbench.freeze import freeze
 from crlbench.frozen import Task
 from crlbench.gauntlet import CHECKS, MEANINGS
 from crlbench.gauntlet.code import source_problems
 from crlbench.gauntlet.duplicates import search
 from crlbench.gauntlet.rules import tried
 from crlbench.reward import splits
+from crlbench.suite.freeze import freeze
 
 FOLDER = Catalog().find("task", "addition").path
 SOURCE = (FOLDER / "task.py").read_text()

@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 from crlbench import gauntlet
 from crlbench.catalog import Catalog
 from crlbench.errors import EnvironmentUnfit, ValidationError
-from crlbench.freeze import freeze
 from crlbench.frozen import Task
 from crlbench.gauntlet.duplicates import search
 from crlbench.gauntlet.effort import Level
 from crlbench.gauntlet.finding import Finding
 from crlbench.gauntlet.report import Report
 from crlbench.reward.score import score
+from crlbench.suite.freeze import freeze
 
 TASKS = Catalog().list("task")
 SIZES = {"train": 2048, "train_fixed": 256, "id": 512, "hard": 256, "format": 320}

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from crlbench import external, frozen, pairs
+from crlbench import frozen
 from crlbench.catalog import Catalog
 from crlbench.gauntlet.code import source_problems
+from crlbench.suite import external, pairs
 
 FOLDER = Path(__file__).parents[2] / "tasks" / "harmless"
 CODE = frozen.load_code(FOLDER / "task.py")

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from crlbench.external import split_rows
 from crlbench.frozen import load_code
+from crlbench.suite.external import split_rows
 
 FOLDER = Path(__file__).parents[2] / "tasks" / "humaneval"
 DATA = os.environ.get("CRLBENCH_DATA")

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from crlbench.external import split_rows
 from crlbench.frozen import load_code
 from crlbench.reward.sandbox_code import ASKED, code_in
 from crlbench.reward.sandbox_code_audit import read_program
+from crlbench.suite.external import split_rows
 
 FOLDER = Path(__file__).parents[2] / "tasks" / "mbpp"
 DATA = os.environ.get("CRLBENCH_DATA")

@@ -29,9 +29,9 @@ from crlbench.errors import (
     ValidationError,
 )
 from crlbench.files import alone
-from crlbench.pairs import load_pairs, pair_files
 from crlbench.reward.splits import SPLITS, freeze_rng
-from crlbench.sources import by_hand, downloaded_sources, file_problem, given_sources
+from crlbench.suite.pairs import load_pairs, pair_files
+from crlbench.suite.sources import by_hand, downloaded_sources, file_problem, given_sources
 
 SOURCES = "sources"
 """Folder of the dataset's own files, compressed, beside the split files made from them."""

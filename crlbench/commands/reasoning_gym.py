@@ -25,7 +25,7 @@ def freeze_generator(options: Namespace) -> int:
 
     With ``--report`` the folder is not written.
     """
-    from crlbench import gym
+    from crlbench.suite import reasoning_gym
 
     if options.tasks or options.check or options.bump:
         raise UsageError(
@@ -33,9 +33,9 @@ def freeze_generator(options: Namespace) -> int:
             " the made folder is checked with crlbench freeze --check FOLDER."
         )
     generator = options.source.removeprefix(PREFIX)
-    gym.task_name(generator, options.name)
-    levels = gym.levels_of(generator, _levels(options.levels))
-    rows = gym.holes(generator, levels)
+    reasoning_gym.task_name(generator, options.name)
+    levels = reasoning_gym.levels_of(generator, _levels(options.levels))
+    rows = reasoning_gym.holes(generator, levels)
     frozen = None if options.report else _write(generator, levels, options)
     if options.json:
         out_json({"generator": generator, "levels": levels, "holes": rows, "task": frozen})
@@ -48,10 +48,10 @@ def freeze_generator(options: Namespace) -> int:
 
 
 def _write(generator: str, levels: dict[int, Any], options: Namespace) -> dict[str, str]:
-    from crlbench import freeze as freezing
-    from crlbench import gym
+    from crlbench.suite import freeze as freezing
+    from crlbench.suite import reasoning_gym
 
-    folder = gym.write_task(generator, levels, Path(options.to or "tasks"), options.name)
+    folder = reasoning_gym.write_task(generator, levels, Path(options.to or "tasks"), options.name)
     note(options, f"{folder}: drawing and judging its items...")
     card = freezing.freeze(folder.resolve())
     return {
@@ -69,7 +69,7 @@ def _levels(given: str | None) -> dict[str, Any] | None:
     found = _json(given)
     if isinstance(found, dict):
         return found
-    from crlbench.gym import LEVELS_FORM
+    from crlbench.suite.reasoning_gym import LEVELS_FORM
 
     raise UsageError(
         f"""--levels {given}: must be an object with the keys "1", "2", "3", each with settings"""

@@ -13,13 +13,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from crlbench import bump, external, frozen, learned, pairs, seeding, versions
+from crlbench import frozen, seeding
 from crlbench.cards import DataSource, TaskCard, dump_toml, validate_card
 from crlbench.catalog import Catalog
 from crlbench.errors import ValidationError
 from crlbench.files import write_all, write_bytes
 from crlbench.reward.score import outcomes
-from crlbench.sources import given_sources
+from crlbench.suite import bump, external, learned, pairs, versions
+from crlbench.suite.sources import given_sources
 
 NULL_ROWS = 512
 """Rows of a split that the null policies are measured on: all but a training split's rest."""

@@ -6,12 +6,12 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from crlbench import versions
 from crlbench.cards import TaskCard, read_toml, validate_card
 from crlbench.errors import UsageError, ValidationError
 from crlbench.files import write_bytes
 from crlbench.frozen import read_bytes, verifier_digest
-from crlbench.versions import Decision
+from crlbench.suite import versions
+from crlbench.suite.versions import Decision
 
 CODE, FROZEN = "task.py", "frozen.toml"
 
