@@ -156,7 +156,7 @@ def test_the_panel_is_part_of_the_fingerprint(tmp_path):
         *(
             f"retain.{member}.{leaf}"
             for member in ("copy", "arithmetic", "text")
-            for leaf in ("sha256", "floor", "ceiling")
+            for leaf in ("sha256", "floor", "ceiling", "max_completion_bytes")
         ),
     }
     assert not [name for name in without_it.control if name.startswith("retain.")]
