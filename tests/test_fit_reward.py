@@ -9,6 +9,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+import torch
 from transformers.utils import logging
 
 from crlbench.catalog import Catalog
@@ -301,3 +302,19 @@ def test_a_run_is_paid_by_the_model_and_audited_by_the_verifier(tmp_path: Path) 
     audits, rewards = record["health"]["audit"], record["health"]["reward"]
     assert all(0.0 <= value <= 1.0 for value in audits)
     assert all(value not in (0.0, 1.0) for value in rewards)
+
+
+def test_where_nothing_can_be_written_nothing_is_fitted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").write_text("")
+    assert fit(tmp_path / "file" / "rm") == 6
+    assert f"{tmp_path / 'file'} is no folder" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a CUDA device")
+def test_a_device_that_is_not_here_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert fit(tmp_path / "rm", "--device", "cuda") == 6
+    assert "torch finds no CUDA device here" in capsys.readouterr().err

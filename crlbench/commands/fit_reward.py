@@ -9,7 +9,7 @@ from crlbench.cards import RewardCard
 from crlbench.catalog import Catalog
 from crlbench.commands.choices import DEVICES
 from crlbench.commands.console import note, out, out_json
-from crlbench.commands.running import cards_of, require_fetched
+from crlbench.commands.running import cards_of, device, require_fetched
 from crlbench.commands.settings import assignments
 from crlbench.errors import OK, UsageError, unknown_name
 
@@ -20,6 +20,7 @@ STEPS = 10
 def fit_reward(options: Namespace) -> int:
     """Fit, write and describe one reward model."""
     _check(options)
+    place = device(options.device)
     catalog = Catalog(options.catalog)
     task = catalog.open_task(options.pairs)
     cards = cards_of([options.model], catalog)
@@ -39,7 +40,7 @@ def fit_reward(options: Namespace) -> int:
         Path(options.out),
         config,
         limit=options.limit,
-        device=options.device,
+        device=place,
         report=lambda done, batches, loss: _progress(options, done, batches, loss),
     )
     if options.json:
@@ -53,7 +54,8 @@ def fit_reward(options: Namespace) -> int:
 def _check(options: Namespace) -> None:
     missing = [flag for flag in ("model", "pairs", "out") if not getattr(options, flag)]
     if missing:
-        raise UsageError(f"fit-reward needs --{' --'.join(missing)}. See: fit-reward --help")
+        flags = " ".join(f"--{name}" for name in missing)
+        raise UsageError(f"fit-reward needs {flags}. See: crlbench fit-reward --help")
     if options.device not in DEVICES:
         raise unknown_name("device", options.device, DEVICES)
     for name in ("limit", "threads"):

@@ -127,9 +127,12 @@ def settings(texts: Mapping[str, str]) -> RewardTraining:
 
 
 def check_target(out: Path) -> None:
-    """Refuse a folder that exists: nothing is ever overwritten."""
+    """Refuse a folder that exists, as nothing is ever overwritten, or that can never be made."""
     if out.exists():
         raise ValidationError(f"--out {out}: already exists. Choose another folder, or remove it.")
+    above = next(folder for folder in out.absolute().parents if folder.exists())
+    if not above.is_dir() or not os.access(above, os.W_OK):
+        raise EnvironmentUnfit(f"--out {out}: {above} is no folder that can be written to.")
 
 
 def token_pairs(pairs: Sequence[Pair], reader: Reader, longest: int) -> list[tuple[Row, Row]]:
