@@ -216,31 +216,24 @@ def _fit_reward(parser: argparse.ArgumentParser) -> None:
 
 
 def _freeze(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("tasks", metavar="TASK", nargs="*", help="names or folders (all tasks)")
-    parser.add_argument("--check", action="store_true", help="only compare, write nothing")
-    parser.add_argument(
-        "--retain", action="store_true", help="the retain panel of this checkout instead of tasks"
-    )
-    parser.add_argument(
-        "--from", dest="source", metavar="DIR",
-        help="folder with an external task's dataset, or reasoning_gym:GENERATOR to make a task of",
-    )
-    parser.add_argument(
-        "--levels", metavar="JSON",
-        help="""settings of each level, '{"1": {...}, "2": {...}, "3": {...}}' or a file of it""",
-    )
-    parser.add_argument("--to", metavar="DIR", help="for its folder (tasks)")
-    parser.add_argument("--name", metavar="NAME", help="what it is called (gym-GENERATOR)")
-    parser.add_argument(
-        "--report", action="store_true", help="only say what a generator's scorer pays for nonsense"
-    )
-    parser.add_argument(
-        "--bump", action="store_true", help="first raise the version in task.py as changes demand"
-    )
-    parser.add_argument(
-        "--against", metavar="OLD",
-        help="an older checkout, task folder or frozen.toml to decide the version's level from",
-    )
+    add = parser.add_argument
+    add("tasks", metavar="TASK", nargs="*", help="names or folders (all tasks)")
+    add("--check", action="store_true", help="only compare, write nothing")
+    add("--bump", action="store_true",
+        help="first raise the version in task.py as changes demand")
+    add("--against", metavar="OLD",
+        help="an older checkout, task folder or frozen.toml to decide the version's level from")
+    add("--retain", action="store_true",
+        help="the retain panel of this checkout instead of tasks")
+    add("--from", dest="source", metavar="DIR",
+        help="folder with an external task's dataset, or reasoning_gym:GENERATOR to make a task of")
+    more = parser.add_argument_group("with --from reasoning_gym:GENERATOR").add_argument
+    more("--levels", metavar="JSON",
+         help="""settings of each level, '{"1": {...}, "2": {...}, "3": {...}}' or a file of it""")
+    more("--to", metavar="DIR", help="for its folder (tasks)")
+    more("--name", metavar="NAME", help="what it is called (gym-GENERATOR)")
+    more("--report", action="store_true",
+         help="only say what the generator's scorer pays for nonsense")
 
 
 def _fetch(parser: argparse.ArgumentParser) -> None:
