@@ -217,10 +217,15 @@ def read_bytes(path: Path, advice: str = "") -> bytes:
 
 def parse_rows(data: bytes, path: Path) -> list[Row]:
     """The rows of a JSON-lines file; a bad line is named by file, line and field."""
-    rows: list[Row] = []
+    return parse_lines(data, path, FIELDS)
+
+
+def parse_lines(data: bytes, path: Path, fields: dict[str, type]) -> list[Any]:
+    """The objects of a JSON-lines file that hold exactly ``fields``, ids unique, messages sound."""
+    rows: list[Any] = []
     seen: dict[str, int] = {}
     for number, line in enumerate(data.removesuffix(b"\n").split(b"\n"), start=1):
-        row = _parse_row(line, f"{path}:{number}")
+        row = _parse_line(line, f"{path}:{number}", fields)
         if row["id"] in seen:
             raise ValidationError(
                 f"{path}:{number}: field id: '{row['id']}' is already used on line"
@@ -231,7 +236,7 @@ def parse_rows(data: bytes, path: Path) -> list[Row]:
     return rows
 
 
-def _parse_row(line: bytes, where: str) -> Row:
+def _parse_line(line: bytes, where: str, fields: dict[str, type]) -> dict[str, Any]:
     try:
         row = json.loads(line.decode())
     except UnicodeDecodeError as error:
@@ -241,7 +246,7 @@ def _parse_row(line: bytes, where: str) -> Row:
         raise ValidationError(f"{where}: {problem}.") from None
     if not isinstance(row, dict):
         raise ValidationError(f"{where}: must be a JSON object, is {_named(row)}.")
-    for field, kind in FIELDS.items():
+    for field, kind in fields.items():
         if field not in row:
             raise ValidationError(f"{where}: field {field}: is missing.")
         if type(row[field]) is not kind:
@@ -249,13 +254,13 @@ def _parse_row(line: bytes, where: str) -> Row:
             raise ValidationError(
                 f"{where}: field {field}: must be {expected}, is {_named(row[field])}."
             )
-    unknown = sorted(row.keys() - FIELDS.keys())
+    unknown = sorted(row.keys() - fields.keys())
     if unknown:
         raise ValidationError(
-            f"{where}: field {unknown[0]}: is unknown. Known: {', '.join(FIELDS)}."
+            f"{where}: field {unknown[0]}: is unknown. Known: {', '.join(fields)}."
         )
-    check_messages(row["messages"], where)
-    return row  # type: ignore[return-value]
+    _check_messages(row["messages"], where)
+    return row
 
 
 _NAMES = {str: "a string", int: "a whole number", list: "a list", dict: "an object"}
@@ -267,7 +272,7 @@ def _named(value: Any) -> str:
     return _NAMES_OF_JSON[type(value)]
 
 
-def check_messages(messages: list[Any], where: str) -> None:
+def _check_messages(messages: list[Any], where: str) -> None:
     """Raise a :class:`ValidationError` naming the first message that is malformed."""
     for i, message in enumerate(messages):
         place = f"{where}: field messages.{i}"

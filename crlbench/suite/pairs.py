@@ -15,7 +15,7 @@ from typing import Any, Literal, TypedDict
 
 from crlbench.cards import PairsCard, TaskCard
 from crlbench.errors import EnvironmentUnfit, UsageError, ValidationError
-from crlbench.frozen import Message, Task, check_messages, entry_point, fetch_command, read_bytes
+from crlbench.frozen import Message, Task, entry_point, fetch_command, parse_lines, read_bytes
 from crlbench.reward.splits import freeze_rng
 
 Split = Literal["train", "id", "audit"]
@@ -40,14 +40,14 @@ class Pair(TypedDict):
     meta: dict[str, Any]
 
 
-FIELDS: dict[str, tuple[type, str]] = {
-    "id": (str, "a string"),
-    "messages": (list, "a list"),
-    "chosen": (str, "a string"),
-    "rejected": (str, "a string"),
-    "level": (int, "a whole number"),
-    "key": (str, "a string"),
-    "meta": (dict, "an object"),
+FIELDS: dict[str, type] = {
+    "id": str,
+    "messages": list,
+    "chosen": str,
+    "rejected": str,
+    "level": int,
+    "key": str,
+    "meta": dict,
 }
 
 
@@ -146,41 +146,10 @@ def _pairs_card(card: TaskCard, split: Split) -> PairsCard:
 
 def parse_pairs(data: bytes, path: Path) -> list[Pair]:
     """The pairs of a JSON-lines file; a bad line is named by file, line and field."""
-    pairs: list[Pair] = []
-    seen: dict[str, int] = {}
-    for number, line in enumerate(data.removesuffix(b"\n").split(b"\n"), start=1):
-        pair = _parse_pair(line, f"{path}:{number}")
-        if pair["id"] in seen:
+    pairs: list[Pair] = parse_lines(data, path, FIELDS)
+    for number, pair in enumerate(pairs, start=1):
+        if pair["chosen"] == pair["rejected"]:
             raise ValidationError(
-                f"{path}:{number}: field id: '{pair['id']}' is already used on line"
-                f" {seen[pair['id']]}."
+                f"{path}:{number}: field rejected: equals chosen; a tie teaches nothing."
             )
-        seen[pair["id"]] = number
-        pairs.append(pair)
     return pairs
-
-
-def _parse_pair(line: bytes, where: str) -> Pair:
-    try:
-        row = json.loads(line.decode())
-    except UnicodeDecodeError as error:
-        raise ValidationError(f"{where}: not UTF-8 text (byte {error.start}).") from None
-    except json.JSONDecodeError as error:
-        raise ValidationError(
-            f"{where}: not valid JSON: {error.msg} (column {error.colno})."
-        ) from None
-    if not isinstance(row, dict):
-        raise ValidationError(f"{where}: must be a JSON object.")
-    for field, (kind, words) in FIELDS.items():
-        if field not in row:
-            raise ValidationError(f"{where}: field {field}: is missing.")
-        if type(row[field]) is not kind:
-            raise ValidationError(f"{where}: field {field}: must be {words}.")
-    if unknown := sorted(row.keys() - FIELDS.keys()):
-        raise ValidationError(
-            f"{where}: field {unknown[0]}: is unknown. Known: {', '.join(FIELDS)}."
-        )
-    if row["chosen"] == row["rejected"]:
-        raise ValidationError(f"{where}: field rejected: equals chosen; a tie teaches nothing.")
-    check_messages(row["messages"], where)
-    return row  # type: ignore[return-value]

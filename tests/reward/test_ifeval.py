@@ -15,7 +15,7 @@ from crlbench.errors import UsageError, ValidationError
 from crlbench.reward.ifeval import CHECKERS, follows, loose, sentences, strict
 from crlbench.reward.languages import LANGUAGES, language, script
 
-DATA = Path(os.environ.get("IFEVAL_DATA", "input_data.jsonl.gz"))
+DATA = Path(os.environ.get("CRLBENCH_DATA", "")) / "ifeval" / "input_data.jsonl.gz"
 """The published prompts, which the project does not carry."""
 
 CASES: dict[str, list[tuple[dict, list[str], list[str]]]] = {
@@ -355,7 +355,7 @@ def test_long_hostile_texts_take_no_time(unit: str) -> None:
         follows(unit * 20_000 + "x", kind, cases[0][0])
 
 
-@pytest.mark.skipif(not DATA.is_file(), reason="IFEVAL_DATA names no file")
+@pytest.mark.skipif(not DATA.is_file(), reason="CRLBENCH_DATA names no folder with ifeval/")
 def test_the_published_prompts() -> None:
     """Every instruction of the data is known, and its arguments are those of its checker."""
     rows = [json.loads(line) for line in gzip.open(DATA, "rt", encoding="utf-8")]
