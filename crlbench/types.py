@@ -58,6 +58,9 @@ class Rollout:
     """(B,) bool: ended by an end token, not cut off."""
     texts: list[str]
     """B completion texts, without special tokens."""
+    behavior_values: Tensor | None = None
+    """(B, T) float32 critic estimates of the state before each token, as decoding saw it; 0
+    outside ``completion_mask``. None without a critic."""
 
     def rows(self, index: Tensor) -> Rollout:
         """The sub-rollout of the given rows; ``index`` is int64 (b,)."""
@@ -80,6 +83,7 @@ class Rollout:
         wide = {
             name: joined([getattr(r, name) for r in rollouts], left=name in left)
             for name in ("prompt_ids", "prompt_mask", *sorted(_PER_TOKEN & _ROLLOUT_FIELDS))
+            if all(getattr(r, name) is not None for r in rollouts)
         }
         return Rollout(
             **wide,
@@ -135,6 +139,7 @@ _PER_TOKEN = {
     "completion_mask",
     "action_mask",
     "behavior_logprobs",
+    "behavior_values",
     "token_rewards",
     "old_logprobs",
     "ref_logprobs",

@@ -12,6 +12,7 @@ for name in [name for name in os.environ if name.startswith("CRLBENCH_")]:
         "CRLBENCH_GOLDEN",
         "CRLBENCH_REQUIRE_BROWSER",
         "CRLBENCH_FULL",
+        "CRLBENCH_PEERS",
     ):
         del os.environ[name]
 os.environ |= {

@@ -44,7 +44,7 @@ def test_counts_are_those_of_the_same_draws_made_one_by_one(
     assert [row["level"] for row in found] == [1, 2, 3]
 
     task, subject = Catalog([private]).load_task("addition"), load_subject("tiny-llama", ())
-    policy = Policy(subject.backbone, value_head=False, reference=False)
+    policy = Policy(subject.backbone, value_head=False)
     sampler = evaluation_sampler(task, subject.reader, probe._decoding(task, Catalog()))
     key = DrawKey(seed_value(1, "addition/probe", 0), "probe")
     for level in found:

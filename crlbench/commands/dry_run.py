@@ -14,7 +14,8 @@ from crlbench.cards import ModelCard
 from crlbench.commands.console import count, note, out, out_json, table
 from crlbench.errors import OK, CrlbenchError
 from crlbench.records import Cell, Status
-from crlbench.run.grid import LocalLauncher, jobs_for
+from crlbench.run.capacity import available_memory, jobs_for
+from crlbench.run.grid import LocalLauncher
 from crlbench.run.plan import Plan, label, of_shard, state
 from crlbench.run.progress import duration
 from crlbench.run.store import check_writable
@@ -40,9 +41,11 @@ def dry_run(
         work = survey(plans, part)
         wanted, missing = work.wanted, work.missing
     threads = threads_of(plans)
-    jobs = jobs_for(settings.jobs, threads, len(missing), plans[0].cells[0].device)
     note(options, "calibrating ...")
     measured = {cell.model: _calibrated(cell, threads) for cell in _one_per_model(missing)}
+    need = max((int(m["peak_memory_bytes"]) for m in measured.values()), default=None)
+    where = plans[0].cells[0].device
+    jobs = jobs_for(settings.jobs, threads, len(missing), where, need, available_memory())
     result = {
         "plans": [_described(plan) for plan in plans],
         "cells": len(wanted),
@@ -50,7 +53,7 @@ def dry_run(
         "jobs": jobs,
         "threads_per_cell": threads,
         "seconds": _total_seconds(missing, measured, fresh=settings.fresh) / jobs,
-        "memory_bytes": jobs * max((m["peak_memory_bytes"] for m in measured.values()), default=0),
+        "memory_bytes": jobs * (need or 0),
         "disk_bytes": disk_bytes(cards, len(missing), jobs),
         "calibration": measured,
     }

@@ -25,7 +25,8 @@ from crlbench.errors import (
     UsageError,
 )
 from crlbench.fetch import BYTES, fetched_folder
-from crlbench.run.grid import LocalLauncher, Outcome, jobs_for
+from crlbench.run.capacity import available_memory, jobs_for, least_bytes, seen_bytes
+from crlbench.run.grid import LocalLauncher, Outcome
 from crlbench.run.plan import RECORD_NAME, Board, Contender, Plan, label, make_plan, read_record
 from crlbench.run.progress import Progress
 from crlbench.run.session import StopSwitch, Work, opened, run_missing
@@ -172,7 +173,10 @@ def run_plans(
     command = shlex.join(["crlbench", *sys.argv[1:]])
     part = shard(settings.shard)
     with opened(plans, command, fresh=settings.fresh, shard=part) as work:
-        jobs = jobs_for(settings.jobs, threads, len(work.missing), plans[0].cells[0].device)
+        where, need = plans[0].cells[0].device, memory_bytes(cards, work)
+        jobs = jobs_for(
+            settings.jobs, threads, len(work.missing), where, need, available_memory()
+        )
         check_space(settings.out, disk_bytes(cards, len(work.missing), jobs))
         done = len(work.wanted) - len(work.missing)
         note(
@@ -298,6 +302,14 @@ def disk_bytes(cards: Sequence[ModelCard], cells: int, jobs: int) -> int:
     """
     learned = max((_learned(card) for card in cards), default=0)
     return cells * (4 * learned + 1_000_000) + jobs * 2 * 12 * learned
+
+
+def memory_bytes(cards: Sequence[ModelCard], work: Work) -> int:
+    """What a cell needs: the peak that finished cells had, and never less than its weights."""
+    missing = {cell.folder for cell in work.missing}
+    seen = seen_bytes(cell for cell in work.wanted if cell.folder not in missing)
+    sizes = ((card.params_total or _stored(card), _learned(card)) for card in cards)
+    return max([seen, *(least_bytes(total, learned) for total, learned in sizes)])
 
 
 def _learned(card: ModelCard) -> int:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
 from crlbench.cards import ModelCard
@@ -16,6 +17,7 @@ from crlbench.hashing import sha256_file
 from crlbench.policy.adapters import add_lora
 from crlbench.policy.chat import end_tokens, pad_token
 from crlbench.policy.policy import Policy
+from crlbench.policy.precision import narrowed
 
 
 @dataclass(frozen=True)
@@ -58,10 +60,10 @@ def load_reader(card: ModelCard, location: Location) -> Reader:
 
 
 def load_backbone(card: ModelCard, location: Location) -> nn.Module:
-    """The causal LM of an entry, without dropout; adapters are added by :func:`build_policy`.
+    """The start model of an entry, frozen and without dropout, to be shared and never changed.
 
-    Under full fine-tuning the weights are float32 (bfloat16 weights would round small updates
-    away); under an adapter the frozen base keeps the entry's dtype, or its quantisation.
+    Under an adapter it has the entry's dtype, or its quantisation. Without one it holds the
+    weights of the checkpoint exactly, in bfloat16 where that is enough and in float32 otherwise.
     """
     check_weights(card, location)
     dtype = getattr(torch, card.dtype) if card.adapter else torch.float32
@@ -81,7 +83,26 @@ def load_backbone(card: ModelCard, location: Location) -> nn.Module:
             f"{' and more' if len(missing) > 3 else ''}: the checkpoint is incomplete or belongs "
             "to another architecture."
         )
-    return without_dropout(model)
+    model = without_dropout(model).requires_grad_(False).eval()
+    return model if card.adapter else narrowed(model)
+
+
+def learning_copy(card: ModelCard, start: nn.Module) -> nn.Module:
+    """The model that a run may change, without an adapter yet.
+
+    Under an adapter it shares the frozen weights of ``start``. Otherwise it has its own, in
+    float32: bfloat16 weights would round small updates away.
+    """
+    memo = {id(t): t for t in (*start.parameters(), *start.buffers())}
+    if card.adapter is None:
+        memo = {key: _own(tensor) for key, tensor in memo.items()}
+    return copy.deepcopy(start, memo)
+
+
+def _own(tensor: Tensor) -> Tensor:
+    if not isinstance(tensor, nn.Parameter):
+        return tensor.clone()
+    return nn.Parameter(tensor.detach().to(torch.float32, copy=True))
 
 
 def quantisation(card: ModelCard) -> Any:
@@ -110,13 +131,16 @@ def quantisation(card: ModelCard) -> Any:
 
 
 def build_policy(
-    card: ModelCard, backbone: nn.Module, *, value_head: bool, reference: bool, seed: int
+    card: ModelCard, start: nn.Module, *, value_head: bool, reference: bool, seed: int
 ) -> Policy:
-    """The policy of one run around a backbone that nobody else uses."""
-    model = backbone
+    """The policy of one run; ``start`` is left as it is.
+
+    ``reference``: keep the start model at hand. It costs no copy.
+    """
+    model = learning_copy(card, start)
     if card.adapter is not None:
-        model = add_lora(backbone, card.adapter.model_dump(), seed)
-    return Policy(model, value_head=value_head, reference=reference)
+        model = add_lora(model, card.adapter.model_dump(), seed)
+    return Policy(model, value_head=value_head, reference=start if reference else None)
 
 
 def without_dropout(model: nn.Module) -> nn.Module:

@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 import contextlib
-import copy
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
-from transformers import DynamicCache
+
+from crlbench.policy.forward import states_plain, states_shared
+from crlbench.policy.head import (
+    at_least_float32,
+    distribution_statistics,
+    next_token_logits,
+    state_statistics,
+)
+from crlbench.policy.precision import widened
 
 
 class TokenOutputs(NamedTuple):
-    """Per completion token, each (B, T) float32, the distribution (B, T, V)."""
+    """Per completion token, each (B, T) float32, the distribution (B, T, V).
+
+    What is not real holds no meaning.
+    """
 
     logprobs: Tensor
     """Of the token taken, at the sampling temperature."""
@@ -27,13 +37,16 @@ class TokenOutputs(NamedTuple):
 
 
 class Policy(nn.Module):
-    """A causal LM with an optional value head and a frozen reference.
+    """A causal LM with an optional value head and a frozen reference, on one backbone.
 
-    The reference is the start model: the backbone with its adapter switched off, or, under
-    full fine-tuning, a frozen copy that exists only where the recipe needs one.
+    The reference is the start model: under an adapter the backbone with the adapter switched
+    off, under full fine-tuning the module ``reference``, which is never changed here and may be
+    shared with other policies, in whatever type it is stored. None means that nobody will ask.
     """
 
-    def __init__(self, model: nn.Module, *, value_head: bool, reference: bool) -> None:
+    def __init__(
+        self, model: nn.Module, *, value_head: bool, reference: nn.Module | None = None
+    ) -> None:
         super().__init__()
         self.model = model
         self.value_head: nn.Linear | None = None
@@ -41,9 +54,8 @@ class Policy(nn.Module):
             self.value_head = nn.Linear(self.config.hidden_size, 1, dtype=torch.float32)
             nn.init.zeros_(self.value_head.weight)
             nn.init.zeros_(self.value_head.bias)
-        self.reference: nn.Module | None = None
-        if reference and not self.adapted:
-            self.reference = copy.deepcopy(model).requires_grad_(False).eval()
+        frozen = None if self.adapted else reference
+        self.reference = None if frozen is None else frozen.requires_grad_(False)
 
     @property
     def adapted(self) -> bool:
@@ -86,15 +98,20 @@ class Policy(nn.Module):
             temperature: sampling temperature.
             shared_prefix: run each prompt once and branch its cache (default), or run every
                 row whole; equal up to rounding.
-            distribution: also return the whole distribution, V floats per token.
+            distribution: also return the whole distribution, V floats per token; needed too
+                for what is to be differentiated twice.
         """
-        run = _states_shared if shared_prefix else _states_plain
+        run = states_shared if shared_prefix else states_plain
         states = run(self.backbone, prompt_ids, prompt_mask, completion_ids, completion_mask, group)
-        logits = next_token_logits(self.backbone, states, temperature)
-        whole = torch.log_softmax(logits, dim=-1)
-        logprobs, entropy = distribution_statistics(whole, completion_ids)
-        values = None if self.value_head is None else self._values(states)
-        return TokenOutputs(logprobs, entropy, values, whole if distribution else None)
+        values = None if self.value_head is None else self.values(states)
+        if distribution:
+            logits = next_token_logits(self.backbone, states, temperature)
+            whole = torch.log_softmax(logits, dim=-1)
+            return TokenOutputs(*distribution_statistics(whole, completion_ids), values, whole)
+        found = state_statistics(
+            self.backbone, states, completion_ids, completion_mask, temperature
+        )
+        return TokenOutputs(*found, values)
 
     @torch.no_grad()
     def reference_logprobs(
@@ -108,11 +125,26 @@ class Policy(nn.Module):
     ) -> Tensor:
         """(B, T) float32 log-probabilities under the frozen start model."""
         with self._as_reference() as backbone:
-            states = _states_shared(
+            states = states_shared(
                 backbone, prompt_ids, prompt_mask, completion_ids, completion_mask, group
             )
-            logits = next_token_logits(backbone, states, temperature)
-        return token_statistics(logits, completion_ids)[0]
+            return state_statistics(
+                backbone, states, completion_ids, completion_mask, temperature
+            )[0]
+
+    def values(self, states: Tensor) -> Tensor:
+        """(...) float32 critic estimates from hidden states (..., H), in full precision."""
+        with torch.autocast(states.device.type, enabled=False):
+            return self.value_head(at_least_float32(states)).squeeze(-1)
+
+    @contextlib.contextmanager
+    def gradient_checkpointing(self) -> Iterator[None]:
+        """Passes inside keep the input of every layer alone, and go without a cache."""
+        self.backbone.activation_checkpointing_enable({"use_reentrant": False})
+        try:
+            yield
+        finally:
+            self.backbone.activation_checkpointing_disable()
 
     @contextlib.contextmanager
     def _as_reference(self) -> Iterator[Any]:
@@ -120,13 +152,10 @@ class Policy(nn.Module):
             with self.model.disable_adapter():
                 yield self.backbone
         elif self.reference is not None:
-            yield self.reference
+            with widened(self.reference):
+                yield self.reference
         else:
             raise RuntimeError("the policy was built without a reference")
-
-    def _values(self, states: Tensor) -> Tensor:
-        with torch.autocast(states.device.type, enabled=False):
-            return self.value_head(at_least_float32(states)).squeeze(-1)
 
 
 @contextlib.contextmanager
@@ -137,91 +166,3 @@ def twice_differentiable() -> Iterator[None]:
     """
     with sdpa_kernel(SDPBackend.MATH):
         yield
-
-
-def next_token_logits(backbone: Any, states: Tensor, temperature: float) -> Tensor:
-    """(..., V) logits over temperature from hidden states (..., H), never in half precision."""
-    logits = at_least_float32(backbone.get_output_embeddings()(states))
-    cap = getattr(backbone.config.get_text_config(), "final_logit_softcapping", None)
-    if cap is not None:
-        logits = torch.tanh(logits / cap) * cap
-    return logits / temperature
-
-
-def at_least_float32(x: Tensor) -> Tensor:
-    """Half precision widened to float32; float32 and float64 as they are."""
-    return x if x.dtype == torch.float64 else x.float()
-
-
-def token_statistics(logits: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
-    """Log-probabilities of ``tokens`` (...) and entropies (...) under ``logits`` (..., V)."""
-    return distribution_statistics(torch.log_softmax(logits, dim=-1), tokens)
-
-
-def distribution_statistics(logprobs: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
-    """As :func:`token_statistics`, of a log-distribution (..., V)."""
-    taken = logprobs.gather(-1, tokens.unsqueeze(-1)).squeeze(-1)
-    # 0 * -inf would be NaN where a token has no probability at all.
-    entropy = -(logprobs.exp() * logprobs.clamp(min=torch.finfo(logprobs.dtype).min)).sum(-1)
-    return taken, entropy
-
-
-def positions(mask: Tensor) -> Tensor:
-    """(B, L) int64 position ids that count real tokens only; (B, L) bool ``mask``."""
-    return (mask.long().cumsum(-1) - 1).clamp(min=0)
-
-
-def prefill(backbone: Any, ids: Tensor, mask: Tensor) -> tuple[Tensor, DynamicCache]:
-    """Run prompts (P, L) once: hidden state of the last token (P, 1, H) and the cache."""
-    cache = DynamicCache(config=backbone.config)
-    output = backbone.get_decoder()(
-        input_ids=ids,
-        attention_mask=mask,
-        position_ids=positions(mask),
-        past_key_values=cache,
-        use_cache=True,
-    )
-    return output.last_hidden_state[:, -1:], cache
-
-
-def extend(
-    backbone: Any, ids: Tensor, mask: Tensor, cache: DynamicCache, position_ids: Tensor
-) -> Tensor:
-    """Run the next tokens (B, t) over the cache: their hidden states (B, t, H)."""
-    output = backbone.get_decoder()(
-        input_ids=ids,
-        attention_mask=mask,
-        position_ids=position_ids,
-        past_key_values=cache,
-        use_cache=True,
-    )
-    return output.last_hidden_state
-
-
-def _states_shared(
-    backbone: Any, prompt_ids: Tensor, prompt_mask: Tensor, ids: Tensor, mask: Tensor, group: Tensor
-) -> Tensor:
-    """(B, T, H): the state that predicts each completion token; each prompt is run once."""
-    last, cache = prefill(backbone, prompt_ids, prompt_mask)
-    first = last[group]
-    if ids.shape[1] == 1:
-        return first
-    cache.batch_select_indices(group)
-    whole = torch.cat([prompt_mask[group], mask], dim=1)[:, :-1]
-    places = positions(whole)[:, prompt_ids.shape[1] :]
-    return torch.cat([first, extend(backbone, ids[:, :-1], whole, cache, places)], dim=1)
-
-
-def _states_plain(
-    backbone: Any, prompt_ids: Tensor, prompt_mask: Tensor, ids: Tensor, mask: Tensor, group: Tensor
-) -> Tensor:
-    """(B, T, H) as :func:`_states_shared`, by one pass over whole rows."""
-    whole = torch.cat([prompt_mask[group], mask], dim=1)
-    output = backbone.get_decoder()(
-        input_ids=torch.cat([prompt_ids[group], ids], dim=1),
-        attention_mask=whole,
-        position_ids=positions(whole),
-        use_cache=False,
-    )
-    # A slice would make the head copy its weight matrix once per row.
-    return output.last_hidden_state[:, prompt_ids.shape[1] - 1 : -1].contiguous()

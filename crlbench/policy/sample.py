@@ -8,14 +8,19 @@ shapes the distribution.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from crlbench.policy.policy import Policy, extend, next_token_logits, positions, prefill
+from crlbench.policy.head import next_token_logits
+from crlbench.policy.policy import Policy
+from crlbench.policy.precision import cast_once
+from crlbench.policy.rows import GrowingRows
+from crlbench.policy.static import StaticDecoder
 from crlbench.seeding import uniforms
 from crlbench.types import PromptBatch, Rollout
 
@@ -38,6 +43,30 @@ class Sampler(Protocol):
 
 
 @dataclass(frozen=True)
+class Decoded:
+    """What decoding writes: B rows of at most T tokens, padded on the right."""
+
+    tokens: Tensor
+    """(B, T) int64."""
+    logprobs: Tensor
+    """(B, T) float32."""
+    values: Tensor | None
+    """(B, T) float32, None without a value head."""
+    lengths: Tensor
+    """(B,) int64."""
+
+    @staticmethod
+    def empty(rows: int, width: int, pad: int, valued: bool, device: torch.device) -> Decoded:
+        """Nothing but padding yet."""
+        return Decoded(
+            tokens=torch.full((rows, width), pad, device=device),
+            logprobs=torch.zeros((rows, width), device=device),
+            values=torch.zeros((rows, width), device=device) if valued else None,
+            lengths=torch.zeros(rows, dtype=torch.int64, device=device),
+        )
+
+
+@dataclass(frozen=True)
 class DecodeLoop:
     """Our own loop: prompts are run once, ended rows leave the batch."""
 
@@ -47,58 +76,63 @@ class DecodeLoop:
     """T at most, the end token included."""
     ends: tuple[int, ...]
     pad: int
+    static: StaticDecoder = field(default_factory=StaticDecoder, compare=False, repr=False)
+    """Takes over where it serves; the plain path decodes everywhere else."""
+
+    def sample(self, policy: Policy, batch: PromptBatch, key: DrawKey) -> Rollout:
+        """See :class:`Sampler`; runs as :meth:`complete`."""
+        return self.complete(policy, batch, draw_uniforms(key, batch, self.max_tokens))
 
     @torch.no_grad()
-    def sample(self, policy: Policy, batch: PromptBatch, key: DrawKey) -> Rollout:
-        """See :class:`Sampler`; runs in evaluation mode and restores the mode it found."""
-        training = policy.training
+    def complete(self, policy: Policy, batch: PromptBatch, draws: Tensor) -> Rollout:
+        """Completions from uniforms (B, ``max_tokens``) float64; a row of NaN is decoded greedily.
+
+        Runs in evaluation mode and restores the mode it found.
+        """
+        training, device = policy.training, batch.prompt_ids.device
         policy.eval()
         try:
-            rows = self._decode(policy, batch, key)
+            narrow = self.static.narrow if self.static.serves(policy.backbone, device) else None
+            with cast_once(policy.model, device.type, narrow):
+                decoded = self._decode(policy, batch, draws.to(device))
         finally:
             policy.train(training)
-        return self._rollout(batch, *rows)
+        return self._rollout(batch, decoded)
 
-    def _decode(
-        self, policy: Policy, batch: PromptBatch, key: DrawKey
-    ) -> tuple[Tensor, Tensor, Tensor]:
+    def _decode(self, policy: Policy, batch: PromptBatch, draws: Tensor) -> Decoded:
+        """Completions of all rows; ``draws`` (B, T) as :func:`draw_uniforms` gives them."""
         backbone, device = policy.backbone, batch.prompt_ids.device
         group = row_groups(batch)
         count = len(group)
-        draws = None if key.seed is None else draw_uniforms(key, batch, self.max_tokens).to(device)
         ends = torch.tensor(self.ends, device=device)
-        tokens = torch.full((count, self.max_tokens), self.pad, device=device)
-        logprobs = torch.zeros((count, self.max_tokens), device=device)
-        lengths = torch.zeros(count, dtype=torch.int64, device=device)
+        found = Decoded.empty(
+            count, self.max_tokens, self.pad, policy.value_head is not None, device
+        )
 
-        states, cache = prefill(backbone, batch.prompt_ids, batch.prompt_mask)
-        cache.batch_select_indices(group)
-        states, mask = states[group], batch.prompt_mask[group]
+        start = self.static.start if self.static.serves(backbone, device) else GrowingRows
+        rows = start(backbone, batch, group, self.max_tokens)
         active = torch.arange(count, device=device)
         for t in range(self.max_tokens):
-            logits = next_token_logits(backbone, states[:, -1], self.temperature)
-            table = torch.log_softmax(logits, dim=-1)
-            taken = pick(table, None if draws is None else draws[active, t])
-            tokens[active, t] = taken
-            logprobs[active, t] = table.gather(1, taken.unsqueeze(1)).squeeze(1)
-            lengths[active] = t + 1
+            logits = next_token_logits(backbone, rows.states, self.temperature)
+            taken, logprobs = pick(logits, draws[active, t])
+            found.tokens[active, t] = taken
+            found.logprobs[active, t] = logprobs
+            if found.values is not None:
+                found.values[active, t] = policy.values(rows.states)
+            found.lengths[active] = t + 1
             going = ~torch.isin(taken, ends)
             if t + 1 == self.max_tokens or not going.any():
                 break
             if not going.all():
                 left = going.nonzero().squeeze(1)
-                active, taken, mask = active[left], taken[left], mask[left]
-                cache.batch_select_indices(left)
-            mask = torch.cat([mask, mask.new_ones(len(active), 1)], dim=1)
-            places = positions(mask)[:, -1:]
-            states = extend(backbone, taken.unsqueeze(1), mask, cache, places)
-        return tokens, logprobs, lengths
+                active, taken = active[left], taken[left]
+                rows.keep(left)
+            rows.append(taken)
+        return found
 
-    def _rollout(
-        self, batch: PromptBatch, tokens: Tensor, logprobs: Tensor, lengths: Tensor
-    ) -> Rollout:
-        width = int(lengths.max())
-        tokens, logprobs = tokens[:, :width], logprobs[:, :width]
+    def _rollout(self, batch: PromptBatch, found: Decoded) -> Rollout:
+        lengths, width = found.lengths, int(found.lengths.max())
+        tokens = found.tokens[:, :width]
         mask = torch.arange(width, device=tokens.device) < lengths.unsqueeze(1)
         last = tokens.gather(1, (lengths - 1).unsqueeze(1)).squeeze(1)
         group = row_groups(batch)
@@ -108,7 +142,8 @@ class DecodeLoop:
             completion_ids=tokens,
             completion_mask=mask,
             action_mask=mask,
-            behavior_logprobs=logprobs,
+            behavior_logprobs=found.logprobs[:, :width],
+            behavior_values=None if found.values is None else found.values[:, :width],
             group=group,
             finished=torch.isin(last, torch.tensor(self.ends, device=tokens.device)),
             texts=self._texts(tokens, mask),
@@ -126,24 +161,50 @@ def row_groups(batch: PromptBatch) -> Tensor:
 
 
 def draw_uniforms(key: DrawKey, batch: PromptBatch, count: int) -> Tensor:
-    """(B, count) float64 uniforms in [0, 1), keyed as the module's docstring says."""
-    assert key.seed is not None
-    rows = [
-        uniforms(key.seed, count, key.purpose, key.iteration, uid, index)
+    """(B, count) float64 uniforms in [0, 1), keyed as the module's docstring says.
+
+    NaN where decoding is greedy.
+    """
+    drawn = [
+        row_uniforms(key, uid, index, count)
         for uid in batch.uids
         for index in range(batch.completions_per_prompt)
     ]
-    return torch.from_numpy(np.array(rows, dtype=np.float64))
+    return torch.from_numpy(np.array(drawn, dtype=np.float64))
 
 
-def pick(logprobs: Tensor, draws: Tensor | None) -> Tensor:
-    """(B,) int64 tokens from (B, V) log-probabilities: inverse CDF of (B,) uniforms, or argmax.
+def row_uniforms(key: DrawKey, uid: str, index: int, count: int) -> list[float]:
+    """``count`` uniforms in [0, 1) of completion ``index`` of a prompt; NaN under greedy keys."""
+    if key.seed is None:
+        return [math.nan] * count
+    return uniforms(key.seed, count, key.purpose, key.iteration, uid, index)
 
-    The CDF is summed in float64 and scaled to its last value, so a draw never falls off its
+
+def pick(logits: Tensor, draws: Tensor) -> tuple[Tensor, Tensor]:
+    """Tokens (B,) and their log-probabilities (B,) from logits (B, V).
+
+    The inverse CDF of uniforms (B,), or argmax where the draw is NaN. The CDF is summed in
+    float64 and not scaled to 1: the draw is scaled to its last value, so it never falls off its
     end; a token of probability zero is never picked.
     """
-    if draws is None:
-        return logprobs.argmax(dim=-1)
-    cdf = logprobs.double().exp().cumsum(dim=-1)
-    target = draws.unsqueeze(1) * cdf[:, -1:]
-    return torch.searchsorted(cdf, target, right=True).squeeze(1).clamp(max=cdf.shape[1] - 1)
+    top, tokens = logits.max(dim=-1, keepdim=True)
+    weights = (logits - top).exp_()
+    running_sum = fixed_point_sum if weights.is_cuda else torch.cumsum
+    cdf = running_sum(weights, dim=-1, dtype=torch.float64)
+    total = cdf[:, -1:]
+    drawn = ~draws.isnan().unsqueeze(1)
+    target = torch.where(drawn, draws.unsqueeze(1), 0.0) * total
+    found = torch.searchsorted(cdf, target, right=True).clamp_(max=cdf.shape[1] - 1)
+    tokens = torch.where(drawn, found, tokens)
+    logprobs = logits.gather(1, tokens) - top - total.log().to(logits.dtype)
+    return tokens.squeeze(1), logprobs.squeeze(1)
+
+
+def fixed_point_sum(weights: Tensor, dim: int, dtype: torch.dtype) -> Tensor:
+    """``torch.cumsum`` of weights in [0, 1], fewer than 2^18, to 2^-45 a weight.
+
+    Integers have the same sum in every order: CUDA refuses the sum of floats where it must be
+    deterministic.
+    """
+    one = 2.0**44
+    return (weights.double() * one).round_().long().cumsum(dim).to(dtype) / one

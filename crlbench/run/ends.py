@@ -1,25 +1,20 @@
-"""The two ends of a run: every split scored with the start model and with the final one.
-
-Start scores belong to (model, task, conditions) and to no seed: they are computed once and
-cached beside the model's runs. A cached file is whole or absent.
-"""
+"""The two ends of a run: every split scored with the start model and with the final one."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from crlbench.conditions import PROTOCOL, Conditions
+from crlbench.conditions import Conditions
 from crlbench.frozen import Task
 from crlbench.policy.load import Reader
 from crlbench.policy.policy import Policy
+from crlbench.policy.sample import DrawKey
 from crlbench.retain.panel import Member
-from crlbench.run import store
-from crlbench.run.retain import retain_scores
+from crlbench.run.retain import retain_passages, retain_requests, retain_scores
 from crlbench.run.subject import (
     auditor_of,
     evaluation_sampler,
@@ -27,18 +22,13 @@ from crlbench.run.subject import (
     scorer_of,
     shown_prompt,
 )
-from crlbench.seeding import seed_value
-from crlbench.train.evaluation import SplitResult, samples, score_split
-from crlbench.train.reward import Scorer
-from crlbench.train.stream import Prompt
+from crlbench.train.evaluation import SplitResult, samples, score_requests
+from crlbench.train.requests import Request
 from crlbench.train.trainer import autocast
 
 SPLITS = ("hard", "format", "train_fixed")
 """Scored at the ends where a task has them."""
 AUDITED = "id_audit"
-RETAIN = "_retain.npz"
-"""Beside the start scores of the tasks; no task has a name like it."""
-PURPOSE = "start"
 SHOWN = 32
 """Completions stored to read, at each end."""
 
@@ -61,125 +51,85 @@ class Examiner:
     members: Sequence[Member] = ()
     """Of the retain panel."""
 
-    def own_splits(self, policy: Policy, task: Task, seed: int, purpose: str, x: int) -> End:
-        """The task's splits: ``id`` (fresh draws of the curve's items), ``id_greedy``, HARD, ...
+    def whole(
+        self, policy: Policy, task: Task, others: Sequence[Task], seed: int, purpose: str, x: int
+    ) -> End:
+        """All that an end has, decoded together where settings allow.
+
+        The task's own splits, the ID items of the other tasks by ``transfer/<task>``, and the
+        chosen members of the retain panel by ``retain/<member>``.
+        """
+        requests = self._id(task, seed, purpose) | self._others(task, seed, purpose)
+        requests |= {f"transfer/{t.name}": self._transfer(t, seed, purpose) for t in others}
+        requests |= retain_requests(self.members, self.reader, self.conditions)
+        end = self._end(self._score(policy, requests), requests, x)
+        return End(end.vectors | self._passages(policy), end.samples)
+
+    def id_items(self, policy: Policy, task: Task, seed: int, purpose: str, x: int) -> End:
+        """``id``, fresh draws of the curve's items, and ``id_audit``.
 
         ``id_audit`` is what the second verifier says of the completions of ``id``.
         """
-        e = self.conditions.evaluation
-        items = self._prompts(task, "id", e.curve_items)
-        drawn = self._id_items(policy, task, seed, purpose, audited=True)
-        vectors = {
-            "id": drawn.scores,
-            AUDITED: drawn.audit,
-            "id_greedy": self._score(policy, task, items, None, purpose).scores,
-        }
-        for split in own_splits(task):
-            prompts = self._prompts(task, split, e.end_items)
-            vectors[split] = self._score(policy, task, prompts, seed, purpose).scores
-        shown = [shown_prompt(p, self.reader) for p in items[:SHOWN]]
-        return End(vectors, samples(items, drawn, shown, x))
+        requests = self._id(task, seed, purpose)
+        return self._end(self._score(policy, requests), requests, x)
 
-    def id_scores(self, policy: Policy, task: Task, seed: int, purpose: str) -> np.ndarray:
-        """(draws, items) scores of fresh draws of the curve's items."""
-        return self._id_items(policy, task, seed, purpose, audited=False).scores
-
-    def _id_items(
-        self, policy: Policy, task: Task, seed: int, purpose: str, audited: bool
-    ) -> SplitResult:
-        e = self.conditions.evaluation
-        items = self._prompts(task, "id", e.curve_items)
-        audit = auditor_of(task) if audited else None
-        return self._score(policy, task, items, seed, purpose, e.end_draws, audit)
-
-    def transfer(
-        self, policy: Policy, others: list[Task], seed: int, purpose: str
+    def other_splits(
+        self, policy: Policy, task: Task, seed: int, purpose: str
     ) -> dict[str, np.ndarray]:
-        """The ID items of tasks that were not trained on, by ``transfer/<task>``."""
-        found = {}
-        for other in others:
-            prompts = self._prompts(other, "id", self.conditions.evaluation.curve_items)
-            result = self._score(policy, other, prompts, seed, purpose)
-            found[f"transfer/{other.name}"] = result.scores
-        return found
+        """``id_greedy``, the curve's items decoded greedily, and those of :data:`SPLITS`."""
+        return _vectors(self._score(policy, self._others(task, seed, purpose)))
 
     def retain(self, policy: Policy) -> dict[str, np.ndarray]:
         """The chosen members of the retain panel, by ``retain/<member>``."""
         with autocast(self.conditions, self.device):
             return retain_scores(policy, self.members, self.reader, self.conditions, self.device)
 
-    def _prompts(self, task: Task, split: str, count: int) -> tuple[Prompt, ...]:
+    def _id(self, task: Task, seed: int, purpose: str) -> dict[str, Request]:
+        draws = self.conditions.evaluation.end_draws
+        asked = self._request(task, "id", DrawKey(seed, purpose))
+        return {"id": replace(asked, draws=draws, audit=auditor_of(task))}
+
+    def _others(self, task: Task, seed: int, purpose: str) -> dict[str, Request]:
+        key = DrawKey(seed, purpose)
+        splits = {split: self._request(task, split, key) for split in own_splits(task)}
+        return {"id_greedy": self._request(task, "id", DrawKey(None, purpose))} | splits
+
+    def _transfer(self, other: Task, seed: int, purpose: str) -> Request:
+        """One draw of the ID items of a task that was not trained on."""
+        return self._request(other, "id", DrawKey(seed, purpose))
+
+    def _request(self, task: Task, split: str, key: DrawKey) -> Request:
+        e = self.conditions.evaluation
         sampler = evaluation_sampler(task, self.reader, self.conditions)
-        return prompts_of(task, split, self.reader, sampler.max_tokens, count)
+        count = e.curve_items if split == "id" else e.end_items
+        prompts = prompts_of(task, split, self.reader, sampler.max_tokens, count)
+        return Request(sampler, scorer_of(task, self.device), prompts, key)
 
-    def _score(
-        self,
-        policy: Policy,
-        task: Task,
-        prompts: Sequence[Prompt],
-        seed: int | None,
-        purpose: str,
-        draws: int = 1,
-        audit: Scorer | None = None,
-    ) -> SplitResult:
+    def _score(self, policy: Policy, requests: dict[str, Request]) -> dict[str, SplitResult]:
         with autocast(self.conditions, self.device):
-            return score_split(
-                policy,
-                evaluation_sampler(task, self.reader, self.conditions),
-                scorer_of(task, self.device),
-                prompts,
-                seed=seed,
-                purpose=purpose,
-                draws=draws,
-                device=self.device,
-                audit=audit,
-            )
+            found = score_requests(policy, list(requests.values()), self.device)
+        return dict(zip(requests, found, strict=True))
+
+    def _passages(self, policy: Policy) -> dict[str, np.ndarray]:
+        with autocast(self.conditions, self.device):
+            return retain_passages(policy, self.members, self.reader, self.conditions, self.device)
+
+    def _end(self, found: dict[str, SplitResult], requests: dict[str, Request], x: int) -> End:
+        """The vectors, and the first completions of ID items to read."""
+        items = requests["id"].prompts
+        shown = [shown_prompt(p, self.reader) for p in items[:SHOWN]]
+        return End(_vectors(found), samples(items, found["id"], shown, x))
 
 
-@dataclass(frozen=True)
-class StartScores:
-    """The start model's scores, from the cache in ``folder`` or made now."""
-
-    examiner: Examiner
-    policy: Policy
-    folder: Path
-
-    def whole(self, task: Task) -> End:
-        """All splits of a task."""
-        vectors, rows = self.folder / f"{task.name}.npz", self.folder / f"{task.name}.jsonl.zst"
-        if vectors.exists() and rows.exists():
-            return End(store.read_npz(vectors), store.read_jsonl_zst(rows))
-        end = self.examiner.own_splits(self.policy, task, _seed(task), PURPOSE, 0)
-        store.write_jsonl_zst(rows, end.samples)
-        store.write_npz(vectors, end.vectors)
-        return end
-
-    def of_id(self, task: Task) -> np.ndarray:
-        """The ID items alone, as a task that is not trained on needs them; same draws."""
-        whole, part = self.folder / f"{task.name}.npz", self.folder / f"{task.name}.id.npz"
-        for path in (whole, part):
-            if path.exists():
-                return store.read_npz(path)["id"]
-        scores = self.examiner.id_scores(self.policy, task, _seed(task), PURPOSE)
-        store.write_npz(part, {"id": scores})
-        return scores
-
-    def retain(self) -> dict[str, np.ndarray]:
-        """The chosen members of the retain panel."""
-        path = self.folder / RETAIN
-        if not self.examiner.members:
-            return {}
-        if path.exists():
-            return store.read_npz(path)
-        vectors = self.examiner.retain(self.policy)
-        store.write_npz(path, vectors)
-        return vectors
+def _vectors(found: dict[str, SplitResult]) -> dict[str, np.ndarray]:
+    vectors = {}
+    for name, result in found.items():
+        vectors[name] = result.scores
+        if result.audit is not None:
+            vectors[AUDITED] = result.audit
+    return vectors
 
 
 def own_splits(task: Task) -> tuple[str, ...]:
     """Those of :data:`SPLITS` that a task has."""
     return tuple(split for split in SPLITS if split in task.card.splits)
-
-
-def _seed(task: Task) -> int:
-    return seed_value(PROTOCOL, f"{task.name}/start", 0)

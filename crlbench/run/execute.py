@@ -27,8 +27,9 @@ from crlbench.policy.load import build_policy
 from crlbench.records import Cell, RunRecord
 from crlbench.retain.panel import Panel
 from crlbench.run import store
-from crlbench.run.ends import End, Examiner, StartScores, own_splits
+from crlbench.run.ends import End, Examiner, own_splits
 from crlbench.run.record import Finished, peak_memory, write_run
+from crlbench.run.starts import StartScores
 from crlbench.run.subject import (
     Subject,
     auditor_of,
@@ -76,14 +77,7 @@ def run_cell(cell: Cell, emit: Emit, should_stop: Callable[[], bool]) -> RunReco
 
     emit({"kind": "progress", "phase": "start", "iteration": 0, "reward": None, "score": None})
     starts = StartScores(examiner, module.policy, Path(cell.start_folder))
-    end_before = starts.whole(task)
-    transfer_before = {}
-    for other in others:
-        if should_stop():
-            raise Interrupted(f"{cell.name} stopped before its first update")
-        transfer_before[f"transfer/{other.name}"] = starts.of_id(other)
-    before = end_before.vectors | transfer_before | starts.retain()
-    start = End(before, end_before.samples)
+    start = starts.of_run(task, others, should_stop)
     recorder, failure = train(cell, conditions, subject, task, module, emit, should_stop)
     end = None
     if failure is None and cell.arm == "real":
@@ -108,6 +102,8 @@ def load(cell: Cell) -> tuple[Conditions, Subject, Task]:
     # Set here and not left to the Trainer, so that a run that continues after its last
     # iteration, without one, is described like any other.
     torch.use_deterministic_algorithms(True)
+    # A guard for programs that read what they never wrote; it writes all memory twice.
+    torch.utils.deterministic.fill_uninitialized_memory = False
     os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"
     return conditions, load_subject(cell.model, cell.catalog), load_task(cell.task, cell.catalog)
 
@@ -144,7 +140,7 @@ def make_module(
     build = partial(
         build_policy,
         subject.card,
-        subject.fresh_backbone(),
+        subject.backbone,
         value_head=recipe.critic is not None,
         reference=True,  # the drift from the start model is watched under every recipe
         seed=seed,
@@ -242,9 +238,7 @@ def final_end(
 ) -> End:
     """Every split scored with the final policy."""
     module.to(examiner.device)  # Lightning leaves it on the CPU
-    end = examiner.own_splits(module.policy, task, module.seed, "end", x)
-    transfer = examiner.transfer(module.policy, others, module.seed, "end")
-    return End(end.vectors | transfer | examiner.retain(module.policy), end.samples)
+    return examiner.whole(module.policy, task, others, module.seed, "end", x)
 
 
 def read_checkpoint(path: Path) -> dict[str, Any] | None:

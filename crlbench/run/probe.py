@@ -18,6 +18,7 @@ from crlbench.catalog import Catalog
 from crlbench.conditions import PROTOCOL, Conditions, Sampling
 from crlbench.errors import ValidationError
 from crlbench.frozen import Task, read_bytes
+from crlbench.policy.load import learning_copy
 from crlbench.policy.policy import Policy
 from crlbench.policy.sample import DecodeLoop, DrawKey
 from crlbench.run.board import load_track
@@ -134,7 +135,7 @@ def probe(task: Task, subject: Subject, plan: Plan, catalog: Catalog) -> list[Le
         ValidationError: a prompt does not fit into the model's context.
     """
     sampler = evaluation_sampler(task, subject.reader, _decoding(task, catalog))
-    policy = Policy(_in_float32(subject), value_head=False, reference=False)
+    policy = Policy(_in_float32(subject), value_head=False)
     return [
         _probe_level(task, subject, policy, sampler, level, plan)
         for level in sorted({row["level"] for _, row in _rows(task)})
@@ -211,8 +212,9 @@ def _decoding(task: Task, catalog: Catalog) -> Conditions:
 
 def _in_float32(subject: Subject) -> Any:
     """The weights as they are, computed with in float32; quantised ones in their own way."""
-    plain = subject.card.quantisation == "none"
-    return subject.backbone.float() if plain else subject.backbone
+    if subject.card.quantisation != "none":
+        return subject.backbone
+    return learning_copy(subject.card.model_copy(update={"adapter": None}), subject.backbone)
 
 
 def block(card: TaskCard, probes: Sequence[LevelProbe], plan: Plan) -> str:

@@ -11,11 +11,12 @@ from crlbench.errors import ValidationError
 from crlbench.policy.chat import completion_cap, render
 from crlbench.policy.load import Reader
 from crlbench.policy.policy import Policy
-from crlbench.policy.sample import DecodeLoop
+from crlbench.policy.sample import DecodeLoop, DrawKey
 from crlbench.retain.panel import TEXT, Item, Member
 from crlbench.reward.score import score
 from crlbench.run.subject import EVALUATION_TEMPERATURE
-from crlbench.train.evaluation import passage_scores, score_split
+from crlbench.train.evaluation import passage_scores, score_requests
+from crlbench.train.requests import Request
 from crlbench.train.reward import Scorer
 from crlbench.train.stream import Prompt
 
@@ -29,30 +30,57 @@ def retain_scores(
     conditions: Conditions,
     device: str,
 ) -> dict[str, np.ndarray]:
-    """(1, items) scores of the first items of each member, by ``retain/<member>``.
+    """(1, items) scores of the first items of each member, by ``retain/<member>``."""
+    requests = retain_requests(members, reader, conditions)
+    results = score_requests(policy, list(requests.values()), device)
+    found = {name: result.scores for name, result in zip(requests, results, strict=True)}
+    found |= retain_passages(policy, members, reader, conditions, device)
+    return {name: found[name] for name in map(_name, members)}
+
+
+def retain_requests(
+    members: Sequence[Member], reader: Reader, conditions: Conditions
+) -> dict[str, Request]:
+    """What is to be completed of each member but the passages, by ``retain/<member>``.
 
     Completions are decoded greedily, so that a policy that did not change scores exactly as
     before: what was forgotten would otherwise drown in the noise of two draws.
     """
     count = conditions.evaluation.retain_items
-    return {f"retain/{m.name}": _score(policy, m, reader, count, device) for m in members}
+    return {_name(m): _request(m, reader, count) for m in members if m.name != TEXT}
 
 
-def _score(policy: Policy, member: Member, reader: Reader, count: int, device: str) -> np.ndarray:
-    if member.name == TEXT:
-        return passage_scores(
+def retain_passages(
+    policy: Policy,
+    members: Sequence[Member],
+    reader: Reader,
+    conditions: Conditions,
+    device: str,
+) -> dict[str, np.ndarray]:
+    """The scores of the member whose items are read and not completed, if it was chosen."""
+    count = conditions.evaluation.retain_items
+    return {
+        _name(m): passage_scores(
             policy,
             reader.tokenizer,
             document_start(reader),
             reader.context,
-            member.passages[:count],
+            m.passages[:count],
             device,
         )
+        for m in members
+        if m.name == TEXT
+    }
+
+
+def _name(member: Member) -> str:
+    return f"retain/{member.name}"
+
+
+def _request(member: Member, reader: Reader, count: int) -> Request:
     sampler = _sampler(member, reader)
     prompts = [_prompt(member, item, reader, sampler.max_tokens) for item in member.items[:count]]
-    return score_split(
-        policy, sampler, _scorer(member), prompts, seed=None, purpose="retain", device=device
-    ).scores
+    return Request(sampler, _scorer(member), prompts, DrawKey(None, "retain"))
 
 
 def document_start(reader: Reader) -> int:

@@ -292,6 +292,33 @@ def locked(folder: Path | str, command: str | None = None) -> Iterator[Path]:
             fcntl.flock(file, fcntl.LOCK_UN)
 
 
+@contextlib.contextmanager
+def claimed(path: Path) -> Iterator[bool]:
+    """Whether this process alone may make ``path`` now; the kernel ends a claim at its death.
+
+    Raises:
+        EnvironmentUnfit: the folder of ``path`` may not be written, or cannot be locked.
+    """
+    make_folder(path.parent)
+    lock = path.with_name(f".{path.name}.lock")
+    with explained(path):
+        file = open(lock, "a")
+    with file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # Whoever held it before may have removed the file that is locked here.
+            mine = os.path.samestat(os.fstat(file.fileno()), os.stat(lock))
+        except (BlockingIOError, FileNotFoundError):
+            mine = False
+        except OSError as error:
+            raise EnvironmentUnfit(f"{path.parent} cannot be locked ({error.strerror}).") from None
+        try:
+            yield mine
+        finally:
+            if mine:
+                lock.unlink(missing_ok=True)
+
+
 def _held(folder: Path, path: Path) -> str:
     """The sentence that says who holds a locked run folder."""
     try:

@@ -1,12 +1,11 @@
 """What a run works on: its model, its tasks, and the prompts as the model reads them.
 
 Loaded once per worker process and shared by all its cells; a run that trains gets its own
-copy of the weights.
+copy of the weights that learn.
 """
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -42,10 +41,7 @@ class Subject:
     location: Location
     reader: Reader
     backbone: nn.Module
-
-    def fresh_backbone(self) -> nn.Module:
-        """Start weights that the caller may change."""
-        return copy.deepcopy(self.backbone)
+    """The frozen start model, which all runs share."""
 
 
 @lru_cache(maxsize=2)

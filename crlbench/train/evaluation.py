@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -14,12 +15,16 @@ from torch import Tensor
 from crlbench.errors import ValidationError
 from crlbench.policy.policy import Policy
 from crlbench.policy.sample import DrawKey, Sampler
+from crlbench.train.requests import Request, Row, join
 from crlbench.train.reward import Scorer
-from crlbench.train.stream import EvalPrompts, Prompt
+from crlbench.train.stream import Prompt
 from crlbench.types import PromptBatch, Rollout
 
 DECODE_ROWS = 256
 """Rows decoded at once in an evaluation: part of the decode plan."""
+LOGIT_FLOATS = 1 << 24
+"""Most numbers of a distribution over the vocabulary in a decode step: it bounds the rows that
+are decoded at once (256 up to a vocabulary of 65,536)."""
 PASSAGE_FLOATS = 1 << 23
 """Most numbers of a distribution over the vocabulary when passages are scored: it decides how
 many are scored at once."""
@@ -58,35 +63,38 @@ def outcomes_of(scorer: Scorer, rollout: Rollout, batch: PromptBatch) -> list[fl
     return [float(score.outcome) for score in scorer(rollout.texts, answers)]
 
 
-def score_split(
-    policy: Policy,
-    sampler: Sampler,
-    scorer: Scorer,
-    prompts: Sequence[Prompt],
-    *,
-    seed: int | None,
-    purpose: str,
-    draws: int = 1,
-    device: torch.device | str = "cpu",
-    audit: Scorer | None = None,
-) -> SplitResult:
-    """``draws`` completions of every prompt, verified; ``seed`` None decodes greedily.
-
-    ``audit`` scores the same completions a second time.
+def score_requests(
+    policy: Policy, requests: Sequence[Request], device: torch.device | str = "cpu"
+) -> list[SplitResult]:
+    """Every request's completions, verified; requests are decoded together where they can be.
 
     A draw is keyed by (seed, purpose, prompt uid, draw), so it does not depend on which other
-    items or draws are scored with it.
+    items, draws or requests are scored with it.
     """
-    parts, second, texts = [], [], []
-    for batch in EvalPrompts(prompts, pad=sampler.pad, rows=DECODE_ROWS, draws=draws):
-        found = examine(policy, sampler, scorer, batch.to(device), DrawKey(seed, purpose))
-        parts.append(found.scores.reshape(-1, draws).T)
-        if audit is not None:
-            scores = torch.tensor(outcomes_of(audit, found.rollout, batch))
-            second.append(scores.reshape(-1, draws).T)
-        texts.extend(found.rollout.texts[::draws])
-    audited = torch.cat(second, dim=1).numpy() if second else None
-    return SplitResult(torch.cat(parts, dim=1).numpy(), texts, audited)
+    texts: dict[Row, str] = {}
+    for joined in join(requests, rows_at_once(policy)):
+        batch = joined.batch().to(device)
+        rollout = joined.sampler.complete(policy, batch, joined.draws(requests))
+        texts |= zip(chain.from_iterable(joined.rows), rollout.texts, strict=True)
+    return [_verified(number, request, texts) for number, request in enumerate(requests)]
+
+
+def rows_at_once(policy: Policy) -> int:
+    """Rows of a batch in :func:`score_requests`: fewer where the vocabulary is very large."""
+    return max(1, min(DECODE_ROWS, LOGIT_FLOATS // policy.config.vocab_size))
+
+
+def _verified(number: int, request: Request, texts: Mapping[Row, str]) -> SplitResult:
+    items, draws = range(len(request.prompts)), range(request.draws)
+    found = [texts[Row(number, item, draw)] for item in items for draw in draws]
+    answers = [prompt.answer for prompt in request.prompts for _ in draws]
+
+    def outcomes(scorer: Scorer) -> np.ndarray:
+        paid = [float(score.outcome) for score in scorer(found, answers)]
+        return np.array(paid, dtype=np.float32).reshape(-1, request.draws).T
+
+    audit = None if request.audit is None else outcomes(request.audit)
+    return SplitResult(outcomes(request.scorer), found[:: request.draws], audit)
 
 
 @torch.no_grad()

@@ -49,8 +49,8 @@ class RolloutMetrics(MetricCollection):
     ``reward`` is the reward paid, before any shaping; ``group_variance`` is the mean over
     prompts of the variance (divided by G) of the verifier's scores, ``uniform_groups`` the share
     of prompts whose scores are all equal; both leave out prompts with an undefined score.
-    ``behavior_gap`` covers the completions whose log-probs the learner computed,
-    ``reference_kl`` those whose log-probs the start model computed, and
+    ``behavior_gap`` covers the tokens of the iteration's first minibatch, ``reference_kl``
+    the completions whose log-probs the start model computed, and
     ``explained_variance`` those of the iteration's update.
     """
 
@@ -66,11 +66,12 @@ class RolloutMetrics(MetricCollection):
         reward: Reward,
         kept: Sampled | None,
         experience: Experience | None,
+        gap: Tensor,
         audit: Tensor | None = None,
     ) -> dict[str, float]:
         """The figures of one iteration: all completions, those that were kept, the update's.
 
-        ``audit`` (B,) are the scores of the second verifier, where there is one.
+        ``gap`` (n,) are the gaps between decoding and learner of the tokens compared; ``audit`` (B,) are the scores of the second verifier, where there is one.
         """
         lengths = rollout.completion_mask.sum(dim=1).float()
         per_row = {
@@ -91,7 +92,7 @@ class RolloutMetrics(MetricCollection):
             "audit": torch.zeros(0) if audit is None else audit,
             "group_variance": variance,
             "uniform_groups": (variance == 0).float()[variance.isfinite()],
-            "behavior_gap": behavior_gap(kept),
+            "behavior_gap": gap,
             "explained_variance": explained_variance(experience),
             "kept_fraction": kept_fraction(rollout, kept, experience),
             **reference_kl(kept),
@@ -126,14 +127,6 @@ def group_variance(scores: Tensor, group: Tensor) -> Tensor:
 def _variance(scores: Tensor) -> Tensor:
     # A mean of equal numbers can round off them; the difference to one of them cannot.
     return (scores.double() - scores[0].double()).var(correction=0)
-
-
-def behavior_gap(kept: Sampled | None) -> Tensor:
-    """Absolute gaps between the log-probs of decoding and of the learner, one per token."""
-    if kept is None:
-        return torch.zeros(0)
-    gap = (kept.rollout.behavior_logprobs - kept.old).abs()
-    return gap[kept.rollout.action_mask]
 
 
 def reference_kl(kept: Sampled | None) -> dict[str, Tensor]:

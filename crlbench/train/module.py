@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,23 +15,33 @@ from torchmetrics import MeanMetric
 
 from crlbench.algo import objective
 from crlbench.algo.aggregate import Totals
+from crlbench.algo.kl import Fixed
 from crlbench.algo.observe import Observation, step_stats
 from crlbench.algo.recipe import Recipe
 from crlbench.conditions import Conditions
 from crlbench.dynamics import StepStats, mean_stats
 from crlbench.errors import ValidationError
-from crlbench.policy.policy import Policy
+from crlbench.policy.policy import Policy, TokenOutputs
 from crlbench.policy.sample import DrawKey, Sampler
 from crlbench.seeding import rng
 from crlbench.train.buffer import SampleBuffer, Sampled, kept_rows
-from crlbench.train.displacement import Displacement, copied
+from crlbench.train.displacement import Displacement, Weights
 from crlbench.train.evaluation import Examination, examine, outcomes_of
+from crlbench.train.memory import give_back
 from crlbench.train.metrics import RolloutMetrics, clipped_tokens
+from crlbench.train.microbatch import divided, token_budget
+from crlbench.train.optimizer import TracedAdamW
 from crlbench.train.reward import Reward, Scorer, placebo_reward, real_reward
 from crlbench.types import Experience, PromptBatch, Rollout
 
 MAX_GAP = 1e-3
 """Mean absolute gap between behaviour and old log-probs that float32 rounding explains."""
+
+FREE_PASS = 4
+"""How many times the token budget a pass without gradient may hold."""
+CHECKPOINT_ABOVE = 4
+"""How many times the token budget a single completion may hold before its pass keeps only the
+input of every layer and computes the rest again (gradient checkpointing)."""
 
 CARRIED = (
     "iterations_done",
@@ -105,6 +115,9 @@ class PolicyOptimization(L.LightningModule):
         self.buffer = SampleBuffer()
         self.displacement = Displacement()
         self.observations: list[Observation] = []
+        self.gap = torch.zeros(0)
+        """(n,) absolute gaps between the log-probs of decoding and the learner's, one a token of
+        the iteration's first minibatch."""
         self.trained_tokens = 0
         self.rollout_metrics = RolloutMetrics()
         self.eval_score = MeanMetric()
@@ -123,8 +136,12 @@ class PolicyOptimization(L.LightningModule):
             groups.append({"params": head, "lr": o.value_learning_rate})
         for group in groups:
             group["base_lr"] = group["lr"]
-        return torch.optim.AdamW(
-            groups, betas=(o.beta1, o.beta2), eps=o.adam_eps, weight_decay=o.weight_decay
+        return TracedAdamW(
+            groups,
+            betas=(o.beta1, o.beta2),
+            eps=o.adam_eps,
+            weight_decay=o.weight_decay,
+            fused=True,
         )
 
     def training_step(self, batch: PromptBatch, _: int) -> None:
@@ -133,14 +150,28 @@ class PolicyOptimization(L.LightningModule):
         rollout = self.sampler.sample(self.policy, batch, key)
         reward = self.reward(rollout, batch)
         kept = self.keep(rollout, reward, batch.iteration)
+        give_back()
         experience, stats, counts = None, [], {}
         if self.update_due(batch.iteration):
             experience, counts = self.prepare(self.buffer.take())
-            parts = [*self.minibatches(experience, batch.iteration)]
-            teaching = [part for part in parts if self.totals(part).tokens]
-            stats = [self.step(part) for part in teaching]
-            counts["empty_minibatches"] = float(len(parts) - len(teaching))
+            stats, counts["empty_minibatches"] = self.learn(experience, batch.iteration)
         self.finish_iteration(batch, rollout, reward, kept, experience, stats, counts)
+        give_back()
+
+    def learn(self, experience: Experience, iteration: int) -> tuple[list[StepStats], float]:
+        """K epochs of M optimizer steps, and how many had nothing to teach."""
+        stats, empty = [], 0
+        for rows in self.minibatches(experience, iteration):
+            if not self.totals(experience.rows(rows)).tokens:
+                empty += 1
+                continue
+            if not stats:
+                self.settle(experience, rows)
+            minibatch = experience.rows(rows).trimmed()
+            stats.append(self.step(minibatch))
+            width = minibatch.old_logprobs.shape[1]
+            experience.old_logprobs[rows, :width] = minibatch.old_logprobs
+        return stats, float(empty)
 
     def reward(self, rollout: Rollout, batch: PromptBatch) -> Reward:
         """The reward of every completion, by arm."""
@@ -196,31 +227,108 @@ class PolicyOptimization(L.LightningModule):
     ) -> tuple[Tensor, Tensor | None, Tensor | None, Tensor | None]:
         """The learner's old log-probs, the reference's, and the values, each (B, T) or None.
 
-        Last the values after the last token (B,), where the recipe wants them.
+        Last the values after the last token (B,), where the recipe wants them. In float32 what
+        decoding saw is what a pass would see, up to rounding that :meth:`check_decoding` bounds.
+        In bfloat16 it is not, and old log-probs that nothing looks at before the update are left
+        to it (:meth:`settle`).
         """
-        inputs = self.inputs(rollout)
-        outputs = self.policy(*inputs)
-        ref = self.policy.reference_logprobs(*inputs) if reference else None
+        old, values = rollout.behavior_logprobs, rollout.behavior_values
+        if not self.knows_tokens(rollout):
+            old, values = self.in_parts(rollout, self.old_tokens)
+        (ref,) = self.in_parts(rollout, self.reference_tokens) if reference else (None,)
         final = self.final_values(rollout) if self.recipe.advantage.needs_final_values else None
-        return outputs.logprobs, ref, outputs.values, final
+        return old, ref, values, final
+
+    def knows_tokens(self, rollout: Rollout) -> bool:
+        """Whether no pass of the learner is needed between sampling and the update.
+
+        A KL in the reward always needs one: it is a difference of two passes, which is exactly 0
+        at the start model only if both are of one kind, and whitening would blow rounding up.
+        """
+        valued = self.recipe.critic is None or rollout.behavior_values is not None
+        exact = self.conditions.hardware.precision == "fp32" and self.recipe.kl.place != "reward"
+        return (exact and valued) or self.defers_old
+
+    @property
+    def defers_old(self) -> bool:
+        """Whether the first update may find the old log-probs by its own pass."""
+        recipe = self.recipe
+        return (
+            self.conditions.hardware.precision != "fp32"
+            and recipe.critic is None
+            and recipe.kl.place != "reward"
+            and isinstance(recipe.kl.coefficient, Fixed)
+            and not recipe.select.resamples
+        )
+
+    @torch.no_grad()
+    def settle(self, experience: Experience, first: Tensor) -> None:
+        """Old log-probs that were deferred: of all rows but ``first`` (b,), by a pass.
+
+        Those of the first minibatch stay unknown (NaN): its own pass is theirs.
+        """
+        if not self.defers_old:
+            return
+        old, rows = experience.old_logprobs, torch.arange(len(experience.keep))
+        rest = rows.to(first.device)[~torch.isin(rows.to(first.device), first)]
+        old[first] = math.nan
+        if len(rest):
+            found, _ = self.in_parts(experience.rollout.rows(rest), self.old_tokens)
+            old[rest] = found
+
+    def old_tokens(self, rollout: Rollout) -> tuple[Tensor, Tensor | None]:
+        """Log-probs and values (b, T) of the learner as it is."""
+        outputs = self.policy(*self.inputs(rollout))
+        return outputs.logprobs, outputs.values
+
+    def reference_tokens(self, rollout: Rollout) -> tuple[Tensor]:
+        """Log-probs (b, T) of the start model."""
+        return (self.policy.reference_logprobs(*self.inputs(rollout)),)
+
+    @torch.no_grad()
+    def in_parts(
+        self, rollout: Rollout, run: Callable[[Rollout], Sequence[Tensor | None]]
+    ) -> list[Tensor | None]:
+        """What ``run`` finds, each (B, T) or None, of as many rows at once as memory allows."""
+        rows = torch.arange(len(rollout.texts), device=rollout.group.device)
+        whole: list[Tensor | None] = []
+        for part in divided(rollout, rows, FREE_PASS * self.token_budget):
+            some = rollout.rows(part)
+            width = int(some.completion_mask.sum(1).max())
+            found = run(some.trimmed(width))
+            whole = whole or [
+                None if x is None else x.new_zeros(rollout.completion_ids.shape) for x in found
+            ]
+            for into, x in zip(whole, found, strict=True):
+                if into is not None:
+                    into[part, :width] = x
+        return whole
+
+    @property
+    def token_budget(self) -> int:
+        """Tokens of which a pass may keep what its backward pass needs."""
+        return token_budget(self.policy.config, self.device.type)
 
     def final_values(self, rollout: Rollout) -> Tensor:
         """(B,) critic estimates of the state after each completion's last token."""
         ids, mask = rollout.completion_ids, rollout.completion_mask
+        lengths = mask.sum(1, keepdim=True)
+        pad = torch.nn.functional.pad
         longer = replace(
             rollout,
-            completion_ids=torch.nn.functional.pad(ids, (0, 1)),
-            completion_mask=torch.nn.functional.pad(mask, (0, 1)),
+            completion_ids=pad(ids, (0, 1)),
+            completion_mask=pad(mask, (0, 1)).scatter(1, lengths, True),
         )
-        values = self.policy(*self.inputs(longer)).values
-        return values.gather(1, mask.sum(1, keepdim=True)).squeeze(1)
+        (_, values) = self.in_parts(longer, self.old_tokens)
+        return values.gather(1, lengths).squeeze(1)
 
     def inputs(self, rollout: Rollout) -> tuple[Any, ...]:
         """What the policy reads of a rollout: each prompt once, completions, temperature."""
         first, group = one_row_per_prompt(rollout.group)
+        ids, mask = without_padding(rollout.prompt_ids[first], rollout.prompt_mask[first])
         return (
-            rollout.prompt_ids[first],
-            rollout.prompt_mask[first],
+            ids,
+            mask,
             rollout.completion_ids,
             rollout.completion_mask,
             group,
@@ -246,8 +354,9 @@ class PolicyOptimization(L.LightningModule):
             counts["short_batches"] = float(sampled.groups < self.prompts)
         return experience, counts
 
-    def minibatches(self, experience: Experience, iteration: int) -> Iterator[Experience]:
-        """K epochs of M minibatches; each holds whole prompts, shuffled by a keyed draw.
+    def minibatches(self, experience: Experience, iteration: int) -> Iterator[Tensor]:
+        """Rows (b,) int64 of K epochs of M minibatches; each holds whole prompts, shuffled by a
+        keyed draw.
 
         Fewer prompts than M make fewer minibatches.
         """
@@ -258,22 +367,55 @@ class PolicyOptimization(L.LightningModule):
             rng(self.seed, "minibatches", iteration, epoch).shuffle(order)
             for m in range(min(o.minibatches, len(order))):
                 chosen = torch.tensor(sorted(order[m :: o.minibatches]), device=group.device)
-                yield experience.rows(torch.isin(group, chosen).nonzero().squeeze(1)).trimmed()
+                yield torch.isin(group, chosen).nonzero().squeeze(1)
 
     def step(self, minibatch: Experience) -> StepStats:
         """One update and where it led in weight space."""
         self.trained_tokens += int(minibatch.rollout.completion_mask.sum())
-        before = copied(self.policy.trainable())
-        stats = self.update(minibatch)
-        return StepStats(**stats | self.displacement.measure(before, self.policy.trainable()))
+        stats, moved = self.update(minibatch)
+        return StepStats(**stats | self.displacement.measure(moved))
 
-    def update(self, minibatch: Experience) -> dict[str, float]:
-        """One optimizer step; skipped where the gradient is not finite."""
-        optimizer = self.optimizers()
-        totals = self.totals(minibatch)
-        outputs = self.policy(*self.inputs(minibatch.rollout))
+    def update(self, minibatch: Experience) -> tuple[dict[str, float], Weights]:
+        """One optimizer step, of micro-batches that add up; and how the weights moved.
+
+        Skipped where the gradient is not finite. Old log-probs that are not known yet are put
+        into ``minibatch``.
+        """
+        optimizer, totals = self.optimizers(), self.totals(minibatch)
+        optimizer.zero_grad()
+        taught = minibatch.keep & minibatch.rollout.completion_mask.any(1)
+        parts = divided(minibatch.rollout, taught.nonzero().squeeze(1), self.token_budget)
+        seen = [self.accumulate(minibatch, rows, totals) for rows in parts]
+        self.observations += seen
+        weights = self.policy.trainable()
+        norm = torch.nn.utils.clip_grad_norm_(
+            list(weights.values()), self.conditions.optimization.max_grad_norm
+        )
+        moved: Weights = {}
+        if not torch.isfinite(norm):
+            self.skipped_running += 1
+            self.longest_skip = max(self.longest_skip, self.skipped_running)
+        else:
+            optimizer.step()
+            # Autocast keeps its casts of the weights for as long as it is on, which is the whole
+            # iteration: without this the next pass would be one of the old weights.
+            torch.clear_autocast_cache()
+            self.skipped_running = 0
+            moved = {name: p.grad for name, p in weights.items() if p.grad is not None}
+        optimizer.zero_grad()
+        return step_stats(seen) | {"grad_norm": float(norm)}, moved
+
+    def accumulate(self, minibatch: Experience, rows: Tensor, totals: Totals) -> Observation:
+        """Add the gradient of some rows (b,) of a minibatch."""
+        part = minibatch.rows(rows).trimmed()
+        rollout, width = part.rollout, part.old_logprobs.shape[1]
+        outputs = self.learner_pass(rollout)
+        new = outputs.logprobs.detach()
+        if bool(part.old_logprobs.isnan().any()):
+            part = replace(part, old_logprobs=new)
+            minibatch.old_logprobs[rows, :width] = new
         loss, observation = objective.loss(
-            minibatch,
+            part,
             outputs.logprobs,
             outputs.values,
             outputs.entropy,
@@ -281,19 +423,23 @@ class PolicyOptimization(L.LightningModule):
             totals,
             self.kl_coefficient,
         )
-        self.observations.append(observation)
-        optimizer.zero_grad()
+        if not self.observations:
+            gap = (rollout.behavior_logprobs - new).abs()[rollout.action_mask]
+            self.gap = torch.cat([self.gap.to(gap.device), gap])
         self.manual_backward(loss)
-        norm = torch.nn.utils.clip_grad_norm_(
-            list(self.policy.trainable().values()), self.conditions.optimization.max_grad_norm
-        )
-        if not torch.isfinite(norm):
-            self.skipped_running += 1
-            self.longest_skip = max(self.longest_skip, self.skipped_running)
-        else:
-            optimizer.step()
-            self.skipped_running = 0
-        return step_stats([observation]) | {"grad_norm": float(norm)}
+        return observation
+
+    def learner_pass(self, rollout: Rollout) -> TokenOutputs:
+        """What the policy says of completions, with a graph.
+
+        A single completion that is far beyond the token budget is run whole, and its graph holds
+        the inputs of the layers alone.
+        """
+        tokens = rollout.prompt_ids.shape[1] + rollout.completion_ids.shape[1]
+        if len(rollout.texts) > 1 or tokens <= CHECKPOINT_ABOVE * self.token_budget:
+            return self.policy(*self.inputs(rollout))
+        with self.policy.gradient_checkpointing():
+            return self.policy(*self.inputs(rollout), shared_prefix=False)
 
     def totals(self, minibatch: Experience) -> Totals:
         """The denominators of an optimizer step."""
@@ -322,7 +468,9 @@ class PolicyOptimization(L.LightningModule):
         """Gather the iteration's figures, log them, leave them to the recorder."""
         health = dict(mean_stats(stats))
         audited = self.audit(rollout, batch)
-        health |= self.rollout_metrics.of(rollout, reward, kept, experience, audited)
+        if kept is not None and experience is not None and self.defers_old:
+            kept = replace(kept, old=experience.old_logprobs)
+        health |= self.rollout_metrics.of(rollout, reward, kept, experience, self.gap, audited)
         self.check_decoding(health["behavior_gap"])
         health["kl_per_completion"] = counts.pop("kl_per_completion", math.nan)
         health["kl_coefficient"] = self.kl_coefficient
@@ -344,7 +492,7 @@ class PolicyOptimization(L.LightningModule):
             [s["loss"] for s in stats],
             clipped_tokens(self.observations),
         )
-        self.observations, self.trained_tokens = [], 0
+        self.observations, self.trained_tokens, self.gap = [], 0, torch.zeros(0)
         self.iterations_done = batch.iteration + 1
 
     def check_decoding(self, gap: float) -> None:
@@ -392,6 +540,12 @@ class PolicyOptimization(L.LightningModule):
         self.displacement.load(checkpoint["displacement"], self.device)
         for name in CARRIED:
             setattr(self, name, checkpoint[name])
+
+
+def without_padding(ids: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+    """Left-padded prompts (p, L) without the columns that are padding in all of them."""
+    start = int(mask.any(0).int().argmax())
+    return ids[:, start:], mask[:, start:]
 
 
 def one_row_per_prompt(group: Tensor) -> tuple[Tensor, Tensor]:

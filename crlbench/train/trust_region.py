@@ -26,6 +26,7 @@ from crlbench.algo.trust_region import (
     trust_region_step,
 )
 from crlbench.policy.policy import twice_differentiable
+from crlbench.train.displacement import Weights
 from crlbench.train.module import PolicyOptimization
 from crlbench.types import Experience, Rollout, as_bool
 
@@ -48,15 +49,27 @@ class TrustRegionOptimization(PolicyOptimization):
     def evaluate_tokens(self, rollout: Rollout, reference: bool) -> tuple[Tensor | None, ...]:
         """As the parent, by the attention that the step uses, so that the ratio starts at 1."""
         with twice_differentiable():
-            return super().evaluate_tokens(rollout, reference)
+            old, *others = super().evaluate_tokens(rollout, reference)
+        self.gap = (rollout.behavior_logprobs - old).abs()[rollout.action_mask]
+        return old, *others
 
-    def minibatches(self, experience: Experience, iteration: int) -> Iterator[Experience]:
+    def knows_tokens(self, rollout: Rollout) -> bool:
+        """Never: decoding uses another attention."""
+        return False
+
+    @property
+    def defers_old(self) -> bool:
+        """Never: the update makes no pass of its own before the step."""
+        return False
+
+    def minibatches(self, experience: Experience, iteration: int) -> Iterator[Tensor]:
         """The whole experience, once."""
-        yield experience.trimmed()
+        yield torch.arange(len(experience.keep), device=experience.keep.device)
 
-    def update(self, minibatch: Experience) -> dict[str, float]:
+    def update(self, minibatch: Experience) -> tuple[dict[str, float], Weights]:
         """One step, or none; skipped as any update where the gradient is not finite."""
         landscape = Landscape(self, minibatch)
+        before = {n: p.detach().clone() for n, p in self.policy.trainable().items()}
         with twice_differentiable():
             gradient = landscape.gradient()
             result = trust_region_step(
@@ -71,7 +84,9 @@ class TrustRegionOptimization(PolicyOptimization):
         self.rejected_steps += result.reason in REJECTED
         seen = landscape.latest if result.accepted else landscape.start
         self.observations += seen
-        return step_stats(seen) | {"grad_norm": float(gradient.norm())}
+        after = self.policy.trainable()
+        moved = {name: after[name].detach() - old for name, old in before.items()}
+        return step_stats(seen) | {"grad_norm": float(gradient.norm())}, moved
 
     def finish_iteration(self, *given: Any) -> None:
         """As the parent, which takes the counts last; rejected steps are among them."""

@@ -16,7 +16,7 @@ from crlbench.algo.overlong import CountTruncated, MaskTruncated, SoftPunishment
 from crlbench.algo.recipes import load
 from crlbench.algo.select import DropUniformGroups, KeepAll
 from crlbench.algo.token_rewards import token_rewards
-from crlbench.policy.policy import token_statistics
+from crlbench.policy.head import token_statistics
 from tests.golden.build import ADD_TO_COUNT, TRL, aggregation, rollout_of, totals_of
 from tests.golden.cases import Case, Computed, Family
 

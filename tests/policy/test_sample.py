@@ -25,15 +25,22 @@ def loop(temperature=1.0, max_tokens=6):
 
 
 def policy(family="llama"):
-    return Policy(random_model(family), value_head=False, reference=False).eval()
+    return Policy(random_model(family), value_head=False).eval()
 
 
 def test_pick_follows_the_distribution():
     probabilities = torch.tensor([0.1, 0.0, 0.6, 0.3])
     draws = torch.linspace(0, 1, 10_001, dtype=torch.float64)[:-1]
-    tokens = pick(probabilities.log().expand(len(draws), -1), draws)
+    tokens, logprobs = pick(probabilities.log().expand(len(draws), -1), draws)
+    torch.testing.assert_close(logprobs, probabilities.log()[tokens])
     counts = torch.bincount(tokens, minlength=4)
     assert counts.tolist() == pytest.approx([1000, 0, 6000, 3000], abs=1)
+
+
+def test_a_token_without_probability_is_not_picked_at_a_step():
+    logits = torch.tensor([0.0, 0.5, 0.0, 0.5]).log().expand(3, -1)
+    tokens, _ = pick(logits, torch.tensor([0.0, 0.5, 1 - 2**-53], dtype=torch.float64))
+    assert tokens.tolist() == [1, 3, 3]
 
 
 def test_sampled_first_tokens_follow_the_model():
@@ -84,6 +91,91 @@ def test_greedy_equals_transformers_generate(family):
         )
         mine = found.completion_ids[row][found.completion_mask[row]].tolist()
         assert mine == expected[0, ids.shape[1] :].tolist()
+
+
+def plain_logits(model, ids):
+    """(V,) float32 of the next token, by a forward pass of one whole row without a cache."""
+    with torch.no_grad():
+        return model.backbone(torch.tensor([ids]), use_cache=False).logits[0, -1]
+
+
+def plain_sampler(model, prompt, temperature, draws):
+    """Tokens from the definition: softmax, cumulative sum, the first step beyond the draw."""
+    tokens = []
+    for draw in draws:
+        scaled = plain_logits(model, [*prompt.ids, *tokens]).numpy().astype(np.float64)
+        weights = np.exp(scaled / temperature - np.max(scaled / temperature))
+        cdf = np.cumsum(weights) / weights.sum()
+        tokens.append(int(np.argmax(cdf > draw)))
+        if tokens[-1] == 130:
+            break
+    return tokens
+
+
+@pytest.mark.parametrize("family", sorted(CONFIGS))
+def test_tokens_are_those_of_the_plain_sampler(family):
+    model, key = policy(family), DrawKey(11, "test")
+    batch = make_batch(prompts(), 128, completions=3)
+    found = loop(temperature=0.7, max_tokens=12).sample(model, batch, key)
+    draws = draw_uniforms(key, batch, 12).numpy()
+    for row in range(15):
+        expected = plain_sampler(model, prompts()[row // 3], 0.7, draws[row])
+        assert found.completion_ids[row][found.completion_mask[row]].tolist() == expected
+    assert found.finished.any() and not found.finished.all()
+
+
+@pytest.mark.parametrize("temperature", [0.6, 1.0, 1.7])
+def test_the_distribution_is_that_of_logits_over_temperature(temperature):
+    model = policy()
+    batch = make_batch(prompts(), 128, completions=2)
+    found = loop(temperature).sample(model, batch, DrawKey(1, "test"))
+    for row in range(10):
+        ids = list(prompts()[row // 2].ids)
+        for t in range(int(found.completion_mask[row].sum())):
+            token = int(found.completion_ids[row, t])
+            scores = torch.log_softmax(plain_logits(model, ids) / temperature, -1)
+            assert abs(float(found.behavior_logprobs[row, t] - scores[token])) < 1e-4
+            ids.append(token)
+
+
+def test_greedy_takes_the_largest_logit():
+    model = policy()
+    found = loop(max_tokens=8).sample(model, make_batch(prompts(), 128), DrawKey(None, "test"))
+    for row, prompt in enumerate(prompts()):
+        ids = list(prompt.ids)
+        for token in found.completion_ids[row][found.completion_mask[row]].tolist():
+            assert token == int(plain_logits(model, ids).argmax())
+            ids.append(token)
+
+
+def test_greedy_and_drawn_rows_share_a_batch():
+    model, batch = policy(), make_batch(prompts(), 128, completions=2)
+    draws = draw_uniforms(DrawKey(3, "t"), batch, 6)
+    draws[1::2] = torch.nan
+    mixed = loop().complete(model, batch, draws)
+    drawn = loop().sample(model, make_batch(prompts(), 128), DrawKey(3, "t"))
+    greedy = loop().sample(model, make_batch(prompts(), 128), DrawKey(None, "t"))
+    assert mixed.texts[::2] == drawn.texts and mixed.texts[1::2] == greedy.texts
+
+
+def test_a_prompt_is_run_once_and_ended_rows_leave(monkeypatch):
+    model = policy()
+    decoder = model.backbone.get_decoder()
+    seen, run = [], decoder.forward
+
+    def counted(**inputs):
+        seen.append(tuple(inputs["input_ids"].shape))
+        return run(**inputs)
+
+    monkeypatch.setattr(decoder, "forward", counted)
+    batch = make_batch(prompts(), 128, completions=8)
+    found = loop(max_tokens=12).sample(model, batch, DrawKey(2, "test"))
+    lengths = found.completion_mask.sum(1)
+    # The last token of a row is never run: nothing follows it.
+    running = [int((lengths > t).sum()) for t in range(1, int(lengths.max()))]
+    assert seen[0] == tuple(batch.prompt_ids.shape) == (5, 12)
+    assert seen[1:] == [(rows, 1) for rows in running]
+    assert running[0] <= 40 and running[-1] < running[0]
 
 
 def test_draws_do_not_depend_on_batch_mates():

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
+import struct
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -103,3 +105,82 @@ def deaf(cell: Cell, emit: Emit, should_stop: Stop) -> Any:
     emit({"kind": "progress", "iteration": 1, "iterations": 3, "reward": 0.5, "score": None,
           "phase": "train"})
     time.sleep(600)
+
+
+def kill_the_nursery_once(cell: Cell, emit: Emit, should_stop: Stop) -> Any:
+    """The first attempt ends the process that forked this one, and with it this one."""
+    if not (Path(cell.folder) / "tried").exists():
+        _mark(cell, "tried", str(os.getppid()))
+        os.kill(os.getppid(), signal.SIGKILL)
+        time.sleep(60)
+    _mark(cell, "parent", str(os.getppid()))
+    return ended()
+
+
+def origin(cell: Cell, emit: Emit, should_stop: Stop) -> Any:
+    """Writes whether what :func:`leave_a_mark` did came along, and by how many threads."""
+    _mark(cell, "origin", f"{len(WARMED)} {threading.active_count()}")
+    return ended()
+
+
+WARMED: list[str] = []
+
+
+def leave_a_mark(contents: Sequence[dict[str, Any]]) -> None:
+    WARMED.extend(content["task"] for content in contents)
+
+
+def leave_a_thread(contents: Sequence[dict[str, Any]]) -> None:
+    """As a library does that keeps a pool."""
+    leave_a_mark(contents)
+    threading.Thread(target=time.sleep, args=(600,), daemon=True).start()
+
+
+def fail_to_load(contents: Sequence[dict[str, Any]]) -> None:
+    raise RuntimeError("nothing can be loaded")
+
+
+def shared_pages(cell: Cell, emit: Emit, should_stop: Stop) -> Any:
+    """Writes which share of the start weights' pages another process has too.
+
+    A model that is not there is run as a real cell.
+    """
+    from crlbench.run.execute import run_cell
+    from crlbench.run.subject import load_subject
+
+    if cell.model != "tiny-llama":
+        return run_cell(cell, emit, should_stop)
+    before = load_subject.cache_info().misses
+    subject = load_subject(cell.model, cell.catalog)
+    loaded = load_subject.cache_info().misses - before
+    shared = total = 0
+    for weight in subject.backbone.parameters():
+        flags = _pages(weight.data_ptr(), weight.numel() * weight.element_size())
+        total += len(flags)
+        shared += sum(flag >> 63 & 1 and not flag >> 56 & 1 for flag in flags)
+    _mark(cell, "shared", f"{shared / total} {loaded}")
+    return ended()
+
+
+def _pages(address: int, size: int) -> list[int]:
+    """Entries of /proc/self/pagemap: bit 63 is present, bit 56 mapped by this process alone."""
+    page = os.sysconf("SC_PAGE_SIZE")
+    first, last = address // page, (address + size - 1) // page
+    with open("/proc/self/pagemap", "rb", buffering=0) as file:
+        file.seek(8 * first)
+        content = file.read(8 * (last - first + 1))
+    return list(struct.unpack(f"={len(content) // 8}Q", content))
+
+
+def killed_after_a_point(cell: Cell, emit: Emit, should_stop: Stop) -> Any:
+    """A real run that is killed once, as soon as it has a checkpoint."""
+    from crlbench.run.execute import run_cell
+
+    def fatal(event: dict[str, Any]) -> None:
+        emit(event)
+        tried = Path(cell.folder) / "tried"
+        if (Path(cell.folder) / "ckpt" / "last.ckpt").exists() and not tried.exists():
+            tried.write_text("")
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    return run_cell(cell, fatal, should_stop)

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from crlbench.records import Cell
-from crlbench.run.grid import LocalLauncher, Outcome, jobs_for
+from crlbench.run.grid import LocalLauncher, Outcome
 from crlbench.run.plan import Plan, label
 
 ROOT = Path(__file__).parents[2]
@@ -27,7 +27,7 @@ def run(
     cells: tuple[Cell, ...], function: str, jobs: int = 2, stop: Callable[[], int] = lambda: 0
 ) -> tuple[list[Outcome], list[tuple[str, dict[str, Any]]]]:
     events: list[tuple[str, dict[str, Any]]] = []
-    launcher = LocalLauncher(jobs, threads=1, function=f"tests.run.cells:{function}")
+    launcher = LocalLauncher(jobs, threads=1, function=f"tests.run.cells:{function}", warm=None)
     outcomes = launcher.run(cells, lambda cell, event: events.append((cell.name, event)), stop)
     return list(outcomes), events
 
@@ -128,7 +128,7 @@ def test_a_cell_killed_twice_is_lost_and_the_rest_goes_on(plan_of: PlanOf) -> No
 def test_stop_lets_running_cells_checkpoint_and_starts_no_others(plan_of: PlanOf) -> None:
     cells = plan_of(seeds=3).cells
     running: set[str] = set()
-    launcher = LocalLauncher(2, threads=1, function="tests.run.cells:until_stopped")
+    launcher = LocalLauncher(2, threads=1, function="tests.run.cells:until_stopped", warm=None)
 
     def note(cell: Cell, event: dict[str, Any]) -> None:
         if event["kind"] == "progress":
@@ -156,7 +156,7 @@ from crlbench.run.grid import LocalLauncher
 
 def main():
     cells = [Cell.model_validate(cell) for cell in json.load(open(sys.argv[1]))]
-    launcher = LocalLauncher(1, threads=1, function="tests.run.cells:work")
+    launcher = LocalLauncher(1, threads=1, function="tests.run.cells:work", warm=None)
     kept = launcher.run(cells, lambda cell, event: None, lambda: 0)
     print(next(kept).state, flush=True)
     return kept
@@ -188,7 +188,7 @@ from crlbench.run.grid import LocalLauncher
 
 if __name__ == "__main__":
     cells = [Cell.model_validate(cell) for cell in json.load(open(sys.argv[1]))]
-    launcher = LocalLauncher(2, threads=1, function="tests.run.cells:" + sys.argv[2])
+    launcher = LocalLauncher(2, threads=1, function="tests.run.cells:" + sys.argv[2], warm=None)
     list(launcher.run(cells, lambda cell, event: None, lambda: 0))
 """
 
@@ -209,18 +209,6 @@ def test_workers_die_with_a_parent_killed_by_9(
     parent.send_signal(signal.SIGKILL)
     parent.wait()
     assert all(gone(pid) for pid in pids)
-
-
-@pytest.mark.parametrize(("wanted", "threads", "cells", "expected"),
-                         [("auto", 1, 1, 1), ("auto", 10_000, 20, 1), (8, 1, 3, 3), (0, 1, 9, 1)])
-def test_jobs_fit_the_cells_and_the_cores(
-    wanted: str | int, threads: int, cells: int, expected: int
-) -> None:
-    assert jobs_for(wanted, threads, cells) == expected
-
-
-def test_an_accelerator_gets_one_cell_at_a_time() -> None:
-    assert jobs_for("auto", 1, 20, device="cuda") == 1
 
 
 def test_the_first_seeds_run_first(plan_of: PlanOf) -> None:

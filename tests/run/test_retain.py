@@ -38,7 +38,7 @@ def reader(frame: str = "terse", context: int = 256) -> Reader:
 
 @pytest.fixture(scope="module")
 def policy() -> Policy:
-    return Policy(random_model(), value_head=False, reference=False)
+    return Policy(random_model(), value_head=False)
 
 
 def test_the_frozen_files_are_what_the_code_makes():
@@ -180,7 +180,7 @@ def test_a_loss_beyond_all_bounds_scores_nothing(policy):
             bad = torch.tensor([[-math.inf], [math.nan]]).expand(2, 3)
             return super().forward(*inputs)._replace(logprobs=bad)
 
-    broken = Broken(random_model(), value_head=False, reference=False)
+    broken = Broken(random_model(), value_head=False)
     found = passage_scores(broken, ascii_tokenizer(), 129, 256, ["abc", "abc"])
     assert found.tolist() == [[0.0, 0.0]]
 

@@ -51,7 +51,7 @@ def make(
         Policy,
         random_model(),
         value_head=recipe.critic is not None,
-        reference=True,
+        reference=random_model(),
     )
     sampler = DecodeLoop(ascii_tokenizer(), 1.0, 4, ends=(130,), pad=128)
     return loop(

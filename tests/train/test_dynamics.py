@@ -153,7 +153,8 @@ def test_figures_of_a_rollout_by_hand():
     old = torch.full((4, 5), -0.25)
     kept = Sampled(sampled, reward, old, old - 0.5, None)
     audit = torch.tensor([1.0, 0.0, 0.0, 0.0])
-    figures = RolloutMetrics().of(sampled, reward, kept, None, audit)
+    gap = torch.tensor([0.125, 0.375])
+    figures = RolloutMetrics().of(sampled, reward, kept, None, gap, audit)
     assert figures == pytest.approx(
         {
             "reward": 1.0,
@@ -187,7 +188,7 @@ def test_figures_without_a_wrong_answer_have_no_value():
     sampled = rollout(["a", "b"], [0, 0], [True, True])
     # One third in float32 is not its own mean of two: the variance must be 0 all the same.
     reward = Reward(torch.full((2,), 1 / 3), torch.ones(2), None, None)
-    figures = RolloutMetrics().of(sampled, reward, None, None)
+    figures = RolloutMetrics().of(sampled, reward, None, None, torch.zeros(0))
     assert math.isnan(figures["length_right"]) and figures["length_wrong"] == 1.0
     assert math.isnan(figures["behavior_gap"]) and math.isnan(figures["reference_kl"])
     assert figures["kept_fraction"] == 0.0

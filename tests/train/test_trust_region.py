@@ -36,7 +36,9 @@ def low_letters(texts, answers):
 
 def make(c=None, *, recipe=TRPO, score=low_letters, family="llama", seed=3):
     return TrustRegionOptimization(
-        build=partial(Policy, random_model(family), value_head=False, reference=True),
+        build=partial(
+            Policy, random_model(family), value_head=False, reference=random_model(family)
+        ),
         sampler=DecodeLoop(ascii_tokenizer(), 1.0, 4, ends=(130,), pad=128),
         score=score,
         recipe=recipe,

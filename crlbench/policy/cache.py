@@ -1,0 +1,71 @@
+"""A key-value cache with room for the whole completion, so that no token copies it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import DynamicCache
+from transformers.cache_utils import DynamicLayer
+
+
+class RoomyLayer(DynamicLayer):
+    """A dynamic layer that writes new tokens into space that it holds already.
+
+    ``keys`` and ``values`` (B, heads, length, width) are views of what is filled.
+    """
+
+    def __init__(self, capacity: int, **options: Any) -> None:
+        super().__init__(**options)
+        self.capacity = capacity
+        """Tokens."""
+        self.length = 0
+
+    def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
+        super().lazy_initialization(key_states, value_states)
+        self.key_store, self.value_store = (
+            x.new_empty((*x.shape[:2], self.capacity, x.shape[3]), dtype=held_type(x))
+            for x in (key_states, value_states)
+        )
+
+    def update(
+        self, key_states: Tensor, value_states: Tensor, *args: Any, **options: Any
+    ) -> tuple[Tensor, Tensor]:
+        """Append (B, heads, t, width) and return everything so far."""
+        if not self.is_initialized:
+            self.lazy_initialization(key_states, value_states)
+        end = self.length + key_states.shape[2]
+        self.key_store[:, :, self.length : end] = key_states
+        self.value_store[:, :, self.length : end] = value_states
+        self.length = end
+        self._show()
+        return self.keys, self.values
+
+    def batch_select_indices(self, indices: Tensor) -> None:
+        """Keep the rows ``indices`` (b,), in that order; a row may be named repeatedly."""
+        self.key_store, self.value_store = self.key_store[indices], self.value_store[indices]
+        self._show()
+
+    def _show(self) -> None:
+        self.keys = self.key_store[:, :, : self.length]
+        self.values = self.value_store[:, :, : self.length]
+
+
+def held_type(x: Tensor) -> torch.dtype:
+    """The type in which a cache holds keys or values ``x``.
+
+    Under autocast attention casts what it reads: cast when it is written, a token is cast once
+    and not again for every token that follows it.
+    """
+    device = x.device.type
+    return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else x.dtype
+
+
+def roomy_cache(config: Any, capacity: int) -> DynamicCache:
+    """A cache for ``capacity`` tokens; layers of another kind than plain attention keep theirs."""
+    cache = DynamicCache(config=config)
+    cache.layers = [
+        RoomyLayer(capacity) if type(layer) is DynamicLayer else layer for layer in cache.layers
+    ]
+    return cache

@@ -1,0 +1,65 @@
+"""Passes of a backbone over prompts and completions, by way of a transformers cache."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import DynamicCache
+
+
+def positions(mask: Tensor) -> Tensor:
+    """(B, L) int64 position ids that count real tokens only; (B, L) bool ``mask``."""
+    return (mask.long().cumsum(-1) - 1).clamp(min=0)
+
+
+def prefill(
+    backbone: Any, ids: Tensor, mask: Tensor, cache: DynamicCache | None = None
+) -> tuple[Tensor, DynamicCache]:
+    """Run prompts (P, L) once: hidden state of the last token (P, 1, H) and the cache."""
+    cache = DynamicCache(config=backbone.config) if cache is None else cache
+    return extend(backbone, ids, mask, cache, positions(mask))[:, -1:], cache
+
+
+def extend(
+    backbone: Any, ids: Tensor, mask: Tensor, cache: DynamicCache, position_ids: Tensor
+) -> Tensor:
+    """Run the next tokens (B, t) over the cache: their hidden states (B, t, H)."""
+    output = backbone.get_decoder()(
+        input_ids=ids,
+        attention_mask=mask,
+        position_ids=position_ids,
+        past_key_values=cache,
+        use_cache=True,
+    )
+    return output.last_hidden_state
+
+
+def states_shared(
+    backbone: Any, prompt_ids: Tensor, prompt_mask: Tensor, ids: Tensor, mask: Tensor, group: Tensor
+) -> Tensor:
+    """(B, T, H): the state that predicts each completion token; each prompt is run once."""
+    last, cache = prefill(backbone, prompt_ids, prompt_mask)
+    first = last[group]
+    if ids.shape[1] == 1:
+        return first
+    cache.batch_select_indices(group)
+    whole = torch.cat([prompt_mask[group], mask], dim=1)[:, :-1]
+    places = positions(whole)[:, prompt_ids.shape[1] :]
+    return torch.cat([first, extend(backbone, ids[:, :-1], whole, cache, places)], dim=1)
+
+
+def states_plain(
+    backbone: Any, prompt_ids: Tensor, prompt_mask: Tensor, ids: Tensor, mask: Tensor, group: Tensor
+) -> Tensor:
+    """(B, T, H) as :func:`states_shared`, by one pass over whole rows."""
+    whole = torch.cat([prompt_mask[group], mask], dim=1)
+    output = backbone.get_decoder()(
+        input_ids=torch.cat([prompt_ids[group], ids], dim=1),
+        attention_mask=whole,
+        position_ids=positions(whole),
+        use_cache=False,
+    )
+    # A slice would make the head copy its weight matrix once per row.
+    return output.last_hidden_state[:, prompt_ids.shape[1] - 1 : -1].contiguous()

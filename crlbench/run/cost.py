@@ -1,0 +1,74 @@
+"""What a cell costs, from plain data: to order cells before any of their kind has run.
+
+The unit is a parameter times a byte of text run forward once: only ratios between cells count.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from pathlib import Path
+
+from crlbench.catalog import Catalog
+from crlbench.conditions import Conditions
+from crlbench.errors import CrlbenchError
+from crlbench.records import Cell
+
+TYPICAL_PARAMETERS = 100_000_000
+"""Of a model that does not say its size."""
+LEAST_PARAMETERS = 10_000_000
+"""A step of a small model costs what surrounds it, whatever its size."""
+TYPICAL_BYTES = (128, 64)
+"""Of a prompt and a completion, of a task that cannot be read."""
+DECODED = 3
+"""What a byte costs that is decoded, one after another, against one that is only read."""
+BACKWARD = 3
+"""What forward and backward cost together, in forwards."""
+WATCHED = 2
+"""Forwards over every completion beside the update: the reference and the old policy."""
+
+
+def cost(cell: Cell) -> float:
+    """Of a whole run of a cell; above 0."""
+    c = Conditions.model_validate(cell.conditions)
+    prompt, completion = _texts(cell.task, cell.catalog)
+    completion = min(completion, c.sampling.max_completion_bytes)
+    shared = prompt / c.budget.completions  # a group's prompt is run once
+    learned = (shared + completion) * (WATCHED + BACKWARD * c.optimization.epochs)
+    training = c.budget.total * (DECODED * completion + shared + learned)
+    scored = evaluated(cell, c) * (DECODED * completion + prompt)
+    return _parameters(cell.model, cell.catalog) * (training + scored)
+
+
+def evaluated(cell: Cell, conditions: Conditions) -> int:
+    """Completions that are scored and not learned from; a placebo's end is not scored."""
+    e, budget = conditions.evaluation, conditions.budget
+    curve = (budget.grid // e.curve_every + 1) * e.curve_items
+    if cell.arm == "placebo":
+        return curve
+    transfer = (len(cell.tasks) - 1) * e.curve_items
+    end = (e.end_draws + 1) * e.curve_items + 3 * e.end_items + len(e.retain) * e.retain_items
+    return curve + transfer + end
+
+
+@lru_cache(maxsize=256)
+def _texts(task: str, catalog: tuple[str, ...]) -> tuple[int, int]:
+    """Bytes of the longest prompt and completion of a task."""
+    try:
+        card = Catalog(catalog).task_card(task)
+    except CrlbenchError:
+        return TYPICAL_BYTES
+    return max(s.max_prompt_bytes for s in card.splits.values()), card.max_completion_bytes
+
+
+@lru_cache(maxsize=64)
+def _parameters(model: str, catalog: tuple[str, ...]) -> int:
+    """What an entry says, else what the weight files of a folder suggest (2 bytes each)."""
+    entries = Catalog(catalog).entries("model")
+    folder = Path(model).expanduser()
+    if model in entries:
+        known = Catalog(catalog).load_model(model).params_total or TYPICAL_PARAMETERS
+    elif folder.is_dir():
+        known = sum(path.stat().st_size for path in folder.glob("*.safetensors")) // 2
+    else:
+        known = TYPICAL_PARAMETERS
+    return max(known, LEAST_PARAMETERS)

@@ -1,0 +1,146 @@
+"""The order of cells: first seeds first, and every worker busy to the end.
+
+How long a cell takes is estimated twice. Before anything of its kind has ended, from plain data:
+how much text it decodes and learns from, and the size of its model. Then the mean duration of its
+kind takes over, and it also says what a unit of the first estimate is worth for the kinds that
+have not been seen.
+
+What is compared should grow alike, so the first seeds come first, and among cells of one seed
+the long ones. That order costs time only at the end, when a long cell begins last and the other
+workers have nothing left. So a cell is taken in that order as long as the cells left after it,
+the longest first, can still end at the earliest time that any order could reach, give or take
+3 %. If no cell leaves that possible, the one that ends earliest is taken.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from crlbench.records import Cell
+
+SLACK = 0.03
+"""Share of the whole by which keeping the seeds in order may delay the end."""
+
+
+@dataclass
+class Job:
+    """A cell and how often it was begun."""
+
+    cell: Cell
+    attempts: int = 0
+
+
+@dataclass
+class Durations:
+    """Estimates of how long cells take."""
+
+    cost: Callable[[Cell], float]
+    """Of a cell by plain data, in any unit, above 0."""
+    _seen: dict[Hashable, list[float]] = field(default_factory=dict)
+    """Seconds by kind."""
+    _worth: dict[Hashable, tuple[float, float]] = field(default_factory=dict)
+    """Seconds and costs of the cells that have ended, by what they have in common."""
+
+    def timed(self, cell: Cell, seconds: float) -> None:
+        """Take in that a cell was done in so many seconds."""
+        self._seen.setdefault(_kind(cell), []).append(seconds)
+        for common in _common(cell):
+            total, cost = self._worth.get(common, (0.0, 0.0))
+            self._worth[common] = (total + seconds, cost + self.cost(cell))
+
+    def of(self, cell: Cell) -> float:
+        """Seconds, or the cost itself as long as nothing has ended."""
+        if seconds := self._seen.get(_kind(cell)):
+            return sum(seconds) / len(seconds)
+        total, cost = next(
+            (self._worth[common] for common in _common(cell) if common in self._worth), (1.0, 1.0)
+        )
+        return self.cost(cell) * total / cost
+
+    def left(self, cell: Cell, elapsed: float) -> float:
+        """What a cell still needs after so many seconds; all of it while seconds are unknown."""
+        return max(0.0, self.of(cell) - elapsed) if self._worth else self.of(cell)
+
+
+def _kind(cell: Cell) -> Hashable:
+    """What cells that take equally long share: all but the seed."""
+    return cell.fingerprint, cell.model, cell.recipe, cell.task, cell.arm
+
+
+def _common(cell: Cell) -> Iterator[Hashable]:
+    """What cells may share whose costs compare, the closest first."""
+    yield "recipe", cell.fingerprint, cell.model, cell.recipe
+    yield "model", cell.model
+    yield "all"
+
+
+@dataclass
+class Queue:
+    """Waiting cells."""
+
+    waiting: list[Job]
+    durations: Durations
+
+    def take(self, busy: Sequence[tuple[Cell, float]], workers: int) -> Job:
+        """The job for a worker that is free, removed from those waiting.
+
+        Args:
+            busy: What the other workers have in hand, and for how many seconds.
+            workers: How many there are, or may be, with those that are free.
+        """
+        loads = [self.durations.left(cell, elapsed) for cell, elapsed in busy]
+        job = self._choose(loads + [0.0] * (workers - len(busy)))
+        self.waiting.remove(job)
+        return job
+
+    def _choose(self, loads: list[float]) -> Job:
+        """A cell whose process died comes before all others."""
+        again = next((job for job in self.waiting if job.attempts), None)
+        if again is not None:
+            return again
+        lengths = {id(job): self.durations.of(job.cell) for job in self.waiting}
+        ordered = sorted(self.waiting, key=lambda j: (j.cell.seed_index, -lengths[id(j)]))
+        rest = sorted(lengths.values(), reverse=True)
+        wanted = (1 + SLACK) * earliest_end(rest, loads)
+        best: tuple[float, Job] | None = None
+        tried: set[float] = set()
+        for job in ordered:
+            length = lengths[id(job)]
+            if length in tried:
+                continue
+            tried.add(length)
+            end = end_after(length, rest, loads)
+            if end <= wanted:
+                return job
+            if best is None or end < best[0]:
+                best = end, job
+        assert best is not None, "take() needs a waiting job"
+        return best[1]
+
+
+def earliest_end(lengths: Sequence[float], loads: Sequence[float]) -> float:
+    """No order of these cells ends before: all work divided evenly, the longest cell alone."""
+    even = (sum(lengths) + sum(loads)) / len(loads)
+    return max(even, min(loads) + max(lengths), max(loads))
+
+
+def end_after(first: float, lengths: Sequence[float], loads: Sequence[float]) -> float:
+    """When all ends if ``first`` begins now and the others follow, the longest first.
+
+    Args:
+        first: One of ``lengths``.
+        lengths: Of all waiting cells, descending.
+        loads: When each worker is free.
+    """
+    heap = list(loads)
+    heapq.heapify(heap)
+    heapq.heapreplace(heap, heap[0] + first)
+    skipped = False
+    for length in lengths:
+        if length == first and not skipped:
+            skipped = True
+        else:
+            heapq.heapreplace(heap, heap[0] + length)
+    return max(heap)

@@ -1,0 +1,130 @@
+"""The start model's scores: each part once, whoever needs it, with real processes."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from crlbench.errors import Interrupted
+from crlbench.run import store
+from crlbench.run.ends import End
+from crlbench.run.starts import StartScores
+
+TASKS = [SimpleNamespace(name=name) for name in ("addition", "counting", "list-ops")]
+SECONDS = 0.2
+FORK = multiprocessing.get_context("fork")
+
+
+class SlowExaminer:
+    """Scores without a model, slowly, and writes down who scored what."""
+
+    members = ("copy",)
+
+    def __init__(self, log: Path, at: Callable[[str], None] = lambda part: None) -> None:
+        self.log = log
+        self.at = at
+
+    def _work(self, part: str) -> np.ndarray:
+        self.at(part)
+        time.sleep(SECONDS)
+        with open(self.log, "a") as file:
+            file.write(f"{part} {os.getpid()}\n")
+        return np.full((1, 2), float(len(part)), dtype=np.float32)
+
+    def id_items(self, policy: Any, task: Any, seed: int, purpose: str, x: int) -> End:
+        return End({"id": self._work(f"{task.name} id")}, [{"uid": task.name, "x": x}])
+
+    def other_splits(self, policy: Any, task: Any, seed: int, purpose: str) -> dict[str, Any]:
+        return {"hard": self._work(f"{task.name} hard")}
+
+    def retain(self, policy: Any) -> dict[str, Any]:
+        return {"retain/copy": self._work("retain")}
+
+
+def scores(
+    folder: Path, number: int, at: Callable[[str], None] = lambda part: None, stop: bool = False
+) -> End:
+    """What a run on one of the tasks gets."""
+    starts = StartScores(SlowExaminer(folder / "log", at), None, folder / "start")  # type: ignore[arg-type]
+    others = [task for task in TASKS if task is not TASKS[number]]
+    return starts.of_run(TASKS[number], others, lambda: stop)  # type: ignore[arg-type]
+
+
+def together(folder: Path, numbers: Sequence[int]) -> list[Any]:
+    """Processes that begin at the same moment."""
+    barrier = FORK.Barrier(len(numbers))
+
+    def begin(number: int) -> None:
+        barrier.wait()
+        scores(folder, number)
+
+    workers = [FORK.Process(target=begin, args=(number,)) for number in numbers]
+    for worker in workers:
+        worker.start()
+    return workers
+
+
+def log(folder: Path) -> list[list[str]]:
+    return [line.rsplit(" ", 1) for line in (folder / "log").read_text().splitlines()]
+
+
+@pytest.mark.parametrize("numbers", [(0, 1), (0, 0)])
+def test_processes_divide_the_parts_and_make_none_twice(
+    tmp_path: Path, numbers: tuple[int, int]
+) -> None:
+    workers = together(tmp_path, numbers)
+    for worker in workers:
+        worker.join()
+        assert worker.exitcode == 0
+    made = [part for part, _ in log(tmp_path)]
+    assert len(made) == len(set(made)) == len(set(numbers)) + len(TASKS) + 1
+    shares = [sum(pid == str(w.pid) for _, pid in log(tmp_path)) for w in workers]
+    assert min(shares) >= 2
+    again = scores(tmp_path, numbers[0])
+    assert len(log(tmp_path)) == len(made)
+    assert list(again.vectors) == [
+        "id",
+        "hard",
+        "transfer/counting",
+        "transfer/list-ops",
+        "retain/copy",
+    ]
+    assert again.vectors["transfer/counting"].tolist() == [[11.0, 11.0]]
+    assert again.samples == [{"uid": "addition", "x": 0}]
+    assert not list((tmp_path / "start").glob(".*"))
+
+
+def test_a_part_outlives_the_process_that_was_making_it(tmp_path: Path) -> None:
+    def die(part: str) -> None:
+        if part == "counting id":
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    killed = FORK.Process(target=scores, args=(tmp_path, 0, die))
+    killed.start()
+    killed.join()
+    assert killed.exitcode == -signal.SIGKILL
+    assert "transfer/counting" in scores(tmp_path, 0).vectors
+
+
+def test_one_waits_for_what_another_is_making_unless_told_to_stop(tmp_path: Path) -> None:
+    for number in range(len(TASKS)):
+        scores(tmp_path, number)
+    path = tmp_path / "start" / "counting_splits.npz"
+    path.unlink()
+    with store.claimed(path) as mine, pytest.raises(Interrupted):
+        assert mine
+        with store.claimed(path) as second:
+            assert not second
+        scores(tmp_path, 1, stop=True)
+    assert not path.exists()
+    scores(tmp_path, 1)
+    assert path.exists()

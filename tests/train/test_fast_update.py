@@ -1,0 +1,239 @@
+"""The fast update against a plain one: whole rows, whole vocabulary, one batch."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from crlbench.algo import objective
+from crlbench.algo.recipes import load, names
+from crlbench.algo.step import TrustRegion
+from crlbench.policy.policy import Policy
+from crlbench.policy.sample import DrawKey
+from crlbench.train import module as module_file
+from crlbench.train.optimizer import TracedAdamW
+from crlbench.train.stream import make_batch
+from tests.checkpoints import CONFIGS, random_model
+from tests.train.loop import PROMPTS, conditions, fit, make
+
+RECIPES = [name for name in names() if not isinstance(load(name).step, TrustRegion)]
+
+
+def every_other(texts, answers):
+    from crlbench.reward.score import Score
+
+    return [Score(float(sum(t.encode()) % 3 == 0)) for t in texts]
+
+
+def ready(recipe, family="llama", precision="fp32", rows=6, **changes):
+    """A module between sampling and its first update, its experience and first minibatch."""
+    c = conditions(hardware__precision=precision, **changes)
+    module = make(c, recipe=recipe, score=every_other)
+    critic = module.recipe.critic is not None
+    start, model = random_model(family), random_model(family)
+    with torch.no_grad():
+        for parameter in model.parameters():  # away from the reference, so that the KL counts
+            parameter.add_(0.02 * torch.randn(parameter.shape))
+    module.policy = Policy(model, value_head=critic, reference=start)
+    if critic:
+        torch.nn.init.normal_(module.policy.value_head.weight, std=0.1)
+    module.optimizers = lambda: optimizer
+    module.manual_backward = lambda loss: loss.backward()
+    module.policy.train()
+    optimizer = module.configure_optimizers()
+    batch = make_batch(PROMPTS[:3], 128, completions=rows)
+    rollout = module.sampler.sample(module.policy, batch, DrawKey(5, "rollout", 0))
+    kept = module.keep(rollout, module.reward(rollout, batch), 0)
+    experience, _ = module.prepare(module.buffer.take())
+    return module, kept, experience
+
+
+def plain_gradient(module, minibatch):
+    """By one pass over whole rows with the whole distribution, differentiated by autograd."""
+    module.policy.zero_grad()
+    outputs = module.policy(
+        *module.inputs(minibatch.rollout), shared_prefix=False, distribution=True
+    )
+    if minibatch.old_logprobs.isnan().any():
+        minibatch = replace(minibatch, old_logprobs=outputs.logprobs.detach())
+    loss, _ = objective.loss(
+        minibatch,
+        outputs.logprobs,
+        outputs.values,
+        outputs.entropy,
+        module.recipe,
+        module.totals(minibatch),
+        module.kl_coefficient,
+    )
+    loss.backward()
+    return {n: p.grad.clone() for n, p in module.policy.trainable().items() if p.grad is not None}
+
+
+def fast_gradient(module, minibatch, monkeypatch, budget):
+    """What an update hands to its optimizer, in micro-batches of ``budget`` tokens."""
+    monkeypatch.setattr(module_file, "token_budget", lambda *_: budget)
+    caught = {}
+
+    def step(*_):
+        weights = module.policy.trainable().items()
+        caught.update({n: p.grad.clone() for n, p in weights if p.grad is not None})
+
+    optimizer = module.optimizers()
+    monkeypatch.setattr(optimizer, "step", step)
+    monkeypatch.setattr(torch.nn.utils, "clip_grad_norm_", lambda *_: torch.tensor(1.0))
+    module.update(minibatch)
+    return caught
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_gradients_equal_the_plain_path(recipe, monkeypatch):
+    module, _, experience = ready(recipe)
+    minibatch = experience.rows(torch.arange(12)).trimmed()
+    assert module.totals(minibatch).tokens
+    expected = plain_gradient(module, minibatch)
+    assert sum(float(g.square().sum()) for g in expected.values()) > 0
+    found = fast_gradient(module, minibatch, monkeypatch, budget=40)
+    assert found.keys() == expected.keys()
+    for name, gradient in expected.items():
+        gap = (found[name] - gradient).norm() / gradient.norm().clamp(min=1e-7)
+        assert gap < 1e-5, name
+
+
+@pytest.mark.parametrize("family", sorted(CONFIGS))
+def test_gradients_equal_the_plain_path_in_every_family(family, monkeypatch):
+    module, _, experience = ready("ppo", family)
+    minibatch = experience.rows(torch.arange(18)).trimmed()
+    expected = plain_gradient(module, minibatch)
+    found = fast_gradient(module, minibatch, monkeypatch, budget=64)
+    for name, gradient in expected.items():
+        gap = (found[name] - gradient).norm() / gradient.norm().clamp(min=1e-7)
+        assert gap < 1e-5, name
+
+
+def test_the_figures_of_a_step_do_not_depend_on_its_micro_batches(monkeypatch):
+    figures = []
+    for budget in (30, 10_000):
+        module, _, experience = ready("grpo")
+        monkeypatch.setattr(module_file, "token_budget", lambda *_, b=budget: b)
+        figures.append(module.update(experience.trimmed())[0])
+    one, other = figures
+    for name, value in one.items():
+        assert value == pytest.approx(other[name], rel=1e-5, abs=1e-7), name
+
+
+def test_a_long_completion_is_checkpointed_with_the_same_gradient(monkeypatch):
+    module, _, experience = ready("grpo")
+    rows = torch.tensor([0])
+    minibatch = experience.rows(rows).trimmed()
+    minibatch = replace(minibatch, advantages=torch.ones_like(minibatch.advantages))
+    expected = plain_gradient(module, minibatch)
+    monkeypatch.setattr(module_file, "CHECKPOINT_ABOVE", 0)
+    asked = []
+    original = module.policy.gradient_checkpointing
+    monkeypatch.setattr(
+        module.policy, "gradient_checkpointing", lambda: asked.append(1) or original()
+    )
+    found = fast_gradient(module, minibatch, monkeypatch, budget=64)
+    assert asked
+    for name, gradient in expected.items():
+        gap = (found[name] - gradient).norm() / gradient.norm().clamp(min=1e-7)
+        assert gap < 1e-5, name
+
+
+class Passes:
+    """Counts the tokens that meet the learner and the reference."""
+
+    def __init__(self, module):
+        self.learner = self.reference = 0
+        policy = module.policy
+
+        def count(name, run):
+            def counted(prompts, pm, ids, mask, *rest, **options):
+                setattr(self, name, getattr(self, name) + int(mask.sum()))
+                return run(prompts, pm, ids, mask, *rest, **options)
+
+            return counted
+
+        policy.forward = count("learner", policy.forward)
+        policy.reference_logprobs = count("reference", policy.reference_logprobs)
+
+
+@pytest.mark.parametrize(
+    ("recipe", "precision", "minibatches", "share"),
+    [
+        ("grpo", "fp32", 4, 1.0),  # decoding knows the old log-probs
+        ("grpo", "bf16", 1, 1.0),  # the update's own pass finds them
+        ("ppo", "fp32", 1, 2.0),  # the KL in the reward needs a pass of its own
+        ("ppo", "bf16", 1, 2.0),
+    ],
+)
+def test_no_pass_whose_result_is_known(tmp_path, recipe, precision, minibatches, share):
+    c = conditions(
+        hardware__precision=precision,
+        optimization__minibatches=str(minibatches),
+        budget__grid="1",
+        budget__iterations_per_point="1",
+    )
+    module = make(c, recipe=recipe, score=every_other)
+    module.configure_model()
+    passes = Passes(module)
+    recorder = fit(module, tmp_path)
+    tokens = recorder.health[0]["tokens"]
+    assert passes.learner == share * tokens
+    assert passes.reference == tokens
+
+
+def test_the_first_minibatch_in_bfloat16_finds_its_old_logprobs_itself():
+    module, _, experience = ready("grpo", precision="bf16", optimization__minibatches="2")
+    order = list(module.minibatches(experience, 0))
+    with torch.autocast("cpu", torch.bfloat16):
+        before = module.policy(*module.inputs(experience.rollout)).logprobs.detach()
+        stats, _ = module.learn(experience, 0)
+    mask = experience.rollout.action_mask
+    assert len(order) == 2 and not experience.old_logprobs[mask].isnan().any()
+    # bfloat16 rounds by batch, so another batch's pass agrees only so far.
+    assert (experience.old_logprobs - before)[mask].abs().mean() < 0.02
+    assert stats[0]["ratio_max"] == 1.0 and stats[0]["ess"] == pytest.approx(1.0)
+    assert stats[1]["ratio_max"] != 1.0
+
+
+def test_in_bfloat16_every_update_sees_the_weights_of_the_last():
+    """Autocast keeps casts of weights; after a step they would be those of the old ones."""
+    module, _, experience = ready(
+        "grpo", precision="bf16", optimization__learning_rate="0.05", optimization__epochs="2"
+    )
+    minibatch = experience.trimmed()
+    with torch.autocast("cpu", torch.bfloat16):
+        module.learn(experience, 0)
+        inside = module.policy(*module.inputs(minibatch.rollout)).logprobs
+    with torch.autocast("cpu", torch.bfloat16):
+        outside = module.policy(*module.inputs(minibatch.rollout)).logprobs
+    assert torch.equal(inside, outside)
+
+
+def test_the_optimizer_is_adamw_and_leaves_its_step_in_the_gradients(monkeypatch):
+    monkeypatch.setattr("crlbench.train.optimizer.PART_FLOATS", 60)
+    torch.manual_seed(0)
+    shapes = [(5, 7), (3,), (11, 4), (40,)]
+    ours = [torch.nn.Parameter(torch.randn(s)) for s in shapes]
+    theirs = [torch.nn.Parameter(p.detach().clone()) for p in ours]
+    idle = torch.nn.Parameter(torch.ones(3))
+    options = dict(lr=0.1, betas=(0.8, 0.9), eps=1e-6, weight_decay=0.05)
+    groups = [{"params": ours[:2]}, {"params": [*ours[2:], idle], "lr": 0.02}]
+    one = TracedAdamW(groups, fused=True, **options)
+    groups = [{"params": theirs[:2]}, {"params": theirs[2:], "lr": 0.02}]
+    other = torch.optim.AdamW(groups, fused=True, **options)
+    for _ in range(3):
+        before = [p.detach().clone() for p in ours]
+        for p, q in zip(ours, theirs, strict=True):
+            p.grad = torch.randn(p.shape)
+            q.grad = p.grad.clone()
+        one.step()
+        other.step()
+        for p, q, old in zip(ours, theirs, before, strict=True):
+            assert torch.equal(p, q)
+            assert torch.equal(p.grad, p.detach() - old)
+    assert idle.grad is None and torch.equal(idle, torch.ones(3))
+    assert [len(g["params"]) for g in one.param_groups] == [2, 3]

@@ -1,0 +1,78 @@
+"""Which rows go together, and that it changes no number."""
+
+from __future__ import annotations
+
+import random
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from crlbench.train.microbatch import divided, token_budget
+from crlbench.types import Rollout
+
+PROMPT = 7
+
+
+def rollout(lengths, group) -> Rollout:
+    lengths, rows = torch.tensor(lengths), len(lengths)
+    mask = torch.arange(max(1, int(lengths.max()))) < lengths[:, None]
+    return Rollout(
+        prompt_ids=torch.zeros(rows, PROMPT, dtype=torch.int64),
+        prompt_mask=torch.ones(rows, PROMPT, dtype=torch.bool),
+        completion_ids=torch.zeros(mask.shape, dtype=torch.int64),
+        completion_mask=mask,
+        action_mask=mask,
+        behavior_logprobs=torch.zeros(mask.shape),
+        group=torch.tensor(group),
+        finished=torch.ones(rows, dtype=torch.bool),
+        texts=[""] * rows,
+    )
+
+
+def tokens(r: Rollout, part) -> int:
+    """What a pass over some rows runs: each prompt once, completions padded to the longest."""
+    prompts = len({int(r.group[i]) for i in part})
+    return prompts * PROMPT + len(part) * max(int(r.completion_mask[i].sum()) for i in part)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_every_row_once_and_never_above_the_budget(seed):
+    draw = random.Random(seed)
+    groups = draw.randint(1, 6)
+    group = [g for g in range(groups) for _ in range(draw.randint(1, 9))]
+    r = rollout([draw.randint(1, 40) for _ in group], group)
+    rows = torch.tensor(sorted(draw.sample(range(len(group)), draw.randint(1, len(group)))))
+    budget = draw.randint(20, 400)
+    parts = divided(r, rows, budget)
+    assert sorted(i for part in parts for i in part.tolist()) == rows.tolist()
+    for part in parts:
+        assert tokens(r, part.tolist()) <= budget or len(part) == 1
+    assert [p.tolist() for p in parts] == [p.tolist() for p in divided(r, rows, budget)]
+
+
+def test_what_fits_stays_together():
+    r = rollout([5, 9, 3, 4], [0, 0, 1, 1])
+    (part,) = divided(r, torch.arange(4), 10_000)
+    assert part.tolist() == [0, 1, 2, 3]
+
+
+def test_equal_lengths_keep_prompts_whole():
+    r = rollout([8] * 8, [0, 0, 0, 0, 1, 1, 1, 1])
+    parts = divided(r, torch.arange(8), PROMPT + 4 * 8)
+    assert [p.tolist() for p in parts] == [[0, 1, 2, 3], [4, 5, 6, 7]]
+
+
+def test_lengths_that_differ_much_are_bucketed():
+    r = rollout([2, 200] * 4, [0, 0, 1, 1, 2, 2, 3, 3])
+    parts = divided(r, torch.arange(8), 4 * (PROMPT + 200))
+    assert [0, 2, 4, 6] in [p.tolist() for p in parts]
+
+
+def test_the_budget_shrinks_with_the_model():
+    small = SimpleNamespace(num_hidden_layers=3, hidden_size=192, intermediate_size=512)
+    large = SimpleNamespace(num_hidden_layers=30, hidden_size=576, intermediate_size=1536)
+    assert token_budget(small, "cpu") > 5_000 > token_budget(large, "cpu") >= 300
+    assert token_budget(large, "cuda") > token_budget(large, "cpu")
+    huge = SimpleNamespace(num_hidden_layers=200, hidden_size=20_000, intermediate_size=None)
+    assert token_budget(huge, "cpu") == 64
