@@ -26,6 +26,7 @@ ROOT = Path(__file__).parents[2]
 
 def main() -> None:
     work = read_work(sys.argv[1])
+    as_a_worker(work["threads"])
     prepare(work)
     os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"  # as a run sets it
     from crlbench.train.stream import Prompt, PromptStream
@@ -56,6 +57,16 @@ def main() -> None:
         )
         trainer.fit(module, stream)
     figures(clock)
+
+
+def as_a_worker(threads: int) -> None:
+    """Start again in the environment that the launcher gives its workers."""
+    from crlbench.run.worker import environment_of
+
+    wanted = environment_of(threads)
+    if any(os.environ.get(name) != value for name, value in wanted.items()):
+        os.environ.update(wanted)
+        os.execv(sys.executable, [sys.executable, *sys.argv])
 
 
 def conditions_of(work: dict[str, Any]) -> Any:

@@ -36,15 +36,24 @@ def extend(
     return output.last_hidden_state
 
 
+def branch(cache: DynamicCache, group: Tensor, prompts: int) -> None:
+    """Give every row (B,) of ``group`` the cache of its prompt, with a gradient."""
+    each = len(group) // prompts
+    if torch.equal(group, torch.arange(prompts, device=group.device).repeat_interleave(each)):
+        cache.batch_repeat_interleave(each)  # its gradient is a sum, not a scatter
+    else:
+        cache.batch_select_indices(group)
+
+
 def states_shared(
     backbone: Any, prompt_ids: Tensor, prompt_mask: Tensor, ids: Tensor, mask: Tensor, group: Tensor
 ) -> Tensor:
     """(B, T, H): the state that predicts each completion token; each prompt is run once."""
     last, cache = prefill(backbone, prompt_ids, prompt_mask)
-    first = last[group]
+    first = last.index_select(0, group)
     if ids.shape[1] == 1:
         return first
-    cache.batch_select_indices(group)
+    branch(cache, group, len(prompt_ids))
     whole = torch.cat([prompt_mask[group], mask], dim=1)[:, :-1]
     places = positions(whole)[:, prompt_ids.shape[1] :]
     return torch.cat([first, extend(backbone, ids[:, :-1], whole, cache, places)], dim=1)

@@ -51,7 +51,8 @@ def state_statistics(
     ``states`` (B, T, H) predict the tokens. Only masked-in positions meet the vocabulary. A
     plain linear head meets them chunk by chunk; its results can be differentiated once.
     """
-    some, taken = states[mask], tokens[mask]
+    real = mask.flatten().nonzero().squeeze(1)
+    some, taken = states.flatten(0, 1).index_select(0, real), tokens.flatten()[real]
     head = backbone.get_output_embeddings()
     if type(head) is nn.Linear:
         found = chunked_statistics(some, taken, head, temperature, _softcap(backbone))
@@ -127,7 +128,7 @@ class _TokenStatistics(torch.autograd.Function):
         temperature, softcap, dtype, wide = ctx.options
         want_states, want_weight, want_bias = ctx.needs_input_grad[:3]
         d_states = torch.empty_like(states) if want_states else None
-        d_weight = torch.zeros_like(weight, dtype=wide) if want_weight else None
+        d_weight = torch.zeros((), dtype=wide) if want_weight else None
         d_bias = torch.zeros_like(bias, dtype=wide) if want_bias else None
         with torch.autocast(states.device.type, enabled=False):
             table = weight.to(dtype)
@@ -147,12 +148,13 @@ class _TokenStatistics(torch.autograd.Function):
                 if d_states is not None:
                     d_states[rows] = (grad @ table).to(states.dtype)
                 if d_weight is not None:
-                    d_weight += grad.T @ some
+                    share = (grad.T @ some).to(wide)
+                    d_weight = share if rows.start == 0 else d_weight.add_(share)
                 if d_bias is not None:
                     d_bias += grad.sum(0)
         return (
             d_states,
-            None if d_weight is None else d_weight.to(weight.dtype),
+            None if d_weight is None else d_weight.to(weight.dtype).expand_as(weight),
             None if d_bias is None else d_bias.to(bias.dtype),
             *(None,) * 4,
         )

@@ -102,8 +102,6 @@ def load(cell: Cell) -> tuple[Conditions, Subject, Task]:
     # Set here and not left to the Trainer, so that a run that continues after its last
     # iteration, without one, is described like any other.
     torch.use_deterministic_algorithms(True)
-    # A guard for programs that read what they never wrote; it writes all memory twice.
-    torch.utils.deterministic.fill_uninitialized_memory = False
     os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"
     return conditions, load_subject(cell.model, cell.catalog), load_task(cell.task, cell.catalog)
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from crlbench.types import Rollout
 
-ACTIVATION_BYTES = {"cpu": 512 * 1024 * 1024, "cuda": 8 * 1024 * 1024 * 1024}
+ACTIVATION_BYTES = {"cpu": 1024 * 1024 * 1024, "cuda": 8 * 1024 * 1024 * 1024}
 """What a backward pass may keep of its forward pass, by device."""
 VECTORS = 12
 """Vectors of the width of the model that a layer keeps of a token."""

@@ -28,6 +28,9 @@ def build_trainer(
     folder: Path,
 ) -> L.Trainer:
     """A Trainer for one run: evaluation on the track's grid, nothing printed or saved by it."""
+    # Part of `deterministic`: a guard for programs that read what they never wrote. It writes all
+    # memory twice.
+    torch.utils.deterministic.fill_uninitialized_memory = False
     return L.Trainer(
         accelerator="cpu" if device == "cpu" else "gpu",
         devices=1,
