@@ -1,20 +1,24 @@
 """The language-model head without the vocabulary in memory.
 
 Log-probabilities and entropies of tokens need logits of V entries a token, forward and
-backward. Here they are computed a chunk of tokens at a time and thrown away; the backward
-pass computes each chunk again. Memory grows with the chunk, not with the batch.
+backward. Here they are computed a block at a time, some tokens and some words, and thrown away;
+the backward pass computes each block again. A block fits into the processor's cache, and memory
+does not grow with the batch or the vocabulary.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-CHUNK_FLOATS = 8 * 1024 * 1024
-"""Most logits of a chunk (32 MiB in float32); two such chunks stand in memory at once."""
+BLOCK_ROWS = 512
+"""Most tokens of a block."""
+BLOCK_FLOATS = {"cpu": 1 << 21, "cuda": 1 << 25}
+"""Most logits of a block, by device (8 MiB and 128 MiB in float32)."""
 
 
 def next_token_logits(backbone: Any, states: Tensor, temperature: float) -> Tensor:
@@ -49,19 +53,19 @@ def state_statistics(
     """Log-probabilities of ``tokens`` (B, T) and entropies (B, T) where ``mask``, 0 elsewhere.
 
     ``states`` (B, T, H) predict the tokens. Only masked-in positions meet the vocabulary. A
-    plain linear head meets them chunk by chunk; its results can be differentiated once.
+    plain linear head meets them block by block; its results can be differentiated once.
     """
     real = mask.flatten().nonzero().squeeze(1)
     some, taken = states.flatten(0, 1).index_select(0, real), tokens.flatten()[real]
     head = backbone.get_output_embeddings()
     if type(head) is nn.Linear:
-        found = chunked_statistics(some, taken, head, temperature, _softcap(backbone))
+        found = block_statistics(some, taken, head, temperature, _softcap(backbone))
     else:
         found = token_statistics(next_token_logits(backbone, some, temperature), taken)
     return tuple(x.new_zeros(mask.shape).masked_scatter(mask, x) for x in found)
 
 
-def chunked_statistics(
+def block_statistics(
     states: Tensor,
     tokens: Tensor,
     head: nn.Linear,
@@ -90,7 +94,7 @@ def _product_dtype(states: Tensor) -> torch.dtype:
 
 
 class _TokenStatistics(torch.autograd.Function):
-    """Chunked log-softmax, gather and entropy with a backward pass that computes them again."""
+    """Log-softmax, gather and entropy by blocks, with a backward pass that computes them again."""
 
     @staticmethod
     def forward(
@@ -103,105 +107,147 @@ class _TokenStatistics(torch.autograd.Function):
         softcap: float | None,
         dtype: torch.dtype,
     ) -> tuple[Tensor, Tensor]:
-        wide = torch.float64 if states.dtype == torch.float64 else torch.float32
-        logprobs = torch.empty(len(tokens), dtype=wide, device=states.device)
-        entropy = torch.empty(len(tokens), dtype=wide, device=states.device)
+        head = _Head(weight, bias, temperature, softcap, dtype, states.dtype)
+        found = states.new_zeros((3, len(tokens)), dtype=head.wide)
         with torch.autocast(states.device.type, enabled=False):
-            table = weight.to(dtype)
-            for rows in _chunks(len(tokens), len(weight)):
-                logits, _ = _logits(states[rows].to(dtype), table, bias, temperature, softcap, wide)
-                total = logits.logsumexp(-1, keepdim=True)
-                logprobs[rows] = (logits.gather(1, tokens[rows, None]) - total).squeeze(1)
-                entropy[rows] = (total - _mean_logit(logits, (logits - total).exp_())).squeeze(1)
-        ctx.save_for_backward(states, weight, bias, tokens)
-        ctx.options = (temperature, softcap, dtype, wide)
+            for rows in head.row_blocks(len(tokens)):
+                found[:, rows] = head.statistics(states[rows].to(dtype), tokens[rows])
+        logprobs, entropy, total = found
+        ctx.save_for_backward(states, weight, bias, tokens, entropy, total)
+        ctx.options = (temperature, softcap, dtype)
         # An entropy that is only looked at has no gradient, and costs none.
         ctx.set_materialize_grads(False)
-        return logprobs, entropy
+        return logprobs, entropy.clone()
 
     @staticmethod
     @once_differentiable
     def backward(
         ctx: Any, of_logprob: Tensor | None, of_entropy: Tensor | None
     ) -> tuple[Tensor | None, ...]:
-        states, weight, bias, tokens = ctx.saved_tensors
-        temperature, softcap, dtype, wide = ctx.options
+        states, weight, bias, tokens, entropy, total = ctx.saved_tensors
+        head = _Head(weight, bias, *ctx.options, states.dtype)
         want_states, want_weight, want_bias = ctx.needs_input_grad[:3]
-        d_states = torch.empty_like(states) if want_states else None
-        d_weight = torch.zeros((), dtype=wide) if want_weight else None
-        d_bias = torch.zeros_like(bias, dtype=wide) if want_bias else None
+        d_states = torch.zeros_like(states, dtype=head.wide) if want_states else None
+        d_weight = torch.zeros_like(weight, dtype=head.wide) if want_weight else None
+        d_bias = torch.zeros_like(bias, dtype=head.wide) if want_bias else None
         with torch.autocast(states.device.type, enabled=False):
-            table = weight.to(dtype)
-            for rows in _chunks(len(tokens), len(weight)):
-                some = states[rows].to(dtype)
-                logits, slope = _logits(some, table, bias, temperature, softcap, wide)
-                grad = _logit_gradient(
-                    logits,
-                    tokens[rows],
-                    None if of_logprob is None else of_logprob[rows, None],
-                    None if of_entropy is None else of_entropy[rows, None],
-                )
-                grad /= temperature
-                if slope is not None:
-                    grad *= slope
-                grad = grad.to(dtype)
-                if d_states is not None:
-                    d_states[rows] = (grad @ table).to(states.dtype)
-                if d_weight is not None:
-                    share = (grad.T @ some).to(wide)
-                    d_weight = share if rows.start == 0 else d_weight.add_(share)
-                if d_bias is not None:
-                    d_bias += grad.sum(0)
+            for rows in head.row_blocks(len(tokens)):
+                some = states[rows].to(head.dtype)
+                own = [x if x is None else x[rows, None] for x in (of_logprob, of_entropy)]
+                seen = (tokens[rows], total[rows, None], entropy[rows, None])
+                for words in head.word_blocks(len(some)):
+                    grad, table = head.gradient(some, words, *seen, *own)
+                    if d_states is not None:
+                        d_states[rows] += grad @ table
+                    if d_weight is not None:
+                        d_weight[words] += grad.T @ some
+                    if d_bias is not None:
+                        d_bias[words] += grad.sum(0)
         return (
-            d_states,
-            None if d_weight is None else d_weight.to(weight.dtype).expand_as(weight),
+            None if d_states is None else d_states.to(states.dtype),
+            None if d_weight is None else d_weight.to(weight.dtype),
             None if d_bias is None else d_bias.to(bias.dtype),
             *(None,) * 4,
         )
 
 
-def _logit_gradient(
-    logits: Tensor, tokens: Tensor, of_logprob: Tensor | None, of_entropy: Tensor | None
-) -> Tensor:
-    """(n, V) slope in the logits (n, V), which are overwritten.
+@dataclass(frozen=True)
+class _Head:
+    """The distribution over the vocabulary, a block of tokens and words at a time."""
 
-    d logprob / d logit = 1[token] - p and d entropy / d logit = -p (log p + entropy).
-    """
-    total = logits.logsumexp(-1, keepdim=True)
-    if of_entropy is None:
-        probs = logits.sub_(total).exp_()
-        return probs.mul_(-of_logprob).scatter_add_(1, tokens[:, None], of_logprob)
-    probs = (logits - total).exp_()
-    slope = logits.sub_(_mean_logit(logits, probs)).mul_(probs).mul_(-of_entropy)
-    if of_logprob is not None:
-        slope.addcmul_(probs, of_logprob, value=-1.0)
-        slope.scatter_add_(1, tokens[:, None], of_logprob)
-    return slope
+    weight: Tensor
+    bias: Tensor | None
+    temperature: float
+    softcap: float | None
+    dtype: torch.dtype
+    """Of the products."""
+    given: torch.dtype
+    """Of the states."""
+
+    @property
+    def wide(self) -> torch.dtype:
+        """Of everything but the products."""
+        return torch.float64 if self.given == torch.float64 else torch.float32
+
+    def row_blocks(self, count: int) -> list[slice]:
+        """Tokens that are looked at together."""
+        return [slice(i, min(i + BLOCK_ROWS, count)) for i in range(0, count, BLOCK_ROWS)]
+
+    def word_blocks(self, rows: int) -> list[slice]:
+        """Words of the vocabulary that are looked at together, for so many tokens."""
+        size = max(1, BLOCK_FLOATS[self.weight.device.type] // max(rows, 1))
+        count = len(self.weight)
+        return [slice(i, min(i + size, count)) for i in range(0, count, size)]
+
+    def logits(self, states: Tensor, words: slice) -> tuple[Tensor, Tensor | None, Tensor]:
+        """Logits over temperature, the slope of the cap if there is one, and the weights used."""
+        table = self.weight[words].to(self.dtype)
+        bias = None if self.bias is None else self.bias[words].to(self.dtype)
+        logits, slope = nn.functional.linear(states, table, bias).to(self.wide), None
+        if self.softcap is not None:
+            bent = torch.tanh(logits.div_(self.softcap))
+            logits, slope = bent * self.softcap, 1 - bent * bent
+        return (logits if self.temperature == 1.0 else logits.div_(self.temperature)), slope, table
+
+    def statistics(self, states: Tensor, tokens: Tensor) -> Tensor:
+        """(3, n): log-probabilities, entropies and log-normalisers, in one pass over the words.
+
+        Sums are kept relative to the largest logit so far: ``mass`` of exp(d) and ``tilt`` of
+        d exp(d), with d = logit - top.
+        """
+        top = states.new_full((len(tokens), 1), torch.finfo(self.wide).min / 2, dtype=self.wide)
+        mass, tilt, taken = torch.zeros_like(top), torch.zeros_like(top), torch.zeros_like(top)
+        for words in self.word_blocks(len(tokens)):
+            logits, _, _ = self.logits(states, words)
+            rows, places = _inside(tokens, words)
+            taken[rows] = logits[rows, places][:, None]
+            higher = torch.maximum(top, logits.amax(-1, keepdim=True))
+            down = top - higher
+            # A token without probability has the logit -inf, and 0 * -inf would be NaN.
+            d = logits.sub_(higher).clamp_(min=torch.finfo(self.wide).min / 4)
+            p = d.exp()
+            tilt = down.exp() * (tilt + down * mass) + _row_products(p, d)
+            mass = down.exp() * mass + p.sum(-1, keepdim=True)
+            top = higher
+        total = top + mass.log()
+        return torch.cat([taken - total, mass.log() - tilt / mass, total], dim=1).T
+
+    def gradient(
+        self,
+        states: Tensor,
+        words: slice,
+        tokens: Tensor,
+        total: Tensor,
+        entropy: Tensor,
+        of_logprob: Tensor | None,
+        of_entropy: Tensor | None,
+    ) -> tuple[Tensor, Tensor]:
+        """Slope (n, w) in the raw logits of a block of words, and the weights of the block.
+
+        d logprob / d logit = 1[token] - p and d entropy / d logit = -p (log p + entropy).
+        """
+        logits, slope, table = self.logits(states, words)
+        d = logits.sub_(total)
+        if of_entropy is None:
+            grad = d.exp_().mul_(-of_logprob)
+        else:
+            d.clamp_(min=torch.finfo(self.wide).min / 4)
+            factor = (d + entropy).mul_(-of_entropy)
+            grad = d.exp_().mul_(factor if of_logprob is None else factor.sub_(of_logprob))
+        if of_logprob is not None:
+            rows, places = _inside(tokens, words)
+            grad[rows, places] += of_logprob[rows, 0]
+        if self.temperature != 1.0:
+            grad /= self.temperature
+        return (grad if slope is None else grad.mul_(slope)).to(self.dtype), table
 
 
-def _chunks(count: int, vocabulary: int) -> list[slice]:
-    size = max(1, CHUNK_FLOATS // vocabulary)
-    return [slice(start, min(start + size, count)) for start in range(0, count, size)]
+def _inside(tokens: Tensor, words: slice) -> tuple[Tensor, Tensor]:
+    """Rows whose token is one of the block's words, and its place in the block."""
+    rows = ((tokens >= words.start) & (tokens < words.stop)).nonzero().squeeze(1)
+    return rows, tokens[rows] - words.start
 
 
-def _logits(
-    states: Tensor,
-    table: Tensor,
-    bias: Tensor | None,
-    temperature: float,
-    softcap: float | None,
-    wide: torch.dtype,
-) -> tuple[Tensor, Tensor | None]:
-    """Logits over temperature of a chunk, all finite, and the slope of the cap if there is one."""
-    logits = nn.functional.linear(states, table, None if bias is None else bias.to(table.dtype))
-    logits = logits.to(wide)
-    if softcap is None:
-        # A token without probability has the logit -inf, and 0 * -inf would be NaN.
-        return logits.div_(temperature).clamp_(min=torch.finfo(wide).min / 2), None
-    bent = torch.tanh(logits / softcap)
-    return bent * (softcap / temperature), 1 - bent * bent
-
-
-def _mean_logit(logits: Tensor, probs: Tensor) -> Tensor:
-    """(n, 1) the mean of finite logits (n, V) under probabilities (n, V)."""
-    return torch.bmm(probs.unsqueeze(1), logits.unsqueeze(2)).squeeze(2)
+def _row_products(a: Tensor, b: Tensor) -> Tensor:
+    """(n, 1) inner products of the rows of two (n, w)."""
+    return torch.bmm(a.unsqueeze(1), b.unsqueeze(2)).squeeze(2)

@@ -1,4 +1,4 @@
-"""The chunked head against the whole vocabulary in memory."""
+"""The head by blocks against the whole vocabulary in memory."""
 
 from __future__ import annotations
 
@@ -7,15 +7,16 @@ import torch
 from torch import nn
 
 from crlbench.policy import head
-from crlbench.policy.head import chunked_statistics, state_statistics, token_statistics
+from crlbench.policy.head import block_statistics, state_statistics, token_statistics
 from tests.checkpoints import random_model
 
 ROWS, WIDTH, VOCABULARY = 37, 16, 101
 
 
 @pytest.fixture(autouse=True)
-def small_chunks(monkeypatch):
-    monkeypatch.setattr(head, "CHUNK_FLOATS", 5 * VOCABULARY)
+def small_blocks(monkeypatch):
+    monkeypatch.setattr(head, "BLOCK_ROWS", 10)
+    monkeypatch.setitem(head.BLOCK_FLOATS, "cpu", 170)
 
 
 def plain(states, tokens, linear, temperature, softcap):
@@ -53,7 +54,7 @@ def test_statistics_and_gradients_equal_the_whole_vocabulary(
     if with_entropy:
         weights[1] = torch.randn(ROWS, dtype=dtype)
     given = (states, tokens, linear, softcap, weights)
-    pairs = zip(results(chunked_statistics, *given), results(plain, *given), strict=True)
+    pairs = zip(results(block_statistics, *given), results(plain, *given), strict=True)
     for found, expected in pairs:
         torch.testing.assert_close(found, expected, atol=gap, rtol=10 * gap)
 
@@ -63,7 +64,7 @@ def test_a_token_without_probability_has_no_slope():
     with torch.no_grad():
         linear.bias[3] = -torch.inf
     states = torch.randn(3, 2, requires_grad=True)
-    logprobs, entropy = chunked_statistics(states, torch.tensor([0, 1, 2]), linear, 1.0)
+    logprobs, entropy = block_statistics(states, torch.tensor([0, 1, 2]), linear, 1.0)
     (logprobs.sum() + entropy.sum()).backward()
     with torch.no_grad():
         expected = token_statistics(linear(states), torch.tensor([0, 1, 2]))
@@ -77,14 +78,14 @@ def test_a_token_without_probability_has_no_slope():
 def test_a_frozen_head_passes_the_gradient_on():
     linear = nn.Linear(WIDTH, VOCABULARY, bias=False).requires_grad_(False)
     states = torch.randn(ROWS, WIDTH, requires_grad=True)
-    chunked_statistics(states, torch.zeros(ROWS, dtype=torch.int64), linear, 1.0)[0].sum().backward()
+    block_statistics(states, torch.zeros(ROWS, dtype=torch.int64), linear, 1.0)[0].sum().backward()
     assert states.grad.abs().sum() > 0 and linear.weight.grad is None
 
 
 def test_a_second_derivative_is_refused():
     linear = nn.Linear(WIDTH, VOCABULARY)
     states = torch.randn(ROWS, WIDTH, requires_grad=True)
-    logprobs, _ = chunked_statistics(states, torch.zeros(ROWS, dtype=torch.int64), linear, 1.0)
+    logprobs, _ = block_statistics(states, torch.zeros(ROWS, dtype=torch.int64), linear, 1.0)
     (slope,) = torch.autograd.grad(logprobs.square().sum(), states, create_graph=True)
     with pytest.raises(RuntimeError, match="once_differentiable"):
         slope.sum().backward()
@@ -96,7 +97,7 @@ def test_under_autocast_the_products_are_bfloat16_and_the_rest_is_float32():
     states = torch.randn(ROWS, WIDTH, requires_grad=True)
     tokens = torch.randint(0, VOCABULARY, (ROWS,))
     with torch.autocast("cpu", torch.bfloat16):
-        logprobs, entropy = chunked_statistics(states, tokens, linear, 0.7)
+        logprobs, entropy = block_statistics(states, tokens, linear, 0.7)
     assert logprobs.dtype == entropy.dtype == torch.float32
     halved = (states.bfloat16() @ linear.weight.bfloat16().T).float() / 0.7
     expected = token_statistics(halved, tokens)
@@ -106,20 +107,23 @@ def test_under_autocast_the_products_are_bfloat16_and_the_rest_is_float32():
     assert linear.weight.grad.dtype == torch.float32
 
 
-def test_only_real_tokens_meet_the_vocabulary_and_little_of_it_stands_in_memory():
+def test_only_real_tokens_meet_the_vocabulary_and_little_of_it_stands_in_memory(monkeypatch):
     model = random_model()
     states = torch.randn(4, 6, model.config.hidden_size)
     tokens = torch.randint(0, 128, (4, 6))
     mask = torch.arange(6) < torch.tensor([[6], [0], [3], [1]])
-    largest = []
-    original = head._logits
-    try:
-        head._logits = lambda *a: largest.append(len(a[0])) or original(*a)
-        logprobs, entropy = state_statistics(model, states, tokens, mask, 1.0)
-    finally:
-        head._logits = original
-    assert sum(largest) == int(mask.sum())
-    assert max(largest) * model.config.vocab_size <= head.CHUNK_FLOATS
+    sizes = []
+    original = head._Head.logits
+
+    def watched(self, some, words):
+        logits, *others = original(self, some, words)
+        sizes.append(logits.numel())
+        return logits, *others
+
+    monkeypatch.setattr(head._Head, "logits", watched)
+    logprobs, entropy = state_statistics(model, states, tokens, mask, 1.0)
+    assert sum(sizes) == int(mask.sum()) * model.config.vocab_size
+    assert max(sizes) <= 170
     assert not logprobs[~mask].any() and not entropy[~mask].any()
     expected = token_statistics(model.lm_head(states), tokens)
     torch.testing.assert_close(logprobs[mask], expected[0][mask])
