@@ -26,7 +26,6 @@ ROOT = Path(__file__).parents[2]
 
 def main() -> None:
     work = read_work(sys.argv[1])
-    as_a_worker(work["threads"])
     prepare(work)
     os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"  # as a run sets it
     from crlbench.train.stream import Prompt, PromptStream
@@ -179,4 +178,5 @@ def callback(clock: Clock) -> Any:
 
 
 if __name__ == "__main__":
+    as_a_worker(read_work(sys.argv[1])["threads"])
     main()
