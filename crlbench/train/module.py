@@ -271,7 +271,7 @@ class PolicyOptimization(L.LightningModule):
             return
         old, rows = experience.old_logprobs, torch.arange(len(experience.keep))
         rest = rows.to(first.device)[~torch.isin(rows.to(first.device), first)]
-        old[first] = math.nan
+        old[first] = old[first].masked_fill(experience.rollout.completion_mask[first], math.nan)
         if len(rest):
             found, _ = self.in_parts(experience.rollout.rows(rest), self.old_tokens)
             old[rest] = found

@@ -237,3 +237,26 @@ def test_the_optimizer_is_adamw_and_leaves_its_step_in_the_gradients(monkeypatch
             assert torch.equal(p.grad, p.detach() - old)
     assert idle.grad is None and torch.equal(idle, torch.ones(3))
     assert [len(g["params"]) for g in one.param_groups] == [2, 3]
+
+
+def test_in_bfloat16_later_epochs_keep_the_old_logprobs_of_the_first():
+    """Completions of different lengths: what is padding is not unknown."""
+    module, _, experience = ready(
+        "grpo",
+        precision="bf16",
+        optimization__minibatches="2",
+        optimization__epochs="3",
+        optimization__learning_rate="0.01",
+    )
+    first = next(iter(module.minibatches(experience, 0)))
+    lengths = torch.full((len(experience.keep),), 4)
+    lengths[first] = 2
+    mask = torch.arange(4) < lengths[:, None]
+    rollout = replace(experience.rollout, completion_mask=mask, action_mask=mask)
+    experience = replace(experience, rollout=rollout)
+    with torch.autocast("cpu", torch.bfloat16):
+        before = module.policy(*module.inputs(rollout)).logprobs.detach()
+        stats, _ = module.learn(experience, 0)
+    assert len(stats) == 6 and stats[0]["ratio_max"] == 1.0
+    assert all(step["ratio_max"] != 1.0 for step in stats[1:])
+    assert (experience.old_logprobs - before)[mask].abs().mean() < 0.02
