@@ -9,6 +9,8 @@ from torch import Tensor
 from transformers import DynamicCache
 from transformers.cache_utils import DynamicLayer
 
+from crlbench.policy.head import at_least_float32
+
 
 class RoomyLayer(DynamicLayer):
     """A dynamic layer that writes new tokens into space that it holds already.
@@ -55,10 +57,12 @@ class RoomyLayer(DynamicLayer):
 def held_type(x: Tensor) -> torch.dtype:
     """The type in which a cache holds keys or values ``x``.
 
-    Under autocast attention casts what it reads: cast when it is written, a token is cast once
-    and not again for every token that follows it.
+    It is that in which attention reads them (:mod:`crlbench.policy.attention`): cast when it is
+    written, a token is cast once and not again for every token that follows it.
     """
     device = x.device.type
+    if device == "cpu":
+        return at_least_float32(x[:0]).dtype
     return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else x.dtype
 
 

@@ -8,6 +8,10 @@ import torch
 from torch import Tensor
 from transformers import DynamicCache
 
+from crlbench.policy.attention import use_float32_attention_on_cpu
+
+use_float32_attention_on_cpu()
+
 
 def positions(mask: Tensor) -> Tensor:
     """(B, L) int64 position ids that count real tokens only; (B, L) bool ``mask``."""

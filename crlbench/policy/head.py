@@ -23,15 +23,15 @@ BLOCK_FLOATS = {"cpu": 1 << 21, "cuda": 1 << 25}
 
 def next_token_logits(backbone: Any, states: Tensor, temperature: float) -> Tensor:
     """(..., V) logits over temperature from hidden states (..., H), never in half precision."""
-    logits = at_least_float32(backbone.get_output_embeddings()(states))
+    logits = at_least_float32(backbone.get_output_embeddings()(states).contiguous())
     if (cap := _softcap(backbone)) is not None:
         logits = torch.tanh(logits / cap) * cap
-    return logits / temperature
+    return logits if temperature == 1.0 else logits / temperature
 
 
 def at_least_float32(x: Tensor) -> Tensor:
     """Half precision widened to float32; float32 and float64 as they are."""
-    return x if x.dtype == torch.float64 else x.float()
+    return x if x.dtype in (torch.float32, torch.float64) else x.float()
 
 
 def token_statistics(logits: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
@@ -107,14 +107,16 @@ class _TokenStatistics(torch.autograd.Function):
         softcap: float | None,
         dtype: torch.dtype,
     ) -> tuple[Tensor, Tensor]:
-        head = _Head(weight, bias, temperature, softcap, dtype, states.dtype)
+        table = weight.detach().to(dtype)
+        head = _Head(table, bias, temperature, softcap, states.dtype)
         found = states.new_zeros((3, len(tokens)), dtype=head.wide)
         with torch.autocast(states.device.type, enabled=False):
             for rows in head.row_blocks(len(tokens)):
                 found[:, rows] = head.statistics(states[rows].to(dtype), tokens[rows])
         logprobs, entropy, total = found
-        ctx.save_for_backward(states, weight, bias, tokens, entropy, total)
-        ctx.options = (temperature, softcap, dtype)
+        ctx.save_for_backward(states, table, bias, tokens, entropy, total)
+        ctx.options = (temperature, softcap)
+        ctx.given = weight.dtype
         # An entropy that is only looked at has no gradient, and costs none.
         ctx.set_materialize_grads(False)
         return logprobs, entropy.clone()
@@ -124,28 +126,28 @@ class _TokenStatistics(torch.autograd.Function):
     def backward(
         ctx: Any, of_logprob: Tensor | None, of_entropy: Tensor | None
     ) -> tuple[Tensor | None, ...]:
-        states, weight, bias, tokens, entropy, total = ctx.saved_tensors
-        head = _Head(weight, bias, *ctx.options, states.dtype)
+        states, table, bias, tokens, entropy, total = ctx.saved_tensors
+        head = _Head(table, bias, *ctx.options, states.dtype)
         want_states, want_weight, want_bias = ctx.needs_input_grad[:3]
         d_states = torch.zeros_like(states, dtype=head.wide) if want_states else None
-        d_weight = torch.zeros_like(weight, dtype=head.wide) if want_weight else None
+        d_weight = torch.zeros_like(table, dtype=head.wide) if want_weight else None
         d_bias = torch.zeros_like(bias, dtype=head.wide) if want_bias else None
         with torch.autocast(states.device.type, enabled=False):
             for rows in head.row_blocks(len(tokens)):
-                some = states[rows].to(head.dtype)
+                some = states[rows].to(table.dtype)
                 own = [x if x is None else x[rows, None] for x in (of_logprob, of_entropy)]
                 seen = (tokens[rows], total[rows, None], entropy[rows, None])
                 for words in head.word_blocks(len(some)):
-                    grad, table = head.gradient(some, words, *seen, *own)
+                    grad = head.gradient(some, words, *seen, *own)
                     if d_states is not None:
-                        d_states[rows] += grad @ table
+                        d_states[rows] += grad @ table[words]
                     if d_weight is not None:
                         d_weight[words] += grad.T @ some
                     if d_bias is not None:
                         d_bias[words] += grad.sum(0)
         return (
             None if d_states is None else d_states.to(states.dtype),
-            None if d_weight is None else d_weight.to(weight.dtype),
+            None if d_weight is None else d_weight.to(ctx.given),
             None if d_bias is None else d_bias.to(bias.dtype),
             *(None,) * 4,
         )
@@ -155,12 +157,11 @@ class _TokenStatistics(torch.autograd.Function):
 class _Head:
     """The distribution over the vocabulary, a block of tokens and words at a time."""
 
-    weight: Tensor
+    table: Tensor
+    """(V, H) weights, in the type of the products."""
     bias: Tensor | None
     temperature: float
     softcap: float | None
-    dtype: torch.dtype
-    """Of the products."""
     given: torch.dtype
     """Of the states."""
 
@@ -175,19 +176,19 @@ class _Head:
 
     def word_blocks(self, rows: int) -> list[slice]:
         """Words of the vocabulary that are looked at together, for so many tokens."""
-        size = max(1, BLOCK_FLOATS[self.weight.device.type] // max(rows, 1))
-        count = len(self.weight)
+        size = max(1, BLOCK_FLOATS[self.table.device.type] // max(rows, 1))
+        count = len(self.table)
         return [slice(i, min(i + size, count)) for i in range(0, count, size)]
 
-    def logits(self, states: Tensor, words: slice) -> tuple[Tensor, Tensor | None, Tensor]:
-        """Logits over temperature, the slope of the cap if there is one, and the weights used."""
-        table = self.weight[words].to(self.dtype)
-        bias = None if self.bias is None else self.bias[words].to(self.dtype)
-        logits, slope = nn.functional.linear(states, table, bias).to(self.wide), None
+    def logits(self, states: Tensor, words: slice) -> tuple[Tensor, Tensor | None]:
+        """Logits over temperature, and the slope of the cap if there is one."""
+        bias = None if self.bias is None else self.bias[words].to(self.table.dtype)
+        logits = nn.functional.linear(states, self.table[words], bias).to(self.wide)
+        slope = None
         if self.softcap is not None:
             bent = torch.tanh(logits.div_(self.softcap))
             logits, slope = bent * self.softcap, 1 - bent * bent
-        return (logits if self.temperature == 1.0 else logits.div_(self.temperature)), slope, table
+        return (logits if self.temperature == 1.0 else logits.div_(self.temperature)), slope
 
     def statistics(self, states: Tensor, tokens: Tensor) -> Tensor:
         """(3, n): log-probabilities, entropies and log-normalisers, in one pass over the words.
@@ -198,7 +199,7 @@ class _Head:
         top = states.new_full((len(tokens), 1), torch.finfo(self.wide).min / 2, dtype=self.wide)
         mass, tilt, taken = torch.zeros_like(top), torch.zeros_like(top), torch.zeros_like(top)
         for words in self.word_blocks(len(tokens)):
-            logits, _, _ = self.logits(states, words)
+            logits, _ = self.logits(states, words)
             rows, places = _inside(tokens, words)
             taken[rows] = logits[rows, places][:, None]
             higher = torch.maximum(top, logits.amax(-1, keepdim=True))
@@ -206,8 +207,9 @@ class _Head:
             # A token without probability has the logit -inf, and 0 * -inf would be NaN.
             d = logits.sub_(higher).clamp_(min=torch.finfo(self.wide).min / 4)
             p = d.exp()
-            tilt = down.exp() * (tilt + down * mass) + _row_products(p, d)
+            tilt = down.exp() * (tilt + down * mass)
             mass = down.exp() * mass + p.sum(-1, keepdim=True)
+            tilt += p.mul_(d).sum(-1, keepdim=True)
             top = higher
         total = top + mass.log()
         return torch.cat([taken - total, mass.log() - tilt / mass, total], dim=1).T
@@ -221,12 +223,12 @@ class _Head:
         entropy: Tensor,
         of_logprob: Tensor | None,
         of_entropy: Tensor | None,
-    ) -> tuple[Tensor, Tensor]:
-        """Slope (n, w) in the raw logits of a block of words, and the weights of the block.
+    ) -> Tensor:
+        """Slope (n, w) in the raw logits of a block of words.
 
         d logprob / d logit = 1[token] - p and d entropy / d logit = -p (log p + entropy).
         """
-        logits, slope, table = self.logits(states, words)
+        logits, slope = self.logits(states, words)
         d = logits.sub_(total)
         if of_entropy is None:
             grad = d.exp_().mul_(-of_logprob)
@@ -239,15 +241,10 @@ class _Head:
             grad[rows, places] += of_logprob[rows, 0]
         if self.temperature != 1.0:
             grad /= self.temperature
-        return (grad if slope is None else grad.mul_(slope)).to(self.dtype), table
+        return (grad if slope is None else grad.mul_(slope)).to(self.table.dtype)
 
 
 def _inside(tokens: Tensor, words: slice) -> tuple[Tensor, Tensor]:
     """Rows whose token is one of the block's words, and its place in the block."""
     rows = ((tokens >= words.start) & (tokens < words.stop)).nonzero().squeeze(1)
     return rows, tokens[rows] - words.start
-
-
-def _row_products(a: Tensor, b: Tensor) -> Tensor:
-    """(n, 1) inner products of the rows of two (n, w)."""
-    return torch.bmm(a.unsqueeze(1), b.unsqueeze(2)).squeeze(2)

@@ -11,6 +11,8 @@ from torch import nn
 Kept = MutableMapping[nn.Module, dict[str, nn.Parameter]]
 """Cast weights by module and name."""
 
+HALF = (torch.bfloat16, torch.float16)
+
 
 @contextlib.contextmanager
 def cast_once(model: nn.Module, device: str, kept: Kept | None = None) -> Iterator[None]:
@@ -58,9 +60,18 @@ def _cast(
 def widened(model: nn.Module) -> Iterator[None]:
     """Hold half-precision weights as float32 for a pass, so that all arithmetic is float32's.
 
-    Every half-precision number is a float32 number: nothing is lost or rounded.
+    Every half-precision number is a float32 number: nothing is lost or rounded. Under autocast
+    linear layers keep theirs in its type, to which it would cast them back.
     """
-    half = [p for p in model.parameters() if p.dtype in (torch.bfloat16, torch.float16)]
+    device = next(model.parameters()).device.type
+    dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else None
+    elsewhere = {
+        parameter
+        for module in model.modules()
+        for parameter in module.parameters(recurse=False)
+        if type(module) is not nn.Linear or parameter.dtype != dtype
+    }
+    half = [p for p in elsewhere if p.dtype in HALF]
     stored = [p.data for p in half]
     try:
         for parameter in half:

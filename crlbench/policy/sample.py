@@ -9,6 +9,7 @@ shapes the distribution.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -17,6 +18,7 @@ import torch
 from torch import Tensor
 
 from crlbench.policy.head import next_token_logits
+from crlbench.policy.layout import laid_out
 from crlbench.policy.policy import Policy
 from crlbench.policy.precision import cast_once
 from crlbench.policy.rows import GrowingRows
@@ -93,7 +95,10 @@ class DecodeLoop:
         policy.eval()
         try:
             narrow = self.static.narrow if self.static.serves(policy.backbone, device) else None
-            with cast_once(policy.model, device.type, narrow):
+            with (
+                cast_once(policy.model, device.type, narrow),
+                laid_out(policy.model, device.type),
+            ):
                 decoded = self._decode(policy, batch, draws.to(device))
         finally:
             policy.train(training)
@@ -187,17 +192,61 @@ def pick(logits: Tensor, draws: Tensor) -> tuple[Tensor, Tensor]:
     float64 and not scaled to 1: the draw is scaled to its last value, so it never falls off its
     end; a token of probability zero is never picked.
     """
-    top, tokens = logits.max(dim=-1, keepdim=True)
+    if logits.is_cuda or logits.shape[1] <= FEW_WORDS:
+        return _pick(logits, draws, _whole)
+    size = max(1, CACHED_FLOATS // logits.shape[1])
+    parts = zip(logits.split(size), draws.split(size), strict=True)
+    tokens, logprobs = zip(*(_pick(*part, _by_blocks) for part in parts), strict=True)
+    return torch.cat(tokens), torch.cat(logprobs)
+
+
+FEW_WORDS = 4096
+"""Vocabularies up to this size are summed word by word."""
+CACHED_FLOATS = 1 << 18
+"""Weights that are looked at together, so that they stay in the processor's cache."""
+BLOCK = 256
+"""Words whose weights are summed at once."""
+
+
+def _pick(
+    logits: Tensor, draws: Tensor, find: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
+) -> tuple[Tensor, Tensor]:
+    top = logits.amax(dim=-1, keepdim=True)
     weights = (logits - top).exp_()
+    drawn = ~draws.isnan().unsqueeze(1)
+    tokens, total = find(weights, torch.where(drawn, draws.unsqueeze(1), 0.0))
+    if not drawn.all():
+        tokens = torch.where(drawn, tokens, logits.argmax(dim=-1, keepdim=True))
+    logprobs = logits.gather(1, tokens) - top - total.log().to(logits.dtype)
+    return tokens.squeeze(1), logprobs.squeeze(1)
+
+
+def _whole(weights: Tensor, draws: Tensor) -> tuple[Tensor, Tensor]:
+    """The word (B, 1) at which the CDF of weights (B, V) passes ``draws`` (B, 1), and its end."""
     running_sum = fixed_point_sum if weights.is_cuda else torch.cumsum
     cdf = running_sum(weights, dim=-1, dtype=torch.float64)
     total = cdf[:, -1:]
-    drawn = ~draws.isnan().unsqueeze(1)
-    target = torch.where(drawn, draws.unsqueeze(1), 0.0) * total
-    found = torch.searchsorted(cdf, target, right=True).clamp_(max=cdf.shape[1] - 1)
-    tokens = torch.where(drawn, found, tokens)
-    logprobs = logits.gather(1, tokens) - top - total.log().to(logits.dtype)
-    return tokens.squeeze(1), logprobs.squeeze(1)
+    found = torch.searchsorted(cdf, draws * total, right=True)
+    return found.clamp_(max=cdf.shape[1] - 1), total
+
+
+def _by_blocks(weights: Tensor, draws: Tensor) -> tuple[Tensor, Tensor]:
+    """As :func:`_whole`: first the block of words, then the word in it.
+
+    A running sum adds one number after the other; sums of blocks are added many at a time.
+    """
+    rows, words = weights.shape
+    blocks = torch.nn.functional.pad(weights.double(), (0, -words % BLOCK)).view(rows, -1, BLOCK)
+    cdf = blocks.sum(-1).cumsum(-1)
+    total = cdf[:, -1:]
+    target = draws * total
+    block = torch.searchsorted(cdf, target, right=True).clamp_(max=cdf.shape[1] - 1)
+    before = torch.where(block > 0, cdf.gather(1, (block - 1).clamp(min=0)), 0.0)
+    inside = blocks[torch.arange(rows), block.squeeze(1)].cumsum(-1)
+    word = torch.searchsorted(inside, target - before, right=True)
+    # The two sums of a block may differ in the last bit: its last word of any weight ends it.
+    last = torch.searchsorted(inside, inside[:, -1:].contiguous())
+    return block * BLOCK + torch.minimum(word, last), total
 
 
 def fixed_point_sum(weights: Tensor, dim: int, dtype: torch.dtype) -> Tensor:

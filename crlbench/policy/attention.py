@@ -1,0 +1,52 @@
+"""Attention in float32 on the CPU, whatever autocast asks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+
+from crlbench.policy.head import at_least_float32
+
+NAME = "sdpa"
+"""What transformers calls scaled dot-product attention, its default."""
+
+
+def use_float32_attention_on_cpu() -> None:
+    """Let models of this process that attend by ``sdpa`` do it by :func:`attend`.
+
+    torch's kernel for bfloat16 on the CPU is several times slower than the one for float32,
+    backward above all, and attention is a small part of the arithmetic of short sequences.
+    """
+    ALL_ATTENTION_FUNCTIONS[NAME] = attend
+
+
+def attend(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    **options: Any,
+) -> tuple[Tensor, None]:
+    """transformers' ``sdpa``; on the CPU outside autocast, and never in half precision.
+
+    ``query`` (B, heads, t, width), ``key`` and ``value`` (B, key heads, L, width); returns
+    (B, t, heads, width).
+    """
+    if query.device.type != "cpu":
+        return sdpa_attention_forward(module, query, key, value, attention_mask, **options)
+    query, key, value = (_as_read(x) for x in (query, key, value))
+    if attention_mask is not None and attention_mask.is_floating_point():
+        attention_mask = attention_mask.to(query.dtype)
+    with torch.autocast("cpu", enabled=False):
+        return sdpa_attention_forward(module, query, key, value, attention_mask, **options)
+
+
+def _as_read(x: Tensor) -> Tensor:
+    """In the type and layout that the fast kernels ask for: elements of a head side by side."""
+    wide = at_least_float32(x)
+    return wide if wide.stride(-1) == 1 else wide.contiguous()
