@@ -238,15 +238,21 @@ def _by_blocks(weights: Tensor, draws: Tensor) -> tuple[Tensor, Tensor]:
     rows, words = weights.shape
     blocks = torch.nn.functional.pad(weights.double(), (0, -words % BLOCK)).view(rows, -1, BLOCK)
     cdf = blocks.sum(-1).cumsum(-1)
-    total = cdf[:, -1:]
+    total = cdf[:, -1:].contiguous()
     target = draws * total
-    block = torch.searchsorted(cdf, target, right=True).clamp_(max=cdf.shape[1] - 1)
+    block = _passes(cdf, target)
     before = torch.where(block > 0, cdf.gather(1, (block - 1).clamp(min=0)), 0.0)
     inside = blocks[torch.arange(rows), block.squeeze(1)].cumsum(-1)
-    word = torch.searchsorted(inside, target - before, right=True)
-    # The two sums of a block may differ in the last bit: its last word of any weight ends it.
-    last = torch.searchsorted(inside, inside[:, -1:].contiguous())
-    return block * BLOCK + torch.minimum(word, last), total
+    return block * BLOCK + _passes(inside, target - before), total
+
+
+def _passes(cdf: Tensor, target: Tensor) -> Tensor:
+    """Where a CDF (B, n) passes ``target`` (B, 1), at the latest where it reaches its end.
+
+    The two sums of a block may differ in the last bit, so that the end is not passed.
+    """
+    end = torch.searchsorted(cdf, cdf[:, -1:].contiguous())
+    return torch.minimum(torch.searchsorted(cdf, target, right=True), end)
 
 
 def fixed_point_sum(weights: Tensor, dim: int, dtype: torch.dtype) -> Tensor:

@@ -71,7 +71,8 @@ class RolloutMetrics(MetricCollection):
     ) -> dict[str, float]:
         """The figures of one iteration: all completions, those that were kept, the update's.
 
-        ``gap`` (n,) are the gaps between decoding and learner of the tokens compared; ``audit`` (B,) are the scores of the second verifier, where there is one.
+        ``gap`` (n,) are the gaps between decoding and learner of the tokens compared; ``audit``
+        (B,) are the scores of the second verifier, where there is one.
         """
         lengths = rollout.completion_mask.sum(dim=1).float()
         per_row = {

@@ -22,7 +22,7 @@ def test_it_gives_what_a_growing_cache_gives(family):
         torch.manual_seed(0)
         states, cache = prefill(model, ids, mask, cache)
         seen, parts = mask, [states]
-        for t, rows in enumerate([[0, 0, 1, 1, 2, 2], [0, 1, 3, 5], [3, 0], [0, 1]]):
+        for rows in [[0, 0, 1, 1, 2, 2], [0, 1, 3, 5], [3, 0], [0, 1]]:
             rows = torch.tensor(rows)
             cache.batch_select_indices(rows)
             seen = torch.cat([seen[rows], torch.ones(len(rows), 1, dtype=torch.bool)], dim=1)

@@ -84,6 +84,17 @@ def test_what_bfloat16_holds_is_stored_in_it_and_nothing_else():
     assert {p.dtype for p in narrowed(random_model()).parameters()} == {torch.float32}
 
 
+def test_under_autocast_linear_layers_stay_as_they_are_stored():
+    model = narrowed(rounded("qwen2"))
+    assert model.config.tie_word_embeddings
+    with torch.autocast("cpu", torch.bfloat16), widened(model):
+        kinds = {n: p.dtype for n, p in model.named_parameters()}
+    linear = {n for n in kinds if "proj" in n}
+    assert linear and {kinds[n] for n in linear} == {torch.bfloat16}
+    assert {kinds[n] for n in kinds.keys() - linear} == {torch.float32}
+    assert {p.dtype for p in model.parameters()} == {torch.bfloat16}
+
+
 @pytest.mark.parametrize("family", sorted(CONFIGS))
 def test_a_narrow_reference_has_the_numbers_of_the_start_model(family):
     model = rounded(family)

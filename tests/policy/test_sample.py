@@ -7,6 +7,7 @@ import pytest
 import torch
 from scipy import stats
 
+from crlbench.policy import sample
 from crlbench.policy.policy import Policy
 from crlbench.policy.sample import DecodeLoop, DrawKey, draw_uniforms, pick
 from crlbench.train.stream import Prompt, make_batch
@@ -35,6 +36,30 @@ def test_pick_follows_the_distribution():
     torch.testing.assert_close(logprobs, probabilities.log()[tokens])
     counts = torch.bincount(tokens, minlength=4)
     assert counts.tolist() == pytest.approx([1000, 0, 6000, 3000], abs=1)
+
+
+@pytest.mark.parametrize("words", [4097, 3 * 4096, 49152])
+def test_a_large_vocabulary_is_searched_by_blocks_with_the_same_picks(words, monkeypatch):
+    logits = torch.randn(300, words, generator=torch.Generator().manual_seed(0)) * 3
+    logits[:, ::3] = -torch.inf
+    draws = torch.rand(300, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    draws[:3] = torch.tensor([0.0, 1 - 2**-53, torch.nan], dtype=torch.float64)
+    tokens, logprobs = pick(logits, draws)
+    monkeypatch.setattr(sample, "FEW_WORDS", words)
+    expected = pick(logits, draws)
+    assert torch.equal(tokens, expected[0]) and not (tokens % 3 == 0).any()
+    torch.testing.assert_close(logprobs, expected[1], atol=1e-6, rtol=0)
+    alone = [pick(logits[i : i + 1], draws[i : i + 1]) for i in range(20)]
+    monkeypatch.setattr(sample, "FEW_WORDS", 4096)
+    assert torch.equal(torch.cat([t for t, _ in alone]), tokens[:20])
+
+
+def test_the_last_word_of_any_weight_ends_its_block():
+    weights = torch.zeros(1, 600)
+    weights[0, [2, 300, 310]] = torch.tensor([0.1, 0.2, 0.3])
+    for draw in (1 - 2**-53, 1.0):
+        word, total = sample._by_blocks(weights, torch.tensor([[draw]], dtype=torch.float64))
+        assert int(word) == 310 and float(total) == pytest.approx(0.6)
 
 
 def test_a_token_without_probability_is_not_picked_at_a_step():

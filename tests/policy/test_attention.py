@@ -1,0 +1,71 @@
+"""Attention of the CPU in float32, also under autocast."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.nn.functional import scaled_dot_product_attention
+
+from crlbench.policy.attention import attend
+from crlbench.policy.policy import Policy
+from tests.checkpoints import CONFIGS, random_model
+from tests.policy.test_policy import a_batch
+
+
+class Layer(torch.nn.Module):
+    """What attention asks of a layer: four query heads, two key heads."""
+
+    num_key_value_groups = 2
+    is_causal = True
+
+
+def operands(dtype: torch.dtype, length: int) -> list[torch.Tensor]:
+    torch.manual_seed(0)
+    shapes = [(3, 4, length, 8), (3, 2, 9, 8), (3, 2, 9, 8)]
+    return [torch.randn(shape).to(dtype) for shape in shapes]
+
+
+@pytest.mark.parametrize("length", [1, 4])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_under_autocast_the_arithmetic_is_that_of_float32(dtype, length):
+    query, key, value = operands(dtype, length)
+    seen = torch.rand(3, 1, length, 9) < 0.7
+    seen[..., 0] = True
+    with torch.autocast("cpu", torch.bfloat16):
+        found, _ = attend(Layer(), query, key, value, seen, scaling=0.3)
+    wide = [x.float() for x in (query, *(x.repeat_interleave(2, dim=1) for x in (key, value)))]
+    expected = scaled_dot_product_attention(*wide, attn_mask=seen, scale=0.3).transpose(1, 2)
+    assert found.dtype == torch.float32
+    torch.testing.assert_close(found, expected, atol=2e-6, rtol=0)
+
+
+def test_a_mask_of_numbers_in_half_precision_is_added():
+    query, key, value = operands(torch.bfloat16, 4)
+    seen = torch.rand(3, 1, 4, 9) < 0.7
+    seen[..., 0] = True
+    added = torch.zeros(seen.shape, dtype=torch.bfloat16).masked_fill_(~seen, -torch.inf)
+    one, other = (attend(Layer(), query, key, value, m, scaling=0.3)[0] for m in (seen, added))
+    torch.testing.assert_close(one, other, atol=2e-6, rtol=0)
+
+
+def test_elements_of_a_head_may_lie_apart():
+    query, key, value = operands(torch.float32, 1)
+    apart = query.transpose(1, 3).contiguous().transpose(1, 3)
+    assert apart.stride(-1) != 1
+    one, other = (attend(Layer(), q, key, value, None, scaling=0.3)[0] for q in (query, apart))
+    assert torch.equal(one, other)
+
+
+@pytest.mark.parametrize("family", sorted(CONFIGS))
+def test_models_attend_by_it(family, monkeypatch):
+    calls = []
+    original = scaled_dot_product_attention
+
+    def watched(query, *args, **options):
+        calls.append(query.dtype)
+        return original(query, *args, **options)
+
+    monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", watched)
+    with torch.autocast("cpu", torch.bfloat16):
+        Policy(random_model(family), value_head=False)(*a_batch(), 1.0).logprobs.sum().backward()
+    assert calls and set(calls) == {torch.float32}
