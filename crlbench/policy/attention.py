@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import scaled_dot_product_attention
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
@@ -42,8 +43,46 @@ def attend(
     query, key, value = (_as_read(x) for x in (query, key, value))
     if attention_mask is not None and attention_mask.is_floating_point():
         attention_mask = attention_mask.to(query.dtype)
+    run = _by_groups if _can_group(query, key, attention_mask, options) else sdpa_attention_forward
     with torch.autocast("cpu", enabled=False):
-        return sdpa_attention_forward(module, query, key, value, attention_mask, **options)
+        return run(module, query, key, value, attention_mask, **options)
+
+
+def _can_group(
+    query: Tensor, key: Tensor, attention_mask: Tensor | None, options: dict[str, Any]
+) -> bool:
+    """Whether heads share keys, and one mask that is given serves them all."""
+    shared = query.shape[1] > key.shape[1] and query.shape[2] > 1
+    plain = options.get("position_bias") is None and options.get("softcap") is None
+    return shared and plain and attention_mask is not None and attention_mask.shape[1] == 1
+
+
+def _by_groups(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor,
+    scaling: float | None = None,
+    dropout: float = 0.0,
+    **_: Any,
+) -> tuple[Tensor, None]:
+    """Heads that share their keys stand in one head, one after the other, as further tokens.
+
+    A query token attends by itself, so that nothing changes, and keys and values are not copied
+    for every head that reads them, forward or backward.
+    """
+    rows, heads, length, _width = query.shape
+    each = heads // key.shape[1]
+    found = scaled_dot_product_attention(
+        query.reshape(rows, key.shape[1], each * length, -1),
+        key,
+        value,
+        attn_mask=attention_mask.repeat(1, 1, each, 1),
+        dropout_p=dropout,
+        scale=scaling,
+    )
+    return found.reshape(rows, heads, length, -1).transpose(1, 2).contiguous(), None
 
 
 def _as_read(x: Tensor) -> Tensor:

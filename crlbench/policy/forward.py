@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from transformers import DynamicCache
 
 from crlbench.policy.attention import use_float32_attention_on_cpu
@@ -38,6 +40,26 @@ def extend(
         use_cache=True,
     )
     return output.last_hidden_state
+
+
+@contextlib.contextmanager
+def sparse_lookups(backbone: Any) -> Iterator[None]:
+    """On the CPU, the gradient of looking tokens up in passes inside is rows, not a whole matrix.
+
+    Where the head shares the embedding's weight alone: the gradient of the head is a whole
+    matrix anyway, to which rows are added. Of itself it would stay sparse, which no optimizer
+    expects.
+    """
+    table, head = backbone.get_input_embeddings(), backbone.get_output_embeddings()
+    tied = isinstance(table, nn.Embedding) and table.weight is getattr(head, "weight", None)
+    if not tied or table.weight.device.type != "cpu":
+        yield
+        return
+    before, table.sparse = table.sparse, True
+    try:
+        yield
+    finally:
+        table.sparse = before
 
 
 def branch(cache: DynamicCache, group: Tensor, prompts: int) -> None:

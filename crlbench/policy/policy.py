@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from crlbench.policy.forward import states_plain, states_shared
+from crlbench.policy.forward import sparse_lookups, states_plain, states_shared
 from crlbench.policy.head import (
     at_least_float32,
     distribution_statistics,
@@ -102,7 +102,9 @@ class Policy(nn.Module):
                 for what is to be differentiated twice.
         """
         run = states_shared if shared_prefix else states_plain
-        states = run(self.backbone, prompt_ids, prompt_mask, completion_ids, completion_mask, group)
+        batch = (prompt_ids, prompt_mask, completion_ids, completion_mask, group)
+        with contextlib.nullcontext() if distribution else sparse_lookups(self.backbone):
+            states = run(self.backbone, *batch)
         values = None if self.value_head is None else self.values(states)
         if distribution:
             logits = next_token_logits(self.backbone, states, temperature)

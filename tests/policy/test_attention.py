@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
+from crlbench.policy import attention
 from crlbench.policy.attention import attend
 from crlbench.policy.policy import Policy
 from tests.checkpoints import CONFIGS, random_model
@@ -25,7 +26,7 @@ def operands(dtype: torch.dtype, length: int) -> list[torch.Tensor]:
     return [torch.randn(shape).to(dtype) for shape in shapes]
 
 
-@pytest.mark.parametrize("length", [1, 4])
+@pytest.mark.parametrize("length", [1, 4])  # one token, and several in groups of heads
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_under_autocast_the_arithmetic_is_that_of_float32(dtype, length):
     query, key, value = operands(dtype, length)
@@ -37,6 +38,20 @@ def test_under_autocast_the_arithmetic_is_that_of_float32(dtype, length):
     expected = scaled_dot_product_attention(*wide, attn_mask=seen, scale=0.3).transpose(1, 2)
     assert found.dtype == torch.float32
     torch.testing.assert_close(found, expected, atol=2e-6, rtol=0)
+
+
+def test_gradients_of_grouped_heads_are_those_of_repeated_keys():
+    query, key, value = (x.requires_grad_() for x in operands(torch.float32, 4))
+    seen = torch.rand(3, 1, 4, 9) < 0.7
+    seen[..., 0] = True
+    found, _ = attend(Layer(), query, key, value, seen, scaling=0.3)
+    wide = [query, *(x.repeat_interleave(2, dim=1) for x in (key, value))]
+    expected = scaled_dot_product_attention(*wide, attn_mask=seen, scale=0.3).transpose(1, 2)
+    slope = torch.randn_like(found)
+    ours = torch.autograd.grad(found, (query, key, value), slope)
+    theirs = torch.autograd.grad(expected, (query, key, value), slope)
+    for one, other in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(one, other, atol=2e-6, rtol=0)
 
 
 def test_a_mask_of_numbers_in_half_precision_is_added():
@@ -66,6 +81,7 @@ def test_models_attend_by_it(family, monkeypatch):
         return original(query, *args, **options)
 
     monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", watched)
+    monkeypatch.setattr(attention, "scaled_dot_product_attention", watched)
     with torch.autocast("cpu", torch.bfloat16):
         Policy(random_model(family), value_head=False)(*a_batch(), 1.0).logprobs.sum().backward()
     assert calls and set(calls) == {torch.float32}
