@@ -28,12 +28,25 @@ def main() -> None:
     work = read_work(sys.argv[1])
     prepare(work)
     os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"  # as a run sets it
-    from crlbench.train.stream import Prompt, PromptStream
-    from crlbench.train.trainer import build_trainer, quiet
-
     clock = Clock(work)
     conditions = conditions_of(work)
     module, reader = module_of(work, conditions, clock)
+    fit(work, conditions, module, reader, clock, [callback(clock)])
+    figures(clock)
+
+
+def fit(
+    work: dict[str, Any],
+    conditions: Any,
+    module: Any,
+    reader: Any,
+    clock: Clock,
+    callbacks: list[Any],
+) -> None:
+    """Train the module on the work's prompts, in the Trainer of every run."""
+    from crlbench.train.stream import Prompt, PromptStream
+    from crlbench.train.trainer import build_trainer, quiet
+
     clock.check_prompts([reader.tokenizer(text)["input_ids"] for text in work["prompts"]])
     prompts = [
         Prompt(f"work/train/{i}", tuple(ids), None) for i, ids in enumerate(work["prompt_ids"])
@@ -50,12 +63,11 @@ def main() -> None:
         trainer = build_trainer(
             conditions,
             device=work["device"],
-            callbacks=[callback(clock)],
+            callbacks=callbacks,
             loggers=[],
             folder=Path(scratch),
         )
         trainer.fit(module, stream)
-    figures(clock)
 
 
 def as_a_worker(threads: int) -> None:

@@ -97,7 +97,7 @@ class DecodeLoop:
             narrow = self.static.narrow if self.static.serves(policy.backbone, device) else None
             with (
                 cast_once(policy.model, device.type, narrow),
-                laid_out(policy.model, device.type),
+                laid_out(policy.model, policy.backbone.get_output_embeddings(), device.type),
             ):
                 decoded = self._decode(policy, batch, draws.to(device))
         finally:

@@ -49,6 +49,7 @@ CARRIED = (
     "longest_skip",
     "kl_coefficient",
     "decoding_checked",
+    "updated",
 )
 """Plain state of the module that a checkpoint carries."""
 
@@ -112,6 +113,8 @@ class PolicyOptimization(L.LightningModule):
         self.longest_skip = 0
         self.kl_coefficient = recipe.kl.coefficient.start
         self.decoding_checked = False
+        self.updated = False
+        """Whether the policy is no longer the start model."""
         self.buffer = SampleBuffer()
         self.displacement = Displacement()
         self.observations: list[Observation] = []
@@ -231,22 +234,25 @@ class PolicyOptimization(L.LightningModule):
         decoding saw is what a pass would see, up to rounding that :meth:`check_decoding` bounds.
         In bfloat16 it is not, and old log-probs that nothing looks at before the update are left
         to it (:meth:`settle`).
+
+        A KL in the reward is the difference of two passes. Before the first update the policy is
+        the reference, whose pass then stands for both: the KL is exactly 0, where whitening would
+        make a signal of rounding.
         """
         old, values = rollout.behavior_logprobs, rollout.behavior_values
-        if not self.knows_tokens(rollout):
+        known = self.knows_tokens(rollout)
+        if not known:
             old, values = self.in_parts(rollout, self.old_tokens)
         (ref,) = self.in_parts(rollout, self.reference_tokens) if reference else (None,)
+        if known and self.recipe.kl.place == "reward" and not self.updated:
+            old = ref
         final = self.final_values(rollout) if self.recipe.advantage.needs_final_values else None
         return old, ref, values, final
 
     def knows_tokens(self, rollout: Rollout) -> bool:
-        """Whether no pass of the learner is needed between sampling and the update.
-
-        A KL in the reward always needs one: it is a difference of two passes, which is exactly 0
-        at the start model only if both are of one kind, and whitening would blow rounding up.
-        """
+        """Whether no pass of the learner is needed between sampling and the update."""
         valued = self.recipe.critic is None or rollout.behavior_values is not None
-        exact = self.conditions.hardware.precision == "fp32" and self.recipe.kl.place != "reward"
+        exact = self.conditions.hardware.precision == "fp32"
         return (exact and valued) or self.defers_old
 
     @property
@@ -373,6 +379,7 @@ class PolicyOptimization(L.LightningModule):
         """One update and where it led in weight space."""
         self.trained_tokens += int(minibatch.rollout.completion_mask.sum())
         stats, moved = self.update(minibatch)
+        self.updated |= bool(moved)
         return StepStats(**stats | self.displacement.measure(moved))
 
     def update(self, minibatch: Experience) -> tuple[dict[str, float], Weights]:

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from crlbench.policy import layout
-from crlbench.policy.layout import laid_out, product
+from crlbench.policy.layout import by_blocks, laid_out, product
 from crlbench.policy.policy import Policy
 from crlbench.policy.sample import DrawKey
 from crlbench.train.stream import make_batch
@@ -28,6 +28,18 @@ def test_a_product_is_that_of_the_layer(shape, dtype, bias):
     torch.testing.assert_close(found, expected, atol=tolerance, rtol=0)
 
 
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@torch.no_grad()
+def test_a_head_by_blocks_of_words_is_the_whole_head_in_float32(dtype, bias, monkeypatch):
+    monkeypatch.setattr(layout, "BLOCK_WORDS", 16)
+    head, x = nn.Linear(24, 40, bias=bias, dtype=dtype), torch.randn(5, 24).to(dtype)
+    found = by_blocks(head)(x)
+    assert found.dtype == torch.float32 and found.is_contiguous()
+    tolerance = 1e-6 if dtype == torch.float32 else 2e-2
+    torch.testing.assert_close(found, head(x).float(), atol=tolerance, rtol=0)
+
+
 @torch.no_grad()
 def test_a_layer_in_bfloat16_takes_float32_as_autocast_does():
     layer, x = nn.Linear(24, 40, bias=False, dtype=torch.bfloat16), torch.randn(5, 24)
@@ -37,11 +49,11 @@ def test_a_layer_in_bfloat16_takes_float32_as_autocast_does():
 
 def test_layers_are_as_they_were_afterwards_and_small_ones_always():
     model = nn.Sequential(nn.Linear(256, 512), nn.Linear(512, 4))
-    with pytest.raises(RuntimeError, match="stop"), laid_out(model, "cpu"):
+    with pytest.raises(RuntimeError, match="stop"), laid_out(model, model[1], "cpu"):
         assert "forward" in vars(model[0]) and "forward" not in vars(model[1])
         raise RuntimeError("stop")
     assert "forward" not in vars(model[0])
-    with laid_out(model, "cuda"):
+    with laid_out(model, model[1], "cuda"):
         assert "forward" not in vars(model[0])
 
 

@@ -6,6 +6,7 @@ import copy
 
 import pytest
 import torch
+from torch import nn
 from transformers import AutoModelForCausalLM
 
 from crlbench.policy.adapters import add_lora
@@ -64,6 +65,22 @@ def test_shared_prefix_has_the_gradient_of_the_plain_path(family):
     for name, gradient in gradients[0].items():
         gap = (gradient - gradients[1][name]).norm() / gradient.norm().clamp(min=1e-8)
         assert gap < 1e-5, name
+
+
+def test_looking_tokens_up_by_rows_has_the_gradient_of_the_whole_matrix():
+    batch, gradients = a_batch(), []
+    for rows in (True, False):
+        model = random_model("qwen2")
+        table, head = model.get_input_embeddings(), model.get_output_embeddings()
+        assert table.weight is head.weight
+        if not rows:
+            table.weight = nn.Parameter(head.weight.detach().clone())
+        policy = Policy(model, value_head=False)
+        for _ in range(2):  # the second adds to what the first left
+            policy(*batch, 1.0).logprobs[batch[3]].sum().backward()
+        assert not table.sparse and not table.weight.grad.is_sparse
+        gradients.append(head.weight.grad if rows else head.weight.grad + table.weight.grad)
+    torch.testing.assert_close(*gradients, atol=2e-6, rtol=1e-5)
 
 
 def test_padding_content_does_not_matter():

@@ -36,6 +36,7 @@ def ready(recipe, family="llama", precision="fp32", rows=6, **changes):
     with torch.no_grad():
         for parameter in model.parameters():  # away from the reference, so that the KL counts
             parameter.add_(0.02 * torch.randn(parameter.shape))
+    module.updated = True
     module.policy = Policy(model, value_head=critic, reference=start)
     if critic:
         torch.nn.init.normal_(module.policy.value_head.weight, std=0.1)
@@ -165,8 +166,8 @@ class Passes:
     [
         ("grpo", "fp32", 4, 1.0),  # decoding knows the old log-probs
         ("grpo", "bf16", 1, 1.0),  # the update's own pass finds them
-        ("ppo", "fp32", 1, 2.0),  # the KL in the reward needs a pass of its own
-        ("ppo", "bf16", 1, 2.0),
+        ("ppo", "fp32", 1, 1.0),
+        ("ppo", "bf16", 1, 2.0),  # the KL in the reward needs a pass of its own
     ],
 )
 def test_no_pass_whose_result_is_known(tmp_path, recipe, precision, minibatches, share):
@@ -183,6 +184,20 @@ def test_no_pass_whose_result_is_known(tmp_path, recipe, precision, minibatches,
     tokens = recorder.health[0]["tokens"]
     assert passes.learner == share * tokens
     assert passes.reference == tokens
+
+
+def test_a_kl_in_the_reward_is_exactly_zero_until_the_first_update():
+    module, _, _ = ready("ppo")
+    policy = module.policy
+    policy.model.load_state_dict(policy.reference.state_dict())
+    rollout = module.sampler.sample(policy, make_batch(PROMPTS, 128), DrawKey(6, "rollout", 0))
+    real, found = rollout.completion_mask, []
+    for updated in (False, True):
+        module.updated = updated
+        old, ref, _, _ = module.evaluate_tokens(rollout, reference=True)
+        found.append((old - ref)[real].abs().max())
+    assert found[0] == 0 and found[1] < 1e-4
+    assert torch.equal(old, rollout.behavior_logprobs)
 
 
 def test_the_first_minibatch_in_bfloat16_finds_its_old_logprobs_itself():

@@ -1,0 +1,62 @@
+"""Where the time of an iteration goes: one real run of the program on a small model."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import iteration
+import pytest
+
+from tests.checkpoints import write_checkpoint
+
+PROGRAM = Path(iteration.__file__)
+
+
+@pytest.mark.parametrize("work", ["grpo", "ppo"])
+def test_every_phase_and_kind_has_its_share(work, tmp_path):
+    folder = write_checkpoint(tmp_path / "m")
+    done = subprocess.run(
+        [sys.executable, str(PROGRAM), "--work", work, "--model", str(folder)],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ | {"CRLBENCH_HOME": str(tmp_path)},
+    )
+    assert done.returncode == 0, done.stderr
+    phases, kinds = done.stdout.split("\n\n")[:2]
+    expected = {"decoding", "reference", "update: forward", "update: backward", iteration.REST}
+    rows = dict(re.findall(r"^\| (.+?) \| [\d.]+ \| (\d+)% \|$", phases, re.M))
+    assert set(rows) == expected
+    for table in (phases, kinds):
+        shares = [int(share) for share in re.findall(r"\| (\d+)% \|", table)]
+        assert abs(sum(shares) - 100) <= len(shares)
+    assert "| matrix products |" in kinds and "| attention |" in kinds
+
+
+def test_operations_are_told_apart_by_their_names():
+    events = [
+        SimpleNamespace(key=key, self_cpu_time_total=1e6)
+        for key in (
+            "aten::mm",
+            "aten::_scaled_dot_product_flash_attention_for_cpu_backward",
+            "aten::_to_copy",
+            "aten::copy_",
+            "aten::mul",
+            "aten::fill_",
+            "MmBackward0",
+        )
+    ]
+    found = iteration.kinds(events, 10.0)
+    assert found == {
+        "matrix products": 1.0,
+        "attention": 1.0,
+        "copies, casts, concatenations": 2.0,
+        "element by element, sums": 1.0,
+        "filling with zeros": 1.0,
+        iteration.OUTSIDE: 4.0,
+    }
