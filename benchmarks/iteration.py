@@ -138,8 +138,8 @@ def main() -> None:
     fit(work, conditions, module, reader, clock, [iterations(watch, found)])
     print("\n".join(table("phase", found["phases"])), end="\n\n")
     print("\n".join(table("operation", found["operations"])), end="\n\n")
-    arguments = f"--work {options.work} --model {options.model} --precision {options.precision}"
-    print(f"{date.today()}, `python benchmarks/iteration.py {arguments} --threads {options.threads}`")
+    arguments = " ".join(f"--{name} {value}" for name, value in vars(options).items())
+    print(f"{date.today()}, `python benchmarks/iteration.py {arguments}`")
 
 
 if __name__ == "__main__":
