@@ -36,16 +36,18 @@ def attend(
     """transformers' ``sdpa``; on the CPU outside autocast, and never in half precision.
 
     ``query`` (B, heads, t, width), ``key`` and ``value`` (B, key heads, L, width); returns
-    (B, t, heads, width).
+    (B, t, heads, width) in the type of ``query``.
     """
     if query.device.type != "cpu":
         return sdpa_attention_forward(module, query, key, value, attention_mask, **options)
+    given = query.dtype
     query, key, value = (_as_read(x) for x in (query, key, value))
     if attention_mask is not None and attention_mask.is_floating_point():
         attention_mask = attention_mask.to(query.dtype)
     run = _by_groups if _can_group(query, key, attention_mask, options) else sdpa_attention_forward
     with torch.autocast("cpu", enabled=False):
-        return run(module, query, key, value, attention_mask, **options)
+        found, _ = run(module, query, key, value, attention_mask, **options)
+    return found.to(given), None
 
 
 def _can_group(

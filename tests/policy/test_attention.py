@@ -36,8 +36,8 @@ def test_under_autocast_the_arithmetic_is_that_of_float32(dtype, length):
         found, _ = attend(Layer(), query, key, value, seen, scaling=0.3)
     wide = [x.float() for x in (query, *(x.repeat_interleave(2, dim=1) for x in (key, value)))]
     expected = scaled_dot_product_attention(*wide, attn_mask=seen, scale=0.3).transpose(1, 2)
-    assert found.dtype == torch.float32
-    torch.testing.assert_close(found, expected, atol=2e-6, rtol=0)
+    assert found.dtype == dtype
+    torch.testing.assert_close(found, expected.to(dtype), atol=2e-6, rtol=0)
 
 
 def test_gradients_of_grouped_heads_are_those_of_repeated_keys():
@@ -60,7 +60,7 @@ def test_a_mask_of_numbers_in_half_precision_is_added():
     seen[..., 0] = True
     added = torch.zeros(seen.shape, dtype=torch.bfloat16).masked_fill_(~seen, -torch.inf)
     one, other = (attend(Layer(), query, key, value, m, scaling=0.3)[0] for m in (seen, added))
-    torch.testing.assert_close(one, other, atol=2e-6, rtol=0)
+    assert torch.equal(one, other)
 
 
 def test_elements_of_a_head_may_lie_apart():
@@ -85,3 +85,10 @@ def test_models_attend_by_it(family, monkeypatch):
     with torch.autocast("cpu", torch.bfloat16):
         Policy(random_model(family), value_head=False)(*a_batch(), 1.0).logprobs.sum().backward()
     assert calls and set(calls) == {torch.float32}
+
+
+@torch.no_grad()
+def test_a_model_stored_in_bfloat16_runs_without_autocast():
+    model = random_model().to(torch.bfloat16)
+    found = model(torch.randint(0, 128, (2, 7))).logits
+    assert found.dtype == torch.bfloat16 and found.isfinite().all()
