@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -14,6 +18,33 @@ from crlbench.policy.head import at_least_float32
 
 NAME = "sdpa"
 """What transformers calls scaled dot-product attention, its default."""
+
+
+@dataclass(frozen=True)
+class Packing:
+    """How rows of one pass are read: a prompt, then G completions of it, of t tokens each."""
+
+    prompt: int
+    """Tokens of the prompt, padding included."""
+    completions: int
+    """G."""
+    prompt_mask: Tensor
+    """(P, 1, L, L) bool, True where a token of the prompt sees another."""
+    completion_mask: Tensor
+    """(P * G, 1, t, L + t) bool, the same for tokens of the completions, which see the prompt."""
+
+
+_packing: ContextVar[Packing | None] = ContextVar("packing", default=None)
+
+
+@contextlib.contextmanager
+def packed(packing: Packing) -> Iterator[None]:
+    """Rows of passes inside are read as ``packing`` says; masks of transformers are ignored."""
+    token = _packing.set(packing)
+    try:
+        yield
+    finally:
+        _packing.reset(token)
 
 
 def use_float32_attention_on_cpu() -> None:
@@ -38,8 +69,22 @@ def attend(
     ``query`` (B, heads, t, width), ``key`` and ``value`` (B, key heads, L, width); returns
     (B, t, heads, width) in the type of ``query``.
     """
+    # What is compiled is a step of one token a row; a compiler cannot look into a ContextVar.
+    packing = None if torch.compiler.is_compiling() else _packing.get()
+    run = _whole if packing is None else _packed(packing)
+    return run(module, query, key, value, attention_mask, **options), None
+
+
+def _whole(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    **options: Any,
+) -> Tensor:
     if query.device.type != "cpu":
-        return sdpa_attention_forward(module, query, key, value, attention_mask, **options)
+        return sdpa_attention_forward(module, query, key, value, attention_mask, **options)[0]
     given = query.dtype
     query, key, value = (_as_read(x) for x in (query, key, value))
     if attention_mask is not None and attention_mask.is_floating_point():
@@ -47,7 +92,31 @@ def attend(
     run = _by_groups if _can_group(query, key, attention_mask, options) else sdpa_attention_forward
     with torch.autocast("cpu", enabled=False):
         found, _ = run(module, query, key, value, attention_mask, **options)
-    return found.to(given), None
+    return found.to(given)
+
+
+def _packed(packing: Packing) -> Callable[..., Tensor]:
+    """Prompts attend for themselves, and every completion to its prompt and to itself."""
+    length, count = packing.prompt, packing.completions
+
+    def run(
+        module: nn.Module, query: Tensor, key: Tensor, value: Tensor, _: Any, **options: Any
+    ) -> Tensor:
+        prompts = [x[:, :, :length] for x in (query, key, value)]
+        before = _whole(module, *prompts, packing.prompt_mask, **options)
+        rows = [_rows(x[:, :, length:], count) for x in (query, key, value)]
+        for place in (1, 2):
+            shared = prompts[place].repeat_interleave(count, dim=0)
+            rows[place] = torch.cat([shared, rows[place]], dim=2)
+        after = _whole(module, *rows, packing.completion_mask, **options)
+        return torch.cat([before, after.reshape(len(before), -1, *after.shape[2:])], dim=1)
+
+    return run
+
+
+def _rows(x: Tensor, count: int) -> Tensor:
+    """(P, heads, G * t, width) as (P * G, heads, t, width)."""
+    return x.unflatten(2, (count, -1)).transpose(1, 2).flatten(0, 1)
 
 
 def _can_group(

@@ -10,7 +10,12 @@ import torch
 from torch import Tensor, nn
 from transformers import DynamicCache
 
-from crlbench.policy.attention import use_float32_attention_on_cpu
+from crlbench.policy.attention import (
+    NAME,
+    Packing,
+    packed,
+    use_float32_attention_on_cpu,
+)
 
 use_float32_attention_on_cpu()
 
@@ -64,9 +69,9 @@ def sparse_lookups(backbone: Any) -> Iterator[None]:
 
 def branch(cache: DynamicCache, group: Tensor, prompts: int) -> None:
     """Give every row (B,) of ``group`` the cache of its prompt, with a gradient."""
-    each = len(group) // prompts
-    if torch.equal(group, torch.arange(prompts, device=group.device).repeat_interleave(each)):
-        cache.batch_repeat_interleave(each)  # its gradient is a sum, not a scatter
+    if _in_groups(group, prompts):
+        # Its gradient is a sum, not a scatter.
+        cache.batch_repeat_interleave(len(group) // prompts)
     else:
         cache.batch_select_indices(group)
 
@@ -75,6 +80,9 @@ def states_shared(
     backbone: Any, prompt_ids: Tensor, prompt_mask: Tensor, ids: Tensor, mask: Tensor, group: Tensor
 ) -> Tensor:
     """(B, T, H): the state that predicts each completion token; each prompt is run once."""
+    if ids.shape[1] > 1 and can_pack(backbone, prompt_ids.shape[1] + ids.shape[1]):
+        if _in_groups(group, len(prompt_ids)):
+            return _states_packed(backbone, prompt_ids, prompt_mask, ids, mask)
     last, cache = prefill(backbone, prompt_ids, prompt_mask)
     first = last.index_select(0, group)
     if ids.shape[1] == 1:
@@ -83,6 +91,72 @@ def states_shared(
     whole = torch.cat([prompt_mask[group], mask], dim=1)[:, :-1]
     places = positions(whole)[:, prompt_ids.shape[1] :]
     return torch.cat([first, extend(backbone, ids[:, :-1], whole, cache, places)], dim=1)
+
+
+def can_pack(backbone: Any, length: int) -> bool:
+    """Whether a pass over ``length`` tokens may hold a prompt and its completions in one row.
+
+    Only where tokens meet in attention alone, by way of transformers' ``sdpa``, and every token
+    sees all before it.
+    """
+    config = backbone.config.get_text_config()
+    kinds = set(getattr(config, "layer_types", None) or ("full_attention",))
+    window = getattr(config, "sliding_window", None)
+    return (
+        config._attn_implementation == NAME
+        and backbone._supports_attention_backend
+        and not getattr(backbone, "_is_stateful", False)
+        and kinds <= {"full_attention"}
+        and (window is None or window >= length)
+    )
+
+
+def _states_packed(
+    backbone: Any, prompt_ids: Tensor, prompt_mask: Tensor, ids: Tensor, mask: Tensor
+) -> Tensor:
+    """(B, T, H) as :func:`states_shared`: a row is a prompt, then its completions.
+
+    One pass instead of two multiplies larger matrices, and adds up every weight's gradient once.
+    """
+    (prompts, length), each = prompt_ids.shape, len(ids) // len(prompt_ids)
+    read = mask[:, :-1]
+    ends = prompt_mask.sum(1).repeat_interleave(each)[:, None]
+    places = torch.cat([positions(prompt_mask), _in_rows(ends + positions(read), prompts)], dim=1)
+    with packed(_packing_of(prompt_mask, read)):
+        states = backbone.get_decoder()(
+            input_ids=torch.cat([prompt_ids, _in_rows(ids[:, :-1], prompts)], dim=1),
+            # Four dimensions: taken for a finished mask, which ``packed`` puts in its place.
+            attention_mask=prompt_mask.new_ones((prompts, 1, 1, 1)),
+            position_ids=places,
+            use_cache=False,
+        ).last_hidden_state
+    first = states[:, length - 1 : length].repeat_interleave(each, dim=0)
+    rest = states[:, length:].reshape(len(ids), -1, states.shape[-1])
+    return torch.cat([first, rest], dim=1)
+
+
+def _packing_of(prompt_mask: Tensor, mask: Tensor) -> Packing:
+    """What sees what, from (P, L) and (B, t) bool masks of real tokens."""
+    each, length = len(mask) // len(prompt_mask), prompt_mask.shape[1]
+    itself = torch.eye(length, dtype=torch.bool, device=mask.device)
+    earlier = torch.ones_like(itself).tril()
+    # Padding sees itself, because attention to nothing is no number.
+    prompts = (earlier & prompt_mask[:, None, :]) | itself
+    own = mask.new_ones((mask.shape[1], mask.shape[1])).tril()
+    shared = prompt_mask.repeat_interleave(each, dim=0)[:, None, :].expand(-1, len(own), -1)
+    rows = torch.cat([shared, own.expand(len(mask), -1, -1)], dim=2)
+    return Packing(length, each, prompts[:, None], rows[:, None])
+
+
+def _in_rows(x: Tensor, prompts: int) -> Tensor:
+    """(P * G, t) as (P, G * t)."""
+    return x.reshape(prompts, -1)
+
+
+def _in_groups(group: Tensor, prompts: int) -> bool:
+    """Whether rows stand by prompt, equally many of each."""
+    even = torch.arange(prompts, device=group.device).repeat_interleave(len(group) // prompts)
+    return torch.equal(group, even)
 
 
 def states_plain(

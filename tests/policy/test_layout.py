@@ -57,6 +57,13 @@ def test_layers_are_as_they_were_afterwards_and_small_ones_always():
         assert "forward" not in vars(model[0])
 
 
+@pytest.mark.parametrize(("dtype", "changed"), [(torch.float32, False), (torch.bfloat16, True)])
+def test_frozen_weights_get_no_second_copy(dtype, changed):
+    model = nn.Sequential(nn.Linear(256, 512, dtype=dtype)).requires_grad_(False)
+    with laid_out(model, model, "cpu"):
+        assert ("forward" in vars(model[0])) is changed
+
+
 @pytest.mark.parametrize("bf16", [False, True])
 @pytest.mark.parametrize("family", sorted(CONFIGS))
 def test_completions_are_those_of_the_plain_products(family, bf16, monkeypatch):

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 from transformers import AutoModelForCausalLM
 
+from crlbench.policy import forward
 from crlbench.policy.adapters import add_lora
 from crlbench.policy.head import token_statistics
 from crlbench.policy.policy import Policy, twice_differentiable
@@ -65,6 +66,49 @@ def test_shared_prefix_has_the_gradient_of_the_plain_path(family):
     for name, gradient in gradients[0].items():
         gap = (gradient - gradients[1][name]).norm() / gradient.norm().clamp(min=1e-8)
         assert gap < 1e-5, name
+
+
+def passes_of(model, *batch):
+    """How often a pass of the policy runs the model."""
+    calls = []
+    model.get_decoder().register_forward_hook(lambda *_: calls.append(1))
+    Policy(model, value_head=False).eval()(*batch, 1.0)
+    return len(calls)
+
+
+@pytest.mark.parametrize(
+    ("family", "passes"), [("llama", 1), ("qwen2", 1), ("deepseek", 1), ("mistral", 2)]
+)
+def test_one_pass_holds_prompt_and_completions_where_all_tokens_see_each_other(family, passes):
+    assert passes_of(random_model(family), *a_batch()) == passes
+
+
+def test_a_window_wider_than_the_rows_is_none():
+    model = random_model("mistral")
+    model.config.sliding_window = 12
+    assert passes_of(model, *a_batch()) == 1
+
+
+@pytest.mark.parametrize("bf16", [False, True])
+def test_two_passes_have_the_numbers_of_one(bf16, monkeypatch):
+    batch, policy = a_batch(), Policy(random_model("qwen2"), value_head=False).eval()
+    found = []
+    with torch.autocast("cpu", torch.bfloat16, enabled=bf16):
+        for one in (True, False):
+            monkeypatch.setattr(forward, "can_pack", lambda *_, one=one: one)
+            found.append(policy(*batch, 1.0).logprobs[batch[3]])
+    torch.testing.assert_close(*found, atol=5e-2 if bf16 else 1e-5, rtol=0)
+
+
+def test_groups_of_unequal_size_have_the_numbers_of_their_rows():
+    ids, mask, completion, done, group = a_batch()
+    group[1] = 1
+    policy = Policy(random_model("llama"), value_head=False).eval()
+    whole, rows = (
+        policy(ids, mask, completion, done, group, 1.0, shared_prefix=shared).logprobs[done]
+        for shared in (True, False)
+    )
+    torch.testing.assert_close(whole, rows, atol=1e-5, rtol=0)
 
 
 def test_looking_tokens_up_by_rows_has_the_gradient_of_the_whole_matrix():
