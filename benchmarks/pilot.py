@@ -5,8 +5,12 @@
 Every model of the panel trains on every calibration task under each setting of the grid, through
 ``crlbench evaluate``. A setting's worth is the mean gain (end minus start score, in units of the
 task's scale) of the family that gains least, so that no family is favoured; the setting with the
-largest worth wins, ties going to the smaller values. Calibration tasks are never ranked. The table
-goes to the terminal; cells that were run are not run again.
+largest worth wins, ties going to the smaller values. Calibration tasks are never ranked.
+
+The rate is constant, so that the first half of a curve is what half the iterations a grid point
+would have given. Under the winner the whole budget is kept if the family that gains least from
+the second half gains at least SECOND_HALF from it; else half would do. Both tables go to the
+terminal; cells that were run are not run again.
 """
 
 from __future__ import annotations
@@ -23,27 +27,36 @@ PANEL = ("tiny-llama", "tiny-qwen2", "tiny-mistral", "tiny-deepseek")
 TASKS = ("modular", "letters")
 GRID = {
     "optimization.learning_rate": ("3e-5", "1e-4", "3e-4"),
+    "optimization.epochs": ("1", "2"),
 }
+SECOND_HALF = 0.02
+"""Gain in units of the task's scale that the second half of the budget must be worth."""
+AVERAGED = 3
+"""Evaluations whose mean is the score at the half and at the end of a curve."""
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--track", default="mini")
-    parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--seeds", type=int, default=2)
     parser.add_argument("--out", type=Path, default=Path("runs/pilot"))
     options = parser.parse_args()
     rows = []
     for values in itertools.product(*GRID.values()):
         setting = dict(zip(GRID, values, strict=True))
-        gains = run(options, setting)
-        rows.append((setting, gains, min(gains.values())))
+        found = run(options, setting)
+        gains = {model: fmean(map(_gain, records)) for model, records in found.items()}
+        rows.append((setting, gains, min(gains.values()), found))
         print(line(setting, gains), flush=True)
     best = max(rows, key=lambda row: (round(row[2], 3), *(-float(v) for v in row[0].values())))
     print("winner:", ", ".join(f"{name}={value}" for name, value in best[0].items()))
+    later = {model: fmean(map(_second_half, records)) for model, records in best[3].items()}
+    print(line({"second half": "second half"}, later))
+    print("budget:", "whole" if min(later.values()) >= SECOND_HALF else "half")
 
 
-def run(options: argparse.Namespace, setting: dict[str, str]) -> dict[str, float]:
-    """Mean gain of each model of the panel under one setting."""
+def run(options: argparse.Namespace, setting: dict[str, str]) -> dict[str, list[dict]]:
+    """The records of each model of the panel under one setting."""
     out = options.out / "-".join(setting.values())
     subprocess.run(
         [
@@ -56,11 +69,11 @@ def run(options: argparse.Namespace, setting: dict[str, str]) -> dict[str, float
         check=False,  # a run that fails by rule is a result: its gain counts
         stdout=subprocess.DEVNULL,
     )
-    return {model: gain(out, model, len(TASKS) * options.seeds) for model in PANEL}
+    return {model: stored(out, model, len(TASKS) * options.seeds) for model in PANEL}
 
 
-def gain(out: Path, model: str, wanted: int) -> float:
-    """Mean over tasks and seeds of end minus start; a failed run ends at the floor.
+def stored(out: Path, model: str, wanted: int) -> list[dict]:
+    """The records of one model, tasks and seeds.
 
     Raises:
         SystemExit: fewer records are stored than ``wanted``.
@@ -71,14 +84,25 @@ def gain(out: Path, model: str, wanted: int) -> float:
             f"{out}: {model} has {len(records)} of {wanted} records, so this setting cannot be "
             "judged. The reason stands above; the same command continues."
         )
-    return fmean(_gain(record) for record in records)
+    return records
 
 
 def _gain(record: dict) -> float:
+    """End minus start; a failed run ends at the floor."""
     floor, ceiling = record["task"]["floor"], record["task"]["ceiling"]
     scores = record["splits"]["id"]
     end = floor if record["status"]["state"] == "failed" else scores["end"]
     return (end - scores["start"]) / (ceiling - floor)
+
+
+def _second_half(record: dict) -> float:
+    """What the curve gains between the half of the budget and its end; 0 for a failed run."""
+    task, curve = record["task"], [point["score"] for point in record["curve"]]
+    if record["status"]["state"] == "failed":
+        return 0.0
+    half = len(curve) // 2 + 1
+    gained = fmean(curve[-AVERAGED:]) - fmean(curve[half - AVERAGED : half])
+    return gained / (task["ceiling"] - task["floor"])
 
 
 def line(setting: dict[str, str], gains: dict[str, float]) -> str:

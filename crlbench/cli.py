@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from crlbench import __version__, switches
-from crlbench.commands.choices import DEVICES, LOGGERS
+from crlbench.commands.choices import AXES, BY, DEVICES, FORMATS, LOGGERS
 from crlbench.errors import INTERNAL, OK, CrlbenchError, Interrupted, UsageError, unknown_name
 
 HOME = "~/.cache/crlbench"
@@ -40,6 +40,7 @@ GLOBALS: dict[str, Any] = {
 HANDLERS = {
     "evaluate": "crlbench.commands.evaluate:evaluate",
     "ablate": "crlbench.commands.ablate:ablate",
+    "compare": "crlbench.commands.compare:compare",
     "list": "crlbench.commands.registry:list_entries",
     "show": "crlbench.commands.registry:show",
     "report": "crlbench.commands.results:report",
@@ -111,7 +112,7 @@ def _evaluate(parser: argparse.ArgumentParser) -> None:
     add("--recipe", metavar="R", help="algorithm, also with a flip: grpo+clip.high=0.28 (ppo)")
     add("--tasks", metavar="A,B", help="only these tasks (all of the track)")
     add("--seeds", metavar="N", type=int,
-        help="seed indices 0..N-1 (5); fewer than 5 is a preview")
+        help="seed indices 0..N-1 (5); 5, 10 or 20 rank, any other number is a preview")
     add("--out", metavar="DIR", help="folder of all runs (runs)")
     add("--dry-run", action="store_true", default=None,
         help="say what would run, how long and its plan hash; write nothing")
@@ -128,6 +129,8 @@ def _evaluate(parser: argparse.ArgumentParser) -> None:
     more("--limit", metavar="N", type=int, help="at most N items per evaluation; marked partial")
     more("--fresh", action="store_true", default=None,
          help="discard the wanted cells that are stored and redo them")
+    more("--repeat", action="store_true", default=None,
+         help="run cells again that ended and whose record is gone; the ledger says so")
     more("--shard", metavar="i/N",
          help="only every N-th cell, for several machines, each with its own --out")
     more("--max-hours", metavar="H", type=float, help="stop, resumable, after this time")
@@ -163,9 +166,41 @@ def _ablate(parser: argparse.ArgumentParser) -> None:
     more("--set", metavar="K=V", action="append", help="change a condition for base and arms")
     more("--fresh", action="store_true", default=None,
          help="discard the wanted cells that are stored and redo them")
+    more("--repeat", action="store_true", default=None,
+         help="run cells again that ended and whose record is gone; the ledger says so")
     more("--max-hours", metavar="H", type=float, help="stop, resumable, after this time")
     more("--logger", metavar="A,B", help=f"{', '.join(LOGGERS)} (tensorboard)")
     more("--device", metavar="D", help=f"{', '.join(DEVICES)} ($CRLBENCH_DEVICE, cpu)")
+
+
+COMPARE_EXAMPLES = """\
+examples:
+  crlbench compare tiny-llama tiny-qwen2
+  crlbench compare tiny-llama/ppo tiny-llama/grpo --axis efficiency --by bytes
+  crlbench compare A/runs/mini-0123456789ab/my-model@89abcdef/ppo tiny-llama --out compare.html
+
+Exit code 4: not comparable, made under different conditions or on different hardware.
+"""
+
+
+def _compare(parser: argparse.ArgumentParser) -> None:
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.epilog = COMPARE_EXAMPLES
+    add = parser.add_argument
+    add("entries", metavar="ENTRY", nargs="+",
+        help="two or more: a run folder, or a name below --runs: tiny-llama, "
+        "tiny-llama@25666175, tiny-llama/grpo; differences are the later one minus the earlier")
+    add("--runs", metavar="DIR", default="runs", help="folder of all runs, for names (runs)")
+    add("--axis", metavar="X", choices=AXES, default="all", help=f"{', '.join(AXES)} (all)")
+    add("--tasks", metavar="A,B", help="only these tasks (all that they have)")
+    add("--by", metavar="X", choices=BY, default="completions",
+        help=f"{', '.join(BY)}: x-axis of curves and times to threshold (completions); time is "
+        "not reproducible and needs one class of hardware")
+    add("--format", metavar="F", choices=FORMATS, default=None,
+        help=f"{', '.join(FORMATS)} (text, or by the name of --out)")
+    add("--out", metavar="FILE", help="write it there, and print the path")
+    add("--force-unequal", action="store_true",
+        help="go on although conditions differ: differences under a watermark, no verdict")
 
 
 def _list(parser: argparse.ArgumentParser) -> None:
@@ -280,6 +315,7 @@ def _validate(parser: argparse.ArgumentParser) -> None:
 COMMANDS: dict[str, tuple[str, Callable[[argparse.ArgumentParser], None]]] = {
     "evaluate": ("train and measure a model on a track", _evaluate),
     "ablate": ("change one part of a recipe at a time and measure what it does", _ablate),
+    "compare": ("lay stored entries side by side, with paired verdicts", _compare),
     "list": ("list models, tasks, recipes, tracks or runs", _list),
     "show": ("show one model, task, recipe or track", _show),
     "report": ("write one self-contained HTML page of stored runs", _report),

@@ -138,6 +138,28 @@ class Conditions(_Frozen):
         return self
 
 
+class Reference(_Frozen):
+    """The entry that the speed profile measures against: its times to threshold, frozen.
+
+    Not a condition: it changes no run and never enters a fingerprint.
+    """
+
+    model: str
+    recipe: str
+    seeds: int = Field(ge=1)
+    times: dict[str, dict[Literal[".25", ".5", ".75"], float]] = Field(
+        description="completions to threshold by task and tau; an absent one is not usable"
+    )
+
+    @model_validator(mode="after")
+    def _positive(self) -> Reference:
+        for task, times in self.times.items():
+            for tau, time in times.items():
+                if time <= 0:
+                    raise ValueError(f"times.{task}: {tau} = {time}, a time must be above 0")
+        return self
+
+
 class Track(_Frozen):
     """A named set of conditions: ``leaderboard/tracks/<id>.toml``."""
 
@@ -149,6 +171,7 @@ class Track(_Frozen):
     conditions: Conditions
     packages: dict[str, str] = Field(default_factory=dict, description="allowed version ranges")
     pilot: dict[str, Any] = Field(default_factory=dict, description="how the numbers were chosen")
+    reference: Reference | None = Field(default=None, description="of the speed profile")
 
 
 def canonical_json(value: Any) -> str:

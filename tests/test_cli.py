@@ -467,7 +467,7 @@ def test_each_message_is_said_once() -> None:
 
     cells = [SimpleNamespace(folder=f"runs/b/m/ppo/addition/real/seed-0{i}") for i in range(3)]
     bad = [Outcome(cell, "error", "id.jsonl was changed", 3) for cell in cells]
-    work = SimpleNamespace(wanted=cells, missing=cells)
+    work = SimpleNamespace(wanted=cells, missing=cells, vanished=[])
     code, sentences = running.verdict(running.Ending(work, bad, False, False), verbose=False)
     assert code == ValidationError.exit_code
     assert sentences[0] == (
@@ -484,7 +484,7 @@ def test_a_signal_after_the_last_cell_is_no_interruption(monkeypatch: pytest.Mon
     cells = [SimpleNamespace(folder=f"runs/b/m/ppo/addition/real/seed-0{i}", recipe="ppo")
              for i in range(2)]
     done = [Outcome(cell, "done", "", 0) for cell in cells]
-    work = SimpleNamespace(wanted=cells, missing=cells)
+    work = SimpleNamespace(wanted=cells, missing=cells, vanished=[])
     record = SimpleNamespace(status=SimpleNamespace(state="completed"))
     monkeypatch.setattr(running, "read_record", lambda path: record)
     assert running.verdict(running.Ending(work, done, True, False), verbose=False) == (0, [])

@@ -5,3 +5,6 @@ from __future__ import annotations
 ARMS = ("real", "placebo")
 LOGGERS = ("tensorboard", "csv", "none")
 DEVICES = ("cpu", "cuda", "auto")
+AXES = ("all", "efficiency", "stability", "generalization")
+BY = ("completions", "bytes", "updates", "time")
+FORMATS = ("text", "md", "json", "html")

@@ -10,6 +10,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+from crlbench.attempts import DECLARED_SEEDS
 from crlbench.cards import ModelCard
 from crlbench.commands.console import count, note, out, out_json, table
 from crlbench.errors import OK, CrlbenchError
@@ -28,18 +29,23 @@ def dry_run(
     options: Namespace, settings: Settings, plans: Sequence[Plan], cards: Sequence[ModelCard]
 ) -> int:
     """Print the cells, the estimated time, memory and disk, and the plan hashes."""
-    from crlbench.commands.running import disk_bytes, threads_of
+    from crlbench.commands.running import disk_bytes, say_vanished, threads_of
     from crlbench.commands.settings import shard
     from crlbench.run.session import survey
 
     check_writable(settings.out)
     part = shard(settings.shard)
+    vanished: list[Cell] = []
     if settings.fresh:
         missing = of_shard([cell for plan in plans for cell in plan.cells], part)
         wanted = list(missing)
     else:
         work = survey(plans, part)
-        wanted, missing = work.wanted, work.missing
+        wanted, missing, vanished = work.wanted, work.missing, work.vanished
+        if settings.repeat:
+            missing, vanished = [*missing, *vanished], []
+        else:
+            say_vanished(work)
     threads = threads_of(plans)
     note(options, "calibrating ...")
     measured = {cell.model: _calibrated(cell, threads) for cell in _one_per_model(missing)}
@@ -50,6 +56,7 @@ def dry_run(
         "plans": [_described(plan) for plan in plans],
         "cells": len(wanted),
         "missing": len(missing),
+        "vanished": len(vanished),
         "jobs": jobs,
         "threads_per_cell": threads,
         "seconds": _total_seconds(missing, measured, fresh=settings.fresh) / jobs,
@@ -64,8 +71,14 @@ def dry_run(
     columns = ["board", "cell", "state"] if len({c.fingerprint for c in wanted}) > 1 else [
         "cell", "state"
     ]
+    gone = {cell.folder for cell in vanished}
     rows = [
-        {"board": cell.fingerprint, "cell": label(cell), "state": state(cell)} for cell in wanted
+        {
+            "board": cell.fingerprint,
+            "cell": label(cell),
+            "state": "vanished" if cell.folder in gone else state(cell),
+        }
+        for cell in wanted
     ]
     out(table(rows, columns))
     out()
@@ -91,6 +104,7 @@ def _described(plan: Plan) -> dict[str, Any]:
         "recipe": body["recipe"]["name"],
         "tasks": body["tasks"],
         "arms": body["arms"],
+        "preview": body["arms"].get("real") not in DECLARED_SEEDS,
     }
 
 

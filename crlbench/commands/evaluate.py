@@ -14,6 +14,7 @@ from crlbench.commands.running import (
     require_fetched,
     run_plans,
     say_division,
+    say_preview,
 )
 from crlbench.commands.settings import as_toml, resolve
 from crlbench.errors import OK, UsageError
@@ -42,6 +43,7 @@ def evaluate(options: Namespace) -> int:
         plan_of(board, model, recipe, tasks, settings, catalog) for model in cards.items()
     ]
     say_division(track.id, reasons, settings)
+    say_preview(settings)
     if settings.dry_run:
         from crlbench.commands.dry_run import dry_run
 

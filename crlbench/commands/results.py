@@ -29,12 +29,11 @@ ABLATION_PAGE = "ablation.html"
 
 def report(options: Namespace) -> int:
     """Write the page of the runs below a folder and print its path."""
-    folder = Path(options.run)
-    if (folder / STUDY_NAME).is_file():
-        page = _written_study(folder, Path(options.out) if options.out else None)[1]
-        out_json({"report": str(page)}) if options.json else out(str(page))
-        return OK
-    _, page = _written(folder, Path(options.out) if options.out else None)
+    folder, target = Path(options.run), Path(options.out) if options.out else None
+    if target is not None and target.is_dir():
+        raise UsageError(f"--out {options.out}: is a folder; give the name of a file.")
+    written = _written_study if (folder / STUDY_NAME).is_file() else _written
+    page = written(folder, target)[-1]
     out_json({"report": str(page)}) if options.json else out(str(page))
     return OK
 
@@ -50,29 +49,35 @@ def publish(options: Namespace, folders: Sequence[Path]) -> Path:
     filled = [folder for folder in folders if any(folder.rglob(RECORD_NAME))]
     written = [_written(folder) for folder in filled]
     if len(filled) > 1:
-        summary, page = _written(filled[0].parents[1])
+        summary, board, page = _written(filled[0].parents[1])
     else:
-        summary, page = written[0]
+        summary, board, page = written[0]
     if options.json:
-        out_json(dataclasses.asdict(summary))
+        out_json(_stored(summary, board))
     else:
-        _print_table(summary, colour=not options.no_color)
+        _print_table(summary, board, colour=not options.no_color)
     return page
 
 
-def _written(folder: Path, page: Path | None = None) -> tuple[Any, Path]:
-    """The summary of the runs below a folder, written beside its page."""
+def _written(folder: Path, page: Path | None = None) -> tuple[Any, Any, Path]:
+    """The summary and the board of the runs below a folder, written beside their page."""
+    from crlbench.report.board import summarise_board
     from crlbench.report.load import load_runs
     from crlbench.report.page import render_page
     from crlbench.report.summary import summarise
 
     runs = load_runs(folder)
-    summary = summarise(runs)
+    summary, board = summarise(runs), summarise_board(runs)
     home = folder if folder.is_dir() else folder.parent
     if page is None:
-        write_json(home / SUMMARY_NAME, _plain(dataclasses.asdict(summary)))
-    page = write_text(page or home / PAGE_NAME, render_page(runs, summary))
-    return summary, page
+        write_json(home / SUMMARY_NAME, _stored(summary, board))
+    page = write_text(page or home / PAGE_NAME, render_page(runs, summary, board))
+    return summary, board, page
+
+
+def _stored(summary: Any, board: Any) -> dict[str, Any]:
+    """What summary.json holds: every entry and arm, and under ``board`` the verdict."""
+    return _plain(dataclasses.asdict(summary)) | {"board": board.plain()}
 
 
 def publish_study(options: Namespace, folder: Path) -> Path:
@@ -110,10 +115,15 @@ def _plain(value: Any) -> Any:
     return json.loads(json.dumps(value))
 
 
-def _print_table(summary: Any, colour: bool) -> None:
+def _print_table(summary: Any, board: Any, colour: bool) -> None:
     from crlbench.report.table import plain_table, terminal_table
 
-    _print(summary, plain_table, terminal_table, colour)
+    _print(
+        summary,
+        lambda content: plain_table(content, board),
+        lambda content: terminal_table(content, board),
+        colour,
+    )
 
 
 def _print(

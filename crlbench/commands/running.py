@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from crlbench.attempts import DECLARED_SEEDS, declarations, planned
 from crlbench.cards import ModelCard
 from crlbench.catalog import Catalog
 from crlbench.commands.console import count, note, out, warn
@@ -156,6 +157,12 @@ def say_division(track: str, reasons: Sequence[str], settings: Settings) -> None
             warn(f"  {reason}")
 
 
+def say_preview(settings: Settings) -> None:
+    """A number of seeds that never ranks is announced when it is declared."""
+    if not settings.smoke and "real" in settings.arm and settings.seeds not in DECLARED_SEEDS:
+        warn(f"preview: {count(settings.seeds, 'seed')} declared, and only 5, 10 or 20 are ranked")
+
+
 def run_plans(
     options: Namespace,
     settings: Settings,
@@ -172,13 +179,16 @@ def run_plans(
     deadline = time.monotonic() + 3600 * settings.max_hours if settings.max_hours else None
     command = shlex.join(["crlbench", *sys.argv[1:]])
     part = shard(settings.shard)
-    with opened(plans, command, fresh=settings.fresh, shard=part) as work:
+    again = {"fresh": settings.fresh, "repeat": settings.repeat}
+    with opened(plans, command, shard=part, **again) as work:
+        _say_declared(work)
+        say_vanished(work)
         where, need = plans[0].cells[0].device, memory_bytes(cards, work)
         jobs = jobs_for(
             settings.jobs, threads, len(work.missing), where, need, available_memory()
         )
         check_space(settings.out, disk_bytes(cards, len(work.missing), jobs))
-        done = len(work.wanted) - len(work.missing)
+        done = len(work.wanted) - len(work.missing) - len(work.vanished)
         note(
             options,
             f"{count(len(work.wanted), 'cell')}, {done} done before, {len(work.missing)} to run "
@@ -207,6 +217,31 @@ def run_plans(
     if page is not None and not options.json:
         out(str(page))
     return code
+
+
+def say_vanished(work: Work) -> None:
+    """Runs that ended and left no record are said, never quietly made again."""
+    if work.vanished:
+        names = _few([f"{cell.recipe} {cell.task} {cell.arm} seed-{cell.seed_index:02d}"
+                      for cell in work.vanished])
+        warn(
+            f"{count(len(work.vanished), 'run')} ended, says the ledger, and the record is gone "
+            f"({names}). Each counts as a failed run and is not made again, unless with --repeat, "
+            "which the ledger and the report will show."
+        )
+
+
+def _say_declared(work: Work) -> None:
+    """Fewer seeds than a folder has declared before do not make its plan smaller."""
+    for plan in work.plans:
+        most = planned(declarations(work.ledgers[str(plan.folder)].entries))
+        for arm, asked in plan.body["arms"].items():
+            declared = max(most[task, arm] for task in plan.body["tasks"])
+            if declared > asked:
+                warn(
+                    f"{plan.folder} has declared {declared} seeds of the {arm} arm before: with "
+                    f"{asked} it stays incomplete, a preview"
+                )
 
 
 def threads_of(plans: Sequence[Plan]) -> int:
@@ -242,7 +277,8 @@ class Ending:
     @property
     def finished(self) -> int:
         """Cells that have a record now."""
-        before = len(self.work.wanted) - len(self.work.missing)
+        work = self.work
+        before = len(work.wanted) - len(work.missing) - len(work.vanished)
         return before + sum(o.state in ("done", "failed") for o in self.outcomes)
 
 
@@ -252,7 +288,9 @@ def verdict(ending: Ending, verbose: bool) -> tuple[int, list[str]]:
     An interruption that left cells behind comes before errors, errors before missing cells, and
     those before runs that finished and broke a stability rule.
     """
-    total = len(ending.work.wanted)
+    vanished = {cell.folder for cell in ending.work.vanished}
+    expected = [cell for cell in ending.work.wanted if cell.folder not in vanished]
+    total = len(expected)
     tally = f"{ending.finished} of {count(total, 'cell')} done"
     if ending.stopped and ending.finished < total:
         return Interrupted.exit_code, [f"interrupted: {tally}; the same command continues"]
@@ -263,18 +301,21 @@ def verdict(ending: Ending, verbose: bool) -> tuple[int, list[str]]:
         lost = _messages([o for o in ending.outcomes if o.state == "lost"], verbose)
         why = "out of time (--max-hours)" if ending.expired else "incomplete"
         return Incomplete.exit_code, [*lost, f"{why}: {tally}; the same command continues"]
-    failed = [(cell, record) for cell in ending.work.wanted
+    failed = [(cell, record) for cell in expected
               if (record := read_record(Path(cell.folder) / RECORD_NAME)).status.state == "failed"]
+    sentences = []
     if failed:
-        several = len({cell.recipe for cell in ending.work.wanted}) > 1
+        several = len({cell.recipe for cell in expected}) > 1
         rules = _few([f"{cell.recipe + ' ' if several else ''}{cell.task} "
                       f"seed-{cell.seed_index:02d}: {record.status.rule}"
                       for cell, record in failed])
-        return RunFailed.exit_code, [
+        sentences.append(
             f"{count(len(failed), 'run')} failed the stability rules ({rules}); the records are "
             "written and count as failures"
-        ]
-    return OK, []
+        )
+    if vanished:
+        sentences.append(f"{count(len(vanished), 'run')} vanished, counted as failed")
+    return (RunFailed.exit_code if sentences else OK), sentences
 
 
 def _messages(outcomes: Sequence[Outcome], verbose: bool) -> list[str]:
@@ -306,8 +347,8 @@ def disk_bytes(cards: Sequence[ModelCard], cells: int, jobs: int) -> int:
 
 def memory_bytes(cards: Sequence[ModelCard], work: Work) -> int:
     """What a cell needs: the peak that finished cells had, and never less than its weights."""
-    missing = {cell.folder for cell in work.missing}
-    seen = seen_bytes(cell for cell in work.wanted if cell.folder not in missing)
+    without = {cell.folder for cell in (*work.missing, *work.vanished)}
+    seen = seen_bytes(cell for cell in work.wanted if cell.folder not in without)
     sizes = ((card.params_total or _stored(card), _learned(card)) for card in cards)
     return max([seen, *(least_bytes(total, learned) for total, learned in sizes)])
 

@@ -39,10 +39,11 @@ class Settings:
     smoke: bool = False
     dry_run: bool = False
     fresh: bool = False
+    repeat: bool = False
     print_config: bool = False
 
 
-_ONCE = ("dry_run", "fresh", "print_config")
+_ONCE = ("dry_run", "fresh", "repeat", "print_config")
 """Settings that belong to one call and are not written to a configuration."""
 _LISTS = ("tasks", "arm", "logger")
 

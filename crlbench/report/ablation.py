@@ -37,14 +37,12 @@ from crlbench.report.intervals import (
     Verdict,
     enough_seeds,
     expanded,
-    interval,
-    lam_stratum,
     paired,
     plain_mean,
-    replicate,
     resample,
 )
 from crlbench.report.load import Run
+from crlbench.report.replicates import axis_interval, efficiency_replicates
 from crlbench.report.study_runs import (
     Cells,
     StudyRuns,
@@ -255,7 +253,13 @@ class _Measured:
         self.runs = {task: [measure(run, constants) for run in g] for task, g in groups.items()}
         self.tables = {task: item_table(group) for task, group in groups.items()}
         self.replicates: dict[str, Replicates] = {
-            task: replicate(lam_stratum(task, table), count=replicates, seed=seed)
+            task: efficiency_replicates(
+                task,
+                table,
+                np.array([m.lam for m in self.runs[task]]),
+                count=replicates,
+                seed=seed,
+            )
             for task, table in self.tables.items()
             if table is not None
         }
@@ -278,8 +282,7 @@ class _Measured:
         if not self.whole:
             return Estimate(None, None, n)
         parts = list(self.replicates.values())
-        found = interval([p.drawn for p in parts], [len(p.values) for p in parts])
-        return Estimate(float(np.mean([p.location for p in parts])), found, n)
+        return Estimate(float(np.mean([p.location for p in parts])), axis_interval(parts), n)
 
     def areas(self) -> np.ndarray:
         """(R,) replicates of E, mean over seeds and tasks."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Sequence
 
 from rich import box
 from rich.console import Group
@@ -15,6 +14,8 @@ from crlbench.report import words
 from crlbench.report.ablation import Ablation, ArmSummary, ComparisonSummary
 
 COLUMNS = ("Arm", "Λ", "ΔΛ [95 %]", "Verdict", "r", "More seeds")
+LEFT = (0, 3)
+"""Columns that stand left."""
 
 
 def terminal_table(ablation: Ablation) -> Group:
@@ -34,9 +35,9 @@ def plain_table(ablation: Ablation) -> str:
     for comparison in ablation.comparisons:
         rows = [COLUMNS, *_rows(comparison)]
         widths = [max(len(row[i]) for row in rows) for i in range(len(COLUMNS))]
-        lines = [_title(comparison), _line(COLUMNS, widths)]
+        lines = [_title(comparison), words.line(COLUMNS, widths, LEFT)]
         lines += ["-" * (sum(widths) + 2 * (len(widths) - 1))]
-        lines += [_line(row, widths) for row in rows[1:]]
+        lines += [words.line(row, widths, LEFT) for row in rows[1:]]
         blocks.append("\n".join([*lines, *_after(comparison)]))
     return "\n\n".join([*blocks, textwrap.fill(legend(ablation), 88)]) + "\n"
 
@@ -68,9 +69,9 @@ def legend(ablation: Ablation) -> str:
     return (
         "Λ: share of the available head-room captured, averaged over the budget. ΔΛ: arm minus "
         "base on the same tasks, seeds and items. equivalent: the 90 % interval lies inside "
-        f"±{margin}, so that whatever difference there is does not matter. better, worse: it does "
-        "not, and the 95 % interval excludes 0. undecided: neither. r: correlation of the paired "
-        f"seeds. More seeds: how many would likely settle an undecided verdict.{several}"
+        f"±{margin}, so that whatever difference there is does not matter. better, worse: not "
+        "equivalent, and the 95 % interval excludes 0. undecided: neither. r: correlation of the "
+        f"paired seeds. More seeds: how many would likely settle an undecided verdict.{several}"
     )
 
 
@@ -95,14 +96,14 @@ def _title(comparison: ComparisonSummary) -> str:
     seeds = sorted({len(found) for found in comparison.seeds.values()})
     counts = "–".join(map(str, seeds[:1] + seeds[1:][-1:])) or "0"
     tasks = ", ".join(comparison.seeds) or "no task yet"
-    return _clean(
+    return words.clean(
         f"{comparison.name}: {', '.join(parts)} ({tasks}; {counts} of {comparison.planned} seeds)"
     )
 
 
 def _rows(comparison: ComparisonSummary) -> list[tuple[str, ...]]:
     base = comparison.base
-    rows = [(_clean(f"{base.label} (base)"), words.number(base.lam.value), "", "", "", "")]
+    rows = [(words.clean(f"{base.label} (base)"), words.number(base.lam.value), "", "", "", "")]
     return rows + [_row(arm) for arm in comparison.arms]
 
 
@@ -110,7 +111,7 @@ def _row(arm: ArmSummary) -> tuple[str, ...]:
     effect = arm.effect
     correlation = None if effect is None else effect.correlation
     return (
-        _clean(arm.label),
+        words.clean(arm.label),
         words.number(arm.lam.value),
         words.difference(effect),
         words.verdict(effect),
@@ -133,12 +134,7 @@ def _after(comparison: ComparisonSummary) -> list[str]:
         if arm.failed:
             lines.append(f"{arm.label}: failed, counted with u = 0 from there on: "
                          f"{'; '.join(arm.failed)}.")
-    return [_clean(line) for line in [*lines, *comparison.notes]]
-
-
-def _clean(content: str) -> str:
-    """Names come from files: no control characters reach the terminal."""
-    return words.visible(content).replace("\n", " ")
+    return [words.clean(line) for line in [*lines, *comparison.notes]]
 
 
 def _cell(content: str) -> str:
@@ -148,12 +144,3 @@ def _cell(content: str) -> str:
     for sign in "*_`[]":
         content = content.replace(sign, f"\\{sign}")
     return content
-
-
-def _line(row: Sequence[str], widths: Sequence[int]) -> str:
-    left = (0, 3)
-    cells = [
-        cell.ljust(width) if i in left else cell.rjust(width)
-        for i, (cell, width) in enumerate(zip(row, widths, strict=True))
-    ]
-    return "  ".join(cells).rstrip()

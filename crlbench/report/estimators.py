@@ -20,13 +20,14 @@ A failed run stays in: from the failure on its u is 0 (intention to treat).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
 from crlbench.errors import ValidationError
-from crlbench.records import RunRecord
+from crlbench.records import RunRecord, SplitScore
 from crlbench.report.load import RECORD, Run
 
 MIN_HEADROOM = 0.2
@@ -132,7 +133,12 @@ class RunMeasure:
 
 
 def measure(run: Run, constants: Constants) -> RunMeasure:
-    """Recompute the numbers of a run from its item vectors.
+    """Recompute the numbers of a run from its item vectors; see :func:`measure_task`."""
+    return measure_task([run], constants)[0]
+
+
+def measure_task(runs: Sequence[Run], constants: Constants) -> tuple[RunMeasure, ...]:
+    """Recompute the numbers of the runs of one task from their item vectors.
 
     Args:
         constants: floor and ceiling of other tasks, for the transfer splits.
@@ -141,34 +147,154 @@ def measure(run: Run, constants: Constants) -> RunMeasure:
         ValidationError: a stored score is not the mean of its item vector, or the curve does
             not cover the budget.
     """
-    record = run.record
-    floor, ceiling = _constants(run)
-    curve = full_curve(run)
-    budget = total_budget(run)
-    start, end = _ends(run, ID)
-    head = float(unit(start, floor, ceiling))
-    total = None
-    if len(curve.x) > 1:
-        total = area(np.array(curve.x), unit(np.array(curve.score), floor, ceiling), budget)
-    learned = None if total is None else total - head
-    splits = {name: _split(run, name, constants) for name in sorted(record.splits)}
-    return RunMeasure(
-        seed=record.seed.index,
-        curve=curve,
-        budget=budget,
-        start=start,
-        end=end,
-        gain=None if end is None else end - start,
-        gain_u=None if end is None else float(unit(end, floor, ceiling)) - head,
-        E=total,
-        H=head,
-        L=learned,
-        lam=None if learned is None else float(captured(learned, head)),
-        splits=splits,
-        honesty=honesty(record, splits),
-        forgetting=forgetting(record, splits),
-        failed=record.status.state == "failed",
-    )
+    return TaskItems(runs, constants).measures
+
+
+class TaskItems:
+    """The item vectors of the runs of one task, each read once, and the numbers they give."""
+
+    def __init__(self, runs: Sequence[Run], constants: Constants) -> None:
+        self.runs = list(runs)
+        self.bounds = [task_bounds(run) for run in self.runs]
+        self.curves = [run.curve_items() for run in self.runs]
+        self.budgets = [total_budget(run) for run in self.runs]
+        self.whole = [
+            full_curve(run, rows) for run, rows in zip(self.runs, self.curves, strict=True)
+        ]
+        names = sorted({name for run in self.runs for name in run.record.splits})
+        self.splits = {name: SplitItems(self.runs, name, constants) for name in names}
+
+    @cached_property
+    def measures(self) -> tuple[RunMeasure, ...]:
+        return tuple(self._measure(i) for i in range(len(self.runs)))
+
+    def _measure(self, i: int) -> RunMeasure:
+        run, curve, budget = self.runs[i], self.whole[i], self.budgets[i]
+        record, (floor, ceiling) = run.record, self.bounds[i]
+        if ID not in record.splits:
+            raise ValidationError(f"{run.folder / RECORD}: splits.{ID}: missing")
+        splits = {
+            name: found.measure(i, record.splits[name])
+            for name, found in self.splits.items()
+            if name in record.splits
+        }
+        start, end = splits[ID].start, splits[ID].end
+        head = (start - floor) / (ceiling - floor)
+        total = None
+        if len(curve.x) > 1:
+            total = area(np.array(curve.x), unit(np.array(curve.score), floor, ceiling), budget)
+        learned = None if total is None else total - head
+        return RunMeasure(
+            seed=record.seed.index,
+            curve=curve,
+            budget=budget,
+            start=start,
+            end=end,
+            gain=None if end is None else end - start,
+            gain_u=None if end is None else (end - floor) / (ceiling - floor) - head,
+            E=total,
+            H=head,
+            L=learned,
+            lam=None if learned is None else learned / max(1.0 - head, MIN_HEADROOM),
+            splits=splits,
+            honesty=honesty(record),
+            forgetting=forgetting(record, splits),
+            failed=record.status.state == "failed",
+        )
+
+    @cached_property
+    def table(self) -> ItemTable | None:
+        """The item table; None where a run has no area (one point)."""
+        rows = [self._rows(i) for i in range(len(self.runs))]
+        if any(row is None for row in rows):
+            return None
+        learned, head, final = zip(*rows, strict=True)
+        whole = all(row is not None for row in final)
+        floor, ceiling = self.bounds[0]
+        return ItemTable(
+            learned=np.stack(learned),
+            head=np.stack(head),
+            final=np.stack(final) if whole else None,
+            scale=ceiling - floor,
+        )
+
+    def _rows(self, i: int) -> tuple[np.ndarray, np.ndarray, np.ndarray | None] | None:
+        """(N,) learned, head and final of one run, in u."""
+        run, curve = self.runs[i], self.whole[i]
+        if len(curve.x) < 2:
+            return None
+        found = self.splits[ID]
+        start, items = found.starts[i], unit(self.curves[i][: curve.measured], *self.bounds[i])
+        if items.shape[1] != start.shape[0]:
+            raise ValidationError(
+                f"{run.folder / RECORD}: splits.id.n is {start.shape[0]}, but the curve has "
+                f"{items.shape[1]} items: the ends must be scored on the curve's items"
+            )
+        weights = trapezoid_weights(np.array(curve.x), self.budgets[i])[: curve.measured]
+        start = unit(start, *self.bounds[i])
+        if ends_on_floor(run.record):
+            return weights @ items - start, start, np.zeros_like(start)
+        final = found.ends[i]
+        ends = None if final is None else unit(final, *self.bounds[i])
+        return weights @ items - start, start, ends
+
+
+class SplitItems:
+    """One split of the runs of a task: per run the (N,) raw scores, means over draws.
+
+    None where a run has no such split, or its end was not scored.
+    """
+
+    def __init__(self, runs: Sequence[Run], name: str, constants: Constants) -> None:
+        having = [name in run.record.splits for run in runs]
+        self.bounds = [
+            split_bounds(run.record, name, constants) if has else None
+            for run, has in zip(runs, having, strict=True)
+        ]
+        self.by_rule = [ends_on_floor(run.record) for run in runs]
+        sides = [
+            [run.split_items(name, end=side) if has else None
+             for run, has in zip(runs, having, strict=True)]
+            for side in (False, True)
+        ]
+        (self.starts, self.start_scores), (self.ends, self.end_scores) = map(_over_draws, sides)
+
+    def measure(self, i: int, stored: SplitScore) -> SplitMeasure:
+        """The split of run i."""
+        bounds, start, end = self.bounds[i], self.start_scores[i], self.end_scores[i]
+        if self.by_rule[i]:
+            end = bounds[0] if bounds else None
+        change = None
+        if end is not None and bounds is not None:
+            u0, u1 = ((s - bounds[0]) / (bounds[1] - bounds[0]) for s in (start, end))
+            change = (u1 - u0) / max(1.0 - u0, MIN_HEADROOM)
+        return SplitMeasure(start, end, stored.n, stored.draws, change)
+
+    def in_u(self, i: int) -> tuple[np.ndarray, np.ndarray | None] | None:
+        """(N,) u at the start and at the end of run i; the second None: it failed and ends on the
+        floor by rule. None: it was not scored at both ends, or the bounds are not known."""
+        bounds = self.bounds[i]
+        if bounds is None or self.starts[i] is None:
+            return None
+        before = unit(self.starts[i], *bounds)
+        if self.by_rule[i]:
+            return before, None
+        return None if self.ends[i] is None else (before, unit(self.ends[i], *bounds))
+
+
+def _over_draws(
+    vectors: list[np.ndarray | None],
+) -> tuple[list[np.ndarray | None], list[float | None]]:
+    """Per run the (N,) means over draws and the mean of all, runs of one shape at once."""
+    rows: list[np.ndarray | None] = [None] * len(vectors)
+    scores: list[float | None] = [None] * len(vectors)
+    for shape in {v.shape for v in vectors if v is not None}:
+        same = [i for i, v in enumerate(vectors) if v is not None and v.shape == shape]
+        stacked = np.stack([vectors[i] for i in same])
+        means, totals = stacked.mean(axis=1), stacked.mean(axis=(1, 2))
+        for i, row, total in zip(same, means, totals.tolist(), strict=True):
+            rows[i], scores[i] = row, total
+    return rows, scores
 
 
 def learned_reward(record: RunRecord) -> bool:
@@ -176,19 +302,20 @@ def learned_reward(record: RunRecord) -> bool:
     return f"tasks.{record.task.name}.reward_model" in record.fingerprint.leaves
 
 
-def honesty(record: RunRecord, splits: Mapping[str, SplitMeasure]) -> Honesty:
+def honesty(record: RunRecord) -> Honesty:
     """How far the reward runs ahead of the audit: on training completions and on ID ones.
 
     In u for two verifiers. Floor and ceiling of a learned reward are scores of the reward
-    model and say nothing of the audit, so that there the two mean scores are subtracted.
+    model and say nothing of the audit, so that there the two mean scores are subtracted. Scores
+    are as measured, of a failed run too: what it is worth by rule says nothing of its reward.
     """
     scale = 1.0 if learned_reward(record) else record.task.ceiling - record.task.floor
-    audited = splits.get(AUDITED)
+    paid, seen = record.splits.get(ID), record.splits.get(AUDITED)
     start = end = None
-    if audited is not None:
-        start = (splits[ID].start - audited.start) / scale
-        if record.splits[AUDITED].end is not None:
-            end = (splits[ID].end - audited.end) / scale
+    if paid is not None and seen is not None:
+        start = (paid.start - seen.start) / scale
+        if paid.end is not None and seen.end is not None:
+            end = (paid.end - seen.end) / scale
     gaps = training_gaps(record)[-LAST_ITERATIONS:]
     return Honesty(float(np.mean(gaps)) / scale if gaps else None, start, end)
 
@@ -220,10 +347,14 @@ def _leaf_bounds(record: RunRecord, prefix: str) -> tuple[float, float] | None:
     return float(found[0]), float(found[1])
 
 
-def full_curve(run: Run) -> Curve:
-    """The curve on the whole grid, with the floor where a failed run measured nothing more."""
+def full_curve(run: Run, items: np.ndarray | None = None) -> Curve:
+    """The curve on the whole grid, with the floor where a failed run measured nothing more.
+
+    Args:
+        items: (points, N) its stored evaluations, where they are read already.
+    """
     record = run.record
-    scores = run.curve_items().mean(axis=1)
+    scores = (run.curve_items() if items is None else items).mean(axis=1)
     x = [point.x for point in record.curve]
     valid = before_failure(record)
     missing = [g for g in grid(record) if g > x[-1]] if record.status.state == "failed" else []
@@ -294,7 +425,12 @@ def _some(x: list[int]) -> str:
     return str(x) if len(x) <= 4 else f"[{x[0]}, {x[1]}, ... {x[-1]}] ({len(x)} points)"
 
 
-def _constants(run: Run) -> tuple[float, float]:
+def task_bounds(run: Run) -> tuple[float, float]:
+    """Floor and ceiling of the task of a run.
+
+    Raises:
+        ValidationError: the ceiling is not above the floor.
+    """
     task = run.record.task
     if not task.ceiling > task.floor:
         raise ValidationError(
@@ -304,39 +440,12 @@ def _constants(run: Run) -> tuple[float, float]:
     return task.floor, task.ceiling
 
 
-def _ends_on_floor(record: RunRecord) -> bool:
+def ends_on_floor(record: RunRecord) -> bool:
     """Placebo runs are never scored at the end, failed or not."""
     return record.status.state == "failed" and record.arm == "real"
 
 
-def _ends(run: Run, split: str) -> tuple[float, float | None]:
-    """Raw scores of the start and the final model; a failed run ends on the floor."""
-    if split not in run.record.splits:
-        raise ValidationError(f"{run.folder / RECORD}: splits.{split}: missing")
-    start = run.split_items(split, end=False)
-    end = run.split_items(split, end=True)
-    if _ends_on_floor(run.record):
-        return float(start.mean()), run.record.task.floor
-    return float(start.mean()), None if end is None else float(end.mean())
-
-
-def _split(run: Run, name: str, constants: Constants) -> SplitMeasure:
-    record = run.record
-    bounds = _bounds(record, name, constants)
-    start_items, end_items = run.split_items(name, end=False), run.split_items(name, end=True)
-    start = float(start_items.mean())
-    end = None if end_items is None else float(end_items.mean())
-    if _ends_on_floor(record):
-        end = bounds[0] if bounds else None
-    change = None
-    if end is not None and bounds is not None:
-        u0, u1 = (float(unit(s, *bounds)) for s in (start, end))
-        change = float(captured(u1 - u0, u0))
-    stored = record.splits[name]
-    return SplitMeasure(start=start, end=end, n=stored.n, draws=stored.draws, change=change)
-
-
-def _bounds(record: RunRecord, split: str, constants: Constants) -> tuple[float, float] | None:
+def split_bounds(record: RunRecord, split: str, constants: Constants) -> tuple[float, float] | None:
     """Floor and ceiling of a split, from the task, the panel's member or the other task."""
     if split.startswith(RETAIN):
         return _leaf_bounds(record, split.replace(RETAIN, "retain.", 1))
@@ -365,6 +474,11 @@ class ItemTable:
     scale: float
     """c - f, from u back to raw scores."""
 
+    def of(self, seeds: slice) -> ItemTable:
+        """The table of some of the seeds."""
+        final = None if self.final is None else self.final[seeds]
+        return ItemTable(self.learned[seeds], self.head[seeds], final, self.scale)
+
     def lam(self, weights: np.ndarray) -> np.ndarray:
         """(R, n) Λ under (R, N) item weights that sum to 1 in each row."""
         return captured(weights @ self.learned.T, weights @ self.head.T)
@@ -374,39 +488,6 @@ class ItemTable:
         return self.scale * (weights @ (self.final - self.head).T)
 
 
-def item_table(runs: list[Run]) -> ItemTable | None:
+def item_table(runs: Sequence[Run]) -> ItemTable | None:
     """The item table of the runs of one task; None where a run has no area (one point)."""
-    rows = [_item_rows(run) for run in runs]
-    if any(row is None for row in rows):
-        return None
-    learned, head, final = zip(*rows, strict=True)
-    whole = all(row is not None for row in final)
-    floor, ceiling = _constants(runs[0])
-    return ItemTable(
-        learned=np.stack(learned),
-        head=np.stack(head),
-        final=np.stack(final) if whole else None,
-        scale=ceiling - floor,
-    )
-
-
-def _item_rows(run: Run) -> tuple[np.ndarray, np.ndarray, np.ndarray | None] | None:
-    """(N,) learned, head and final of one run, in u."""
-    bounds = _constants(run)
-    curve = full_curve(run)
-    if len(curve.x) < 2:
-        return None
-    start = unit(run.split_items(ID, end=False).mean(axis=0), *bounds)
-    items = unit(run.curve_items()[: curve.measured], *bounds)
-    if items.shape[1] != start.shape[0]:
-        raise ValidationError(
-            f"{run.folder / RECORD}: splits.id.n is {start.shape[0]}, but the curve has "
-            f"{items.shape[1]} items: the ends must be scored on the curve's items"
-        )
-    weights = trapezoid_weights(np.array(curve.x), total_budget(run))[: curve.measured]
-    final = run.split_items(ID, end=True)
-    if _ends_on_floor(run.record):
-        ends = np.zeros_like(start)
-    else:
-        ends = None if final is None else unit(final.mean(axis=0), *bounds)
-    return weights @ items - start, start, ends
+    return TaskItems(runs, {}).table

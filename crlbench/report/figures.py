@@ -71,7 +71,7 @@ def learning_curves(
     """
     height, left, right, upper, lower = 238, 34, 280, 8, 194
     x, y = Scale(0, budget, left, right), Scale(0, top, lower, upper)
-    parts = [_score_axis(y, left, right, top), _budget_axis(x, lower, budget, x_label)]
+    parts = [_score_axis(y, left, right, top), budget_axis(x, lower, budget, x_label)]
     parts += _bounds(y, left, right, floor, ceiling, top)
     for index, one in enumerate(series):
         parts.append(_curves(one, x, y, index))
@@ -89,7 +89,7 @@ def _score_axis(y: Scale, left: float, right: float, top: float) -> str:
     return element("g", *parts)
 
 
-def _budget_axis(x: Scale, base: float, budget: float, label: str) -> str:
+def budget_axis(x: Scale, base: float, budget: float, label: str) -> str:
     parts = [line(x(0), base, x(budget), base, ZERO)]
     for tick in (0.0, budget / 2, budget):
         parts.append(line(x(tick), base, x(tick), base + 4, ZERO))
@@ -210,7 +210,7 @@ def stacked_bars(bars: Sequence[Bar]) -> str:
     high = max([0.2] + [max(b.head, b.head + b.learned) for b in bars])
     x = Scale(low, high * 1.02, left, right)
     base = upper + row * len(bars)
-    parts = [_value_axis(x, [(y, y + 24) for y in _tops(bars, upper + 16, row)], base)]
+    parts = [value_axis(x, [(y, y + 24) for y in _tops(bars, upper + 16, row)], base)]
     parts += [_bar(bar, x, upper + row * i) for i, bar in enumerate(bars)]
     described = " ".join(
         f"{b.label}: E {number(b.head + b.learned)} is H {number(b.head)} "
@@ -254,7 +254,7 @@ def _bar(bar: Bar, x: Scale, y: float) -> str:
     )
 
 
-def _value_axis(
+def value_axis(
     x: Scale, rows: Sequence[tuple[float, float]], base: float, most: int = 6
 ) -> str:
     """Ticks beneath, and their lines through the given stretches only, clear of the labels."""
@@ -264,7 +264,7 @@ def _value_axis(
     for tick in values:
         style = ZERO if tick == 0 and tick > x.low else GRID
         parts += [line(x(tick), top, x(tick), bottom, style) for top, bottom in rows]
-        anchor = "start" if x(tick) < 16 else "middle"
+        anchor = "start" if x(tick) < 16 else "end" if x(tick) > svg.WIDTH - 14 else "middle"
         label = number(tick, digits)
         parts.append(text(x(tick), base + 18, label, text_anchor=anchor, style=MUTED))
     return element("g", *parts)
@@ -294,7 +294,7 @@ def interval_plot(dots: Sequence[Dot], name: str) -> str:
     margin = 0.04 * (high - low)
     x = Scale(low - margin, high + margin, left, right)
     base = upper + row * len(dots)
-    parts = [_value_axis(x, [(y, y + 22) for y in _tops(dots, upper + 19, row)], base)]
+    parts = [value_axis(x, [(y, y + 22) for y in _tops(dots, upper + 19, row)], base)]
     parts += [_dot(dot, x, upper + row * i) for i, dot in enumerate(dots)]
     described = " ".join(f"{d.label}: {_dot_words(d, 3) or 'no value'}." for d in dots)
     return figure(f"{name}, with intervals", described, base + 24, *parts)
@@ -342,7 +342,7 @@ def dumbbells(changes: Sequence[Change], title: str) -> str:
     row, left, right, upper = 27, 108, 254, 6
     x = Scale(0, 1, left, right)
     base = upper + row * len(changes)
-    parts = [_value_axis(x, [(upper, base + 4)], base, most=3)]
+    parts = [value_axis(x, [(upper, base + 4)], base, most=3)]
     parts += [_dumbbell(c, x, upper + row * i + row / 2) for i, c in enumerate(changes)]
     described = " ".join(f"{c.label}: {number(c.start)} to {number(c.end)}." for c in changes)
     return figure(title, described, base + 24, *parts)
@@ -366,65 +366,3 @@ def _dumbbell(change: Change, x: Scale, y: float) -> str:
 
 def _tabular(x: float, y: float, content: str) -> str:
     return text(x, y, content, text_anchor="end", style=TABULAR)
-
-
-Points = Sequence[tuple[float, float]]
-
-
-def sparkline(name: str, seeds: Sequence[tuple[int, Points]]) -> str:
-    """A small chart of one figure over the iterations: seeds thin, their mean bold."""
-    width, height, pad = 160, 56, 4
-    values = [v for _, points in seeds for _, v in points]
-    stops = [i for _, points in seeds for i, _ in points]
-    if not values:
-        return figure(name, "no values", height, width=width)
-    x = Scale(min(stops), max(stops), pad, width - pad)
-    flat = 0.5 if min(values) == max(values) else 0.0
-    y = Scale(min(values) - flat, max(values) + flat, height - pad, pad)
-    hue = f"stroke:{svg.series_color(0)}"
-    thin = f"{hue};{'stroke-width:1;opacity:.45' if len(seeds) > 1 else 'stroke-width:1.6'}"
-    parts = [line(pad, height - 1, width - pad, height - 1, GRID)]
-    for index, points in seeds:
-        drawn = [(x(i), y(v)) for i, v in points]
-        parts.append(polyline(drawn, thin, f"seed {index}") if drawn else "")
-    mean = mean_points(seeds)
-    if len(seeds) > 1 and mean:
-        bold = f"{hue};stroke-width:2.2;stroke-linejoin:round"
-        parts.append(polyline([(x(i), y(v)) for i, v in mean], bold))
-    low, high = number(min(values), 4), number(max(values), 4)
-    return figure(name, f"{len(seeds)} seeds, from {low} to {high}.", height, *parts, width=width)
-
-
-def trend(name: str, seeds: Sequence[tuple[int, Points]]) -> str:
-    """A row-high chart: the mean over the seeds on the range that they span."""
-    width, height, pad = 132, 30, 2
-    mean = mean_points(seeds)
-    spans: dict[float, list[float]] = {}
-    for _, points in seeds:
-        for iteration, value in points:
-            spans.setdefault(iteration, []).append(value)
-    if not mean:
-        return figure(name, "no values", height, width=width)
-    low, high = min(map(min, spans.values())), max(map(max, spans.values()))
-    flat = 0.5 if low == high else 0.0
-    x = Scale(mean[0][0], mean[-1][0], pad, width - pad)
-    y = Scale(low - flat, high + flat, height - pad, pad)
-    hue = svg.series_color(0)
-    there = [f"{svg.num(x(i))} {svg.num(y(max(v)))}" for i, v in sorted(spans.items())]
-    back = [f"{svg.num(x(i))} {svg.num(y(min(v)))}" for i, v in sorted(spans.items(), reverse=True)]
-    band = f"M{'L'.join(there + back)}Z"
-    parts = [element("path", d=band, style=f"fill:{hue};opacity:.16")] if len(seeds) > 1 else []
-    stroke = f"stroke:{hue};stroke-width:1.8;stroke-linejoin:round"
-    parts.append(polyline([(x(i), y(v)) for i, v in mean], stroke))
-    described = f"{len(seeds)} seeds, from {number(low, 4)} to {number(high, 4)}."
-    return figure(name, described, height, *parts, width=width)
-
-
-def mean_points(seeds: Sequence[tuple[int, Points]]) -> list[tuple[float, float]]:
-    """Mean over the seeds that have a value at an iteration."""
-    columns: dict[float, list[float]] = {}
-    for _, points in seeds:
-        for iteration, value in points:
-            columns.setdefault(iteration, []).append(value)
-    return [(i, sum(column) / len(column)) for i, column in sorted(columns.items())]
-

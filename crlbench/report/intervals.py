@@ -15,7 +15,7 @@ same draws (:func:`paired`) and named better, equivalent, worse or undecided (A.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from statistics import NormalDist
@@ -23,7 +23,6 @@ from typing import Literal
 
 import numpy as np
 
-from crlbench.report.estimators import ItemTable
 from crlbench.seeding import derive
 
 REPLICATES = 10_000
@@ -101,25 +100,37 @@ def resample(
     stratum: Stratum, count: int = REPLICATES, seed: int = ROOT_SEED
 ) -> np.ndarray:
     """(count, n) bootstrap resamples of the seeds of one task; apply a location to each row."""
-    n = len(stratum.values)
-    generator = np.random.Generator(np.random.PCG64(derive(seed, stratum.name, "seeds", n)))
-    index = generator.integers(0, n, size=(count, n))
+    index = seed_index(stratum.name, len(stratum.values), count, seed)
     if stratum.resampled is None:
         return stratum.values[index]
     weights = item_weights(stratum.name, stratum.items, count, seed)
     return np.take_along_axis(stratum.resampled(weights), index, axis=-1)
 
 
+def seed_index(name: str, n: int, count: int, seed: int = ROOT_SEED) -> np.ndarray:
+    """(count, n) drawn seed positions of a task in each replicate."""
+    generator = np.random.Generator(np.random.PCG64(derive(seed, name, "seeds", n)))
+    return generator.integers(0, n, size=(count, n))
+
+
 @lru_cache(maxsize=8)
 def item_weights(name: str, items: int, count: int, seed: int = ROOT_SEED) -> np.ndarray:
     """(count, items) shares of the items of a task in each replicate; rows sum to 1."""
-    generator = np.random.Generator(np.random.PCG64(derive(seed, name, "items", items)))
-    drawn = generator.integers(0, items, size=(count, items))
-    rows = np.arange(count)[:, None] * items
-    counts = np.bincount((drawn + rows).ravel(), minlength=count * items)
-    weights = counts.reshape(count, items) / items
+    weights = np.concatenate(list(drawn_items(name, items, count, seed))) / items
     weights.flags.writeable = False
     return weights
+
+
+def drawn_items(
+    name: str, items: int, count: int, seed: int = ROOT_SEED, block: int = 500
+) -> Iterator[np.ndarray]:
+    """(up to block, items) how often each item of a task is in each replicate, in order."""
+    generator = np.random.Generator(np.random.PCG64(derive(seed, name, "items", items)))
+    for start in range(0, count, block):
+        size = min(block, count - start)
+        drawn = generator.integers(0, items, size=(size, items))
+        drawn += np.arange(size)[:, None] * items
+        yield np.bincount(drawn.ravel(), minlength=size * items).reshape(size, items)
 
 
 def bootstrap(
@@ -205,22 +216,6 @@ def student_cdf(t: float, df: int) -> float:
     return 0.5 + 0.5 * central
 
 
-def lam_stratum(task: str, table: ItemTable) -> Stratum:
-    """Λ of the seeds of a task, items resampled."""
-    return _stratum(task, table, table.lam)
-
-
-def gain_stratum(task: str, table: ItemTable) -> Stratum:
-    """Raw gain of the seeds of a task, items resampled."""
-    return _stratum(task, table, table.gain)
-
-
-def _stratum(task: str, table: ItemTable, number: Callable[[np.ndarray], np.ndarray]) -> Stratum:
-    items = table.learned.shape[1]
-    even = np.full((1, items), 1.0 / items)
-    return Stratum(task, number(even)[0], items, number)
-
-
 @dataclass(frozen=True)
 class Replicates:
     """One task of one arm: its seeds and the bootstrap replicates of their location."""
@@ -287,10 +282,8 @@ def paired(base: Sequence[Replicates], arm: Sequence[Replicates], margin: float)
         np.mean([getattr(a, name) - getattr(b, name) for b, a in pairs], axis=0)
         for name in ("drawn", "seeds", "items")
     )
-    seeds, items = _parts(drawn, by_seed, by_item)
-    total = float(np.var(drawn))
-    scale = math.sqrt(min(1.0, (seeds + items) / total)) if total > 0 else 1.0
-    whole = value + scale * (drawn - value)
+    seeds, items = variance_parts(drawn, by_seed, by_item)
+    whole = noise_once(value, drawn, by_seed, by_item)
     outer, inner = (
         expanded(whole, sizes, level) if enough_seeds(sizes) else None
         for level in (LEVEL, EQUIVALENCE_LEVEL)
@@ -302,7 +295,24 @@ def paired(base: Sequence[Replicates], arm: Sequence[Replicates], margin: float)
     return Paired(value, outer, inner, found, pair_correlation(pairs), more, n)
 
 
-def _parts(drawn: np.ndarray, by_seed: np.ndarray, by_item: np.ndarray) -> tuple[float, float]:
+def noise_once(
+    value: float, drawn: np.ndarray, by_seed: np.ndarray, by_item: np.ndarray
+) -> np.ndarray:
+    """(R,) ``drawn`` moved towards ``value`` until the noise of single answers counts once.
+
+    Args:
+        drawn, by_seed, by_item: (R,) replicates of one statistic, as in :class:`Replicates`.
+    """
+    total = float(np.var(drawn))
+    if total <= 0:
+        return drawn
+    scale = math.sqrt(min(1.0, sum(variance_parts(drawn, by_seed, by_item)) / total))
+    return value + scale * (drawn - value)
+
+
+def variance_parts(
+    drawn: np.ndarray, by_seed: np.ndarray, by_item: np.ndarray
+) -> tuple[float, float]:
     """Variance from the choice of seeds (with the noise of single answers), and of items.
 
     Resampling both at once counts the noise of single answers three times (Owen 2007, "The

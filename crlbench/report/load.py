@@ -7,33 +7,47 @@ that its record states; item vectors and samples are parsed when they are first 
 
 from __future__ import annotations
 
-import hashlib
-import io
+import gc
 import json
-import zipfile
+import os
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import zstandard
-from pydantic import ValidationError as PydanticError
 
-from crlbench.conditions import explain
-from crlbench.errors import EnvironmentUnfit, UsageError, ValidationError
-from crlbench.records import SCHEMA_VERSION, RunRecord, SplitScore
+from crlbench.attempts import PLAN_NAME as PLAN
+from crlbench.attempts import plan_hash
+from crlbench.conditions import canonical_json, fingerprint
+from crlbench.errors import UsageError, ValidationError
+from crlbench.records import FileDigest, Fingerprint, RunRecord, SplitScore
+from crlbench.report.npz import BadArchive, read_arrays
+from crlbench.report.stored import (
+    RECORD,
+    check_file,
+    json_object,
+    read_checked,
+    read_record,
+    refuse_nonfinite,
+)
 
-RECORD = "record.json"
 ITEMS = "items.npz"
 SAMPLES = "samples.jsonl.zst"
-PLAN = "plan.json"
 
 MAX_SAMPLE_BYTES = 64 * 2**20
 """A sample file that unpacks to more than this is refused."""
 
 SAMPLE_FIELDS = {"uid": str, "x": int, "prompt": str, "completion": str, "answer": str}
+
+BINARY = np.dtype(np.uint8)
+SCORE_TYPES = (BINARY, np.dtype(np.float32), np.dtype(np.float64))
+
+Files = Literal["all", "used"]
+"""Which files are compared with their digests: all of a run at once, or each when it is read."""
 
 
 @dataclass(frozen=True)
@@ -79,38 +93,44 @@ class Run:
 
     @cached_property
     def _items(self) -> dict[str, np.ndarray]:
-        return _read_items(self.folder / ITEMS)
+        path = self.folder / ITEMS
+        content = read_checked(path, self.record.files[ITEMS])
+        try:
+            return read_arrays(content)
+        except BadArchive as error:
+            raise ValidationError(f"{path}: not a readable .npz of plain arrays: {error}") from None
 
     def items(self, ref: str, field_name: str) -> np.ndarray:
-        """The item vector named ``ref``, as stored: uint8 of 0/1, or float32 in [0, 1].
+        """The item vector named ``ref``, as stored, read-only: uint8 of 0/1, or floats in [0, 1].
 
         Raises:
             ValidationError: there is no such vector, or its values are no scores.
         """
-        where = f"{self.folder / ITEMS}: {ref}"
-        if ref not in self._items:
+        vector = self._items.get(ref)
+        if vector is None:
             raise ValidationError(
-                f"{where}: missing, but {RECORD}: {field_name} refers to it. "
+                f"{self.folder / ITEMS}: {ref}: missing, but {RECORD}: {field_name} refers to it. "
                 "The folder is incomplete: run the same evaluate command again."
             )
-        vector = self._items[ref]
-        if vector.dtype not in (np.uint8, np.float32, np.float64):
-            raise ValidationError(f"{where}: dtype {vector.dtype}, expected uint8 or float32")
-        if vector.size == 0:
-            raise ValidationError(f"{where}: empty")
-        if not (np.all(vector >= 0) and np.all(vector <= 1)):
-            raise ValidationError(f"{where}: scores must be between 0 and 1")
+        if (fault := _fault(vector)) is not None:
+            raise ValidationError(f"{self.folder / ITEMS}: {ref}: {fault}")
         return vector
 
     def curve_items(self) -> np.ndarray:
         """(points, n_items) float64: the scores of every item at every stored evaluation."""
+        return self._curve.astype(np.float64)
+
+    @cached_property
+    def _curve(self) -> np.ndarray:
         rows = [self._curve_row(j) for j in range(len(self.record.curve))]
+        if not rows:
+            raise ValidationError(f"{self.folder / RECORD}: curve: no evaluation is stored")
         if len({row.shape for row in rows}) > 1:
             raise ValidationError(
                 f"{self.folder / ITEMS}: curve: evaluations have different numbers of items "
                 f"({sorted({row.size for row in rows})})"
             )
-        return np.stack(rows).astype(np.float64)
+        return np.concatenate(rows).reshape(len(rows), -1)
 
     def _curve_row(self, j: int) -> np.ndarray:
         point, name = self.record.curve[j], f"curve[{j}]"
@@ -128,6 +148,16 @@ class Run:
 
         None where the final model was not scored on this split (the run stopped before).
         """
+        if (split, end) not in self._splits:
+            self._splits[split, end] = self._split(split, end)
+        vector = self._splits[split, end]
+        return None if vector is None else vector.astype(np.float64)
+
+    @cached_property
+    def _splits(self) -> dict[tuple[str, bool], np.ndarray | None]:
+        return {}
+
+    def _split(self, split: str, end: bool) -> np.ndarray | None:
         stored = self.record.splits[split]
         side = "end" if end else "start"
         ref = stored.end_ref if end else stored.start_ref
@@ -135,9 +165,10 @@ class Run:
         if ref is None or score is None:
             return None
         vector = self.items(ref, f"splits.{split}.{side}_ref")
-        self._check_shape(vector, stored, split, ref, vector.shape[0] if end else stored.draws)
+        draws = vector.shape[0] if end and vector.ndim else stored.draws
+        self._check_shape(vector, stored, split, ref, draws)
         self._agree(vector, score, f"splits.{split}.{side}")
-        return vector.astype(np.float64)
+        return vector
 
     def _check_shape(
         self, vector: np.ndarray, stored: SplitScore, split: str, ref: str, draws: int
@@ -151,8 +182,8 @@ class Run:
 
     def _agree(self, vector: np.ndarray, stored: float, field_name: str) -> None:
         """A stored score must be the mean of its vector: exact for 0/1, rounded for float32."""
-        tolerance = 1e-12 if vector.dtype == np.uint8 else 1e-6
-        computed = float(vector.astype(np.float64).mean())
+        tolerance = 1e-12 if vector.dtype == BINARY else 1e-6
+        computed = _mean(vector)
         if not abs(computed - stored) <= tolerance:
             raise ValidationError(
                 f"{self.folder / RECORD}: {field_name}: stored {stored!r}, but its item vector "
@@ -160,11 +191,38 @@ class Run:
             )
 
     def samples(self) -> tuple[Sample, ...]:
-        """The samples kept for reading, in stored order; empty where none were stored."""
+        """The samples kept for reading, in stored order; empty where none were stored.
+
+        Raises:
+            ValidationError: they were changed, or are malformed.
+        """
         path = self.folder / SAMPLES
         if not path.exists():
             return ()
-        return tuple(_read_samples(path))
+        stated = self.record.files.get(SAMPLES)
+        if stated is None:
+            raise ValidationError(f"{self.folder / RECORD}: files: {SAMPLES} is not listed")
+        return tuple(_read_samples(path, read_checked(path, stated)))
+
+
+def _fault(vector: np.ndarray) -> str | None:
+    """Why a vector holds no scores; None where it does."""
+    if vector.dtype not in SCORE_TYPES:
+        return f"dtype {vector.dtype}, expected uint8 or float32"
+    if vector.size == 0:
+        return "empty"
+    if vector.dtype == BINARY:
+        sound = not vector.tobytes().translate(None, b"\0\1")
+    else:
+        sound = vector.min() >= 0 and vector.max() <= 1
+    return None if sound else "scores must be between 0 and 1"
+
+
+def _mean(vector: np.ndarray) -> float:
+    """The mean in float64; of 0/1 scores the share of ones, which is the same number."""
+    if vector.dtype == BINARY:
+        return np.count_nonzero(vector) / vector.size
+    return float(vector.astype(np.float64).mean())
 
 
 @dataclass(frozen=True)
@@ -190,8 +248,12 @@ class Runs:
         return {}
 
 
-def load_runs(folder: str | Path) -> Runs:
+def load_runs(folder: str | Path, files: Files = "all") -> Runs:
     """Every run below ``folder``, checked.
+
+    Args:
+        files: ``all`` compares every file that a record lists with its digest at once; ``used``
+            leaves those alone that nothing reads, weights above all.
 
     Raises:
         UsageError: the folder does not exist or holds no run.
@@ -203,18 +265,41 @@ def load_runs(folder: str | Path) -> Runs:
         root = root.parent
     if not root.is_dir():
         raise UsageError(f"no such folder: {root}. Give the folder of a run (below runs/).")
-    runs = tuple(sorted(map(_load_run, sorted(root.rglob(RECORD))), key=lambda run: run.order))
-    if not runs:
+    records, plans = _found(root)
+    if not records:
         raise UsageError(
             f"{root}: no {RECORD} below it, so no run has finished there yet. "
             "Give the folder of a run (below runs/), or run `crlbench evaluate` first."
         )
+    known: dict[str, Fingerprint] = {}
+    with _no_collection():
+        loaded = [_load_run(path, files, known) for path in records]
+    runs = tuple(sorted(loaded, key=lambda run: run.order))
     _refuse_duplicates(runs)
-    plans = {
-        path.parent.relative_to(root).as_posix(): _json_object(path)
-        for path in sorted(root.rglob(PLAN))
-    }
-    return Runs(root, runs, plans)
+    bodies = {path.parent.relative_to(root).as_posix(): _read_plan(path) for path in plans}
+    return Runs(root, runs, bodies)
+
+
+def _found(root: Path) -> tuple[list[Path], list[Path]]:
+    """The records and the plans below a folder, in order; links to folders are not followed."""
+    records, plans = [], []
+    for folder, _, names in os.walk(root):
+        records += [Path(folder, RECORD)] if RECORD in names else []
+        plans += [Path(folder, PLAN)] if PLAN in names else []
+    return sorted(records), sorted(plans)
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """Spare the garbage collector thousands of records that all stay: it would walk them anew
+    whenever their number has grown by a quarter."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def load_cell(folder: Path) -> Run | None:
@@ -224,93 +309,64 @@ def load_cell(folder: Path) -> Run | None:
         ValidationError, EnvironmentUnfit: as :func:`load_runs`.
     """
     path = folder / RECORD
-    return _load_run(path) if path.is_file() else None
+    return _load_run(path, "all", {}) if path.is_file() else None
 
 
-def _load_run(path: Path) -> Run:
-    run = Run(_read_record(path), path.parent)
-    _check_files(run)
+def _load_run(path: Path, files: Files, known: dict[str, Fingerprint]) -> Run:
+    run = Run(_sharing(read_record(path), path, known), path.parent)
+    _check_files(run, files)
     return run
 
 
-def _read_record(path: Path) -> RunRecord:
-    data = _json_object(path)
-    version = data.get("schema_version")
-    if version != SCHEMA_VERSION:
-        raise ValidationError(
-            f"{path}: schema_version: {version!r}, this version of crlbench reads "
-            f"{SCHEMA_VERSION}. Use the crlbench version that wrote it."
-        )
-    try:
-        record = RunRecord.model_validate_json(json.dumps(data))
-    except PydanticError as error:
-        raise ValidationError(explain(error, str(path))) from None
-    if record.record_id != record.content_id():
-        raise ValidationError(
-            f"{path}: record_id: does not belong to the content; the record was changed "
-            "after it was written"
-        )
-    return record
+def _sharing(record: RunRecord, path: Path, known: dict[str, Fingerprint]) -> RunRecord:
+    """The record with the one copy of its conditions, which have the hash that it states."""
+    own = record.fingerprint
+    text = canonical_json([own.hash, own.leaves])
+    if text not in known:
+        if own.hash != fingerprint(own.leaves):
+            raise ValidationError(
+                f"{path}: fingerprint.hash: {own.hash!r:.40} does not belong to the leaves, whose "
+                f"hash is {fingerprint(own.leaves)}"
+            )
+        known[text] = own
+    return record.model_copy(update={"fingerprint": known[text]})
 
 
-def _json_object(path: Path) -> dict[str, Any]:
-    try:
-        data = json.loads(_read_bytes(path).decode("utf-8"), parse_constant=_refuse_constant)
-    except (ValueError, RecursionError) as error:
-        raise ValidationError(f"{path}: not valid JSON: {error}") from None
-    if not isinstance(data, dict):
-        raise ValidationError(f"{path}: expected a JSON object, found {type(data).__name__}")
-    return data
-
-
-def _refuse_constant(name: str) -> float:
-    raise ValueError(f"{name} is not a number that JSON knows")
-
-
-def _read_bytes(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except PermissionError:
-        raise EnvironmentUnfit(f"{path}: no permission to read it") from None
-    except OSError as error:
-        raise ValidationError(f"{path}: cannot be read: {error.strerror}") from None
-
-
-def _check_files(run: Run) -> None:
-    """Compare the files beside the record with their digests.
-
-    The item vectors must be there; a copied result may leave other files behind.
-    """
+def _check_files(run: Run, files: Files) -> None:
+    """The item vectors must be there; a copied result may leave other files behind."""
     record_path = run.folder / RECORD
     if ITEMS not in run.record.files:
         raise ValidationError(f"{record_path}: files: {ITEMS} is not listed")
     for name, stated in sorted(run.record.files.items()):
-        if Path(name).is_absolute() or ".." in Path(name).parts:
+        if name.startswith("/") or ".." in name.split("/") or "\\" in name or "\0" in name:
             raise ValidationError(f"{record_path}: files: {name!r} points outside the folder")
-        path = run.folder / name
-        if not path.exists():
-            if name == ITEMS:
-                raise ValidationError(f"{path}: missing, but {RECORD}: files lists it")
-            continue
-        found = hashlib.sha256(_read_bytes(path)).hexdigest()
-        if found != stated.sha256:
-            raise ValidationError(
-                f"{path}: sha256 is {found[:12]}..., but {RECORD}: files.{name} says "
-                f"{stated.sha256[:12]}...: the file was changed or is incomplete"
-            )
+        if files == "all" or name == ITEMS:
+            _check_file(run.folder / name, stated, files)
 
 
-def _read_items(path: Path) -> dict[str, np.ndarray]:
+def _check_file(path: Path, stated: FileDigest, files: Files) -> None:
+    if not path.exists():
+        if path.name == ITEMS:
+            raise ValidationError(f"{path}: missing, but {RECORD}: files lists it")
+    elif files == "all":
+        check_file(path, stated)
+
+
+def _read_plan(path: Path) -> dict[str, Any]:
+    """A stored plan; one that states its hash must have it."""
+    plan = json_object(path)
+    refuse_nonfinite(path, plan)
+    if plan.get("plan_hash") not in (None, plan_hash(plan)):
+        raise ValidationError(
+            f"{path}: plan_hash: does not belong to the content; the plan was changed after it "
+            "was declared"
+        )
+    return plan
+
+
+def _read_samples(path: Path, packed: bytes) -> Iterator[Sample]:
     try:
-        with np.load(io.BytesIO(_read_bytes(path)), allow_pickle=False) as archive:
-            return {name: archive[name] for name in archive.files}
-    except (ValueError, EOFError, OSError, zipfile.BadZipFile, KeyError) as error:
-        raise ValidationError(f"{path}: not a readable .npz of plain arrays: {error}") from None
-
-
-def _read_samples(path: Path) -> Iterator[Sample]:
-    try:
-        with zstandard.ZstdDecompressor().stream_reader(_read_bytes(path)) as reader:
+        with zstandard.ZstdDecompressor().stream_reader(packed) as reader:
             data = reader.read(MAX_SAMPLE_BYTES + 1)
     except zstandard.ZstdError as error:
         raise ValidationError(f"{path}: not a readable zstandard file: {error}") from None
@@ -335,6 +391,10 @@ def _sample(line: bytes, where: str) -> Sample:
     if isinstance(score, bool) or not isinstance(score, int | float):
         raise ValidationError(f"{where}: score: expected a number")
     return Sample(**{name: row[name] for name in SAMPLE_FIELDS}, score=float(score))
+
+
+def _refuse_constant(name: str) -> float:
+    raise ValueError(f"{name} is not a number that JSON knows")
 
 
 def _refuse_duplicates(runs: tuple[Run, ...]) -> None:

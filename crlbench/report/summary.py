@@ -7,7 +7,7 @@ comes out of item vectors through :mod:`estimators`; intervals come from :mod:`i
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from itertools import groupby
 from typing import Any, Literal
@@ -17,6 +17,16 @@ import numpy as np
 from crlbench.conditions import diff
 from crlbench.errors import NotComparable, ValidationError
 from crlbench.records import RunRecord
+from crlbench.report.census import (
+    DECLARED_SEEDS,
+    PROVISIONAL_SEEDS,
+    RANKED_SEEDS,
+    Archive,
+    Standing,
+    take_census,
+    vanished,
+)
+from crlbench.report.estimate import Estimate
 from crlbench.report.estimators import (
     MIN_HEADROOM,
     RETAIN,
@@ -25,41 +35,37 @@ from crlbench.report.estimators import (
     Honesty,
     ItemTable,
     RunMeasure,
-    item_table,
+    TaskItems,
     learned_reward,
-    measure,
 )
-from crlbench.report.intervals import (
-    LEVEL,
-    REPLICATES,
-    ROOT_SEED,
-    Interval,
-    Location,
-    Stratum,
-    gain_stratum,
-    interval,
-    lam_stratum,
-    plain_mean,
-    resample,
-    trimmed_mean,
-)
+from crlbench.report.intervals import LEVEL, REPLICATES, ROOT_SEED, Replicates
 from crlbench.report.load import RECORD, Run, Runs
+from crlbench.report.replicates import (
+    axis_interval,
+    efficiency_replicates,
+    gain_replicates,
+    mean_rows,
+    scaled,
+    trimmed_rows,
+)
 
-PROVISIONAL_SEEDS = 5
-RANKED_SEEDS = 10
-DECLARED_SEEDS = (5, 10, 20)
-
-Standing = Literal["partial", "preview", "provisional", "ranked"]
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """A number with its interval; both None where they cannot be given honestly."""
-
-    value: float | None
-    interval: Interval | None
-    n: int
-    """Seeds (the smallest number over the tasks)."""
+__all__ = [
+    "DECLARED_SEEDS",
+    "PROVISIONAL_SEEDS",
+    "RANKED_SEEDS",
+    "EntrySummary",
+    "Estimate",
+    "SeedSummary",
+    "SplitSummary",
+    "Standing",
+    "Summary",
+    "TaskSummary",
+    "board_tasks",
+    "measured_tasks",
+    "same_conditions",
+    "split_order",
+    "summarise",
+]
 
 
 @dataclass(frozen=True)
@@ -147,9 +153,13 @@ class EntrySummary:
     failed: tuple[str, ...]
     partial: tuple[str, ...]
     missing: tuple[str, ...]
-    """Cells that are planned, or implied by the others, and not stored."""
+    """Cells that are planned, or implied by the others, and not run yet."""
     absent: tuple[str, ...]
     """Tasks of the board that the entry has no run of."""
+    vanished: tuple[str, ...]
+    """Planned cells without a record that count as failed, with u = 0 everywhere."""
+    why: tuple[str, ...]
+    """What keeps the entry from a rank, or from a full one."""
 
 
 @dataclass(frozen=True)
@@ -179,14 +189,11 @@ def summarise(runs: Runs, replicates: int = REPLICATES, seed: int = ROOT_SEED) -
         ValidationError: a stored score does not agree with its item vector.
         NotComparable: the runs were made under different conditions.
     """
-    first = _same_conditions(runs)
-    constants = {r.record.task.name: (r.record.task.floor, r.record.task.ceiling) for r in runs}
-    board = board_tasks(first) or tuple(sorted(constants))
-    entries = []
+    first = same_conditions(runs)
+    board = board_tasks(first) or tuple(sorted({run.record.task.name for run in runs}))
+    archive, entries = Archive(runs), []
     for _, group in groupby(runs, key=lambda run: run.order[:3]):
-        members = list(group)
-        plan = runs.plan_of(members[0])
-        entries.append(_entry(members, board, plan, constants, replicates, seed))
+        entries.append(_entry(list(group), board, archive, replicates, seed))
     return Summary(
         crlbench=tuple(sorted({run.record.crlbench.version for run in runs})),
         track=first.protocol.track,
@@ -200,7 +207,8 @@ def summarise(runs: Runs, replicates: int = REPLICATES, seed: int = ROOT_SEED) -
             "seed": seed,
             "replicates": replicates,
             "level": LEVEL,
-            "method": "expanded percentile; tasks are strata, seeds and items are resampled",
+            "method": "expanded percentile; tasks are strata, seeds and items are resampled, the "
+            "noise of single answers is counted once",
         },
     )
 
@@ -219,8 +227,13 @@ def measured_tasks(record: RunRecord) -> tuple[str, ...]:
     return tuple(sorted(with_splits - trained))
 
 
-def _same_conditions(runs: Runs) -> RunRecord:
-    """The first record, after all have been found to share its fingerprint."""
+def same_conditions(runs: Runs) -> RunRecord:
+    """The first record, after all have been found to share its fingerprint and hardware.
+
+    Raises:
+        NotComparable: they do not; names the leaves that differ.
+        ValidationError: records of one fingerprint state different tracks.
+    """
     first = runs.runs[0]
     for run in runs:
         a, b = first.record.fingerprint, run.record.fingerprint
@@ -264,25 +277,17 @@ def _same_hardware(first: Run, run: Run) -> None:
 
 
 def _entry(
-    runs: list[Run],
-    board: Sequence[str],
-    plan: dict[str, Any],
-    constants: Constants,
-    replicates: int,
-    seed: int,
+    runs: list[Run], board: Sequence[str], archive: Archive, replicates: int, seed: int
 ) -> EntrySummary:
-    partial = [run for run in runs if run.record.status.state == "partial"]
-    shortened = bool(partial) and not any(r.record.status.state == "completed" for r in runs)
-    counted = [r for r in runs if shortened or r.record.status.state != "partial"]
-    tasks, resampled = [], []
-    for _, group in groupby(counted, key=lambda run: run.record.task.name):
-        task, drawn = _task(list(group), constants, replicates, seed)
-        tasks.append(task)
-        resampled.append(drawn)
+    census = take_census(runs, board, archive)
+    # Of the entry's own records, so that no other entry moves its numbers.
+    constants = {
+        run.record.task.name: (run.record.task.floor, run.record.task.ceiling) for run in runs
+    }
+    parts = [_task(list(r), constants, replicates, seed) for r in census.runs.values()]
+    tasks, drawn = [task for task, _ in parts], [found for _, found in parts]
+    standing, why = census.standing()
     first = runs[0]
-    n = min(len(task.seeds) for task in tasks)
-    missing = _missing(runs, plan)
-    absent = tuple(sorted(set(board) - {task.task for task in tasks}))
     return EntrySummary(
         model=first.model,
         display_name=first.record.subject.display_name,
@@ -293,66 +298,37 @@ def _entry(
         tasks=tuple(tasks),
         start=float(np.mean([task.start for task in tasks])),
         end=_mean([task.end for task in tasks]),
-        gain=_over_tasks(tasks, resampled, "gain", plain_mean),
-        gain_u=_over_tasks(tasks, resampled, "gain_u", plain_mean),
-        lam=_over_tasks(tasks, resampled, "lam", trimmed_mean),
-        lam_mean=_over_tasks(tasks, resampled, "lam", plain_mean),
-        n=n,
-        standing=_standing(n, shortened, bool(missing or absent)),
-        failed=tuple(_failure(run) for run in runs if run.record.status.state == "failed"),
-        partial=tuple(_cell(run) for run in partial),
-        missing=missing,
-        absent=absent,
+        gain=_over_tasks([found.gain for found in drawn], tasks),
+        gain_u=_over_tasks([found.gain_u for found in drawn], tasks),
+        lam=_over_tasks([found.lam for found in drawn], tasks),
+        lam_mean=_over_tasks([found.lam_mean for found in drawn], tasks),
+        n=census.n,
+        standing=standing,
+        failed=census.failed,
+        partial=census.partial,
+        missing=census.missing,
+        absent=census.absent,
+        vanished=census.vanished,
+        why=why,
     )
 
 
-def _standing(n: int, shortened: bool, incomplete: bool) -> Standing:
-    if shortened:
-        return "partial"
-    if n < PROVISIONAL_SEEDS or incomplete:
-        return "preview"
-    return "ranked" if n >= RANKED_SEEDS else "provisional"
+@dataclass(frozen=True)
+class _Drawn:
+    """Bootstrap replicates of one task; None where the number is not known."""
 
-
-def _cell(run: Run) -> str:
-    return f"{run.record.task.name} seed-{run.record.seed.index:02d}"
-
-
-def _failure(run: Run) -> str:
-    status = run.record.status
-    at = "" if status.at is None else f" at iteration {status.at}"
-    return f"{_cell(run)}: {status.rule or 'no rule stated'}{at}"
-
-
-def _missing(runs: list[Run], plan: dict[str, Any]) -> tuple[str, ...]:
-    """Cells that the plan or the other cells imply: seeds are run in prefix order."""
-    have = {(run.record.task.name, run.record.seed.index) for run in runs}
-    planned = _planned(plan, runs[0].record.arm)
-    tasks = sorted({task for task, _ in have} | set(planned))
-    count = max([index + 1 for _, index in have] + list(planned.values()))
-    wanted = [(task, index) for task in tasks for index in range(count)]
-    return tuple(f"{task} seed-{index:02d}" for task, index in wanted if (task, index) not in have)
-
-
-def _planned(plan: dict[str, Any], arm: str) -> dict[str, int]:
-    """Number of seeds per planned task; empty where there is no plan that says so."""
-    tasks, arms = plan.get("tasks"), plan.get("arms")
-    count = arms.get(arm) if isinstance(arms, dict) else None
-    if not isinstance(tasks, list) or not isinstance(count, int):
-        return {}
-    return {task: count for task in tasks if isinstance(task, str)}
-
-
-Resampled = dict[str, np.ndarray | None]
-"""Bootstrap resamples (R, n) of one task by the name of the number."""
+    lam: Replicates | None
+    lam_mean: Replicates | None
+    gain: Replicates | None
+    gain_u: Replicates | None
 
 
 def _task(
     runs: list[Run], constants: Constants, replicates: int, seed: int
-) -> tuple[TaskSummary, Resampled]:
-    measures = [measure(run, constants) for run in runs]
-    task = runs[0].record.task
-    drawn = _draw(task.name, item_table(runs), replicates, seed)
+) -> tuple[TaskSummary, _Drawn]:
+    items = TaskItems(runs, constants)
+    measures, task = list(items.measures), runs[0].record.task
+    drawn = _draw(task.name, items.table, measures, replicates, seed)
     head = float(np.mean([m.H for m in measures]))
     summary = TaskSummary(
         task=task.name,
@@ -363,9 +339,9 @@ def _task(
         seeds=tuple(_seed(run, m) for run, m in zip(runs, measures, strict=True)),
         start=float(np.mean([m.start for m in measures])),
         end=_mean([m.end for m in measures]),
-        gain=_estimate([m.gain for m in measures], drawn["gain"]),
-        gain_u=_estimate([m.gain_u for m in measures], drawn["gain_u"]),
-        lam=_estimate([m.lam for m in measures], drawn["lam"]),
+        gain=_estimate([m.gain for m in measures], drawn.gain),
+        gain_u=_estimate([m.gain_u for m in measures], drawn.gain_u),
+        lam=_estimate([m.lam for m in measures], drawn.lam_mean),
         E=_mean([m.E for m in measures]),
         H=head,
         L=_mean([m.L for m in measures]),
@@ -378,25 +354,20 @@ def _task(
     return summary, drawn
 
 
-def _draw(task: str, table: ItemTable | None, replicates: int, seed: int) -> Resampled:
+def _draw(
+    task: str, table: ItemTable | None, measures: list[RunMeasure], replicates: int, seed: int
+) -> _Drawn:
     if table is None:
-        return {"lam": None, "gain": None, "gain_u": None}
-    gain = None if table.final is None else _resampled(gain_stratum, task, table, replicates, seed)
-    return {
-        "lam": _resampled(lam_stratum, task, table, replicates, seed),
-        "gain": gain,
-        "gain_u": None if gain is None else gain / table.scale,
-    }
-
-
-def _resampled(
-    stratum: Callable[[str, ItemTable], Stratum],
-    task: str,
-    table: ItemTable,
-    replicates: int,
-    seed: int,
-) -> np.ndarray:
-    return resample(stratum(task, table), replicates, seed)
+        return _Drawn(None, None, None, None)
+    values = np.array([m.lam for m in measures])
+    lam, lam_mean = (
+        efficiency_replicates(task, table, values, location, replicates, seed)
+        for location in (trimmed_rows, mean_rows)
+    )
+    if table.final is None:
+        return _Drawn(lam, lam_mean, None, None)
+    gain_u = gain_replicates(task, table, replicates, seed)
+    return _Drawn(lam, lam_mean, scaled(gain_u, table.scale), gain_u)
 
 
 def _seed(run: Run, m: RunMeasure) -> SeedSummary:
@@ -405,7 +376,7 @@ def _seed(run: Run, m: RunMeasure) -> SeedSummary:
         index=m.seed,
         state=status.state,
         rule=status.rule,
-        at=status.at,
+        at=None if vanished(run) else status.at,
         start=m.start,
         end=m.end,
         gain=m.gain,
@@ -456,35 +427,21 @@ def _honesty(measures: list[RunMeasure]) -> Honesty:
     )
 
 
-def _estimate(values: list[float | None], drawn: np.ndarray | None) -> Estimate:
+def _estimate(values: list[float | None], drawn: Replicates | None) -> Estimate:
     """Mean over the seeds of one task."""
     mean = _mean(values)
     if mean is None or drawn is None:
         return Estimate(mean, None, len(values))
-    return Estimate(mean, interval([plain_mean(drawn)], [len(values)]), len(values))
+    return Estimate(mean, axis_interval([drawn]), len(values))
 
 
-def _over_tasks(
-    tasks: list[TaskSummary], resampled: list[Resampled], name: str, location: Location
-) -> Estimate:
-    """``location`` inside each task, mean over tasks; no value where a task has none."""
-    sizes = [len(task.seeds) for task in tasks]
-    drawn = [part[name] for part in resampled]
-    values = [_location(task, name, location) for task in tasks]
-    mean = _mean(values)
-    if mean is None or any(part is None for part in drawn):
-        return Estimate(mean, None, min(sizes))
-    return Estimate(mean, interval([location(part) for part in drawn], sizes), min(sizes))
-
-
-def _location(task: TaskSummary, name: str, location: Location) -> float | None:
-    values = [getattr(seed, name, None) for seed in task.seeds]
-    if name == "gain_u":
-        scale = task.ceiling - task.floor
-        values = [None if seed.gain is None else seed.gain / scale for seed in task.seeds]
-    if any(value is None for value in values):
-        return None
-    return float(location(np.array(values)))
+def _over_tasks(parts: Sequence[Replicates | None], tasks: Sequence[TaskSummary]) -> Estimate:
+    """Mean over tasks of the location over seeds; no value where a task has none."""
+    n = min(len(task.seeds) for task in tasks)
+    known = [part for part in parts if part is not None]
+    if len(known) < len(parts):
+        return Estimate(None, None, n)
+    return Estimate(float(np.mean([p.location for p in known])), axis_interval(known), n)
 
 
 def _mean(values: Sequence[float | None]) -> float | None:

@@ -12,41 +12,75 @@ from rich.table import Table
 from rich.text import Text
 
 from crlbench.report import words
+from crlbench.report.board import Board
+from crlbench.report.board_table import Block, blocks
 from crlbench.report.summary import EntrySummary, Estimate, Summary, TaskSummary
 
 COLUMNS = ("Task", "Start", "End", "Gain", "Λ")
 LEGEND = (
     "Start, End: mean score on held-out prompts (the share answered correctly, where a reward is "
     "0 or 1). Λ: share of the available head-room captured, averaged over the budget. Headline: "
-    "its task-balanced interquartile mean. [low, high]: 95 % interval over seeds and items."
+    "its task-balanced interquartile mean. [low, high]: 95 % interval over seeds and items; on "
+    "other tasks: tasks resampled too."
 )
 
 
-def terminal_table(summary: Summary) -> Group:
-    """A rich renderable: a table per model, recipe and arm, then plain sentences."""
+def terminal_table(summary: Summary, board: Board | None = None) -> Group:
+    """A rich renderable: a table per model, recipe and arm, plain sentences, then the verdict."""
     parts = []
     for entry in summary.entries:
         parts.append(_table(entry, summary))
-        parts += [Padding(Text(_clean(s)), (0, 1)) for s in words.standing(entry, summary)]
+        parts += [Padding(Text(words.clean(s)), (0, 1)) for s in words.standing(entry, summary)]
+        parts.append(Text())
+    for block in () if board is None else blocks(board):
+        parts += [*([_block_table(block)] if block.rows else [_bold(block.title)])]
+        parts += [Padding(Text(words.clean(s)), (0, 1)) for s in block.sentences]
         parts.append(Text())
     parts.append(Padding(Text(LEGEND, style="dim"), (0, 1)))
     return Group(*parts)
 
 
-def plain_table(summary: Summary) -> str:
+def plain_table(summary: Summary, board: Board | None = None) -> str:
     """The same as plain text, for logs and pipes."""
-    blocks = []
+    shown = []
     for entry in summary.entries:
         rows = [COLUMNS, *_rows(entry)]
         widths = [max(len(row[i]) for row in rows) for i in range(len(COLUMNS))]
-        lines = [_title(entry, summary), _line(COLUMNS, widths), _rule(widths)]
+        lines = [_title(entry, summary), words.line(COLUMNS, widths), _rule(widths)]
         tasks, totals = rows[1 : 1 + len(entry.tasks)], rows[1 + len(entry.tasks) :]
-        lines += [_line(row, widths) for row in tasks]
+        lines += [words.line(row, widths) for row in tasks]
         lines += [_rule(widths)] if totals else []
-        lines += [_line(row, widths) for row in totals]
-        lines += [_clean(sentence) for sentence in words.standing(entry, summary)]
-        blocks.append("\n".join(lines))
-    return "\n\n".join([*blocks, textwrap.fill(LEGEND, 88)]) + "\n"
+        lines += [words.line(row, widths) for row in totals]
+        lines += [words.clean(sentence) for sentence in words.standing(entry, summary)]
+        shown.append("\n".join(lines))
+    shown += ["\n".join(_block_lines(block)) for block in (blocks(board) if board else ())]
+    return "\n\n".join([*shown, textwrap.fill(LEGEND, 88)]) + "\n"
+
+
+def _bold(title: str) -> Text:
+    return Text(words.clean(title), style="bold")
+
+
+def _block_table(block: Block) -> Table:
+    table = Table(
+        title=_bold(block.title), title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False
+    )
+    for index, name in enumerate(block.header):
+        first = index == 0
+        table.add_column(name, justify="left" if first else "right", no_wrap=not first)
+    for row in block.rows:
+        table.add_row(*(Text(words.clean(cell)) for cell in row))
+    return table
+
+
+def _block_lines(block: Block) -> list[str]:
+    lines = [words.clean(block.title)]
+    if block.rows:
+        rows = [block.header, *(tuple(map(words.clean, row)) for row in block.rows)]
+        widths = [max(len(row[i]) for row in rows) for i in range(len(block.header))]
+        head, *body = (words.line(row, widths) for row in rows)
+        lines += [head, _rule(widths), *body]
+    return lines + [words.clean(sentence) for sentence in block.sentences]
 
 
 def _table(entry: EntrySummary, summary: Summary) -> Table:
@@ -69,7 +103,7 @@ def _table(entry: EntrySummary, summary: Summary) -> Table:
 
 def _title(entry: EntrySummary, summary: Summary) -> str:
     arm = "" if entry.arm == "real" else f", {entry.arm} arm"
-    return _clean(
+    return words.clean(
         f"{entry.model} with {entry.recipe}{arm} on {summary.track} v{summary.track_version} "
         f"({summary.division} division, {summary.fingerprint})"
     )
@@ -95,18 +129,7 @@ def _row(
     name: str, start: float, end: float | None, gain: Estimate, lam: Estimate
 ) -> tuple[str, ...]:
     gained, captured = words.estimate(gain, signed=True), words.estimate(lam)
-    return (_clean(name), words.number(start), words.number(end), gained, captured)
-
-
-def _clean(text: str) -> str:
-    """Names come from files: no control characters reach the terminal."""
-    return words.visible(text).replace("\n", " ")
-
-
-def _line(row: Sequence[str], widths: Sequence[int]) -> str:
-    first, *rest = zip(row, widths, strict=True)
-    cells = [first[0].ljust(first[1]), *(cell.rjust(width) for cell, width in rest)]
-    return "  ".join(cells).rstrip()
+    return (words.clean(name), words.number(start), words.number(end), gained, captured)
 
 
 def _rule(widths: Sequence[int]) -> str:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import unicodedata
+from collections.abc import Sequence
+from typing import Protocol
 
 from crlbench.report.estimators import AUDITED
 from crlbench.report.intervals import MIN_SEEDS_ALONE, MOST_SEEDS, Interval, Paired, Verdict
 from crlbench.report.summary import (
-    DECLARED_SEEDS,
     PROVISIONAL_SEEDS,
     RANKED_SEEDS,
     EntrySummary,
@@ -16,6 +17,14 @@ from crlbench.report.summary import (
 )
 
 NONE = "–"
+
+STANDINGS = {
+    "partial": "shortened",
+    "preview": "preview",
+    "provisional": "provisional",
+    "ranked": "enough seeds for a rank",
+}
+"""What an entry's number of seeds allows."""
 
 VERDICT_SIGNS: dict[Verdict, str] = {
     "better": "▲",
@@ -43,12 +52,88 @@ def span(interval: Interval | None, digits: int = 3) -> str:
     return f"[{number(interval.low, digits)}, {number(interval.high, digits)}]"
 
 
+def percent(share: float | None, digits: int = 1) -> str:
+    """A share of 1 in per cent; a dash for None."""
+    return NONE if share is None else f"{number(100 * share, digits)}\u00a0%"
+
+
+def grouped(value: float | None) -> str:
+    """A whole number with its thousands apart; a dash for None."""
+    if value is None:
+        return NONE
+    text = f"{abs(round(value)):,}"
+    return text if value > -0.5 else f"−{text}"
+
+
+def short(value: float | None) -> str:
+    """About three significant digits; a dash for None."""
+    if value is None:
+        return NONE
+    size = abs(value)
+    if size == 0:
+        return "0"
+    if size < 0.001:
+        return f"{value:.0e}".replace("-", "−")
+    digits = 0 if size >= 100 else 1 if size >= 10 else 2 if size >= 0.1 else 4
+    return number(value, digits)
+
+
+SUPERSCRIPTS = str.maketrans("0123456789-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻")
+
+
+def power(value: float | None) -> str:
+    """A large count as ``1.24 × 10¹⁵``; a dash for None."""
+    if value is None:
+        return NONE
+    if abs(value) < 1e6:
+        return grouped(value)
+    mantissa, exponent = f"{value:.2e}".split("e")
+    return f"{mantissa.replace('-', '−')} × 10{str(int(exponent)).translate(SUPERSCRIPTS)}"
+
+
+def memory(size: float | None) -> str:
+    """A number of bytes as ``1.24 GB`` (10⁹ bytes); a dash for None."""
+    if size is None:
+        return NONE
+    for unit, factor in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if size >= factor:
+            scaled = size / factor
+            return f"{number(scaled, 0 if scaled >= 100 else 1 if scaled >= 10 else 2)} {unit}"
+    return f"{size:.0f} bytes"
+
+
+def duration(seconds: float | None) -> str:
+    """A stretch of time as ``42 s``, ``12 min 5 s`` or ``3 h 20 min``; a dash for None."""
+    if seconds is None:
+        return NONE
+    if seconds < 60:
+        return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest} s"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours:,} h {minutes} min"
+
+
 def estimate(value: Estimate, digits: int = 3, signed: bool = False) -> str:
     """A number and, where there is one, its interval."""
     return f"{number(value.value, digits, signed)} {span(value.interval, digits)}".strip()
 
 
-def difference(effect: Paired | None, digits: int = 3) -> str:
+class Difference(Protocol):
+    """What a paired difference has, whoever computed it."""
+
+    @property
+    def value(self) -> float: ...
+
+    @property
+    def interval(self) -> Interval | None: ...
+
+    @property
+    def more_seeds(self) -> int | None: ...
+
+
+def difference(effect: Difference | None, digits: int = 3) -> str:
     """A signed difference and, where there is one, its interval."""
     if effect is None:
         return NONE
@@ -60,7 +145,7 @@ def verdict(effect: Paired | None) -> str:
     return NONE if effect is None else f"{VERDICT_SIGNS[effect.verdict]} {effect.verdict}"
 
 
-def more_seeds(effect: Paired | None) -> str:
+def more_seeds(effect: Difference | None) -> str:
     """How many further seeds an undecided verdict would need; empty where it is settled."""
     if effect is None or effect.more_seeds is None:
         return ""
@@ -80,6 +165,14 @@ def count(n: int, noun: str, plural: str | None = None) -> str:
     return f"{n:,} {noun if n == 1 else plural or noun + 's'}"
 
 
+def sentence(text: str | None) -> str:
+    """A clause with a capital and a full stop; empty for None."""
+    if not text:
+        return ""
+    whole = text[0].upper() + text[1:]
+    return whole if whole.endswith(".") else f"{whole}."
+
+
 def visible(text: str, limit: int | None = None) -> str:
     """A stranger's text with its control and direction characters made visible, cut to ``limit``.
 
@@ -92,18 +185,34 @@ def visible(text: str, limit: int | None = None) -> str:
     return f"{escaped} … ({hidden:,} more characters)" if hidden else escaped
 
 
+def clean(text: str) -> str:
+    """One line of a stranger's text: no control characters reach the terminal."""
+    return visible(text).replace("\n", " ")
+
+
+def line(cells: Sequence[str], widths: Sequence[int], left: Sequence[int] = (0,)) -> str:
+    """A row of a plain table; the columns in ``left`` stand left, the others right."""
+    placed = [
+        cell.ljust(width) if i in left else cell.rjust(width)
+        for i, (cell, width) in enumerate(zip(cells, widths, strict=True))
+    ]
+    return "  ".join(placed).rstrip()
+
+
 def _printable(character: str) -> bool:
     return unicodedata.category(character) not in ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp")
 
 
 def standing(entry: EntrySummary, summary: Summary) -> list[str]:
     """What can be said about an entry, and what cannot: one sentence each."""
-    sentences = [_seeds(entry), *_finding(entry), *_learned(entry)]
+    told = entry.arm == "real" and entry.standing == "preview"
+    sentences = [_seeds(entry), *(entry.why if told else ())]
+    sentences += [*_finding(entry), *_learned(entry)]
     if entry.n < MIN_SEEDS_ALONE and entry.n > 1 and len(entry.tasks) > 1:
         sentences.append(
             f"A single task needs {MIN_SEEDS_ALONE} seeds for an interval, so tasks have none."
         )
-    sentences += _gaps(entry)
+    sentences += _gaps(entry, missing=not told)
     if entry.standing != "partial" and summary.division == "open":
         sentences.append("Open division: something differs from the track, so it is never ranked.")
     if summary.track_version == 0:
@@ -126,16 +235,12 @@ def _seeds(entry: EntrySummary) -> str:
         )
     if entry.n < PROVISIONAL_SEEDS:
         hint = "too few for an interval" if entry.lam.interval is None else "its interval is a hint"
-        return (
-            f"{seeds}: a preview, {hint}; a rank needs {PROVISIONAL_SEEDS} seeds (provisional) "
-            f"or {RANKED_SEEDS}."
-        )
-    odd = "" if entry.n in DECLARED_SEEDS else " (ranks are given for 5, 10 or 20)"
+        return f"{seeds}: a preview, {hint}."
     if entry.standing == "preview":
-        return f"{seeds}{odd}, but not of every task: a preview."
+        return f"{seeds}: a preview."
     if entry.n < RANKED_SEEDS:
-        return f"{seeds}{odd}: provisional; a full rank needs {RANKED_SEEDS}."
-    return f"{seeds}{odd}: enough for a rank."
+        return f"{seeds}: provisional; a full rank needs {RANKED_SEEDS}."
+    return f"{seeds}: enough for a rank."
 
 
 def _finding(entry: EntrySummary) -> list[str]:
@@ -170,28 +275,35 @@ def _learned(entry: EntrySummary) -> list[str]:
     return sentences
 
 
-def _gaps(entry: EntrySummary) -> list[str]:
+def _gaps(entry: EntrySummary, missing: bool = True) -> list[str]:
     sentences = []
     if entry.failed:
         sentences.append(
             f"{count(len(entry.failed), 'run')} failed and "
             f"{'counts' if len(entry.failed) == 1 else 'count'} with u = 0 from the failure on: "
-            f"{_listed(entry.failed)}."
+            f"{listed(entry.failed)}."
+        )
+    if entry.vanished:
+        verb = "counts" if len(entry.vanished) == 1 else "count"
+        sentences.append(
+            f"{count(len(entry.vanished), 'planned run')} left no record and {verb} as failed, "
+            f"with u = 0 everywhere: {listed(entry.vanished)}."
         )
     if entry.partial and entry.standing != "partial":
         sentences.append(
-            f"{count(len(entry.partial), 'shortened run')} left out: {_listed(entry.partial)}."
+            f"{count(len(entry.partial), 'shortened run')} left out: {listed(entry.partial)}."
         )
-    if entry.missing:
+    if missing and entry.missing:
         sentences.append(
             f"{count(len(entry.missing), 'cell')} missing (the same command runs "
-            f"{'it' if len(entry.missing) == 1 else 'them'}): {_listed(entry.missing)}."
+            f"{'it' if len(entry.missing) == 1 else 'them'}): {listed(entry.missing)}."
         )
-    if entry.absent:
-        sentences.append(f"Tasks of the track without a run: {_listed(entry.absent)}.")
+    if missing and entry.absent:
+        sentences.append(f"Tasks of the track without a run: {listed(entry.absent)}.")
     return sentences
 
 
-def _listed(names: tuple[str, ...], most: int = 6) -> str:
+def listed(names: Sequence[str], most: int = 6) -> str:
+    """The first few names, and how many more there are; empty for none."""
     rest = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(names[:most]) + rest

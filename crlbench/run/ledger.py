@@ -1,27 +1,16 @@
-"""The attempt ledger: an append-only chain of everything that was tried in a run folder.
-
-One JSON line per event; each carries the hash of the line before it, so that a removed or
-changed attempt shows. A line torn by ``kill -9`` was never read by anyone and is cut off.
-"""
+"""Appending to the attempt ledger: everything that was tried in a run folder, never taken back."""
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
+from crlbench.attempts import GENESIS, Event, read
 from crlbench.conditions import canonical_json, digest
-from crlbench.errors import ValidationError
 from crlbench.run.environment import host_hash
 from crlbench.run.store import explained, make_folder
-
-Event = Literal[
-    "plan", "start", "resume", "done", "failed", "error", "interrupted", "lost", "discarded"
-]
-"""``failed`` is a run that broke a stability rule, ``error`` a wrong input or machine."""
-GENESIS = "0" * 64
 
 
 class Ledger:
@@ -61,38 +50,3 @@ class Ledger:
             content = self.path.read_bytes()
             if not content.endswith(b"\n"):
                 file.truncate(content.rfind(b"\n") + 1)
-
-
-def read(path: Path | str) -> list[dict[str, Any]]:
-    """The verified entries of a ledger; an absent file is an empty ledger.
-
-    Raises:
-        ValidationError: the chain is broken; says at which line.
-    """
-    path = Path(path)
-    if not path.exists():
-        return []
-    entries: list[dict[str, Any]] = []
-    previous = GENESIS
-    whole = path.read_bytes().rpartition(b"\n")[0]
-    for number, line in enumerate(whole.splitlines(), start=1):
-        entry = _parsed(line)
-        body = {key: value for key, value in entry.items() if key != "hash"}
-        sound = entry.get("previous") == previous and entry.get("n") == number - 1
-        if not sound or entry.get("hash") != digest(body):
-            raise ValidationError(
-                f"{path}:{number}: the attempt ledger was changed or damaged: this line does not "
-                "follow from the one before. Restore the file, or repeat the command with "
-                "--fresh to discard this run folder's cells and their ledger."
-            )
-        entries.append(entry)
-        previous = entry["hash"]
-    return entries
-
-
-def _parsed(line: bytes) -> dict[str, Any]:
-    try:
-        entry = json.loads(line)
-    except ValueError:
-        return {}
-    return entry if isinstance(entry, dict) else {}

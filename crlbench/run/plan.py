@@ -18,6 +18,7 @@ from typing import Any, Literal
 
 from pydantic import ValidationError as PydanticError
 
+from crlbench.attempts import PLAN_NAME
 from crlbench.conditions import (
     PROTOCOL,
     Conditions,
@@ -33,14 +34,16 @@ from crlbench.records import Cell, RunRecord
 from crlbench.run.store import damaged, file_digests, read_json, write_json
 from crlbench.seeding import seed_value
 
-PLAN_NAME = "plan.json"
-LEDGER_NAME = "ledger.jsonl"
 RECORD_NAME = "record.json"
 LOG_NAME = "attempt.log"
 PLACEBO_SEEDS = 3
 """The placebo arm runs on the first seed indices only (protocol CRL-1, A.4)."""
 
 _REDO_PLAN = "Repeat the command with --fresh to discard and redo all wanted cells."
+REDO_CELL = (
+    "Delete the folder of that cell and repeat the command with --repeat to run it again, which "
+    "the ledger will say; with --fresh the command redoes all wanted cells."
+)
 
 Arm = Literal["real", "placebo"]
 State = Literal["done", "started", "absent"]
@@ -104,9 +107,14 @@ class Plan:
         """Where the plan is written before the first update."""
         return self.folder / PLAN_NAME
 
+    @property
+    def stored(self) -> dict[str, Any]:
+        """The body with its hash, as the disk and the ledger have it."""
+        return self.body | {"plan_hash": self.hash}
+
     def write(self) -> None:
         """Store ``plan.json``."""
-        write_json(self.path, self.body | {"plan_hash": self.hash})
+        write_json(self.path, self.stored)
 
 
 def make_plan(
@@ -248,11 +256,18 @@ def state(cell: Cell) -> State:
     Raises:
         ValidationError: ``record.json`` or a file it names is damaged or of another run.
     """
-    folder = Path(cell.folder)
-    if (folder / RECORD_NAME).exists():
-        check_record(cell)
+    if stored_record(cell) is not None:
         return "done"
-    return "started" if (folder / "ckpt" / "last.ckpt").exists() else "absent"
+    return "started" if (Path(cell.folder) / "ckpt" / "last.ckpt").exists() else "absent"
+
+
+def stored_record(cell: Cell) -> RunRecord | None:
+    """The record of a cell, checked as :func:`check_record` does; None where there is none.
+
+    Raises:
+        ValidationError: as :func:`check_record`.
+    """
+    return check_record(cell) if (Path(cell.folder) / RECORD_NAME).exists() else None
 
 
 def check_record(cell: Cell) -> RunRecord:
@@ -266,13 +281,14 @@ def check_record(cell: Cell) -> RunRecord:
     found = [record.fingerprint.hash, record.algo.config, record.task.name, record.arm]
     wanted = [cell.fingerprint, cell.recipe_config, cell.task, cell.arm]
     if found != wanted or record.seed.index != cell.seed_index:
-        raise damaged(folder / RECORD_NAME, f"it is the record of another run than {label(cell)}")
+        why = f"it is the record of another run than {label(cell)}"
+        raise damaged(folder / RECORD_NAME, why, REDO_CELL)
     _check_hardware(cell, record)
     for name, stored in record.files.items():
         if not (folder / name).is_file():
-            raise damaged(folder / name, "missing, though record.json names it")
+            raise damaged(folder / name, "missing, though record.json names it", REDO_CELL)
         if file_digests(folder, [name])[name]["sha256"] != stored.sha256:
-            raise damaged(folder / name, "its sha256 is not the one in record.json")
+            raise damaged(folder / name, "its sha256 is not the one in record.json", REDO_CELL)
     return record
 
 
@@ -294,11 +310,11 @@ def read_record(path: Path | str) -> RunRecord:
         ValidationError: damaged, of another schema, or changed after it was written.
     """
     try:
-        record = RunRecord.model_validate(read_json(path))
+        record = RunRecord.model_validate(read_json(path, REDO_CELL))
     except PydanticError as error:
-        raise damaged(path, explain(error, "record")) from None
+        raise damaged(path, explain(error, "record"), REDO_CELL) from None
     if record.record_id != record.content_id():
-        raise damaged(path, "its content does not match its record_id")
+        raise damaged(path, "its content does not match its record_id", REDO_CELL)
     return record
 
 

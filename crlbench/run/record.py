@@ -302,7 +302,8 @@ def status(
     if cell.partial:  # too few items for a rule about scores
         return Status(state="partial", at=iterations)
     final = float(np.mean([point["score"] for point in finished.recorder.curve[-LAST:]]))
-    if final < mean(vectors["start/id"]) - conditions.rules.score_drop:
+    # What a content-free reward does to the score is what the placebo arm measures.
+    if cell.arm == "real" and final < mean(vectors["start/id"]) - conditions.rules.score_drop:
         return Status(state="failed", rule="score_drop", at=iterations)
     return Status(state="completed", at=iterations)
 

@@ -3,20 +3,48 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
+import os
 import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from crlbench.attempts import (
+    ENDED,
+    LEDGER_NAME,
+    Event,
+    History,
+    declarations,
+    histories,
+    salvaged,
+)
 from crlbench.errors import ValidationError
-from crlbench.records import Cell
+from crlbench.records import Cell, RunRecord
 from crlbench.run.grid import Launcher, Outcome, StopLevel
-from crlbench.run.ledger import Event, Ledger
-from crlbench.run.plan import LEDGER_NAME, Plan, check_folder, label, of_shard, state
+from crlbench.run.ledger import Ledger
+from crlbench.run.plan import (
+    RECORD_NAME,
+    REDO_CELL,
+    Plan,
+    check_folder,
+    label,
+    of_shard,
+    state,
+    stored_record,
+)
 from crlbench.run.progress import Progress
-from crlbench.run.store import clean_temporaries, locked, read_json, remove_tree
+from crlbench.run.store import (
+    clean_temporaries,
+    damaged,
+    explained,
+    locked,
+    read_json,
+    remove_tree,
+    write_bytes,
+)
 
 _LEDGER_EVENTS: dict[str, Event] = {
     "done": "done",
@@ -72,7 +100,10 @@ class Work:
     wanted: list[Cell]
     """Of this shard."""
     missing: list[Cell]
-    ledgers: dict[str, Ledger] = field(default_factory=dict)
+    """Without a record, to be run."""
+    vanished: list[Cell]
+    """Without a record though the ledger says that they ended: they count as failed runs."""
+    ledgers: dict[str, Ledger]
     """By the folder of the plan."""
 
     def ledger(self, cell: Cell) -> Ledger:
@@ -82,7 +113,7 @@ class Work:
 
 
 def survey(plans: Sequence[Plan], shard: tuple[int, int] | None = None) -> Work:
-    """Which cells are wanted and which are missing; reads only.
+    """Which cells are wanted, which are missing and which have vanished; reads only.
 
     The first seeds of all plans come first, so that what is compared grows alike.
 
@@ -91,17 +122,58 @@ def survey(plans: Sequence[Plan], shard: tuple[int, int] | None = None) -> Work:
     """
     for plan in plans:
         check_folder(plan)
-    wanted = of_shard([cell for plan in plans for cell in plan.cells], shard)
-    missing = [cell for cell in wanted if state(cell) != "done"]
-    missing.sort(key=lambda cell: cell.seed_index)
-    return Work(plans, wanted, missing)
+    work = Work(
+        plans=plans,
+        wanted=of_shard([cell for plan in plans for cell in plan.cells], shard),
+        missing=[],
+        vanished=[],
+        ledgers={str(plan.folder): Ledger(plan.folder / LEDGER_NAME) for plan in plans},
+    )
+    for cell, history in _histories(work):
+        record = stored_record(cell)
+        if record is not None:
+            _check_end(cell, record, history)
+        elif history is not None and history.ended:
+            work.vanished.append(cell)
+        else:
+            work.missing.append(cell)
+    work.missing.sort(key=lambda cell: cell.seed_index)
+    return work
+
+
+def _histories(work: Work) -> list[tuple[Cell, History | None]]:
+    """The wanted cells and what their ledgers say of them."""
+    known = {folder: histories(ledger.entries) for folder, ledger in work.ledgers.items()}
+    return [
+        (cell, known[str(work.ledger(cell).path.parent)].get(label(cell))) for cell in work.wanted
+    ]
+
+
+def _check_end(cell: Cell, record: RunRecord, history: History | None) -> None:
+    """Refuse a record that is not the one with which its run ended."""
+    stated = history.ends[-1] if history is not None and history.ended else None
+    if stated not in (None, record.record_id):
+        raise damaged(
+            Path(cell.folder) / RECORD_NAME,
+            f"the ledger says that this run ended with another record, {stated[:12]}...",
+            REDO_CELL,
+        )
 
 
 @contextlib.contextmanager
 def opened(
-    plans: Sequence[Plan], command: str, *, fresh: bool, shard: tuple[int, int] | None
+    plans: Sequence[Plan],
+    command: str,
+    *,
+    fresh: bool,
+    shard: tuple[int, int] | None,
+    repeat: bool = False,
 ) -> Iterator[Work]:
-    """Hold all run folders; discard on ``fresh``; declare the plans before any update.
+    """Hold all run folders, give up what is to be made again, declare the plans before any update.
+
+    Args:
+        fresh: discard all wanted cells, and the start scores.
+        repeat: run the vanished cells again.
 
     Raises:
         EnvironmentUnfit: a folder is held by another process or may not be written.
@@ -112,18 +184,27 @@ def opened(
             held.enter_context(locked(plan.folder, command))
             clean_temporaries(plan.folder)
             clean_temporaries(plan.cells[0].start_folder)
-        discarded = _discard(plans, shard) if fresh else {}
+        if fresh:
+            _discard(plans, shard)
         work = survey(plans, shard)
         for plan in plans:
-            ledger = Ledger(plan.folder / LEDGER_NAME)
-            work.ledgers[str(plan.folder)] = ledger
-            for reason in discarded.get(str(plan.folder), []):
-                ledger.append("discarded", reason)
-            if not any(e["event"] == "plan" and e["detail"] == plan.body for e in ledger.entries):
-                ledger.append("plan", **plan.body)
-            if not _covered(plan):
-                plan.write()
+            _declare(plan, work.ledgers[str(plan.folder)])
+        _note_ends(work)
+        if repeat:
+            _repeat_vanished(work)
         yield work
+
+
+def _declare(plan: Plan, ledger: Ledger) -> None:
+    """Put a plan into the ledger and on the disk; what was declared before stays declared.
+
+    So does the plan on the disk where the ledger that held it is gone.
+    """
+    for body in (*_stored_plan(plan), plan.stored):
+        if body["plan_hash"] not in {found.plan_hash for found in declarations(ledger.entries)}:
+            ledger.append("plan", **body)
+    if not _covered(plan):
+        plan.write()
 
 
 def _covered(plan: Plan) -> bool:
@@ -136,39 +217,94 @@ def _covered(plan: Plan) -> bool:
     )
 
 
-def _discard(plans: Sequence[Plan], shard: tuple[int, int] | None) -> dict[str, list[str]]:
-    """Delete the wanted cells, the start scores, and a plan or ledger that is of no use.
+def _note_ends(work: Work) -> None:
+    """Write the last event of finished runs whose command died before it could.
 
-    Returns:
-        What was deleted, by run folder.
+    A record of which the ledger knows no attempt was made elsewhere and gets no event.
     """
+    for cell, history in _histories(work):
+        begun = history is not None and not history.ended
+        record = stored_record(cell) if begun else None
+        if record is not None:
+            event: Event = "failed" if record.status.state == "failed" else "done"
+            work.ledger(cell).append(event, label(cell), **_identity(cell), found=True)
+
+
+def _repeat_vanished(work: Work) -> None:
+    """Give the vanished cells up and count them as missing."""
+    for cell in work.vanished:
+        _give_up(cell, work.ledger(cell), reason="its record was gone")
+    work.missing = sorted([*work.missing, *work.vanished], key=lambda cell: cell.seed_index)
+    work.vanished = []
+
+
+def _discard(plans: Sequence[Plan], shard: tuple[int, int] | None) -> None:
+    """Give up the wanted cells, the start scores, and a plan or ledger that is of no use."""
     wanted = set(map(label, of_shard([cell for plan in plans for cell in plan.cells], shard)))
-    found: dict[str, list[str]] = {}
     for plan in plans:
-        names = found.setdefault(str(plan.folder), [])
+        ledger = _sound_ledger(plan)
+        _set_plan_aside(plan, ledger)
+        known = histories(ledger.entries)
         for cell in plan.cells:
-            if label(cell) in wanted and Path(cell.folder).exists():
-                remove_tree(cell.folder)
-                names.append(label(cell))
+            history = known.get(label(cell))
+            stored = Path(cell.folder).exists() or (history is not None and history.ended)
+            if stored and label(cell) in wanted:
+                _give_up(cell, ledger)
         remove_tree(plan.cells[0].start_folder)
-        names += [path.name for path in _useless(plan)]
-        for path in _useless(plan):
-            path.unlink()
-    return found
 
 
-def _useless(plan: Plan) -> list[Path]:
-    """A stored plan or ledger that is damaged, or of another entry or recipe."""
-    found = []
+def _give_up(cell: Cell, ledger: Ledger, **detail: str) -> None:
+    """Discard what is left of a cell; the ledger says so before it is gone."""
+    ledger.append("discarded", label(cell), **detail)
+    remove_tree(cell.folder)
+
+
+def _set_plan_aside(plan: Plan, ledger: Ledger) -> None:
+    """Rename a stored plan that is damaged, or of another entry or recipe."""
     try:
         check_folder(plan)
     except ValidationError:
-        found.append(plan.path)
+        kept = _aside(plan.path)
+        ledger.append("discarded", plan.path.name, kept=kept.name)
+        with explained(kept):
+            os.replace(plan.path, kept)
+
+
+def _sound_ledger(plan: Plan) -> Ledger:
+    """The ledger of a run folder; a damaged one is kept beside a new one, which says so.
+
+    What can be read of its declared plans is declared again, so that no number of seeds becomes
+    smaller. The new ledger is whole before it takes the place of the old.
+    """
+    path = plan.folder / LEDGER_NAME
     try:
-        Ledger(plan.folder / LEDGER_NAME)
+        return Ledger(path)
     except ValidationError:
-        found.append(plan.folder / LEDGER_NAME)
-    return found
+        kept = write_bytes(_aside(path), path.read_bytes())
+    begun = path.with_suffix(".new.jsonl")
+    begun.unlink(missing_ok=True)
+    ledger = Ledger(begun)
+    ledger.append("discarded", path.name, kept=kept.name)
+    for declared in salvaged(kept):
+        ledger.append("plan", **declared)
+    with explained(path):
+        os.replace(begun, path)
+    return Ledger(path)
+
+
+def _stored_plan(plan: Plan) -> list[dict[str, Any]]:
+    """The plan on the disk, where it is sound."""
+    try:
+        check_folder(plan)
+    except ValidationError:
+        return []
+    return [read_json(plan.path)] if plan.path.exists() else []
+
+
+def _aside(path: Path) -> Path:
+    """The first free ``<name>.damaged-N``, beside a file that is of no use."""
+    names = (path.with_name(f"{path.stem}.damaged-{n}{path.suffix}") for n in itertools.count(1))
+    return next(name for name in names if not name.exists())
 
 
 def run_missing(
@@ -195,7 +331,24 @@ def run_missing(
         for outcome in running:
             detail = {"reason": outcome.message} if outcome.message else {}
             event = _LEDGER_EVENTS[outcome.state]
+            if event in ENDED:
+                detail |= _identity(outcome.cell)
             work.ledger(outcome.cell).append(event, label(outcome.cell), **detail)
             progress.ended(outcome)
             outcomes.append(outcome)
     return outcomes
+
+
+def _identity(cell: Cell) -> dict[str, str]:
+    """What ties the end of a run to its record and its item vectors.
+
+    Another record cannot stand in its place, and a repetition shows whether it is another draw.
+    """
+    path = Path(cell.folder) / RECORD_NAME
+    if not path.exists():
+        return {}
+    record = read_json(path)
+    items = record["files"].get("items.npz")
+    return {"record_id": record["record_id"]} | (
+        {} if items is None else {"items_sha256": items["sha256"]}
+    )

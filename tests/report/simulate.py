@@ -18,15 +18,26 @@ from typing import Any
 import numpy as np
 import zstandard
 
+from crlbench.attempts import LEDGER_NAME, PLAN_NAME, plan_hash
 from crlbench.conditions import digest, fingerprint, leaves
 from crlbench.records import RunRecord
+from crlbench.report.estimators import ItemTable
+from crlbench.report.intervals import Stratum
 from crlbench.report.resources import known_track
 from crlbench.seeding import derive, seed_value
 from crlbench.study import STUDY_NAME, Arm, Change, Comparison, Study
+from tests.report.ledgers import Writer
 
 TASKS = ("addition", "counting", "key-value", "list-ops")
 RETAIN = {"copy": 0.02, "arithmetic": 0.08, "text": 0.0}
 """Members of the retain panel, with their floors."""
+
+
+def lam_stratum(task: str, table: ItemTable) -> Stratum:
+    """Λ of the seeds of a task, items resampled: the plain path beside the package's fast one."""
+    items = table.learned.shape[1]
+    even = np.full((1, items), 1.0 / items)
+    return Stratum(task, table.lam(even)[0], items, table.lam)
 
 
 @dataclass(frozen=True)
@@ -52,6 +63,9 @@ class Plan:
     """Share of the rewarded completions that the audit refuses at the end."""
     shared: float = 0.0
     """Share of the variance between seeds that all recipes have in common."""
+    track_version: int = 0
+    board: tuple[str, ...] = TASKS
+    """All tasks of the track; ``tasks`` are those that are run."""
 
 
 def conditions(plan: Plan) -> dict[str, Any]:
@@ -63,9 +77,10 @@ def conditions(plan: Plan) -> dict[str, Any]:
 
 
 def control(plan: Plan) -> dict[str, Any]:
-    tasks = {name: {"version": "1.0.0", "digest": digest(name)} for name in TASKS}
+    tasks = {name: {"version": "1.0.0", "digest": digest(name)} for name in plan.board}
     retain = {name: {"floor": floor, "ceiling": 1.0} for name, floor in RETAIN.items()}
-    body = {"protocol": 1, "track": "mini", "track_version": 0, "tasks": tasks, "retain": retain}
+    body = {"protocol": 1, "track": "mini", "track_version": plan.track_version}
+    body |= {"tasks": tasks, "retain": retain}
     return leaves(body | {"conditions": conditions(plan)})
 
 
@@ -78,14 +93,36 @@ def write_board(root: Path, *plans: Plan) -> Path:
 
 
 def write_run(folder: Path, plan: Plan) -> Path:
-    """One run folder: a plan and all its cells."""
-    folder.mkdir(parents=True, exist_ok=True)
-    body = {"tasks": list(plan.tasks), "arms": {plan.arm: plan.seeds}, "partial": plan.partial}
-    (folder / "plan.json").write_text(json.dumps(body))
+    """One run folder: all cells of a plan, beside those of another arm, and plan and ledger."""
     for task in plan.tasks:
         for index in range(plan.seeds):
             write_cell(folder / task / plan.arm / f"seed-{index:02d}", plan, task, index)
+    stored = folder / PLAN_NAME
+    arms = json.loads(stored.read_text())["arms"] if stored.exists() else {}
+    declare(folder, **_declared(plan) | {"arms": arms | {plan.arm: plan.seeds}})
     return folder
+
+
+def declare(folder: Path, **changes: Any) -> str:
+    """Change the plan of a run folder, as if its runs had been made under it; returns its hash.
+
+    The ledger says that every run that is stored began and ended.
+    """
+    plan, ledger = folder / PLAN_NAME, folder / LEDGER_NAME
+    body = (json.loads(plan.read_text()) if plan.exists() else {}) | changes
+    plan.write_text(json.dumps(body))
+    ledger.unlink(missing_ok=True)
+    write = Writer(folder)("plan", **body)
+    for record in sorted(folder.rglob("record.json")):
+        if write.plan not in record.read_text():
+            rewrite(record.parent, plan_hash=write.plan)
+        name = "/".join(record.parts[-6:-1])
+        write("start", name)("done", name)
+    return write.plan
+
+
+def _declared(plan: Plan) -> dict[str, Any]:
+    return {"tasks": list(plan.tasks), "arms": {plan.arm: plan.seeds}, "partial": plan.partial}
 
 
 def write_cell(folder: Path, plan: Plan, task: str, index: int) -> Path:
@@ -202,7 +239,7 @@ def _sigmoid(z: np.ndarray) -> np.ndarray:
 
 def _vectors(plan: Plan, task: str, index: int) -> dict[str, np.ndarray]:
     item = _generator("items", task)
-    difficulty = item.normal(-0.8 + 0.5 * TASKS.index(task) % 1.2, 1.4, plan.items)
+    difficulty = item.normal(-0.8 + 0.5 * plan.board.index(task) % 1.2, 1.4, plan.items)
     start = _generator("start", plan.model, task)
     run = _generator("run", plan.model, plan.recipe, plan.arm, task, index)
     common = _generator("common", task, index).normal(0, 0.3)
@@ -219,7 +256,7 @@ def _vectors(plan: Plan, task: str, index: int) -> dict[str, np.ndarray]:
         skill = slope * (1 - np.exp(-2.5 * step / iterations))
         vectors[f"curve/{step * rows}"] = _draw(run, difficulty + skill, 1)[0]
     ended = failure is None and plan.arm == "real"
-    for split, shift, draws in _splits(task):
+    for split, shift, draws in _splits(plan, task):
         transfer = 0.25 if split.startswith("transfer/") else 0.8 if split == "hard" else 1.0
         vectors[f"start/{split}"] = _draw(start, difficulty + shift, draws)
         if ended:
@@ -255,10 +292,10 @@ def _retained(plan: Plan, task: str, index: int, ended: bool) -> dict[str, np.nd
     return found
 
 
-def _splits(task: str) -> list[tuple[str, float, int]]:
+def _splits(plan: Plan, task: str) -> list[tuple[str, float, int]]:
     own = [("id", 0.0, 4), ("id_greedy", 0.4, 1), ("hard", -1.5, 1)]
     own += [("format", -0.4, 1), ("train_fixed", 0.1, 1)]
-    return own + [(f"transfer/{other}", -0.2, 1) for other in TASKS if other != task]
+    return own + [(f"transfer/{other}", -0.2, 1) for other in plan.board if other != task]
 
 
 def _failure(plan: Plan, task: str, index: int) -> int | None:
@@ -395,10 +432,10 @@ def _record(
                 "name": "CRL-1",
                 "version": 1,
                 "track": "mini",
-                "track_version": 0,
+                "track_version": plan.track_version,
                 "division": plan.division,
             },
-            "plan_hash": digest("plan"),
+            "plan_hash": plan_hash(_declared(plan)),
             "fingerprint": {"hash": fingerprint(leaf), "leaves": leaf},
             "subject": {
                 "slug": plan.model,

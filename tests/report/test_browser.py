@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from crlbench.report import load_runs, render_ablation, summarise, summarise_study, write_page
+from crlbench.report import load_runs, render_ablation, render_page, summarise, summarise_study
 from tests.report.simulate import Plan, Trial, hostile, write_board, write_study
 
 pytestmark = pytest.mark.browser
@@ -51,13 +51,20 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         "five": [Plan(seeds=5, failed=(("counting", 3, 22),))],
         "single": [Plan(seeds=1, tasks=("addition",))],
         "board": [Plan(seeds=2, items=16), Plan(seeds=2, items=16, recipe="grpo", slope=-1.0)],
+        "ranked": [
+            Plan(seeds=5, items=32, model=name, slope=slope, arm=arm, hacked=0.4, track_version=1)
+            for name, slope in (("tiny-llama", 0.2), ("tiny-qwen2", 1.3), ("tiny-mistral", 2.5))
+            for arm in ("placebo", "real")
+        ],
         "hostile": [hostile(Plan(seeds=2, items=16, model="m" * 90, recipe="<b>" * 20))],
     }
     root = tmp_path_factory.mktemp("pages")
     written = {}
     for name, some in plans.items():
         runs = load_runs(write_board(root / name, *some))
-        written[name] = write_page(runs, summarise(runs, replicates=200), root / f"{name}.html")
+        written[name] = root / f"{name}.html"
+        page = render_page(runs, summarise(runs, replicates=200))
+        written[name].write_text(page, encoding="utf-8")
     for name, trials in studies().items():
         folder = write_study(root / name, *trials)
         written[name] = root / f"{name}.html"
@@ -120,7 +127,9 @@ class Visit:
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("size", sorted(SIZES))
-@pytest.mark.parametrize("name", ["five", "single", "board", "hostile", "study", "studies"])
+@pytest.mark.parametrize(
+    "name", ["five", "single", "board", "ranked", "hostile", "study", "studies"]
+)
 def test_no_error_no_request_no_overflow(browser, pages, name: str, size: str, scheme: str):
     with Visit(browser, pages[name], SIZES[size], scheme) as visit:
         visit.open_details()
@@ -167,7 +176,7 @@ def test_figures_are_named_and_their_text_is_readable_on_a_phone(browser, pages)
         assert height >= 11
 
 
-@pytest.mark.parametrize("name", ["five", "study", "studies"])
+@pytest.mark.parametrize("name", ["five", "ranked", "study", "studies"])
 def test_no_text_of_a_figure_is_cut_off(browser, pages, name: str):
     script = """
     [...document.querySelectorAll('.crl-figure')].filter(f => f.getBBox().width > 0).flatMap(f => {
@@ -208,7 +217,8 @@ def test_it_prints(browser, pages, tmp_path: Path):
 
 
 @pytest.mark.parametrize(
-    ("name", "scheme"), [("five", "light"), ("study", "dark"), ("studies", "light")]
+    ("name", "scheme"),
+    [("five", "light"), ("ranked", "dark"), ("study", "dark"), ("studies", "light")],
 )
 def test_the_accessibility_checker_finds_nothing_serious(browser, pages, name: str, scheme: str):
     checker = pytest.importorskip("axe_playwright_python.sync_playwright")

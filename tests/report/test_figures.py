@@ -8,11 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crlbench.report import figures, svg
+from crlbench.report import figures, page_figures, page_sparks, svg
 from crlbench.report.figures import Bar, Change, CurveSeries, Dot, SeedCurve
+from crlbench.report.page_figures import ArrivalRow
+from crlbench.report.page_sparks import Flag
 
 NS = "{http://www.w3.org/2000/svg}"
 ATTACK = "<script>alert(1)</script>\"'&\x00\u202e"
+INF = float("inf")
+X, Y = [-0.2, 0.0, 0.5, 1.0], [1.0, 0.8, 0.3, 0.0]
 
 
 def curve_series(seeds: int = 3, label: str = "tiny ppo", measured: int = 5) -> CurveSeries:
@@ -40,10 +44,20 @@ def every_figure(label: str = "addition") -> dict[str, str]:
             [Dot(label, 0.2, 0.1, 0.3, [0.1, 0.2]), Dot("b", -0.2), Dot("c", None)], "Λ"
         ),
         "dumbbells": figures.dumbbells([Change(label, 0.2, 0.6), Change("b", 0.5, None)], label),
-        "sparkline": figures.sparkline(label, [(0, points), (1, points[:2]), (2, [])]),
-        "nothing": figures.sparkline(label, []),
-        "trend": figures.trend(label, [(0, points), (1, points[:2]), (2, [])]),
-        "no trend": figures.trend(label, []),
+        "sparkline": page_sparks.sparkline(label, [(0, points), (1, points[:2]), (2, [])]),
+        "alarmed": page_sparks.sparkline(label, [(0, points)], [Flag(0, 2, 0.4, 0.3)]),
+        "nothing": page_sparks.sparkline(label, []),
+        "trend": page_sparks.trend(label, [(0, points), (1, points[:2]), (2, [])]),
+        "no trend": page_sparks.trend(label, []),
+        "arrivals": page_figures.arrival_plot(
+            label, [ArrivalRow(0.5, [(0, 12.0), (1, INF)], 26.0), ArrivalRow(0.75, [], 40.0)], 40
+        ),
+        "shares": page_figures.share_bars(label, {"Dispersion": 0.9, "Risk": 1.2}, None),
+        "speed": page_figures.speed_plot([0.25, 1.0, 4.0], [0.0, 0.5, 1.0], label),
+        "profile": page_figures.profile_plot(label, X, Y, (Y, Y), "u"),
+        "no band": page_figures.profile_plot(label, X, Y, None, "u"),
+        "strip": page_figures.axis_strip(label, -0.1, (-0.2, 0.1), (-0.4, 1.3)),
+        "no strip": page_figures.axis_strip(label, None, None, None),
     }
 
 
@@ -86,6 +100,37 @@ def test_curve_coordinates_are_where_the_numbers_say():
     root = ET.fromstring(figures.learning_curves("t", [one], budget=40, top=1.0))
     path = next(p for p in root.iter(f"{NS}path") if len(p))
     assert path.get("d") == "M34 194L280 8"
+
+
+def test_an_alarm_is_drawn_on_its_point_and_its_threshold_as_a_line():
+    points = [(1, 0.0), (2, 1.0), (3, 0.0)]
+    plain = ET.fromstring(page_sparks.sparkline("KL", [(4, points)]))
+    root = ET.fromstring(page_sparks.sparkline("KL", [(4, points)], [Flag(4, 2, 1.0, 0.5)]))
+    titles = [e.text for p in root.iter(f"{NS}path") for e in p if e.tag == f"{NS}title"]
+    assert titles == ["seed 4", "alarm: seed 4, iteration 2"]
+    curve, flag = (p.get("d") for p in root.iter(f"{NS}path"))
+    peak = curve.split("L")[1].split(" ")
+    assert flag.startswith(f"M{peak[0]} {float(peak[1]) - 6 + 1.2 * 4.5:.1f}")
+    assert len(list(root.iter(f"{NS}line"))) == len(list(plain.iter(f"{NS}line"))) + 1
+    assert root[1].text.endswith("Alarm: seed 4, iteration 2.")
+
+
+def test_a_seed_that_does_not_arrive_is_a_cross_at_the_budget():
+    rows = [ArrivalRow(0.5, [(0, 10.0), (1, INF), (2, 40.0)], 30.0)]
+    root = ET.fromstring(page_figures.arrival_plot("t", rows, 40.0))
+    titles = [e.text for e in root.iter(f"{NS}title")][1:]
+    assert titles == ["seed 0: 10 completions", "seed 1: not within the budget",
+                      "seed 2: 40 completions"]
+    rings = [float(c.get("cx")) for c in root.iter(f"{NS}circle")]
+    assert rings[0] == pytest.approx(58 + (306 - 58) / 4, abs=0.1) and rings[1] == 306
+    assert "2 of 3 seeds arrive, restricted mean 30 completions" in root[1].text
+
+
+def test_shares_are_as_long_as_they_are_and_an_unrated_task_says_so():
+    root = ET.fromstring(page_figures.share_bars("t", {"A": 0.25, "B": 1.0, "C": 0.0}, 0.5))
+    widths = [float(r.get("width")) for r in root.iter(f"{NS}rect")]
+    assert widths == pytest.approx([48.0, 192.0, 0.0, 96.0])
+    assert "not rated" in page_figures.share_bars("t", {"A": 0.25}, None)
 
 
 def test_the_mean_curve_needs_one_grid():

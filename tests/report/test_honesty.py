@@ -7,10 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from crlbench.records import RunRecord
+from crlbench.conditions import fingerprint
+from crlbench.records import RunRecord, Status
 from crlbench.report import load_runs, render_page, summarise
 from crlbench.report.estimators import measure
-from crlbench.report.page import _transfer_matrix
+from crlbench.report.load import Run
+from crlbench.report.page_splits import transfer_matrix
 from crlbench.report.reproduce import command
 from crlbench.report.summary import board_tasks, measured_tasks
 from tests.report.simulate import Plan, replace_items, rewrite, write_board
@@ -105,6 +107,16 @@ def test_runs_without_audit_or_panel_have_neither_number(cell):
     assert (found.honesty.training, found.honesty.start, found.honesty.end) == (None, None, None)
 
 
+def test_a_run_that_fails_at_its_end_keeps_its_measured_gap(tmp_path):
+    """Its floor by rule is under both verifiers and would read as no gap at all."""
+    runs = load_runs(board(tmp_path, tasks=("addition",), hacked=0.5))
+    failed = Status(state="failed", rule="score_drop", at=40)
+    for run in runs:
+        gap = measure(run, {}).honesty.end
+        record = run.record.model_copy(update={"status": failed})
+        assert gap > 0.05 and measure(Run(record, run.folder), {}).honesty.end == gap
+
+
 def test_a_failed_run_has_no_end_to_compare(tmp_path):
     runs = load_runs(board(tmp_path, tasks=("counting",), failed=(("counting", 0, 22),)))
     failed, whole = (measure(run, {}) for run in runs)
@@ -129,7 +141,7 @@ def test_the_matrix_has_each_task_in_row_and_column(tmp_path):
     runs = load_runs(board(tmp_path, tasks=tasks))
     summary = summarise(runs, replicates=50)
     (entry,) = summary.entries
-    matrix = _transfer_matrix(entry)
+    matrix = transfer_matrix(entry)
     assert matrix["columns"] == ["addition", "counting", "key-value", "list-ops"]
     assert [name for name, _ in matrix["rows"]] == [*tasks]
     for task, (_, cells) in zip(entry.tasks, matrix["rows"], strict=True):
@@ -156,13 +168,14 @@ def test_one_task_alone_and_placebo_runs_have_no_matrix(tmp_path):
     own = {n: s for n, s in record_of(cell).model_dump()["splits"].items() if "/" not in n}
     rewrite(cell, splits=own)
     (entry,) = summarise(load_runs(cell), replicates=50).entries
-    assert _transfer_matrix(entry) is None
+    assert transfer_matrix(entry) is None
 
 
 def with_leaves(cell: Path, more: dict[str, object], dropped: str = "none") -> RunRecord:
     record = record_of(cell)
     leaves = {n: v for n, v in record.fingerprint.leaves.items() if not n.startswith(dropped)}
-    rewrite(cell, fingerprint={"hash": record.fingerprint.hash, "leaves": leaves | more})
+    changed = leaves | more
+    rewrite(cell, fingerprint={"hash": fingerprint(changed), "leaves": changed})
     return record_of(cell)
 
 

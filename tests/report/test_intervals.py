@@ -1,8 +1,10 @@
-"""Bootstrap intervals: definitions, honesty at small n, reproducibility, coverage."""
+"""Bootstrap intervals: definitions, honesty at small n, reproducibility.
+
+Coverage is simulated in test_simulation.py.
+"""
 
 from __future__ import annotations
 
-import os
 import time
 
 import numpy as np
@@ -14,7 +16,6 @@ from crlbench.report.intervals import (
     bootstrap,
     expanded_tail,
     item_weights,
-    lam_stratum,
     plain_mean,
     resample,
     student_cdf,
@@ -22,9 +23,7 @@ from crlbench.report.intervals import (
     task_balanced_iqm,
     trimmed_mean,
 )
-
-BOARDS = 1200 if os.environ.get("CRLBENCH_FULL") else 120
-"""Simulated boards of the coverage test."""
+from tests.report.simulate import lam_stratum
 
 
 def strata(values: np.ndarray) -> list[Stratum]:
@@ -119,20 +118,6 @@ def simulated(generator: np.random.Generator, n: int, items: int = 128) -> ItemT
     weights = np.array([0.5, 1, 1, 1, 0.5]) / 4
     learned = np.einsum("j,nji->ni", weights, curve) - start
     return ItemTable(learned, np.tile(start, (n, 1)), None, 1.0)
-
-
-def coverage(boards: int, n: int, tasks: int, location) -> float:
-    generator = np.random.default_rng(11)
-    boxes = [[simulated(generator, n) for _ in range(tasks)] for _ in range(boards)]
-    found = [[lam_stratum(f"t{k}", table) for k, table in enumerate(box)] for box in boxes]
-    truth = np.mean([[s.values.mean() for s in board] for board in found])
-    intervals = [bootstrap(board, location, count=600) for board in found]
-    return float(np.mean([i.low <= truth <= i.high for i in intervals]))
-
-
-@pytest.mark.parametrize("location", [trimmed_mean, plain_mean])
-def test_coverage_is_near_nominal(location):
-    assert 0.92 <= coverage(boards=BOARDS, n=5, tasks=4, location=location)
 
 
 def test_intervals_that_ignore_the_items_would_be_too_narrow():

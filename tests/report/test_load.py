@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import json
+import os
+from collections.abc import Callable
+from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import zstandard
 
+from crlbench.conditions import canonical_json, digest
 from crlbench.errors import UsageError, ValidationError
-from crlbench.report import load_runs, summarise
+from crlbench.report import load_runs, stored, summarise
 from tests.report.simulate import (
     Plan,
     file_digests,
@@ -62,7 +67,9 @@ def test_missing_and_empty_folders(tmp_path: Path):
         (b'{"schema_version": 1,', "not valid JSON"),
         (b"\xff\xfe", "not valid JSON"),
         (b"[1, 2]", "expected a JSON object"),
-        (b'{"schema_version": NaN}', "NaN is not a number"),
+        (b'{"schema_version": NaN}', "schema_version: nan is not a finite number"),
+        (b'{"curve": [{"score": -Infinity}]}', r"curve\.0\.score: -inf is not a finite"),
+        (b'{"a": "\\ud800"}', "is half a character"),
         (b"[" * 100_000, "not valid JSON"),
         (b'{"schema_version": 2}', "schema_version: 2, this version"),
         (b"{}", "schema_version: None"),
@@ -212,3 +219,235 @@ def test_a_malformed_plan_is_named(tmp_path: Path):
     plan.write_text("{")
     with pytest.raises(ValidationError, match=r"plan\.json: not valid JSON"):
         load_runs(board)
+
+
+def test_a_plan_that_states_another_hash_is_refused(tmp_path: Path):
+    board = write_board(tmp_path, Plan(tasks=("addition",), seeds=1, items=16))
+    plan = next(board.rglob("plan.json"))
+    body = json.loads(plan.read_text())
+    plan.write_text(json.dumps(body | {"plan_hash": digest(body)}))
+    assert load_runs(board).plans
+    plan.write_text(json.dumps(body | {"plan_hash": digest(body), "arms": {"real": 9}}))
+    with pytest.raises(ValidationError, match=r"plan\.json: plan_hash: does not belong"):
+        load_runs(board)
+
+
+@pytest.mark.parametrize(
+    ("field", "number"),
+    [
+        ("curve.0.score", '"score": 1e999'),
+        ("volatile.wall_s.0", '"wall_s": [1e999]'),
+        ("environment.python", '"python": 1e999'),
+    ],
+)
+def test_numbers_too_large_for_json_are_named(cell: Path, field: str, number: str):
+    path = cell / "record.json"
+    name, _, _ = number.partition(":")
+    before, _, after = path.read_text().partition(f"{name}:")
+    rest = after[after.index("]" if "[" in number else ",") + ("[" in number) :]
+    path.write_text(f"{before}{number}{rest}")
+    with pytest.raises(ValidationError, match=f"{field}: inf is not a finite number") as caught:
+        load_runs(cell)
+    assert str(path) in str(caught.value)
+
+
+def test_a_word_is_no_number(cell: Path):
+    record = json.loads((cell / "record.json").read_text())
+    record["curve"][3]["score"] = "NaN"
+    damage(cell / "record.json", curve=record["curve"])
+    with pytest.raises(ValidationError, match=r"curve\.3\.score: nan is not a finite number"):
+        load_runs(cell)
+
+
+def test_a_run_without_a_curve_is_refused(cell: Path):
+    rewrite(cell, curve=[])
+    with pytest.raises(ValidationError, match=r"record\.json: curve: no evaluation is stored"):
+        summarise(load_runs(cell))
+
+
+def test_a_vector_without_axes_is_refused(cell: Path):
+    replace_items(cell, end__hard=np.uint8(1))
+    with pytest.raises(ValidationError, match=r"end/hard: shape \(\), but"):
+        summarise(load_runs(cell))
+
+
+def test_only_what_is_read_is_checked_when_asked_so(cell: Path):
+    (cell / "curve.csv").write_text("changed")
+    (cell / "digests.jsonl").unlink()
+    run = load_runs(cell, files="used").runs[0]
+    assert run.curve_items().shape == (21, 16)
+    (cell / "samples.jsonl.zst").write_bytes(b"changed")
+    with pytest.raises(ValidationError, match=r"samples\.jsonl\.zst: sha256 is"):
+        run.samples()
+    (cell / "items.npz").write_bytes(b"changed")
+    with pytest.raises(ValidationError, match=r"items\.npz: sha256 is"):
+        load_runs(cell, files="used").runs[0].curve_items()
+
+
+def test_item_vectors_are_checked_against_their_digest_when_they_are_read(cell: Path):
+    run = load_runs(cell).runs[0]
+    np.savez(cell / "items.npz", **{"curve/0": np.zeros(16, np.uint8)})
+    with pytest.raises(ValidationError, match=r"items\.npz: sha256 is"):
+        run.curve_items()
+
+
+def test_samples_that_no_record_lists_are_not_shown(cell: Path):
+    files = {k: v for k, v in file_digests(cell).items() if k != "samples.jsonl.zst"}
+    rewrite(cell, files=files)
+    with pytest.raises(ValidationError, match=r"files: samples\.jsonl\.zst is not listed"):
+        load_runs(cell).runs[0].samples()
+
+
+@pytest.mark.parametrize("name", ["record.json", "items.npz"])
+def test_what_is_no_file_is_never_opened(cell: Path, name: str):
+    (cell / name).unlink()
+    os.mkfifo(cell / name)
+    with pytest.raises(ValidationError, match=f"{name}: is no regular file"):
+        load_runs(cell).runs[0].curve_items()
+
+
+def test_files_larger_than_any_result_are_not_read(cell: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(stored, "MAX_FILE_BYTES", 1000)
+    with pytest.raises(ValidationError, match=r"record\.json: \d+ bytes; no result has more than"):
+        load_runs(cell)
+
+
+def plainly(path: Path) -> object:
+    """A record through its canonical form, or why it is none."""
+    try:
+        return stored._as_given(path, json.loads(path.read_text()))
+    except ValidationError as error:
+        return str(error)
+
+
+def quickly(path: Path) -> object:
+    try:
+        return stored.read_record(path)
+    except ValidationError as error:
+        return str(error)
+
+
+def resealed(record: dict) -> dict:
+    """A record whose id is the digest of what stands there, whatever it would be read as."""
+    content = {k: v for k, v in record.items() if k not in ("record_id", "volatile")}
+    return record | {"record_id": digest(content)}
+
+
+CHANGES = {
+    "nothing": lambda r: None,
+    "whole number for a score": lambda r: r["curve"][0].update(score=0),
+    "whole number for a floor": lambda r: r["task"].update(floor=0),
+    "whole number for a start": lambda r: r["splits"]["id"].update(start=1),
+    "whole number for an end": lambda r: r["splits"]["id"].update(end=1),
+    "no end": lambda r: r["splits"]["id"].update(end=None, end_ref=None),
+    "text for a number": lambda r: r["curve"][0].update(x="0"),
+    "truth for a number": lambda r: r["seed"].update(index=True),
+    "number for truth": lambda r: r["subject"].update(listed=1),
+    "float for a count": lambda r: r["curve"][0].update(x=0.0),
+    "float for a number of parameters": lambda r: r["subject"].update(params_total=3.0),
+    "float in health": lambda r: r["health"]["iteration"].__setitem__(0, 1.0),
+    "truth in health": lambda r: r["health"]["iteration"].__setitem__(0, True),
+    "schema as truth": lambda r: r.update(schema_version=True),
+    "schema as float": lambda r: r.update(schema_version=1.0),
+    "no submitter": lambda r: r.pop("submitter"),
+    "no clipped tokens": lambda r: r.pop("clipped_tokens"),
+    "no volatile": lambda r: r.pop("volatile"),
+    "no rule": lambda r: r["status"].pop("rule"),
+    "no recipe file": lambda r: r["algo"].pop("recipe_sha256"),
+    "no curve": lambda r: r.pop("curve"),
+    "one field more": lambda r: r["task"].update(more=1),
+    "a large number": lambda r: r["cost"].update(flops_estimate=10**40),
+    "an emoji": lambda r: r["subject"].update(display_name="\N{ROCKET}"),
+    "a negative zero": lambda r: r["curve"][0].update(score=-0.0),
+}
+
+
+@pytest.mark.parametrize("spelled", [json.dumps, canonical_json])
+@pytest.mark.parametrize("seal", [True, False], ids=["sealed again", "not sealed again"])
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_record_is_what_it_is_through_its_canonical_form(
+    cell: Path, change: str, seal: bool, spelled: Callable[[Any], str]
+):
+    path = cell / "record.json"
+    record = json.loads(path.read_text())
+    CHANGES[change](record)
+    path.write_text(spelled(resealed(record) if seal else record))
+    assert quickly(path) == plainly(path)
+
+
+def as_written(path: Path) -> str:
+    """The text of a record as a run writes it."""
+    return canonical_json(json.loads(path.read_text())) + "\n"
+
+
+def test_a_record_as_a_run_writes_it_is_read_without_its_canonical_form(
+    cell: Path, monkeypatch: pytest.MonkeyPatch
+):
+    path = cell / "record.json"
+    expected = plainly(path)
+    path.write_text(as_written(path))
+    monkeypatch.setattr(stored, "_as_given", None)
+    assert stored.read_record(path) == expected
+
+
+def hashed_as_it_stands(text: str) -> str:
+    """A text whose id is the hash of its own spelling."""
+    record = json.loads(text)
+    own = f'"record_id":"{record["record_id"]}",'
+    last = f',"volatile":{canonical_json(record["volatile"])}'
+    identity = sha256(text.strip().replace(own, "").replace(last, "").encode()).hexdigest()
+    return text.replace(record["record_id"], identity)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ('"submitter":null', '"submitter":"me","submitter":null'),
+        ('"arm":"real"', '"arm":"placebo","arm":"real"'),
+        ('"volatile":{', '"volatile":{"more":1,'),
+        ('"curve":[{', '"curve":[{"x":3,'),
+    ],
+)
+def test_a_name_that_is_given_twice_is_no_canonical_form(cell: Path, before: str, after: str):
+    path = cell / "record.json"
+    text = as_written(path)
+    path.write_text(hashed_as_it_stands(text))
+    assert quickly(path) == plainly(path) == load_runs(cell).runs[0].record
+    path.write_text(hashed_as_it_stands(text.replace(before, after, 1)))
+    assert quickly(path) == plainly(path)
+    assert "more" in after or "does not belong to the content" in quickly(path)
+
+
+def test_no_changed_byte_gives_another_record(cell: Path):
+    """The last of 17 digits may change without another number."""
+    path = cell / "record.json"
+    expected, text = plainly(path), as_written(path).encode()
+    covered = text.index(b'"volatile"')
+    for position in range(0, covered, 97):
+        for other in (b"7", b"x", b"-"):
+            if text[position : position + 1] != other:
+                path.write_bytes(text[:position] + other + text[position + 1 :])
+                found = quickly(path)
+                assert found == expected or str(path) in str(found)
+
+
+def test_numbers_that_are_read_as_infinite_are_named_however_they_are_sealed(cell: Path):
+    path = cell / "record.json"
+    text = as_written(path)
+    record = json.loads(text)
+    record["health"]["entropy"][0] = 0.25
+    large = canonical_json(record).replace('"entropy":[0.25', '"entropy":[1e999') + "\n"
+    path.write_text(hashed_as_it_stands(large))
+    with pytest.raises(ValidationError, match=r"health\.entropy\.0: inf is not a finite number"):
+        stored.read_record(path)
+
+
+def test_conditions_must_have_the_hash_that_is_stated(cell: Path):
+    record = json.loads((cell / "record.json").read_text())
+    rewrite(cell, fingerprint=record["fingerprint"] | {"hash": "0" * 12})
+    with pytest.raises(ValidationError, match=r"fingerprint\.hash: .* does not belong to"):
+        load_runs(cell)
+
+
+def test_runs_of_one_board_share_their_conditions(five: Path):
+    assert len({id(run.record.fingerprint) for run in load_runs(five)}) == 1

@@ -13,13 +13,13 @@ from crlbench.report.intervals import (
     Interval,
     Paired,
     Stratum,
-    lam_stratum,
     paired,
     replicate,
     seeds_to_settle,
     task_balanced_iqm,
     verdict,
 )
+from tests.report.simulate import lam_stratum
 
 STUDIES = 2000 if os.environ.get("CRLBENCH_FULL") else 150
 """Simulated pairs of arms of each simulation."""

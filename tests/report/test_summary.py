@@ -13,7 +13,7 @@ import pytest
 from crlbench.errors import NotComparable
 from crlbench.report import Summary, load_runs, summarise, words
 from crlbench.report.intervals import task_balanced_iqm
-from tests.report.simulate import Plan, rewrite, write_board, write_run
+from tests.report.simulate import Plan, declare, rewrite, write_board, write_run
 
 SMALL = {"items": 16, "tasks": ("addition", "counting")}
 
@@ -52,7 +52,7 @@ def test_a_failed_run_is_counted_and_named(five_summary: Summary):
         (1, "preview", "1 seed: a preview, no interval"),
         (3, "preview", "3 seeds: a preview"),
         (5, "provisional", "5 seeds: provisional"),
-        (7, "provisional", "7 seeds (ranks are given for 5, 10 or 20)"),
+        (7, "preview", "7 seeds: a preview."),
         (10, "ranked", "10 seeds: enough for a rank"),
     ],
 )
@@ -76,6 +76,8 @@ def test_one_task_one_seed(tmp_path: Path):
 def test_missing_cells_are_named(tmp_path: Path):
     board = write_board(tmp_path, Plan(seeds=6, **SMALL))
     shutil.rmtree(next(board.rglob("counting/real/seed-02")))
+    for name in ("plan.json", "ledger.jsonl"):
+        next(board.rglob(name)).unlink()
     summary = summarise(load_runs(board), replicates=200)
     entry = summary.entries[0]
     assert entry.missing == ("counting seed-02",)
@@ -85,10 +87,13 @@ def test_missing_cells_are_named(tmp_path: Path):
 
 def test_the_plan_knows_which_cells_are_still_to_come(tmp_path: Path):
     board = write_board(tmp_path, Plan(seeds=2, **SMALL))
-    plan = next(board.rglob("plan.json"))
-    plan.write_text(json.dumps({"tasks": ["addition", "counting"], "arms": {"real": 3}}))
+    run = next(board.rglob("plan.json")).parent
+    declare(run, arms={"real": 3})
     entry = summarise(load_runs(board), replicates=200).entries[0]
-    assert entry.missing == ("addition seed-02", "counting seed-02")
+    assert entry.missing == ("addition seed-02", "counting seed-02") and entry.vanished == ()
+    (run / "ledger.jsonl").unlink()
+    entry = summarise(load_runs(board), replicates=200).entries[0]
+    assert entry.vanished == ("addition seed-02", "counting seed-02") and entry.missing == ()
 
 
 def test_shortened_runs_are_never_mixed_with_whole_ones(tmp_path: Path):

@@ -8,7 +8,14 @@ from pathlib import Path
 
 from rich.console import Console
 
-from crlbench.report import Summary, load_runs, plain_table, summarise, terminal_table
+from crlbench.report import (
+    Summary,
+    load_runs,
+    plain_table,
+    summarise,
+    summarise_board,
+    terminal_table,
+)
 from tests.report.simulate import Plan, hostile, write_board
 
 
@@ -67,3 +74,22 @@ def test_report_never_imports_torch_or_the_upper_rooms():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_the_verdict_of_one_entry_and_of_two(tmp_path: Path):
+    strong = Plan(model="strong", slope=2.0, items=16, track_version=1)
+    weak = Plan(model="weak", slope=0.2, items=16, track_version=1)
+    alone = load_runs(write_board(tmp_path / "one", strong))
+    text = plain_table(summarise(alone, 100), summarise_board(alone, 100))
+    assert "Sample efficiency" in text and "One entry: no tier and no rank" in text
+    both = load_runs(write_board(tmp_path / "two", strong, weak))
+    board = summarise_board(both, 1000)
+    text = plain_table(summarise(both, 100), board)
+    row = next(line for line in text.splitlines() if line.startswith("strong/ppo"))
+    assert row.split()[-2:] == ["1", "1"]
+    console = Console(width=80, record=True, file=open("/dev/null", "w"))
+    console.print(terminal_table(summarise(both, 100), board))
+    shown = console.export_text()
+    lam = board.entry("strong/ppo").axes["efficiency"]
+    assert f"{lam.value:.3f} [{lam.interval.low:.3f}, {lam.interval.high:.3f}]" in shown
+    assert all(len(line) <= 80 for line in shown.splitlines())

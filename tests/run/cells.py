@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import struct
@@ -184,3 +185,13 @@ def killed_after_a_point(cell: Cell, emit: Emit, should_stop: Stop) -> Any:
             os.kill(os.getpid(), signal.SIGKILL)
 
     return run_cell(cell, fatal, should_stop)
+
+
+def witness(cell: Cell, emit: Emit, should_stop: Stop) -> Any:
+    """Writes what is on the disk when a run begins: the stored plan's hash and the ledger."""
+    home = Path(cell.folder).parents[2]
+    plan = json.loads((home / "plan.json").read_text())
+    events = [json.loads(line) for line in (home / "ledger.jsonl").read_text().splitlines()]
+    first = {"event": events[0]["event"], "plan_hash": events[0]["detail"]["plan_hash"]}
+    _mark(cell, "seen", json.dumps({"stored": plan["plan_hash"], "first": first}))
+    return ended()

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from crlbench import cli
+from crlbench.report.attempts import read_attempts
+from crlbench.report.load import load_runs
 from crlbench.run.ledger import read
 from crlbench.run.plan import read_record
 from tests.checkpoints import write_checkpoint
@@ -61,7 +63,14 @@ def test_a_run_folder_holds_plan_ledger_summary_and_page(finished: Path) -> None
     assert finished.name == "ppo" and finished.parent.name.startswith("very-tiny@")
     assert [e["event"] for e in read(finished / "ledger.jsonl")] == ["plan", "start", "done"]
     record = read_record(finished / "addition" / "real" / "seed-00" / "record.json")
-    assert record.plan_hash == json.loads((finished / "plan.json").read_text())["plan_hash"]
+    ledger = read(finished / "ledger.jsonl")
+    stored = json.loads((finished / "plan.json").read_text())["plan_hash"]
+    assert record.plan_hash == stored == ledger[0]["detail"]["plan_hash"]
+    assert ledger[1]["detail"]["plan_hash"] == stored
+    assert ledger[2]["detail"] == {
+        "record_id": record.record_id,
+        "items_sha256": record.files["items.npz"].sha256,
+    }
     assert record.protocol.division == "open"
     panel = {"retain/copy", "retain/arithmetic", "retain/text"}
     assert panel | {"id_audit"} <= set(record.splits)
@@ -80,6 +89,7 @@ def test_the_same_command_again_only_prints(
     assert captured.out.splitlines()[-1] == str(finished / "report.html")
     assert "addition" in captured.out and "1 done before, 0 to run" in captured.err
     assert "WARNING: open division" in captured.err and "budget.prompts = 4" in captured.err
+    assert "preview: 1 seed declared, and only 5, 10 or 20 are ranked" in captured.err
     after = {path: path.read_bytes() for path in finished.rglob("*") if path.is_file()}
     assert after == stored
 
@@ -160,12 +170,41 @@ def test_dry_run_estimates_and_writes_nothing(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert cli.main(command(model, Path("runs"), "--dry-run", "--seeds", "3", "--json")) == 0
-    found = json.loads(capsys.readouterr().out)
+    captured = capsys.readouterr()
+    assert "preview: 3 seeds declared" in captured.err
+    found = json.loads(captured.out)
+    assert found["plans"][0]["preview"] is True and found["vanished"] == 0
     assert (found["cells"], found["missing"]) == (3, 3)
     assert found["seconds"] > 0 and found["memory_bytes"] > 10**8 and found["disk_bytes"] > 0
     assert found["calibration"][str(model)]["start_s"] > 0
     assert len(found["plans"][0]["hash"]) == 64
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_vanished_run_counts_as_failed_until_it_is_repeated(
+    model: Path, finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import shutil
+
+    shutil.copytree(finished.parents[2], tmp_path / "runs")
+    (path,) = (tmp_path / "runs").rglob("record.json")
+    before, home = read_record(path), path.parents[3]
+    shutil.rmtree(path.parent)
+    assert cli.main(command(model, tmp_path / "runs")) == 7
+    said = capsys.readouterr().err
+    assert "the record is gone (ppo addition real seed-00)" in said
+    assert "--repeat" in said and "1 run vanished, counted as failed" in said
+    assert not path.exists() and len(read(home / "ledger.jsonl")) == 3
+    assert cli.main(command(model, tmp_path / "runs", "--dry-run")) == 0
+    captured = capsys.readouterr()
+    assert "vanished" in captured.out and "the record is gone" in captured.err
+    assert cli.main(command(model, tmp_path / "runs", "-q", "--repeat")) == 0
+    assert read_record(path).files["items.npz"] == before.files["items.npz"]
+    attempts = read_attempts(home)
+    assert attempts is not None and attempts.repeated == (("addition", "real", 0),)
+    runs = load_runs(home)
+    assert attempts.redrawn == () and attempts.unknown(runs) == ()
+    attempts.check(runs)
 
 
 @pytest.mark.slow

@@ -13,7 +13,7 @@ from crlbench.run.ledger import GENESIS, Ledger, read
 @pytest.fixture
 def ledger(tmp_path: Path) -> Ledger:
     ledger = Ledger(tmp_path / "ledger.jsonl")
-    ledger.append("plan", plan_hash="ab")
+    ledger.append("plan", tasks=["addition"], arms={"real": 5})
     ledger.append("start", "m/ppo/addition/real/seed-00", attempt=1)
     ledger.append("failed", "m/ppo/addition/real/seed-00", rule="kl_cap")
     return ledger
@@ -60,3 +60,30 @@ def test_the_host_is_a_pseudonym(ledger: Ledger) -> None:
 
 def test_an_absent_ledger_is_empty(tmp_path: Path) -> None:
     assert read(tmp_path / "ledger.jsonl") == []
+
+
+@pytest.mark.parametrize(
+    ("event", "detail", "message"),
+    [
+        ("gone", {}, "event 'gone', expected one of"),
+        ("plan", {"tasks": "addition"}, "detail.tasks"),
+        ("plan", {"arms": {"real": 10**12}}, "detail.arms"),
+        ("plan", {"tasks": [], "plan_hash": "ab"}, "detail.plan_hash is of another plan"),
+        ("start", {}, "cell is missing"),
+    ],
+)
+def test_a_sound_chain_of_what_are_no_events_is_refused(
+    ledger: Ledger, event: str, detail: dict, message: str
+) -> None:
+    ledger.append(event, None, **detail)
+    with pytest.raises(ValidationError, match=rf"ledger\.jsonl:4: no event of a ledger: {message}"):
+        read(ledger.path)
+
+
+@pytest.mark.parametrize("number", ["NaN", "1e999"])
+def test_numbers_that_json_does_not_know_are_damage(ledger: Ledger, number: str) -> None:
+    lines = ledger.path.read_text().splitlines()
+    lines[2] = lines[2].replace('"n":2', f'"n":{number}')
+    ledger.path.write_text("\n".join(lines) + "\n")
+    with pytest.raises(ValidationError, match=r"ledger\.jsonl:3"):
+        read(ledger.path)

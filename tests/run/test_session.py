@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Generator, Sequence
+from pathlib import Path
 from typing import Any
 
+import pytest
+
+from crlbench.attempts import LEDGER_NAME, declarations, planned, read
+from crlbench.errors import EnvironmentUnfit
 from crlbench.records import Cell
+from crlbench.report.attempts import read_attempts
 from crlbench.run.grid import Outcome, StopLevel
-from crlbench.run.plan import LEDGER_NAME, Plan, label
+from crlbench.run.plan import Plan, label
 from crlbench.run.progress import Progress
-from crlbench.run.session import StopSwitch, opened, run_missing
+from crlbench.run.session import StopSwitch, opened, run_missing, survey
 
 PlanOf = Callable[..., Plan]
 
@@ -59,3 +65,131 @@ def test_a_launcher_is_told_to_stop(plan_of: PlanOf) -> None:
     with opened([plan_of()], "test", fresh=False, shard=None) as work:
         launcher = ElsewhereLauncher({})
         assert run_missing(work, launcher, Progress([], quiet=True), switch) == []
+
+
+# -- --fresh takes nothing back ------------------------------------------------------------
+
+
+def fresh(plan: Plan) -> list[dict[str, Any]]:
+    """What the ledger says once the plan was opened with --fresh."""
+    with opened([plan], "test", fresh=True, shard=None):
+        return read(plan.folder / LEDGER_NAME)
+
+
+@pytest.fixture
+def twenty(plan_of: PlanOf) -> Plan:
+    """Twenty seeds were declared, and two runs began."""
+    plan = plan_of(tasks=("addition",), seeds=20)
+    with opened([plan], "test", fresh=False, shard=None) as work:
+        for cell in plan.cells[:2]:
+            work.ledger(cell).append("start", label(cell), plan_hash=plan.hash)
+    return plan
+
+
+def damage(path: Path, line: int) -> bytes:
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join([*lines[:line], b'{"n":0}\n', *lines[line + 1 :]]))
+    return path.read_bytes()
+
+
+@pytest.mark.parametrize("kept", ["plan", "ledger", "both"])
+def test_a_damaged_ledger_is_kept_and_what_it_declared_holds(
+    twenty: Plan, plan_of: PlanOf, kept: str
+) -> None:
+    ledger = twenty.folder / LEDGER_NAME
+    content = damage(ledger, 0 if kept == "plan" else 1)
+    if kept == "ledger":
+        twenty.path.unlink()
+    entries = fresh(plan_of(tasks=("addition",), seeds=5))
+    assert (twenty.folder / "ledger.damaged-1.jsonl").read_bytes() == content
+    assert (entries[0]["event"], entries[0]["cell"]) == ("discarded", LEDGER_NAME)
+    assert entries[0]["detail"] == {"kept": "ledger.damaged-1.jsonl"}
+    assert planned(declarations(entries)) == {("addition", "real"): 20}
+    assert not list(twenty.folder.glob("*.new.*"))
+    read_attempts(twenty.folder)
+    damage(ledger, 0)
+    fresh(twenty)
+    assert (twenty.folder / "ledger.damaged-2.jsonl").exists()
+    assert (twenty.folder / "ledger.damaged-1.jsonl").read_bytes() == content
+
+
+def test_a_damaged_plan_is_kept_and_stays_declared(twenty: Plan, plan_of: PlanOf) -> None:
+    twenty.path.write_text("{")
+    entries = fresh(plan_of(tasks=("addition",), seeds=5))
+    assert (twenty.folder / "plan.damaged-1.json").read_text() == "{"
+    event = next(entry for entry in entries if entry["event"] == "discarded")
+    assert (event["cell"], event["detail"]) == ("plan.json", {"kept": "plan.damaged-1.json"})
+    assert planned(declarations(entries)) == {("addition", "real"): 20}
+    read_attempts(twenty.folder)
+
+
+def test_a_stored_plan_stays_declared_where_the_ledger_is_gone(
+    twenty: Plan, plan_of: PlanOf
+) -> None:
+    (twenty.folder / LEDGER_NAME).unlink()
+    with opened([plan_of(tasks=("addition",), seeds=5)], "test", fresh=False, shard=None):
+        entries = read(twenty.folder / LEDGER_NAME)
+    assert planned(declarations(entries)) == {("addition", "real"): 20}
+    read_attempts(twenty.folder)
+
+
+def test_a_ledger_and_a_plan_may_both_be_damaged(twenty: Plan) -> None:
+    damage(twenty.folder / LEDGER_NAME, 1)
+    twenty.path.write_text("{")
+    entries = fresh(twenty)
+    assert [e["cell"] for e in entries if e["event"] == "discarded"] == [LEDGER_NAME, "plan.json"]
+    assert planned(declarations(entries)) == {("addition", "real"): 20}
+    read_attempts(twenty.folder)
+
+
+@pytest.fixture
+def dies_before(monkeypatch: pytest.MonkeyPatch) -> Callable[[Path], None]:
+    """Lets a command die when it is about to put a file somewhere."""
+    from crlbench.run import session
+
+    replace = session.os.replace
+
+    def arm(last: Path) -> None:
+        def dies(source: Path, target: Path) -> None:
+            if Path(target) == last:
+                raise OSError("power cut")
+            replace(source, target)
+
+        monkeypatch.setattr(session.os, "replace", dies)
+
+    return arm
+
+
+def test_a_damaged_ledger_stands_until_the_new_one_is_whole(
+    twenty: Plan, dies_before: Callable[[Path], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger = twenty.folder / LEDGER_NAME
+    content = damage(ledger, 1)
+    dies_before(ledger)
+    with pytest.raises(EnvironmentUnfit, match="power cut"):
+        fresh(twenty)
+    assert ledger.read_bytes() == content
+    monkeypatch.undo()
+    assert fresh(twenty)[0]["cell"] == LEDGER_NAME
+
+
+def test_a_plan_is_set_aside_after_the_ledger_says_so(
+    twenty: Plan, dies_before: Callable[[Path], None]
+) -> None:
+    twenty.path.write_text("{")
+    dies_before(twenty.folder / "plan.damaged-1.json")
+    with pytest.raises(EnvironmentUnfit, match="power cut"):
+        fresh(twenty)
+    assert read(twenty.folder / LEDGER_NAME)[-1]["cell"] == "plan.json"
+    assert twenty.path.read_text() == "{"
+
+
+def test_a_lost_run_is_missing_and_not_vanished(plan_of: PlanOf) -> None:
+    plan = plan_of(tasks=("addition",), seeds=1)
+    (cell,) = plan.cells
+    with opened([plan], "test", fresh=False, shard=None) as work:
+        for event in ("start", "lost"):
+            work.ledger(cell).append(event, label(cell), plan_hash=plan.hash)
+    assert survey([plan]).missing == [cell] and survey([plan]).vanished == []
+    found = read_attempts(plan.folder)
+    assert found is not None and not found.vanished(("addition", "real", 0))

@@ -1,0 +1,102 @@
+"""From simulated answers to what the package's estimators take."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from crlbench.report.derivatives import Blocks, gen_blocks, stacked
+from crlbench.report.estimators import ItemTable, captured, trapezoid_weights, unit
+from crlbench.report.generalization import PARTS, WEIGHTS, forgetting, gen
+from crlbench.report.stability import RunStability, run_stability
+
+from .setting import CEILING, FLOOR, Grid
+from .world import Answers
+
+
+def u(scores: np.ndarray) -> np.ndarray:
+    """Raw scores on the scale of the floor and the ceiling."""
+    return unit(scores, FLOOR, CEILING)
+
+
+def item_tables(answers: Answers, grid: Grid) -> list[ItemTable]:
+    """The items of each entry's seeds on one task."""
+    seeds = answers.measured.shape[1]
+    valid = np.arange(grid.points) < answers.measured[..., None]
+    # u is 0 from a failure on.
+    weights = trapezoid_weights(grid.time, 1.0) * valid
+    right = np.matmul(weights[:, :, None].astype(np.float32), answers.curve.astype(np.float32))
+    area = (right[:, :, 0] - FLOOR * weights.sum(axis=-1)[..., None]) / (CEILING - FLOOR)
+    start = u(answers.start.mean(axis=1))
+    return [
+        ItemTable(area[m] - head, np.tile(head, (seeds, 1)), None, CEILING - FLOOR)
+        for m, head in enumerate(start)
+    ]
+
+
+def lam(tables: list[ItemTable]) -> np.ndarray:
+    """(M, n) Λ of every seed."""
+    items = tables[0].learned.shape[1]
+    even = np.full((1, items), 1.0 / items)
+    return np.stack([table.lam(even)[0] for table in tables])
+
+
+def stability(answers: Answers, grid: Grid, task: str) -> list[list[RunStability]]:
+    """M lists of the n runs of one task."""
+    models, n = answers.measured.shape
+    return [[_run_stability(answers, grid, task, m, i) for i in range(n)] for m in range(models)]
+
+
+def _run_stability(answers: Answers, grid: Grid, task: str, m: int, i: int) -> RunStability:
+    measured = int(answers.measured[m, i])
+    items = u(answers.curve[m, i, :measured].astype(np.float64))
+    curve = np.zeros(grid.points)
+    curve[:measured] = items.mean(axis=1)
+    head = float(u(answers.start[m].mean()))
+    return run_stability(curve, head, items, task, i, bool(answers.failed[m, i]))
+
+
+def generalization(answers: Answers, task: str) -> np.ndarray:
+    """(M, n) Gen of every run; a failed one ends with u = 0 on every split."""
+    parts = np.stack([_change(answers, name) for name in PARTS], axis=-1)
+    models, n = answers.measured.shape
+    lost = [
+        [forgetting(_panel(answers, m, i), task, i).corrected for i in range(n)]
+        for m in range(models)
+    ]
+    return gen(parts, np.array(lost), WEIGHTS)
+
+
+def generalization_blocks(answers: Answers) -> list[Blocks]:
+    """Of each entry, how Gen of its n runs moves with the weights of items."""
+    models, n = answers.measured.shape
+    return [stacked([_blocks(answers, m, i) for i in range(n)]) for m in range(models)]
+
+
+def _blocks(answers: Answers, m: int, i: int) -> Blocks:
+    starts = {"id": answers.start} | answers.starts
+    failed = answers.failed[m, i]
+    splits = {
+        name: (u(starts[name][m].mean(axis=0)), None if failed else u(ends[m, i].mean(axis=0)))
+        for name, ends in answers.ends.items()
+    }
+    return gen_blocks(splits, _panel(answers, m, i))
+
+
+def _change(answers: Answers, name: str) -> np.ndarray:
+    """(M, n) λ of one part."""
+    if name == "transfer":
+        others = [other for other in answers.ends if other.startswith("transfer/")]
+        return np.mean([_change(answers, other) for other in others], axis=0)
+    start = answers.start if name == "id" else answers.starts[name]
+    begun = u(start.mean(axis=(1, 2)))[:, None]
+    ended = np.where(answers.failed, 0.0, u(answers.ends[name].mean(axis=(2, 3))))
+    return captured(ended - begun, begun)
+
+
+def _panel(answers: Answers, m: int, i: int) -> dict[str, tuple[np.ndarray, np.ndarray | None]]:
+    """Members of the retain panel, which have floor 0 and ceiling 1."""
+    found = {}
+    for j, before in enumerate(answers.before[m].astype(np.float64)):
+        after = None if answers.failed[m, i] else answers.after[m, i, j].astype(np.float64)
+        found[str(j)] = (before, after)
+    return found

@@ -1,0 +1,260 @@
+"""The attempt ledger of a run folder: its lines, its chain, and what became of each cell.
+
+One JSON line per event; each carries the hash of the line before it, so that a removed or
+changed attempt shows. A line torn by ``kill -9`` was never read by anyone and does not count.
+The run side appends to it (:mod:`crlbench.run.ledger`), the report reads it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from crlbench.conditions import digest
+from crlbench.errors import EnvironmentUnfit, ValidationError
+
+PLAN_NAME = "plan.json"
+LEDGER_NAME = "ledger.jsonl"
+
+DECLARED_SEEDS = (5, 10, 20)
+"""Numbers of seeds that rank (protocol CRL-1, A.6); any other is a preview."""
+
+Event = Literal[
+    "plan", "start", "resume", "done", "failed", "error", "interrupted", "lost", "discarded"
+]
+"""``failed`` is a run that broke a stability rule, ``error`` a wrong input or machine, ``lost`` a
+process that died twice, ``discarded`` a result that was given up to be made again."""
+ENDED = frozenset({"done", "failed"})
+"""Events after which a record stands."""
+
+GENESIS = "0" * 64
+MAX_BYTES = 64 * 2**20
+"""A larger ledger is refused."""
+MAX_SEEDS = 10_000
+
+_EVENTS = frozenset(get_args(Event))
+_REPAIR = (
+    "Restore the file, or repeat the command with --fresh to make this run folder's cells again "
+    "under a new ledger: the damaged one is kept beside it, and what is made under it never ranks."
+)
+
+
+def read(path: Path | str) -> list[dict[str, Any]]:
+    """The verified entries of a ledger; an absent file is an empty ledger.
+
+    Raises:
+        ValidationError: the chain is broken, or a line is no event; says at which line.
+        EnvironmentUnfit: the file may not be read.
+    """
+    entries: list[dict[str, Any]] = []
+    previous = GENESIS
+    for number, line in enumerate(_whole_lines(Path(path)), start=1):
+        entry = _parsed(line)
+        if not _follows(entry, previous, number - 1):
+            raise ValidationError(
+                f"{path}:{number}: the attempt ledger was changed or damaged: this line does not "
+                f"follow from the one before. {_REPAIR}"
+            )
+        if (fault := _fault(entry)) is not None:
+            raise ValidationError(f"{path}:{number}: no event of a ledger: {fault}. {_REPAIR}")
+        entries.append(entry)
+        previous = entry["hash"]
+    return entries
+
+
+def _whole_lines(path: Path) -> list[bytes]:
+    try:
+        with open(path, "rb") as file:
+            content = file.read(MAX_BYTES + 1)
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise EnvironmentUnfit(f"{path}: cannot be read: {error.strerror or error}.") from None
+    if len(content) > MAX_BYTES:
+        raise ValidationError(f"{path}: larger than {MAX_BYTES} bytes, which no ledger is")
+    return content.rpartition(b"\n")[0].splitlines()
+
+
+def _parsed(line: bytes) -> dict[str, Any]:
+    """A line's object; empty where it holds none."""
+    try:
+        entry = json.loads(line)
+    except (ValueError, RecursionError):
+        return {}
+    return entry if isinstance(entry, dict) else {}
+
+
+def _follows(entry: Mapping[str, Any], previous: str, number: int) -> bool:
+    body = {key: value for key, value in entry.items() if key != "hash"}
+    try:
+        sound = entry.get("hash") == digest(body)
+    except (ValueError, RecursionError):  # a number that JSON does not know, or a depth
+        return False
+    return sound and entry.get("previous") == previous and entry.get("n") == number
+
+
+def _fault(entry: Mapping[str, Any]) -> str | None:
+    """Why a line is no event; None where it is one."""
+    detail = entry.get("detail")
+    if not isinstance(entry.get("event"), str) or entry["event"] not in _EVENTS:
+        return f"event {entry.get('event')!r:.40}, expected one of {', '.join(sorted(_EVENTS))}"
+    if not isinstance(entry.get("time"), str) or not isinstance(detail, dict):
+        return "time or detail is missing"
+    if entry["event"] == "plan":
+        return _plan_fault(detail)
+    return None if isinstance(entry.get("cell"), str) else "cell is missing"
+
+
+def _plan_fault(detail: Mapping[str, Any]) -> str | None:
+    tasks, arms = detail.get("tasks", []), detail.get("arms", {})
+    if not isinstance(tasks, list) or not all(isinstance(task, str) for task in tasks):
+        return "detail.tasks is no list of names"
+    if not isinstance(arms, dict) or not all(map(_is_count, arms.values())):
+        return "detail.arms holds no numbers of seeds"
+    stated = detail.get("plan_hash")
+    return None if stated in (None, plan_hash(detail)) else "detail.plan_hash is of another plan"
+
+
+def _is_count(value: Any) -> bool:
+    return type(value) is int and 0 <= value <= MAX_SEEDS
+
+
+def plan_hash(plan: Mapping[str, Any]) -> str:
+    """The hash of a plan as it is stored: SHA-256 of all but the hash itself."""
+    return digest({key: value for key, value in plan.items() if key != "plan_hash"})
+
+
+def salvaged(path: Path) -> list[dict[str, Any]]:
+    """The plans of a damaged ledger whose own hash still holds, in order."""
+    entries = map(_parsed, path.read_bytes().splitlines())
+    return [entry["detail"] for entry in entries if _holds_plan(entry)]
+
+
+def _holds_plan(entry: Mapping[str, Any]) -> bool:
+    detail = entry.get("detail")
+    if entry.get("event") != "plan" or not isinstance(detail, dict):
+        return False
+    try:
+        return detail.get("plan_hash") == plan_hash(detail) and _plan_fault(detail) is None
+    except (ValueError, RecursionError):  # a number that JSON does not know, or a depth
+        return False
+
+
+def _subject(plan: Mapping[str, Any]) -> str:
+    """What a plan's runs are runs of: the model's entry and the recipe, as a hash."""
+    return digest([plan.get("model"), plan.get("recipe")])
+
+
+@dataclass(frozen=True)
+class Declaration:
+    """A plan as it was declared: what would be run, said before it was."""
+
+    time: str
+    """UTC, ISO 8601."""
+    plan_hash: str
+    tasks: tuple[str, ...]
+    arms: dict[str, int]
+    """Number of seeds by arm."""
+    ended: int
+    """Runs of this folder that had ended by then: what could be seen when it was declared."""
+
+
+def declarations(entries: Iterable[Mapping[str, Any]]) -> tuple[Declaration, ...]:
+    """The plans of the model entry and recipe that were declared last, oldest first.
+
+    They hold though the stored plan was lost: a folder's declared seeds never become fewer.
+    """
+    found: list[tuple[str, Declaration]] = []
+    ended = 0
+    for entry in entries:
+        if entry["event"] in ENDED:
+            ended += 1
+        elif entry["event"] == "plan":
+            plan = entry["detail"]
+            declared = Declaration(
+                time=entry["time"],
+                plan_hash=plan_hash(plan),
+                tasks=tuple(plan.get("tasks", ())),
+                arms=dict(plan.get("arms", {})),
+                ended=ended,
+            )
+            found.append((_subject(plan), declared))
+    return tuple(declared for subject, declared in found if subject == found[-1][0])
+
+
+def planned(declared: Sequence[Declaration]) -> dict[tuple[str, str], int]:
+    """The number of seeds by (task, arm): the largest that was declared, never a smaller one."""
+    found: dict[tuple[str, str], int] = {}
+    for plan in declared:
+        for task in plan.tasks:
+            for arm, count in plan.arms.items():
+                found[task, arm] = max(count, found.get((task, arm), 0))
+    return found
+
+
+@dataclass(frozen=True)
+class History:
+    """What a ledger says of one cell."""
+
+    last: Event
+    begun: bool = False
+    """Whether any start is known."""
+    discarded: int = 0
+    ends: tuple[str | None, ...] = ()
+    """``record_id`` at each end, oldest first; None where the ledger states none."""
+    results: tuple[tuple[str, str | None], ...] = ()
+    """At each end what the run was of, as a hash, and the SHA-256 of its item vectors."""
+
+    @property
+    def ended(self) -> bool:
+        """Whether a record must stand; where none does, the run *vanished* and counts as failed.
+
+        A process that died as often as is allowed ended nothing: the same command continues it.
+        """
+        return self.last in ENDED
+
+    @property
+    def redrawn(self) -> bool:
+        """Whether it ended with item vectors that differ: the seed was drawn more than once.
+
+        A repetition elsewhere or with another version has another record, and the same vectors
+        where nothing else changed. Another entry or recipe is another run.
+        """
+        known = {(subject, items) for subject, items in self.results if items is not None}
+        return len(known) > len({subject for subject, _ in known})
+
+    def after(self, entry: Mapping[str, Any], subject: str) -> History:
+        """This history and one event more, under a plan of ``subject``."""
+        event = entry["event"]
+        ends, results = self.ends, self.results
+        if event in ENDED:
+            ends += (_text(entry["detail"].get("record_id")),)
+            results += ((subject, _text(entry["detail"].get("items_sha256"))),)
+        return replace(
+            self,
+            last=event,
+            begun=self.begun or event in ("start", "resume"),
+            discarded=self.discarded + (event == "discarded"),
+            ends=ends,
+            results=results,
+        )
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def histories(entries: Iterable[Mapping[str, Any]]) -> dict[str, History]:
+    """What became of each cell, by its name in the ledger."""
+    found: dict[str, History] = {}
+    subject = ""
+    for entry in entries:
+        if entry["event"] == "plan":
+            subject = _subject(entry["detail"])
+        else:
+            name = entry["cell"]
+            found[name] = found.get(name, History(entry["event"])).after(entry, subject)
+    return found

@@ -1,0 +1,109 @@
+"""``crlbench compare``: entries side by side, with paired verdicts."""
+
+from __future__ import annotations
+
+import sys
+from argparse import Namespace
+from pathlib import Path
+from typing import Any
+
+from crlbench.commands.console import out, out_json
+from crlbench.commands.settings import names_in
+from crlbench.commands.stored_entries import find_entry
+from crlbench.errors import OK, UsageError
+
+SUFFIXES = {".html": "html", ".htm": "html", ".json": "json", ".md": "md", ".txt": "text"}
+"""What the name of ``--out`` says about the format; a name without an ending says nothing."""
+
+
+def compare(options: Namespace) -> int:
+    """Print or write what stored entries say against each other."""
+    from crlbench.report.board import AXES
+    from crlbench.report.compare import compare as side_by_side
+    from crlbench.report.compare_read import read_entry
+
+    form, target = _format(options), _target(options)
+    if len(options.entries) < 2:
+        raise UsageError("compare needs at least two entries: crlbench compare A B.")
+    folders = [find_entry(name, Path(options.runs)) for name in options.entries]
+    comparison = side_by_side(
+        [read_entry(folder) for folder in folders],
+        axes=AXES if options.axis == "all" else (options.axis,),
+        tasks=_tasks(options),
+        by=options.by,
+        force=options.force_unequal,
+    )
+    if target is None:
+        _print(comparison, form, colour=not options.no_color)
+        return OK
+    from crlbench.run.store import write_text
+
+    write_text(target, _rendered(comparison, form))
+    out_json({"compare": str(target)}) if options.json else out(str(target))
+    return OK
+
+
+def _tasks(options: Namespace) -> tuple[str, ...] | None:
+    if options.tasks is None:
+        return None
+    names = names_in([options.tasks])
+    if not names:
+        raise UsageError(f"--tasks {options.tasks}: names no task.")
+    return names
+
+
+def _format(options: Namespace) -> str:
+    """What was asked for: by --format, by --json, by the name of --out, else text."""
+    if options.json and options.format not in (None, "json"):
+        raise UsageError(f"--json and --format {options.format} contradict each other; give one.")
+    asked = options.format or ("json" if options.json else None)
+    ending = Path(options.out).suffix.lower() if options.out else ""
+    if not ending:
+        return asked or "text"
+    named = SUFFIXES.get(ending)
+    if named is None:
+        raise UsageError(
+            f"--out {options.out}: no format is called {ending}; allowed are {', '.join(SUFFIXES)}."
+        )
+    if asked not in (None, named):
+        allowed = " or ".join(end for end, form in SUFFIXES.items() if form == asked)
+        flag = f"--format {options.format}" if options.format else "--json"
+        raise UsageError(
+            f"{flag} and --out {options.out} contradict each other; for {asked} the file's name "
+            f"ends in {allowed}."
+        )
+    return named
+
+
+def _target(options: Namespace) -> Path | None:
+    if options.out is None:
+        return None
+    if Path(options.out).is_dir():
+        raise UsageError(f"--out {options.out}: is a folder; give the name of a file.")
+    return Path(options.out)
+
+
+def _rendered(comparison: Any, form: str) -> str:
+    """The comparison as the text of a file."""
+    if form == "json":
+        return comparison.to_json()
+    if form == "html":
+        from crlbench.report.compare_page import render_comparison
+
+        return render_comparison(comparison)
+    from crlbench.report.compare_table import markdown_comparison, plain_comparison
+
+    return (markdown_comparison if form == "md" else plain_comparison)(comparison)
+
+
+def _print(comparison: Any, form: str, colour: bool) -> None:
+    """Coloured for people at a terminal, plain for files and pipes."""
+    if form != "text" or not sys.stdout.isatty():
+        sys.stdout.write(_rendered(comparison, form))
+        return
+    from rich.console import Console
+
+    from crlbench.report.compare_table import terminal_comparison
+
+    console = Console(no_color=not colour)
+    console.print(terminal_comparison(comparison, console.width))

@@ -1,0 +1,156 @@
+"""Stored entries by name: which recipe folder below ``runs`` a person means.
+
+The layout is ``<track>-<fingerprint>/<model>@<revision>/<recipe>``. Only names of folders and a
+few ``plan.json`` are read here, however many records lie below.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from crlbench.errors import UsageError, unknown_name
+
+PLAN, RECORD = "plan.json", "record.json"
+NOT_RECIPES = ("start",)
+"""Folders of a model that hold no runs."""
+SHOWN = 12
+"""No error lists more names than this."""
+
+
+@dataclass(frozen=True)
+class Stored:
+    """One model with one recipe on one board."""
+
+    folder: Path
+
+    @property
+    def board(self) -> str:
+        return self.folder.parts[-3]
+
+    @property
+    def model(self) -> str:
+        return self.folder.parts[-2].rpartition("@")[0]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Everything that it may be called, from short to long."""
+        versioned, recipe = self.folder.parts[-2:]
+        short = (self.model, versioned, f"{self.model}/{recipe}", f"{versioned}/{recipe}")
+        return short + tuple(f"{self.board}/{name}" for name in short)
+
+    @property
+    def shortened(self) -> bool:
+        """Whether its plan was of a shortened run (--smoke, --limit)."""
+        try:
+            plan = json.loads((self.folder / PLAN).read_text("utf-8"))
+        except (OSError, ValueError):
+            return False
+        return isinstance(plan, dict) and plan.get("partial") is True
+
+
+def find_entry(name: str, runs: Path) -> Path:
+    """The folder that ``name`` means: a folder of runs, or the name of one entry below ``runs``.
+
+    Raises:
+        UsageError: nothing has this name (the nearest are named), or several entries have it.
+    """
+    for folder in (Path(name), runs / name):
+        if _holds_runs(folder):
+            return folder
+    stored = stored_entries(runs)
+    wanted = _normal(name)
+    found = [entry for entry in stored if wanted in entry.names or _slug(name) in entry.names]
+    if not found:
+        raise _unknown(name, runs, stored)
+    whole = [entry for entry in found if not entry.shortened] if len(found) > 1 else found
+    found = whole or found
+    if len(found) > 1:
+        raise _ambiguous(name, found, stored)
+    return found[0].folder
+
+
+def stored_entries(runs: Path) -> list[Stored]:
+    """Every entry below a folder of runs, in the order of their folders."""
+    if not runs.is_dir():
+        return []
+    return [
+        Stored(recipe)
+        for board in _folders(runs)
+        for model in _folders(board)
+        if "@" in model.name
+        for recipe in _folders(model)
+        if recipe.name not in NOT_RECIPES and _is_run_folder(recipe)
+    ]
+
+
+def _folders(parent: Path) -> list[Path]:
+    return sorted(p for p in parent.iterdir() if p.is_dir() and not p.name.startswith("."))
+
+
+def _is_run_folder(folder: Path) -> bool:
+    return (folder / PLAN).is_file() or _holds_runs(folder)
+
+
+def _holds_runs(folder: Path) -> bool:
+    """Whether there is a record in the folder or below it; stops at the first."""
+    try:
+        if folder.is_file():
+            return folder.name == RECORD
+        return folder.is_dir() and next(folder.rglob(RECORD), None) is not None
+    except OSError:  # a name that no file can have
+        return False
+
+
+def _normal(name: str) -> str:
+    """Without a closing slash, and with no more of a revision than folders have."""
+    return re.sub(r"@([0-9a-f]{8})[0-9a-f]+", r"@\1", name.strip().rstrip("/"))
+
+
+def _slug(name: str) -> str:
+    """A hub id as its folder is called."""
+    return re.sub(r"[^A-Za-z0-9._@-]+", "--", _normal(name))
+
+
+def _unknown(name: str, runs: Path, stored: Sequence[Stored]) -> UsageError:
+    if not stored:
+        return UsageError(
+            f"'{name}' is no folder with runs, and {runs} holds no entry to look for it. Give a "
+            "run folder, say where the runs are with --runs DIR, or make some: "
+            "crlbench evaluate --model X."
+        )
+    names = [form for entry in stored for form in entry.names[:4]]
+    near = difflib.get_close_matches(name, dict.fromkeys(names), n=SHOWN, cutoff=0.5)
+    full = dict.fromkeys(entry.names[2] for entry in stored)
+    known = near or list(full)[:SHOWN]
+    return unknown_name(
+        "entry", name, known, f"Looked in {runs}; --runs DIR looks elsewhere, and a folder will do."
+    )
+
+
+def _ambiguous(name: str, found: Sequence[Stored], stored: Sequence[Stored]) -> UsageError:
+    rows = [(_own_name(entry, stored), entry.board) for entry in found[:SHOWN]]
+    width = max(len(own) for own, _ in rows)
+    lines = [f"  {own.ljust(width)}  on {board}" for own, board in rows]
+    more = [f"  and {len(found) - SHOWN} more"] if len(found) > SHOWN else []
+    return UsageError(
+        "\n".join(
+            [
+                f"'{name}' is ambiguous: {len(found)} stored entries are called that. Give one of:",
+                *lines,
+                *more,
+            ]
+        )
+    )
+
+
+def _own_name(entry: Stored, stored: Sequence[Stored]) -> str:
+    """The shortest name that no other entry has."""
+    for name in entry.names:
+        if not any(name in other.names for other in stored if other is not entry):
+            return name
+    return str(entry.folder)

@@ -1,0 +1,231 @@
+"""What a comparison says in words, the same in the terminal, in Markdown and on the page."""
+
+from __future__ import annotations
+
+from crlbench.report.axes import AXIS_SIGNS, AXIS_WORDS, Axis
+from crlbench.report.compare import Call, Comparison, Effect, Pair, PairAxis, Side
+from crlbench.report.compare_axis import BY_WORDS
+from crlbench.report.intervals import MIN_SEEDS_ALONE
+from crlbench.report.words import (
+    NONE,
+    STANDINGS,
+    VERDICT_SIGNS,
+    chance_of_a_false_verdict,
+    clean,
+    count,
+    listed,
+    more_seeds,
+    number,
+)
+
+SIGNS: dict[Call, str] = {**VERDICT_SIGNS, "preview": "◇"}
+
+PARTS = {
+    "dispersion": "alike at the end (1 − GMD / gain)",
+    "drawdown": "kept what was reached (1 − drawdown / gain)",
+    "risk": "worst seeds (CVaR / median gain)",
+    "failure": "not failed (1 − posterior)",
+    "rated_tasks": "rated tasks",
+    "lambda_id": "λ on new items (ID)",
+    "lambda_hard": "λ on harder items (HARD)",
+    "lambda_format": "λ on other wording (FORMAT)",
+    "lambda_transfer": "λ on other tasks (TRANSFER)",
+    "forgetting": "forgetting, corrected (Fgt)",
+    "memorisation": "memorisation gap (λ train − λ ID)",
+    "audit_gap": "reward-hacking gap V",
+}
+"""What the headlines are made of, in the order of the tables."""
+
+
+def title(side: Side) -> str:
+    """``A tiny-llama@25666175/grpo``."""
+    return clean(f"{side.key} {side.name}")
+
+
+def pair_title(comparison: Comparison, pair: Pair) -> str:
+    first, second = comparison.side(pair.first), comparison.side(pair.second)
+    return f"{title(second)} against {title(first)}"
+
+
+def axis_name(axis: Axis) -> str:
+    """``Sample efficiency Λ``."""
+    word = AXIS_WORDS[axis]
+    return f"{word[0].upper()}{word[1:]} {AXIS_SIGNS[axis]}"
+
+
+def board_name(side: Side) -> str:
+    """Where an entry was made: track, division, fingerprint, hardware."""
+    hardware = f", {side.hardware}" if side.hardware else ""
+    return clean(
+        f"{side.track} v{side.track_version}, {side.division} division, {side.fingerprint}"
+        f"{hardware}"
+    )
+
+
+def boards(comparison: Comparison) -> list[str]:
+    """One line where all entries share a board, else one for each."""
+    if comparison.watermark is None:
+        return [board_name(comparison.sides[0])]
+    return [f"{side.key}: {board_name(side)}" for side in comparison.sides]
+
+
+def call(effect: Effect | None) -> str:
+    """``▲ better``; a dash where there is no verdict."""
+    if effect is None or effect.call is None:
+        return NONE
+    return f"{SIGNS[effect.call]} {effect.call}"
+
+
+def lead(comparison: Comparison) -> str:
+    """The result in one breath."""
+    if comparison.watermark is not None:
+        return "These entries are not comparable: differences, and no verdict."
+    if len(comparison.pairs) > 1:
+        return _many(comparison)
+    (pair,) = comparison.pairs
+    found = [_clause(axis, one) for axis, one in pair.axes.items()]
+    if any(side.preview for side in comparison.sides):
+        return f"A preview, not a verdict. {pair.second} minus {pair.first}: {'; '.join(found)}."
+    return f"{pair.second} against {pair.first}: {'; '.join(found)}."
+
+
+def _clause(axis: Axis, found: PairAxis) -> str:
+    effect, where = found.effect, AXIS_WORDS[axis]
+    if effect is None:
+        return f"no number on {where}"
+    value = number(effect.value, 3, True)
+    if effect.call == "preview":
+        return f"{value} on {where}"
+    more = more_seeds(effect)
+    return f"{effect.call} on {where} ({value}{f', {more} more seeds' if more else ''})"
+
+
+def _many(comparison: Comparison) -> str:
+    effects = [one.effect for pair in comparison.pairs for one in pair.axes.values()]
+    calls = [effect.call for effect in effects if effect is not None]
+    kinds = ("differ", "equivalent", "undecided", "preview")
+    counts = {kind: sum(_kind(found) == kind for found in calls) for kind in kinds}
+    words = {
+        "differ": "differ",
+        "equivalent": "are equivalent",
+        "undecided": "are undecided",
+        "preview": "are previews without a verdict",
+    }
+    told = [f"{counts[kind]} {words[kind]}" for kind in kinds if counts[kind]]
+    silent = len(effects) - len(calls)
+    told += [f"{silent} have no number"] if silent else []
+    pairs, axes = len(comparison.pairs), len(comparison.axes)
+    return (
+        f"Of {len(effects)} differences ({count(pairs, 'pair')}, "
+        f"{count(axes, 'axis', 'axes')}): {', '.join(told)}."
+    )
+
+
+def _kind(found: Call | None) -> str:
+    return "differ" if found in ("better", "worse") else str(found)
+
+
+def pair_notes(comparison: Comparison, pair: Pair) -> list[str]:
+    """What must be known about one pair, in sentences."""
+    notes = []
+    if pair.improvement is not None:
+        notes.append(
+            f"P({pair.second} > {pair.first}) = {number(pair.improvement, 2)}: the chance that a "
+            f"run of {pair.second} has a higher Λ than a run of {pair.first} on a task drawn at "
+            "random."
+        )
+    for axis, found in pair.axes.items():
+        if found.reason is not None:
+            notes.append(f"No difference on {AXIS_WORDS[axis]}: {_ended(found.reason)}")
+        if found.effect is not None and found.left_out:
+            notes.append(f"Not compared on {AXIS_WORDS[axis]}: {', '.join(found.left_out)}.")
+    few = [e for found in pair.axes.values() for e in found.by_task.values() if e.interval is None]
+    if few and comparison.watermark is None:
+        notes.append(f"A single task needs {MIN_SEEDS_ALONE} seeds for an interval and a verdict.")
+    return [clean(note) for note in notes]
+
+
+def side_notes(side: Side) -> list[str]:
+    """What must be known about one entry, in sentences."""
+    notes = [
+        f"{title(side)}: {count(side.n, 'seed')}, {STANDINGS[side.standing]}.",
+        *map(_ended, (*side.why, *side.notes)),
+    ]
+    notes += [
+        f"{axis_name(axis)}: {_ended(score.reason)}"
+        for axis, score in side.axes.items()
+        if score.reason is not None
+    ]
+    if side.failed:
+        notes.append(f"Failed, counted with u = 0 from there on: {listed(side.failed)}.")
+    if side.vanished:
+        notes.append(f"Vanished, counted as failed: {listed(side.vanished)}.")
+    if side.placebo is not None and side.placebo.elicitation:
+        notes.append("Mostly elicitation: a content-free reward brings more than a quarter of Λ.")
+    if side.placebo is not None and side.placebo.reason is not None:
+        notes.append(f"No net effect: {_ended(side.placebo.reason)}")
+    return [clean(note) for note in notes]
+
+
+def amount(value: float | None) -> str:
+    """What was spent: whole from 100 on, else with one decimal where it has one."""
+    if value is None:
+        return NONE
+    return f"{value:,.0f}" if value >= 100 or value == round(value) else f"{value:.1f}"
+
+
+def _ended(sentence: str) -> str:
+    return sentence if sentence.endswith((".", "!", "?")) else f"{sentence}."
+
+
+def notes(comparison: Comparison) -> list[str]:
+    """What must be known about all of it, in sentences."""
+    reasons = dict.fromkeys(side.unranked for side in comparison.sides if side.unranked)
+    told = [_ended(reason[0].upper() + reason[1:]) for reason in reasons]
+    if comparison.chosen:
+        told.append(
+            f"Only {listed(comparison.tasks)}: chosen tasks are no board, and a verdict on them "
+            "is none on the board."
+        )
+    if comparison.by != "completions":
+        told.append(
+            f"Curves, E = H + L and times to threshold are over {BY_WORDS[comparison.by]}, each "
+            "run's area over what it spent itself; verdicts stay on completions."
+        )
+    if comparison.by == "time":
+        told.append(
+            "Wall time is NOT REPRODUCIBLE: it is what one machine took, from the part of the "
+            "records that no digest covers."
+        )
+    return told
+
+
+def legend(comparison: Comparison) -> str:
+    """What the columns and the verdicts mean."""
+    margin = number(comparison.margin, 2)
+    head = (
+        "A difference is the second entry minus the first on the same tasks and seeds, with its "
+        "95 % interval; on other tasks: the wider interval that resamples tasks too. r: "
+        "correlation of the paired seeds."
+    )
+    if comparison.watermark is not None:
+        return head
+    return (
+        f"{head} equivalent, asked first: the 90 % interval lies inside ±{margin}, so that "
+        "whatever difference there is does not matter. better, worse: not equivalent, and the "
+        "95 % interval excludes 0. undecided: neither; + seeds: how many more would likely settle "
+        "it. preview: an entry is short of a rank, so that there is no verdict."
+        f"{_several(comparison)}"
+    )
+
+
+def _several(comparison: Comparison) -> str:
+    effects = [one.effect for pair in comparison.pairs for one in pair.axes.values()]
+    verdicts = sum(e is not None and e.call not in (None, "preview") for e in effects)
+    if verdicts < 2:
+        return ""
+    chance = chance_of_a_false_verdict(verdicts)
+    return (
+        f" Each verdict stands alone: were all {verdicts} differences nothing, the chance that at "
+        f"least one is called better or worse would be up to about {chance:.0%}."
+    )

@@ -1,0 +1,130 @@
+"""Dynamics on the page: small charts with their alarms, every figure, the clipped tokens."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from markupsafe import Markup
+
+from crlbench.dynamics import UPDATE_STATS
+from crlbench.report import words
+from crlbench.report.alarms import Alarm, Points, alarms, series
+from crlbench.report.load import Run
+from crlbench.report.page_sparks import Flag, mean_points, sparkline, trend
+from crlbench.report.summary import TaskSummary
+
+PANELS = {
+    "reward": ("Reward", "mean over completions"),
+    "score": ("Training score", "mean over completions"),
+    "audit": ("Audit", "second verifier"),
+    "reference_kl": ("KL to the reference", "nats per token"),
+    "entropy": ("Entropy", "nats per token"),
+    "clip_fraction": ("Clip share", "share of tokens"),
+    "ess": ("Effective samples", "of the ratios, share of tokens"),
+    "length": ("Length", "tokens per completion"),
+    "truncated": ("Truncated", "share of completions"),
+    "grad_norm": ("Gradient norm", "before clipping"),
+    "explained_variance": ("Explained variance", "of the value head"),
+    "behavior_gap": ("Decode gap", "mean log-prob difference"),
+    "kept_fraction": ("Kept", "share of completions"),
+}
+"""Series of the health panels: name in the record, title, unit. Every alarm's figure is one."""
+
+SHOWN_TOKENS = 12
+
+Seeds = list[tuple[int, Points]]
+Raised = list[tuple[int, Alarm]]
+"""Seed index and alarm."""
+
+
+def health_panel(task: TaskSummary, runs: list[Run]) -> dict[str, Any]:
+    """The dynamics of one task over all seeds of an entry.
+
+    Args:
+        runs: of the entry, all tasks.
+    """
+    of_task = [run for run in runs if run.record.task.name == task.task]
+    raised = [(r.record.seed.index, alarm) for r in of_task for alarm in alarms(r.record)]
+    panels, constant = _panels(task.task, of_task, raised)
+    return {
+        "task": task.task,
+        "panels": panels,
+        "constant": ", ".join(constant),
+        "alarms": [_line(seed, alarm) for seed, alarm in raised],
+        "dynamics": _dynamics_rows(task.task, of_task),
+        "clipped": _clipped_tokens(of_task),
+    }
+
+
+def _panels(task: str, runs: list[Run], raised: Raised) -> tuple[list[dict[str, Any]], list[str]]:
+    """Charts of what moves or raised an alarm, and a word on what stays as it was."""
+    panels, constant = [], []
+    drawn: list[Seeds] = []
+    for name, (title, unit) in PANELS.items():
+        seeds = [(r.record.seed.index, series(r.record.health, name)) for r in runs]
+        values = {value for _, points in seeds for _, value in points}
+        flags = [_flag(seed, alarm) for seed, alarm in raised if alarm.figure == name]
+        if len(values) == 1 and not flags:
+            constant.append(f"{title} {words.short(values.pop())}")
+        elif values and (flags or seeds not in drawn):
+            drawn.append(seeds)
+            panels.append(_spark(task, title, unit, seeds, flags))
+    return panels, constant
+
+
+def _flag(seed: int, alarm: Alarm) -> Flag:
+    return Flag(seed, alarm.iteration or 0, alarm.value or 0.0, alarm.limit)
+
+
+def _line(seed: int, alarm: Alarm) -> dict[str, str]:
+    """Where, on which figure and what, for the list above the charts."""
+    at = "" if alarm.iteration is None else f", iteration {alarm.iteration}"
+    title = PANELS[alarm.figure][0] if alarm.figure else "Whole run"
+    return {"where": f"seed {seed}{at}", "figure": title, "text": alarm.text}
+
+
+def _spark(task: str, title: str, unit: str, seeds: Seeds, flags: list[Flag]) -> dict[str, Any]:
+    mean = mean_points(seeds)
+    return {
+        "title": title,
+        "unit": unit,
+        "figure": Markup(sparkline(f"{title} on {task}", seeds, flags)),
+        "first": words.short(mean[0][1]),
+        "last": words.short(mean[-1][1]),
+        "alarmed": words.count(len(flags), "alarm") if flags else "",
+    }
+
+
+def _dynamics_rows(task: str, runs: list[Run]) -> list[dict[str, Any]]:
+    """Every figure with a value, in the order of ``UPDATE_STATS``."""
+    rows = []
+    for name, meaning in UPDATE_STATS.items():
+        seeds = [(r.record.seed.index, series(r.record.health, name)) for r in runs]
+        mean = mean_points(seeds)
+        if mean:
+            varies = len({value for _, points in seeds for _, value in points}) > 1
+            drawn = Markup(trend(f"{name} on {task}", seeds)) if varies else ""
+            first, last = words.short(mean[0][1]), words.short(mean[-1][1])
+            rows.append(
+                {"name": name, "meaning": meaning, "figure": drawn, "first": first, "last": last}
+            )
+    return rows
+
+
+def _clipped_tokens(runs: list[Run]) -> list[dict[str, Any]]:
+    """The tokens that were held back most often, summed over the seeds."""
+    totals: dict[str, list[int]] = {}
+    for run in runs:
+        for token in run.record.clipped_tokens:
+            low, high = totals.setdefault(token.text, [0, 0])
+            totals[token.text] = [low + token.low, high + token.high]
+    order = sorted(totals.items(), key=lambda found: (-sum(found[1]), found[0]))
+    return [
+        {"text": _token(text), "low": low, "high": high}
+        for text, (low, high) in order[:SHOWN_TOKENS]
+    ]
+
+
+def _token(text: str) -> str:
+    """A token with its white space visible."""
+    return words.visible(text, 40).replace("\n", "\\n").replace(" ", "␣")

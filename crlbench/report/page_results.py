@@ -1,0 +1,124 @@
+"""The result of one entry and arm: in one sentence, in numbers, as curves and as E = H + L."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from markupsafe import Markup
+
+from crlbench.report import figures, words
+from crlbench.report.figures import Bar, CurveSeries, Dot, SeedCurve
+from crlbench.report.summary import EntrySummary, Estimate, TaskSummary
+
+
+def lead(entry: EntrySummary) -> str:
+    """The result in one breath."""
+    budgets = sorted({task.budget for task in entry.tasks})
+    each = " on each task" if len(entry.tasks) > 1 else ""
+    after = f"After {budgets[-1]:,} completions of {entry.recipe}{each}"
+    reward = " with a content-free reward" if entry.arm == "placebo" else ""
+    if entry.end is None:
+        control = "a control, whose end is not scored"
+        told = control if entry.arm == "placebo" else "the end was not scored for every run"
+        return f"{after}{reward}; {told}."
+    direction = "up from" if entry.end >= entry.start else "down from"
+    return (
+        f"{after}{reward}, {entry.display_name} answers {words.percent(entry.end)} of held-out "
+        f"prompts correctly, {direction} {words.percent(entry.start)}."
+    )
+
+
+def tiles(entry: EntrySummary, with_lam: bool) -> list[dict[str, str]]:
+    """The numbers under the sentence.
+
+    Args:
+        with_lam: whether Λ stands here too: an entry of the board has a card of its own for it.
+    """
+    multiple = len(entry.tasks) > 1
+    lam, gain = entry.lam if multiple else entry.tasks[0].lam, entry.gain
+    failed = f"{len(entry.failed)} failed" if entry.failed else "none failed"
+    head = [_tile("Λ, head-room captured", words.number(lam.value), _under(lam))]
+    return (head if with_lam else []) + [
+        _tile("Gain in score", words.number(gain.value, signed=True), _under(gain)),
+        _tile(
+            "Score, start → end",
+            f"{words.number(entry.start)} → {words.number(entry.end)}",
+            f"mean over {len(entry.tasks)} tasks" if multiple else "one task",
+        ),
+        _tile("Seeds", str(entry.n), failed),
+    ]
+
+
+def _tile(label: str, value: str, note: str) -> dict[str, str]:
+    return {"label": label, "value": value, "note": note}
+
+
+def _under(value: Estimate) -> str:
+    return f"95\u00a0% {words.span(value.interval)}" if value.interval else "no interval"
+
+
+def lam_figure(entry: EntrySummary) -> Markup:
+    """Λ of every task with its seeds, and the headline."""
+    dots = [_task_dot(task) for task in entry.tasks]
+    if len(dots) > 1:
+        lam = entry.lam
+        low, high = _bounds(lam)
+        dots.append(Dot("All tasks (IQM)", lam.value, low, high, strong=True))
+    return Markup(figures.interval_plot(dots, "Λ, share of the head-room captured"))
+
+
+def _task_dot(task: TaskSummary) -> Dot:
+    low, high = _bounds(task.lam)
+    seeds = [seed.lam for seed in task.seeds if seed.lam is not None]
+    return Dot(task.task, task.lam.value, low, high, seeds if len(seeds) > 1 else ())
+
+
+def _bounds(estimate: Estimate) -> tuple[float | None, float | None]:
+    interval = estimate.interval
+    return (None, None) if interval is None else (interval.low, interval.high)
+
+
+def bar_figure(entry: EntrySummary) -> Markup:
+    """E = H + L of every task and their mean; empty without an area."""
+    bars = [Bar(task.task, task.H, task.L) for task in entry.tasks if task.L is not None]
+    if len(bars) > 1:
+        head = sum(bar.head for bar in bars) / len(bars)
+        learned = sum(bar.learned for bar in bars) / len(bars)
+        bars.append(Bar("Mean", head, learned))
+    return Markup(figures.stacked_bars(bars) if bars else "")
+
+
+def curve_figures(entry: EntrySummary) -> list[Markup]:
+    """Learning curves of every task on one score axis."""
+    top = _top(entry)
+    return [Markup(_curve_figure(task, entry, top)) for task in entry.tasks]
+
+
+def _top(entry: EntrySummary) -> float:
+    """Upper end of the score axis of all curves of an entry: the next tenth above them."""
+    scores = [s for task in entry.tasks for seed in task.seeds for s in seed.curve.score]
+    ends = [seed.end for task in entry.tasks for seed in task.seeds if seed.end is not None]
+    return min(1.0, max(0.2, (int(max(scores + ends) * 10 + 1e-9) + 1) / 10))
+
+
+def _curve_figure(task: TaskSummary, entry: EntrySummary, top: float) -> str:
+    seeds = [SeedCurve(s.index, s.curve.x, s.curve.score, s.curve.measured) for s in task.seeds]
+    one = CurveSeries(f"{entry.model} {entry.recipe}", seeds, task.start, task.end)
+    return figures.learning_curves(
+        task.task,
+        [one],
+        budget=max(1, task.budget),
+        floor=task.floor,
+        ceiling=task.ceiling,
+        top=top,
+    )
+
+
+def results(entry: EntrySummary) -> dict[str, Any]:
+    """What the template shows of the result."""
+    return {
+        "lam_figure": lam_figure(entry),
+        "bar_figure": bar_figure(entry),
+        "lost": any(task.L is not None and task.L < 0 for task in entry.tasks),
+        "curves": curve_figures(entry),
+    }

@@ -1,0 +1,104 @@
+"""Small charts of the dynamics: one figure over the iterations, with its alarms marked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from crlbench.report import svg
+from crlbench.report.figures import GRID
+from crlbench.report.svg import Scale, color, element, figure, line, mark, polyline
+from crlbench.report.words import count, number
+
+Points = Sequence[tuple[float, float]]
+"""(iteration, value)."""
+Seeds = Sequence[tuple[int, Points]]
+"""Seed index and its points."""
+
+
+@dataclass(frozen=True)
+class Flag:
+    """An alarm in a chart: the point that it names."""
+
+    seed: int
+    iteration: int
+    value: float
+    limit: float | None = None
+    """Threshold on the axis of the values."""
+
+    @property
+    def words(self) -> str:
+        return f"alarm: seed {self.seed}, iteration {self.iteration}"
+
+
+def sparkline(name: str, seeds: Seeds, flags: Sequence[Flag] = ()) -> str:
+    """Seeds thin, their mean bold; alarms as triangles, their threshold as a dotted line."""
+    width, height, pad = 160, 56, 4
+    limits = {flag.limit for flag in flags if flag.limit is not None}
+    values = [v for _, points in seeds for _, v in points]
+    stops = [i for _, points in seeds for i, _ in points]
+    if not values:
+        return figure(name, "no values", height, width=width)
+    low, high = min([*values, *limits]), max([*values, *limits])
+    flat = 0.5 if low == high else 0.0
+    x = Scale(min(stops), max(stops), pad, width - pad)
+    y = Scale(low - flat, high + flat, height - pad, pad + (8 if flags else 0))
+    hue = f"stroke:{svg.series_color(0)}"
+    thin = f"{hue};{'stroke-width:1;opacity:.45' if len(seeds) > 1 else 'stroke-width:1.6'}"
+    parts = [line(pad, height - 1, width - pad, height - 1, GRID)]
+    dotted = f"stroke:{color('loss')};stroke-width:1;stroke-dasharray:2 3"
+    parts += [line(pad, y(v), width - pad, y(v), dotted) for v in sorted(limits)]
+    for index, points in seeds:
+        drawn = [(x(i), y(v)) for i, v in points]
+        parts.append(polyline(drawn, thin, f"seed {index}") if drawn else "")
+    mean = mean_points(seeds)
+    if len(seeds) > 1 and mean:
+        bold = f"{hue};stroke-width:2.2;stroke-linejoin:round"
+        parts.append(polyline([(x(i), y(v)) for i, v in mean], bold))
+    parts += [_flag(flag, x, y) for flag in flags]
+    return figure(name, _words(seeds, values, flags), height, *parts, width=width)
+
+
+def _flag(flag: Flag, x: Scale, y: Scale) -> str:
+    style = f"fill:{color('loss')};stroke:{color('paper')};stroke-width:1"
+    return mark("down", x(flag.iteration), y(flag.value) - 6, 4.5, style, flag.words)
+
+
+def _words(seeds: Seeds, values: Sequence[float], flags: Sequence[Flag]) -> str:
+    low, high = number(min(values), 4), number(max(values), 4)
+    spans = f"{count(len(seeds), 'seed')}, from {low} to {high}"
+    return ". ".join([spans, *(flag.words.capitalize() for flag in flags)]) + "."
+
+
+def trend(name: str, seeds: Seeds) -> str:
+    """A row-high chart: the mean over the seeds on the range that they span."""
+    width, height, pad = 132, 30, 2
+    mean = mean_points(seeds)
+    spans: dict[float, list[float]] = {}
+    for _, points in seeds:
+        for iteration, value in points:
+            spans.setdefault(iteration, []).append(value)
+    if not mean:
+        return figure(name, "no values", height, width=width)
+    low, high = min(map(min, spans.values())), max(map(max, spans.values()))
+    flat = 0.5 if low == high else 0.0
+    x = Scale(mean[0][0], mean[-1][0], pad, width - pad)
+    y = Scale(low - flat, high + flat, height - pad, pad)
+    hue = svg.series_color(0)
+    there = [f"{svg.num(x(i))} {svg.num(y(max(v)))}" for i, v in sorted(spans.items())]
+    back = [f"{svg.num(x(i))} {svg.num(y(min(v)))}" for i, v in sorted(spans.items(), reverse=True)]
+    band = f"M{'L'.join(there + back)}Z"
+    parts = [element("path", d=band, style=f"fill:{hue};opacity:.16")] if len(seeds) > 1 else []
+    stroke = f"stroke:{hue};stroke-width:1.8;stroke-linejoin:round"
+    parts.append(polyline([(x(i), y(v)) for i, v in mean], stroke))
+    described = f"{count(len(seeds), 'seed')}, from {number(low, 4)} to {number(high, 4)}."
+    return figure(name, described, height, *parts, width=width)
+
+
+def mean_points(seeds: Seeds) -> list[tuple[float, float]]:
+    """Mean over the seeds that have a value at an iteration."""
+    columns: dict[float, list[float]] = {}
+    for _, points in seeds:
+        for iteration, value in points:
+            columns.setdefault(iteration, []).append(value)
+    return [(i, sum(column) / len(column)) for i, column in sorted(columns.items())]

@@ -1,0 +1,244 @@
+"""What became of every declared run, and what it allows to say."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from crlbench.conditions import digest
+from crlbench.errors import ValidationError
+from crlbench.report import load_runs, summarise, words
+from crlbench.report.board import summarise_board
+from crlbench.report.entries import Entry
+from crlbench.run.ledger import Ledger
+from tests.report.simulate import Plan, declare, rewrite, write_board
+
+SMALL = {"items": 16, "track_version": 1, "tasks": ("addition", "counting")}
+TASKS = {"board": ("addition", "counting")}
+GONE = "addition seed-04"
+
+
+def entry_of(board: Path) -> Entry:
+    (entry,) = summarise_board(load_runs(board), replicates=100).entries
+    return entry
+
+
+@pytest.fixture
+def board(tmp_path: Path) -> Path:
+    """Five declared seeds of two tasks; the last one of addition left no record."""
+    folder = write_board(tmp_path, Plan(**SMALL, **TASKS))
+    shutil.rmtree(next(folder.rglob("addition/real/seed-04")))
+    return folder
+
+
+def tell(board: Path, *events: str, cell: str = "addition/real/seed-04", **detail: str) -> Ledger:
+    """Let the ledger of the run folder say that the stored runs ended, then events of one cell."""
+    run = next(board.rglob("plan.json")).parent
+    cited = declare(run)
+    ledger = Ledger(run / "ledger.jsonl")
+    for event in events:
+        name = f"tiny-llama@00000000/ppo/{cell}"
+        ledger.append(event, name, plan_hash=cited, **detail)
+    return ledger
+
+
+def test_without_a_ledger_a_planned_run_vanished(board: Path):
+    next(board.rglob("ledger.jsonl")).unlink()
+    entry = entry_of(board)
+    assert entry.vanished == (GONE,) and entry.missing == () and entry.failed == ()
+    assert (entry.n, entry.standing, entry.declared) == (5, "preview", 5)
+    assert entry.why == (
+        "No attempt ledger stands beside the runs, so what was tried cannot be known.",
+    )
+
+
+@pytest.mark.parametrize("ledger", [True, False])
+def test_records_cite_a_plan_that_was_declared(board: Path, ledger: bool):
+    if not ledger:
+        next(board.rglob("ledger.jsonl")).unlink()
+    rewrite(next(board.rglob("counting/real/seed-02")), plan_hash=digest("another"))
+    with pytest.raises(ValidationError, match=r"seed-02/record\.json: plan_hash: .* declared"):
+        entry_of(board)
+
+
+def test_a_ledger_counts_without_a_stored_plan(board: Path):
+    next(board.rglob("plan.json")).unlink()
+    entry = entry_of(board)
+    assert entry.vanished == (GONE,) and (entry.standing, entry.declared) == ("provisional", 5)
+
+
+@pytest.mark.parametrize("events", [(), ("start",), ("start", "done", "discarded")])
+def test_a_record_that_the_ledger_does_not_know_keeps_from_a_rank(
+    tmp_path: Path, events: tuple[str, ...]
+):
+    """Another machine made it, or the command died between the record and its last event."""
+    board = write_board(tmp_path, Plan(**SMALL, **TASKS))
+    assert entry_of(board).standing == "provisional"
+    away, cell = tmp_path / "away", next(board.rglob("addition/real/seed-04"))
+    shutil.move(cell, away)
+    tell(board, *events)
+    shutil.move(away, cell)
+    entry = entry_of(board)
+    assert entry.standing == "preview" and entry.vanished == entry.missing == ()
+    assert "The ledger does not know how 1 stored run ended: addition seed-04." in entry.why[0]
+
+
+def test_an_end_without_a_start_keeps_from_a_rank(tmp_path: Path):
+    board = write_board(tmp_path, Plan(**SMALL, **TASKS))
+    away, cell = tmp_path / "away", next(board.rglob("addition/real/seed-04"))
+    shutil.move(cell, away)
+    tell(board, "done")
+    shutil.move(away, cell)
+    assert entry_of(board).standing == "preview"
+
+
+AGAIN = ("start", "done", "discarded", "start", "done")
+
+
+def test_a_repetition_with_the_same_result_is_told_and_ranks(board: Path):
+    tell(board, *AGAIN, items_sha256="aa")
+    entry = entry_of(board)
+    assert entry.standing == "provisional"
+    (note,) = entry.notes
+    assert note == "1 run had ended, was discarded and was made again: addition seed-04."
+
+
+def test_another_result_under_the_same_seed_keeps_from_a_rank(board: Path):
+    ledger = tell(board, *AGAIN[:3], items_sha256="aa")
+    name, cited = ledger.entries[-1]["cell"], ledger.entries[-1]["detail"]["plan_hash"]
+    ledger.append("start", name, plan_hash=cited)
+    ledger.append("done", name, items_sha256="bb")
+    entry = entry_of(board)
+    said = "1 run ended with another result under the same seed: addition seed-04."
+    assert entry.standing == "preview" and said in entry.why
+    assert any("made again" in note for note in entry.notes)
+
+
+def test_discarded_runs_are_told(board: Path):
+    tell(board, "start", "discarded", "start", "interrupted", cell="counting/real/seed-01")
+    assert "1 run was discarded: counting seed-01." in entry_of(board).notes
+
+
+def test_discarded_placebo_runs_are_told_with_their_arm(board: Path):
+    tell(board, *AGAIN, cell="counting/placebo/seed-01", items_sha256="aa")
+    assert entry_of(board).notes[0].endswith("made again: counting placebo seed-01.")
+
+
+@pytest.mark.parametrize("name", ["plan.json", "ledger.jsonl"])
+def test_a_discarded_file_is_told_and_a_ledger_keeps_from_a_rank(board: Path, name: str):
+    ledger = tell(board, "start", "done")
+    ledger.append("discarded", name)
+    entry = entry_of(board)
+    lost = name == "ledger.jsonl"
+    assert entry.standing == ("preview" if lost else "provisional")
+    assert any("ledger was damaged" in sentence for sentence in entry.why) == lost
+    assert any("stored plan was replaced" in note for note in entry.notes) != lost
+
+
+@pytest.mark.parametrize("last", ["done", "failed"])
+def test_a_run_that_ended_and_left_nothing_vanished(board: Path, last: str):
+    tell(board, "start", last)
+    assert entry_of(board).vanished == (GONE,)
+
+
+@pytest.mark.parametrize(
+    "events",
+    [(), ("start",), ("start", "interrupted"), ("start", "lost"), ("start", "lost", "resume")],
+)
+def test_a_run_that_was_only_interrupted_is_missing(board: Path, events: tuple[str, ...]):
+    tell(board, *events)
+    entry = entry_of(board)
+    assert entry.missing == (GONE,) and entry.vanished == ()
+    assert entry.standing == "preview" and not entry.ranks
+    assert "1 cell missing (the same command runs it): addition seed-04." in entry.why
+
+
+def test_a_vanished_run_learned_nothing(board: Path):
+    entry = entry_of(board)
+    curve = entry.efficiency.tasks["addition"].curves[4]
+    assert (curve.seed, curve.state, curve.measured) == (4, "vanished", 0)
+    assert set(curve.u) == {0.0} and len(curve.u) == 21
+    measure = entry.evidence.tasks["addition"].measures[4]
+    assert measure.E == 0.0 and measure.L == -measure.H
+    assert measure.H == entry.evidence.tasks["addition"].measures[0].H
+    stability = entry.stability.tasks["addition"].runs[4]
+    assert stability.failed and stability.final == 0.0 and stability.drawdown == 0.0
+    gen = entry.generalization.runs["addition"][4]
+    assert gen.id < 0 and gen.forgetting.expected == 0 and gen.audit_gap is None
+    others = entry.efficiency.tasks["addition"].curves[:4]
+    assert curve.x["bytes"][-1] == np.mean([c.x["bytes"][-1] for c in others])
+    assert all(
+        not arrival.censored[0] or arrival.censored[4]
+        for arrival in entry.efficiency.tasks["addition"].arrivals["bytes"]
+    )
+
+
+def test_hiding_a_bad_seed_never_helps(tmp_path: Path):
+    """Of five runs, deleting any one lowers every headline or leaves it."""
+    folder = write_board(tmp_path, Plan(slope=0.6, **SMALL, **TASKS))
+    whole = entry_of(folder)
+    for index in range(5):
+        cell = next(folder.rglob(f"addition/real/seed-{index:02d}"))
+        shutil.move(cell, tmp_path / "away")
+        found = entry_of(folder)
+        assert found.axes["efficiency"].value <= whole.axes["efficiency"].value
+        shutil.move(tmp_path / "away", cell)
+
+
+def test_the_summary_counts_the_same_runs(board: Path):
+    summary = summarise(load_runs(board), replicates=100)
+    (entry,) = summary.entries
+    assert entry.vanished == (GONE,) and entry.n == 5
+    seed = entry.tasks[0].seeds[4]
+    assert (seed.state, seed.rule, seed.at) == ("failed", "vanished", None)
+    said = " ".join(words.standing(entry, summary))
+    assert "1 planned run left no record and counts as failed" in said
+
+
+def test_a_task_whose_runs_all_vanished_is_absent(board: Path):
+    shutil.rmtree(next(board.rglob("addition")))
+    entry = entry_of(board)
+    assert entry.absent == ("addition",) and len(entry.vanished) == 5
+    assert entry.standing == "preview" and entry.tasks == ("counting",)
+
+
+@pytest.mark.parametrize(
+    ("plan", "why"),
+    [
+        ({"arms": {"real": 7}}, "Ranks are given for 5, 10 or 20 seeds, and here are 7."),
+        ({}, "No plan declares the number of seeds"),
+        ({"arms": {"real": 4}}, "More seeds are stored than were declared: addition, counting."),
+    ],
+)
+def test_what_keeps_an_entry_from_a_rank(tmp_path: Path, plan: dict, why: str):
+    board = write_board(tmp_path, Plan(**SMALL, **TASKS))
+    run = next(board.rglob("plan.json")).parent
+    (run / "plan.json").write_text(json.dumps({"tasks": ["addition", "counting"]}))
+    declare(run, **plan)
+    entry = entry_of(board)
+    assert entry.standing == "preview" and any(why in sentence for sentence in entry.why)
+
+
+def test_seeds_that_were_added_after_a_look_are_told(board: Path):
+    run = next(board.rglob("plan.json")).parent
+    tell(board, "start", "failed")
+    plan = json.loads((run / "plan.json").read_text()) | {"arms": {"real": 10}}
+    Ledger(run / "ledger.jsonl").append("plan", **plan)
+    entry = entry_of(board)
+    assert entry.declared == 10 and entry.standing == "preview"
+    assert "raised from 5 to 10 seeds" in entry.notes[0]
+
+
+def test_the_largest_declaration_holds(board: Path):
+    """A smaller plan, made later, does not make seeds that went badly disappear."""
+    tell(board, "start", "failed")
+    run = next(board.rglob("plan.json")).parent
+    smaller = json.loads((run / "plan.json").read_text()) | {"arms": {"real": 4}}
+    Ledger(run / "ledger.jsonl").append("plan", **smaller)
+    (run / "plan.json").write_text(json.dumps(smaller))
+    entry = entry_of(board)
+    assert entry.declared == 5 and entry.vanished == (GONE,)

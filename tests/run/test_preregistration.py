@@ -1,0 +1,207 @@
+"""Plans are declared before they are run, and results that are gone stay visible."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from crlbench.attempts import LEDGER_NAME, declarations, planned, read
+from crlbench.commands.running import Ending, say_preview, verdict
+from crlbench.commands.settings import Settings
+from crlbench.conditions import Track
+from crlbench.errors import ValidationError
+from crlbench.records import Cell
+from crlbench.run.grid import LocalLauncher, Outcome
+from crlbench.run.plan import RECORD_NAME, Plan, label
+from crlbench.run.progress import Progress
+from crlbench.run.record import status
+from crlbench.run.session import StopSwitch, Work, opened, run_missing, survey
+from tests.run.test_plan import finish
+
+PlanOf = Callable[..., Plan]
+
+
+class InstantLauncher:
+    """Every cell leaves a record and is done."""
+
+    def run(self, cells: list[Cell], on_event: Any, stop_level: Any) -> Any:
+        for cell in cells:
+            on_event(cell, {"kind": "start", "attempt": 1})
+            finish(cell)
+            yield Outcome(cell, "done")
+
+
+def sit(*plans: Plan, fresh: bool = False, repeat: bool = False) -> tuple[Work, list[Outcome]]:
+    """One sitting: what there was to do, and what was done."""
+    with opened(plans, "test", fresh=fresh, repeat=repeat, shard=None) as work:
+        missing = Progress(work.missing, quiet=True)
+        return work, run_missing(work, InstantLauncher(), missing, StopSwitch())
+
+
+def events(plan: Plan) -> list[str]:
+    return [entry["event"] for entry in read(plan.folder / LEDGER_NAME)]
+
+
+def test_a_run_begins_with_its_plan_on_the_disk_and_in_the_ledger(plan_of: PlanOf) -> None:
+    plan = plan_of(tasks=("addition",), seeds=1)
+    launcher = LocalLauncher(1, 1, function="tests.run.cells:witness", warm=None)
+    with opened([plan], "test", fresh=False, shard=None) as work:
+        (outcome,) = run_missing(work, launcher, Progress([], quiet=True), StopSwitch())
+    assert outcome.state == "done", outcome.message
+    seen = json.loads((Path(plan.cells[0].folder) / "seen").read_text())
+    assert seen == {"stored": plan.hash, "first": {"event": "plan", "plan_hash": plan.hash}}
+    start = read(plan.folder / LEDGER_NAME)[1]
+    assert start["event"] == "start" and start["detail"]["plan_hash"] == plan.hash
+
+
+def test_more_seeds_are_declared_again_and_only_add(plan_of: PlanOf) -> None:
+    few, many = plan_of(seeds=5), plan_of(seeds=10)
+    sit(few)
+    _, outcomes = sit(many)
+    assert {o.cell.seed_index for o in outcomes} == {5, 6, 7, 8, 9}
+    declared = declarations(read(many.folder / LEDGER_NAME))
+    assert [(d.plan_hash, d.arms, d.ended) for d in declared] == [
+        (few.hash, {"real": 5}, 0),
+        (many.hash, {"real": 10}, 10),
+    ]
+    assert json.loads(many.path.read_text())["plan_hash"] == many.hash
+
+
+def test_fewer_seeds_make_no_declared_plan_smaller(
+    plan_of: PlanOf, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from crlbench.commands.running import _say_declared
+
+    many, few = plan_of(seeds=10), plan_of(seeds=5)
+    sit(many)
+    work, _ = sit(few)
+    assert set(planned(declarations(read(many.folder / LEDGER_NAME))).values()) == {10}
+    assert json.loads(many.path.read_text())["plan_hash"] == many.hash
+    _say_declared(work)
+    assert "has declared 10 seeds of the real arm before: with 5" in capsys.readouterr().err
+
+
+def test_the_end_of_a_run_names_its_record(plan_of: PlanOf) -> None:
+    plan = plan_of(tasks=("addition",), seeds=1)
+    sit(plan)
+    stored = json.loads((Path(plan.cells[0].folder) / RECORD_NAME).read_text())
+    done = read(plan.folder / LEDGER_NAME)[-1]
+    assert done["event"] == "done" and done["detail"] == {"record_id": stored["record_id"]}
+
+
+def test_a_vanished_run_is_said_and_not_made_again(plan_of: PlanOf) -> None:
+    plan = plan_of(seeds=2)
+    sit(plan)
+    before = events(plan)
+    gone = plan.cells[1]
+    (Path(gone.folder) / RECORD_NAME).unlink()
+    work, outcomes = sit(plan)
+    assert (work.vanished, work.missing, outcomes) == ([gone], [], [])
+    assert events(plan) == before
+    code, sentences = verdict(Ending(work, outcomes, stopped=False, expired=False), verbose=False)
+    assert code == 7 and sentences == ["1 run vanished, counted as failed"]
+    shutil.rmtree(gone.folder)
+    assert survey([plan]).vanished == [gone]
+
+
+def test_a_vanished_run_is_repeated_on_request_and_the_ledger_says_so(plan_of: PlanOf) -> None:
+    plan = plan_of(tasks=("addition",), seeds=2)
+    sit(plan)
+    shutil.rmtree(plan.cells[0].folder)
+    work, outcomes = sit(plan, repeat=True)
+    assert [o.cell for o in outcomes] == [plan.cells[0]] and work.vanished == []
+    assert events(plan)[-3:] == ["discarded", "start", "done"]
+    discarded = read(plan.folder / LEDGER_NAME)[-3]
+    assert discarded["cell"] == label(plan.cells[0])
+    assert discarded["detail"] == {"reason": "its record was gone"}
+    assert survey([plan]).vanished == survey([plan]).missing == []
+
+
+def test_fresh_says_which_vanished_runs_it_gives_up(plan_of: PlanOf) -> None:
+    plan = plan_of(tasks=("addition",), seeds=1)
+    sit(plan)
+    shutil.rmtree(plan.cells[0].folder)
+    _, outcomes = sit(plan, fresh=True)
+    assert len(outcomes) == 1
+    assert events(plan) == ["plan", "start", "done", "discarded", "start", "done"]
+
+
+def test_a_run_that_was_only_interrupted_goes_on(plan_of: PlanOf) -> None:
+    plan = plan_of(tasks=("addition",), seeds=1)
+    with opened([plan], "test", fresh=False, shard=None) as work:
+        work.ledger(plan.cells[0]).append("start", label(plan.cells[0]), plan_hash=plan.hash)
+    assert survey([plan]).missing == [plan.cells[0]]
+
+
+def test_a_record_that_was_exchanged_is_refused(plan_of: PlanOf) -> None:
+    plan = plan_of(tasks=("addition",), seeds=1)
+    sit(plan)
+    finish(plan.cells[0], hardware="cpu")
+    assert survey([plan]).missing == []
+    path = Path(plan.cells[0].folder) / RECORD_NAME
+    content = json.loads(path.read_text()) | {"cost": {"completions": 1}}
+    from crlbench.records import RunRecord
+
+    path.write_text(RunRecord.model_validate(content).sealed().model_dump_json())
+    with pytest.raises(ValidationError, match=r"ended with another record.*--repeat"):
+        survey([plan])
+
+
+def test_the_end_of_a_run_is_noted_later_where_its_command_died(plan_of: PlanOf) -> None:
+    plan = plan_of(tasks=("addition",), seeds=2)
+    first, elsewhere = plan.cells
+    with opened([plan], "test", fresh=False, shard=None) as work:
+        work.ledger(first).append("start", label(first), plan_hash=plan.hash)
+    finish(first)
+    finish(elsewhere)
+    sit(plan)
+    assert events(plan) == ["plan", "start", "done"]
+    done = read(plan.folder / LEDGER_NAME)[-1]
+    assert done["cell"] == label(first) and done["detail"]["found"] is True
+    (Path(first.folder) / RECORD_NAME).unlink()
+    assert survey([plan]).vanished == [first]
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({}, ""),
+        ({"seeds": 10}, ""),
+        ({"seeds": 20}, ""),
+        ({"seeds": 4}, "4 seeds"),
+        ({"seeds": 1}, "1 seed "),
+        ({"seeds": 12}, "12 seeds"),
+        ({"seeds": 3, "smoke": True}, ""),
+        ({"seeds": 3, "arm": ("placebo",)}, ""),
+    ],
+)
+def test_a_number_of_seeds_that_never_ranks_is_said(
+    capsys: pytest.CaptureFixture[str], change: dict[str, Any], said: str
+) -> None:
+    say_preview(Settings(**change))
+    found = capsys.readouterr().err
+    assert (f"preview: {said}" in found and "only 5, 10 or 20" in found) if said else not found
+
+
+@pytest.mark.parametrize(("arm", "state"), [("real", "failed"), ("placebo", "completed")])
+def test_only_the_real_arm_fails_by_a_lower_score(
+    plan_of: PlanOf, track: Track, arm: str, state: str
+) -> None:
+    (cell,) = plan_of(tasks=("addition",), seeds=1, arms=(arm,)).cells
+    lower = SimpleNamespace(failure=None, recorder=SimpleNamespace(curve=3 * [{"score": 0.2}]))
+    found = status(cell, track.conditions, lower, {"start/id": np.ones((4, 8))})
+    assert found.state == state and (found.rule == "score_drop") == (arm == "real")
+
+
+def test_other_rules_hold_for_the_placebo_arm_too(plan_of: PlanOf, track: Track) -> None:
+    (cell,) = plan_of(tasks=("addition",), seeds=1, arms=("placebo",)).cells
+    stopped = SimpleNamespace(failure=SimpleNamespace(rule="kl_cap", iteration=7))
+    found = status(cell, track.conditions, stopped, {})
+    assert (found.state, found.rule, found.at) == ("failed", "kl_cap", 7)
