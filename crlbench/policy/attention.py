@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator
-from contextvars import ContextVar
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,19 +32,6 @@ class Packing:
     """(P * G, 1, t, L + t) bool, the same for tokens of the completions, which see the prompt."""
 
 
-_packing: ContextVar[Packing | None] = ContextVar("packing", default=None)
-
-
-@contextlib.contextmanager
-def packed(packing: Packing) -> Iterator[None]:
-    """Rows of passes inside are read as ``packing`` says; masks of transformers are ignored."""
-    token = _packing.set(packing)
-    try:
-        yield
-    finally:
-        _packing.reset(token)
-
-
 def use_float32_attention_on_cpu() -> None:
     """Let models of this process that attend by ``sdpa`` do it by :func:`attend`.
 
@@ -62,15 +47,15 @@ def attend(
     key: Tensor,
     value: Tensor,
     attention_mask: Tensor | None,
+    packing: Packing | None = None,
     **options: Any,
 ) -> tuple[Tensor, None]:
     """transformers' ``sdpa``; on the CPU outside autocast, and never in half precision.
 
     ``query`` (B, heads, t, width), ``key`` and ``value`` (B, key heads, L, width); returns
-    (B, t, heads, width) in the type of ``query``.
+    (B, t, heads, width) in the type of ``query``. Where rows are packed, ``packing`` has the
+    masks and ``attention_mask`` is not read.
     """
-    # What is compiled is a step of one token a row; a compiler cannot look into a ContextVar.
-    packing = None if torch.compiler.is_compiling() else _packing.get()
     run = _whole if packing is None else _packed(packing)
     return run(module, query, key, value, attention_mask, **options), None
 

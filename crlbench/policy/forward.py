@@ -10,12 +10,7 @@ import torch
 from torch import Tensor, nn
 from transformers import DynamicCache
 
-from crlbench.policy.attention import (
-    NAME,
-    Packing,
-    packed,
-    use_float32_attention_on_cpu,
-)
+from crlbench.policy.attention import NAME, Packing, use_float32_attention_on_cpu
 
 use_float32_attention_on_cpu()
 
@@ -122,14 +117,14 @@ def _states_packed(
     read = mask[:, :-1]
     ends = prompt_mask.sum(1).repeat_interleave(each)[:, None]
     places = torch.cat([positions(prompt_mask), _in_rows(ends + positions(read), prompts)], dim=1)
-    with packed(_packing_of(prompt_mask, read)):
-        states = backbone.get_decoder()(
-            input_ids=torch.cat([prompt_ids, _in_rows(ids[:, :-1], prompts)], dim=1),
-            # Four dimensions: taken for a finished mask, which ``packed`` puts in its place.
-            attention_mask=prompt_mask.new_ones((prompts, 1, 1, 1)),
-            position_ids=places,
-            use_cache=False,
-        ).last_hidden_state
+    states = backbone.get_decoder()(
+        input_ids=torch.cat([prompt_ids, _in_rows(ids[:, :-1], prompts)], dim=1),
+        # Taken for a finished mask, of a shape that fails in any attention that would read it.
+        attention_mask=prompt_mask.new_ones((prompts, 1, 0, 0)),
+        position_ids=places,
+        use_cache=False,
+        packing=_packing_of(prompt_mask, read),
+    ).last_hidden_state
     first = states[:, length - 1 : length].repeat_interleave(each, dim=0)
     rest = states[:, length:].reshape(len(ids), -1, states.shape[-1])
     return torch.cat([first, rest], dim=1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 
 import pytest
@@ -98,6 +99,17 @@ def test_two_passes_have_the_numbers_of_one(bf16, monkeypatch):
             monkeypatch.setattr(forward, "can_pack", lambda *_, one=one: one)
             found.append(policy(*batch, 1.0).logprobs[batch[3]])
     torch.testing.assert_close(*found, atol=5e-2 if bf16 else 1e-5, rtol=0)
+
+
+def test_recomputed_activations_have_the_gradients_of_kept_ones():
+    batch, gradients = a_batch(), []
+    for recompute in (False, True):
+        policy = Policy(random_model("llama"), value_head=False).train()
+        with policy.gradient_checkpointing() if recompute else contextlib.nullcontext():
+            policy(*batch, 1.0).logprobs[batch[3]].sum().backward()
+        gradients.append([x.grad for x in policy.trainable().values()])
+    for found, wanted in zip(*gradients, strict=True):
+        torch.testing.assert_close(found, wanted, atol=1e-6, rtol=1e-5)
 
 
 def test_groups_of_unequal_size_have_the_numbers_of_their_rows():
