@@ -112,7 +112,7 @@ def _evaluate(parser: argparse.ArgumentParser) -> None:
     add("--recipe", metavar="R", help="algorithm, also with a flip: grpo+clip.high=0.28 (ppo)")
     add("--tasks", metavar="A,B", help="only these tasks (all of the track)")
     add("--seeds", metavar="N", type=int,
-        help="seed indices 0..N-1 (5); 5, 10 or 20 rank, any other number is a preview")
+        help="seed indices 0..N-1 (5); 5, 10 or 20 rank, with --arm real,placebo")
     add("--out", metavar="DIR", help="folder of all runs (runs)")
     add("--dry-run", action="store_true", default=None,
         help="say what would run, how long and its plan hash; write nothing")

@@ -18,7 +18,7 @@ from crlbench.report import compare_read
 from tests.report.simulate import Plan
 
 ROOT = Path(__file__).parents[1]
-LLAMA = Plan(seeds=5, items=16, slope=0.5)
+LLAMA = Plan(seeds=5, items=16, slope=0.5, placebo=3)
 QWEN = replace(LLAMA, model="tiny-qwen2", slope=2.5)
 
 

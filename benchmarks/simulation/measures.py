@@ -11,6 +11,7 @@ from crlbench.report.replicates import (
     axis_interval,
     efficiency_replicates,
     linear_replicates,
+    shortfall_interval,
     spread,
     stability_replicates,
 )
@@ -40,7 +41,9 @@ def intervals(world: World, generator: np.random.Generator, seed: int, count: in
         for k, answers in enumerate(simulate(world, generator))
     ]
     first, second = ([parts[m] for parts in boards] for m in (0, 1))
-    alone, effect = axis_interval(first), paired(first, second, MARGIN)
+    stability = world.axis == "stability"
+    alone = (shortfall_interval if stability else axis_interval)(first)
+    effect = paired(first, second, MARGIN, by_variance=stability)
     found = {
         "value": float(np.mean([part.location for part in first])),
         "low": alone.low,

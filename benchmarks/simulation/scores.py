@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from crlbench.report.derivatives import Blocks, gen_blocks, stacked
-from crlbench.report.estimators import ItemTable, captured, trapezoid_weights, unit
+from crlbench.report.derivatives import Blocks, gen_blocks
+from crlbench.report.estimators import ItemTable, captured, fallen, trapezoid_weights, unit
 from crlbench.report.generalization import PARTS, WEIGHTS, forgetting, gen
-from crlbench.report.stability import RunStability, run_stability
+from crlbench.report.stability import RunStability, runs_stability
 
 from .setting import CEILING, FLOOR, Grid
 from .world import Answers
@@ -42,17 +42,18 @@ def lam(tables: list[ItemTable]) -> np.ndarray:
 
 def stability(answers: Answers, grid: Grid, task: str) -> list[list[RunStability]]:
     """M lists of the n runs of one task."""
-    models, n = answers.measured.shape
-    return [[_run_stability(answers, grid, task, m, i) for i in range(n)] for m in range(models)]
+    return [_runs_stability(answers, grid, task, m) for m in range(len(answers.measured))]
 
 
-def _run_stability(answers: Answers, grid: Grid, task: str, m: int, i: int) -> RunStability:
-    measured = int(answers.measured[m, i])
-    items = u(answers.curve[m, i, :measured].astype(np.float64))
-    curve = np.zeros(grid.points)
-    curve[:measured] = items.mean(axis=1)
-    head = float(u(answers.start[m].mean()))
-    return run_stability(curve, head, items, task, i, bool(answers.failed[m, i]))
+def _runs_stability(answers: Answers, grid: Grid, task: str, m: int) -> list[RunStability]:
+    n = answers.measured.shape[1]
+    curves, items = np.zeros((n, grid.points)), []
+    for i, measured in enumerate(answers.measured[m].tolist()):
+        items.append(u(answers.curve[m, i, :measured].astype(np.float64)))
+        curves[i, :measured] = items[i].mean(axis=1)
+    heads = [float(u(answers.start[m].mean()))] * n
+    failed = answers.failed[m].tolist()
+    return list(runs_stability(curves, heads, items, task, range(n), failed))
 
 
 def generalization(answers: Answers, task: str) -> np.ndarray:
@@ -68,18 +69,27 @@ def generalization(answers: Answers, task: str) -> np.ndarray:
 
 def generalization_blocks(answers: Answers) -> list[Blocks]:
     """Of each entry, how Gen of its n runs moves with the weights of items."""
-    models, n = answers.measured.shape
-    return [stacked([_blocks(answers, m, i) for i in range(n)]) for m in range(models)]
+    return [_blocks(answers, m) for m in range(len(answers.measured))]
 
 
-def _blocks(answers: Answers, m: int, i: int) -> Blocks:
+def _blocks(answers: Answers, m: int) -> Blocks:
+    """(n, N) of the runs of one entry."""
+    failed = answers.failed[m][:, None]
+
+    def ends(start: np.ndarray, end: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        before = np.broadcast_to(start, end.shape)
+        return before, np.where(failed, fallen(before), end)
+
     starts = {"id": answers.start} | answers.starts
-    failed = answers.failed[m, i]
     splits = {
-        name: (u(starts[name][m].mean(axis=0)), None if failed else u(ends[m, i].mean(axis=0)))
-        for name, ends in answers.ends.items()
+        name: ends(u(starts[name][m].mean(axis=0)), u(found[m].mean(axis=1)))
+        for name, found in answers.ends.items()
     }
-    return gen_blocks(splits, _panel(answers, m, i))
+    panel = {
+        str(j): ends(before.astype(np.float64), answers.after[m, :, j].astype(np.float64))
+        for j, before in enumerate(answers.before[m])
+    }
+    return gen_blocks(splits, panel)
 
 
 def _change(answers: Answers, name: str) -> np.ndarray:

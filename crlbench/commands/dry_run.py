@@ -104,7 +104,7 @@ def _described(plan: Plan) -> dict[str, Any]:
         "recipe": body["recipe"]["name"],
         "tasks": body["tasks"],
         "arms": body["arms"],
-        "preview": body["arms"].get("real") not in DECLARED_SEEDS,
+        "preview": body["arms"].get("real") not in DECLARED_SEEDS or "placebo" not in body["arms"],
     }
 
 

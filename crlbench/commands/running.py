@@ -158,9 +158,13 @@ def say_division(track: str, reasons: Sequence[str], settings: Settings) -> None
 
 
 def say_preview(settings: Settings) -> None:
-    """A number of seeds that never ranks is announced when it is declared."""
-    if not settings.smoke and "real" in settings.arm and settings.seeds not in DECLARED_SEEDS:
+    """What keeps runs from ever ranking is announced when they are declared."""
+    if settings.smoke or "real" not in settings.arm:
+        return
+    if settings.seeds not in DECLARED_SEEDS:
         warn(f"preview: {count(settings.seeds, 'seed')} declared, and only 5, 10 or 20 are ranked")
+    elif "placebo" not in settings.arm:
+        warn("preview: a rank needs the placebo arm as well (--arm real,placebo)")
 
 
 def run_plans(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -17,11 +17,11 @@ from crlbench.report.generalization import (
 )
 from crlbench.report.intervals import (
     MIN_SEEDS,
-    MIN_SEEDS_ALONE,
     REPLICATES,
     ROOT_SEED,
     Interval,
     Replicates,
+    least_seeds,
 )
 from crlbench.report.replicates import (
     axis_interval,
@@ -236,17 +236,18 @@ def nothing(axis: Axis, reason: str, evidence: Evidence) -> AxisScore:
 
 def _score(axis: Axis, parts: dict[str, Replicates], evidence: Evidence) -> AxisScore:
     found = list(parts.values())
-    interval = (shortfall_interval if axis == "stability" else axis_interval)(found)
+    interval_of = shortfall_interval if axis == "stability" else axis_interval
+    interval = interval_of(found)
     wider = wider_interval(found, evidence.count, evidence.seed)
     if wider is not None and interval is not None:
-        wider = Interval(min(wider.low, interval.low), max(wider.high, interval.high))
+        wider = wider.union(interval)
     return AxisScore(
         axis=axis,
         value=float(np.mean([part.location for part in found])),
         interval=interval,
         wider=wider,
         n=min(len(part.values) for part in found),
-        by_task={task: task_estimate(part) for task, part in parts.items()},
+        by_task={task: task_estimate(part, interval_of) for task, part in parts.items()},
         reason=None,
         silence=None if interval is not None else _silence(found),
         drawn=over_tasks(found),
@@ -254,13 +255,17 @@ def _score(axis: Axis, parts: dict[str, Replicates], evidence: Evidence) -> Axis
     )
 
 
-def task_estimate(part: Replicates) -> Estimate:
+IntervalOf = Callable[[Sequence[Replicates]], Interval | None]
+
+
+def task_estimate(part: Replicates, interval_of: IntervalOf = axis_interval) -> Estimate:
     """One task by itself."""
-    return Estimate(part.location, axis_interval([part]), len(part.values))
+    return Estimate(part.location, interval_of([part]), len(part.values))
 
 
 def _silence(parts: Sequence[Replicates]) -> str:
     n = min(len(part.values) for part in parts)
     if n < MIN_SEEDS:
         return "1 seed: how much seeds differ is not known."
-    return f"{n} seeds of one task are too few for an interval; it needs {MIN_SEEDS_ALONE}."
+    seeds = f"{n} seeds of one task" if len(parts) == 1 else f"{n} seeds of a task"
+    return f"{seeds} are too few for an interval; it needs {least_seeds(len(parts))}."

@@ -14,7 +14,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from crlbench.attempts import DECLARED_SEEDS, LEDGER_NAME, PLAN_NAME, plan_hash
+from crlbench.attempts import (
+    DECLARED_SEEDS,
+    LEDGER_NAME,
+    PLACEBO_SEEDS,
+    PLAN_NAME,
+    plan_hash,
+)
 from crlbench.records import Status
 from crlbench.report.attempts import Attempts, Key, check_declared, read_attempts
 from crlbench.report.load import Run, Runs
@@ -45,6 +51,10 @@ class Census:
     """Tasks of the board without a run that counts."""
     doubts: tuple[str, ...] = ()
     """What the ledger leaves open of how the runs came to be; sentences."""
+    uncontrolled: tuple[str, ...] = ()
+    """Cells of the placebo arm that a rank needs and that are not stored; of the real arm only."""
+    extended: bool = False
+    """Seeds were added after runs had ended and could be looked at."""
 
     @property
     def n(self) -> int:
@@ -60,13 +70,32 @@ class Census:
         """What the number of seeds allows, and what keeps it from more, in sentences."""
         if self.shortened:
             return "partial", ("Shortened runs never rank.",)
-        why = self._obstacles()
+        why = self._obstacles() + self._control()
         if why:
             return "preview", why
-        if self.n >= RANKED_SEEDS:
-            return "ranked", ()
-        return "provisional", (
-            f"{self.n} seeds rank provisionally; a full rank needs {RANKED_SEEDS}.",
+        if self.n < RANKED_SEEDS:
+            return "provisional", (
+                f"{self.n} seeds rank provisionally; a full rank needs {RANKED_SEEDS}.",
+            )
+        if self.extended:
+            return "provisional", (
+                f"Seeds were added after results could be seen, and {self.n} seeds rank fully only "
+                "where all were declared before the first run ended.",
+            )
+        return "ranked", ()
+
+    @property
+    def decides(self) -> bool:
+        """Whether verdicts on pairs may lean on it, which need no placebo arm as ranks do."""
+        return not self.shortened and not self._obstacles()
+
+    def _control(self) -> tuple[str, ...]:
+        if not self.uncontrolled:
+            return ()
+        return (
+            "A rank needs the placebo arm, which shows what any reward would have brought; --arm "
+            "real,placebo runs what is missing (with --repeat what has lost its record): "
+            f"{_listed(self.uncontrolled)}.",
         )
 
     def _obstacles(self) -> tuple[str, ...]:
@@ -110,6 +139,10 @@ class Archive:
     def __init__(self, runs: Runs) -> None:
         self._runs = runs
         self._attempts: dict[Path, Attempts | None] = {}
+        self._placebo: dict[tuple[str, str], list[Run]] = {}
+        for run in runs:
+            if run.record.arm == "placebo":
+                self._placebo.setdefault((run.model, run.recipe), []).append(run)
 
     def plan(self, run: Run) -> dict[str, Any]:
         """The plan above a run; empty without one."""
@@ -123,6 +156,20 @@ class Archive:
         if folder not in self._attempts:
             self._attempts[folder] = read_attempts(folder)
         return self._attempts[folder]
+
+    def placebo(self, run: Run) -> list[Run]:
+        """All runs of the placebo arm of a run's entry."""
+        return self._placebo.get((run.model, run.recipe), [])
+
+    def uncontrolled(self, run: Run, tasks: Iterable[str]) -> tuple[str, ...]:
+        """Cells of the placebo arm of a run's entry that a rank needs and that are not stored."""
+        stored = {
+            (control.record.task.name, control.record.seed.index)
+            for control in self.placebo(run)
+            if control.record.status.state != "partial"
+        }
+        wanted = [(task, index) for task in sorted(tasks) for index in range(PLACEBO_SEEDS)]
+        return tuple(cell_name(*cell) for cell in wanted if cell not in stored)
 
     def check(self, runs: Iterable[Run]) -> None:
         """Refuse runs that their ledger, or without one their plan, does not know."""
@@ -153,6 +200,7 @@ def take_census(runs: Sequence[Run], board: Iterable[str], archive: Archive) -> 
     counted = [run for run in runs if shortened or run.record.status.state != "partial"]
     archive.check(runs)
     attempts, arm = archive.attempts(runs[0]), runs[0].record.arm
+    control = archive.placebo(runs[0]) if arm == "real" else []
     declared = _declared(archive.plan(runs[0]), attempts, arm)
     gone, missing = ([], []) if shortened else _without(runs, counted, declared, attempts)
     tasks: dict[str, list[Run]] = {}
@@ -174,7 +222,9 @@ def take_census(runs: Sequence[Run], board: Iterable[str], archive: Archive) -> 
         missing=tuple(cell_name(*key) for key in missing),
         partial=tuple(_cell(run) for run in partial),
         absent=tuple(sorted(set(board) - set(tasks))),
-        doubts=_doubts(attempts, runs),
+        doubts=_doubts(attempts, [*runs, *control]),
+        uncontrolled=archive.uncontrolled(runs[0], tasks) if arm == "real" else (),
+        extended=attempts is not None and any(e.ended for e in attempts.extensions(arm)),
     )
 
 
@@ -188,7 +238,8 @@ def _doubts(attempts: Attempts | None, runs: Sequence[Run]) -> tuple[str, ...]:
             f"The ledger does not know how {what} ended: {named(unknown)}. Where its command died "
             "before it said so, the same command notes it."
         )
-    if redrawn := [key for key in attempts.redrawn if key[1] == runs[0].record.arm]:
+    arms = {run.record.arm for run in runs}
+    if redrawn := [key for key in attempts.redrawn if key[1] in arms]:
         what = "1 run" if len(redrawn) == 1 else f"{len(redrawn)} runs"
         found.append(f"{what} ended with another result under the same seed: {named(redrawn)}.")
     if LEDGER_NAME in attempts.discarded:

@@ -33,7 +33,7 @@ from crlbench.report.replicates import axis_interval, wider_interval
 from crlbench.report.stability import headline, seed_columns, shares
 
 Call = Literal["better", "equivalent", "worse", "undecided", "preview"]
-"""A verdict, or ``preview`` where an entry of the pair does not rank."""
+"""A verdict, or ``preview`` where an entry of the pair has not the seeds that were to be run."""
 
 MOST_ENTRIES = len(ascii_uppercase)
 
@@ -77,10 +77,8 @@ class Side:
     placebo: Placebo | None
     """Over all tasks of the entry."""
 
-    @property
-    def preview(self) -> bool:
-        """Whether the entry is short of a rank, so that no verdict may lean on it."""
-        return self.standing not in ("provisional", "ranked")
+    decides: bool
+    """Whether a verdict may lean on it."""
 
 
 @dataclass(frozen=True)
@@ -248,6 +246,7 @@ def _side(
         hardware=board.hardware,
         standing=entry.standing,
         why=entry.why,
+        decides=entry.decides,
         notes=entry.notes,
         unranked=board.unranked,
         n=entry.n,
@@ -321,7 +320,7 @@ def _pair(
 ) -> Pair:
     (a, one), (b, other) = first, second
     found = paired_axes(one.entry, other.entry, margin, tasks)
-    silent = "forced" if forced else "preview" if a.preview or b.preview else None
+    silent = "forced" if forced else None if a.decides and b.decides else "preview"
     return Pair(
         first=a.key,
         second=b.key,

@@ -84,7 +84,7 @@ def lead(comparison: Comparison) -> str:
         return _many(comparison)
     (pair,) = comparison.pairs
     found = [_clause(axis, one) for axis, one in pair.axes.items()]
-    if any(side.preview for side in comparison.sides):
+    if not all(side.decides for side in comparison.sides):
         return f"A preview, not a verdict. {pair.second} minus {pair.first}: {'; '.join(found)}."
     return f"{pair.second} against {pair.first}: {'; '.join(found)}."
 
@@ -214,7 +214,7 @@ def legend(comparison: Comparison) -> str:
         f"{head} equivalent, asked first: the 90 % interval lies inside ±{margin}, so that "
         "whatever difference there is does not matter. better, worse: not equivalent, and the "
         "95 % interval excludes 0. undecided: neither; + seeds: how many more would likely settle "
-        "it. preview: an entry is short of a rank, so that there is no verdict."
+        "it. preview: an entry has not all seeds of a plan of 5, 10 or 20, hence no verdict."
         f"{_several(comparison)}"
     )
 

@@ -7,11 +7,11 @@ templates of one source item add is added together first: they are drawn as one 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 
-from crlbench.report.estimators import ID, TRANSFER, head_room
+from crlbench.report.estimators import ID, TRANSFER, fallen, head_room
 from crlbench.report.generalization import FORMAT, HARD, PARTS, WEIGHTS
 
 TEMPLATES = 5
@@ -19,7 +19,7 @@ TEMPLATES = 5
 
 Ends = tuple[np.ndarray, np.ndarray | None]
 """(N,) or (n, N) u of each item of a split with the start and with the final model, means over
-draws; None as the second, or a row of 0: the run failed and ends on the floor by rule."""
+draws; None as the second: the run failed and ends as :func:`fallen` says."""
 
 Blocks = dict[int, np.ndarray]
 """By number of clusters N, (N,) or (n, N): the derivative by the weight of each cluster, where
@@ -43,7 +43,7 @@ def gen_blocks(splits: Mapping[str, Ends], retained: Mapping[str, Ends]) -> Bloc
     share = weights["transfer"] / max(1, len(transfers))
     rows += [share * derivative(*splits[name]) for name in transfers]
     for before, after in retained.values():
-        lost = before if after is None else before - after
+        lost = before - (fallen(before) if after is None else after)
         # Fgt is a mean of positive parts: a member that lost nothing does not move it.
         rows.append(np.where(lost.mean(axis=-1, keepdims=True) > 0, -lost / len(retained), 0.0))
     blocks: Blocks = {}
@@ -54,7 +54,7 @@ def gen_blocks(splits: Mapping[str, Ends], retained: Mapping[str, Ends]) -> Bloc
 
 def derivative(before: np.ndarray, after: np.ndarray | None) -> np.ndarray:
     """(..., N) derivative of λ = (u(B) - u(0)) / max(1 - u(0), .2) by the weights of its items."""
-    ended = np.zeros_like(before) if after is None else after
+    ended = fallen(before) if after is None else after
     start = before.mean(axis=-1, keepdims=True)
     room = head_room(start)
     change = (ended.mean(axis=-1, keepdims=True) - start) / room
@@ -67,9 +67,3 @@ def clustered(rows: np.ndarray) -> np.ndarray:
     """(..., ⌈N / 5⌉) the same by the weights of source items, five templates each."""
     starts = np.arange(0, rows.shape[-1], TEMPLATES)
     return np.add.reduceat(rows, starts, axis=-1) * (len(starts) / rows.shape[-1])
-
-
-def stacked(blocks: Sequence[Blocks]) -> Blocks:
-    """(n, N) of n runs; a run that has nothing to add for some N adds 0."""
-    sizes = sorted({size for run in blocks for size in run})
-    return {N: np.stack([run.get(N, np.zeros(N)) for run in blocks]) for N in sizes}

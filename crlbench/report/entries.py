@@ -78,6 +78,8 @@ class Entry:
     standing: Standing
     why: tuple[str, ...]
     """What keeps the entry from a rank, or from a full one; sentences for people."""
+    decides: bool
+    """Whether verdicts on pairs may lean on it; they need no placebo arm."""
     notes: tuple[str, ...]
     """What else a reader must know of how the seeds came to be; sentences."""
     declared: int | None
@@ -144,6 +146,7 @@ def make_entry(
         recipe=first.recipe,
         standing=standing,
         why=why,
+        decides=census.decides,
         notes=_notes(archive, first),
         declared=min(census.declared.values(), default=None),
         n=census.n,

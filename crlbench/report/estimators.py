@@ -15,7 +15,8 @@ Fgt   mean over the retain panel's members j of max(0, u_j(0) - u_j(B)), raw: no
       makes it positive
 ====  =====================================================================
 
-A failed run stays in: from the failure on its u is 0 (intention to treat).
+A failed run stays in: from the failure on its u is 0 (intention to treat), or that of the start
+model where that is less, so that no failure is worth more than having learned nothing.
 """
 
 from __future__ import annotations
@@ -36,6 +37,8 @@ MIN_HEADROOM = 0.2
 ID = "id"
 AUDITED = "id_audit"
 TRANSFER = "transfer/"
+OWN_BOUNDS = ("hard", "format", "train_fixed")
+"""Splits of other items than ID, with a floor and a ceiling of their own."""
 RETAIN = "retain/"
 
 LAST_ITERATIONS = 3
@@ -74,13 +77,18 @@ def captured(change: np.ndarray | float, start: np.ndarray | float) -> np.ndarra
     return change / head_room(start)
 
 
+def fallen(start: np.ndarray) -> np.ndarray:
+    """(..., N) u of the items of a failed run, from (..., N) u of its start model."""
+    return np.where(start.mean(axis=-1, keepdims=True) < 0, start, 0.0)
+
+
 @dataclass(frozen=True)
 class Curve:
     """The ID curve of one run on the whole grid."""
 
     x: tuple[int, ...]
     score: tuple[float, ...]
-    """Raw scores; the floor from a failure on."""
+    """Raw scores; from a failure on the floor, or the start's score where that is less."""
     measured: int
     """How many of the points were measured; the rest follows a failure."""
 
@@ -171,8 +179,6 @@ class TaskItems:
     def _measure(self, i: int) -> RunMeasure:
         run, curve, budget = self.runs[i], self.whole[i], self.budgets[i]
         record, (floor, ceiling) = run.record, self.bounds[i]
-        if ID not in record.splits:
-            raise ValidationError(f"{run.folder / RECORD}: splits.{ID}: missing")
         splits = {
             name: found.measure(i, record.splits[name])
             for name, found in self.splits.items()
@@ -230,13 +236,15 @@ class TaskItems:
                 f"{run.folder / RECORD}: splits.id.n is {start.shape[0]}, but the curve has "
                 f"{items.shape[1]} items: the ends must be scored on the curve's items"
             )
-        weights = trapezoid_weights(np.array(curve.x), self.budgets[i])[: curve.measured]
+        weights = trapezoid_weights(np.array(curve.x), self.budgets[i])
         start = unit(start, *self.bounds[i])
-        if ends_on_floor(run.record):
-            return weights @ items - start, start, np.zeros_like(start)
+        learned = weights[: curve.measured] @ items - start
+        if run.record.status.state == "failed":
+            learned = learned + weights[curve.measured :].sum() * fallen(start)
+        if ends_by_rule(run.record):
+            return learned, start, fallen(start)
         final = found.ends[i]
-        ends = None if final is None else unit(final, *self.bounds[i])
-        return weights @ items - start, start, ends
+        return learned, start, None if final is None else unit(final, *self.bounds[i])
 
 
 class SplitItems:
@@ -251,7 +259,7 @@ class SplitItems:
             split_bounds(run.record, name, constants) if has else None
             for run, has in zip(runs, having, strict=True)
         ]
-        self.by_rule = [ends_on_floor(run.record) for run in runs]
+        self.by_rule = [ends_by_rule(run.record) for run in runs]
         sides = [
             [run.split_items(name, end=side) if has else None
              for run, has in zip(runs, having, strict=True)]
@@ -263,7 +271,7 @@ class SplitItems:
         """The split of run i."""
         bounds, start, end = self.bounds[i], self.start_scores[i], self.end_scores[i]
         if self.by_rule[i]:
-            end = bounds[0] if bounds else None
+            end = min(start, bounds[0]) if bounds else None
         change = None
         if end is not None and bounds is not None:
             u0, u1 = ((s - bounds[0]) / (bounds[1] - bounds[0]) for s in (start, end))
@@ -271,8 +279,8 @@ class SplitItems:
         return SplitMeasure(start, end, stored.n, stored.draws, change)
 
     def in_u(self, i: int) -> tuple[np.ndarray, np.ndarray | None] | None:
-        """(N,) u at the start and at the end of run i; the second None: it failed and ends on the
-        floor by rule. None: it was not scored at both ends, or the bounds are not known."""
+        """(N,) u at the start and at the end of run i; the second None: it failed and ends by rule
+        as :func:`fallen` says. None: not scored at both ends, or the bounds are not known."""
         bounds = self.bounds[i]
         if bounds is None or self.starts[i] is None:
             return None
@@ -348,20 +356,26 @@ def _leaf_bounds(record: RunRecord, prefix: str) -> tuple[float, float] | None:
 
 
 def full_curve(run: Run, items: np.ndarray | None = None) -> Curve:
-    """The curve on the whole grid, with the floor where a failed run measured nothing more.
+    """The curve on the whole grid, with what counts where a failed run measured nothing more.
 
     Args:
         items: (points, N) its stored evaluations, where they are read already.
+
+    Raises:
+        ValidationError: the start on the ID split is missing.
     """
     record = run.record
+    if ID not in record.splits:
+        raise ValidationError(f"{run.folder / RECORD}: splits.{ID}: missing")
+    after = min(record.task.floor, record.splits[ID].start)
     scores = (run.curve_items() if items is None else items).mean(axis=1)
     x = [point.x for point in record.curve]
     valid = before_failure(record)
     missing = [g for g in grid(record) if g > x[-1]] if record.status.state == "failed" else []
-    values = [float(s) for s in scores[:valid]] + [record.task.floor] * (len(x) - valid)
+    values = [float(s) for s in scores[:valid]] + [after] * (len(x) - valid)
     return Curve(
         x=(*x, *missing),
-        score=(*values, *[record.task.floor] * len(missing)),
+        score=(*values, *[after] * len(missing)),
         measured=valid,
     )
 
@@ -440,18 +454,20 @@ def task_bounds(run: Run) -> tuple[float, float]:
     return task.floor, task.ceiling
 
 
-def ends_on_floor(record: RunRecord) -> bool:
+def ends_by_rule(record: RunRecord) -> bool:
     """Placebo runs are never scored at the end, failed or not."""
     return record.status.state == "failed" and record.arm == "real"
 
 
 def split_bounds(record: RunRecord, split: str, constants: Constants) -> tuple[float, float] | None:
-    """Floor and ceiling of a split, from the task, the panel's member or the other task."""
+    """Floor and ceiling of a split: its own, those of the panel's member or of the other task."""
     if split.startswith(RETAIN):
         return _leaf_bounds(record, split.replace(RETAIN, "retain.", 1))
     if split.startswith(TRANSFER):
         task = split.removeprefix(TRANSFER)
-        return constants.get(task) or _leaf_bounds(record, f"tasks.{task}")
+        return constants.get(task) or _leaf_bounds(record, f"tasks.{task}.bounds.{ID}")
+    if split in OWN_BOUNDS:
+        return _leaf_bounds(record, f"tasks.{record.task.name}.bounds.{split}")
     if split == AUDITED and learned_reward(record):
         return None  # the task's are scores of the reward model
     return record.task.floor, record.task.ceiling

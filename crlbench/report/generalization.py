@@ -27,6 +27,7 @@ from crlbench.report.estimators import (
     Honesty,
     SplitMeasure,
     captured,
+    fallen,
     unit,
 )
 from crlbench.report.nulls import positive_part
@@ -77,8 +78,9 @@ def forgetting(
 
     Args:
         members: by name the (N,) scores in u of the same items with the start and with the final
-            model. None as the second: the run failed and ends at u = 0 by rule, which is no
-            noise, so that nothing is subtracted.
+            model. None as the second: the run failed and ends by rule, as
+            :func:`crlbench.report.estimators.fallen` says, which is no noise, so that nothing is
+            subtracted.
         task, seed_index: name the draws of the null.
     """
     if not members:
@@ -86,7 +88,7 @@ def forgetting(
     lost, expected = {}, []
     for name, (before, after) in sorted(members.items()):
         if after is None:
-            lost[name] = float(np.mean(before))
+            lost[name] = float(np.mean(before - fallen(before)))
             expected.append(0.0)
             continue
         if np.shape(before) != np.shape(after):

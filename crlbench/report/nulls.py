@@ -59,19 +59,26 @@ def isotonic(y: np.ndarray) -> np.ndarray:
     at once, in O(T²) a curve.
     """
     y = np.asarray(y, dtype=np.float64)
-    points = y.shape[-1]
-    first = np.ascontiguousarray(np.moveaxis(y, -1, 0)).reshape(points, -1)
-    sums = np.concatenate([np.zeros((1, first.shape[1])), np.cumsum(first, axis=0)])
-    fit = np.full(first.shape, -np.inf)
-    mean = np.empty(first.shape[1])
+    first = np.ascontiguousarray(np.moveaxis(y, -1, 0))
+    fit = _isotonic_rows(first.reshape(len(first), -1))
+    return np.moveaxis(fit.reshape(first.shape), 0, -1)
+
+
+def _isotonic_rows(first: np.ndarray) -> np.ndarray:
+    """(T, C) fits of the columns."""
+    points, curves = first.shape
+    sums = np.zeros((points + 1, curves))
+    for at, row in enumerate(first):
+        np.add(sums[at], row, out=sums[at + 1])
+    shares = 1.0 / np.arange(1.0, points + 1)[:, None]
+    fit, room = np.full(first.shape, -np.inf), np.empty(first.shape)
     for a in range(points):
-        lowest = np.full(first.shape[1], np.inf)
-        for b in range(points - 1, a - 1, -1):
-            np.subtract(sums[b + 1], sums[a], out=mean)
-            mean /= b + 1 - a
-            np.minimum(lowest, mean, out=lowest)
-            np.maximum(fit[b], lowest, out=fit[b])
-    return np.ascontiguousarray(np.moveaxis(fit.reshape(points, *y.shape[:-1]), 0, -1))
+        means = np.subtract(sums[a + 1 :], sums[a], out=room[a:])
+        means *= shares[: points - a]
+        for b in range(len(means) - 1, 0, -1):
+            np.minimum(means[b - 1], means[b], out=means[b - 1])
+        np.maximum(fit[a:], means, out=fit[a:])
+    return fit
 
 
 def mean_noise(items: np.ndarray) -> np.ndarray:
@@ -140,8 +147,8 @@ def curve_null(items: np.ndarray, task: str, seed_index: int, count: int = REPLI
         count: R.
     """
     items = np.asarray(items, dtype=np.float64)
-    draws = _normals(task, seed_index, len(items), count)
-    return _null(items.mean(axis=1), mean_noise(items), draws)
+    draws = _normals(task, (seed_index,), len(items), count)
+    return _null(items.mean(axis=1), mean_noise(items), draws[:, :, 0])
 
 
 def curve_nulls(
@@ -156,23 +163,30 @@ def curve_nulls(
     means, noise = (
         np.stack(rows) for rows in ([x.mean(axis=1) for x in items], [mean_noise(x) for x in items])
     )
-    drawn = [_normals(task, index, len(items[0]), count) for index in seed_indices]
-    return _null(means, noise, np.stack(drawn, axis=1))
+    return _null(means, noise, _normals(task, tuple(seed_indices), len(items[0]), count))
 
 
 def _null(means: np.ndarray, noise: np.ndarray, draws: np.ndarray) -> CurveNull:
+    """From (..., T) means and noise and (2, T, ..., R) draws.
+
+    Time stands first in memory, so that one operation serves all replicates of an evaluation.
+    """
     fit = isotonic(means)
-    drawn = fit[..., None, :] + noise[..., None, :] * draws[0]
-    redrawn = isotonic(drawn) + noise[..., None, :] * draws[1]
-    return CurveNull(fit, noise, drawn, redrawn)
+    level, scale = (np.moveaxis(x, -1, 0)[..., None] for x in (fit, noise))
+    drawn = np.moveaxis(level + scale * draws[0], 0, -1)
+    again = np.moveaxis(isotonic(drawn), -1, 0)
+    return CurveNull(fit, noise, drawn, np.moveaxis(again + scale * draws[1], 0, -1))
 
 
 @lru_cache(maxsize=256)
-def _normals(task: str, seed_index: int, points: int, count: int) -> np.ndarray:
-    """(2, R, T) standard normal numbers of one task and seed index."""
-    path = ("curve", task, seed_index, points)
-    generator = np.random.Generator(np.random.PCG64(derive(ROOT_SEED, *path)))
-    return _frozen(generator.standard_normal((2, count, points)))
+def _normals(task: str, seed_indices: tuple[int, ...], points: int, count: int) -> np.ndarray:
+    """(2, T, n, R) standard normal numbers of n seed indices of a task; each has its own stream."""
+    drawn = []
+    for index in seed_indices:
+        path = ("curve", task, index, points)
+        generator = np.random.Generator(np.random.PCG64(derive(ROOT_SEED, *path)))
+        drawn.append(generator.standard_normal((2, count, points)))
+    return _frozen(np.ascontiguousarray(np.stack(drawn).transpose(1, 3, 0, 2)))
 
 
 def positive_part(
@@ -194,10 +208,10 @@ def positive_part(
 
 @lru_cache(maxsize=256)
 def _signs(task: str, seed_index: int, items: int, count: int) -> np.ndarray:
-    """(R, N) float32 of -1 and 1: which items change sides."""
+    """(R, N) of -1 and 1: which items change sides."""
     path = ("swap", task, seed_index, items)
     generator = np.random.Generator(np.random.PCG64(derive(ROOT_SEED, *path)))
-    return _frozen((2 * generator.integers(0, 2, size=(count, items)) - 1).astype(np.float32))
+    return _frozen((2 * generator.integers(0, 2, size=(count, items)) - 1).astype(np.float64))
 
 
 def _frozen(draws: np.ndarray) -> np.ndarray:

@@ -61,11 +61,13 @@ def _pair(axis: Axis, a: Entry, b: Entry, margin: float, tasks: Sequence[str] | 
         if None not in parts:
             found[task] = parts
     base, arm = ([parts[side] for parts in found.values()] for side in (0, 1))
+    by_variance = axis == "stability"
+    effect = paired(base, arm, margin, by_variance) if found else None
     return AxisPair(
         axis=axis,
-        effect=paired(base, arm, margin) if found else None,
-        wider=_wider(base, arm, b) if found else None,
-        by_task={task: paired([x], [y], margin) for task, (x, y) in found.items()},
+        effect=effect,
+        wider=_wider(base, arm, b, effect) if found else None,
+        by_task={t: paired([x], [y], margin, by_variance) for t, (x, y) in found.items()},
         tasks=tuple(found),
         seeds={task: prefix[task] for task in found},
         left_out=tuple(sorted(asked - set(found))),
@@ -73,7 +75,9 @@ def _pair(axis: Axis, a: Entry, b: Entry, margin: float, tasks: Sequence[str] | 
     )
 
 
-def _wider(base: Sequence[Replicates], arm: Sequence[Replicates], b: Entry) -> Interval | None:
+def _wider(
+    base: Sequence[Replicates], arm: Sequence[Replicates], b: Entry, effect: Paired
+) -> Interval | None:
     parts = [
         Replicates(
             values=y.values - x.values,
@@ -84,7 +88,8 @@ def _wider(base: Sequence[Replicates], arm: Sequence[Replicates], b: Entry) -> I
         )
         for x, y in zip(base, arm, strict=True)
     ]
-    return wider_interval(parts, b.evidence.count, b.evidence.seed)
+    found = wider_interval(parts, b.evidence.count, b.evidence.seed)
+    return found if found is None or effect.interval is None else found.union(effect.interval)
 
 
 def _reason(axis: Axis, a: Entry, b: Entry) -> str:

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
 
@@ -26,9 +25,10 @@ from crlbench.report.intervals import (
     enough_seeds,
     expanded_tail,
     resample,
-    seed_index,
+    times_drawn,
     trimmed_mean,
 )
+from crlbench.report.sorting import row_at
 
 Strata = Sequence[np.ndarray]
 
@@ -120,23 +120,18 @@ def profile(
         return Profile(tau, share, None, None, level)
     drawn = sum(_drawn_share(stratum, tau, count, seed) for stratum in strata) / len(strata)
     tail = expanded_tail(min(sizes), sum(n - 1 for n in sizes), level)
-    low, high = np.quantile(drawn, [tail, 1.0 - tail], axis=0)
+    ordered = np.sort(drawn, axis=1).T
+    low, high = (row_at(ordered, q * (count - 1)) for q in (tail, 1.0 - tail))
     return Profile(tau, share, low, high, level)
 
 
 def _drawn_share(stratum: Stratum, tau: np.ndarray, count: int, seed: int) -> np.ndarray:
-    """(count, T) shares above each threshold of the resamples of one task."""
+    """(T, count) shares above each threshold of the resamples of one task."""
     if stratum.resampled is not None:
-        return share_above([resample(stratum, count, seed)], tau)
-    above = stratum.values[:, None] > tau
-    return _times_drawn(stratum.name, len(above), count, seed) @ above / len(above)
-
-
-@lru_cache(maxsize=32)
-def _times_drawn(name: str, n: int, count: int, seed: int) -> np.ndarray:
-    """(count, n) how often each seed is in each replicate."""
-    index = seed_index(name, n, count, seed)
-    return (index[..., None] == np.arange(n)).sum(axis=1).astype(np.float64)
+        return share_above([resample(stratum, count, seed)], tau).T
+    above = (stratum.values > tau[:, None]).astype(np.float64)
+    n = len(stratum.values)
+    return above @ times_drawn(stratum.name, n, count, seed) / n
 
 
 def improvement(strata: Strata) -> np.ndarray:

@@ -33,9 +33,10 @@ from crlbench.report.intervals import (
     TRIM,
     Location,
     plain_mean,
+    split_variance,
     trimmed_mean,
-    variance_parts,
 )
+from crlbench.report.sorting import gaps
 from crlbench.seeding import derive
 
 REPLICATES = 10_000
@@ -187,14 +188,28 @@ def _move_items(
             f"item replicates of shape {spread.shape} for {total.shape[1] - 1} swaps; one of each "
             "kind is needed for every swap"
         )
-    for pair, (a, b) in enumerate(zip(*pairs, strict=True)):
-        drawn, by_seed, by_item = spread[a] - spread[b]
-        moved = by_item - by_item.mean()
-        both, fixed = float(moved.var()), variance_parts(drawn, by_seed, by_item)[1]
-        if both > 0:
-            moved *= shared[pair] * np.sqrt(min(1.0, fixed / both))
-            total[pair, 1:] += moved
-            square[pair] += shared[pair] ** 2 * fixed
+    first, second = pairs
+    centred = spread - spread.mean(axis=2, keepdims=True)
+    variances = [_pair_variances(centred[:, kind], pairs) for kind in range(3)]
+    both, (_, fixed) = variances[2], split_variance(*variances)
+    moving = np.flatnonzero(both > 0)
+    by_item = centred[:, 2]
+    for pair in moving:
+        moved = by_item[first[pair]] - by_item[second[pair]]
+        moved *= shared[pair] * np.sqrt(min(1.0, fixed[pair] / both[pair]))
+        total[pair, 1:] += moved
+    square[moving] += shared[moving] ** 2 * fixed[moving]
+
+
+def _pair_variances(centred: np.ndarray, pairs: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
+    """(pairs,) variances of the differences of (M, R) replicates of mean 0."""
+    first, second = pairs
+    products = centred @ centred.T / centred.shape[1]
+    own = np.diag(products)
+    sums = own[first] + own[second]
+    variances = sums - 2.0 * products[first, second]
+    # What is left of two equal rows is rounding.
+    return np.where(variances > NOTHING * sums, variances, 0.0)
 
 
 def step_down(t: np.ndarray, alpha: float = 0.05) -> tuple[np.ndarray, np.ndarray, float]:
@@ -209,15 +224,16 @@ def step_down(t: np.ndarray, alpha: float = 0.05) -> tuple[np.ndarray, np.ndarra
         the (1 - alpha) quantile of the largest |t| among the pairs that are not significant,
         which lies between them and those that are.
     """
-    size = np.abs(t)
-    bar = size[:, 0] - TIE
-    raw = (size >= bar[:, None]).mean(axis=1)
-    adjusted, running = np.empty(len(t)), np.zeros(t.shape[1])
-    order = np.argsort(size[:, 0], kind="stable")
+    observed = np.abs(t[:, 0])
+    bar, columns = observed - TIE, t.shape[1]
+    raw, adjusted, running = np.empty(len(t)), np.empty(len(t)), np.zeros(columns)
+    order = np.argsort(observed, kind="stable")
     staying: np.ndarray | None = None
     for pair in order:
-        np.maximum(running, size[pair], out=running)
-        adjusted[pair] = np.count_nonzero(running >= bar[pair]) / len(running)
+        size = np.abs(t[pair])
+        np.maximum(running, size, out=running)
+        raw[pair] = np.count_nonzero(size >= bar[pair]) / columns
+        adjusted[pair] = np.count_nonzero(running >= bar[pair]) / columns
         if staying is None or adjusted[pair] > alpha:
             staying = running.copy()
     descending = order[::-1]
@@ -250,7 +266,7 @@ def _patterns(swaps: np.ndarray) -> _Patterns:
         index = swaps @ (1 << np.arange(n))
         swaps = (np.arange(2**n)[:, None] >> np.arange(n) & 1).astype(bool)
     swapped = np.ascontiguousarray(swaps.T)
-    return _Patterns(swapped, np.concatenate([~swapped, swapped]).astype(np.int16), index)
+    return _Patterns(swapped, np.concatenate([~swapped, swapped]).astype(np.float32), index)
 
 
 def _accumulate(
@@ -285,9 +301,11 @@ def _difference_of(
     """The function from two models' seeds to (S,) differences of their locations."""
     if differences is not None:
         return lambda a, b: differences(a, b, patterns.mine)
-    if location is trimmed_mean or location is plain_mean:
-        cut = int(TRIM * n) if location is trimmed_mean else 0
-        return lambda a, b: trimmed_differences(a, b, patterns.mine, cut)
+    if location is trimmed_mean:
+        return lambda a, b: trimmed_differences(a, b, patterns.mine, int(TRIM * n))
+    if location is plain_mean:
+        signs = np.where(patterns.swapped, -1.0 / n, 1.0 / n)
+        return lambda a, b: (a - b) @ signs
 
     def by_location(a: np.ndarray, b: np.ndarray) -> np.ndarray:
         swap = patterns.swapped.T.reshape(-1, n, *[1] * (a.ndim - 1))
@@ -312,19 +330,15 @@ def trimmed_differences(a: np.ndarray, b: np.ndarray, mine: np.ndarray, cut: int
 
     Args:
         a, b: (n,) values of the two models.
-        mine: (2n, S) integers, 1 where a value of (a, b) belongs to the first model.
+        mine: (2n, S) 1 where a value of (a, b) belongs to the first model.
         cut: how many values are dropped at each end.
     """
     n = len(a)
-    v = np.concatenate([a, b])
-    order = np.argsort(v, kind="stable")
-    count = mine[order[:-1]]
-    for j in range(1, len(count)):
-        count[j] += count[j - 1]
+    steps, count = gaps(np.concatenate([a, b]), mine)
     other = np.arange(1, 2 * n, dtype=count.dtype)[:, None] - count
     if cut:
         count, other = (np.clip(c, cut, n - cut) for c in (count, other))
-    return np.diff(v[order]) @ (other - count) / (n - 2 * cut)
+    return steps @ (other - count) / (n - 2 * cut)
 
 
 def _checked(strata: Sequence[np.ndarray], names: Sequence[str]) -> list[np.ndarray]:

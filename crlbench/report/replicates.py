@@ -5,12 +5,15 @@ are named: the seeds of a task by its name and their number, its items by its na
 that every entry meets the same draws and none moves another one's interval.
 
 Arrays stand seed by replicate, (n, R), so that one operation serves all replicates of a seed.
-Weights of items are kept in single precision: a replicate moves by 1e-7 of its spread.
+Weights of items, and what a seed has under them, are kept in single precision: a replicate moves
+by 1e-6 of its spread.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
@@ -27,11 +30,13 @@ from crlbench.report.intervals import (
     drawn_items,
     enough_seeds,
     expanded,
+    half_width,
     noise_once,
     seed_index,
+    times_drawn,
 )
-from crlbench.report.sorting import list_of_sorted_rows
-from crlbench.report.stability_shares import headline, resampled_shares, shares
+from crlbench.report.sorting import gaps, mean_of_ranks, sorted_rows
+from crlbench.report.stability_shares import headline, selected_shares, shares
 from crlbench.seeding import derive
 
 MIN_TASKS = 3
@@ -39,15 +44,9 @@ MIN_TASKS = 3
 
 
 @lru_cache(maxsize=32)
-def _index(task: str, n: int, count: int, seed: int) -> np.ndarray:
-    """(n, R) drawn seed positions of each replicate."""
-    return np.ascontiguousarray(seed_index(task, n, count, seed).T)
-
-
-@lru_cache(maxsize=32)
 def _flat_index(task: str, n: int, count: int, seed: int) -> np.ndarray:
     """(n, R) positions of the drawn seeds in a flattened (n, R) array."""
-    return _index(task, n, count, seed) * count + np.arange(count)
+    return np.ascontiguousarray(seed_index(task, n, count, seed).T) * count + np.arange(count)
 
 
 @lru_cache(maxsize=16)
@@ -55,32 +54,37 @@ def _item_shares(name: str, items: int, count: int, seed: int) -> np.ndarray:
     """(N, R) float32: what each item weighs in each replicate; columns sum to 1."""
     shares, start = np.empty((items, count), dtype=np.float32), 0
     for times in drawn_items(name, items, count, seed):
-        shares[:, start : start + len(times)] = times.T
-        start += len(times)
+        shares[:, start : start + times.shape[1]] = times
+        start += times.shape[1]
     shares /= items
     return shares
 
 
-Rows = Callable[[np.ndarray], np.ndarray]
-"""A location over the first axis, (n, R) to (R,)."""
+@dataclass(frozen=True)
+class Rows:
+    """A mean over the first axis, (n, R) to (R,), without the lowest and the highest."""
+
+    trim: float
+    """Share of the rows that is dropped at each end."""
+
+    def __call__(self, rows: np.ndarray) -> np.ndarray:
+        n, cut = len(rows), int(self.trim * len(rows))
+        middle = sorted_rows(rows)[cut : n - cut] if cut else rows
+        return np.mean(middle, axis=0, dtype=np.float64)
+
+    def resampled(self, values: np.ndarray, times: np.ndarray) -> np.ndarray:
+        """(R,) of (n,) values, each of them (n, R) times."""
+        n, cut = len(values), int(self.trim * len(values))
+        return mean_of_ranks(values, *gaps(values, times), cut, n - cut)
 
 
-def trimmed_rows(rows: np.ndarray) -> np.ndarray:
-    """25 %-trimmed mean over the first axis."""
-    n = len(rows)
-    cut = int(TRIM * n)
-    return sum(list_of_sorted_rows(rows)[cut : n - cut]) / (n - 2 * cut) if cut else mean_rows(rows)
-
-
-def mean_rows(rows: np.ndarray) -> np.ndarray:
-    """Mean over the first axis."""
-    return rows.mean(axis=0)
+trimmed_rows, mean_rows = Rows(TRIM), Rows(0.0)
 
 
 def crossed(
     task: str,
     values: np.ndarray,
-    by_weight: np.ndarray | None,
+    by_weight: np.ndarray,
     location: Rows,
     count: int = REPLICATES,
     seed: int = ROOT_SEED,
@@ -89,14 +93,11 @@ def crossed(
 
     Args:
         values: (n,) one number per seed.
-        by_weight: (n, R) the numbers that the seeds would have had under each draw of items;
-            None where items are not resampled.
+        by_weight: (n, R) the numbers that the seeds would have had under each draw of items.
     """
     n = len(values)
     value = float(location(values[:, None])[0])
-    by_seed = location(np.take(values, _index(task, n, count, seed)))
-    if by_weight is None:
-        return Replicates(values, value, by_seed, by_seed, np.full(count, value))
+    by_seed = location.resampled(values, times_drawn(task, n, count, seed))
     drawn = location(np.take(by_weight.ravel(), _flat_index(task, n, count, seed)))
     return Replicates(values, value, drawn, by_seed, location(by_weight))
 
@@ -122,14 +123,16 @@ def efficiency_replicates(
 
 
 def _lam_by_weight(task: str, table: ItemTable, count: int, seed: int) -> np.ndarray:
-    """(n, R) Λ of each seed under each draw of items."""
-    shares = _item_shares(task, table.learned.shape[1], count, seed)
-    learned = (table.learned.astype(np.float32) @ shares).astype(np.float64)
+    """(n, R) float32: Λ of each seed under each draw of items."""
+    n, items = table.learned.shape
     heads = table.head
     if (heads == heads[0]).all():
         # The start model is scored once for all seeds of a task.
         heads = heads[:1]
-    return captured(learned, (heads.astype(np.float32) @ shares).astype(np.float64))
+    # Reading the table of shares is what takes the time: once for both.
+    rows = np.concatenate([table.learned, heads], dtype=np.float32, casting="same_kind")
+    means = rows @ _item_shares(task, items, count, seed)
+    return captured(means[:n], means[n:])
 
 
 def gain_replicates(
@@ -138,7 +141,7 @@ def gain_replicates(
     """Gain in u of one task, plain mean over seeds; seeds and items resampled."""
     rows = table.final - table.head
     shares = _item_shares(task, rows.shape[1], count, seed)
-    by_weight = (rows.astype(np.float32) @ shares).astype(np.float64)
+    by_weight = rows.astype(np.float32) @ shares
     return crossed(task, rows.mean(axis=1), by_weight, mean_rows, count, seed)
 
 
@@ -163,13 +166,17 @@ def linear_replicates(
         values: (n,) one number per seed.
         blocks: (n, N) derivatives by the clusters' weights; empty: seeds only.
     """
+    n, value = len(values), float(values.mean())
+    times = times_drawn(task, n, count, seed)
+    by_seed = values @ times / n
     if not blocks:
-        return crossed(task, values, None, mean_rows, count, seed)
-    moved = np.zeros((len(values), count))
+        return Replicates(values, value, by_seed, by_seed, np.full(count, value))
+    moved = np.zeros((n, count), dtype=np.float32)
     for clusters, rows in sorted(blocks.items()):
         centred = rows - rows.mean(axis=1, keepdims=True)
         moved += centred.astype(np.float32) @ _item_shares(POSITIONS, clusters, count, seed)
-    return crossed(task, values, values[:, None] + moved, mean_rows, count, seed)
+    drawn = by_seed + np.einsum("ir,ir->r", moved, times) / n
+    return Replicates(values, value, drawn, by_seed, value + moved.mean(axis=0, dtype=np.float64))
 
 
 def stability_replicates(
@@ -187,7 +194,8 @@ def stability_replicates(
         ``values`` are F of the seeds, for the correlation of pairs.
     """
     value = float(headline(shares(*columns)))
-    drawn = headline(resampled_shares(columns, _index(task, columns.shape[1], count, seed)))
+    n = columns.shape[1]
+    drawn = headline(selected_shares(columns, times_drawn(task, n, count, seed), n))
     drawn += value - drawn.mean()
     return Replicates(columns[0], value, drawn, drawn, np.full(count, value))
 
@@ -227,20 +235,18 @@ def axis_interval(parts: Sequence[Replicates], level: float = LEVEL) -> Interval
 
 
 def shortfall_interval(parts: Sequence[Replicates], level: float = LEVEL) -> Interval | None:
-    """:func:`axis_interval` of a score below 1, on the scale log(1 - score).
+    """Student's interval of a score below 1 that is resampled over seeds, by log(1 - score).
 
-    A high Stab comes with a short spread of its replicates, a low one with a long spread, so that
-    an interval on the score itself misses the truth on one side; on this scale the spreads agree.
+    A high Stab comes with a short spread of its replicates, a low one with a long spread; on this
+    scale the spreads agree. Where the score is 1 there is no such scale, and no spread either.
     """
     sizes = [len(part.values) for part in parts]
     value = float(np.mean([part.location for part in parts]))
-    whole = over_tasks(parts)
-    if not enough_seeds(sizes) or value >= 1 or whole.max() >= 1:
+    if not enough_seeds(sizes) or value >= 1:
         return axis_interval(parts, level)
-    short = np.log1p(-whole)
-    short += np.log1p(-value) - short.mean()
-    found = expanded(short, sizes, level)
-    return Interval(float(-np.expm1(found.high)), float(-np.expm1(found.low)), level)
+    width = half_width([float(part.drawn.var()) for part in parts], sizes, level) / (1 - value)
+    low, high = (1 - (1 - value) * math.exp(sign * width) for sign in (1, -1))
+    return Interval(low, high, level)
 
 
 def wider_interval(
@@ -255,18 +261,19 @@ def wider_interval(
     replicates get the larger of the two variances and not their sum. Never narrower than
     :func:`axis_interval`; None for fewer than three tasks.
     """
-    inner, tasks = axis_interval(parts, level), len(parts)
-    if inner is None or tasks < MIN_TASKS:
+    sizes, tasks = [len(part.values) for part in parts], len(parts)
+    if not enough_seeds(sizes) or tasks < MIN_TASKS:
         return None
     estimates = np.array([part.location for part in parts])
     value, within = float(estimates.mean()), over_tasks(parts)
+    inner = expanded(within, sizes, level)
     between = estimates[_task_index(tasks, count, seed)].mean(axis=1)
     whole = within + between - value
     larger, total = max(float(within.var()), float(between.var())), float(whole.var())
     if total > 0:
         whole = value + np.sqrt(min(1.0, larger / total)) * (whole - value)
     outer = expanded(whole, [tasks], level)
-    return Interval(min(inner.low, outer.low), max(inner.high, outer.high), level)
+    return inner.union(outer)
 
 
 @lru_cache(maxsize=8)

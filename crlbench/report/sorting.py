@@ -1,23 +1,23 @@
-"""Sorting few rows of many columns, which is what resampled seeds are."""
+"""Order statistics of few rows of many columns, which is what resampled seeds are.
+
+Rows that differ from column to column are sorted by a network. Where every column is a selection
+from the same few values, the values are sorted once and only counted in the columns.
+"""
 
 from __future__ import annotations
 
+import math
 from functools import lru_cache
 
 import numpy as np
 
 
-def sorted_rows(rows: np.ndarray) -> np.ndarray:
-    """(n, ...) every column in ascending order, by a sorting network over the rows.
+def sorted_rows(rows: np.ndarray | list[np.ndarray]) -> list[np.ndarray]:
+    """The n rows (...) with every column in ascending order, by a sorting network over the rows.
 
     Batcher's odd-even merge sort for any n (Knuth, The Art of Computer Programming 3, 5.2.2,
     algorithm M): whole rows are compared, which for few of them is faster than sorting columns.
     """
-    return np.stack(list_of_sorted_rows(rows))
-
-
-def list_of_sorted_rows(rows: np.ndarray) -> list[np.ndarray]:
-    """The same as separate rows."""
     ordered = [row.copy() for row in rows]
     spare = np.empty_like(ordered[0])
     for i, j in _network(len(ordered)):
@@ -25,6 +25,46 @@ def list_of_sorted_rows(rows: np.ndarray) -> list[np.ndarray]:
         np.maximum(ordered[i], ordered[j], out=ordered[j])
         ordered[i], spare = spare, ordered[i]
     return ordered
+
+
+def row_at(ordered: np.ndarray | list[np.ndarray], position: float) -> np.ndarray:
+    """Sorted rows at a position between two of them."""
+    below = math.floor(position)
+    if below == position:
+        return ordered[below]
+    above = min(below + 1, len(ordered) - 1)
+    return ordered[below] + (position - below) * (ordered[above] - ordered[below])
+
+
+def gaps(values: np.ndarray, drawn: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(n - 1,) differences of the sorted values, and (n - 1, S) how many are drawn below each.
+
+    Args:
+        values: (n,)
+        drawn: (n, S) how often each value is in each of S selections.
+    """
+    order = np.argsort(values, kind="stable")
+    below = drawn[order[:-1]]
+    # Row by row: numpy's cumsum over the first axis is several times slower.
+    for j in range(1, len(below)):
+        below[j] += below[j - 1]
+    return np.diff(values[order]), below
+
+
+def mean_of_ranks(
+    values: np.ndarray, steps: np.ndarray, below: np.ndarray, low: int, high: int
+) -> np.ndarray:
+    """(S,) mean of the values from rank low + 1 to rank high of each selection.
+
+    Summation by parts: with c_j of a selection at or below the j-th smallest value v_j, and
+    clip(c) = min(max(c, low), high), it is v_n - sum_j (v_j+1 - v_j) (clip(c_j) - low) / (high -
+    low).
+
+    Args:
+        values: (n,)
+        steps, below: what :func:`gaps` gave for them.
+    """
+    return values.max() - steps @ (np.clip(below, low, high) - low) / (high - low)
 
 
 @lru_cache(maxsize=64)

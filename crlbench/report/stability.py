@@ -29,14 +29,13 @@ import numpy as np
 from crlbench.errors import ValidationError
 from crlbench.report.intervals import Interval
 from crlbench.report.nulls import CurveNull, curve_nulls
-from crlbench.report.sorting import sorted_rows
+from crlbench.report.sorting import row_at, sorted_rows
 from crlbench.report.stability_shares import (
     PARTS,
     failure_posterior,
     gini_mean_difference,
     headline,
     mean_of_worst,
-    row_at,
     shares,
     worst_seeds,
 )
@@ -59,13 +58,19 @@ Rating = Literal["rated", "did not learn", "too few seeds"]
 def smoothed(u: np.ndarray) -> np.ndarray:
     """(..., T) 3-point centred mean; the ends have one neighbour and are means of two."""
     u = np.asarray(u, dtype=np.float64)
-    total = u.copy()
+    # In the order of the memory of u, where time may stand first.
+    total = u.copy(order="K")
     total[..., 1:] += u[..., :-1]
     total[..., :-1] += u[..., 1:]
     counts = np.full(u.shape[-1], 3)
     counts[0] -= 1
     counts[-1] -= 1
     return total / counts
+
+
+def _time_first(u: np.ndarray) -> np.ndarray:
+    """(T, ...) of (..., T) curves, contiguous."""
+    return np.ascontiguousarray(np.moveaxis(u, -1, 0))
 
 
 def final(u: np.ndarray) -> np.ndarray:
@@ -81,7 +86,7 @@ def peak_gain(u: np.ndarray, head: np.ndarray | float) -> np.ndarray:
 def max_drawdown(u: np.ndarray) -> np.ndarray:
     """(...) largest fall of ũ below its highest value so far; noise makes it positive."""
     smooth = smoothed(u)
-    rows = np.ascontiguousarray(np.moveaxis(smooth, -1, 0)).reshape(smooth.shape[-1], -1)
+    rows = _time_first(smooth).reshape(smooth.shape[-1], -1)
     highest, deepest = rows[0].copy(), np.zeros(rows.shape[1])
     for row in rows[1:]:
         np.maximum(highest, row, out=highest)
@@ -91,14 +96,14 @@ def max_drawdown(u: np.ndarray) -> np.ndarray:
 
 def dispersion_within(u: np.ndarray) -> np.ndarray:
     """(...) IQR of the first differences in windows of 5, mean over the windows, raw."""
-    steps = np.diff(u, axis=-1)
-    width = min(WINDOW, steps.shape[-1])
+    steps = np.diff(_time_first(u), axis=0)
+    width = min(WINDOW, len(steps))
     if width == 0:
-        return np.zeros(steps.shape[:-1])
-    last = steps.shape[-1] - width + 1
-    ordered = sorted_rows(np.stack([steps[..., k : k + last] for k in range(width)]))
+        return np.zeros(steps.shape[1:])
+    last = len(steps) - width + 1
+    ordered = sorted_rows([steps[k : k + last] for k in range(width)])
     low, high = (row_at(ordered, q * (width - 1)) for q in QUARTILES)
-    return (high - low).mean(axis=-1)
+    return (high - low).mean(axis=0)
 
 
 def interquartile_range(values: np.ndarray) -> np.ndarray:

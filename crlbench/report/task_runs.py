@@ -21,6 +21,7 @@ from crlbench.report.estimators import (
     ItemTable,
     RunMeasure,
     TaskItems,
+    fallen,
     task_bounds,
     unit,
 )
@@ -188,9 +189,9 @@ def _templates(items: TaskItems) -> list[Templates | None]:
 
 
 def _both_ends(ends: Sequence[Ends]) -> tuple[np.ndarray, np.ndarray]:
-    """(n, N) at the start and at the end, 0 where a run failed."""
+    """(n, N) at the start and at the end."""
     before = np.stack([start for start, _ in ends])
-    return before, np.stack([np.zeros_like(s) if e is None else e for s, e in ends])
+    return before, np.stack([fallen(s) if e is None else e for s, e in ends])
 
 
 def _blocks(items: TaskItems, found: Sequence[RunGeneralization]) -> Blocks:

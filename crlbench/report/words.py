@@ -205,7 +205,8 @@ def _printable(character: str) -> bool:
 
 def standing(entry: EntrySummary, summary: Summary) -> list[str]:
     """What can be said about an entry, and what cannot: one sentence each."""
-    told = entry.arm == "real" and entry.standing == "preview"
+    beyond_counts = entry.standing == "provisional" and entry.n >= RANKED_SEEDS
+    told = entry.arm == "real" and (entry.standing == "preview" or beyond_counts)
     sentences = [_seeds(entry), *(entry.why if told else ())]
     sentences += [*_finding(entry), *_learned(entry)]
     if entry.n < MIN_SEEDS_ALONE and entry.n > 1 and len(entry.tasks) > 1:
@@ -240,6 +241,8 @@ def _seeds(entry: EntrySummary) -> str:
         return f"{seeds}: a preview."
     if entry.n < RANKED_SEEDS:
         return f"{seeds}: provisional; a full rank needs {RANKED_SEEDS}."
+    if entry.standing == "provisional":
+        return f"{seeds}: provisional."
     return f"{seeds}: enough for a rank."
 
 

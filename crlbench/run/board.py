@@ -202,8 +202,8 @@ def _judges_steps(catalog: Catalog, name: str) -> bool:
 def _content(card: TaskCard, digest: str) -> dict[str, Any]:
     """What of a task enters the fingerprint; the parts show which one changed.
 
-    Floor and ceiling let a record's transfer splits be read without the task; a reward model
-    tells learned rewards from verified ones.
+    Floors and ceilings let a record's splits be read without the task; a reward model tells
+    learned rewards from verified ones.
     """
     model = card.reward_model
     paid = {} if model is None else {"reward_model": hashed(model.model_dump(mode="json"))}
@@ -213,8 +213,10 @@ def _content(card: TaskCard, digest: str) -> dict[str, Any]:
         "digest": digest,
         "verifier": card.verifier.sha256,
         "splits": {name: split.sha256 for name, split in card.splits.items()},
-        "floor": card.floor,
-        "ceiling": card.ceiling,
+        "bounds": {
+            name: {"floor": split.floor, "ceiling": split.ceiling}
+            for name, split in card.splits.items()
+        },
     }
 
 

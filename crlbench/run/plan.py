@@ -18,7 +18,7 @@ from typing import Any, Literal
 
 from pydantic import ValidationError as PydanticError
 
-from crlbench.attempts import PLAN_NAME
+from crlbench.attempts import PLACEBO_SEEDS, PLAN_NAME
 from crlbench.conditions import (
     PROTOCOL,
     Conditions,
@@ -36,8 +36,6 @@ from crlbench.seeding import seed_value
 
 RECORD_NAME = "record.json"
 LOG_NAME = "attempt.log"
-PLACEBO_SEEDS = 3
-"""The placebo arm runs on the first seed indices only (protocol CRL-1, A.4)."""
 
 _REDO_PLAN = "Repeat the command with --fresh to discard and redo all wanted cells."
 REDO_CELL = (

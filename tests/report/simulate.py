@@ -21,7 +21,7 @@ import zstandard
 from crlbench.attempts import LEDGER_NAME, PLAN_NAME, plan_hash
 from crlbench.conditions import digest, fingerprint, leaves
 from crlbench.records import RunRecord
-from crlbench.report.estimators import ItemTable
+from crlbench.report.estimators import OWN_BOUNDS, ItemTable
 from crlbench.report.intervals import Stratum
 from crlbench.report.resources import known_track
 from crlbench.seeding import derive, seed_value
@@ -59,11 +59,14 @@ class Plan:
     prompt: str = "17 + 25 ="
     completion: str = "42"
     floor: float = 0.03
+    hard_floor: float = 0.01
     hacked: float = 0.0
     """Share of the rewarded completions that the audit refuses at the end."""
     shared: float = 0.0
     """Share of the variance between seeds that all recipes have in common."""
     track_version: int = 0
+    placebo: int = 0
+    """Seeds of the placebo arm beside those of the real one; a rank needs three."""
     board: tuple[str, ...] = TASKS
     """All tasks of the track; ``tasks`` are those that are run."""
 
@@ -77,7 +80,11 @@ def conditions(plan: Plan) -> dict[str, Any]:
 
 
 def control(plan: Plan) -> dict[str, Any]:
-    tasks = {name: {"version": "1.0.0", "digest": digest(name)} for name in plan.board}
+    splits = ("id", *OWN_BOUNDS)
+    bounds = {split: {"floor": plan.floor, "ceiling": 1.0} for split in splits}
+    bounds["hard"]["floor"] = plan.hard_floor
+    own = {"version": "1.0.0", "bounds": bounds}
+    tasks = {name: own | {"digest": digest(name)} for name in plan.board}
     retain = {name: {"floor": floor, "ceiling": 1.0} for name, floor in RETAIN.items()}
     body = {"protocol": 1, "track": "mini", "track_version": plan.track_version}
     body |= {"tasks": tasks, "retain": retain}
@@ -88,7 +95,10 @@ def write_board(root: Path, *plans: Plan) -> Path:
     """A board folder with one run folder per plan; returns the board folder."""
     board = root / f"mini-{fingerprint(control(plans[0]))}"
     for plan in plans:
-        write_run(board / f"{plan.model.replace('/', '--')}@00000000" / plan.recipe, plan)
+        folder = board / f"{plan.model.replace('/', '--')}@00000000" / plan.recipe
+        write_run(folder, plan)
+        if plan.placebo:
+            write_run(folder, replace(plan, arm="placebo", seeds=plan.placebo))
     return board
 
 

@@ -15,9 +15,10 @@ from crlbench.report import load_runs, summarise, words
 from crlbench.report.board import summarise_board
 from crlbench.report.entries import Entry
 from crlbench.run.ledger import Ledger
+from tests.report.ledgers import Writer
 from tests.report.simulate import Plan, declare, rewrite, write_board
 
-SMALL = {"items": 16, "track_version": 1, "tasks": ("addition", "counting")}
+SMALL = {"items": 16, "track_version": 1, "tasks": ("addition", "counting"), "placebo": 3}
 TASKS = {"board": ("addition", "counting")}
 GONE = "addition seed-04"
 
@@ -191,7 +192,7 @@ def test_hiding_a_bad_seed_never_helps(tmp_path: Path):
 
 def test_the_summary_counts_the_same_runs(board: Path):
     summary = summarise(load_runs(board), replicates=100)
-    (entry,) = summary.entries
+    (entry,) = (e for e in summary.entries if e.arm == "real")
     assert entry.vanished == (GONE,) and entry.n == 5
     seed = entry.tasks[0].seeds[4]
     assert (seed.state, seed.rule, seed.at) == ("failed", "vanished", None)
@@ -242,3 +243,106 @@ def test_the_largest_declaration_holds(board: Path):
     (run / "plan.json").write_text(json.dumps(smaller))
     entry = entry_of(board)
     assert entry.declared == 5 and entry.vanished == (GONE,)
+
+
+@pytest.mark.parametrize("seeds", [5, 10])
+def test_without_its_placebo_arm_an_entry_is_a_preview(tmp_path: Path, seeds: int):
+    board = write_board(tmp_path, Plan(seeds=seeds, **SMALL | {"placebo": 0}, **TASKS))
+    entry = entry_of(board)
+    assert (entry.n, entry.standing, entry.placebo) == (seeds, "preview", None)
+    (why,) = entry.why
+    cells = ", ".join(f"{task} seed-{i:02d}" for task in ("addition", "counting") for i in range(3))
+    assert why.startswith("A rank needs the placebo arm") and "--arm real,placebo" in why
+    assert why.endswith(f"lost its record): {cells}.")
+    summary = summarise(load_runs(board), replicates=100)
+    said = words.standing(summary.entries[0], summary)
+    assert said[:2] == [f"{seeds} seeds: a preview.", why]
+
+
+@pytest.mark.parametrize(
+    ("status", "standing"),
+    [
+        ({"state": "failed", "rule": "kl_cap", "at": 40}, "provisional"),
+        ({"state": "partial"}, "preview"),
+    ],
+)
+def test_a_placebo_run_that_failed_is_a_control_and_a_shortened_one_is_none(
+    tmp_path: Path, status: dict, standing: str
+):
+    board = write_board(tmp_path, Plan(**SMALL, **TASKS))
+    rewrite(next(board.rglob("addition/placebo/seed-02")), status=status)
+    entry = entry_of(board)
+    assert entry.standing == standing
+    assert any(s.endswith("): addition seed-02.") for s in entry.why) == (
+        standing == "preview"
+    )
+
+
+def test_the_placebo_arm_of_another_recipe_is_none_of_this_one(tmp_path: Path):
+    other = Plan(recipe="grpo", **SMALL | {"placebo": 0}, **TASKS)
+    board = write_board(tmp_path, Plan(**SMALL, **TASKS), other)
+    entries = summarise_board(load_runs(board), replicates=100).entries
+    assert {e.recipe: e.standing for e in entries} == {"ppo": "provisional", "grpo": "preview"}
+
+
+def raised(tmp_path: Path, seeds: int, seen: int) -> Path:
+    """A board whose seeds were raised from five when those below ``seen`` had ended."""
+    board = write_board(tmp_path, Plan(seeds=seeds, **SMALL, **TASKS))
+    run = next(board.rglob("plan.json")).parent
+    plan = json.loads((run / "plan.json").read_text())
+    (run / "ledger.jsonl").unlink()
+    write = Writer(run)("plan", **plan | {"arms": {"real": 5, "placebo": 3}})
+    cells = sorted("/".join(path.parts[-6:-1]) for path in run.rglob("record.json"))
+    before = [name for name in cells if int(name[-2:]) < seen]
+    for name in before:
+        write("start", name)("done", name)
+    write("plan", **plan)
+    for name in cells:
+        if name not in before:
+            write("start", name)("done", name)
+    return board
+
+
+@pytest.mark.parametrize("seeds", [10, 20])
+def test_seeds_that_were_added_after_a_look_keep_from_a_full_rank(tmp_path: Path, seeds: int):
+    board = raised(tmp_path, seeds, seen=5)
+    entry = entry_of(board)
+    assert (entry.n, entry.declared, entry.standing) == (seeds, seeds, "provisional")
+    why = (
+        f"Seeds were added after results could be seen, and {seeds} seeds rank fully only where "
+        "all were declared before the first run ended."
+    )
+    assert entry.why == (why,) and entry.ranks
+    assert f"raised from 5 to {seeds} seeds" in entry.notes[0]
+    summary = summarise(load_runs(board), replicates=100)
+    (told,) = (e for e in summary.entries if e.arm == "real")
+    said = words.standing(told, summary)
+    assert said[:2] == [f"{seeds} seeds: provisional.", why]
+    assert not any("enough for a rank" in sentence for sentence in said)
+
+
+def test_seeds_that_were_added_before_any_run_ended_rank_fully(tmp_path: Path):
+    entry = entry_of(raised(tmp_path, 10, seen=0))
+    assert (entry.n, entry.standing, entry.why, entry.notes) == (10, "ranked", (), ())
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_a_placebo_run_that_was_drawn_twice_or_brought_keeps_from_a_rank(
+    tmp_path: Path, known: bool
+):
+    board = write_board(tmp_path, Plan(**SMALL, **TASKS))
+    cell = "addition/placebo/seed-01"
+    if known:
+        ledger = tell(board, *AGAIN[:3], cell=cell, items_sha256="aa")
+        name, cited = ledger.entries[-1]["cell"], ledger.entries[-1]["detail"]["plan_hash"]
+        ledger.append("start", name, plan_hash=cited)
+        ledger.append("done", name, items_sha256="bb")
+        said = "ended with another result under the same seed: addition placebo seed-01."
+    else:
+        away = tmp_path / "away"
+        shutil.move(next(board.rglob(cell)), away)
+        declare(next(board.rglob("plan.json")).parent)
+        shutil.move(away, next(board.rglob("addition/placebo")) / "seed-01")
+        said = "The ledger does not know how 1 stored run ended: addition placebo seed-01."
+    entry = entry_of(board)
+    assert entry.standing == "preview" and any(said in sentence for sentence in entry.why)

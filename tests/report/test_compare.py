@@ -29,35 +29,19 @@ from crlbench.report.compare_table import (
 from crlbench.report.compare_unequal import Leaf, Unequal, lines
 from crlbench.report.compare_words import amount
 from crlbench.report.estimators import measure
-from tests.report.simulate import (
-    TASKS,
-    Plan,
-    declare,
-    hostile,
-    rewrite,
-    write_board,
-    write_cell,
-)
+from tests.report.simulate import TASKS, Plan, hostile, rewrite, write_board
 
 ITEMS = 32
 VERDICTS = ("better", "worse", "equivalent", "undecided")
-SLOW = Plan(items=ITEMS, slope=0.6, shared=0.5)
-FAST = Plan(items=ITEMS, slope=2.4, shared=0.5, model="tiny-qwen2", display_name="Tiny Qwen2")
-SAME = Plan(items=ITEMS, slope=0.6, shared=0.5, model="tiny-mistral")
+SLOW = Plan(items=ITEMS, slope=0.6, shared=0.5, placebo=3)
+FAST = replace(SLOW, slope=2.4, model="tiny-qwen2", display_name="Tiny Qwen2")
+SAME = replace(SLOW, model="tiny-mistral")
 
 
-def write_entries(root: Path, *plans: Plan, placebo: int = 0) -> list[Path]:
-    """The recipe folder of each plan, with that many placebo seeds beside its real ones."""
+def write_entries(root: Path, *plans: Plan) -> list[Path]:
+    """The recipe folder of each plan."""
     board = write_board(root, *plans)
-    folders = [board / f"{plan.model}@00000000" / plan.recipe for plan in plans]
-    for folder, plan in zip(folders, plans, strict=True):
-        control = replace(plan, arm="placebo")
-        for task in plan.tasks if placebo else ():
-            for index in range(placebo):
-                write_cell(folder / task / "placebo" / f"seed-{index:02d}", control, task, index)
-        arms = {"real": plan.seeds} | ({"placebo": placebo} if placebo else {})
-        declare(folder, arms=arms)
-    return folders
+    return [board / f"{plan.model}@00000000" / plan.recipe for plan in plans]
 
 
 def read(folders: Sequence[Path]) -> list[Loaded]:
@@ -67,7 +51,7 @@ def read(folders: Sequence[Path]) -> list[Loaded]:
 @pytest.fixture(scope="session")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     """A slow learner, a fast one, and one that learns as the slow one; placebo runs beside."""
-    return write_entries(tmp_path_factory.mktemp("compare"), SLOW, FAST, SAME, placebo=2)
+    return write_entries(tmp_path_factory.mktemp("compare"), SLOW, FAST, SAME)
 
 
 @pytest.fixture(scope="session")
@@ -177,7 +161,7 @@ def test_one_axis_says_nothing_of_the_others(loaded: list[Loaded]):
 
 def test_placebo_runs_stand_beside(pair: Comparison):
     control = pair.sides[1].placebo
-    assert control.n == 2 and control.net.value is not None
+    assert control.n == 3 and control.net.value is not None
     text = plain_comparison(pair)
     assert "Λ placebo" in text and f"{control.lam.value:.3f}".replace("-", "−") in text
 
@@ -202,6 +186,13 @@ def test_one_preview_makes_the_pair_one(tmp_path: Path, loaded: list[Loaded]):
     (few,) = read(write_entries(tmp_path, replace(FAST, seeds=2)))
     effect = compare([loaded[0], few]).pairs[0].axes["efficiency"].effect
     assert effect.call == "preview" and effect.n == 2
+
+
+def test_a_verdict_on_a_pair_needs_no_placebo_arm(tmp_path: Path, loaded: list[Loaded]):
+    (other,) = read(write_entries(tmp_path, replace(FAST, placebo=0)))
+    found = compare([loaded[0], other])
+    effect = found.pairs[0].axes["efficiency"].effect
+    assert effect.call == "better" and found.sides[1].standing == "preview"
 
 
 def test_failed_and_vanished_runs_are_named(tmp_path: Path, loaded: list[Loaded]):

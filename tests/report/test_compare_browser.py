@@ -22,7 +22,7 @@ NAMES = ("two", "three", "forced", "hostile")
 def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     root = tmp_path_factory.mktemp("compare")
     failing = replace(FAST, failed=(("counting", 3, 22),))
-    loaded = read(write_entries(root / "board", SLOW, failing, SAME, placebo=2))
+    loaded = read(write_entries(root / "board", SLOW, failing, SAME))
     other = read(write_entries(root / "other", replace(FAST, items=16)))
     odd = hostile(replace(SLOW, seeds=2, items=16, recipe="<b>x" * 30))
     strange = read(write_entries(root / "odd", odd, replace(odd, model="m" * 90)))

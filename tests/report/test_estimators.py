@@ -9,9 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from crlbench.conditions import fingerprint
 from crlbench.errors import ValidationError
 from crlbench.report import Runs, load_runs
+from crlbench.report.board import summarise_board
 from crlbench.report.estimators import (
+    TaskItems,
     area,
     captured,
     full_curve,
@@ -24,6 +27,7 @@ from crlbench.report.load import Run
 from tests.report.simulate import Plan, replace_items, rewrite, write_board
 
 SHARES = st.floats(0, 1, allow_nan=False)
+HARD_FLOOR = Plan().hard_floor
 
 
 def test_unit_is_never_clipped():
@@ -80,8 +84,8 @@ def recomputed(run: Run) -> dict[str, float]:
         "lam": learned / max(1 - head, 0.2),
         "gain": stored["end/id"].mean() - stored["start/id"].mean(),
         "gain_u": (stored["end/id"].mean() - stored["start/id"].mean()) / (1 - floor),
-        "hard": ((stored["end/hard"].mean() - stored["start/hard"].mean()) / (1 - floor))
-        / max(1 - (stored["start/hard"].mean() - floor) / (1 - floor), 0.2),
+        "hard": ((stored["end/hard"].mean() - stored["start/hard"].mean()) / (1 - HARD_FLOOR))
+        / max(1 - (stored["start/hard"].mean() - HARD_FLOOR) / (1 - HARD_FLOOR), 0.2),
     }
 
 
@@ -117,7 +121,32 @@ def test_a_failed_run_stays_in_with_the_floor(five_runs: Runs):
     kept = [p.score for p in run.record.curve] + [floor] * 10
     u = (np.array(kept) - floor) / (1 - floor)
     assert measured.E == pytest.approx(np.trapezoid(u, dx=1) / 20)
-    assert measured.splits["hard"].end == floor
+    assert measured.splits["hard"].end == HARD_FLOOR
+
+
+def test_no_failure_is_worth_more_than_the_start(tmp_path: Path):
+    plan = Plan(tasks=("addition",), seeds=2, floor=0.6, failed=(("addition", 0, 1),))
+    runs = list(load_runs(write_board(tmp_path, plan)))
+    failed = measure(runs[0], {})
+    assert failed.H < 0 and failed.curve.measured == 1
+    assert set(failed.curve.score[1:]) == {failed.start} and failed.end == failed.start
+    first = (runs[0].record.curve[0].score - failed.start) / 0.4
+    assert failed.L == pytest.approx(first / 40), "half a step of the noise of the first point"
+    assert failed.splits["format"].change == 0 and failed.splits["hard"].change < 0
+    items = TaskItems(runs, {})
+    even = np.full((1, 64), 1 / 64)
+    np.testing.assert_allclose(items.table.lam(even)[0], [m.lam for m in items.measures])
+    np.testing.assert_allclose(items.table.gain(even)[0], [m.gain for m in items.measures])
+    (entry,) = summarise_board(load_runs(tmp_path), replicates=50).entries
+    assert entry.generalization.runs["addition"][0].forgetting.raw >= 0
+
+
+def test_a_split_without_its_own_bounds_has_no_number(cell: Path):
+    record = load_runs(cell).runs[0].record
+    kept = {n: v for n, v in record.fingerprint.leaves.items() if ".bounds.hard." not in n}
+    rewrite(cell, fingerprint={"hash": fingerprint(kept), "leaves": kept})
+    splits = measure(load_runs(cell).runs[0], {}).splits
+    assert splits["hard"].change is None and splits["format"].change is not None
 
 
 def test_points_after_the_failure_do_not_count(cell: Path):
@@ -133,10 +162,10 @@ def test_points_after_the_failure_do_not_count(cell: Path):
 def test_transfer_uses_the_other_tasks_constants(five_runs: Runs):
     run = five_runs.runs[0]
     split = run.record.splits["transfer/counting"]
-    change = measure(run, {"counting": (0.1, 0.9)}).splits["transfer/counting"].change
-    u0, u1 = (split.start - 0.1) / 0.8, (split.end - 0.1) / 0.8
-    assert change == pytest.approx((u1 - u0) / max(1 - u0, 0.2))
-    assert measure(run, {}).splits["transfer/counting"].change is None
+    for constants, floor, ceiling in (({"counting": (0.1, 0.9)}, 0.1, 0.9), ({}, 0.03, 1.0)):
+        change = measure(run, constants).splits["transfer/counting"].change
+        u0, u1 = ((s - floor) / (ceiling - floor) for s in (split.start, split.end))
+        assert change == pytest.approx((u1 - u0) / max(1 - u0, 0.2))
 
 
 def test_partial_credit_is_stored_as_float32(cell: Path):

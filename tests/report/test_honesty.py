@@ -151,7 +151,7 @@ def test_the_matrix_has_each_task_in_row_and_column(tmp_path):
             split = splits["id" if own else f"transfer/{column}"]
             assert cell["own"] is own and (cell["start"], cell["end"]) == (split.start, split.end)
             assert cell["lam"] == split.change
-            assert cell["tone"] == ("lost" if split.end < split.start else "gained")
+            assert cell["tone"] == ("lost" if split.change < 0 else "gained")
     html = render_page(runs, summary)
     read(html)
     section = html.split("Does one task help another?")[1].split("</section>")[0]
@@ -186,8 +186,8 @@ def test_a_task_without_a_training_split_is_measured_and_not_missed(cell):
             "tasks.addition.splits.train": "0" * 64,
             "tasks.addition.splits.id": "0" * 64,
             "tasks.counting.splits.id": "0" * 64,
-            "tasks.counting.floor": 0.1,
-            "tasks.counting.ceiling": 0.9,
+            "tasks.counting.bounds.id.floor": 0.1,
+            "tasks.counting.bounds.id.ceiling": 0.9,
         },
     )
     assert measured_tasks(record) == ("counting",)

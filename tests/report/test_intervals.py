@@ -12,8 +12,11 @@ import pytest
 
 from crlbench.report.estimators import ItemTable
 from crlbench.report.intervals import (
+    ROOT_SEED,
     Stratum,
     bootstrap,
+    drawn_items,
+    expanded,
     expanded_tail,
     item_weights,
     plain_mean,
@@ -23,6 +26,7 @@ from crlbench.report.intervals import (
     task_balanced_iqm,
     trimmed_mean,
 )
+from crlbench.seeding import derive
 from tests.report.simulate import lam_stratum
 
 
@@ -62,11 +66,12 @@ def test_one_seed_has_no_interval():
     assert bootstrap([]) is None
 
 
-def test_one_task_needs_five_seeds():
+def test_one_task_needs_five_seeds_and_several_need_three():
     values = np.arange(8.0)
     assert bootstrap(strata(values[None, :4])) is None
     assert bootstrap(strata(values[None, :5])) is not None
-    assert bootstrap(strata(np.stack([values[:2], values[:2]]))) is not None
+    assert bootstrap(strata(np.stack([values[:2], values[:2]]))) is None
+    assert bootstrap(strata(np.stack([values[:3], values[:3]]))) is not None
 
 
 def test_equal_seeds_have_a_point_interval():
@@ -95,6 +100,20 @@ def test_models_share_the_resamples_of_a_task():
     np.testing.assert_allclose(
         resample(Stratum("t", b), 50) - resample(Stratum("t", a), 50), 10.0
     )
+
+
+def test_items_are_drawn_in_blocks_of_any_size():
+    blocks = [np.concatenate(list(drawn_items("t", 7, 50, block=b)), axis=1) for b in (50, 8)]
+    np.testing.assert_array_equal(*blocks)
+    generator = np.random.Generator(np.random.PCG64(derive(ROOT_SEED, "t", "items", 7)))
+    plain = [np.bincount(row, minlength=7) for row in generator.integers(0, 7, (50, 7))]
+    np.testing.assert_array_equal(blocks[0].T, plain)
+
+
+def test_the_expanded_interval_has_numpys_quantiles():
+    whole = np.random.default_rng(6).normal(size=999)
+    found, tail = expanded(whole, [5, 6]), expanded_tail(5, 9)
+    assert (found.low, found.high) == pytest.approx(np.quantile(whole, [tail, 1 - tail]))
 
 
 def test_items_are_resampled_jointly_for_all_seeds():

@@ -15,6 +15,7 @@ from crlbench.errors import ValidationError
 from crlbench.report.nulls import (
     CurveNull,
     curve_null,
+    curve_nulls,
     isotonic,
     mean_noise,
     positive_part,
@@ -147,6 +148,16 @@ def test_draws_belong_to_task_and_seed_and_to_nobody_else():
     np.testing.assert_allclose(
         (shared.drawn - shared.fit) / shared.noise, (first.drawn - first.fit) / first.noise
     )
+
+
+def test_runs_at_once_are_runs_one_by_one():
+    generator = np.random.default_rng(6)
+    items = [(generator.random((9, 30)) < 0.5).astype(float) for _ in range(3)]
+    together = curve_nulls(items, "addition", [4, 0, 2])
+    for k, index in enumerate((4, 0, 2)):
+        alone = curve_null(items[k], "addition", index)
+        for name in ("fit", "noise", "drawn", "redrawn"):
+            np.testing.assert_allclose(getattr(together, name)[k], getattr(alone, name))
 
 
 def test_expectation_is_moved_and_scaled_with_the_curve():

@@ -132,8 +132,7 @@ def test_generalization_shows_the_parts_of_gen(five_runs, five_summary, board):
 
 
 def test_the_placebo_stands_beside_the_real_arm(tmp_path: Path):
-    control = replace(SMALL, arm="placebo", seeds=3)
-    html, found = page_of(tmp_path, control, SMALL)
+    html, found = page_of(tmp_path, replace(SMALL, placebo=3))
     (entry,) = found.entries
     text = said(html)
     for estimate in (entry.placebo.lam, entry.placebo.net):
@@ -221,7 +220,7 @@ def test_samples_stand_side_by_side_with_how_many_changed(text: str):
 
 def test_entries_that_rank_have_tiers_and_the_rest_is_said(tmp_path: Path):
     plans = [
-        replace(SMALL, model=name, display_name=name, slope=slope)
+        replace(SMALL, model=name, display_name=name, slope=slope, placebo=3)
         for name, slope in (("a", 0.1), ("b", 1.2), ("c", 3.0))
     ]
     html, found = page_of(tmp_path, *plans)
@@ -237,12 +236,13 @@ def test_entries_that_rank_have_tiers_and_the_rest_is_said(tmp_path: Path):
 
 
 def test_two_recipes_of_one_model_are_not_ranked_against_each_other(tmp_path: Path):
-    html, _ = page_of(tmp_path, SMALL, replace(SMALL, recipe="grpo"))
+    plan = replace(SMALL, placebo=3)
+    html, _ = page_of(tmp_path, plan, replace(plan, recipe="grpo"))
     assert "no recipe here has two" in said(html) and "What can be told apart" not in said(html)
 
 
 def test_the_real_arm_stands_open_before_its_placebo_and_several_entries_are_folded(tmp_path):
-    pair, _ = page_of(tmp_path / "pair", replace(SMALL, arm="placebo", seeds=3), SMALL)
+    pair, _ = page_of(tmp_path / "pair", replace(SMALL, placebo=3))
     assert pair.index('id="entry-1"') < pair.index("ppo · placebo") and "ppo, real arm" in pair
     first, second = pair.split('<article id="entry-2"')
     assert 'class="part"' not in first and 'class="part"' in second

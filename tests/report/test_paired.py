@@ -92,7 +92,7 @@ def test_without_an_interval_nothing_is_decided():
     one = plain([[0.1]], [[0.9]])
     assert (one.interval, one.verdict, one.correlation) == (None, "undecided", None)
     assert one.more_seeds == 4
-    assert plain([[0.1], [0.2]], [[0.9], [0.3]]).more_seeds == 1
+    assert plain([[0.1], [0.2]], [[0.9], [0.3]]).more_seeds == 2
 
 
 def test_value_is_the_difference_of_the_headlines():

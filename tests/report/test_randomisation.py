@@ -12,10 +12,16 @@ import numpy as np
 import pytest
 
 from crlbench.errors import ValidationError
-from crlbench.report.intervals import plain_mean, task_balanced_iqm, trimmed_mean
+from crlbench.report.intervals import (
+    plain_mean,
+    task_balanced_iqm,
+    trimmed_mean,
+    variance_parts,
+)
 from crlbench.report.randomisation import (
     SWAP_SEED,
     Randomisation,
+    _move_items,
     draw_swaps,
     randomise,
     step_down,
@@ -141,6 +147,28 @@ def test_matrices_are_mirrored_and_the_adjustment_never_helps():
     order = np.argsort(-np.abs(found.t[i, j]))
     assert (np.diff(found.adjusted[i, j][order]) >= 0).all()
     assert not found.exact and found.smallest == 1 / found.replicates
+
+
+def test_items_move_every_pair_as_they_move_its_difference():
+    """Against one pair at a time; the last two models are one under two names."""
+    generator = np.random.default_rng(14)
+    models, count = 5, 400
+    spread = generator.normal(1.0, [[0.5], [0.3], [0.4]], (models, 3, count))
+    spread[-1] = spread[-2]
+    first, second = np.triu_indices(models, 1)
+    total = generator.normal(size=(len(first), count + 1))
+    square, shared = generator.random(len(first)), np.arange(len(first)) % 3 + 1
+    wanted, mean_square = total.copy(), square.copy()
+    for pair, (a, b) in enumerate(zip(first, second, strict=True)):
+        drawn, by_seed, by_item = spread[a] - spread[b]
+        moved, fixed = by_item - by_item.mean(), variance_parts(drawn, by_seed, by_item)[1]
+        if moved.any():
+            scale = shared[pair] * np.sqrt(min(1.0, fixed / moved.var()))
+            wanted[pair, 1:] += scale * moved
+            mean_square[pair] += shared[pair] ** 2 * fixed
+    _move_items(total, square, shared, spread, (first, second))
+    np.testing.assert_allclose(total, wanted, atol=1e-12)
+    np.testing.assert_allclose(square, mean_square, atol=1e-12)
 
 
 def test_step_down_spares_what_is_left():

@@ -2,13 +2,28 @@
 
 from __future__ import annotations
 
+import dataclasses
+import math
+
 import numpy as np
 import pytest
+import scipy.stats
 
-from crlbench.report.derivatives import clustered, derivative, gen_blocks, stacked
+from crlbench.report.derivatives import clustered, derivative, gen_blocks
 from crlbench.report.estimators import ItemTable
-from crlbench.report.intervals import plain_mean, replicate, seed_index, trimmed_mean
+from crlbench.report.intervals import (
+    Interval,
+    item_weights,
+    paired,
+    plain_mean,
+    replicate,
+    seed_index,
+    times_drawn,
+    trimmed_mean,
+)
 from crlbench.report.replicates import (
+    POSITIONS,
+    Rows,
     axis_interval,
     efficiency_replicates,
     linear_replicates,
@@ -53,6 +68,32 @@ def test_efficiency_is_the_crossed_bootstrap(location: str, same_start: bool):
     assert fast.location == pytest.approx(slow.location, abs=1e-14)
     for name in ("drawn", "seeds", "items"):
         np.testing.assert_allclose(getattr(fast, name), getattr(slow, name), atol=2e-6)
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 4, 5, 10])
+@pytest.mark.parametrize("rows", [trimmed_rows, mean_rows])
+def test_resampled_seeds_are_counted_and_not_sorted(rows: Rows, n: int):
+    values = np.random.default_rng(n).normal(size=n).round(1)
+    index = seed_index("t", n, COUNT).T
+    found = rows.resampled(values, times_drawn("t", n, COUNT))
+    np.testing.assert_allclose(found, rows(values[index]), atol=1e-14)
+
+
+def test_a_mean_over_seeds_needs_no_resampled_rows():
+    generator = np.random.default_rng(12)
+    values, n = generator.normal(size=5), 5
+    blocks = {size: generator.normal(size=(n, size)) for size in (8, 20)}
+    moved = [
+        item_weights(POSITIONS, size, COUNT) @ (rows - rows.mean(axis=1, keepdims=True)).T
+        for size, rows in blocks.items()
+    ]
+    by_weight = values + sum(moved)
+    index = seed_index("t", n, COUNT)
+    found = linear_replicates("t", values, blocks, COUNT)
+    np.testing.assert_allclose(found.seeds, values[index].mean(axis=1), atol=1e-14)
+    np.testing.assert_allclose(found.items, by_weight.mean(axis=1), atol=2e-6)
+    drawn = np.take_along_axis(by_weight, index, axis=1).mean(axis=1)
+    np.testing.assert_allclose(found.drawn, drawn, atol=2e-6)
 
 
 def test_noise_of_single_answers_counts_once():
@@ -126,8 +167,6 @@ def test_gen_adds_up_over_splits():
     lost = (half[1] - half[0]) / 2
     np.testing.assert_allclose(blocks[60], 0.75 * slope - lost)
     np.testing.assert_allclose(blocks[12], 0.25 * clustered(slope))
-    both = stacked([blocks, {60: np.ones(60)}])
-    assert both[60].shape == (2, 60) and both[12][1].tolist() == [0.0] * 12
     gone = gen_blocks(dict.fromkeys(names, (half[0], None)), {})
     np.testing.assert_allclose(gone[60], 0.75 * derivative(half[0], None))
 
@@ -173,13 +212,41 @@ def test_stability_is_recentred_and_uses_the_shares(heads: bool):
     np.testing.assert_allclose(part.drawn - part.location, plain - plain.mean(), atol=1e-12)
 
 
-def test_the_interval_of_stability_leans_to_where_the_truth_may_lie():
-    """High estimates come with short spreads: their interval reaches lower than on the score."""
+def test_the_interval_of_stability_is_students_on_the_scale_of_what_is_missing():
     generator = np.random.default_rng(4)
     parts = [
         stability_replicates(f"t{k}", seeds_of(generator, 5, False).T, COUNT) for k in range(4)
     ]
     value = np.mean([part.location for part in parts])
-    plain, found = axis_interval(parts), shortfall_interval(parts)
+    found = shortfall_interval(parts)
     assert found.low < value < found.high < 1
-    assert found.low < plain.low and found.high < plain.high
+    assert (1 - found.low) * (1 - found.high) == pytest.approx((1 - value) ** 2)
+    variances = np.array([part.drawn.var() * 5 / 4 for part in parts]) / 16
+    df = math.floor(variances.sum() ** 2 / (variances**2 / 4).sum())
+    error = math.sqrt(variances.sum()) / (1 - value)
+    wanted = scipy.stats.t.ppf(0.975, df) * error
+    assert math.log((1 - found.low) / (1 - value)) == pytest.approx(wanted)
+
+
+def test_a_perfect_stability_has_no_width():
+    columns = np.array([[0.5] * 5, [0.1] * 5, [0.4] * 5, [0.0] * 5, [0.0] * 5])
+    part = stability_replicates("t", columns, COUNT)
+    perfect = dataclasses.replace(part, location=1.0, drawn=np.ones(COUNT), seeds=np.ones(COUNT))
+    assert shortfall_interval([perfect]) == Interval(1.0, 1.0)
+
+
+def test_a_difference_of_stabilities_has_students_interval():
+    generator = np.random.default_rng(5)
+    base, arm = (
+        [stability_replicates(f"t{k}", seeds_of(generator, 6, False).T, COUNT) for k in range(3)]
+        for _ in range(2)
+    )
+    found = paired(base, arm, 0.05, by_variance=True)
+    variances = np.array([(a.drawn - b.drawn).var() for a, b in zip(arm, base, strict=True)])
+    variances *= 6 / 5 / 9
+    df = math.floor(variances.sum() ** 2 / (variances**2 / 5).sum())
+    for interval, level in ((found.interval, 0.95), (found.inner, 0.90)):
+        width = scipy.stats.t.ppf(0.5 + level / 2, df) * math.sqrt(variances.sum())
+        assert interval.high - found.value == pytest.approx(width)
+        assert found.value - interval.low == pytest.approx(width)
+        assert interval.level == level

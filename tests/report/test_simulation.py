@@ -22,8 +22,9 @@ from benchmarks.simulation import engine, scores, tables, truth
 from benchmarks.simulation.engine import one, simulate_row, simulate_rows
 from benchmarks.simulation.rows import PARTS, Row, rows
 from benchmarks.simulation.setting import SMALL, Entry, World
-from benchmarks.simulation.world import simulate
+from benchmarks.simulation.world import Answers, simulate
 from crlbench.report.intervals import plain_mean, trimmed_mean
+from crlbench.report.stability import run_stability
 from crlbench.report.tiers import ALPHA
 
 FULL = bool(os.environ.get("CRLBENCH_FULL"))
@@ -155,6 +156,36 @@ def test_what_skewed_seeds_and_failures_do_to_the_expected_headline():
     assert truth.expected(failing, plain_mean)[0] < 0.3
     skewed = truth.expected(World((Entry(shape="skewed"),)), trimmed_mean)[0]
     assert skewed > truth.expected(World((Entry(shape="skewed"),)), plain_mean)[0] + 0.005
+
+
+def test_runs_of_an_entry_are_measured_at_once():
+    """As one by one, failed ones too."""
+    entries = (Entry(failures=0.5), Entry())
+    world = World(entries, "generalization", SMALL, tasks=2, seeds=4)
+    answers = simulate(world, np.random.default_rng(2))[0]
+    assert answers.failed.any()
+    for m, found in enumerate(scores.generalization_blocks(answers)):
+        for i in range(4):
+            only = np.array([[i]])
+            alone = Answers(
+                answers.start[[m]],
+                answers.measured[m, only],
+                answers.failed[m, only],
+                starts={name: s[[m]] for name, s in answers.starts.items()},
+                ends={name: e[m, only] for name, e in answers.ends.items()},
+                before=answers.before[[m]],
+                after=answers.after[m, only],
+            )
+            for size, block in scores.generalization_blocks(alone)[0].items():
+                np.testing.assert_allclose(found[size][i], block[0], atol=1e-14)
+    answers = simulate(replace(world, axis="stability"), np.random.default_rng(2))[0]
+    for m, runs in enumerate(scores.stability(answers, SMALL, "t")):
+        for i, run in enumerate(runs):
+            u = scores.u(answers.curve[m, i, : answers.measured[m, i]].astype(float))
+            curve = np.append(u.mean(axis=1), np.zeros(SMALL.points - len(u)))
+            head = float(scores.u(answers.start[m].mean()))
+            wanted = run_stability(curve, head, u, "t", i, bool(answers.failed[m, i]))
+            assert vars(run) == pytest.approx(vars(wanted))
 
 
 def test_boards_depend_on_nothing_but_their_names(tmp_path: Path):

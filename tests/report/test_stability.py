@@ -17,6 +17,7 @@ from crlbench.report.intervals import Interval
 from crlbench.report.load import Run
 from crlbench.report.nulls import curve_null
 from crlbench.report.stability import (
+    PARTS,
     RunStability,
     TaskStability,
     dispersion_within,
@@ -85,6 +86,20 @@ def test_drawdown_against_its_definition(values):
     s = smoothed(np.array(values))
     wanted = max(s[a] - s[b] for a in range(len(s)) for b in range(a, len(s)))
     assert max_drawdown(np.array(values)) == pytest.approx(wanted)
+
+
+def test_dispersion_against_its_definition():
+    curves = np.random.default_rng(3).normal(size=(4, 3, 12))
+    steps = np.lib.stride_tricks.sliding_window_view(np.diff(curves), 5, axis=-1)
+    low, high = np.quantile(steps, [0.25, 0.75], axis=-1)
+    np.testing.assert_allclose(dispersion_within(curves), (high - low).mean(axis=-1), atol=1e-14)
+    np.testing.assert_allclose(dispersion_within(curves[0, 0]), (high - low)[0, 0].mean())
+
+
+def test_a_median_gain_of_rounding_is_none():
+    """Resamples are counted and not sorted, which sums to nearly 0 where seeds gained nothing."""
+    seeds = np.array([0.1 + 0.2] * 3 + [0.7, 0.9]), np.full(5, 0.3), np.ones(5)
+    assert shares(*seeds, np.zeros(5), np.zeros(5))[PARTS.index("risk")] == 0
 
 
 def test_dispersion_within_a_run_ignores_the_trend():

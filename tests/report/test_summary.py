@@ -57,8 +57,8 @@ def test_a_failed_run_is_counted_and_named(five_summary: Summary):
     ],
 )
 def test_standing_by_the_number_of_seeds(tmp_path: Path, seeds: int, standing: str, said: str):
-    summary = summary_of(tmp_path, Plan(seeds=seeds, items=8))
-    entry = summary.entries[0]
+    summary = summary_of(tmp_path, Plan(seeds=seeds, items=8, placebo=3))
+    (entry,) = (e for e in summary.entries if e.arm == "real")
     assert (entry.n, entry.standing) == (seeds, standing)
     assert words.standing(entry, summary)[0].startswith(said)
     assert (entry.lam.interval is None) == (seeds == 1)

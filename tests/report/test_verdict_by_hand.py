@@ -23,7 +23,7 @@ FAILED = ("counting", 3, 22)
 """Task, seed and iteration of the run that fails."""
 ROWS = 256
 B = 40 * ROWS
-FLOOR = 0.03
+FLOOR, HARD_FLOOR = 0.03, 0.01
 TASKS = ("addition", "counting", "key-value", "list-ops")
 EXACT = {"rel": 1e-12, "abs": 1e-12}
 
@@ -50,8 +50,8 @@ def vectors(folder: Path, task: str, seed: int, arm: str = "real") -> dict[str, 
         return {name: archive[name].astype(float) for name in archive.files}
 
 
-def u_of(score):
-    return (score - FLOOR) / (1.0 - FLOOR)
+def u_of(score, floor=FLOOR):
+    return (score - floor) / (1.0 - floor)
 
 
 def curve(found: dict[str, np.ndarray], failed_at: int | None = None) -> np.ndarray:
@@ -186,8 +186,9 @@ def test_stability(folder: Path, board: Board):
 
 
 def share(found: dict[str, np.ndarray], split: str, failed: bool) -> float:
-    before = float(u_of(found[f"start/{split}"].mean()))
-    after = 0.0 if failed else float(u_of(found[f"end/{split}"].mean()))
+    floor = HARD_FLOOR if split == "hard" else FLOOR
+    before = float(u_of(found[f"start/{split}"].mean(), floor))
+    after = min(0.0, before) if failed else float(u_of(found[f"end/{split}"].mean(), floor))
     return (after - before) / max(1 - before, 0.2)
 
 

@@ -137,7 +137,8 @@ def test_a_measured_task_is_on_the_board_and_not_among_the_trained(tmp_path):
     assert board.division == "open" and "task 'letters' is not in track 'mini'" in reasons
     check_board(board, trained, catalog)
     assert "tasks.letters.splits.train" not in board.control
-    assert board.control["tasks.letters.floor"] < board.control["tasks.letters.ceiling"]
+    assert board.control["tasks.letters.bounds.id.floor"] < 1.0
+    assert "tasks.counting.bounds.hard.floor" in board.control
 
 
 def test_smoke_keeps_a_task_to_train_on(tmp_path):
