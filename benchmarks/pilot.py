@@ -29,6 +29,8 @@ GRID = {
     "optimization.learning_rate": ("3e-5", "1e-4", "3e-4"),
     "optimization.epochs": ("1", "2"),
 }
+FIXED = {"budget.iterations_per_point": "2"}
+"""The larger of the two budgets, whose first half is the smaller one."""
 SECOND_HALF = 0.02
 """Gain in units of the task's scale that the second half of the budget must be worth."""
 AVERAGED = 3
@@ -64,7 +66,7 @@ def run(options: argparse.Namespace, setting: dict[str, str]) -> dict[str, list[
             *(part for model in PANEL for part in ("--model", model)),
             *("--track", options.track, "--tasks", ",".join(TASKS)),
             *("--seeds", str(options.seeds), "--logger", "none", "--out", str(out)),
-            *(part for pair in setting.items() for part in ("--set", "=".join(pair))),
+            *(part for pair in (FIXED | setting).items() for part in ("--set", "=".join(pair))),
         ],
         check=False,  # a run that fails by rule is a result: its gain counts
         stdout=subprocess.DEVNULL,
