@@ -74,6 +74,8 @@ class Plan:
 def conditions(plan: Plan) -> dict[str, Any]:
     data = known_track("mini").conditions.model_dump(mode="json")
     data["evaluation"] |= {"curve_items": plan.items, "end_items": plan.items}
+    # So that a run can fail between two evaluations.
+    data["budget"]["iterations_per_point"] = 2
     if plan.partial:
         data["budget"] |= {"grid": 3, "iterations_per_point": 1}
     return data
