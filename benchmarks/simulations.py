@@ -34,13 +34,15 @@ def main() -> None:
     parser.add_argument("--part", nargs="+", choices=PARTS, default=list(PARTS))
     parser.add_argument("--only", default="", help="rows whose name has this text")
     parser.add_argument("--boards", type=int, default=BOARDS, help=f"of each row; full: {FULL}")
+    parser.add_argument("--others", type=int, help="of rows without a target (as many)")
     parser.add_argument("--replicates", type=int, default=2000, help="resamples and swaps a board")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--keep", type=Path, help="folder of finished rows")
     options = parser.parse_args()
-    if min(options.boards, options.replicates, options.jobs) < 1:
-        parser.error("--boards, --replicates and --jobs must be at least 1")
+    options.others = options.others or options.boards
+    if min(options.boards, options.others, options.replicates, options.jobs) < 1:
+        parser.error("--boards, --others, --replicates and --jobs must be at least 1")
     known = rows(tuple(options.part))
     wanted = [row for row in known if options.only in row.name]
     if not wanted:
@@ -62,7 +64,8 @@ def nearest(text: str, names: list[str]) -> list[str]:
 def _run(chosen: list, options: argparse.Namespace) -> list:
     found, begun = [], time.monotonic()
     o = options
-    for row, columns in simulate_rows(chosen, o.boards, o.seed, o.replicates, o.jobs, o.keep):
+    counted = [(row, o.boards if row.has_target else o.others) for row in chosen]
+    for row, columns in simulate_rows(counted, o.seed, o.replicates, o.jobs, o.keep):
         now = time.monotonic()
         print(f"{row.name}: {now - begun:.0f} s", file=sys.stderr, flush=True)
         found.append((row, columns))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import nullcontext
 from pathlib import Path
@@ -54,11 +54,18 @@ def simulate_row(
 
 
 def simulate_rows(
-    rows: list[Row], boards: int, seed: int, count: int, jobs: int = 1, kept: Path | None = None
+    rows: Sequence[tuple[Row, int]],
+    seed: int,
+    count: int,
+    jobs: int = 1,
+    kept: Path | None = None,
 ) -> Iterator[tuple[Row, Columns]]:
-    """Each row as it is done; rows that ``kept`` holds for the same code are read from there."""
+    """Each row, with its number of boards, as it is done.
+
+    Rows that ``kept`` holds for the same code are read from there.
+    """
     with ProcessPoolExecutor(jobs) if jobs > 1 else nullcontext() as pool:
-        for row in rows:
+        for row, boards in rows:
             path = None if kept is None else kept / f"{_key(row, boards, seed, count)}.json"
             if path is not None and path.exists():
                 stored = json.loads(path.read_text())["values"]

@@ -32,6 +32,13 @@ class Row:
     shape: str = ""
     grid: Grid = MINI
 
+    @property
+    def has_target(self) -> bool:
+        """Whether the protocol says what must come of it: some need many boards, others not."""
+        if self.part == "tiers":
+            return self.what in ("8 equal", "4 equal", "4 + 4") and self.world.seeds <= 10
+        return self.part in ("coverage", "aa", "bias")
+
 
 def rows(parts: tuple[Part, ...] = PARTS) -> list[Row]:
     """All rows of the chosen parts, in the order of the tables."""
@@ -59,6 +66,7 @@ def _coverage() -> Iterator[Row]:
                 world = World(two, axis, seeds=seeds, tasks=tasks)
                 yield _row("coverage", "intervals", "two models", world)
         yield _row("coverage", "intervals", "two models", World(two, axis, SMALL))
+        yield _row("coverage", "intervals", "two models", World(two, axis, seeds=3))
 
 
 def _tiers() -> Iterator[Row]:

@@ -35,8 +35,7 @@ TRIM = 0.25
 MIN_SEEDS = 2
 """Fewer seeds than this have no spread."""
 MIN_SEEDS_TOGETHER = 3
-"""Seeds that several tasks need for an interval of their mean. With 2 the simulated coverage of a
-nominal 95 % is .88 to .91 (docs/statistics.md)."""
+"""Seeds that several tasks need for an interval of their mean; with two it covers too seldom."""
 MIN_SEEDS_ALONE = 5
 """Seeds that one task alone needs: even the whole range of n values misses their true median
 with probability 2^(1-n), so that below 5 no bootstrap interval can be near 95 %."""

@@ -198,9 +198,9 @@ def test_boards_depend_on_nothing_but_their_names(tmp_path: Path):
         key: [board[key] for board in alone] for key in spread
     }
     assert one(chosen_rows[0], 0, 4, 200) != alone[0]
-    first = list(simulate_rows(chosen_rows[:1], 3, 3, 200, kept=tmp_path))
+    first = list(simulate_rows([(chosen_rows[0], 3)], 3, 200, kept=tmp_path))
     stored = list(tmp_path.glob("*.json"))
-    again = list(simulate_rows(chosen_rows, 3, 3, 200, kept=tmp_path))
+    again = list(simulate_rows([(row, 3) for row in chosen_rows], 3, 200, kept=tmp_path))
     assert len(stored) == 1 and len(list(tmp_path.glob("*.json"))) == 2
     for key, column in first[0][1].items():
         np.testing.assert_array_equal(again[0][1][key], column)
