@@ -132,7 +132,7 @@ def _after(comparison: ComparisonSummary) -> list[str]:
         )
     for arm in (comparison.base, *comparison.arms):
         if arm.failed:
-            lines.append(f"{arm.label}: failed, counted with u = 0 from there on: "
+            lines.append(f"{arm.label}: failed, counted with u = 0 at most from there on: "
                          f"{'; '.join(arm.failed)}.")
     return [words.clean(line) for line in [*lines, *comparison.notes]]
 

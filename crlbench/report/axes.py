@@ -156,7 +156,7 @@ def efficiency_score(evidence: Evidence) -> AxisScore:
     if flat:
         reason = f"{listed(flat)}: a curve of one evaluation has no area."
         return nothing("efficiency", reason, evidence)
-    return _score("efficiency", parts, evidence)
+    return score_of("efficiency", parts, evidence)
 
 
 def generalization_score(evidence: Evidence) -> AxisScore:
@@ -165,7 +165,7 @@ def generalization_score(evidence: Evidence) -> AxisScore:
     lacking = [task for task, part in parts.items() if part is None]
     if lacking:
         return nothing("generalization", _lacking(evidence, lacking), evidence)
-    return _score("generalization", parts, evidence)
+    return score_of("generalization", parts, evidence)
 
 
 def _lacking(evidence: Evidence, tasks: Sequence[str]) -> str:
@@ -180,7 +180,7 @@ def stability_score(evidence: Evidence, model: ModelStability) -> AxisScore:
     if model.value is None:
         return nothing("stability", f"{model.reason}.", evidence)
     parts = {task: evidence.replicates("stability", task) for task in model.rated}
-    return _score("stability", parts, evidence)
+    return score_of("stability", parts, evidence)
 
 
 def stability(evidence: Evidence, board: Sequence[str]) -> ModelStability:
@@ -234,7 +234,8 @@ def nothing(axis: Axis, reason: str, evidence: Evidence) -> AxisScore:
     return AxisScore(axis, None, None, None, n, {}, reason, None, None, None)
 
 
-def _score(axis: Axis, parts: dict[str, Replicates], evidence: Evidence) -> AxisScore:
+def score_of(axis: Axis, parts: Mapping[str, Replicates], evidence: Evidence) -> AxisScore:
+    """The mean over tasks, with its intervals."""
     found = list(parts.values())
     interval_of = shortfall_interval if axis == "stability" else axis_interval
     interval = interval_of(found)

@@ -103,7 +103,7 @@ def _reasons(entry: Entry, axes: Sequence[Axis] = AXES, named: bool = False) -> 
 
 def _why(entry: Entry) -> Iterator[str]:
     if entry.standing == "preview":
-        yield from (f"A preview. {reason}" for reason in entry.why[:1])
+        yield from (f"A preview. {reason}" for reason in entry.why)
     yield from entry.notes
 
 

@@ -1,10 +1,10 @@
 """What became of every run that an entry declared (protocol CRL-1, A.6 point 1).
 
 A planned run without a record *vanished* if its folder's ledger says that it ended, or if there
-is no ledger. It stays in as a failed run that never learned anything, u = 0 at every evaluation;
-else the seeds that went badly could be left away. A planned run that was never started, or only
-interrupted or lost, is *missing*: the same command runs it, and until then nothing ranks. Nor does
-anything without a ledger that knows how every run ended.
+is no ledger. It stays in as a failed run that never learned anything, with u = 0 at most
+everywhere; else the seeds that went badly could be left away. A planned run that was never
+started, or only interrupted or lost, is *missing*: the same command runs it, and until then
+nothing ranks. Nor does anything without a ledger that knows how every run ended.
 """
 
 from __future__ import annotations
@@ -92,10 +92,12 @@ class Census:
     def _control(self) -> tuple[str, ...]:
         if not self.uncontrolled:
             return ()
+        needs = "A rank needs the placebo arm, which shows what any reward would have brought"
+        if len(self.uncontrolled) == PLACEBO_SEEDS * len(self.runs):
+            return (f"{needs}: --arm real,placebo.",)
         return (
-            "A rank needs the placebo arm, which shows what any reward would have brought; --arm "
-            "real,placebo runs what is missing (with --repeat what has lost its record): "
-            f"{_listed(self.uncontrolled)}.",
+            f"{needs}; --arm real,placebo runs what is missing (with --repeat what has lost its "
+            f"record): {_listed(self.uncontrolled)}.",
         )
 
     def _obstacles(self) -> tuple[str, ...]:

@@ -19,7 +19,7 @@ from typing import Any, Literal
 import numpy as np
 
 from crlbench.errors import UsageError, unknown_name
-from crlbench.report.axes import AXES, MARGIN, Axis, AxisScore, task_estimate
+from crlbench.report.axes import AXES, MARGIN, Axis, AxisScore, score_of
 from crlbench.report.census import Standing
 from crlbench.report.compare_axis import By, TaskView, task_view, wall_seconds
 from crlbench.report.compare_read import Loaded
@@ -29,7 +29,6 @@ from crlbench.report.estimate import plain
 from crlbench.report.intervals import Interval, Paired, trimmed_mean
 from crlbench.report.pairs import AxisPair, paired_axes
 from crlbench.report.profiles import improvement
-from crlbench.report.replicates import axis_interval, wider_interval
 from crlbench.report.stability import headline, seed_columns, shares
 
 Call = Literal["better", "equivalent", "worse", "undecided", "preview"]
@@ -277,18 +276,7 @@ def _chosen(entry: Entry, axis: Axis, tasks: Sequence[str]) -> AxisScore:
         return replace(
             score, value=None, interval=None, wider=None, by_task={}, reason=reason, silence=None
         )
-    found = list(parts.values())
-    interval = axis_interval(found)
-    return replace(
-        score,
-        value=float(np.mean([part.location for part in found])),
-        interval=interval,
-        wider=wider_interval(found, evidence.count, evidence.seed),
-        n=min(len(part.values) for part in found),
-        by_task={name: task_estimate(part) for name, part in parts.items()},
-        reason=None,
-        silence=None if interval is not None else "The chosen tasks have too few seeds for one.",
-    )
+    return score_of(axis, parts, evidence)
 
 
 def _parts(entry: Entry, axis: Axis) -> dict[str, float | None]:

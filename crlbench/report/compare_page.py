@@ -19,7 +19,7 @@ from crlbench.report.compare_figures import Series
 from crlbench.report.compare_unequal import value
 from crlbench.report.page import environment
 from crlbench.report.thresholds import TAUS
-from crlbench.report.words import NONE, STANDINGS, more_seeds, number, span
+from crlbench.report.words import NONE, more_seeds, number, span
 
 TEMPLATE = "compare.html.j2"
 
@@ -68,7 +68,7 @@ def _side(comparison: Comparison, side: Side) -> dict[str, Any]:
     return {
         "side": side,
         "index": comparison.sides.index(side),
-        "badge": STANDINGS[side.standing],
+        "badge": words.standing_words(side),
         "heads": [
             {"sign": AXIS_SIGNS[axis], "score": score, "wider": span(score.wider)}
             for axis, score in side.axes.items()

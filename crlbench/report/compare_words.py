@@ -145,10 +145,15 @@ def pair_notes(comparison: Comparison, pair: Pair) -> list[str]:
     return [clean(note) for note in notes]
 
 
+def standing_words(side: Side) -> str:
+    """What an entry is good for; one that lacks nothing but its placebo arm still decides."""
+    return "no rank" if side.standing == "preview" and side.decides else STANDINGS[side.standing]
+
+
 def side_notes(side: Side) -> list[str]:
     """What must be known about one entry, in sentences."""
     notes = [
-        f"{title(side)}: {count(side.n, 'seed')}, {STANDINGS[side.standing]}.",
+        f"{title(side)}: {count(side.n, 'seed')}, {standing_words(side)}.",
         *map(_ended, (*side.why, *side.notes)),
     ]
     notes += [
@@ -157,7 +162,7 @@ def side_notes(side: Side) -> list[str]:
         if score.reason is not None
     ]
     if side.failed:
-        notes.append(f"Failed, counted with u = 0 from there on: {listed(side.failed)}.")
+        notes.append(f"Failed, counted with u = 0 at most from there on: {listed(side.failed)}.")
     if side.vanished:
         notes.append(f"Vanished, counted as failed: {listed(side.vanished)}.")
     if side.placebo is not None and side.placebo.elicitation:

@@ -90,7 +90,7 @@ class Entry:
     failed: tuple[str, ...]
     """Cells and rules; vanished ones are not among them."""
     vanished: tuple[str, ...]
-    """Planned cells without a record: they count as failed, with u = 0 everywhere."""
+    """Planned cells without a record: they count as failed, with u = 0 at most everywhere."""
     missing: tuple[str, ...]
     """Planned cells that were never started, or were only interrupted."""
     absent: tuple[str, ...]

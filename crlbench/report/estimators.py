@@ -339,8 +339,7 @@ def forgetting(record: RunRecord, splits: Mapping[str, SplitMeasure]) -> float |
     lost = []
     for name, split in splits.items():
         bounds = _leaf_bounds(record, name.replace(RETAIN, "retain.", 1))
-        scored = record.splits[name].end is not None and bounds is not None
-        if name.startswith(RETAIN) and scored:
+        if name.startswith(RETAIN) and split.end is not None and bounds is not None:
             before, after = (float(unit(s, *bounds)) for s in (split.start, split.end))
             lost.append(max(0.0, before - after))
     return float(np.mean(lost)) if lost else None

@@ -318,7 +318,7 @@ def paired(
         base, arm: replicates of the same tasks in the same order; position i of their values
             is the same seed index in both.
         margin: half-width of the equivalence region, in units of the values.
-        by_variance: take Student's interval (see :func:`half_width`) for the percentiles'.
+        by_variance: take Student's interval (see :func:`around`) for the percentiles'.
     """
     pairs = list(zip(base, arm, strict=True))
     sizes = [len(b.values) for b, _ in pairs]
@@ -345,9 +345,9 @@ def paired(
 def around(
     value: float, variances: Sequence[float], seeds: Sequence[int], level: float = LEVEL
 ) -> Interval:
-    """Student's interval, see :func:`half_width`."""
+    """Student's interval of a difference of shares, which lies in [-1, 1]."""
     width = half_width(variances, seeds, level)
-    return Interval(value - width, value + width, level)
+    return Interval(max(-1.0, value - width), min(1.0, value + width), level)
 
 
 def noise_once(

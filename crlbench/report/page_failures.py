@@ -88,7 +88,13 @@ def _counts(record: RunRecord) -> str:
     if record.arm == "placebo":
         if status.rule == FINAL:
             return "not as a failure: losing score is what this arm measures"
-        return "as measured up to the failure, then u = 0"
+        return "as measured up to the failure, then u = 0 at most"
     if status.rule == FINAL:
-        return "its curve as measured, the end of every split as u = 0, and in the failure rate"
-    return "u = 0 from then on, in the curve and at the end of every split, and in the failure rate"
+        return (
+            "its curve as measured, the end of every split as u = 0 at most, and in the failure "
+            "rate"
+        )
+    return (
+        "u = 0 at most from then on, in the curve and at the end of every split, and in the "
+        "failure rate"
+    )

@@ -67,6 +67,10 @@ def rank_axis(
     missing, others = tuple(sorted(unrated)), tuple(sorted(left_out))
     if reason is not None:
         return AxisRanking(axis, recipe, _silent(missing, alpha, reason), others, None)
+    if others and len(contestants) < 2:
+        few = f"{len(contestants)} of {len(contestants) + len(missing) + len(others)} entries"
+        silent = _silent(missing, alpha, f"{few} can rank, and a rank needs two")
+        return AxisRanking(axis, recipe, silent, others, None)
     names = sorted({task for c in contestants for task in c.seeds})
     strata = [_stratum([c.seeds.get(task) for c in contestants]) for task in names]
     moves = np.stack([c.spread for c in contestants]) if contestants else None

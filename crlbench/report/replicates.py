@@ -235,7 +235,7 @@ def axis_interval(parts: Sequence[Replicates], level: float = LEVEL) -> Interval
 
 
 def shortfall_interval(parts: Sequence[Replicates], level: float = LEVEL) -> Interval | None:
-    """Student's interval of a score below 1 that is resampled over seeds, by log(1 - score).
+    """Student's interval of a score in [0, 1] that is resampled over seeds, by log(1 - score).
 
     A high Stab comes with a short spread of its replicates, a low one with a long spread; on this
     scale the spreads agree. Where the score is 1 there is no such scale, and no spread either.
@@ -246,7 +246,7 @@ def shortfall_interval(parts: Sequence[Replicates], level: float = LEVEL) -> Int
         return axis_interval(parts, level)
     width = half_width([float(part.drawn.var()) for part in parts], sizes, level) / (1 - value)
     low, high = (1 - (1 - value) * math.exp(sign * width) for sign in (1, -1))
-    return Interval(low, high, level)
+    return Interval(max(0.0, low), high, level)
 
 
 def wider_interval(

@@ -1,7 +1,7 @@
 """Stability (protocol CRL-1, A.2): how alike seeds end, and whether what was learned stays.
 
 Notation: ũ the 3-point centred mean of u; F the mean of a run's last 3 evaluations; H its head
-start; G = max ũ - H its peak gain. A failed run stays in, with u = 0 from the failure on.
+start; G = max ũ - H its peak gain. A failed run stays in, with u = 0 at most from the failure on.
 
 =============  ===========================================================================
 dispersion     GMD, mean of |F_i - F_j| over pairs of seeds

@@ -157,7 +157,7 @@ class EntrySummary:
     absent: tuple[str, ...]
     """Tasks of the board that the entry has no run of."""
     vanished: tuple[str, ...]
-    """Planned cells without a record that count as failed, with u = 0 everywhere."""
+    """Planned cells without a record that count as failed, with u = 0 at most everywhere."""
     why: tuple[str, ...]
     """What keeps the entry from a rank, or from a full one."""
 

@@ -1,10 +1,10 @@
 """Samples to threshold (protocol CRL-1, A.1): times, how many arrive, and the speed profile.
 
 A time is the *second* of the first two consecutive evaluations with u ≥ τ: a single hit would
-fire early on noise; two in a row are moved by about a hundredth of the budget at most, less than
-an estimate of that shift would err, so that times are not corrected. A run that does not arrive
-within the budget is censored and has the time ``inf``; it is never dropped and never given a
-number.
+fire early on noise; two in a row are moved by about a hundredth of the budget where the curve
+crosses steeply, less than an estimate of that shift would err, so that times are not corrected. A
+curve that levels off near τ crosses it by chance. A run that does not arrive within the budget is
+censored and has the time ``inf``; it is never dropped and never given a number.
 
 Times are in scored completions. :func:`on_axis` carries them to bytes generated or to optimizer
 updates.

@@ -283,14 +283,14 @@ def _gaps(entry: EntrySummary, missing: bool = True) -> list[str]:
     if entry.failed:
         sentences.append(
             f"{count(len(entry.failed), 'run')} failed and "
-            f"{'counts' if len(entry.failed) == 1 else 'count'} with u = 0 from the failure on: "
-            f"{listed(entry.failed)}."
+            f"{'counts' if len(entry.failed) == 1 else 'count'} with u = 0 at most from the "
+            f"failure on: {listed(entry.failed)}."
         )
     if entry.vanished:
         verb = "counts" if len(entry.vanished) == 1 else "count"
         sentences.append(
             f"{count(len(entry.vanished), 'planned run')} left no record and {verb} as failed, "
-            f"with u = 0 everywhere: {listed(entry.vanished)}."
+            f"with u = 0 at most everywhere: {listed(entry.vanished)}."
         )
     if entry.partial and entry.standing != "partial":
         sentences.append(

@@ -96,7 +96,7 @@ def test_an_entry_moves_no_other_entry(three: Path, ranked: Board, kept: tuple[i
 
 def test_the_order_of_runs_changes_nothing(three: Path, ranked: Board):
     runs = load_runs(three)
-    again = summarise_board(Runs(runs.folder, runs.runs, runs.plans), replicates=1000)
+    again = summarise_board(Runs(runs.folder, runs.runs[::-1], runs.plans), replicates=1000)
     assert again.to_json() == ranked.to_json()
 
 

@@ -188,6 +188,15 @@ def test_one_preview_makes_the_pair_one(tmp_path: Path, loaded: list[Loaded]):
     assert effect.call == "preview" and effect.n == 2
 
 
+def test_naming_all_tasks_changes_no_number(loaded: list[Loaded]):
+    plain_axes, named = (
+        compare(loaded[:2], **more).sides[0].axes for more in ({}, {"tasks": TASKS})
+    )
+    for axis, score in plain_axes.items():
+        assert (named[axis].value, named[axis].interval) == (score.value, score.interval)
+        assert (named[axis].wider, named[axis].by_task) == (score.wider, score.by_task)
+
+
 def test_a_verdict_on_a_pair_needs_no_placebo_arm(tmp_path: Path, loaded: list[Loaded]):
     (other,) = read(write_entries(tmp_path, replace(FAST, placebo=0)))
     found = compare([loaded[0], other])

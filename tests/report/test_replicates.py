@@ -228,6 +228,15 @@ def test_the_interval_of_stability_is_students_on_the_scale_of_what_is_missing()
     assert math.log((1 - found.low) / (1 - value)) == pytest.approx(wanted)
 
 
+def test_intervals_of_stability_stay_where_stabilities_are():
+    generator = np.random.default_rng(4)
+    wild = [stability_replicates("t", seeds_of(generator, 5, False).T, COUNT) for _ in range(2)]
+    wild = [dataclasses.replace(p, drawn=10 * (p.drawn - p.location) + p.location) for p in wild]
+    assert shortfall_interval(wild[:1]).low == 0.0
+    effect = paired(wild[:1], wild[1:], 0.05, by_variance=True)
+    assert (effect.interval.low, effect.interval.high) == (-1.0, 1.0)
+
+
 def test_a_perfect_stability_has_no_width():
     columns = np.array([[0.5] * 5, [0.1] * 5, [0.4] * 5, [0.0] * 5, [0.0] * 5])
     part = stability_replicates("t", columns, COUNT)
