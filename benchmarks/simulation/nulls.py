@@ -21,8 +21,9 @@ SKILLS = {
     "rising": lambda t: 2.5 * t,
     "saturating": lambda t: 3.0 * (1 - np.exp(-6 * t)),
     "late": lambda t: 4.0 / (1 + np.exp(-20 * (t - 0.6))),
+    "level": lambda t: 1.0 - np.exp(-6 * t),
 }
-"""Over the budget; none of them ever falls."""
+"""Over the budget; none of them ever falls. The last levels off at the threshold."""
 
 
 def success(generator: np.random.Generator, shape: str, grid: Grid) -> np.ndarray:

@@ -13,7 +13,7 @@ PARTS: tuple[Part, ...] = ("coverage", "tiers", "aa", "bias", "power", "robustne
 AXES: tuple[Axis, ...] = ("efficiency", "stability", "generalization")
 SIGNS = {"efficiency": "Λ", "stability": "Stab", "generalization": "Gen"}
 EFFECTS = (0.04, 0.08, 0.12)
-SHAPES = ("flat", "rising", "saturating", "late")
+SHAPES = ("flat", "rising", "saturating", "late", "level")
 GROUPS = 0.3
 """How far the unequal models of a board are apart."""
 
