@@ -20,6 +20,7 @@ SHORT = (
     "budget.prompts=8",
     "budget.completions=4",
     "budget.grid=4",
+    "budget.iterations_per_point=2",
     "evaluation.curve_items=32",
     "evaluation.end_items=16",
     "evaluation.end_draws=2",

@@ -21,7 +21,7 @@ class Terminal(io.StringIO):
 
 
 def at(iteration: int, reward: float | None = 0.5, score: float | None = 0.25) -> dict:
-    return {"kind": "progress", "iteration": iteration, "iterations": 40, "reward": reward,
+    return {"kind": "progress", "iteration": iteration, "iterations": 20, "reward": reward,
             "score": score, "phase": "train"}
 
 
@@ -29,10 +29,10 @@ def test_plain_lines_without_a_terminal(plan_of: PlanOf, monkeypatch: pytest.Mon
     cells = plan_of().cells
     stream = io.StringIO()
     with Progress(cells, stream=stream) as shown:
-        shown.event(cells[0], at(10))
+        shown.event(cells[0], at(5))
         assert stream.getvalue() == ""
         monkeypatch.setattr(progress, "LINE_SECONDS", 0.0)
-        shown.event(cells[1], at(10, reward=0.7, score=0.35))
+        shown.event(cells[1], at(5, reward=0.7, score=0.35))
         shown.ended(Outcome(cells[0], "done"))
     lines = stream.getvalue().splitlines()
     assert lines[0].startswith("[0/4] 11% of all work, reward 0.60 score 0.30")
@@ -44,9 +44,9 @@ def test_a_bar_on_a_terminal(plan_of: PlanOf) -> None:
     cells = plan_of().cells
     stream = Terminal()
     with Progress(cells, stream=stream) as shown:
-        shown.event(cells[0], at(40))
+        shown.event(cells[0], at(20))
         shown.ended(Outcome(cells[0], "done"))
-        shown.event(cells[1], at(20, reward=0.75, score=0.5))
+        shown.event(cells[1], at(10, reward=0.75, score=0.5))
         shown.say("a line above the bar")
     text = stream.getvalue()
     assert "1/4 cells" in text and "reward 0.75 score 0.50" in text and "ETA" in text
@@ -57,7 +57,7 @@ def test_a_bar_on_a_terminal(plan_of: PlanOf) -> None:
 def test_quiet_says_nothing(plan_of: PlanOf, stream: type[io.StringIO]) -> None:
     written = stream()
     with Progress(plan_of().cells, quiet=True, stream=written) as shown:
-        shown.event(plan_of().cells[0], at(10))
+        shown.event(plan_of().cells[0], at(5))
         shown.ended(Outcome(plan_of().cells[0], "done"))
         shown.say("hello")
     assert written.getvalue() == ""
