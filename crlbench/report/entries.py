@@ -164,13 +164,18 @@ def make_entry(
     )
 
 
-def gather(census: Census, count: int = REPLICATES, seed: int = ROOT_SEED) -> Evidence:
+def gather(
+    census: Census, count: int = REPLICATES, seed: int = ROOT_SEED, stability: bool = True
+) -> Evidence:
     """Read the runs that count. Constants of other tasks are those of the entry's own records."""
     runs = [run for found in census.runs.values() for run in found]
     constants: Constants = {
         run.record.task.name: (run.record.task.floor, run.record.task.ceiling) for run in runs
     }
-    tasks = {task: read_task(task, found, constants) for task, found in census.runs.items()}
+    tasks = {
+        task: read_task(task, found, constants, stability)
+        for task, found in census.runs.items()
+    }
     return Evidence(tasks, {task: census.prefix(task) for task in tasks}, count, seed)
 
 
@@ -218,7 +223,7 @@ def _placebo(
     if not runs:
         return None
     census = take_census(runs, board, archive)
-    own = gather(census, real.count, real.seed)
+    own = gather(census, real.count, real.seed, stability=False)
     parts = {task: own.replicates("efficiency", task) for task in own.tasks}
     known = {task: part for task, part in parts.items() if part is not None}
     common = [task for task in known if task in score.by_task]

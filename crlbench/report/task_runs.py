@@ -67,7 +67,7 @@ class TaskRuns:
     """None where a run has no area."""
     curves: tuple[SeedCurve, ...]
     stability: tuple[RunStability, ...] | None
-    """None where a curve has one point only."""
+    """None where a curve has one point only, or nobody asked."""
     generalization: tuple[RunGeneralization, ...]
     gen_parts: np.ndarray | None
     """(n, 5) the four λ of Gen and corrected Fgt; None where one is missing."""
@@ -85,12 +85,15 @@ class TaskRuns:
         return np.array([run.value for run in self.generalization])
 
 
-def read_task(task: str, runs: Sequence[Run], constants: Constants) -> TaskRuns:
+def read_task(
+    task: str, runs: Sequence[Run], constants: Constants, stability: bool = True
+) -> TaskRuns:
     """Measure the runs of one task.
 
     Args:
         runs: by seed index, vanished ones included; at least one.
         constants: floor and ceiling of other tasks, for the transfer splits.
+        stability: whether it is asked for; the null of a curve is costly.
 
     Raises:
         ValidationError: as :func:`crlbench.report.estimators.measure_task`.
@@ -104,7 +107,7 @@ def read_task(task: str, runs: Sequence[Run], constants: Constants) -> TaskRuns:
         measures=items.measures,
         table=items.table,
         curves=_spending([seed_curve(r, m) for r, m in zip(runs, items.measures, strict=True)]),
-        stability=_stability(task, items),
+        stability=_stability(task, items) if stability else None,
         generalization=found,
         gen_parts=_gen_parts(found) if whole else None,
         blocks=_blocks(items, found) if whole else None,
