@@ -20,7 +20,11 @@ from crlbench.catalog import Catalog
 
 FULL = bool(os.environ.get("CRLBENCH_FULL"))
 BUNDLED = [name for name in Catalog().list("model") if name.startswith("tiny-")]
-TEN_ITERATIONS = ("--set", "budget.grid=5", "--set", "budget.iterations_per_point=2")
+TEN_ITERATIONS = ("budget.grid=5", "budget.iterations_per_point=2", "evaluation.curve_every=5")
+
+
+def settings(pairs: tuple[str, ...]) -> list[str]:
+    return [part for pair in pairs for part in ("--set", pair)]
 
 
 def gains(out: Path, *flags: str) -> list[float]:
@@ -38,7 +42,7 @@ def gains(out: Path, *flags: str) -> list[float]:
 @pytest.mark.slow
 @pytest.mark.parametrize("model", BUNDLED)
 def test_a_bundled_model_gains_a_tenth(tmp_path, model):
-    reduced = () if FULL else ("--tasks", "list-ops", *TEN_ITERATIONS)
+    reduced = () if FULL else ("--tasks", "list-ops", *settings(TEN_ITERATIONS))
     found = gains(tmp_path, "--model", model, *reduced)
     assert len(found) == (4 if FULL else 1)
     assert fmean(found) >= 0.10
@@ -47,6 +51,6 @@ def test_a_bundled_model_gains_a_tenth(tmp_path, model):
 @pytest.mark.slow
 @pytest.mark.parametrize("recipe", recipes.names())
 def test_a_recipe_gains_a_tenth(tmp_path, recipe):
-    reduced = () if FULL else TEN_ITERATIONS
+    reduced = () if FULL else settings(TEN_ITERATIONS)
     flags = ("--model", "tiny-llama", "--recipe", recipe, "--tasks", "list-ops", *reduced)
     assert fmean(gains(tmp_path, *flags)) >= 0.10
