@@ -335,7 +335,10 @@ def training_gaps(record: RunRecord) -> list[float]:
 
 
 def forgetting(record: RunRecord, splits: Mapping[str, SplitMeasure]) -> float | None:
-    """Fgt of a run; None where the panel was not scored at both ends."""
+    """Fgt of a run, raw; None where the panel was not scored at both ends.
+
+    A failed run ends by rule.
+    """
     lost = []
     for name, split in splits.items():
         bounds = _leaf_bounds(record, name.replace(RETAIN, "retain.", 1))

@@ -10,12 +10,13 @@ import pytest
 from crlbench.conditions import fingerprint
 from crlbench.records import RunRecord, Status
 from crlbench.report import load_runs, render_page, summarise
+from crlbench.report.board import summarise_board
 from crlbench.report.estimators import measure
 from crlbench.report.load import Run
 from crlbench.report.page_splits import transfer_matrix
 from crlbench.report.reproduce import command
 from crlbench.report.summary import board_tasks, measured_tasks
-from tests.report.simulate import Plan, replace_items, rewrite, write_board
+from tests.report.simulate import RETAIN, Plan, replace_items, rewrite, write_board
 from tests.report.test_page import read
 
 SMALL = {"seeds": 2, "items": 16}
@@ -117,12 +118,20 @@ def test_a_run_that_fails_at_its_end_keeps_its_measured_gap(tmp_path):
         assert gap > 0.05 and measure(Run(record, run.folder), {}).honesty.end == gap
 
 
-def test_a_failed_run_has_no_end_to_compare(tmp_path):
+def test_a_failed_run_has_no_gap_and_forgets_by_rule(tmp_path):
     runs = load_runs(board(tmp_path, tasks=("counting",), failed=(("counting", 0, 22),)))
     failed, whole = (measure(run, {}) for run in runs)
-    assert failed.failed and failed.honesty.end is None and failed.forgetting is None
+    starts = [failed.splits[f"retain/{name}"].start for name in RETAIN]
+    floors = RETAIN.values()
+    lost = [max(0.0, (s - f) / (1 - f)) for s, f in zip(starts, floors, strict=True)]
+    assert failed.failed and failed.honesty.end is None
+    assert failed.forgetting == pytest.approx(np.mean(lost))
     (task,) = summarise(runs, replicates=50).entries[0].tasks
-    assert task.forgetting == whole.forgetting and task.honesty.end == whole.honesty.end
+    assert task.forgetting == pytest.approx((failed.forgetting + whole.forgetting) / 2)
+    assert task.honesty.end == whole.honesty.end
+    (entry,) = summarise_board(runs, replicates=50).entries
+    raw = [run.forgetting.raw for run in entry.generalization.runs["counting"]]
+    assert raw == pytest.approx([failed.forgetting, whole.forgetting])
 
 
 def test_a_high_gap_is_marked_in_words_and_a_low_one_is_not(tmp_path):

@@ -155,7 +155,7 @@ def test_failures_say_rule_iteration_meaning_and_how_they_count(five_runs, five_
     part = section(render_page(five_runs, five_summary, board), "failures")
     assert "counting seed-03 kl_cap 22" in part
     assert "KL to the start model above 1 nats per token, measured 5 times running" in part
-    assert "u = 0 from then on" in part
+    assert "u = 0 at most from then on" in part
 
 
 def test_a_run_without_a_record_vanished(tmp_path: Path):
@@ -163,7 +163,7 @@ def test_a_run_without_a_record_vanished(tmp_path: Path):
     shutil.rmtree(next(folder.rglob("counting/real/seed-02")))
     html, found = page_in(folder)
     assert found.entries[0].vanished == ("counting seed-02",)
-    assert "with u = 0 everywhere: counting seed-02." in section(html, "failures")
+    assert "with u = 0 at most everywhere: counting seed-02." in section(html, "failures")
 
 
 def test_costs_are_given_per_run_and_summed(tmp_path: Path):
