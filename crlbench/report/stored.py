@@ -181,7 +181,7 @@ def _as_written(content: bytes, data: dict[str, Any]) -> RunRecord | None:
     """
     try:
         identity = _text_id(content, data)
-        if identity != data["record_id"] or content.count(b'":') != _keys(data):
+        if identity != data["record_id"] or content.count(b'":') != _named(data):
             return None
         record = RunRecord.model_validate(data, strict=True)
         canonical_json([data["environment"], data["verification"], data["subject"]["adapter"]])
@@ -218,8 +218,12 @@ def _text_id(content: bytes, data: dict[str, Any]) -> str | None:
     return hashlib.sha256(before + after.removesuffix(last) + b"}").hexdigest()
 
 
-def _keys(data: dict[str, Any]) -> int:
-    """How many names the objects of parsed JSON have together: a name given twice is missing."""
+def _named(data: dict[str, Any]) -> int:
+    """How often a quote stands before a colon in the text of parsed JSON.
+
+    After every name of its objects, of which one that was given twice is missing, and in values
+    such as ``":"``.
+    """
     count, waiting = 0, [data]
     while waiting:
         part = waiting.pop()
@@ -227,6 +231,8 @@ def _keys(data: dict[str, Any]) -> int:
         for value in part.values():
             if type(value) is dict:
                 waiting.append(value)
+            elif type(value) is str:
+                count += value.startswith(":") + value.count('":')
             elif type(value) is list and value and type(value[0]) is dict:
                 waiting += [inner for inner in value if type(inner) is dict]
     return count

@@ -390,6 +390,16 @@ def test_a_record_as_a_run_writes_it_is_read_without_its_canonical_form(
     assert stored.read_record(path) == expected
 
 
+@pytest.mark.parametrize("text", [":", ":)", '"', '":', ':":', '"a":1', '\\":'])
+def test_a_colon_in_a_text_is_no_name(cell: Path, monkeypatch: pytest.MonkeyPatch, text: str):
+    rewrite(cell, clipped_tokens=[{"text": text, "low": 1, "high": 0}])
+    path = cell / "record.json"
+    expected = plainly(path)
+    path.write_text(as_written(path))
+    monkeypatch.setattr(stored, "_as_given", None)
+    assert stored.read_record(path) == expected
+
+
 def hashed_as_it_stands(text: str) -> str:
     """A text whose id is the hash of its own spelling."""
     record = json.loads(text)
