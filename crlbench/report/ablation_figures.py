@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 from crlbench.report import svg
@@ -52,7 +51,7 @@ def effect_row(label: str, effect: Paired, margin: float, x: Scale) -> str:
 def effect_axis(margin: float, x: Scale) -> str:
     """The ticks beneath the rows of one comparison."""
     values = svg.ticks(x.low, x.high, 5)
-    digits = _digits(values)
+    digits = svg.digits(values)
     parts = _ground(margin, x, 0, 6)
     for tick in values:
         content = number(tick, digits, signed=True)
@@ -81,12 +80,6 @@ def _ground(margin: float, x: Scale, top: float, bottom: float) -> list[str]:
     for tick in svg.ticks(x.low, x.high, 5):
         parts.append(line(x(tick), top, x(tick), bottom, ZERO if tick == 0 else GRID))
     return parts
-
-
-def _digits(values: Sequence[float]) -> int:
-    """Decimals that tell round ticks apart."""
-    step = min((b - a for a, b in zip(values, values[1:], strict=False)), default=1.0)
-    return max(0, -math.floor(math.log10(step) + 1e-9)) if step > 0 else 0
 
 
 def overlay(title: str, traces: Sequence[Trace], x_max: float) -> str:
@@ -120,7 +113,7 @@ def _hue(one: Trace, traces: Sequence[Trace]) -> str:
 def _axes(x: Scale, y: Scale, left: float, right: float, lower: float, x_max: float) -> str:
     parts = []
     values = svg.ticks(y.low, y.high, 4)
-    digits = min(6, _digits(values))
+    digits = min(6, svg.digits(values))
     for tick in values:
         parts.append(line(left, y(tick), right, y(tick), GRID))
         content = number(tick, digits)

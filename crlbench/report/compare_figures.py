@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -83,7 +82,7 @@ def effect_axis(margin: float | None, x: Scale) -> str:
         anchor, place = "middle", x(tick)
         if place < 24 or place > ROW_WIDTH - 24:
             anchor, place = ("start", 0.0) if place < 24 else ("end", float(ROW_WIDTH))
-        content = number(tick, _digits(values), signed=True)
+        content = number(tick, svg.digits(values), signed=True)
         parts.append(text(place, 20, content, text_anchor=anchor, style=MUTED))
     described = f"From {number(x.low)} to {number(x.high)}."
     return figure("Axis of the differences", described, 25, *parts, width=ROW_WIDTH)
@@ -101,12 +100,6 @@ def _ground(margin: float | None, x: Scale, top: float, bottom: float) -> list[s
     for tick in svg.ticks(x.low, x.high, 5):
         parts.append(line(x(tick), top, x(tick), bottom, ZERO if tick == 0 else GRID))
     return parts
-
-
-def _digits(values: Sequence[float]) -> int:
-    """Decimals that tell round ticks apart."""
-    step = min((b - a for a, b in zip(values, values[1:], strict=False)), default=1.0)
-    return max(0, -math.floor(math.log10(step) + 1e-9)) if step > 0 else 0
 
 
 def bars(task: str, series: Sequence[Series], widest: float) -> str:
@@ -175,7 +168,7 @@ def _axes(x: Scale, y: Scale, spent: float, label: str) -> str:
     ticks, parts = svg.ticks(y.low, y.high), []
     for tick in ticks:
         parts.append(line(x.start, y(tick), x.stop, y(tick), ZERO if tick == 0 else GRID))
-        content = number(tick, _digits(ticks))
+        content = number(tick, svg.digits(ticks))
         parts.append(text(x.start - 8, y(tick) + 4, content, text_anchor="end", style=MUTED))
     parts.append(line(x.start, y.start, x.stop, y.start, ZERO))
     for tick, anchor in ((0.0, "middle"), (spent / 2, "middle"), (spent, "end")):

@@ -164,3 +164,9 @@ def spread(wanted: Sequence[float], gap: float, low: float, high: float) -> list
         placed[i] = min(placed[i], ceiling)
         ceiling = placed[i] - gap
     return placed
+
+
+def digits(values: Sequence[float]) -> int:
+    """Decimals that tell round ticks apart."""
+    step = min((b - a for a, b in zip(values, values[1:], strict=False)), default=1.0)
+    return max(0, -math.floor(math.log10(step) + 1e-9)) if step > 0 else 0
