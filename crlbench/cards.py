@@ -331,6 +331,10 @@ class ModelCard(Card):
     dtype: Literal["float32", "bfloat16", "float16"]
     quantisation: Literal["none", "nf4", "int8"] = "none"
     adapter: Adapter | None = None
+    config: dict[str, Any] = {}
+    """What the checkpoint's own config says of the architecture: ``model_type`` and the fields
+    that decide shapes. An entry of the hub states it, so that nothing has to be downloaded to
+    know its size and to try its code path; other entries have it in their folder."""
     stop_tokens: tuple[str, ...] = ()
     """Texts of tokens that end a completion besides the model's own end token."""
     licence: Text
@@ -364,6 +368,8 @@ class ModelCard(Card):
                 "an entry says its kind (base, instruct or reasoning) and its frame"
                 " (terse, plain or chat)"
             )
+        if self.source.kind == "hub" and not isinstance(self.config.get("model_type"), str):
+            raise ValueError("an entry of the hub needs the table config, with its model_type")
         if self.source.kind == "path" and not self.weights_sha256:
             raise ValueError("bundled weights need the table weights_sha256 (file = digest)")
         return self
