@@ -1,6 +1,6 @@
 """Choose a track's hyper-parameters by a frozen rule on the calibration tasks.
 
-    python benchmarks/pilot.py --out runs/pilot
+    python benchmarks/pilot.py --track mini --out runs/pilot
 
 Every model of the panel trains on every calibration task under each setting of the grid, through
 ``crlbench evaluate``. A setting's worth is the mean gain (end minus start score, in units of the
@@ -20,17 +20,50 @@ import itertools
 import json
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 
-PANEL = ("tiny-llama", "tiny-qwen2", "tiny-mistral", "tiny-deepseek")
-TASKS = ("modular", "letters")
-GRID = {
-    "optimization.learning_rate": ("3e-5", "1e-4", "3e-4"),
-    "optimization.epochs": ("1", "2"),
+
+@dataclass(frozen=True)
+class Design:
+    """What was fixed before a track's pilot ran."""
+
+    panel: tuple[str, ...]
+    """Models, three families or more."""
+    tasks: tuple[str, ...]
+    """Calibration tasks."""
+    seeds: int
+    grid: dict[str, tuple[str, ...]]
+    """Values by condition."""
+    fixed: dict[str, str]
+    """Conditions that differ from the track's: the larger of two budgets, whose first half is the
+    smaller one, and ends no larger than the rule reads."""
+
+
+DESIGNS = {
+    "mini": Design(
+        panel=("tiny-llama", "tiny-qwen2", "tiny-mistral", "tiny-deepseek"),
+        tasks=("modular", "letters"),
+        seeds=2,
+        grid={
+            "optimization.learning_rate": ("3e-5", "1e-4", "3e-4"),
+            "optimization.epochs": ("1", "2"),
+        },
+        fixed={"budget.iterations_per_point": "2"},
+    ),
+    "small": Design(
+        panel=("smollm2-135m-instruct", "gemma-3-270m", "qwen2.5-coder-0.5b-instruct"),
+        tasks=("modular",),
+        seeds=1,
+        grid={"optimization.learning_rate": ("1e-4", "3e-4", "1e-3")},
+        fixed={
+            "budget.iterations_per_point": "2",
+            "evaluation.end_items": "32",
+            "evaluation.retain": "[]",
+        },
+    ),
 }
-FIXED = {"budget.iterations_per_point": "2"}
-"""The larger of the two budgets, whose first half is the smaller one."""
 SECOND_HALF = 0.02
 """Gain in units of the task's scale that the second half of the budget must be worth."""
 AVERAGED = 3
@@ -39,14 +72,13 @@ AVERAGED = 3
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--track", default="mini")
-    parser.add_argument("--seeds", type=int, default=2)
+    parser.add_argument("--track", default="mini", choices=DESIGNS)
     parser.add_argument("--out", type=Path, default=Path("runs/pilot"))
     options = parser.parse_args()
-    rows = []
-    for values in itertools.product(*GRID.values()):
-        setting = dict(zip(GRID, values, strict=True))
-        found = run(options, setting)
+    design, rows = DESIGNS[options.track], []
+    for values in itertools.product(*design.grid.values()):
+        setting = dict(zip(design.grid, values, strict=True))
+        found = run(options, design, setting)
         gains = {model: fmean(map(_gain, records)) for model, records in found.items()}
         rows.append((setting, gains, min(gains.values()), found))
         print(line(setting, gains), flush=True)
@@ -57,21 +89,24 @@ def main() -> None:
     print("budget:", "whole" if min(later.values()) >= SECOND_HALF else "half")
 
 
-def run(options: argparse.Namespace, setting: dict[str, str]) -> dict[str, list[dict]]:
+def run(
+    options: argparse.Namespace, design: Design, setting: dict[str, str]
+) -> dict[str, list[dict]]:
     """The records of each model of the panel under one setting."""
-    out = options.out / "-".join(setting.values())
+    out, changed = options.out / "-".join(setting.values()), design.fixed | setting
     subprocess.run(
         [
             *(sys.executable, "-m", "crlbench", "evaluate", "--quiet", "--no-progress"),
-            *(part for model in PANEL for part in ("--model", model)),
-            *("--track", options.track, "--tasks", ",".join(TASKS)),
-            *("--seeds", str(options.seeds), "--logger", "none", "--out", str(out)),
-            *(part for pair in (FIXED | setting).items() for part in ("--set", "=".join(pair))),
+            *(part for model in design.panel for part in ("--model", model)),
+            *("--track", options.track, "--tasks", ",".join(design.tasks)),
+            *("--seeds", str(design.seeds), "--logger", "none", "--out", str(out)),
+            *(part for pair in changed.items() for part in ("--set", "=".join(pair))),
         ],
         check=False,  # a run that fails by rule is a result: its gain counts
         stdout=subprocess.DEVNULL,
     )
-    return {model: stored(out, model, len(TASKS) * options.seeds) for model in PANEL}
+    wanted = len(design.tasks) * design.seeds
+    return {model: stored(out, model, wanted) for model in design.panel}
 
 
 def stored(out: Path, model: str, wanted: int) -> list[dict]:
