@@ -11,6 +11,7 @@ import pytest
 from crlbench.cards import ModelCard
 from crlbench.catalog import Catalog
 from crlbench.policy.shape import config_of, skeleton
+from tests.models import entry_table
 
 CARDS = {name: Catalog().load_model(name) for name in Catalog().list("model")}
 HUB = {name: card for name, card in CARDS.items() if card.source.kind == "hub"}
@@ -117,6 +118,11 @@ def test_thinking_is_said_where_the_template_has_the_switch() -> None:
     switched = {name for name, card in HUB.items() if card.chat_template.thinking != "n/a"}
     known = {n for n, card in HUB.items() if card.config["model_type"] in ("qwen3", "smollm3")}
     assert switched == known
+
+
+def test_the_page_has_the_current_table() -> None:
+    said = "docs/models.md is not current; run: python -m tests.models.entry_table"
+    assert entry_table.written() == entry_table.table(), said
 
 
 def card_of(**changed: Any) -> ModelCard:
