@@ -28,6 +28,9 @@ Commit = Annotated[str, Field(pattern=r"^[0-9a-f]{40}$")]
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
 Text = Annotated[str, Field(min_length=1)]
 Count = Annotated[int, Field(gt=0)]
+Address = Annotated[str, Field(pattern=r"^https?://\S+[^/\s]$")]
+Thinking = Literal["off", "on", "n/a"]
+"""What a chat template with the switch ``enable_thinking`` is told; nothing under ``n/a``."""
 
 RULES = {
     r"^[0-9a-f]{64}$": "64 lowercase hexadecimal digits",
@@ -124,7 +127,7 @@ class SourceFile(Card):
 class DataSource(Card):
     """The published dataset that a task's split files are made from, away from the checkout."""
 
-    origin: Annotated[str, Field(pattern=r"^https?://\S+[^/\s]$")]
+    origin: Address
     """Address of the repository."""
     commit: Commit
     licence: Text
@@ -199,6 +202,7 @@ class RewardCard(Card):
     """The model that it was fitted from."""
     base_revision: Text
     frame: Literal["terse", "plain", "chat"]
+    thinking: Thinking = "n/a"
     context: Count
     """Longest sequence in tokens."""
     end_token: int
@@ -302,6 +306,10 @@ class Source(Card):
         return self
 
 
+UNPINNED = "unpinned"
+"""Revision of an entry of the hub that names no commit: it runs, and is never ranked."""
+
+
 class Adapter(Card):
     """A trainable low-rank adapter on a frozen base."""
 
@@ -309,6 +317,14 @@ class Adapter(Card):
     rank: Count
     alpha: Count
     targets: Literal["all-linear"] | tuple[str, ...] = "all-linear"
+
+
+class ChatTemplate(Card):
+    """What an entry says of its tokenizer's chat template."""
+
+    thinking: Thinking = "n/a"
+    sha256: Sha256 | None = None
+    """Of its text without white space around it, checked when the tokenizer is loaded."""
 
 
 class ModelCard(Card):
@@ -336,8 +352,17 @@ class ModelCard(Card):
     that decide shapes. An entry of the hub states it, so that nothing has to be downloaded to
     know its size and to try its code path; other entries have it in their folder."""
     stop_tokens: tuple[str, ...] = ()
-    """Texts of tokens that end a completion besides the model's own end token."""
+    """Texts of tokens that end a completion besides the model's own end token and the one with
+    which its chat template ends an answer."""
+    chat_template: ChatTemplate = ChatTemplate()
     licence: Text
+    """SPDX identifier, or the name of the terms."""
+    licence_url: Address | None = None
+    gated: bool = False
+    """Whether the hub gives the weights only to accounts that have accepted the terms."""
+    languages: tuple[str, ...] = ()
+    """As its makers state, in ISO 639-1; empty where they do not."""
+    released: date | None = None
     known_training_data: Text
     contamination_note: Text
     contact: Text
@@ -370,6 +395,10 @@ class ModelCard(Card):
             )
         if self.source.kind == "hub" and not isinstance(self.config.get("model_type"), str):
             raise ValueError("an entry of the hub needs the table config, with its model_type")
+        if self.source.kind == "hub" and self.licence_url is None:
+            raise ValueError("an entry of the hub needs licence_url, the address of its terms")
+        if self.chat_template != ChatTemplate() and self.frame != "chat":
+            raise ValueError("the table chat_template needs the frame chat")
         if self.source.kind == "path" and not self.weights_sha256:
             raise ValueError("bundled weights need the table weights_sha256 (file = digest)")
         return self
@@ -380,10 +409,15 @@ class ModelCard(Card):
         return self.root / self.source.path if self.root and self.source.path else None
 
     @property
+    def pinned(self) -> bool:
+        """Whether everybody who uses the card gets the same weights."""
+        return self.revision != UNPINNED
+
+    @property
     def revision(self) -> str:
         """What pins the weights, as 40 characters: the hub commit or a digest of digests."""
         if self.source.kind == "hub":
-            return self.source.revision or "unpinned"
+            return self.source.revision or UNPINNED
         pinned = self.weights_sha256 or self.model_dump(mode="json")["source"]
         return digest(pinned)[:40]
 

@@ -206,6 +206,8 @@ def _compare(parser: argparse.ArgumentParser) -> None:
 def _list(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("what", choices=LISTABLE, metavar="WHAT", help=", ".join(LISTABLE))
     parser.add_argument("--out", metavar="DIR", default="runs", help="folder of all runs (runs)")
+    parser.add_argument("--family", metavar="NAME", help="for models: of this family only")
+    parser.add_argument("--kind", metavar="KIND", help="for models: base, instruct or reasoning")
 
 
 def _show(parser: argparse.ArgumentParser) -> None:

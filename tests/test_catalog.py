@@ -31,6 +31,8 @@ dtype = "bfloat16"
 quantisation = "none"
 adapter = {{ kind = "lora", rank = 8, alpha = 16, targets = "all-linear" }}
 licence = "Apache-2.0"
+licence_url = "https://example.org/licence"
+config = {{ model_type = "llama" }}
 known_training_data = "unknown"
 contamination_note = "unknown"
 contact = "someone"

@@ -216,6 +216,25 @@ def test_lists_and_shows_speak_json(capsys: pytest.CaptureFixture[str]) -> None:
         assert isinstance(json.loads(capsys.readouterr().out), dict)
 
 
+def test_models_are_listed_by_family_and_kind(capsys: pytest.CaptureFixture[str]) -> None:
+    def names(*flags: str) -> list[str]:
+        assert cli.main(["list", "models", *flags, "--json"]) == 0
+        return [row["name"] for row in json.loads(capsys.readouterr().out)]
+
+    assert names("--family", "qwen3") == ["qwen3-0.6b", "qwen3-1.7b", "qwen3-8b-nf4"]
+    assert names("--family", "qwen2.5", "--kind", "base") == ["qwen2.5-0.5b"]
+    assert cli.main(["list", "models", "--family", "qwen3"]) == 0
+    text = capsys.readouterr().out
+    assert "596,049,920" in text and "nf4" in text and "c1899de2" in text
+    for flags, said in (
+        (["models", "--family", "qwen"], "Did you mean qwen"),
+        (["models", "--kind", "chat"], "Known: base, instruct, reasoning"),
+        (["tasks", "--kind", "base"], "--kind belongs to models"),
+    ):
+        assert cli.main(["list", *flags]) == 2
+        assert said in capsys.readouterr().err
+
+
 def test_show_prints_prompts_with_answers(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["show", "task", "addition", "--prompts", "1"]) == 0
     text = capsys.readouterr().out

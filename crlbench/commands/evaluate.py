@@ -43,7 +43,7 @@ def evaluate(options: Namespace) -> int:
         plan_of(board, model, recipe, tasks, settings, catalog) for model in cards.items()
     ]
     say_division(track.id, reasons, settings)
-    say_preview(settings)
+    say_preview(settings, cards.values())
     if settings.dry_run:
         from crlbench.commands.dry_run import dry_run
 

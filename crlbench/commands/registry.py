@@ -7,16 +7,19 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from crlbench.cards import TaskCard, dump_toml
+from crlbench.cards import ModelCard, TaskCard, dump_toml
 from crlbench.catalog import Catalog, RowsState
 from crlbench.commands.console import count, out, out_json, table
-from crlbench.errors import OK, UsageError
+from crlbench.errors import OK, UsageError, unknown_name
 
 Rows = list[dict[str, Any]]
 
 
 def list_entries(options: Namespace) -> int:
     """Print the entries of one kind as a table or as JSON."""
+    for flag in ("family", "kind"):
+        if getattr(options, flag) is not None and options.what != "models":
+            raise UsageError(f"--{flag} belongs to models, not to {options.what}.")
     rows, columns = _LISTS[options.what](options)
     if options.json:
         out_json(rows)
@@ -29,22 +32,38 @@ def list_entries(options: Namespace) -> int:
 
 def _models(options: Namespace) -> tuple[Rows, list[str]]:
     catalog = Catalog(options.catalog)
-    rows = []
-    for name in catalog.list("model"):
-        card = catalog.load_model(name)
-        rows.append(
-            {
-                "name": name,
-                "family": card.family,
-                "kind": card.kind,
-                "parameters": card.params_total,
-                "active": card.params_active,
-                "adapter": f"{card.adapter.kind} {card.adapter.rank}" if card.adapter else "none",
-                "source": card.source.kind,
-                "description": card.display_name,
-            }
-        )
-    return rows, ["name", "family", "kind", "parameters", "active", "adapter", "source"]
+    cards = [catalog.load_model(name) for name in catalog.list("model")]
+    for flag in ("family", "kind"):
+        wanted, known = getattr(options, flag), {getattr(card, flag) for card in cards}
+        if wanted is None:
+            continue
+        if wanted not in known:
+            raise unknown_name(flag, wanted, known)
+        cards = [card for card in cards if getattr(card, flag) == wanted]
+    return [_model_row(card) for card in cards], [
+        "name", "family", "kind", "parameters", "active", "precision", "adapter", "source",
+        "revision", "licence", "gated",
+    ]
+
+
+def _model_row(card: ModelCard) -> dict[str, Any]:
+    return {
+        "name": card.slug,
+        "family": card.family,
+        "kind": card.kind,
+        "parameters": card.params_total,
+        "active": card.params_active,
+        "precision": card.dtype if card.quantisation == "none" else card.quantisation,
+        "adapter": f"{card.adapter.kind} {card.adapter.rank}" if card.adapter else "none",
+        "source": card.source.kind,
+        "revision": card.revision[:8],
+        "pinned": card.pinned,
+        "licence": card.licence,
+        "gated": card.gated,
+        "context": card.context,
+        "frame": card.frame,
+        "description": card.display_name,
+    }
 
 
 def _tasks(options: Namespace) -> tuple[Rows, list[str]]:
@@ -185,7 +204,7 @@ def show(options: Namespace) -> int:
 def _show_model(options: Namespace) -> None:
     card = Catalog(options.catalog).load_model(options.name)
     data = card.model_dump(mode="json", by_alias=True)
-    facts = {"revision": card.revision, "entry_sha256": card.digest}
+    facts = {"revision": card.revision, "pinned": card.pinned, "entry_sha256": card.digest}
     out_json(data | facts) if options.json else out(dump_toml(data | facts).rstrip())
 
 

@@ -157,10 +157,15 @@ def say_division(track: str, reasons: Sequence[str], settings: Settings) -> None
             warn(f"  {reason}")
 
 
-def say_preview(settings: Settings) -> None:
+def say_preview(settings: Settings, cards: Iterable[ModelCard]) -> None:
     """What keeps runs from ever ranking is announced when they are declared."""
     if settings.smoke or "real" not in settings.arm:
         return
+    for card in cards:
+        if card.unlisted:
+            warn(f"preview: model '{card.slug}' has no entry in models/, so it never ranks")
+        elif not card.pinned:
+            warn(f"preview: the entry of model '{card.slug}' names no commit, so it never ranks")
     if settings.seeds not in DECLARED_SEEDS:
         warn(f"preview: {count(settings.seeds, 'seed')} declared, and only 5, 10 or 20 are ranked")
     elif "placebo" not in settings.arm:

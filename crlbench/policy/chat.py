@@ -13,35 +13,74 @@ from crlbench.errors import ValidationError
 
 Message = dict[str, str]
 
+STILL_CLOCK = (
+    "{% macro strftime_now(form) %}{{ form"
+    " | replace('%d', '26') | replace('%b', 'Jul') | replace('%B', 'July') | replace('%m', '07')"
+    " | replace('%Y', '2024') | replace('%y', '24') | replace('%A', 'Friday')"
+    " | replace('%a', 'Fri') | replace('%H', '00') | replace('%M', '00') | replace('%S', '00')"
+    " }}{% endmacro %}\n"
+)
+"""Stands before a template that prints today's date, and prints 26 July 2024 instead: the date
+that the templates of Llama 3.1 and 3.2 print where nobody gives one. Else the same run would ask
+other prompts tomorrow."""
 
-def render(messages: Sequence[Message], frame: str, tokenizer: Any) -> list[int]:
+
+def render(
+    messages: Sequence[Message], frame: str, tokenizer: Any, thinking: str = "n/a"
+) -> list[int]:
     """Token ids of a prompt as the model reads it.
 
     ``chat`` uses the tokenizer's own template with a generation prompt; ``plain`` (real base
     models) is the messages line by line; ``terse`` (the bundled models) is the user's line.
+
+    Args:
+        thinking: ``off`` or ``on`` for templates with the switch ``enable_thinking``; ``n/a``
+            says nothing to the template.
+
+    Raises:
+        ValidationError: the tokenizer has no template, or it refuses or leaves out a message.
     """
     if frame == "chat":
-        return _chat_ids(messages, tokenizer)
+        text = _chat_text(messages, tokenizer, thinking)
+        # The template has written the beginning token itself where the model wants one.
+        return list(tokenizer(text, add_special_tokens=False)["input_ids"])
     lines = [m["content"] for m in messages if frame == "plain" or m["role"] == "user"]
     ids = tokenizer("\n".join(lines) + "\n", add_special_tokens=False)["input_ids"]
     bos = tokenizer.bos_token_id
     return ([bos] if bos is not None else []) + list(ids)
 
 
-def _chat_ids(messages: Sequence[Message], tokenizer: Any) -> list[int]:
+def _chat_text(messages: Sequence[Message], tokenizer: Any, thinking: str) -> str:
+    """A prompt through the template; the system text joins the user's where it has no place."""
     if not tokenizer.chat_template:
         raise ValidationError(
             "this model's tokenizer has no chat template; set frame = 'plain' in its entry"
         )
-    options = {"add_generation_prompt": True, "tokenize": False}
-    try:
-        text = tokenizer.apply_chat_template(list(messages), **options)
-    except Exception as error:  # templates raise their own errors, above all on a system role
-        merged = _without_system(messages)
-        if merged == list(messages):
-            raise ValidationError(f"the chat template refuses these messages: {error}") from None
-        text = tokenizer.apply_chat_template(merged, **options)
-    return list(tokenizer(text, add_special_tokens=False)["input_ids"])
+    problem = ""
+    for said in (list(messages), _without_system(messages)):
+        try:
+            text = _templated(said, tokenizer, thinking, add_generation_prompt=True)
+        except Exception as error:  # templates raise their own errors, above all on a system role
+            problem = f"the chat template refuses these messages: {error}"
+            continue
+        if all(m["content"].strip() in text for m in said):
+            return text
+        problem = "the chat template leaves out a part of these messages"
+    raise ValidationError(problem)
+
+
+def _templated(
+    messages: list[Message], tokenizer: Any, thinking: str, *, add_generation_prompt: bool
+) -> str:
+    template = tokenizer.get_chat_template()
+    switch = {} if thinking == "n/a" else {"enable_thinking": thinking == "on"}
+    return tokenizer.apply_chat_template(
+        messages,
+        chat_template=(STILL_CLOCK if "strftime_now" in template else "") + template,
+        add_generation_prompt=add_generation_prompt,
+        tokenize=False,
+        **switch,
+    )
 
 
 def _without_system(messages: Sequence[Message]) -> list[Message]:
@@ -64,9 +103,17 @@ def left_pad(rows: Sequence[Sequence[int]], pad: int) -> tuple[Tensor, Tensor]:
     return ids, mask
 
 
-def end_tokens(tokenizer: Any, stop: Sequence[str] = ()) -> tuple[int, ...]:
-    """Ids that end a completion: the tokenizer's end token and the entry's stop tokens."""
+def end_tokens(
+    tokenizer: Any, stop: Sequence[str] = (), frame: str = "plain", thinking: str = "n/a"
+) -> tuple[int, ...]:
+    """Ids that end a completion.
+
+    The tokenizer's end token; under the frame ``chat`` also the token with which the template
+    ends an assistant's turn (many tokenizers name only the end of a document); and ``stop``.
+    """
     ids = [] if tokenizer.eos_token_id is None else [int(tokenizer.eos_token_id)]
+    if frame == "chat" and (turn := _turn_end(tokenizer, thinking)) is not None:
+        ids.append(turn)
     for token in stop:
         found = tokenizer.convert_tokens_to_ids(token)
         if found is None or found == tokenizer.unk_token_id:
@@ -78,6 +125,20 @@ def end_tokens(tokenizer: Any, stop: Sequence[str] = ()) -> tuple[int, ...]:
             "name one under stop_tokens in the model's entry"
         )
     return tuple(dict.fromkeys(ids))
+
+
+def _turn_end(tokenizer: Any, thinking: str) -> int | None:
+    """The special token that the template writes right behind an answer; None without one."""
+    answer = "answer"
+    turns = [{"role": "user", "content": "question"}, {"role": "assistant", "content": answer}]
+    try:
+        text = _templated(turns, tokenizer, thinking, add_generation_prompt=False)
+    except Exception:  # a template of its own kind; the stop tokens of the entry are then all
+        return None
+    behind = text.rpartition(answer)[2].lstrip()
+    ids = tokenizer(behind, add_special_tokens=False)["input_ids"] if behind else []
+    special = ids and ids[0] in tokenizer.added_tokens_decoder
+    return int(ids[0]) if special and tokenizer.added_tokens_decoder[ids[0]].special else None
 
 
 def pad_token(tokenizer: Any, ends: Sequence[int]) -> int:
@@ -94,6 +155,11 @@ def completion_cap(tokenizer: Any, texts: Sequence[str], max_bytes: int) -> int:
     size = sum(len(text.encode()) for text in texts)
     count = sum(len(tokenizer(text, add_special_tokens=False)["input_ids"]) for text in texts)
     return math.ceil(max_bytes * count / max(size, 1)) + 1
+
+
+def without_end(ids: Sequence[int], ends: Sequence[int]) -> list[int]:
+    """A completion's ids (t,) without the token that ended it: that token is no text."""
+    return list(ids[:-1] if len(ids) and ids[-1] in ends else ids)
 
 
 def token_ends(tokenizer: Any, ids: Tensor) -> list[int]:

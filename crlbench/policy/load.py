@@ -13,7 +13,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
 from crlbench.cards import ModelCard
 from crlbench.errors import EnvironmentUnfit, ValidationError
-from crlbench.hashing import sha256_file
+from crlbench.hashing import sha256_bytes, sha256_file
 from crlbench.policy.adapters import add_lora
 from crlbench.policy.chat import end_tokens, pad_token
 from crlbench.policy.policy import Policy
@@ -37,6 +37,8 @@ class Reader:
     ends: tuple[int, ...]
     pad: int
     context: int
+    thinking: str = "n/a"
+    """What :func:`crlbench.policy.chat.render` tells the template."""
 
 
 def load_reader(card: ModelCard, location: Location) -> Reader:
@@ -54,9 +56,11 @@ def load_reader(card: ModelCard, location: Location) -> Reader:
     frame = card.frame
     if frame == "auto":
         frame = "chat" if tokenizer.chat_template else "plain"
-    ends = end_tokens(tokenizer, card.stop_tokens)
+    check_template(card, tokenizer)
+    thinking = card.chat_template.thinking
+    ends = end_tokens(tokenizer, card.stop_tokens, frame, thinking)
     context = min(card.context or 10**9, getattr(text, "max_position_embeddings", 10**9))
-    return Reader(tokenizer, frame, ends, pad_token(tokenizer, ends), context)
+    return Reader(tokenizer, frame, ends, pad_token(tokenizer, ends), context, thinking)
 
 
 def load_backbone(card: ModelCard, location: Location) -> nn.Module:
@@ -152,6 +156,19 @@ def without_dropout(model: nn.Module) -> nn.Module:
             if isinstance(getattr(module, name, None), float):
                 setattr(module, name, 0.0)
     return model
+
+
+def check_template(card: ModelCard, tokenizer: Any) -> None:
+    """Compare the chat template with its digest in the entry, where it has one."""
+    expected = card.chat_template.sha256
+    if expected is None:
+        return
+    found = sha256_bytes((tokenizer.get_chat_template() or "").strip().encode())
+    if found != expected:
+        raise ValidationError(
+            f"model '{card.slug}': its chat template was changed: the sha256 is {found}, the "
+            f"entry says {expected}. Prompts would read otherwise: make an entry for it."
+        )
 
 
 def check_weights(card: ModelCard, location: Location) -> None:

@@ -167,7 +167,7 @@ class RewardModel:
 
 def prompt_ids(messages: Sequence[Message], reader: Reader) -> tuple[int, ...]:
     """See :meth:`RewardModel.prompt`."""
-    ids = tuple(render(messages, reader.frame, reader.tokenizer))
+    ids = tuple(render(messages, reader.frame, reader.tokenizer, reader.thinking))
     if len(ids) >= reader.context:
         raise ValidationError(
             f"a prompt has {len(ids)} tokens; the reward model's context is {reader.context}, and "
@@ -235,7 +235,9 @@ def load_reward_reader(folder: Path) -> Reader:
     """How a reward model reads prompts and completions, without its weights."""
     card = read_card(folder)
     tokenizer: Any = AutoTokenizer.from_pretrained(str(folder))
-    return Reader(tokenizer, card.frame, (card.end_token,), card.pad_token, card.context)
+    return Reader(
+        tokenizer, card.frame, (card.end_token,), card.pad_token, card.context, card.thinking
+    )
 
 
 def load_reward_model(folder: Path, device: str = "cpu") -> RewardModel:

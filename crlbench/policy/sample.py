@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from crlbench.policy.chat import without_end
 from crlbench.policy.head import next_token_logits
 from crlbench.policy.layout import laid_out
 from crlbench.policy.policy import Policy
@@ -155,7 +156,10 @@ class DecodeLoop:
         )
 
     def _texts(self, tokens: Tensor, mask: Tensor) -> list[str]:
-        rows = [row[keep].tolist() for row, keep in zip(tokens, mask, strict=True)]
+        rows = [
+            without_end(row[keep].tolist(), self.ends)
+            for row, keep in zip(tokens, mask, strict=True)
+        ]
         return self.tokenizer.batch_decode(rows, skip_special_tokens=True)
 
 

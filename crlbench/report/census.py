@@ -21,7 +21,8 @@ from crlbench.attempts import (
     PLAN_NAME,
     plan_hash,
 )
-from crlbench.records import Status
+from crlbench.cards import UNPINNED
+from crlbench.records import Status, Subject
 from crlbench.report.attempts import Attempts, Key, check_declared, read_attempts
 from crlbench.report.load import Run, Runs
 
@@ -53,6 +54,8 @@ class Census:
     """What the ledger leaves open of how the runs came to be; sentences."""
     uncontrolled: tuple[str, ...] = ()
     """Cells of the placebo arm that a rank needs and that are not stored; of the real arm only."""
+    unrankable: tuple[str, ...] = ()
+    """What about the model itself keeps it from ranks, whatever its runs are; sentences."""
     extended: bool = False
     """Seeds were added after runs had ended and could be looked at."""
 
@@ -70,7 +73,7 @@ class Census:
         """What the number of seeds allows, and what keeps it from more, in sentences."""
         if self.shortened:
             return "partial", ("Shortened runs never rank.",)
-        why = self._obstacles() + self._control()
+        why = self._obstacles() + self._control() + self.unrankable
         if why:
             return "preview", why
         if self.n < RANKED_SEEDS:
@@ -226,8 +229,23 @@ def take_census(runs: Sequence[Run], board: Iterable[str], archive: Archive) -> 
         absent=tuple(sorted(set(board) - set(tasks))),
         doubts=_doubts(attempts, [*runs, *control]),
         uncontrolled=archive.uncontrolled(runs[0], tasks) if arm == "real" else (),
+        unrankable=_unrankable(runs[0].record.subject),
         extended=attempts is not None and any(e.ended for e in attempts.extensions(arm)),
     )
+
+
+def _unrankable(subject: Subject) -> tuple[str, ...]:
+    if not subject.listed:
+        return (
+            "This model has no entry in models/, so nobody else can run it by its name: it never "
+            "ranks.",
+        )
+    if subject.revision == UNPINNED:
+        return (
+            "Its entry names no commit (revision unpinned), so its weights can change under the "
+            "same name: it never ranks.",
+        )
+    return ()
 
 
 def _doubts(attempts: Attempts | None, runs: Sequence[Run]) -> tuple[str, ...]:

@@ -88,6 +88,7 @@ def fit_reward(
         "base": base.slug,
         "base_revision": base.revision,
         "frame": reader.frame,
+        "thinking": reader.thinking,
         "context": reader.context,
         "end_token": reader.ends[0],
         "pad_token": reader.pad,

@@ -57,7 +57,7 @@ def rendered_prompts(card: ModelCard, task: Task, count: int) -> dict[str, list[
 
 
 def _rendered(row: Row, reader: Reader) -> Rendered:
-    ids = render(row["messages"], reader.frame, reader.tokenizer)
+    ids = render(row["messages"], reader.frame, reader.tokenizer, reader.thinking)
     special = {*reader.tokenizer.all_special_ids}
     return Rendered(
         id=row["id"],

@@ -111,7 +111,8 @@ def _prompt(member: Member, item: Item, reader: Reader, max_tokens: int) -> Prom
     if member.name == ARITHMETIC:
         ids = [document_start(reader), *_plain(reader, item.prompt)]
     else:
-        ids = render([{"role": "user", "content": item.prompt}], reader.frame, reader.tokenizer)
+        asked = [{"role": "user", "content": item.prompt}]
+        ids = render(asked, reader.frame, reader.tokenizer, reader.thinking)
     if len(ids) + max_tokens > reader.context:
         raise ValidationError(
             f"retain panel, {item.id}: the prompt has {len(ids)} tokens and a completion may have "

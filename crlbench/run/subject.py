@@ -131,7 +131,7 @@ def shown_prompt(prompt: Prompt, reader: Reader) -> str:
 
 
 def _prompt(task: Task, split: str, row: Row, reader: Reader, max_tokens: int) -> Prompt:
-    ids = tuple(render(row["messages"], reader.frame, reader.tokenizer))
+    ids = tuple(render(row["messages"], reader.frame, reader.tokenizer, reader.thinking))
     if len(ids) + max_tokens > reader.context:
         raise ValidationError(
             f"task '{task.name}', {split}/{row['id']}: the prompt has {len(ids)} tokens and a "

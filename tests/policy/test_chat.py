@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 import pytest
 import torch
 
@@ -13,6 +15,7 @@ from crlbench.policy.chat import (
     pad_token,
     render,
     token_ends,
+    without_end,
 )
 from tests.checkpoints import CHAT_TEMPLATE, ascii_tokenizer
 
@@ -40,6 +43,39 @@ def test_a_template_without_a_system_role_gets_it_in_the_user_turn():
     )
 
 
+def test_a_system_text_that_a_template_drops_joins_the_users():
+    deaf = CHAT_TEMPLATE.replace("{% for m in messages %}", "{% for m in messages[1:] %}")
+    with pytest.raises(ValidationError, match="leaves out a part"):
+        shown("chat", deaf)  # merged, the user's turn is the first one, and is dropped
+    kind = CHAT_TEMPLATE.replace("messages %}", "messages if m['role'] == 'user' %}", 1)
+    assert shown("chat", kind) == "[user]Add.\n1+2=\n[assistant]"
+
+
+def test_a_template_that_refuses_every_message_is_explained():
+    never = "{{ raise_exception('roles must alternate') }}"
+    with pytest.raises(ValidationError, match="refuses these messages: roles must alternate"):
+        shown("chat", never)
+
+
+@pytest.mark.parametrize(
+    ("thinking", "said"), [("n/a", ""), ("off", "False"), ("on", "True")]
+)
+def test_a_template_is_told_about_thinking_only_where_the_entry_says_so(thinking, said):
+    tokenizer = ascii_tokenizer("{{ enable_thinking }}" + CHAT_TEMPLATE)
+    text = tokenizer.decode(render(MESSAGES, "chat", tokenizer, thinking))
+    assert text.partition("[")[0] == said
+
+
+def test_templates_print_a_still_date(monkeypatch):
+    form = "%A %a %d %B %b %m %Y %y %H:%M:%S"
+    clock = "{% if strftime_now is defined %}{{ strftime_now('" + form + "') }}{% endif %}"
+    # White space around a template's first tags is as without the clock.
+    tokenizer = ascii_tokenizer("\n  {%- set x = 1 %}\n  {% if x %}" + clock + "{% endif %}!")
+    tokenizer.chat_template += CHAT_TEMPLATE
+    text = tokenizer.decode(render(MESSAGES, "chat", tokenizer))
+    assert text.partition("!")[0] == datetime(2024, 7, 26).strftime(form)
+
+
 def test_a_chat_frame_without_a_template_is_refused():
     with pytest.raises(ValidationError, match="no chat template"):
         shown("chat")
@@ -63,6 +99,25 @@ def test_end_and_pad_tokens():
     tokenizer.eos_token = None
     with pytest.raises(ValidationError, match="no end token"):
         end_tokens(tokenizer)
+
+
+def test_the_token_that_closes_an_answer_ends_completions():
+    tokenizer = ascii_tokenizer(
+        "{% for m in messages %}[{{ m['role'] }}]{{ m['content'] }}<pad>\n{% endfor %}"
+    )
+    assert end_tokens(tokenizer) == (130,)
+    assert end_tokens(tokenizer, (), "chat") == (130, 128)
+    assert end_tokens(tokenizer, ["<pad>", "a"], "chat") == (130, 128, ord("a"))
+    # A plain word behind an answer is no end, and a template may refuse the question.
+    assert end_tokens(ascii_tokenizer(CHAT_TEMPLATE), (), "chat") == (130,)
+    refusing = ascii_tokenizer("{{ raise_exception('no') }}")
+    assert end_tokens(refusing, (), "chat") == (130,)
+
+
+def test_the_end_token_is_no_text():
+    assert without_end([1, 2, 130], (130, 2)) == [1, 2]
+    assert without_end([1, 130, 3], (130,)) == [1, 130, 3]
+    assert without_end([130], (130,)) == [] == without_end([], (130,))
 
 
 def test_the_cap_counts_the_same_bytes_for_every_tokenizer():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import subprocess
@@ -12,9 +13,10 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from crlbench.cards import Adapter
+from crlbench.cards import Adapter, ChatTemplate
 from crlbench.catalog import Catalog
 from crlbench.errors import EnvironmentUnfit, ValidationError
+from crlbench.policy.chat import render
 from crlbench.policy.load import Location, build_policy, load_backbone, load_reader
 from tests.checkpoints import CHAT_TEMPLATE, CONFIGS, write_checkpoint
 
@@ -41,6 +43,23 @@ def test_a_local_folder(tmp_path, family):
 def test_a_chat_template_decides_the_frame_of_an_unlisted_model(tmp_path):
     reader, _ = opened(write_checkpoint(tmp_path / "chat", chat_template=CHAT_TEMPLATE))
     assert reader.frame == "chat"
+
+
+def test_an_entry_may_fix_its_template_and_what_it_is_told(tmp_path):
+    template = "{{ enable_thinking }}" + CHAT_TEMPLATE + "\n"
+    folder = write_checkpoint(tmp_path / "chat", chat_template=template)
+    card, location = card_of(folder), Location(str(folder))
+    digest = hashlib.sha256(template.strip().encode()).hexdigest()
+    for told, text in (("off", "False[user]"), ("on", "True[user]")):
+        said = ChatTemplate(thinking=told, sha256=digest)
+        reader = load_reader(card.model_copy(update={"chat_template": said}), location)
+        ids = render(
+            [{"role": "user", "content": "1+1="}], reader.frame, reader.tokenizer, reader.thinking
+        )
+        assert reader.tokenizer.decode(ids).startswith(text)
+    changed = card.model_copy(update={"chat_template": ChatTemplate(sha256="0" * 64)})
+    with pytest.raises(ValidationError, match="its chat template was changed"):
+        load_reader(changed, location)
 
 
 def test_dropout_is_off_even_in_training(tmp_path):

@@ -54,6 +54,22 @@ def test_a_large_vocabulary_is_searched_by_blocks_with_the_same_picks(words, mon
     assert torch.equal(torch.cat([t for t, _ in alone]), tokens[:20])
 
 
+def test_a_stop_token_is_cut_from_the_text_even_if_it_is_an_ordinary_word():
+    ends = (130, *b"abcdefghijklmnopqrstuvwxyz")
+    cutting = DecodeLoop(TOKENIZER, 1.0, 12, ends=ends, pad=128)
+    batch = make_batch(prompts(), 128, completions=8)
+    found = cutting.sample(policy(), batch, DrawKey(0, "rollout", 0))
+    letters = 0
+    for ids, mask, text in zip(
+        found.completion_ids, found.completion_mask, found.texts, strict=True
+    ):
+        kept = ids[mask].tolist()
+        letters += kept[-1] in ends[1:]
+        assert not any(letter in text for letter in "abcdefghijklmnopqrstuvwxyz")
+        assert kept[:-1] == [i for i in kept[:-1] if i not in ends]
+    assert letters > 10
+
+
 def test_the_last_word_of_any_weight_ends_its_block():
     weights = torch.zeros(1, 600)
     weights[0, [2, 300, 310]] = torch.tensor([0.1, 0.2, 0.3])

@@ -88,6 +88,28 @@ def test_a_record_that_the_ledger_does_not_know_keeps_from_a_rank(
     assert "The ledger does not know how 1 stored run ended: addition seed-04." in entry.why[0]
 
 
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"listed": False}, "no entry in models/"),
+        ({"listed": True, "hf_id": "org/name", "revision": "unpinned"}, "names no commit"),
+    ],
+)
+def test_a_model_that_nobody_can_repeat_never_ranks(
+    tmp_path: Path, changed: dict[str, object], said: str
+):
+    board = write_board(tmp_path, Plan(**SMALL, **TASKS))
+    for path in board.rglob("record.json"):
+        subject = json.loads(path.read_text())["subject"]
+        rewrite(path.parent, subject=subject | changed)
+    if "revision" in changed:
+        next(board.rglob("ledger.jsonl")).unlink()  # it names the cells of the pinned model
+    entry = entry_of(board)
+    assert entry.standing == "preview" and not entry.ranks
+    assert said in entry.why[-1] and entry.why[-1].endswith("never ranks.")
+    assert entry.decides == ("revision" not in changed)  # verdicts on pairs need no rank
+
+
 def test_an_end_without_a_start_keeps_from_a_rank(tmp_path: Path):
     board = write_board(tmp_path, Plan(**SMALL, **TASKS))
     away, cell = tmp_path / "away", next(board.rglob("addition/real/seed-04"))

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from crlbench.attempts import LEDGER_NAME, declarations, planned, read
+from crlbench.catalog import Catalog
 from crlbench.commands.running import Ending, say_preview, verdict
 from crlbench.commands.settings import Settings
 from crlbench.conditions import Track
@@ -23,6 +24,7 @@ from crlbench.run.plan import RECORD_NAME, Plan, label
 from crlbench.run.progress import Progress
 from crlbench.run.record import status
 from crlbench.run.session import StopSwitch, Work, opened, run_missing, survey
+from tests.checkpoints import write_checkpoint
 from tests.run.test_plan import finish
 
 PlanOf = Callable[..., Plan]
@@ -189,8 +191,25 @@ def test_the_end_of_a_run_is_noted_later_where_its_command_died(plan_of: PlanOf)
 def test_a_declaration_that_never_ranks_is_said(
     capsys: pytest.CaptureFixture[str], change: dict[str, Any], said: str
 ) -> None:
-    say_preview(Settings(**change))
+    say_preview(Settings(**change), ())
     assert capsys.readouterr().err == (f"preview: {said}\n" if said else "")
+
+
+def test_a_model_that_never_ranks_is_said(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    say_preview(Settings(seeds=5, arm=BOTH), [Catalog().load_model("qwen3-0.6b")])
+    assert capsys.readouterr().err == ""
+    unlisted = Catalog().load_model(str(write_checkpoint(tmp_path / "mine")))
+    loose = Catalog().load_model("qwen3-0.6b")
+    source = loose.source.model_copy(update={"revision": "unpinned"})
+    say_preview(
+        Settings(seeds=5, arm=BOTH), [unlisted, loose.model_copy(update={"source": source})]
+    )
+    assert capsys.readouterr().err == (
+        "preview: model 'mine' has no entry in models/, so it never ranks\n"
+        "preview: the entry of model 'qwen3-0.6b' names no commit, so it never ranks\n"
+    )
 
 
 @pytest.mark.parametrize(("arm", "state"), [("real", "failed"), ("placebo", "completed")])
