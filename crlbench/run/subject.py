@@ -110,6 +110,19 @@ def prompts_of(
     return tuple(_prompt(task, split, row, reader, max_tokens) for row in rows)
 
 
+def check_context(task: Task, reader: Reader, conditions: Conditions) -> None:
+    """Refuse a context that the longest prompt of a split and a completion do not fit into.
+
+    Raises:
+        ValidationError: the prompt, its tokens and the context.
+    """
+    max_tokens = make_sampler(task, reader, conditions).max_tokens
+    for split in task.card.splits:
+        rows = task.rows(split)
+        longest = max(rows, key=lambda row: sum(len(m["content"]) for m in row["messages"]))
+        _prompt(task, split, longest, reader, max_tokens)
+
+
 def training_prompts(
     task: Task, reader: Reader, max_tokens: int, levels: Sequence[int], at_least: int
 ) -> list[Prompt]:
