@@ -57,8 +57,12 @@ def write_gguf(
     pre: str = "smollm",
     without: str = "",
     broken: str = "",
+    output: bool = False,
 ) -> Path:
-    """A random Llama of 2 layers as llama.cpp stores one: Q4_1, tied, padded with its end."""
+    """A random Llama of 2 layers as llama.cpp stores one: Q4_1, padded with its end.
+
+    Tied, unless an ``output`` matrix of its own is asked for.
+    """
     tokens = SPECIALS + sorted(ByteLevel.alphabet()) + [m.replace(" ", "") for m in MERGES]
     writer = gguf.GGUFWriter(path, "llama")
     writer.add_block_count(LAYERS)
@@ -83,7 +87,7 @@ def write_gguf(
     writer.add_add_bos_token(False)
     if template:
         writer.add_chat_template(template)
-    for name, values in weights(len(tokens)).items():
+    for name, values in weights(len(tokens), output).items():
         if name == broken:
             values = values * np.float32("nan")
         if name == without:
@@ -100,7 +104,7 @@ def write_gguf(
     return path
 
 
-def weights(vocabulary: int) -> dict[str, np.ndarray]:
+def weights(vocabulary: int, output: bool) -> dict[str, np.ndarray]:
     draw = np.random.default_rng(7)
     shapes: dict[str, tuple[int, ...]] = {"token_embd.weight": (vocabulary, HIDDEN)}
     for i in range(LAYERS):
@@ -116,6 +120,8 @@ def weights(vocabulary: int) -> dict[str, np.ndarray]:
             f"blk.{i}.ffn_down.weight": (HIDDEN, FEED),
         }
     shapes["output_norm.weight"] = (HIDDEN,)
+    if output:
+        shapes["output.weight"] = (vocabulary, HIDDEN)
     return {
         name: draw.normal(1.0 if len(shape) == 1 else 0.0, 0.2, shape).astype(np.float32)
         for name, shape in shapes.items()

@@ -80,10 +80,10 @@ def _read_weights(data: bytes) -> tuple[LlamaConfig, dict[str, Tensor], int]:
 
     def take(*shape: int) -> Tensor:
         nonlocal at
-        count = torch.Size(shape).numel()
-        tensor = torch.frombuffer(bytearray(data[at : at + 4 * count]), dtype=torch.float32)
-        at += 4 * count
-        return tensor.reshape(shape)
+        begun, at = at, at + 4 * torch.Size(shape).numel()
+        if at > len(data):
+            raise ValueError("it ends before its weights do")
+        return torch.frombuffer(bytearray(data[begun:at]), dtype=torch.float32).reshape(shape)
 
     weights = {"model.embed_tokens.weight": take(vocabulary, dim)}
     for name, shape in shapes.items():
