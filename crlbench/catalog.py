@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Literal
 
 from crlbench.cards import ModelCard, TaskCard, read_model_card, read_task_card
-from crlbench.checkpoint import hub_card, local_card
+from crlbench.checkpoint import gguf_card, hub_card, local_card
 from crlbench.errors import UsageError, unknown_name
 from crlbench.frozen import PACKAGE, Task, has_rows
 
@@ -93,16 +93,18 @@ class Catalog:
         return Task(self.find("task", name).path)
 
     def load_model(self, spec: str) -> ModelCard:
-        """The card of an entry, of a local checkpoint folder or of ``org/name@<40 hex>``.
+        """The card of an entry, of a local checkpoint or of ``org/name@<40 hex>``.
 
-        In that order: an entry's name, an existing folder, a hub id with a full commit. The
-        last two are synthesised and marked ``unlisted``.
+        In that order: an entry's name, an existing folder or GGUF file, a hub id with a full
+        commit. All but entries are synthesised and marked ``unlisted``.
         """
         entries = self.entries("model")
         if spec in entries:
             return read_model_card(entries[spec].path)
         if Path(spec).expanduser().is_dir():
             return local_card(Path(spec).expanduser().resolve())
+        if spec.endswith(".gguf") and Path(spec).expanduser().is_file():
+            return gguf_card(Path(spec).expanduser().resolve())
         if "@" in spec or _HUB_ID.fullmatch(spec):
             return hub_card(spec)
         raise unknown_name("model", spec, entries, _HINTS["model"])
@@ -111,7 +113,8 @@ class Catalog:
 _HUB_ID = re.compile(r"[\w-][\w.-]*/[\w.-]+")
 _HINTS = {
     "task": "A task is a folder with a task.py in tasks/ or in a --catalog folder.",
-    "model": "Or give a checkpoint folder, or a hub id with its commit: org/name@<40 hex digits>.",
+    "model": "Or give a checkpoint folder, a GGUF file, or a hub id with its commit: "
+    "org/name@<40 hex digits>.",
     "track": "A track is a file leaderboard/tracks/<name>.toml.",
 }
 

@@ -11,7 +11,8 @@ from crlbench.cards import ModelCard, validate_card
 from crlbench.errors import EnvironmentUnfit, UsageError, ValidationError
 from crlbench.hashing import sha256_file
 
-WEIGHTS = ("*.safetensors", "pytorch_model*.bin")
+PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt")
+"""Weights that can run code when they are read, and are therefore never read."""
 CAUSAL = ("ForCausalLM", "LMHeadModel")
 """How the architectures of causal language models end."""
 CONTEXT_FIELDS = ("max_position_embeddings", "n_positions", "n_ctx", "max_seq_len")
@@ -22,17 +23,21 @@ UNKNOWN = "unknown: not in the catalogue"
 def local_card(folder: Path) -> ModelCard:
     """The card of a checkpoint folder as transformers saves it, marked ``unlisted``.
 
-    Raises :class:`ValidationError` when the folder is not a causal language model's, saying
-    what is wrong. A config may name its frame as ``crlbench_frame``.
+    A folder without a config that holds one GGUF file is that file's. Raises
+    :class:`ValidationError` when the folder is not a causal language model's, saying what is
+    wrong. A config may name its frame as ``crlbench_frame``.
     """
+    ggufs = sorted(folder.glob("*.gguf"))
+    if ggufs and not (folder / "config.json").exists():
+        if len(ggufs) > 1:
+            names = ", ".join(path.name for path in ggufs)
+            raise ValidationError(
+                f"{folder}: holds several GGUF files ({names}); name one: --model {ggufs[0]}"
+            )
+        return gguf_card(ggufs[0])
     config = _read_config(folder)
     _check_causal(config, folder)
-    weights = sorted(path for pattern in WEIGHTS for path in folder.glob(pattern))
-    if not weights:
-        raise ValidationError(
-            f"{folder}: holds no weights ({' or '.join(WEIGHTS)}); save the model with"
-            " save_pretrained."
-        )
+    weights = _safetensors(folder)
     dtype = config.get("dtype", config.get("torch_dtype"))
     return _unlisted(
         folder.name,
@@ -44,6 +49,18 @@ def local_card(folder: Path) -> ModelCard:
         frame=config.get("crlbench_frame", "auto"),
         context=next((config[f] for f in CONTEXT_FIELDS if isinstance(config.get(f), int)), None),
         dtype=dtype if dtype in DTYPES else "float32",
+    )
+
+
+def gguf_card(file: Path) -> ModelCard:
+    """The card of a GGUF file, marked ``unlisted``; it is converted when it is first used."""
+    return _unlisted(
+        file.stem,
+        where=file,
+        source={"path": ".", "gguf_file": file.name},
+        root=file.parent,
+        weights_sha256={file.name: _sha256(file)},
+        dtype="bfloat16",
     )
 
 
@@ -101,6 +118,38 @@ def _read_config(folder: Path) -> dict[str, Any]:
     if not isinstance(config, dict):
         raise ValidationError(f"{path}: must be a JSON object.")
     return config
+
+
+def _safetensors(folder: Path) -> list[Path]:
+    """The weight files of a folder, every one that its index names among them."""
+    weights = sorted(folder.glob("*.safetensors"))
+    pickles = sorted(path.name for pattern in PICKLES for path in folder.glob(pattern))
+    if not weights and pickles:
+        raise ValidationError(
+            f"{folder}: holds its weights as pickles ({', '.join(pickles[:3])}), which can run "
+            "code when they are read; crlbench reads safetensors only. Convert a checkpoint that "
+            "you trust: AutoModelForCausalLM.from_pretrained(DIR).save_pretrained(DIR)."
+        )
+    for index in sorted(folder.glob("*.safetensors.index.json")):
+        absent = sorted(_shards(index) - {path.name for path in weights})
+        if absent:
+            raise ValidationError(
+                f"{folder}: lacks {', '.join(absent[:3])}"
+                f"{f' and {len(absent) - 3} more' if len(absent) > 3 else ''}, which {index.name} "
+                "names; copy or download the checkpoint again."
+            )
+    if not weights:
+        raise ValidationError(
+            f"{folder}: holds no weights (*.safetensors); save the model with save_pretrained."
+        )
+    return weights
+
+
+def _shards(index: Path) -> set[str]:
+    try:
+        return set(json.loads(index.read_bytes())["weight_map"].values())
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise ValidationError(f"{index}: is damaged; download it again.") from None
 
 
 def _check_causal(config: dict[str, Any], folder: Path) -> None:

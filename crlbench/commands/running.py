@@ -369,8 +369,11 @@ def _learned(card: ModelCard) -> int:
 
 
 def _stored(card: ModelCard) -> int:
-    """Parameters by the size of a local folder's weight files; 0 where none are on the disk."""
+    """Parameters by the size of a local folder's weight files; 0 where none are on the disk.
+
+    Those of a GGUF file are taken to have 4 bits each.
+    """
     if card.weights_dir is None:
         return 0
-    sizes = ((card.weights_dir / name).stat().st_size for name in card.weights_sha256)
-    return sum(sizes) // BYTES[card.dtype]
+    size = sum((card.weights_dir / name).stat().st_size for name in card.weights_sha256)
+    return size * 2 if card.source.gguf_file else size // BYTES[card.dtype]

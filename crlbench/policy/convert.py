@@ -26,6 +26,7 @@ from torch import nn
 from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
 
 from crlbench.errors import EnvironmentUnfit, ValidationError
+from crlbench.policy.llama2c import read_llama2c
 
 PADS = ("<|pad|>", "<pad>", "[PAD]", "<|endoftext|>", "<unk>")
 """Tokens that may pad, best first, where a file pads with its end token."""
@@ -75,12 +76,17 @@ def library_versions() -> dict[str, str]:
     return {name: version(name) for name in LIBRARIES}
 
 
-def convert_gguf(file: Path, out: Path, dtype: str, chat: bool) -> Converted:
-    """Write the model and tokenizer of a GGUF ``file`` to the new folder ``out``.
+def convert(
+    file: Path, out: Path, dtype: str, *, kind: str = "gguf", chat: bool = False, tied: bool = False
+) -> Converted:
+    """Write the model and tokenizer of a weights ``file`` to the new folder ``out``.
 
     Args:
         dtype: name of the torch dtype to store; dequantising itself is in float32.
+        kind: ``gguf``, or ``llama2c`` for the weights and tokenizer of llama2.c in one file.
         chat: whether the entry needs a chat template that shows system and user text.
+        tied: whether input and output embeddings are one matrix in the model. A file that holds
+            them twice, quantised each in its way, then gives the output's, the finer one.
 
     Raises:
         EnvironmentUnfit: the ``gguf`` package is missing or too old.
@@ -89,12 +95,19 @@ def convert_gguf(file: Path, out: Path, dtype: str, chat: bool) -> Converted:
     """
     require_gguf()
     with redirect_stderr(io.StringIO()):  # three progress bars for what takes seconds
-        return _convert(file, out, dtype, chat)
+        if kind == "gguf":
+            tokenizer, model = _read_tokenizer(file), _read_model(file)
+        else:
+            model, tokenizer = read_llama2c(file)
+        _check_model(model, file)
+        if tied and not _is_tied(model):
+            _tie(model)
+        return _store(model, tokenizer, file, out, dtype, chat)
 
 
-def _convert(file: Path, out: Path, dtype: str, chat: bool) -> Converted:
-    tokenizer = _read_tokenizer(file)
-    model = _read_model(file)
+def _store(
+    model: nn.Module, tokenizer: Any, file: Path, out: Path, dtype: str, chat: bool
+) -> Converted:
     if len(tokenizer) > model.config.vocab_size:
         raise ValidationError(
             f"{file.name}: {len(tokenizer)} tokens for {model.config.vocab_size} embeddings."
@@ -143,12 +156,20 @@ def _read_model(file: Path) -> nn.Module:
     missing = sorted(report["missing_keys"])
     if missing:
         raise ValidationError(f"{file.name}: lacks weights for {', '.join(missing[:3])}.")
+    return model
+
+
+def _check_model(model: nn.Module, file: Path) -> None:
     broken = [name for name, p in model.named_parameters() if not torch.isfinite(p).all()]
     if broken:
         raise ValidationError(f"{file.name}: NaN or infinite weights in {', '.join(broken[:3])}.")
     if model.config.tie_word_embeddings and not _is_tied(model):
         raise ValidationError(f"{file.name}: the embeddings should be tied and are not.")
-    return model
+
+
+def _tie(model: nn.Module) -> None:
+    model.get_input_embeddings().weight = model.get_output_embeddings().weight
+    model.config.tie_word_embeddings = True
 
 
 def _is_tied(model: nn.Module) -> bool:

@@ -9,10 +9,19 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+from transformers import (
+    CONFIG_MAPPING,
+    MODEL_FOR_CAUSAL_LM_MAPPING,
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    PretrainedConfig,
+)
+from transformers import __version__ as transformers_version
+from transformers.utils import cached_file
 
 from crlbench.cards import ModelCard
-from crlbench.errors import EnvironmentUnfit, ValidationError
+from crlbench.errors import CrlbenchError, EnvironmentUnfit, ValidationError
 from crlbench.hashing import sha256_bytes, sha256_file
 from crlbench.policy.adapters import add_lora
 from crlbench.policy.chat import end_tokens, pad_token
@@ -43,11 +52,11 @@ class Reader:
 
 def load_reader(card: ModelCard, location: Location) -> Reader:
     """The tokenizer of a model, its frame, end and padding tokens, and its context length."""
+    text = read_config(card, location).get_text_config()
     with _explained(card, location, "tokenizer"):
-        tokenizer = AutoTokenizer.from_pretrained(location.name, revision=location.revision)
-    with _explained(card, location, "config"):
-        config = AutoConfig.from_pretrained(location.name, revision=location.revision)
-    text = config.get_text_config()
+        tokenizer = AutoTokenizer.from_pretrained(
+            location.name, revision=location.revision, trust_remote_code=False
+        )
     if len(tokenizer) > text.vocab_size:
         raise ValidationError(
             f"model '{card.slug}': its tokenizer has {len(tokenizer)} entries, its embedding only "
@@ -61,6 +70,51 @@ def load_reader(card: ModelCard, location: Location) -> Reader:
     ends = end_tokens(tokenizer, card.stop_tokens, frame, thinking)
     context = min(card.context or 10**9, getattr(text, "max_position_embeddings", 10**9))
     return Reader(tokenizer, frame, ends, pad_token(tokenizer, ends), context, thinking)
+
+
+def read_config(card: ModelCard, location: Location) -> Any:
+    """The transformers config of a checkpoint whose code transformers itself has.
+
+    Raises:
+        ValidationError: the architecture is unknown, is no causal language model, or lives in
+            code of the checkpoint's own, which is never run.
+    """
+    with _explained(card, location, "config"):
+        stated, _ = PretrainedConfig.get_config_dict(location.name, revision=location.revision)
+        kind = stated.get("model_type")
+        if kind not in CONFIG_MAPPING:
+            raise ValidationError(
+                f"model '{card.slug}': transformers {transformers_version} does not know the "
+                f"architecture '{kind}' of {location.name}"
+                + (
+                    " and its checkpoint brings code of its own (auto_map), which crlbench never "
+                    "runs (no trust_remote_code). Choose a model that transformers knows."
+                    if "auto_map" in stated
+                    else "; the config names no model_type that it has. Choose another model."
+                )
+            )
+        config = AutoConfig.from_pretrained(
+            location.name, revision=location.revision, trust_remote_code=False
+        )
+    if type(config) not in MODEL_FOR_CAUSAL_LM_MAPPING:
+        raise ValidationError(
+            f"model '{card.slug}': {location.name} is of the architecture '{kind}', which has no "
+            "causal language model in transformers; only those can be trained here."
+        )
+    return config
+
+
+def gguf_file(card: ModelCard, location: Location) -> Path:
+    """The GGUF file that an entry names: in its folder, or downloaded from the hub.
+
+    Raises:
+        ValidationError: it is not there.
+        EnvironmentUnfit: the hub is out of reach.
+    """
+    with _explained(card, location, f"file {card.source.gguf_file}"):
+        return Path(
+            cached_file(location.name, card.source.gguf_file, revision=location.revision)
+        )
 
 
 def load_backbone(card: ModelCard, location: Location) -> nn.Module:
@@ -78,6 +132,8 @@ def load_backbone(card: ModelCard, location: Location) -> nn.Module:
             revision=location.revision,
             dtype=dtype,
             output_loading_info=True,
+            use_safetensors=True,
+            trust_remote_code=False,
             **options,
         )
     missing = sorted(report["missing_keys"])
@@ -174,6 +230,8 @@ def check_template(card: ModelCard, tokenizer: Any) -> None:
 def check_weights(card: ModelCard, location: Location) -> None:
     """Compare the weight files with the digests in the entry, where it has any."""
     for name, expected in card.weights_sha256.items():
+        if name == card.source.gguf_file:
+            continue  # was checked when it was converted
         path = Path(location.name) / name
         if not path.exists():
             if location.revision is not None:
@@ -197,7 +255,7 @@ class _explained:  # noqa: N801  (a context manager, read as a word)
         return None
 
     def __exit__(self, kind: type | None, error: BaseException | None, _: object) -> None:
-        if error is None or not isinstance(error, Exception):
+        if not isinstance(error, Exception) or isinstance(error, CrlbenchError):
             return
         text = " ".join(str(error).split())[:300]
         if isinstance(error, OSError) and ("connect" in text or "offline" in text.lower()):

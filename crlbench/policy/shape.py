@@ -9,8 +9,8 @@ from torch import nn
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from crlbench.cards import ModelCard
-from crlbench.errors import ValidationError
-from crlbench.policy.load import Location
+from crlbench.errors import CrlbenchError, ValidationError
+from crlbench.policy.load import Location, read_config
 
 
 def config_of(card: ModelCard, location: Location | None) -> Any:
@@ -27,7 +27,9 @@ def config_of(card: ModelCard, location: Location | None) -> Any:
             return AutoConfig.for_model(stated.pop("model_type"), **stated)
         if location is None:
             raise ValueError("neither the entry nor a checkpoint says what it is")
-        return AutoConfig.from_pretrained(location.name, revision=location.revision)
+        return read_config(card, location)
+    except CrlbenchError:
+        raise
     except Exception as error:  # readers of configs raise whatever they trip over
         text = " ".join(str(error).split())[:300]
         raise ValidationError(

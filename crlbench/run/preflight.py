@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
+from crlbench.cards import ModelCard
 from crlbench.catalog import Catalog
 from crlbench.conditions import Conditions
 from crlbench.errors import CrlbenchError, ValidationError
@@ -35,6 +36,32 @@ def check_board(board: Board, trained: Sequence[str], catalog: Catalog) -> None:
         if name in trained:
             check_training(task, board.conditions)
         check_golds(task)
+
+
+def check_models(cards: Iterable[ModelCard], board: Board, catalog: Catalog) -> None:
+    """Refuse models that no cell could load, and contexts that no prompt would fit into.
+
+    Weights are compared with their digests and not read. Bundled models are left to the cells:
+    their files came with the package, and the imports alone take seconds.
+
+    Raises:
+        ValidationError: an architecture, a tokenizer or weights that cannot be used, or a context
+            that is too short for the longest prompt of a task.
+        EnvironmentUnfit: the hub is out of reach, or something to convert a GGUF file is missing.
+    """
+    own = catalog.roots[-1] / "models"
+    foreign = [card for card in cards if card.source.kind != "path" or card.root != own]
+    if not foreign:
+        return
+    from crlbench.policy.load import check_weights, load_reader
+    from crlbench.run.subject import check_context, locate
+
+    for card in foreign:
+        location = locate(card)
+        check_weights(card, location)
+        reader = load_reader(card, location)
+        for name in board.tasks:
+            check_context(catalog.load_task(name), reader, board.conditions)
 
 
 def check_training(task: Task, conditions: Conditions) -> None:

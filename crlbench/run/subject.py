@@ -16,9 +16,10 @@ from crlbench.cards import ModelCard
 from crlbench.catalog import Catalog
 from crlbench.conditions import Conditions
 from crlbench.errors import ValidationError
+from crlbench.fetch import fetched_folder, gguf_folder
 from crlbench.frozen import Row, Task
 from crlbench.policy.chat import completion_cap, render
-from crlbench.policy.load import Location, Reader, load_backbone, load_reader
+from crlbench.policy.load import Location, Reader, gguf_file, load_backbone, load_reader
 from crlbench.policy.sample import DecodeLoop
 from crlbench.retain.panel import Panel, find_panel
 from crlbench.reward.score import score
@@ -66,15 +67,17 @@ def load_task(name: str, catalog: tuple[str, ...]) -> Task:
 
 
 def locate(card: ModelCard) -> Location:
-    """Where transformers finds the weights of an entry."""
+    """Where transformers finds the weights of an entry; a GGUF file is converted first."""
+    if card.source.kind == "package":
+        return Location(str(fetched_folder(card)))
     if card.source.kind == "hub":
         pinned = None if card.source.revision == "unpinned" else card.source.revision
-        return Location(card.source.hf_id, pinned)
-    if card.source.kind == "package":
-        from crlbench.fetch import fetched_folder
-
-        return Location(str(fetched_folder(card)))
-    return Location(str(card.weights_dir))
+        location = Location(card.source.hf_id, pinned)
+    else:
+        location = Location(str(card.weights_dir))
+    if card.source.gguf_file:
+        return Location(str(gguf_folder(card, gguf_file(card, location))))
+    return location
 
 
 @lru_cache(maxsize=64)
@@ -105,6 +108,19 @@ def prompts_of(
     """The first ``count`` rows of a split as this model reads them (all by default)."""
     rows = task.rows(split)[:count]
     return tuple(_prompt(task, split, row, reader, max_tokens) for row in rows)
+
+
+def check_context(task: Task, reader: Reader, conditions: Conditions) -> None:
+    """Refuse a context that the longest prompt of a split and a completion do not fit into.
+
+    Raises:
+        ValidationError: the prompt, its tokens and the context.
+    """
+    max_tokens = make_sampler(task, reader, conditions).max_tokens
+    for split in task.card.splits:
+        rows = task.rows(split)
+        longest = max(rows, key=lambda row: sum(len(m["content"]) for m in row["messages"]))
+        _prompt(task, split, longest, reader, max_tokens)
 
 
 def training_prompts(

@@ -160,8 +160,7 @@ def test_a_prompt_longer_than_the_context_is_one_message(
     assert cli.main(command(model, tmp_path / "runs")) == 3
     message = capsys.readouterr().err
     assert "context" in message and "Traceback" not in message
-    (ledger,) = (tmp_path / "runs").rglob("ledger.jsonl")
-    assert [e["event"] for e in read(ledger)] == ["plan", "start", "error"]
+    assert not (tmp_path / "runs").exists()
 
 
 def test_dry_run_estimates_and_writes_nothing(
