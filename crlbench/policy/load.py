@@ -117,15 +117,19 @@ def gguf_file(card: ModelCard, location: Location) -> Path:
         )
 
 
-def load_backbone(card: ModelCard, location: Location) -> nn.Module:
+def load_backbone(card: ModelCard, location: Location, precision: str = "bf16") -> nn.Module:
     """The start model of an entry, frozen and without dropout, to be shared and never changed.
 
-    Under an adapter it has the entry's dtype, or its quantisation. Without one it holds the
-    weights of the checkpoint exactly, in bfloat16 where that is enough and in float32 otherwise.
+    Under an adapter it has the entry's dtype, or its quantisation; where ``precision`` (the
+    conditions') is ``fp32`` it is widened, because its layers compute in the type of their
+    weights. Without an adapter it holds the weights of the checkpoint exactly, in bfloat16 where
+    that is enough and in float32 otherwise.
     """
     check_weights(card, location)
-    dtype = getattr(torch, card.dtype) if card.adapter else torch.float32
-    options = {"quantization_config": quantised} if (quantised := quantisation(card)) else {}
+    wide = card.adapter is None or precision == "fp32"
+    dtype = torch.float32 if wide else getattr(torch, card.dtype)
+    quantised = quantisation(card, dtype)
+    options = {"quantization_config": quantised} if quantised else {}
     with _explained(card, location, "weights"):
         model, report = AutoModelForCausalLM.from_pretrained(
             location.name,
@@ -165,8 +169,8 @@ def _own(tensor: Tensor) -> Tensor:
     return nn.Parameter(tensor.detach().to(torch.float32, copy=True))
 
 
-def quantisation(card: ModelCard) -> Any:
-    """The bitsandbytes configuration of an entry, or None.
+def quantisation(card: ModelCard, dtype: torch.dtype = torch.bfloat16) -> Any:
+    """The bitsandbytes configuration of an entry whose layers compute in ``dtype``, or None.
 
     Raises:
         ValidationError: quantised weights without an adapter: they cannot be trained.
@@ -186,7 +190,7 @@ def quantisation(card: ModelCard) -> Any:
         load_in_4bit=True,
         bnb_4bit_quant_type="nf4",
         bnb_4bit_use_double_quant=True,
-        bnb_4bit_compute_dtype=torch.bfloat16,
+        bnb_4bit_compute_dtype=dtype,
     )
 
 

@@ -103,7 +103,8 @@ def load(cell: Cell) -> tuple[Conditions, Subject, Task]:
     # iteration, without one, is described like any other.
     torch.use_deterministic_algorithms(True)
     os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"
-    return conditions, load_subject(cell.model, cell.catalog), load_task(cell.task, cell.catalog)
+    subject = load_subject(cell.model, cell.catalog, conditions.hardware.precision)
+    return conditions, subject, load_task(cell.task, cell.catalog)
 
 
 def check_unchanged(cell: Cell, subject: Subject, tasks: Sequence[Task], panel: Panel) -> None:

@@ -46,12 +46,12 @@ class Subject:
 
 
 @lru_cache(maxsize=2)
-def load_subject(model: str, catalog: tuple[str, ...]) -> Subject:
-    """The subject of a ``--model`` name."""
+def load_subject(model: str, catalog: tuple[str, ...], precision: str = "bf16") -> Subject:
+    """The subject of a ``--model`` name, for runs of a precision."""
     card = Catalog(catalog).load_model(model)
     location = locate(card)
     reader = load_reader(card, location)
-    return Subject(card, location, reader, load_backbone(card, location))
+    return Subject(card, location, reader, load_backbone(card, location, precision))
 
 
 @lru_cache(maxsize=2)

@@ -55,7 +55,7 @@ def _different(contents: Sequence[dict[str, Any]]) -> list[Cell]:
 
 def _load(cell: Cell) -> None:
     conditions = Conditions.model_validate(cell.conditions)
-    reader = load_subject(cell.model, cell.catalog).reader
+    reader = load_subject(cell.model, cell.catalog, conditions.hardware.precision).reader
     for name in dict.fromkeys((cell.task, *cell.tasks)):
         with contextlib.suppress(Exception):
             _render(name, cell, reader, conditions)

@@ -6,10 +6,12 @@ import pytest
 import torch
 from torch import nn
 
+from crlbench.cards import Adapter
+from crlbench.catalog import Catalog
 from crlbench.policy.adapters import add_lora
 from crlbench.policy.load import Location, build_policy, learning_copy, load_backbone
 from crlbench.policy.policy import Policy
-from crlbench.policy.precision import cast_once, narrowed, widened
+from crlbench.policy.precision import HALF, cast_once, narrowed, widened
 from tests.checkpoints import CONFIGS, random_model, write_checkpoint
 from tests.policy.test_load import card_of
 from tests.policy.test_policy import LORA, a_batch
@@ -138,8 +140,6 @@ def test_tied_weights_stay_tied_in_the_copy(tmp_path):
 
 
 def test_an_adapter_shares_the_base_and_leaves_it_alone(tmp_path):
-    from crlbench.cards import Adapter
-
     folder = write_checkpoint(tmp_path / "m")
     card = card_of(folder).model_copy(update={"adapter": Adapter(kind="lora", rank=4, alpha=8)})
     start = load_backbone(card, Location(str(folder)))
@@ -151,6 +151,25 @@ def test_an_adapter_shares_the_base_and_leaves_it_alone(tmp_path):
     assert not any("lora" in n for n, _ in start.named_parameters())
     learned = {p.untyped_storage().data_ptr() for p in first.trainable().values()}
     assert not learned & storages(second.model)
+
+
+@pytest.mark.parametrize(("quantised", "bound"), [("none", 1e-5), ("nf4", 0.5), ("int8", 0.5)])
+def test_in_full_precision_a_half_base_under_an_adapter_computes_in_float32(quantised, bound):
+    entry = Catalog().load_model("tiny-llama")
+    half = {"adapter": Adapter(kind="lora", rank=4, alpha=8), "dtype": "bfloat16"}
+    card = entry.model_copy(update=half | {"quantisation": quantised})
+    where = Location(str(entry.weights_dir))
+    start = load_backbone(card, where, "fp32")
+    policy = build_policy(card, start, value_head=False, reference=True, seed=0).eval()
+    assert not any(p.dtype in HALF for p in start.parameters())
+    plain = learning_copy(entry, load_backbone(entry, where))
+    done = a_batch()[3]
+    with torch.no_grad():
+        found, exact = (
+            p(*a_batch(), 1.0).logprobs[done] for p in (policy, Policy(plain, value_head=False))
+        )
+    assert (found - exact).abs().mean() < bound
+    assert torch.equal(policy.reference_logprobs(*a_batch(), 1.0)[done], found)
 
 
 def test_a_lora_policy_decodes_in_bfloat16_with_the_numbers_of_autocast():

@@ -152,7 +152,7 @@ def shared_pages(cell: Cell, emit: Emit, should_stop: Stop) -> Any:
     if cell.model != "tiny-llama":
         return run_cell(cell, emit, should_stop)
     before = load_subject.cache_info().misses
-    subject = load_subject(cell.model, cell.catalog)
+    subject = load_subject(cell.model, cell.catalog, cell.conditions["hardware"]["precision"])
     loaded = load_subject.cache_info().misses - before
     shared = total = 0
     for weight in subject.backbone.parameters():
