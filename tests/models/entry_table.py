@@ -1,4 +1,4 @@
-"""The table of hub entries in docs/models.md; ``python -m tests.models.entry_table`` writes it."""
+"""The table in ``docs/models.md``; ``python -m tests.models.entry_table`` writes it anew."""
 
 from __future__ import annotations
 

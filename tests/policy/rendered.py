@@ -1,7 +1,7 @@
 """Golden token ids of prompts: three of each ranked task, for every real tokenizer.
 
 ``python -m tests.policy.rendered`` writes ``rendered.json`` anew from the tokenizers that
-``tests/tokenizers.py`` finds; a difference in it is a difference in what models read.
+``tests/real_tokenizers.py`` finds; a difference in it is a difference in what models read.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 from crlbench.catalog import Catalog
 from crlbench.policy.chat import render
-from tests import tokenizers
+from tests import real_tokenizers
 
 FILE = Path(__file__).with_name("rendered.json")
 TASKS = ("addition", "counting", "key-value", "list-ops")
@@ -52,7 +52,7 @@ def rows() -> dict[str, list[dict[str, str]]]:
 def ids(name: str) -> dict[str, list[int]]:
     """The prompts' token ids by ``task/row``."""
     source, frame, thinking = READERS[name]
-    tokenizer = tokenizers.load(source)
+    tokenizer = real_tokenizers.load(source)
     return {key: render(said, frame, tokenizer, thinking) for key, said in rows().items()}
 
 
@@ -69,7 +69,7 @@ def write() -> None:
             f"   {json.dumps(key)}: {json.dumps(found, separators=(',', ':'))}"
             for key, found in ids(name).items()
         )
-        head = f' {json.dumps(name)}: {{"sha256": "{tokenizers.digest(source)}", "ids": {{'
+        head = f' {json.dumps(name)}: {{"sha256": "{real_tokenizers.digest(source)}", "ids": {{'
         lines.append(f"{head}\n{prompts}\n  }}}}")
     FILE.write_text("{\n" + ",\n".join(lines) + "\n}\n")
 

@@ -1,7 +1,7 @@
 """Real tokenizers: their templates as documented, their end tokens, and ids that come back.
 
 They are slow, and skipped where CRLBENCH_TOKENIZERS names no folder with them; see
-``tests/tokenizers.py``.
+``tests/real_tokenizers.py``.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from transformers.utils import chat_template_utils
 
 from crlbench.catalog import Catalog
 from crlbench.policy.chat import end_tokens, pad_token, render, without_end
-from tests import tokenizers
+from tests import real_tokenizers
 from tests.policy import rendered
 
 pytestmark = pytest.mark.slow  # a vocabulary of 262,144 entries takes seconds to read
@@ -83,7 +83,7 @@ entry: it lacks <|eom_id|>."""
 
 def need(name: str) -> Any:
     """The tokenizer of a reader; skips where it is not there."""
-    found = tokenizers.load(rendered.READERS[name][0])
+    found = real_tokenizers.load(rendered.READERS[name][0])
     if found is None:
         pytest.skip(f"CRLBENCH_TOKENIZERS names no folder with {rendered.READERS[name][0]}")
     return found
@@ -105,7 +105,7 @@ def test_a_prompt_reads_as_its_makers_describe(name: str) -> None:
 def test_rendered_ids_are_the_stored_ones(name: str) -> None:
     need(name)
     golden = rendered.stored()[name]
-    assert tokenizers.digest(rendered.READERS[name][0]) == golden["sha256"]
+    assert real_tokenizers.digest(rendered.READERS[name][0]) == golden["sha256"]
     assert rendered.ids(name) == golden["ids"]
 
 

