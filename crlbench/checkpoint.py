@@ -23,7 +23,8 @@ def local_card(folder: Path) -> ModelCard:
     """The card of a checkpoint folder as transformers saves it, marked ``unlisted``.
 
     Raises :class:`ValidationError` when the folder is not a causal language model's, saying
-    what is wrong. A config may name its frame as ``crlbench_frame``.
+    what is wrong. A config may name its frame as ``crlbench_frame``, and texts of further end
+    tokens as ``crlbench_stop_tokens``.
     """
     config = _read_config(folder)
     _check_causal(config, folder)
@@ -42,6 +43,7 @@ def local_card(folder: Path) -> ModelCard:
         family=str(config.get("model_type") or "unknown"),
         weights_sha256={path.name: _sha256(path) for path in weights},
         frame=config.get("crlbench_frame", "auto"),
+        stop_tokens=config.get("crlbench_stop_tokens", ()),
         context=next((config[f] for f in CONTEXT_FIELDS if isinstance(config.get(f), int)), None),
         dtype=dtype if dtype in DTYPES else "float32",
     )
