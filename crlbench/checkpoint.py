@@ -25,7 +25,8 @@ def local_card(folder: Path) -> ModelCard:
 
     A folder without a config that holds one GGUF file is that file's. Raises
     :class:`ValidationError` when the folder is not a causal language model's, saying what is
-    wrong. A config may name its frame as ``crlbench_frame``.
+    wrong. A config may name its frame as ``crlbench_frame``, what its template is told of thinking
+    as ``crlbench_thinking``, and texts of further end tokens as ``crlbench_stop_tokens``.
     """
     ggufs = sorted(folder.glob("*.gguf"))
     if ggufs and not (folder / "config.json").exists():
@@ -47,6 +48,8 @@ def local_card(folder: Path) -> ModelCard:
         family=str(config.get("model_type") or "unknown"),
         weights_sha256={path.name: _sha256(path) for path in weights},
         frame=config.get("crlbench_frame", "auto"),
+        stop_tokens=config.get("crlbench_stop_tokens", ()),
+        chat_template={"thinking": config.get("crlbench_thinking", "n/a")},
         context=next((config[f] for f in CONTEXT_FIELDS if isinstance(config.get(f), int)), None),
         dtype=dtype if dtype in DTYPES else "float32",
     )

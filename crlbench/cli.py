@@ -45,6 +45,7 @@ HANDLERS = {
     "show": "crlbench.commands.registry:show",
     "report": "crlbench.commands.results:report",
     "fingerprint": "crlbench.commands.results:fingerprint",
+    "export": "crlbench.commands.export:export",
     "fit-reward": "crlbench.commands.fit_reward:fit_reward",
     "freeze": "crlbench.commands.upkeep:freeze",
     "fetch": "crlbench.commands.fetch:fetch",
@@ -239,6 +240,17 @@ def _fingerprint(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def _export_run(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "run", metavar="RUN", help="the folder of one finished run: .../TASK/ARM/seed-NN"
+    )
+    parser.add_argument("--to", metavar="DIR", help="folder of the model; must not exist")
+    parser.add_argument(
+        "--merge", action="store_true",
+        help="an adapter merged into its base: a whole checkpoint, which --model DIR takes",
+    )
+
+
 def _fit_reward(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--model", metavar="X", help="entry name, checkpoint folder or org/name@commit")
@@ -322,6 +334,7 @@ COMMANDS: dict[str, tuple[str, Callable[[argparse.ArgumentParser], None]]] = {
     "show": ("show one model, task, recipe or track", _show),
     "report": ("write one self-contained HTML page of stored runs", _report),
     "fingerprint": ("print or compare what is held fixed", _fingerprint),
+    "export": ("write the model that a run trained, for other programs", _export_run),
     "fit-reward": ("fit a reward model on preference pairs", _fit_reward),
     "freeze": ("write a task's split files and digests, or check them", _freeze),
     "fetch": ("bring models and datasets that cannot come with the package", _fetch),

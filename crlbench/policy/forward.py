@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from transformers import DynamicCache
 
 from crlbench.policy.attention import NAME, Packing, use_float32_attention_on_cpu
+from crlbench.policy.cache import is_stateful
 
 use_float32_attention_on_cpu()
 
@@ -74,7 +75,12 @@ def branch(cache: DynamicCache, group: Tensor, prompts: int) -> None:
 def states_shared(
     backbone: Any, prompt_ids: Tensor, prompt_mask: Tensor, ids: Tensor, mask: Tensor, group: Tensor
 ) -> Tensor:
-    """(B, T, H): the state that predicts each completion token; each prompt is run once."""
+    """(B, T, H): the state that predicts each completion token; each prompt is run once.
+
+    A state space is not continued by many tokens at once, so that its rows are run whole.
+    """
+    if is_stateful(backbone):
+        return states_plain(backbone, prompt_ids, prompt_mask, ids, mask, group)
     if ids.shape[1] > 1 and can_pack(backbone, prompt_ids.shape[1] + ids.shape[1]):
         if _in_groups(group, len(prompt_ids)):
             return _states_packed(backbone, prompt_ids, prompt_mask, ids, mask)
@@ -100,7 +106,6 @@ def can_pack(backbone: Any, length: int) -> bool:
     return (
         config._attn_implementation == NAME
         and backbone._supports_attention_backend
-        and not getattr(backbone, "_is_stateful", False)
         and kinds <= {"full_attention"}
         and (window is None or window >= length)
     )

@@ -19,10 +19,13 @@ BLOCK_ROWS = 512
 """Most tokens of a block."""
 BLOCK_FLOATS = {"cpu": 1 << 21, "cuda": 1 << 25}
 """Most logits of a block, by device (8 MiB and 128 MiB in float32)."""
+SCALES = {"logit_scale": 1, "lm_head_multiplier": 1, "logits_scaling": -1}
+"""Fields of configs by which logits are multiplied (1) or divided (-1)."""
 
 
 def next_token_logits(backbone: Any, states: Tensor, temperature: float) -> Tensor:
     """(..., V) logits over temperature from hidden states (..., H), never in half precision."""
+    states = _scaled(backbone, states)
     logits = at_least_float32(backbone.get_output_embeddings()(states).contiguous())
     if (cap := _softcap(backbone)) is not None:
         logits = torch.tanh(logits / cap) * cap
@@ -59,7 +62,8 @@ def state_statistics(
     some, taken = states.flatten(0, 1).index_select(0, real), tokens.flatten()[real]
     head = backbone.get_output_embeddings()
     if type(head) is nn.Linear:
-        found = block_statistics(some, taken, head, temperature, _softcap(backbone))
+        scaled = _scaled(backbone, some)
+        found = block_statistics(scaled, taken, head, temperature, _softcap(backbone))
     else:
         found = token_statistics(next_token_logits(backbone, some, temperature), taken)
     return tuple(x.new_zeros(mask.shape).masked_scatter(mask, x) for x in found)
@@ -85,7 +89,23 @@ def block_statistics(
 
 
 def _softcap(backbone: Any) -> float | None:
-    return getattr(backbone.config.get_text_config(), "final_logit_softcapping", None)
+    config = backbone.config.get_text_config()
+    caps = (getattr(config, name, None) for name in ("final_logit_softcapping", "logits_soft_cap"))
+    return next((cap for cap in caps if cap), None)
+
+
+def _scaled(backbone: Any, states: Tensor) -> Tensor:
+    """States whose logits are those of a model that multiplies or divides them (Granite, Cohere).
+
+    The states are scaled instead, which are fewer numbers: their head has no bias.
+    """
+    config = backbone.config.get_text_config()
+    scale = 1.0
+    for name, power in SCALES.items():
+        factor = getattr(config, name, None)
+        if isinstance(factor, int | float):
+            scale *= factor**power
+    return states if scale == 1.0 else states * scale
 
 
 def _product_dtype(states: Tensor) -> torch.dtype:

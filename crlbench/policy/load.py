@@ -68,8 +68,21 @@ def load_reader(card: ModelCard, location: Location) -> Reader:
     check_template(card, tokenizer)
     thinking = card.chat_template.thinking
     ends = end_tokens(tokenizer, card.stop_tokens, frame, thinking)
-    context = min(card.context or 10**9, getattr(text, "max_position_embeddings", 10**9))
+    longest = getattr(text, "max_position_embeddings", 10**9)
+    context = min(card.context or 10**9, longest, steady_length(text))
     return Reader(tokenizer, frame, ends, pad_token(tokenizer, ends), context, thinking)
+
+
+def steady_length(config: Any) -> int:
+    """Tokens up to which a row's positions do not depend on the rows beside it.
+
+    ``longrope`` turns all rows of a batch differently as soon as one of them is longer: the same
+    tokens would have other log-probabilities in another batch.
+    """
+    rope = getattr(config, "rope_parameters", None) or {}
+    if rope.get("rope_type") != "longrope":
+        return 10**9
+    return rope.get("original_max_position_embeddings") or config.max_position_embeddings
 
 
 def read_config(card: ModelCard, location: Location) -> Any:

@@ -51,7 +51,7 @@ class Policy(nn.Module):
         self.model = model
         self.value_head: nn.Linear | None = None
         if value_head:
-            self.value_head = nn.Linear(self.config.hidden_size, 1, dtype=torch.float32)
+            self.value_head = nn.Linear(self.width, 1, dtype=torch.float32)
             nn.init.zeros_(self.value_head.weight)
             nn.init.zeros_(self.value_head.bias)
         frozen = None if self.adapted else reference
@@ -71,6 +71,12 @@ class Policy(nn.Module):
     def config(self) -> Any:
         """The text configuration of the backbone."""
         return self.backbone.config.get_text_config()
+
+    @property
+    def width(self) -> int:
+        """H of the states that the head reads; a few models (OPT) have wider layers."""
+        head = self.backbone.get_output_embeddings()
+        return getattr(head, "in_features", self.config.hidden_size)
 
     def trainable(self) -> dict[str, nn.Parameter]:
         """Parameters that learn, by name."""

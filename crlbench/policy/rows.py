@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 from torch import Tensor
 
-from crlbench.policy.cache import roomy_cache
+from crlbench.policy.cache import roomy_cache, select_rows
 from crlbench.policy.forward import extend, prefill
 from crlbench.types import PromptBatch
 
@@ -40,7 +40,7 @@ class GrowingRows:
         capacity = self.length + max_tokens
         cache = roomy_cache(backbone.config, capacity)
         states, self.cache = prefill(backbone, batch.prompt_ids, batch.prompt_mask, cache)
-        self.cache.batch_select_indices(group)
+        select_rows(self.cache, group)
         self.states = states[group, -1]
         self.mask = batch.prompt_mask.new_ones((len(group), capacity))
         self.mask[:, : self.length] = batch.prompt_mask[group]
@@ -49,7 +49,7 @@ class GrowingRows:
     def keep(self, left: Tensor) -> None:
         """See :class:`Rows`."""
         self.mask, self.places = self.mask[left], self.places[left]
-        self.cache.batch_select_indices(left)
+        select_rows(self.cache, left)
 
     def append(self, taken: Tensor) -> None:
         """See :class:`Rows`."""

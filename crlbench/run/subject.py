@@ -21,6 +21,8 @@ from crlbench.frozen import Row, Task
 from crlbench.policy.chat import completion_cap, render
 from crlbench.policy.load import Location, Reader, gguf_file, load_backbone, load_reader
 from crlbench.policy.sample import DecodeLoop
+from crlbench.policy.served import check_served
+from crlbench.policy.shape import config_of
 from crlbench.retain.panel import Panel, find_panel
 from crlbench.reward.score import score
 from crlbench.run.reward_model import asked, learned_scorer
@@ -51,6 +53,7 @@ def load_subject(model: str, catalog: tuple[str, ...], precision: str = "bf16") 
     card = Catalog(catalog).load_model(model)
     location = locate(card)
     reader = load_reader(card, location)
+    check_served(card.slug, config_of(card, location))
     return Subject(card, location, reader, load_backbone(card, location, precision))
 
 

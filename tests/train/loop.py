@@ -43,15 +43,23 @@ def digits(texts, answers):
 
 
 def make(
-    c=None, *, score=digits, seed=3, arm="real", recipe="ppo", loop=PolicyOptimization, **options
+    c=None,
+    *,
+    model=random_model,
+    score=digits,
+    seed=3,
+    arm="real",
+    recipe="ppo",
+    loop=PolicyOptimization,
+    **options,
 ) -> PolicyOptimization:
     c = c or conditions()
     recipe = load(recipe) if isinstance(recipe, str) else recipe
     build = partial(
         Policy,
-        random_model(),
+        model(),
         value_head=recipe.critic is not None,
-        reference=random_model(),
+        reference=model(),
     )
     sampler = DecodeLoop(ascii_tokenizer(), 1.0, 4, ends=(130,), pad=128)
     return loop(

@@ -1,0 +1,86 @@
+"""The trained weights of a finished run, written for other programs."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import tomllib
+from pathlib import Path
+
+from safetensors.torch import load
+
+from crlbench.catalog import Catalog
+from crlbench.errors import UsageError, ValidationError
+from crlbench.hashing import sha256_file
+from crlbench.policy.export import write_adapter, write_checkpoint
+from crlbench.policy.load import load_reader
+from crlbench.run import store
+from crlbench.run.fit_reward import check_target
+from crlbench.run.plan import RECORD_NAME, REDO_CELL, read_record
+from crlbench.run.record import POLICY_NAME
+from crlbench.run.subject import locate
+
+
+def export_run(run: Path, catalog: Catalog, target: Path, merge: bool) -> str:
+    """Write the model that a run trained into the new folder ``target``.
+
+    An adapter is written as such, or merged into its base; a model without one is a whole
+    checkpoint either way.
+
+    Returns:
+        What was written: ``adapter`` or ``checkpoint``.
+
+    Raises:
+        UsageError: ``run`` is not the folder of one finished run.
+        ValidationError: its files are damaged or gone, or the model's entry has changed.
+    """
+    record = read_record(finished(run) / RECORD_NAME)
+    weights = run / POLICY_NAME
+    if not weights.is_file():
+        raise ValidationError(
+            f"{weights}: the weights of this run are gone; the record alone cannot give them "
+            f"back. {REDO_CELL}"
+        )
+    if sha256_file(weights) != record.files[POLICY_NAME].sha256:
+        raise store.damaged(weights, "its sha256 is not the one in record.json", REDO_CELL)
+    card = catalog.load_model(tomllib.loads((run / "config.toml").read_text())["model"])
+    if card.digest != record.subject.entry_sha256:
+        raise ValidationError(
+            f"model '{card.slug}' has changed since this run was made, so that the trained weights "
+            "may not fit it. Restore its entry, or train again."
+        )
+    check_target(target)
+    location, trained = locate(card), load(weights.read_bytes())
+    with store.explained(target):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        partial = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name}."))
+        try:
+            if card.adapter is not None and not merge:
+                write_adapter(card, location, trained, partial)
+            else:
+                write_checkpoint(card, location, load_reader(card, location), trained, partial)
+            for path in partial.iterdir():
+                path.chmod(0o644)
+            partial.chmod(0o755)
+            os.rename(partial, target)
+        finally:
+            shutil.rmtree(partial, ignore_errors=True)
+    return "adapter" if card.adapter is not None and not merge else "checkpoint"
+
+
+def finished(run: Path) -> Path:
+    """The folder, if it is that of one finished run.
+
+    Raises:
+        UsageError: it is not; names those below it.
+    """
+    if (run / RECORD_NAME).is_file():
+        return run
+    below = sorted(path.parent for path in run.rglob(RECORD_NAME))
+    if not below:
+        raise UsageError(f"export {run}: holds no finished run (a folder with {RECORD_NAME}).")
+    more = f" and {len(below) - 3} more" if len(below) > 3 else ""
+    raise UsageError(
+        f"export {run}: name one run. Below it: {', '.join(map(str, below[:3]))}{more}."
+    )
