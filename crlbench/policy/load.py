@@ -139,7 +139,7 @@ def load_backbone(card: ModelCard, location: Location) -> nn.Module:
             f"{' and more' if len(missing) > 3 else ''}: the checkpoint is incomplete or belongs "
             "to another architecture."
         )
-    model = without_dropout(model).requires_grad_(False).eval()
+    model = without_repacking(without_dropout(model)).requires_grad_(False).eval()
     return model if card.adapter else narrowed(model)
 
 
@@ -207,6 +207,19 @@ def without_dropout(model: nn.Module) -> nn.Module:
         for name in ("attention_dropout", "dropout", "resid_dropout"):
             if isinstance(getattr(module, name, None), float):
                 setattr(module, name, 0.0)
+    return model
+
+
+def without_repacking(model: nn.Module) -> nn.Module:
+    """Keep bitsandbytes from repacking nf4 weights for inference on CPUs with AVX512-BF16.
+
+    Its first pass without gradient does so in place, rounds their scales to bfloat16, and from then
+    on no gradient passes through them: what lies below learns from noise (bitsandbytes 0.50.2,
+    ``Linear4bit.forward``).
+    """
+    for module in model.modules():
+        if hasattr(module, "support_avx512bf16_for_cpu"):
+            module.support_avx512bf16_for_cpu = False
     return model
 
 
