@@ -160,7 +160,7 @@ def load_backbone(card: ModelCard, location: Location, precision: str = "bf16") 
             f"{' and more' if len(missing) > 3 else ''}: the checkpoint is incomplete or belongs "
             "to another architecture."
         )
-    model = without_dropout(model).requires_grad_(False).eval()
+    model = without_repacking(without_dropout(model)).requires_grad_(False).eval()
     return model if card.adapter else narrowed(model)
 
 
@@ -242,6 +242,19 @@ def check_template(card: ModelCard, tokenizer: Any) -> None:
             f"model '{card.slug}': its chat template was changed: the sha256 is {found}, the "
             f"entry says {expected}. Prompts would read otherwise: make an entry for it."
         )
+
+
+def without_repacking(model: nn.Module) -> nn.Module:
+    """Keep bitsandbytes from repacking nf4 weights for inference on CPUs with AVX512-BF16.
+
+    Its first pass without gradient does so in place, rounds their scales to bfloat16, and from then
+    on no gradient passes through them: what lies below learns from noise (bitsandbytes 0.50.2,
+    ``Linear4bit.forward``).
+    """
+    for module in model.modules():
+        if hasattr(module, "support_avx512bf16_for_cpu"):
+            module.support_avx512bf16_for_cpu = False
+    return model
 
 
 def check_weights(card: ModelCard, location: Location) -> None:

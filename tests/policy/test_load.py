@@ -156,6 +156,34 @@ def test_a_quantised_base_trains_its_adapter(kind, stored):
     assert trained and all("lora_" in name for name in trained)
 
 
+@pytest.mark.parametrize("kind", ["nf4", "int8"])
+def test_sampling_changes_no_gradient_of_a_quantised_base(kind):
+    """Where bitsandbytes repacks nf4 weights for inference, gradients would no longer pass."""
+    changes = {"quantisation": kind, "adapter": Adapter(kind="lora", rank=4, alpha=8)}
+    card = Catalog().load_model("tiny-llama").model_copy(update=changes)
+    backbone = load_backbone(card, Location(str(card.weights_dir)))
+    policy = build_policy(card, backbone, value_head=False, reference=True, seed=0)
+    for name, parameter in policy.trainable().items():
+        if "lora_B" in name:
+            torch.nn.init.normal_(parameter, std=0.02, generator=torch.Generator().manual_seed(1))
+    ids, mask = torch.arange(1, 9).reshape(1, 8), torch.ones(1, 8, dtype=torch.bool)
+    row = (ids, mask, ids[:, :4], mask[:, :4], torch.tensor([0]), 1.0)
+
+    def gradients():
+        policy.model.train()
+        policy.model.zero_grad()
+        policy(*row).logprobs.sum().backward()
+        return {n: p.grad.clone() for n, p in policy.trainable().items()}
+
+    before = gradients()
+    policy.model.eval()
+    with torch.no_grad():
+        policy(*row)
+        policy.reference_logprobs(*row)
+    after = gradients()
+    assert all(torch.equal(after[name], gradient) for name, gradient in before.items())
+
+
 def test_a_quantised_base_without_an_adapter_is_refused(tmp_path):
     folder = write_checkpoint(tmp_path / "m")
     card = card_of(folder).model_copy(update={"quantisation": "nf4"})
