@@ -19,9 +19,9 @@ from crlbench.run.workload import Batch, Work
 PROCESS_BYTES = {"cpu": 520_000_000, "cuda": 600_000_000}
 """Libraries, tasks and prompts of a worker: of the machine's memory on the CPU, of the device's
 (its context and kernels) on a GPU."""
-HOLES = 1.3
+HOLES = 1.5
 """What sampling and backward passes take of the system for each byte that they hold at once: the
-holes that differently shaped tensors leave in the heap."""
+holes that differently shaped tensors leave in the heap. Fitted to measured peaks."""
 SHARE = 0.85
 """An estimate is trusted to this share: a machine with less than it is too small."""
 FLOAT, HALF = 4, 2
@@ -187,7 +187,7 @@ def learned_of(shape: Shape, form: Form) -> int:
 
 
 def weight_bytes(shape: Shape, form: Form) -> int:
-    """Of the start model: in bfloat16 where all weights learn, as entries mostly are stored."""
+    """Of the start model; in bfloat16 where all weights learn, which most checkpoints allow."""
     if form.rank is None:
         return HALF * shape.total
     if form.quantisation == "none":
@@ -252,10 +252,13 @@ def estimate(shape: Shape, form: Form, work: Work) -> Estimate:
     if full:  # a start model in bfloat16 is widened, the linear layers not under autocast
         reference += FLOAT * (shape.total - (shape.linear if autocast else 0))
 
+    # Read from a file of half precision that is mapped, into float32 where all weights learn.
+    loading = HALF * shape.total + (FLOAT * shape.total if full else start)
     resident = PROCESS_BYTES[work.device] + start + own
     trained = resident + optimizer + 2 * remembered
     evaluated = max(decoding[b] for b in (work.evaluations or (work.rollout,)))
     moments = {
+        "loading": PROCESS_BYTES[work.device] + loading,
         "decoding": trained + copies + max(evaluated, decoding[work.rollout]),
         "reference": trained + reference,
         "backward": trained + gradients + casts + vocabulary + int(HOLES * activations) + passing,
