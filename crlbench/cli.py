@@ -49,6 +49,7 @@ HANDLERS = {
     "fit-reward": "crlbench.commands.fit_reward:fit_reward",
     "freeze": "crlbench.commands.upkeep:freeze",
     "fetch": "crlbench.commands.fetch:fetch",
+    "doctor": "crlbench.commands.doctor:doctor",
     "validate": "crlbench.commands.validate:validate",
     "add": "crlbench.commands.add:add",
     "probe": "crlbench.commands.probe:probe",
@@ -135,6 +136,8 @@ def _evaluate(parser: argparse.ArgumentParser) -> None:
     more("--shard", metavar="i/N",
          help="only every N-th cell, for several machines, each with its own --out")
     more("--max-hours", metavar="H", type=float, help="stop, resumable, after this time")
+    more("--ignore-memory", action="store_true", default=None,
+         help="run although the memory estimate exceeds what this machine has")
     more("--logger", metavar="A,B", help=f"{', '.join(LOGGERS)} (tensorboard)")
     more("--device", metavar="D", help=f"{', '.join(DEVICES)} ($CRLBENCH_DEVICE, cpu)")
 
@@ -170,6 +173,8 @@ def _ablate(parser: argparse.ArgumentParser) -> None:
     more("--repeat", action="store_true", default=None,
          help="run cells again that ended and whose record is gone; the ledger says so")
     more("--max-hours", metavar="H", type=float, help="stop, resumable, after this time")
+    more("--ignore-memory", action="store_true", default=None,
+         help="run although the memory estimate exceeds what this machine has")
     more("--logger", metavar="A,B", help=f"{', '.join(LOGGERS)} (tensorboard)")
     more("--device", metavar="D", help=f"{', '.join(DEVICES)} ($CRLBENCH_DEVICE, cpu)")
 
@@ -297,6 +302,17 @@ def _fetch(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def _doctor(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("--model", metavar="X",
+        help="entry name, checkpoint folder or org/name@commit: is it here, does it fit")
+    add("--track", metavar="T", default="mini", help="conditions to check against (mini)")
+    add("--recipe", metavar="R", default="ppo", help="algorithm to check (ppo)")
+    add("--out", metavar="DIR", default="runs", help="folder of all runs (runs)")
+    add("--device", metavar="D", default=os.environ.get("CRLBENCH_DEVICE", "cpu"),
+        help=f"{', '.join(DEVICES)} ($CRLBENCH_DEVICE, cpu)")
+
+
 def _add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("what", choices=ADDABLE, metavar="WHAT", help=", ".join(ADDABLE))
     parser.add_argument("name", metavar="NAME", help="lowercase letters, digits and '-'")
@@ -338,6 +354,7 @@ COMMANDS: dict[str, tuple[str, Callable[[argparse.ArgumentParser], None]]] = {
     "fit-reward": ("fit a reward model on preference pairs", _fit_reward),
     "freeze": ("write a task's split files and digests, or check them", _freeze),
     "fetch": ("bring models and datasets that cannot come with the package", _fetch),
+    "doctor": ("say whether this machine can run a model on a track, and what helps", _doctor),
     "validate": ("put tasks through every rule and say what breaks them", _validate),
     "add": ("write the files of a new task and its tests", _add),
     "probe": ("sample tasks with untrained models and count what is right", _probe),

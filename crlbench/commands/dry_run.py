@@ -29,11 +29,12 @@ def dry_run(
     options: Namespace, settings: Settings, plans: Sequence[Plan], cards: Sequence[ModelCard]
 ) -> int:
     """Print the cells, the estimated time, memory and disk, and the plan hashes."""
-    from crlbench.commands.running import disk_bytes, say_vanished, threads_of
+    from crlbench.commands.running import checked_memory, disk_bytes, say_vanished, threads_of
     from crlbench.commands.settings import shard
     from crlbench.run.session import survey
 
     check_writable(settings.out)
+    estimates = checked_memory(options, settings, plans, cards)
     part = shard(settings.shard)
     vanished: list[Cell] = []
     if settings.fresh:
@@ -49,7 +50,9 @@ def dry_run(
     threads = threads_of(plans)
     note(options, "calibrating ...")
     measured = {cell.model: _calibrated(cell, threads) for cell in _one_per_model(missing)}
-    need = max((int(m["peak_memory_bytes"]) for m in measured.values()), default=None)
+    # The short piece that is measured leaves out the ends, which decode the largest batches.
+    peaks = [int(m["peak_memory_bytes"]) for m in measured.values()] + [e.peak for e in estimates]
+    need = max(peaks) if measured else None
     where = plans[0].cells[0].device
     jobs = jobs_for(settings.jobs, threads, len(missing), where, need, available_memory())
     result = {

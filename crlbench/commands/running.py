@@ -16,6 +16,7 @@ from crlbench.cards import ModelCard
 from crlbench.catalog import Catalog
 from crlbench.commands.console import count, note, out, warn
 from crlbench.commands.settings import Settings, shard
+from crlbench.conditions import Conditions
 from crlbench.errors import (
     INTERNAL,
     OK,
@@ -26,11 +27,20 @@ from crlbench.errors import (
     UsageError,
 )
 from crlbench.fetch import BYTES, fetched_folder
-from crlbench.run.capacity import available_memory, jobs_for, least_bytes, seen_bytes
+from crlbench.retain.panel import find_panel
+from crlbench.run.capacity import (
+    available_memory,
+    expected,
+    free_memory,
+    jobs_for,
+    require_memory,
+    seen_bytes,
+)
 from crlbench.run.grid import LocalLauncher, Outcome
+from crlbench.run.memory import Estimate
 from crlbench.run.plan import RECORD_NAME, Board, Contender, Plan, label, make_plan, read_record
 from crlbench.run.progress import Progress
-from crlbench.run.session import StopSwitch, Work, opened, run_missing
+from crlbench.run.session import StopSwitch, Work, opened, run_missing, survey
 from crlbench.run.store import check_space, check_writable
 
 if TYPE_CHECKING:
@@ -185,6 +195,7 @@ def run_plans(
     """
     threads = threads_of(plans)
     check_writable(settings.out)
+    estimates = checked_memory(options, settings, plans, cards)
     deadline = time.monotonic() + 3600 * settings.max_hours if settings.max_hours else None
     command = shlex.join(["crlbench", *sys.argv[1:]])
     part = shard(settings.shard)
@@ -192,7 +203,7 @@ def run_plans(
     with opened(plans, command, shard=part, **again) as work:
         _say_declared(work)
         say_vanished(work)
-        where, need = plans[0].cells[0].device, memory_bytes(cards, work)
+        where, need = plans[0].cells[0].device, memory_bytes(estimates, work)
         jobs = jobs_for(
             settings.jobs, threads, len(work.missing), where, need, available_memory()
         )
@@ -354,12 +365,39 @@ def disk_bytes(cards: Sequence[ModelCard], cells: int, jobs: int) -> int:
     return cells * (4 * learned + 1_000_000) + jobs * 2 * 12 * learned
 
 
-def memory_bytes(cards: Sequence[ModelCard], work: Work) -> int:
-    """What a cell needs: the peak that finished cells had, and never less than its weights."""
+def checked_memory(
+    options: Namespace, settings: Settings, plans: Sequence[Plan], cards: Sequence[ModelCard]
+) -> list[Estimate]:
+    """What a cell of each model is expected to take in its own form.
+
+    Raises:
+        EnvironmentUnfit: clearly more than this machine has, and something is to be run; said
+            before anything is loaded or written, unless ``--ignore-memory``.
+    """
+    cell = plans[0].cells[0]
+    catalog, device = Catalog(options.catalog), cell.device
+    tasks = [catalog.task_card(name) for name in cell.tasks]
+    conditions = Conditions.model_validate(cell.conditions)
+    members = find_panel(catalog.roots).choose(conditions.evaluation.retain)
+    found = []
+    for card in cards:
+        estimates = expected(card, conditions, tasks, members, options.home, device)
+        found += [*estimates.values()][:1]
+        try:
+            require_memory(card.slug, estimates, *free_memory(device))
+        except EnvironmentUnfit:
+            if settings.ignore_memory:
+                continue
+            if settings.fresh or survey(plans, shard(settings.shard)).missing:
+                raise
+    return found
+
+
+def memory_bytes(estimates: Sequence[Estimate], work: Work) -> int | None:
+    """What a cell needs: the peak that finished cells had, else the estimate; None if unknown."""
     without = {cell.folder for cell in (*work.missing, *work.vanished)}
     seen = seen_bytes(cell for cell in work.wanted if cell.folder not in without)
-    sizes = ((card.params_total or _stored(card), _learned(card)) for card in cards)
-    return max([seen, *(least_bytes(total, learned) for total, learned in sizes)])
+    return seen or max((e.peak for e in estimates), default=None)
 
 
 def _learned(card: ModelCard) -> int:

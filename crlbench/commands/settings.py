@@ -40,10 +40,11 @@ class Settings:
     dry_run: bool = False
     fresh: bool = False
     repeat: bool = False
+    ignore_memory: bool = False
     print_config: bool = False
 
 
-_ONCE = ("dry_run", "fresh", "repeat", "print_config")
+_ONCE = ("dry_run", "fresh", "repeat", "ignore_memory", "print_config")
 """Settings that belong to one call and are not written to a configuration."""
 _LISTS = ("tasks", "arm", "logger")
 

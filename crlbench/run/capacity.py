@@ -1,20 +1,22 @@
-"""How many cells this machine can run at once: its cores, and its memory where a need is known."""
+"""What this machine has, what a cell needs of it, and how many cells it can run at once."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import json
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
+from crlbench.cards import ModelCard, TaskCard
+from crlbench.conditions import Conditions
+from crlbench.errors import EnvironmentUnfit
+from crlbench.fetch import model_dir
 from crlbench.records import Cell
+from crlbench.retain.panel import Member
 from crlbench.run.environment import cores
+from crlbench.run.memory import FORMS, SHARE, Estimate, estimate, form_of, shape_of
 from crlbench.run.plan import RECORD_NAME, read_record
-
-PROCESS_BYTES = 500_000_000
-"""Of a worker without any model: its libraries, and its prompts."""
-LEARNED_BYTES = 16
-"""A parameter that learns: itself, its gradient and two optimizer moments, in float32."""
-FROZEN_BYTES = 2
-"""A parameter of the start model."""
+from crlbench.run.workload import work_by_bytes
 
 
 def jobs_for(
@@ -45,14 +47,77 @@ def jobs_for(
     return max(1, min(int(wanted), cells))
 
 
-def least_bytes(total: int, learned: int) -> int:
-    """Memory that a cell of a model takes before it has any activations.
+def stated_config(card: ModelCard, home: Path) -> dict[str, Any] | None:
+    """The config of a model as its entry or its checkpoint on this machine states it.
+
+    None where neither does: a hub id without an entry, a checkpoint that was not fetched.
+    """
+    if card.config:
+        return dict(card.config)
+    folder = card.weights_dir or model_dir(card, home)
+    try:
+        found = json.loads((folder / "config.json").read_bytes())
+    except (OSError, ValueError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def expected(
+    card: ModelCard,
+    conditions: Conditions,
+    tasks: Sequence[TaskCard],
+    members: Sequence[Member],
+    home: Path,
+    device: str = "cpu",
+) -> dict[str, Estimate]:
+    """What a cell of a model takes, by form: the entry's own first, then the others.
+
+    Empty where its config cannot be read here, or is of an unknown kind.
+    """
+    config = stated_config(card, home)
+    try:
+        shape = shape_of(config or {}, card.params_total)
+    except (KeyError, TypeError):
+        return {}
+    work = work_by_bytes(conditions, tasks, members, shape.vocabulary, device)
+    own = form_of(card, conditions.hardware.precision)
+    forms = {form.name: form for form in (own, *FORMS)} | {own.name: own}
+    return {name: estimate(shape, form, work) for name, form in forms.items()}
+
+
+def require_memory(name: str, estimates: dict[str, Estimate], free: int | None, what: str) -> None:
+    """Refuse a model whose cell clearly needs more than there is.
 
     Args:
-        total: Parameters of the model.
-        learned: Those that learn.
+        estimates: By form, that of the model's entry first; empty where nothing is known.
+        free: Bytes that are available; None where nobody says.
+        what: Whose memory it is, in words.
+
+    Raises:
+        EnvironmentUnfit: says what is needed, what there is, and which forms would fit.
     """
-    return PROCESS_BYTES + FROZEN_BYTES * total + LEARNED_BYTES * learned
+    if not estimates or free is None:
+        return
+    own, *others = estimates.values()
+    if own.peak * SHARE <= free:
+        return
+    fitting = [e for e in others if e.peak <= free]
+    least = min(fitting, key=lambda e: e.peak, default=None)
+    would = (
+        "no other form of it would fit either"
+        if least is None
+        else f"{least.form.name} would need {gigabytes(least.peak)} (another entry)"
+    )
+    raise EnvironmentUnfit(
+        f"model '{name}': a cell ({own.form.name}) needs about {gigabytes(own.peak)} of {what}, "
+        f"{gigabytes(free)} are available; {would}. See: crlbench doctor --model {name}. "
+        "--ignore-memory runs it all the same."
+    )
+
+
+def gigabytes(size: float) -> str:
+    """``1.9 GB``."""
+    return f"{size / 1e9:.1f} GB"
 
 
 def seen_bytes(done: Iterable[Cell]) -> int:
@@ -91,3 +156,12 @@ def _of_group(folder: Path) -> int | None:
     except (OSError, ValueError):
         return None
     return max(0, limit - held + int(statistics.get("inactive_file", 0)))
+
+
+def free_memory(device: str) -> tuple[int | None, str]:
+    """Bytes that a cell can have where it trains, and whose they are in words."""
+    if device == "cpu":
+        return available_memory(), "memory"
+    import torch
+
+    return torch.cuda.mem_get_info()[0], "the GPU's memory"

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from crlbench.run.capacity import available_memory, jobs_for, least_bytes
+from crlbench.catalog import Catalog
+from crlbench.checkpoint import hub_card
+from crlbench.errors import EnvironmentUnfit
+from crlbench.retain.panel import find_panel
+from crlbench.run.board import load_track
+from crlbench.run.capacity import available_memory, expected, jobs_for, require_memory
 from crlbench.run.environment import cores
+from crlbench.run.memory import FORMS, SHARE, Estimate
 
 GB = 10**9
 
@@ -48,9 +55,44 @@ def test_auto_starts_no_more_cells_than_fit_in_memory(
     assert jobs_for(8, 1, 20, need=need, free=free) == 8
 
 
-def test_a_full_fine_tuning_needs_more_than_an_adapter() -> None:
-    total = 135_000_000
-    assert least_bytes(total, total) > least_bytes(total, total // 20) + 15 * total // 2
+@pytest.fixture(scope="module")
+def estimates() -> dict[str, Estimate]:
+    """Of a bundled model on ``mini``, by form."""
+    catalog = Catalog()
+    track = load_track(catalog, "mini")
+    tasks = [catalog.task_card(name) for name in track.tasks]
+    members = find_panel(catalog.roots).choose(track.conditions.evaluation.retain)
+    card = catalog.load_model("tiny-llama")
+    return expected(card, track.conditions, tasks, members, Path("/nowhere"))
+
+
+def test_the_form_of_the_entry_comes_first(estimates: dict[str, Estimate]) -> None:
+    assert [*estimates][0] == "full fp32"
+    assert {form.name for form in FORMS} == set(estimates)
+
+
+def test_too_little_memory_is_refused_with_what_would_fit(estimates: dict[str, Estimate]) -> None:
+    own, least = estimates["full fp32"].peak, min(e.peak for e in estimates.values())
+    require_memory("x", estimates, own, "memory")
+    require_memory("x", estimates, int(own * SHARE) + 1, "memory")  # within the estimate's error
+    with pytest.raises(EnvironmentUnfit) as caught:
+        require_memory("x", estimates, 10**7, "memory")
+    text = str(caught.value)
+    assert f"needs about {own / 1e9:.1f} GB of memory, 0.0 GB are available" in text
+    assert "no other form of it would fit" in text and "crlbench doctor --model x" in text
+    assert caught.value.exit_code == 6
+    large = {n: replace(e, moments={"x": 100 * e.peak}) for n, e in estimates.items()}
+    large |= {"QLoRA nf4": replace(estimates["QLoRA nf4"], moments={"x": least})}
+    with pytest.raises(EnvironmentUnfit, match=f"QLoRA nf4 would need {least / 1e9:.1f} GB"):
+        require_memory("x", large, own, "memory")
+
+
+def test_what_nobody_knows_is_not_refused(estimates: dict[str, Estimate]) -> None:
+    require_memory("x", {}, 1, "memory")
+    require_memory("x", estimates, None, "memory")
+    card = hub_card("org/name@" + "0" * 40)
+    conditions = load_track(Catalog(), "mini").conditions
+    assert expected(card, conditions, [], [], Path("/nowhere")) == {}
 
 
 def test_available_memory_is_the_least_that_anyone_leaves(tmp_path: Path) -> None:

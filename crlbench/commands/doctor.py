@@ -1,0 +1,152 @@
+"""``crlbench doctor``: what this machine has, what a model needs of it, and what helps."""
+
+from __future__ import annotations
+
+import sys
+from argparse import Namespace
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from crlbench.catalog import Catalog
+from crlbench.commands.choices import DEVICES
+from crlbench.commands.console import out, out_json, table
+from crlbench.errors import OK, CrlbenchError, EnvironmentUnfit, unknown_name
+
+if TYPE_CHECKING:
+    from crlbench.run.doctor import Finding
+    from crlbench.run.doctor_model import Fit
+
+COLOURS = {"ok": "32", "warning": "33", "problem": "31"}
+PARTS = ("process", "start", "learner", "optimizer", "activations", "head", "decoding")
+"""Columns of the memory table, as :class:`crlbench.run.memory.Estimate` names its parts."""
+
+
+def doctor(options: Namespace) -> int:
+    """Look at the machine, and at a model if one is named; exit 6 where a run could not work."""
+    if options.device not in DEVICES:
+        raise unknown_name("device", options.device, DEVICES)
+    findings, memory = _looked_at(options)
+    unfit = any(finding.level == "problem" for finding in findings)
+    if options.json:
+        out_json(
+            {
+                "fit": not unfit,
+                "track": options.track,
+                "model": options.model,
+                "findings": [finding.as_dict() for finding in findings],
+                "memory": [_described(fit) for fit in memory],
+            }
+        )
+    else:
+        _show(options, findings, memory)
+    return EnvironmentUnfit.exit_code if unfit else OK
+
+
+def _looked_at(options: Namespace) -> tuple[list[Finding], list[Fit]]:
+    from crlbench.commands.running import choose
+    from crlbench.run import doctor as of
+    from crlbench.run.board import load_track
+
+    catalog = Catalog(options.catalog)
+    track = load_track(catalog, options.track)
+    card = None if options.model is None else catalog.load_model(options.model)
+    choose(options.recipe, catalog).recipe.check_group(track.conditions.budget.completions)
+    hub = of.ask_hub(options.offline)
+    tasks, findings = [], []
+    for name in track.tasks:
+        try:
+            tasks.append(catalog.load_task(name))
+        except CrlbenchError as error:
+            findings.append(of.Finding("tasks", "problem", str(error), of.command_in(str(error))))
+    out_folder = Path(options.out)
+    needed = [task.name for task in tasks if of.runs_programs(task)]
+    findings += [
+        *of.machine(track.conditions),
+        *of.accelerators(options.device),
+        *of.versions(track),
+        *of.switches(track.conditions),
+        *of.disk(options.home, out_folder),
+        hub.finding,
+        of.clock(hub, out_folder),
+        of.sandbox(needed),
+        *of.tasks_ready(tasks, track.conditions),
+    ]
+    if card is None:
+        return findings, []
+    found, memory = _of_model(options, catalog, track, card, tasks, hub)
+    return findings + found, memory
+
+
+def _of_model(
+    options: Namespace, catalog: Catalog, track: Any, card: Any, tasks: list[Any], hub: Any
+) -> tuple[list[Finding], list[Fit]]:
+    from crlbench.commands.running import device
+    from crlbench.retain.panel import find_panel
+    from crlbench.run import doctor_model as of
+    from crlbench.run.capacity import free_memory
+
+    conditions = track.conditions
+    place = of.weights(card, options.home, hub)
+    findings = [of.entry(card), place.finding, *of.extras(card, place.here)]
+    finding, shape = of.architecture(card, place.here)
+    findings.append(finding)
+    if shape is None:
+        return findings, []
+    members = find_panel(catalog.roots).choose(conditions.evaluation.retain)
+    try:
+        where = device(options.device)
+    except EnvironmentUnfit:
+        where = "cuda"
+    finding, work = of.context(card, place.here, shape, conditions, tasks, members, where)
+    free = free_memory(where)[0]
+    memory = of.fits(card, conditions, shape, work, free)
+    return [*findings, finding, of.memory(memory)], memory
+
+
+def _show(options: Namespace, findings: Sequence[Finding], memory: Sequence[Fit]) -> None:
+    """Problems last, so that they are seen; ``--quiet`` leaves out what is fine."""
+    colour = sys.stdout.isatty() and not options.no_color
+    shown = [f for f in findings if f.level != "ok" or not options.quiet]
+    width = max((len(finding.topic) for finding in shown), default=0)
+    for finding in shown:
+        level = f"{finding.level:<7}"
+        if colour:
+            level = f"\x1b[{COLOURS[finding.level]}m{level}\x1b[0m"
+        out(f"{level}  {finding.topic:<{width}}  {finding.text}")
+        if finding.fix:
+            out(f"{'':7}  {'':{width}}  -> {finding.fix}")
+    if memory:
+        out()
+        out(table([_row(fit) for fit in memory], ["", "form", *PARTS, "peak", "fullest", "here"]))
+        out("GB of one cell, each part at its largest; * the entry's own form under this track")
+    counts = {level: sum(f.level == level for f in findings) for level in COLOURS}
+    out()
+    out(", ".join(f"{number} {level}" for level, number in counts.items()))
+
+
+def _row(fit: Fit) -> dict[str, Any]:
+    estimate = fit.estimate
+    parts = {name: f"{estimate.parts[name] / 1e9:.2f}" for name in PARTS}
+    return {
+        "": "*" if fit.own else "",
+        "form": estimate.form.name,
+        **parts,
+        "peak": f"{estimate.peak / 1e9:.2f}",
+        "fullest": estimate.moment,
+        "here": fit.words,
+    }
+
+
+def _described(fit: Fit) -> dict[str, Any]:
+    estimate = fit.estimate
+    return {
+        "form": estimate.form.name,
+        "own": fit.own,
+        "parts_bytes": estimate.parts,
+        "moments_bytes": estimate.moments,
+        "peak_bytes": estimate.peak,
+        "fullest": estimate.moment,
+        "available_bytes": fit.free,
+        "here": fit.words,
+    }
