@@ -170,7 +170,9 @@ def form_of(card: ModelCard, precision: Literal["fp32", "bf16"]) -> Form:
     if card.adapter is None:
         own = Form("", precision)
     else:
-        own = Form("", precision, card.dtype, card.quantisation, card.adapter.rank)
+        # In full precision a half-precision base is widened.
+        dtype = "float32" if precision == "fp32" else card.dtype
+        own = Form("", precision, dtype, card.quantisation, card.adapter.rank)
     for form in FORMS:
         if (form.rank is None) == (own.rank is None) and replace(
             own, name=form.name, rank=form.rank

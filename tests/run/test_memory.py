@@ -188,7 +188,7 @@ def test_every_form_costs_what_its_name_promises() -> None:
 def test_the_form_of_an_entry_is_called_as_people_call_it() -> None:
     card = Catalog().load_model("smollm2-135m-instruct")
     assert form_of(card, "bf16").name == "LoRA bf16"
-    assert form_of(card, "fp32").name == "LoRA bfloat16, fp32"
+    assert form_of(card, "fp32").name == "LoRA fp32"
     assert form_of(card.model_copy(update={"quantisation": "nf4"}), "bf16").name == "QLoRA nf4"
     assert form_of(Catalog().load_model("tiny-llama"), "fp32") == form("full fp32")
 
