@@ -27,6 +27,7 @@ from crlbench.errors import (
 )
 from crlbench.fetch import BYTES, fetched_folder
 from crlbench.run.capacity import available_memory, jobs_for, least_bytes, seen_bytes
+from crlbench.run.devices import RUN_ON_DEVICES
 from crlbench.run.grid import LocalLauncher, Outcome
 from crlbench.run.plan import RECORD_NAME, Board, Contender, Plan, label, make_plan, read_record
 from crlbench.run.progress import Progress
@@ -114,6 +115,9 @@ def plan_of(
         device=device(settings.device),
         loggers=[name for name in settings.logger if name != "none"],
         recipe_file=chosen.file,
+        devices=settings.devices,
+        nodes=settings.num_nodes,
+        strategy="fsdp" if settings.strategy == "fsdp" else "ddp",
     )
 
 
@@ -187,9 +191,15 @@ def run_plans(
     with opened(plans, command, shard=part, **again) as work:
         _say_declared(work)
         say_vanished(work)
-        where, need = plans[0].cells[0].device, memory_bytes(cards, work)
-        jobs = jobs_for(
-            settings.jobs, threads, len(work.missing), where, need, available_memory()
+        where = plans[0].cells[0].device
+        need = settings.devices * memory_bytes(cards, work)
+        jobs = 1 if settings.num_nodes > 1 else jobs_for(
+            settings.jobs,
+            settings.devices * threads,
+            len(work.missing),
+            where,
+            need,
+            available_memory(),
         )
         check_space(settings.out, disk_bytes(cards, len(work.missing), jobs))
         done = len(work.wanted) - len(work.missing) - len(work.vanished)
@@ -212,7 +222,7 @@ def run_plans(
         outcomes = []
         if work.missing:
             with switch.installed(), progress:
-                outcomes = run_missing(work, LocalLauncher(jobs, threads), progress, switch)
+                outcomes = run_missing(work, launcher_of(settings, jobs, threads), progress, switch)
         ending = Ending(work, outcomes, stopped=bool(switch.signals), expired=switch.expired)
         page = publish() if ending.finished else None
     code, sentences = verdict(ending, options.verbose)
@@ -221,6 +231,13 @@ def run_plans(
     if page is not None and not options.json:
         out(str(page))
     return code
+
+
+def launcher_of(settings: Settings, jobs: int, threads: int) -> LocalLauncher:
+    """What runs cells: in one process each, or in one for each device."""
+    if settings.devices * settings.num_nodes == 1:
+        return LocalLauncher(jobs, threads)
+    return LocalLauncher(jobs, threads, RUN_ON_DEVICES, warm=None, shared=False, parents=True)
 
 
 def say_vanished(work: Work) -> None:

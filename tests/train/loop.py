@@ -10,6 +10,7 @@ import torch
 
 from crlbench.algo.recipes import load
 from crlbench.conditions import Conditions, Track, override
+from crlbench.policy.adapters import add_lora
 from crlbench.policy.policy import Policy
 from crlbench.policy.sample import DecodeLoop
 from crlbench.reward.score import Score
@@ -43,13 +44,25 @@ def digits(texts, answers):
 
 
 def make(
-    c=None, *, score=digits, seed=3, arm="real", recipe="ppo", loop=PolicyOptimization, **options
+    c=None,
+    *,
+    score=digits,
+    seed=3,
+    arm="real",
+    recipe="ppo",
+    loop=PolicyOptimization,
+    lora=False,
+    **options,
 ) -> PolicyOptimization:
     c = c or conditions()
     recipe = load(recipe) if isinstance(recipe, str) else recipe
+    model = random_model()
+    if lora:
+        adapter = {"rank": 4, "alpha": 8, "targets": "all-linear"}
+        model = add_lora(model.requires_grad_(False), adapter, seed)
     build = partial(
         Policy,
-        random_model(),
+        model,
         value_head=recipe.critic is not None,
         reference=random_model(),
     )
@@ -89,6 +102,7 @@ def fit(module, folder, *, stop=lambda: False, resume=False, before=None, logger
             callbacks=[*([before] if before else []), *callbacks],
             loggers=build_loggers(loggers, folder, 0),
             folder=folder,
+            ranks=module.ranks,
         )
         if not resume:
             trainer.validate(module, items, verbose=False)
