@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from crlbench import __version__, switches
-from crlbench.commands.choices import AXES, BY, DEVICES, FORMATS, LOGGERS
+from crlbench.commands.choices import AXES, BY, DEVICES, FORMATS, LOGGERS, STRATEGIES
 from crlbench.errors import INTERNAL, OK, CrlbenchError, Interrupted, UsageError, unknown_name
 
 HOME = "~/.cache/crlbench"
@@ -140,6 +140,12 @@ def _evaluate(parser: argparse.ArgumentParser) -> None:
          help="run although the memory estimate exceeds what this machine has")
     more("--logger", metavar="A,B", help=f"{', '.join(LOGGERS)} (tensorboard)")
     more("--device", metavar="D", help=f"{', '.join(DEVICES)} ($CRLBENCH_DEVICE, cpu)")
+    more("--devices", metavar="N", type=int,
+         help="devices that train a cell together; with --device cpu: processes (1)")
+    more("--num-nodes", metavar="N", type=int,
+         help="machines that train a cell together, each with --devices: docs/devices.md (1)")
+    more("--strategy", metavar="S",
+         help=f"how several devices hold the weights: {', '.join(STRATEGIES)} (auto: ddp)")
 
 
 def _ablate(parser: argparse.ArgumentParser) -> None:

@@ -210,7 +210,18 @@ class Cell(_Part):
     """Where scores of the start model are cached for all its cells."""
     catalog: tuple[str, ...] = ()
     device: str = "cpu"
+    devices: int = 1
+    """On each machine; one process each."""
+    nodes: int = 1
+    """Machines."""
+    strategy: Literal["ddp", "fsdp"] = "ddp"
+    """How several processes hold the weights."""
     loggers: tuple[str, ...] = ("tensorboard",)
+
+    @property
+    def ranks(self) -> int:
+        """Processes that train it together."""
+        return self.devices * self.nodes
 
     @property
     def name(self) -> str:

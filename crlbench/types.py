@@ -35,6 +35,17 @@ class PromptBatch:
         ids, mask = self.prompt_ids.to(device), self.prompt_mask.to(device)
         return replace(self, prompt_ids=ids, prompt_mask=mask)
 
+    def part(self, places: range) -> PromptBatch:
+        """The prompts at some consecutive places, padded as all are."""
+        some = slice(places.start, places.stop)
+        return replace(
+            self,
+            uids=self.uids[some],
+            prompt_ids=self.prompt_ids[some],
+            prompt_mask=self.prompt_mask[some],
+            answers=self.answers[some],
+        )
+
 
 @dataclass(frozen=True)
 class Rollout:
@@ -72,8 +83,11 @@ class Rollout:
         return replace(self, texts=[self.texts[i] for i in index.tolist()], **picked)
 
     @staticmethod
-    def concatenate(rollouts: Sequence[Rollout]) -> Rollout:
-        """The rows of several rollouts; their prompts are counted on, so that they stay apart."""
+    def concatenate(rollouts: Sequence[Rollout], pad: int = 0) -> Rollout:
+        """The rows of several rollouts; their prompts are counted on, so that they stay apart.
+
+        ``pad`` stands where a rollout is narrower than another.
+        """
         moved, prompts = [], 0
         for rollout in rollouts:
             _, compact = torch.unique(rollout.group, return_inverse=True)
@@ -81,7 +95,11 @@ class Rollout:
             prompts += int(compact.max()) + 1
         left = {"prompt_ids", "prompt_mask"}
         wide = {
-            name: joined([getattr(r, name) for r in rollouts], left=name in left)
+            name: joined(
+                [getattr(r, name) for r in rollouts],
+                left=name in left,
+                pad=pad if name == "completion_ids" else 0,
+            )
             for name in ("prompt_ids", "prompt_mask", *sorted(_PER_TOKEN & _ROLLOUT_FIELDS))
             if all(getattr(r, name) is not None for r in rollouts)
         }
@@ -157,14 +175,16 @@ def _columns(record: Rollout | Experience, width: int) -> dict[str, Tensor]:
     return {n: v[:, :width] for n in names if (v := getattr(record, n)) is not None}
 
 
-def joined(tensors: Sequence[Tensor], left: bool = False) -> Tensor:
-    """Rows of several (b, t) tensors below one another, padded with 0 to the widest.
+def joined(tensors: Sequence[Tensor], left: bool = False, pad: int = 0) -> Tensor:
+    """Rows of several (b, t) tensors below one another, padded with ``pad`` to the widest.
 
     ``left`` puts the padding in front.
     """
     width = max(tensor.shape[1] for tensor in tensors)
     padded = [
-        torch.nn.functional.pad(t, (width - t.shape[1], 0) if left else (0, width - t.shape[1]))
+        torch.nn.functional.pad(
+            t, (width - t.shape[1], 0) if left else (0, width - t.shape[1]), value=pad
+        )
         for t in tensors
     ]
     return torch.cat(padded)

@@ -5,6 +5,7 @@ from __future__ import annotations
 ARMS = ("real", "placebo")
 LOGGERS = ("tensorboard", "csv", "none")
 DEVICES = ("cpu", "cuda", "auto")
+STRATEGIES = ("auto", "ddp", "fsdp")
 AXES = ("all", "efficiency", "stability", "generalization")
 BY = ("completions", "bytes", "updates", "time")
 FORMATS = ("text", "md", "json", "html")

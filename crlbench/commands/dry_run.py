@@ -54,7 +54,14 @@ def dry_run(
     peaks = [int(m["peak_memory_bytes"]) for m in measured.values()] + [e.peak for e in estimates]
     need = max(peaks) if measured else None
     where = plans[0].cells[0].device
-    jobs = jobs_for(settings.jobs, threads, len(missing), where, need, available_memory())
+    jobs = jobs_for(
+        settings.jobs,
+        settings.devices * threads,
+        len(missing),
+        where,
+        need and settings.devices * need,
+        available_memory(),
+    )
     result = {
         "plans": [_described(plan) for plan in plans],
         "cells": len(wanted),
@@ -63,7 +70,7 @@ def dry_run(
         "jobs": jobs,
         "threads_per_cell": threads,
         "seconds": _total_seconds(missing, measured, fresh=settings.fresh) / jobs,
-        "memory_bytes": jobs * (need or 0),
+        "memory_bytes": jobs * settings.devices * (need or 0),
         "disk_bytes": disk_bytes(cards, len(missing), jobs),
         "calibration": measured,
     }
@@ -123,6 +130,8 @@ def _calibrated(cell: Cell, threads: int) -> dict[str, Any]:
             "folder": str(Path(folder) / Path(*Path(cell.folder).parts[-5:])),
             "start_folder": str(Path(folder) / "start"),
             "loggers": (),
+            "devices": 1,
+            "nodes": 1,
         }
         running = LocalLauncher(1, threads, f"{__name__}:report_calibration").run(
             [cell.model_copy(update=elsewhere)],

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from argparse import Namespace
 
 from crlbench.catalog import Catalog
-from crlbench.commands.console import out
+from crlbench.commands.console import out, warn
+from crlbench.commands.devices import check_devices
 from crlbench.commands.results import publish
 from crlbench.commands.running import (
     cards_of,
@@ -19,6 +21,7 @@ from crlbench.commands.running import (
 from crlbench.commands.settings import as_toml, resolve
 from crlbench.errors import OK, UsageError
 from crlbench.run.board import Request, load_track, make_board
+from crlbench.run.devices import Place, follow
 from crlbench.run.preflight import check_board, check_models
 
 
@@ -42,6 +45,7 @@ def evaluate(options: Namespace) -> int:
     plans = [
         plan_of(board, model, recipe, tasks, settings, catalog) for model in cards.items()
     ]
+    check_devices(settings, board, list(cards.values()), recipe.recipe)
     say_division(track.id, reasons, settings)
     say_preview(settings, cards.values())
     if settings.dry_run:
@@ -49,6 +53,11 @@ def evaluate(options: Namespace) -> int:
 
         return dry_run(options, settings, plans, [*cards.values()])
     check_models(cards.values(), board, catalog)
+    if settings.num_nodes > 1:
+        place = Place.of(os.environ)
+        if place.node > 0:
+            follow(place, warn)
+            return OK
     return run_plans(
         options,
         settings,

@@ -36,6 +36,7 @@ from crlbench.run.capacity import (
     require_memory,
     seen_bytes,
 )
+from crlbench.run.devices import RUN_ON_DEVICES
 from crlbench.run.grid import LocalLauncher, Outcome
 from crlbench.run.memory import Estimate
 from crlbench.run.plan import RECORD_NAME, Board, Contender, Plan, label, make_plan, read_record
@@ -124,6 +125,9 @@ def plan_of(
         device=device(settings.device),
         loggers=[name for name in settings.logger if name != "none"],
         recipe_file=chosen.file,
+        devices=settings.devices,
+        nodes=settings.num_nodes,
+        strategy="fsdp" if settings.strategy == "fsdp" else "ddp",
     )
 
 
@@ -203,9 +207,15 @@ def run_plans(
     with opened(plans, command, shard=part, **again) as work:
         _say_declared(work)
         say_vanished(work)
-        where, need = plans[0].cells[0].device, memory_bytes(estimates, work)
-        jobs = jobs_for(
-            settings.jobs, threads, len(work.missing), where, need, available_memory()
+        where = plans[0].cells[0].device
+        need = memory_bytes(estimates, work)
+        jobs = 1 if settings.num_nodes > 1 else jobs_for(
+            settings.jobs,
+            settings.devices * threads,
+            len(work.missing),
+            where,
+            need and settings.devices * need,
+            available_memory(),
         )
         check_space(settings.out, disk_bytes(cards, len(work.missing), jobs))
         done = len(work.wanted) - len(work.missing) - len(work.vanished)
@@ -228,7 +238,7 @@ def run_plans(
         outcomes = []
         if work.missing:
             with switch.installed(), progress:
-                outcomes = run_missing(work, LocalLauncher(jobs, threads), progress, switch)
+                outcomes = run_missing(work, launcher_of(settings, jobs, threads), progress, switch)
         ending = Ending(work, outcomes, stopped=bool(switch.signals), expired=switch.expired)
         page = publish() if ending.finished else None
     code, sentences = verdict(ending, options.verbose)
@@ -237,6 +247,13 @@ def run_plans(
     if page is not None and not options.json:
         out(str(page))
     return code
+
+
+def launcher_of(settings: Settings, jobs: int, threads: int) -> LocalLauncher:
+    """What runs cells: in one process each, or in one for each device."""
+    if settings.devices * settings.num_nodes == 1:
+        return LocalLauncher(jobs, threads)
+    return LocalLauncher(jobs, threads, RUN_ON_DEVICES, warm=None, shared=False, parents=True)
 
 
 def say_vanished(work: Work) -> None:
@@ -379,12 +396,15 @@ def checked_memory(
     tasks = [catalog.task_card(name) for name in cell.tasks]
     conditions = Conditions.model_validate(cell.conditions)
     members = find_panel(catalog.roots).choose(conditions.evaluation.retain)
+    free, what = free_memory(device)
+    if device == "cpu" and free is not None:
+        free //= settings.devices  # each process of a cell takes as much
     found = []
     for card in cards:
         estimates = expected(card, conditions, tasks, members, options.home, device)
         found += [*estimates.values()][:1]
         try:
-            require_memory(card.slug, estimates, *free_memory(device))
+            require_memory(card.slug, estimates, free, what)
         except EnvironmentUnfit:
             if settings.ignore_memory:
                 continue

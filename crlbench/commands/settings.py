@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from crlbench.cards import dump_toml, read_toml
-from crlbench.commands.choices import ARMS, DEVICES, LOGGERS
+from crlbench.commands.choices import ARMS, DEVICES, LOGGERS, STRATEGIES
 from crlbench.conditions import leaves
 from crlbench.errors import UsageError, unknown_name
 from crlbench.run.plan import Board
@@ -36,6 +36,9 @@ class Settings:
     logger: tuple[str, ...] = ("tensorboard",)
     device: str = "cpu"
     """Every track so far is a CPU track; another device is another hardware class."""
+    devices: int = 1
+    num_nodes: int = 1
+    strategy: str = "auto"
     smoke: bool = False
     dry_run: bool = False
     fresh: bool = False
@@ -80,6 +83,9 @@ _FORMS: dict[str, Form] = {
     "max_hours": ("a number", lambda value: isinstance(value, float) or _is_whole(value)),
     "logger": _TEXTS,
     "device": _TEXT,
+    "devices": _WHOLE,
+    "num_nodes": _WHOLE,
+    "strategy": _TEXT,
     "smoke": ("true or false", lambda value: isinstance(value, bool)),
 }
 """By setting."""
@@ -178,6 +184,11 @@ def _check(settings: Settings) -> None:
             raise unknown_name("logger", logger, LOGGERS)
     if settings.device not in DEVICES:
         raise unknown_name("device", settings.device, DEVICES)
+    for flag, number in (("devices", settings.devices), ("num-nodes", settings.num_nodes)):
+        if number < 1:
+            raise UsageError(f"--{flag} {number}: must be at least 1.")
+    if settings.strategy not in STRATEGIES:
+        raise unknown_name("strategy", settings.strategy, STRATEGIES)
     jobs = str(settings.jobs)
     if jobs != "auto" and not (jobs.isdigit() and int(jobs)):
         raise UsageError(f"--jobs {settings.jobs}: a whole number from 1, or auto.")

@@ -65,8 +65,8 @@ def has_static_step(backbone: Any) -> bool:
     """Whether a decode step of a model can run in fixed shapes and be compiled as one graph.
 
     It needs transformers' word for it, full or sliding-window attention in every layer with a
-    mask made from the cache, weights that are plain tensors, experts without a loop, and
-    positions whose frequencies do not depend on the longest row.
+    mask made from the cache, weights that are plain tensors in one place, experts without a loop,
+    and positions whose frequencies do not depend on the longest row.
     """
     if not getattr(backbone, "_can_compile_fullgraph", False):
         return False
@@ -75,6 +75,7 @@ def has_static_step(backbone: Any) -> bool:
         set(get_layer_types_and_kwargs(config)[0]) <= {"full_attention", "sliding_attention"}
         and config._attn_implementation in ("sdpa", "eager")
         and getattr(backbone, "hf_quantizer", None) is None
+        and not any(hasattr(module, "unshard") for module in backbone.modules())  # FSDP2
         and not _loops_over_experts(backbone)
         and not any("dynamic" in kind or "longrope" in kind for kind in _rope_kinds(backbone))
     )

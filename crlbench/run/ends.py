@@ -23,6 +23,7 @@ from crlbench.run.subject import (
     shown_prompt,
 )
 from crlbench.train.evaluation import SplitResult, samples, score_requests
+from crlbench.train.ranks import ALONE, Ranks
 from crlbench.train.requests import Request
 from crlbench.train.trainer import autocast
 
@@ -50,6 +51,8 @@ class Examiner:
     device: str
     members: Sequence[Member] = ()
     """Of the retain panel."""
+    ranks: Ranks = ALONE
+    """Who decodes and verifies together; each is told everything."""
 
     def whole(
         self, policy: Policy, task: Task, others: Sequence[Task], seed: int, purpose: str, x: int
@@ -82,7 +85,9 @@ class Examiner:
     def retain(self, policy: Policy) -> dict[str, np.ndarray]:
         """The chosen members of the retain panel, by ``retain/<member>``."""
         with autocast(self.conditions, self.device):
-            return retain_scores(policy, self.members, self.reader, self.conditions, self.device)
+            return retain_scores(
+                policy, self.members, self.reader, self.conditions, self.device, self.ranks
+            )
 
     def _id(self, task: Task, seed: int, purpose: str) -> dict[str, Request]:
         draws = self.conditions.evaluation.end_draws
@@ -107,7 +112,7 @@ class Examiner:
 
     def _score(self, policy: Policy, requests: dict[str, Request]) -> dict[str, SplitResult]:
         with autocast(self.conditions, self.device):
-            found = score_requests(policy, list(requests.values()), self.device)
+            found = score_requests(policy, list(requests.values()), self.device, self.ranks)
         return dict(zip(requests, found, strict=True))
 
     def _passages(self, policy: Policy) -> dict[str, np.ndarray]:

@@ -111,10 +111,18 @@ def determinism() -> dict[str, Any]:
     }
 
 
-def describe(device: str = "cpu") -> dict[str, Any]:
+def describe(
+    device: str = "cpu", *, devices: int = 1, nodes: int = 1, strategy: str | None = None
+) -> dict[str, Any]:
     """The ``environment`` of a record, read in the process that trains.
 
     Nothing in it changes between two runs of one command on one machine.
+
+    Args:
+        device: Where it trains.
+        devices: How many train together, on all machines.
+        nodes: Machines.
+        strategy: How several hold the weights; None with one device.
     """
     import torch
 
@@ -130,7 +138,9 @@ def describe(device: str = "cpu") -> dict[str, Any]:
         "packages_sha256": digest(installed),
         "cuda": torch.version.cuda if gpu else None,
         "device": torch.cuda.get_device_name(torch.device(device)) if gpu else "cpu",
-        "devices": 1,
+        "devices": devices,
+        "nodes": nodes,
+        "strategy": strategy,
         "hardware_class": hardware_class(device),
         "determinism": determinism(),
     }

@@ -52,6 +52,8 @@ from crlbench.train.callbacks import (
 )
 from crlbench.train.evaluation import DECODE_ROWS
 from crlbench.train.module import PolicyOptimization
+from crlbench.train.ranks import ALONE, Ranks, joined, leave
+from crlbench.train.sharding import whole_weights
 from crlbench.train.stream import EvalPrompts, PromptStream
 from crlbench.train.trainer import build_loggers, build_trainer, quiet
 from crlbench.train.trust_region import TrustRegionOptimization
@@ -62,37 +64,51 @@ Emit = Callable[[dict[str, Any]], None]
 def run_cell(cell: Cell, emit: Emit, should_stop: Callable[[], bool]) -> RunRecord:
     """Execute a cell, or continue it from its checkpoint, and return its stored record.
 
+    One of several ranks finds the others by its environment; the first one writes the files.
+
     Raises:
         Interrupted: ``should_stop()`` turned true; the checkpoint is written.
         CrlbenchError: something is wrong with the inputs; the message is for a person.
     """
+    try:
+        ranks = joined(cell.device, cell.nodes, cell.strategy) if cell.ranks > 1 else ALONE
+        return run_on(ranks, cell, emit, lambda: ranks.agreed(should_stop()))
+    finally:
+        leave()
+
+
+def run_on(ranks: Ranks, cell: Cell, emit: Emit, should_stop: Callable[[], bool]) -> RunRecord:
+    """As :func:`run_cell`, among its ranks; ``should_stop()`` says the same to all of them."""
     started = time.time()
     conditions, subject, task = load(cell)
     others = [load_task(name, cell.catalog) for name in cell.tasks if name != cell.task]
     panel = load_panel(cell.catalog)
     check_unchanged(cell, subject, [task, *others], panel)
     members = panel.choose(conditions.evaluation.retain)
-    examiner = Examiner(subject.reader, conditions, cell.device, members)
-    module = make_module(cell, conditions, subject, task)
+    examiner = Examiner(subject.reader, conditions, cell.device, members, ranks)
+    module = make_module(cell, conditions, subject, task, ranks)
 
     emit({"kind": "progress", "phase": "start", "iteration": 0, "reward": None, "score": None})
     starts = StartScores(examiner, module.policy, Path(cell.start_folder))
     start = starts.of_run(task, others, should_stop)
     recorder, failure = train(cell, conditions, subject, task, module, emit, should_stop)
     end = None
-    if failure is None and cell.arm == "real":
-        emit(
-            {
-                "kind": "progress",
-                "phase": "end",
-                "iteration": conditions.budget.iterations,
-                "reward": None,
-                "score": recorder.curve[-1]["score"],
-            }
-        )
-        end = final_end(examiner, module, task, others, recorder.totals["completions"])
-    finished = Finished(recorder, start, end, failure, started)
-    return write_run(cell, conditions, subject, task, module, finished)
+    module.to(cell.device)  # Lightning may have left it on the CPU
+    with whole_weights(module.policy):
+        if failure is None and cell.arm == "real":
+            emit(
+                {
+                    "kind": "progress",
+                    "phase": "end",
+                    "iteration": conditions.budget.iterations,
+                    "reward": None,
+                    "score": recorder.curve[-1]["score"],
+                }
+            )
+            end = final_end(examiner, module, task, others, recorder.totals["completions"])
+        finished = Finished(recorder, start, end, failure, started)
+        write = partial(write_run, cell, conditions, subject, task, module, finished)
+        return ranks.agreed(write() if ranks.first else None)
 
 
 def load(cell: Cell) -> tuple[Conditions, Subject, Task]:
@@ -131,7 +147,7 @@ def check_unchanged(cell: Cell, subject: Subject, tasks: Sequence[Task], panel: 
 
 
 def make_module(
-    cell: Cell, conditions: Conditions, subject: Subject, task: Task
+    cell: Cell, conditions: Conditions, subject: Subject, task: Task, ranks: Ranks = ALONE
 ) -> PolicyOptimization:
     """The module of a run, with its own start weights on its device."""
     recipe = load_recipe(cell)
@@ -154,6 +170,7 @@ def make_module(
         arm=cell.arm,
         evaluation_sampler=evaluation_sampler(task, subject.reader, conditions),
         audit=auditor_of(task),
+        ranks=ranks,
     )
     module.configure_model()
     return module.to(cell.device)
@@ -218,6 +235,7 @@ def train(
             ],
             loggers=build_loggers(cell.loggers, folder, stored["iterations_done"] if stored else 0),
             folder=folder,
+            ranks=module.ranks,
         )
         try:
             if stored is None:
@@ -236,7 +254,6 @@ def final_end(
     examiner: Examiner, module: PolicyOptimization, task: Task, others: list[Task], x: int
 ) -> End:
     """Every split scored with the final policy."""
-    module.to(examiner.device)  # Lightning leaves it on the CPU
     return examiner.whole(module.policy, task, others, module.seed, "end", x)
 
 

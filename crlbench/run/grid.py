@@ -98,6 +98,7 @@ class LocalLauncher:
         warm: Import path of what loads the things that cells name before workers are forked, or
             None for nothing.
         shared: Whether workers share what is loaded; None: where the system allows it.
+        parents: Whether workers start processes of their own.
     """
 
     def __init__(
@@ -107,12 +108,14 @@ class LocalLauncher:
         function: str = RUN_CELL,
         warm: str | None = WARM,
         shared: bool | None = None,
+        parents: bool = False,
     ) -> None:
         self.jobs = jobs
         self.threads = threads
         self.function = function
         self.warm = warm
         self.shared = shared
+        self.parents = parents
         self._workers: list[_Worker] = []
         self._nursery: Nursery | None = None
 
@@ -228,7 +231,7 @@ class LocalLauncher:
                 target=work,
                 args=(theirs, self.function, os.getpid(), self.threads),
                 name=f"crlbench-{len(self._workers) + 1}",
-                daemon=True,
+                daemon=not self.parents,
             )
             with started_quietly(self.threads):
                 process.start()

@@ -17,7 +17,7 @@ import multiprocessing
 import os
 import signal
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from multiprocessing import connection, reduction, resource_tracker
 from typing import Any
 
@@ -112,8 +112,10 @@ class Forked:
 
 
 @contextlib.contextmanager
-def started_quietly(threads: int) -> Iterator[None]:
+def started_quietly(threads: int, extra: Mapping[str, str] | None = None) -> Iterator[None]:
     """Keep stop signals pending while a child starts, which inherits mask and environment.
+
+    ``extra`` are environment variables for it alone.
 
     So Ctrl-C reaches only the parent, even before the child can say that it ignores it. The
     resource tracker comes first because starting it unblocks these signals; its warning about
@@ -123,7 +125,7 @@ def started_quietly(threads: int) -> Iterator[None]:
         resource_tracker.ensure_running()
     before = signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
     try:
-        with _environment(environment_of(threads)):
+        with _environment(environment_of(threads) | dict(extra or {})):
             yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)

@@ -128,6 +128,9 @@ def make_plan(
     device: str = "cpu",
     loggers: Sequence[str] = ("tensorboard",),
     recipe_file: Path | None = None,
+    devices: int = 1,
+    nodes: int = 1,
+    strategy: Literal["ddp", "fsdp"] = "ddp",
 ) -> Plan:
     """The plan of one model.
 
@@ -143,6 +146,9 @@ def make_plan(
         device: Where to train.
         loggers: Names of the loggers.
         recipe_file: The person's own Python file that the recipe comes from.
+        devices: How many train a cell together, on each machine.
+        nodes: Machines that train a cell together.
+        strategy: How they hold the weights.
     """
     name, config = recipe[0], json.loads(canonical_json(recipe[1]))
     wanted = {arm: min(seeds, PLACEBO_SEEDS) if arm == "placebo" else seeds for arm in arms}
@@ -193,6 +199,9 @@ def make_plan(
         "start_folder": str(home / "start"),
         "catalog": tuple(catalog),
         "device": device,
+        "devices": devices,
+        "nodes": nodes,
+        "strategy": strategy,
         "loggers": tuple(loggers),
     }
     cells = tuple(

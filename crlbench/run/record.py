@@ -70,7 +70,10 @@ def write_run(
     module: PolicyOptimization,
     finished: Finished,
 ) -> RunRecord:
-    """Write all files of a run, its record last, and drop the checkpoint."""
+    """Write all files of a run, its record last, and drop the checkpoint.
+
+    The module's weights must be whole.
+    """
     folder = Path(cell.folder)
     recorder, start = finished.recorder, finished.start
     vectors = item_vectors(finished)
@@ -81,7 +84,12 @@ def write_run(
     store.write_jsonl_zst(folder / "samples.jsonl.zst", rows)
     store.write_text(folder / "curve.csv", curve_csv(recorder))
     store.write_text(folder / "config.toml", config_toml(cell))
-    machine = environment.describe(cell.device)
+    machine = environment.describe(
+        cell.device,
+        devices=cell.ranks,
+        nodes=cell.nodes,
+        strategy=cell.strategy if cell.ranks > 1 else None,
+    )
     store.write_json(folder / "env.json", machine | {"packages": environment.packages()})
     store.write_bytes(folder / POLICY_NAME, weights_bytes(module))
 

@@ -16,6 +16,7 @@ from crlbench.retain.panel import TEXT, Item, Member
 from crlbench.reward.score import score
 from crlbench.run.subject import EVALUATION_TEMPERATURE
 from crlbench.train.evaluation import passage_scores, score_requests
+from crlbench.train.ranks import ALONE, Ranks
 from crlbench.train.requests import Request
 from crlbench.train.reward import Scorer
 from crlbench.train.stream import Prompt
@@ -29,10 +30,14 @@ def retain_scores(
     reader: Reader,
     conditions: Conditions,
     device: str,
+    ranks: Ranks = ALONE,
 ) -> dict[str, np.ndarray]:
-    """(1, items) scores of the first items of each member, by ``retain/<member>``."""
+    """(1, items) scores of the first items of each member, by ``retain/<member>``.
+
+    Ranks share what is to be completed; the passages are read by each.
+    """
     requests = retain_requests(members, reader, conditions)
-    results = score_requests(policy, list(requests.values()), device)
+    results = score_requests(policy, list(requests.values()), device, ranks)
     found = {name: result.scores for name, result in zip(requests, results, strict=True)}
     found |= retain_passages(policy, members, reader, conditions, device)
     return {name: found[name] for name in map(_name, members)}

@@ -2,11 +2,13 @@
 
 They belong to (model, task, conditions) and to no seed. They come in parts: the ID items of a
 task, its other splits, the retain panel. A missing part is made by the process that claims it
-first, so that several processes divide the parts among them and no part is made twice.
+first, so that several processes divide the parts among them and no part is made twice. Of a run
+on several ranks the first one claims and writes for all, and all make the part together.
 """
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -22,6 +24,7 @@ from crlbench.policy.policy import Policy
 from crlbench.run import store
 from crlbench.run.ends import End, Examiner
 from crlbench.seeding import seed_value
+from crlbench.train.ranks import Ranks
 
 PURPOSE = "start"
 RETAIN = "_retain"
@@ -44,6 +47,13 @@ class StartScores:
             Interrupted: ``should_stop()`` turned true; what was made so far is stored.
         """
         self._prepare(self._parts(task, others), should_stop)
+        return self._ranks.agreed(self._stored(task, others) if self._ranks.first else None)
+
+    @property
+    def _ranks(self) -> Ranks:
+        return self.examiner.ranks
+
+    def _stored(self, task: Task, others: Sequence[Task]) -> End:
         vectors = self._read(_id(task)) | self._read(_splits(task))
         for other in others:
             vectors[f"transfer/{other.name}"] = self._read(_id(other))["id"]
@@ -64,7 +74,7 @@ class StartScores:
         self, parts: dict[str, Callable[[], None]], should_stop: Callable[[], bool]
     ) -> None:
         """Make the missing parts; wait only when others are making all that are left."""
-        while missing := [part for part in parts if not self._path(part).exists()]:
+        while missing := self._ranks.agreed([p for p in parts if not self._path(p).exists()]):
             if should_stop():
                 raise Interrupted("stopped while the start model was scored")
             if not any(self._make_alone(part, parts[part]) for part in missing):
@@ -72,22 +82,30 @@ class StartScores:
 
     def _make_alone(self, part: str, make: Callable[[], None]) -> bool:
         """Make a part unless another process is at it; whether it is stored now."""
-        with store.claimed(self._path(part)) as mine:
-            if mine and not self._path(part).exists():
+        ranks, path = self._ranks, self._path(part)
+        claim = store.claimed(path) if ranks.first else contextlib.nullcontext(False)
+        with claim as held:
+            mine, absent = ranks.agreed((held, not path.exists()))
+            if mine and absent:
                 make()
             return mine
 
     def _make_id(self, task: Task) -> None:
         end = self.examiner.id_items(self.policy, task, _seed(task), PURPOSE, 0)
+        if not self._ranks.first:
+            return
         store.write_jsonl_zst(self._rows(task), end.samples)
         store.write_npz(self._path(_id(task)), end.vectors)  # last: it says that both are there
 
     def _make_splits(self, task: Task) -> None:
         vectors = self.examiner.other_splits(self.policy, task, _seed(task), PURPOSE)
-        store.write_npz(self._path(_splits(task)), vectors)
+        if self._ranks.first:
+            store.write_npz(self._path(_splits(task)), vectors)
 
     def _make_retain(self) -> None:
-        store.write_npz(self._path(RETAIN), self.examiner.retain(self.policy))
+        vectors = self.examiner.retain(self.policy)
+        if self._ranks.first:
+            store.write_npz(self._path(RETAIN), vectors)
 
     def _read(self, part: str) -> dict[str, np.ndarray]:
         return store.read_npz(self._path(part))

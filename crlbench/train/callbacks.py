@@ -130,7 +130,9 @@ class LastCheckpoint(Callback):
     def save(self, trainer: L.Trainer) -> None:
         """Replace the checkpoint by the trainer's present state."""
         temporary = self.path.with_name(f".{self.path.name}.tmp")
-        trainer.save_checkpoint(temporary)
+        trainer.save_checkpoint(temporary)  # by all ranks; the first one writes
+        if not trainer.is_global_zero:
+            return
         with temporary.open("rb") as file:
             os.fsync(file.fileno())
         os.replace(temporary, self.path)
@@ -162,7 +164,7 @@ class StopOnDivergence(Callback):
         self.recorder = recorder
 
     def on_train_batch_end(self, trainer: L.Trainer, module: PolicyOptimization, *_: Any) -> None:
-        rule = self.broken(module)
+        rule = module.ranks.agreed(self.broken(module))
         if rule is not None:
             raise RunStopped(rule, module.iterations_done)
 
@@ -209,7 +211,7 @@ def iteration_digest(module: PolicyOptimization) -> dict[str, Any]:
     """Digests of an iteration's tensors, of its losses to the last bit and of the weights."""
     done = module.last_iteration
     rollout = done.rollout
-    weights = module.policy.trainable()
+    weights = module.learned()
     return {
         "iteration": module.iterations_done,
         "prompts": _sha256(rollout.prompt_ids, rollout.prompt_mask),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, islice
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from torch import Tensor
 from crlbench.errors import ValidationError
 from crlbench.policy.policy import Policy
 from crlbench.policy.sample import DrawKey, Sampler
+from crlbench.train.ranks import ALONE, Ranks
 from crlbench.train.requests import Request, Row, join
 from crlbench.train.reward import Scorer
 from crlbench.train.stream import Prompt
@@ -36,6 +37,12 @@ class Examination:
 
     rollout: Rollout
     scores: Tensor
+
+    @staticmethod
+    def joined(parts: Sequence[Examination], pad: int) -> Examination:
+        """The items of several, in order; ``pad`` is the token that fills narrower rows up."""
+        rollout = Rollout.concatenate([part.rollout for part in parts], pad)
+        return Examination(rollout, torch.cat([part.scores for part in parts]))
 
 
 @dataclass(frozen=True)
@@ -64,24 +71,32 @@ def outcomes_of(scorer: Scorer, rollout: Rollout, batch: PromptBatch) -> list[fl
 
 
 def score_requests(
-    policy: Policy, requests: Sequence[Request], device: torch.device | str = "cpu"
+    policy: Policy,
+    requests: Sequence[Request],
+    device: torch.device | str = "cpu",
+    ranks: Ranks = ALONE,
 ) -> list[SplitResult]:
     """Every request's completions, verified; requests are decoded together where they can be.
 
     A draw is keyed by (seed, purpose, prompt uid, draw), so it does not depend on which other
-    items, draws or requests are scored with it.
+    items, draws or requests are scored with it. Ranks take turns with the batches, which have
+    fewer rows so that there is one for each, and with the requests to be verified.
     """
-    texts: dict[Row, str] = {}
-    for joined in join(requests, rows_at_once(policy)):
+    found: list[tuple[Row, str]] = []
+    batches = join(requests, rows_at_once(policy, ranks.size))
+    for joined in islice(batches, ranks.rank, None, ranks.size):
         batch = joined.batch().to(device)
         rollout = joined.sampler.complete(policy, batch, joined.draws(requests))
-        texts |= zip(chain.from_iterable(joined.rows), rollout.texts, strict=True)
-    return [_verified(number, request, texts) for number, request in enumerate(requests)]
+        found += zip(chain.from_iterable(joined.rows), rollout.texts, strict=True)
+    texts = dict(ranks.gather(found))
+    numbers = range(ranks.rank, len(requests), ranks.size)
+    verified = dict(ranks.gather([(n, _verified(n, requests[n], texts)) for n in numbers]))
+    return [verified[number] for number in range(len(requests))]
 
 
-def rows_at_once(policy: Policy) -> int:
+def rows_at_once(policy: Policy, ranks: int = 1) -> int:
     """Rows of a batch in :func:`score_requests`: fewer where the vocabulary is very large."""
-    return max(1, min(DECODE_ROWS, LOGIT_FLOATS // policy.config.vocab_size))
+    return max(1, min(DECODE_ROWS, LOGIT_FLOATS // policy.config.vocab_size) // ranks)
 
 
 def _verified(number: int, request: Request, texts: Mapping[Row, str]) -> SplitResult:

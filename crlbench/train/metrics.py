@@ -1,4 +1,7 @@
-"""Figures of a rollout as torchmetrics, so that they reduce over ranks."""
+"""Figures of a rollout as torchmetrics.
+
+Every rank of a run computes them from the whole iteration, so they are not reduced over ranks.
+"""
 
 from __future__ import annotations
 
@@ -56,8 +59,8 @@ class RolloutMetrics(MetricCollection):
 
     def __init__(self) -> None:
         super().__init__(
-            {name: MeanMetric(nan_strategy="ignore") for name in MEANS}
-            | {name: SumMetric() for name in SUMS}
+            {name: MeanMetric(nan_strategy="ignore", sync_on_compute=False) for name in MEANS}
+            | {name: SumMetric(sync_on_compute=False) for name in SUMS}
         )
 
     def of(

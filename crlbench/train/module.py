@@ -31,7 +31,9 @@ from crlbench.train.memory import give_back
 from crlbench.train.metrics import RolloutMetrics, clipped_tokens
 from crlbench.train.microbatch import divided, token_budget
 from crlbench.train.optimizer import TracedAdamW
+from crlbench.train.ranks import ALONE, Ranks, whole
 from crlbench.train.reward import Reward, Scorer, placebo_reward, real_reward
+from crlbench.train.sharding import shard, whole_weights
 from crlbench.types import Experience, PromptBatch, Rollout
 
 MAX_GAP = 1e-3
@@ -72,6 +74,20 @@ class Iteration:
     """``low``, ``high``: how often each token id was held back at that bound."""
 
 
+@dataclass(frozen=True)
+class Pass:
+    """What the pass over a micro-batch of b rows showed."""
+
+    rows: Tensor
+    """(b,) int64: places in the minibatch."""
+    observation: Observation
+    old: Tensor | None
+    """(b, t) old log-probs, where the pass had to find them."""
+    gap: Tensor
+    """(n,) absolute gaps between the log-probs of decoding and the learner's, one a token; of
+    none but the iteration's first minibatch."""
+
+
 class PolicyOptimization(L.LightningModule):
     """Policy optimisation of a language model under a frozen recipe and conditions."""
 
@@ -87,10 +103,13 @@ class PolicyOptimization(L.LightningModule):
         arm: str = "real",
         evaluation_sampler: Sampler | None = None,
         audit: Scorer | None = None,
+        ranks: Ranks = ALONE,
     ) -> None:
         """``evaluation_sampler`` decodes the curve; without one, ``sampler`` does.
 
         ``audit`` scores every completion of training a second time; nothing is learned from it.
+        ``ranks`` are the processes that train together. All hold the same rollouts, experience
+        and figures; sampling, verifying and the passes of the model are divided among them.
         """
         super().__init__()
         self.automatic_optimization = False
@@ -105,6 +124,7 @@ class PolicyOptimization(L.LightningModule):
         self.conditions = conditions
         self.seed = seed
         self.arm = arm
+        self.ranks = ranks
         self.policy: Policy | None = None
         self.last_iteration: Iteration | None = None
         self.last_examination: Examination | None = None
@@ -123,11 +143,13 @@ class PolicyOptimization(L.LightningModule):
         the iteration's first minibatch."""
         self.trained_tokens = 0
         self.rollout_metrics = RolloutMetrics()
-        self.eval_score = MeanMetric()
+        self.eval_score = MeanMetric(sync_on_compute=False)
 
     def configure_model(self) -> None:
         if self.policy is None:
             self.policy = self.build()
+        if self.device_mesh is not None:
+            shard(self.policy, self.device_mesh["data_parallel"])
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
         o = self.conditions.optimization
@@ -149,17 +171,33 @@ class PolicyOptimization(L.LightningModule):
 
     def training_step(self, batch: PromptBatch, _: int) -> None:
         self.set_learning_rate(batch.iteration)
-        key = DrawKey(self.seed, "rollout", batch.iteration)
-        rollout = self.sampler.sample(self.policy, batch, key)
-        reward = self.reward(rollout, batch)
-        kept = self.keep(rollout, reward, batch.iteration)
+        with whole_weights(self.policy):
+            rollout, reward, audited = self.roll_out(batch)
+            kept = self.keep(rollout, reward, batch.iteration)
         give_back()
         experience, stats, counts = None, [], {}
         if self.update_due(batch.iteration):
             experience, counts = self.prepare(self.buffer.take())
             stats, counts["empty_minibatches"] = self.learn(experience, batch.iteration)
-        self.finish_iteration(batch, rollout, reward, kept, experience, stats, counts)
+        self.finish_iteration(batch, rollout, reward, audited, kept, experience, stats, counts)
         give_back()
+
+    def roll_out(self, batch: PromptBatch) -> tuple[Rollout, Reward, Tensor | None]:
+        """Completions of all prompts, what they earn, and their second scores (B,), if any.
+
+        Each rank samples and verifies its own prompts.
+        """
+        mine = batch.part(self.ranks.share(len(batch.uids)))
+        key = DrawKey(self.seed, "rollout", batch.iteration)
+        own = self.sampler.sample(self.policy, mine, key)
+        found = self.ranks.gather([(own, self.reward(own, mine), self.audit(own, mine))])
+        rollouts, rewards, audits = zip(*found, strict=True)
+        rollout = Rollout.concatenate(rollouts, self.sampler.pad)
+        reward = Reward.concatenate(rewards, rollout.completion_ids.shape[1])
+        if self.arm == "placebo":
+            scale, kind = self.conditions.data.reward_scale, self.conditions.data.reward
+            reward = placebo_reward(reward, batch, self.seed, scale, kind)
+        return rollout, reward, torch.cat(audits) if self.auditor is not None else None
 
     def learn(self, experience: Experience, iteration: int) -> tuple[list[StepStats], float]:
         """K epochs of M optimizer steps, and how many had nothing to teach."""
@@ -177,12 +215,9 @@ class PolicyOptimization(L.LightningModule):
         return stats, float(empty)
 
     def reward(self, rollout: Rollout, batch: PromptBatch) -> Reward:
-        """The reward of every completion, by arm."""
+        """What the verifier pays for every completion."""
         scale, kind = self.conditions.data.reward_scale, self.conditions.data.reward
-        reward = real_reward(self.scorer, rollout, batch, self.sampler.tokenizer, scale, kind)
-        if self.arm == "placebo":
-            return placebo_reward(reward, batch, self.seed, scale, kind)
-        return reward
+        return real_reward(self.scorer, rollout, batch, self.sampler.tokenizer, scale, kind)
 
     def audit(self, rollout: Rollout, batch: PromptBatch) -> Tensor | None:
         """(B,) what the second verifier says of every completion; None without one."""
@@ -279,7 +314,8 @@ class PolicyOptimization(L.LightningModule):
         rest = rows.to(first.device)[~torch.isin(rows.to(first.device), first)]
         old[first] = old[first].masked_fill(experience.rollout.completion_mask[first], math.nan)
         if len(rest):
-            found, _ = self.in_parts(experience.rollout.rows(rest), self.old_tokens)
+            with whole_weights(self.policy):
+                found, _ = self.in_parts(experience.rollout.rows(rest), self.old_tokens)
             old[rest] = found
 
     def old_tokens(self, rollout: Rollout) -> tuple[Tensor, Tensor | None]:
@@ -295,20 +331,25 @@ class PolicyOptimization(L.LightningModule):
     def in_parts(
         self, rollout: Rollout, run: Callable[[Rollout], Sequence[Tensor | None]]
     ) -> list[Tensor | None]:
-        """What ``run`` finds, each (B, T) or None, of as many rows at once as memory allows."""
+        """What ``run`` finds, each (B, T) or None, of as many rows at once as memory allows.
+
+        Each rank runs its own prompts.
+        """
         rows = torch.arange(len(rollout.texts), device=rollout.group.device)
-        whole: list[Tensor | None] = []
-        for part in divided(rollout, rows, FREE_PASS * self.token_budget):
+        mine = self.ranks.shares(rows, rollout.group)[self.ranks.rank]
+        found = []
+        for part in divided(rollout, mine, FREE_PASS * self.token_budget):
             some = rollout.rows(part)
-            width = int(some.completion_mask.sum(1).max())
-            found = run(some.trimmed(width))
-            whole = whole or [
-                None if x is None else x.new_zeros(rollout.completion_ids.shape) for x in found
+            found.append((part, run(some.trimmed(int(some.completion_mask.sum(1).max())))))
+        everything: list[Tensor | None] = []
+        for part, results in self.ranks.gather(found):
+            everything = everything or [
+                None if x is None else x.new_zeros(rollout.completion_ids.shape) for x in results
             ]
-            for into, x in zip(whole, found, strict=True):
+            for into, x in zip(everything, results, strict=True):
                 if into is not None:
-                    into[part, :width] = x
-        return whole
+                    into[part, : x.shape[1]] = x
+        return everything
 
     @property
     def token_budget(self) -> int:
@@ -386,18 +427,20 @@ class PolicyOptimization(L.LightningModule):
         """One optimizer step, of micro-batches that add up; and how the weights moved.
 
         Skipped where the gradient is not finite. Old log-probs that are not known yet are put
-        into ``minibatch``.
+        into ``minibatch``. Ranks add their gradients up in the last micro-batch.
         """
         optimizer, totals = self.optimizers(), self.totals(minibatch)
         optimizer.zero_grad()
-        taught = minibatch.keep & minibatch.rollout.completion_mask.any(1)
-        parts = divided(minibatch.rollout, taught.nonzero().squeeze(1), self.token_budget)
-        seen = [self.accumulate(minibatch, rows, totals) for rows in parts]
-        self.observations += seen
+        parts, seen = self.micro_batches(minibatch), []
+        for number, (rows, counts) in enumerate(parts, start=1):
+            with optimizer.toggle_model(sync_grad=number == len(parts)):
+                seen += self.accumulate(minibatch, rows, totals, counts)
+        seen = self.look(minibatch, self.ranks.gather(seen))
         weights = self.policy.trainable()
         norm = torch.nn.utils.clip_grad_norm_(
             list(weights.values()), self.conditions.optimization.max_grad_norm
         )
+        norm = whole(norm)
         moved: Weights = {}
         if not torch.isfinite(norm):
             self.skipped_running += 1
@@ -408,19 +451,33 @@ class PolicyOptimization(L.LightningModule):
             # iteration: without this the next pass would be one of the old weights.
             torch.clear_autocast_cache()
             self.skipped_running = 0
-            moved = {name: p.grad for name, p in weights.items() if p.grad is not None}
+            moved = {name: whole(p.grad) for name, p in weights.items() if p.grad is not None}
         optimizer.zero_grad()
         return step_stats(seen) | {"grad_norm": float(norm)}, moved
 
-    def accumulate(self, minibatch: Experience, rows: Tensor, totals: Totals) -> Observation:
-        """Add the gradient of some rows (b,) of a minibatch."""
+    def micro_batches(self, minibatch: Experience) -> list[tuple[Tensor, bool]]:
+        """Rows (b,) of this rank's micro-batches, and whether they count.
+
+        All ranks have equally many, because in each pass they put sharded weights together. A
+        rank that is done runs a row more, with weight 0.
+        """
+        taught = (minibatch.keep & minibatch.rollout.completion_mask.any(1)).nonzero().squeeze(1)
+        shares = self.ranks.shares(taught, minibatch.rollout.group[taught])
+        plans = [divided(minibatch.rollout, rows, self.token_budget) for rows in shares]
+        mine = [(rows, True) for rows in plans[self.ranks.rank]]
+        return mine + [(taught[:1], False)] * (max(map(len, plans)) - len(mine))
+
+    def accumulate(
+        self, minibatch: Experience, rows: Tensor, totals: Totals, counts: bool
+    ) -> list[Pass]:
+        """Add the gradient of some rows (b,) of a minibatch, or nothing if it does not count."""
         part = minibatch.rows(rows).trimmed()
-        rollout, width = part.rollout, part.old_logprobs.shape[1]
+        rollout = part.rollout
         outputs = self.learner_pass(rollout)
         new = outputs.logprobs.detach()
-        if bool(part.old_logprobs.isnan().any()):
+        unknown = bool(part.old_logprobs.isnan().any())
+        if unknown:
             part = replace(part, old_logprobs=new)
-            minibatch.old_logprobs[rows, :width] = new
         loss, observation = objective.loss(
             part,
             outputs.logprobs,
@@ -430,11 +487,24 @@ class PolicyOptimization(L.LightningModule):
             totals,
             self.kl_coefficient,
         )
-        if not self.observations:
-            gap = (rollout.behavior_logprobs - new).abs()[rollout.action_mask]
-            self.gap = torch.cat([self.gap.to(gap.device), gap])
-        self.manual_backward(loss)
-        return observation
+        # Lightning's strategies take the mean over ranks; the totals are those of all.
+        self.manual_backward(loss * (self.ranks.size if counts else 0))
+        if not counts:
+            return []
+        gap = (rollout.behavior_logprobs - new).abs()[rollout.action_mask]
+        gap = gap[:0] if self.observations else gap
+        return [Pass(rows, observation, new if unknown else None, gap)]
+
+    def look(self, minibatch: Experience, passes: Sequence[Pass]) -> list[Observation]:
+        """Note what the passes of an update showed, those of all ranks."""
+        for one in passes:
+            if one.old is not None:
+                minibatch.old_logprobs[one.rows, : one.old.shape[1]] = one.old
+        gaps = [one.gap for one in passes]
+        self.gap = torch.cat([self.gap.to(gaps[0].device), *gaps])
+        seen = [one.observation for one in passes]
+        self.observations += seen
+        return seen
 
     def learner_pass(self, rollout: Rollout) -> TokenOutputs:
         """What the policy says of completions, with a graph.
@@ -467,6 +537,7 @@ class PolicyOptimization(L.LightningModule):
         batch: PromptBatch,
         rollout: Rollout,
         reward: Reward,
+        audited: Tensor | None,
         kept: Sampled | None,
         experience: Experience | None,
         stats: list[StepStats],
@@ -474,7 +545,6 @@ class PolicyOptimization(L.LightningModule):
     ) -> None:
         """Gather the iteration's figures, log them, leave them to the recorder."""
         health = dict(mean_stats(stats))
-        audited = self.audit(rollout, batch)
         if kept is not None and experience is not None and self.defers_old:
             kept = replace(kept, old=experience.old_logprobs)
         health |= self.rollout_metrics.of(rollout, reward, kept, experience, self.gap, audited)
@@ -520,9 +590,11 @@ class PolicyOptimization(L.LightningModule):
 
     def validation_step(self, batch: PromptBatch, _: int) -> None:
         """Score the ID items: one point of the curve."""
-        key = DrawKey(self.seed, "curve", self.iterations_done)
-        sampler = self.evaluation_sampler
-        self.last_examination = examine(self.policy, sampler, self.scorer, batch, key)
+        key, sampler = DrawKey(self.seed, "curve", self.iterations_done), self.evaluation_sampler
+        mine = batch.part(self.ranks.share(len(batch.uids)))
+        with whole_weights(self.policy):
+            own = [examine(self.policy, sampler, self.scorer, mine, key)] if mine.uids else []
+        self.last_examination = Examination.joined(self.ranks.gather(own), sampler.pad)
         self.eval_score.update(self.last_examination.scores)
 
     def on_validation_epoch_end(self) -> None:
@@ -531,7 +603,12 @@ class PolicyOptimization(L.LightningModule):
 
     def weights_finite(self) -> bool:
         """Whether every trainable weight is a finite number."""
-        return all(math.isfinite(float(p.detach().sum())) for p in self.policy.trainable().values())
+        learned = self.policy.trainable().values()
+        return all(math.isfinite(float(whole(p.detach().sum()))) for p in learned)
+
+    def learned(self) -> dict[str, Tensor]:
+        """The trainable weights by name, whole on every rank."""
+        return {name: whole(p.detach()) for name, p in self.policy.trainable().items()}
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         learned = {f"policy.{name}" for name in self.policy.trainable()}

@@ -41,8 +41,8 @@ class PromptStream:
     """A sized, stateful loader: batch i is a pure function of (seed, i).
 
     Each pass over the prompts is a fresh permutation derived from (seed, "prompts", pass); a
-    batch never crosses passes, so a prompt stands in it at most once. Under several ranks each
-    takes its own slice, and the stored position stays one integer.
+    batch never crosses passes, so a prompt stands in it at most once. Every rank of a run is given
+    the whole batch.
     """
 
     def __init__(
@@ -54,8 +54,6 @@ class PromptStream:
         completions: int,
         iterations: int,
         pad: int,
-        rank: int = 0,
-        world_size: int = 1,
     ) -> None:
         self.prompts = prompts
         self.seed = seed
@@ -63,8 +61,6 @@ class PromptStream:
         self.completions = completions
         self.iterations = iterations
         self.pad = pad
-        self.rank = rank
-        self.world_size = world_size
         self.position = 0
 
     def __len__(self) -> int:
@@ -77,15 +73,14 @@ class PromptStream:
             yield batch
 
     def batch(self, iteration: int) -> PromptBatch:
-        """The prompts of one iteration (this rank's slice)."""
+        """The prompts of one iteration."""
         batches_per_pass = len(self.prompts) // self.per_iteration
         turn, place = divmod(iteration, batches_per_pass)
         order = list(range(len(self.prompts)))
         rng(self.seed, "prompts", turn).shuffle(order)
         chosen = order[place * self.per_iteration : (place + 1) * self.per_iteration]
-        mine = chosen[self.rank :: self.world_size]
         return make_batch(
-            [self.prompts[i] for i in mine],
+            [self.prompts[i] for i in chosen],
             self.pad,
             completions=self.completions,
             iteration=iteration,

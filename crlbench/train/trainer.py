@@ -12,8 +12,12 @@ import lightning as L
 import torch
 from lightning.pytorch.callbacks import Callback
 from lightning.pytorch.loggers import CSVLogger, Logger, TensorBoardLogger
+from lightning.pytorch.plugins.environments import LightningEnvironment
+from lightning.pytorch.strategies import DDPStrategy, Strategy
 
 from crlbench.conditions import Conditions
+from crlbench.train.ranks import ALONE, Ranks
+from crlbench.train.sharding import ShardedStrategy
 
 PRECISIONS = {"fp32": "32-true", "bf16": "bf16-mixed"}
 """bf16-true would round small updates away, 16-mixed can overflow: neither is offered."""
@@ -26,14 +30,22 @@ def build_trainer(
     callbacks: Sequence[Callback],
     loggers: Sequence[Logger],
     folder: Path,
+    ranks: Ranks = ALONE,
 ) -> L.Trainer:
-    """A Trainer for one run: evaluation on the track's grid, nothing printed or saved by it."""
+    """A Trainer for one run: evaluation on the track's grid, nothing printed or saved by it.
+
+    The processes of ``ranks`` have found one another before: Lightning starts none.
+    """
     # Part of `deterministic`: a guard for programs that read what they never wrote. It writes all
     # memory twice.
     torch.utils.deterministic.fill_uninitialized_memory = False
     return L.Trainer(
         accelerator="cpu" if device == "cpu" else "gpu",
-        devices=1,
+        devices=ranks.size // ranks.nodes,
+        num_nodes=ranks.nodes,
+        strategy=strategy_of(ranks),
+        plugins=[LightningEnvironment()] if ranks.size > 1 else None,
+        use_distributed_sampler=False,
         precision=PRECISIONS[conditions.hardware.precision],
         max_epochs=1,
         num_sanity_val_steps=0,
@@ -49,6 +61,20 @@ def build_trainer(
         enable_model_summary=False,
         default_root_dir=folder,
     )
+
+
+def strategy_of(ranks: Ranks) -> Strategy | str:
+    """How the ranks of a run hold weights and add gradients up."""
+    if ranks.size == 1:
+        return "auto"
+    if ranks.sharded:
+        return ShardedStrategy(
+            data_parallel_size=ranks.size,
+            tensor_parallel_size=1,
+            save_distributed_checkpoint=False,
+            process_group_backend=ranks.backend,
+        )
+    return DDPStrategy(process_group_backend=ranks.backend)
 
 
 def evaluation_interval(conditions: Conditions) -> int:

@@ -10,6 +10,7 @@ import torch
 
 from crlbench.algo.recipes import load
 from crlbench.conditions import Conditions, Track, override
+from crlbench.policy.adapters import add_lora
 from crlbench.policy.policy import Policy
 from crlbench.policy.sample import DecodeLoop
 from crlbench.reward.score import Score
@@ -51,13 +52,18 @@ def make(
     arm="real",
     recipe="ppo",
     loop=PolicyOptimization,
+    lora=False,
     **options,
 ) -> PolicyOptimization:
     c = c or conditions()
     recipe = load(recipe) if isinstance(recipe, str) else recipe
+    learner = model()
+    if lora:
+        adapter = {"rank": 4, "alpha": 8, "targets": "all-linear"}
+        learner = add_lora(learner.requires_grad_(False), adapter, seed)
     build = partial(
         Policy,
-        model(),
+        learner,
         value_head=recipe.critic is not None,
         reference=model(),
     )
@@ -97,6 +103,7 @@ def fit(module, folder, *, stop=lambda: False, resume=False, before=None, logger
             callbacks=[*([before] if before else []), *callbacks],
             loggers=build_loggers(loggers, folder, 0),
             folder=folder,
+            ranks=module.ranks,
         )
         if not resume:
             trainer.validate(module, items, verbose=False)

@@ -133,15 +133,12 @@ def test_the_placebo_pays_the_same_mean_blindly(tmp_path):
     batch = next(
         iter(PromptStream(PROMPTS, seed=1, per_iteration=8, completions=64, iterations=1, pad=128))
     )
-    from crlbench.policy.sample import DrawKey
-
-    rollout = module.sampler.sample(module.policy, batch, DrawKey(1, "t"))
-    reward = module.reward(rollout, batch)
+    _, reward, _ = module.roll_out(batch)
     assert reward.outcome.unique().tolist() == [0.0, 1.0]
     assert float(reward.outcome.mean()) == pytest.approx(float(reward.score.mean()), abs=0.08)
     agreement = torch.corrcoef(torch.stack([reward.outcome, reward.score]))[0, 1]
     assert abs(float(agreement)) < 0.15
-    assert torch.equal(reward.outcome, module.reward(rollout, batch).outcome)
+    assert torch.equal(reward.outcome, module.roll_out(batch)[1].outcome)
 
 
 class Poison:

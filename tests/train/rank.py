@@ -1,0 +1,122 @@
+"""What a process does that trains a small model together with others, in tests."""
+
+from __future__ import annotations
+
+import os
+import socket
+from contextlib import suppress
+from multiprocessing import get_context
+
+import torch
+
+from crlbench.reward.score import Score
+from crlbench.train.callbacks import RunStopped
+from crlbench.train.ranks import joined, leave
+from tests.train.loop import conditions, digits, fit, make
+
+CASES = {
+    # Under seed 3 a draw lies 5e-8 from a boundary of the CDF: rounding decides that token.
+    "ppo": {"recipe": "ppo", "seed": 5},
+    "ppo-lora": {"recipe": "ppo", "lora": True},
+    "grpo-lora": {"recipe": "grpo", "lora": True},
+    "dapo": {"recipe": "dapo", "score": digits},  # some groups are paid alike and sampled again
+    # A minibatch of three prompts, of which one rank has two; and of one, of which one has none.
+    "grpo-uneven": {"recipe": "grpo", "changes": {"budget__prompts": "6"}},
+    "ppo-idle": {"recipe": "ppo", "changes": {"budget__prompts": "2"}},
+    "placebo": {"recipe": "ppo", "arm": "placebo"},
+    "grpo-bf16": {"recipe": "grpo", "changes": {"hardware__precision": "bf16"}},
+}
+"""What is trained, as :func:`tests.train.loop.make` takes it."""
+STOPPED_AT = 3
+"""Iterations after which a run is interrupted, to be continued by others."""
+
+
+def checksum(texts, answers):
+    """Pays differently for almost any two completions.
+
+    Where all are paid alike a gradient is nothing but rounding, which Adam makes a step of.
+    """
+    return [Score(sum(text.encode()) % 7 / 6) for text in texts]
+
+
+def module_of(case, **options):
+    given = dict(CASES[case])
+    changes = {"budget__grid": "2"} | given.pop("changes", {})
+    return make(conditions(**changes), **{"score": checksum} | given, **options)
+
+
+def trace(case, folder, **options):
+    """Train a case; all learned weights after each update, and what was recorded."""
+    module, after = module_of(case, **options), []
+    update = module.update
+
+    def traced(minibatch):
+        result = update(minibatch)
+        after.append({name: weight.clone() for name, weight in module.learned().items()})
+        return result
+
+    module.update = traced
+    recorder = fit(module, folder)
+    return {"weights": after} | recorder.state_dict()
+
+
+def begin(folder, **options):
+    """Train the first iterations of a run, up to its checkpoint."""
+    module = module_of("ppo", **options)
+    with suppress(RunStopped):
+        fit(module, folder, stop=lambda: module.iterations_done >= STOPPED_AT)
+
+
+def go_on(folder, **options):
+    """Continue a run that was begun; its learned weights and what was recorded."""
+    module = module_of("ppo", **options)
+    recorder = fit(module, folder, resume=True)
+    learned = {name: weight.clone() for name, weight in module.learned().items()}
+    return {"weights": [learned]} | recorder.state_dict()
+
+
+def together(function, size, *given):
+    """Run ``function(rank, *given)`` in as many processes, each of which knows the others."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    context = get_context("spawn")
+    processes = [
+        context.Process(target=_begin, args=(function, rank, size, port, *given))
+        for rank in range(size)
+    ]
+    try:
+        for process in processes:
+            process.start()
+        for process in processes:
+            process.join(timeout=400)
+        assert [process.exitcode for process in processes] == [0] * size
+    finally:
+        for process in processes:
+            process.kill()
+
+
+def _begin(function, rank, size, port, *given):
+    torch.set_num_threads(1)
+    os.environ |= {
+        "RANK": str(rank),
+        "LOCAL_RANK": str(rank),
+        "WORLD_SIZE": str(size),
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+    }
+    function(rank, *given)
+
+
+def train_cases(rank, strategy, cases, folder):
+    """By two ranks: every case, the end of ``one-began`` and the beginning of ``two-began``.
+
+    What they found goes into ``folder/<name>-<rank>.pt``.
+    """
+    ranks = joined("cpu", 1, strategy)
+    for case in cases:
+        found = trace(case, folder / case, ranks=ranks)
+        torch.save(found, folder / f"{case}-{rank}.pt")
+    torch.save(go_on(folder / "one-began", ranks=ranks), folder / f"one-began-{rank}.pt")
+    begin(folder / "two-began", ranks=ranks)
+    leave()
