@@ -41,19 +41,20 @@ def _models(options: Namespace) -> tuple[Rows, list[str]]:
             raise unknown_name(flag, wanted, known)
         cards = [card for card in cards if getattr(card, flag) == wanted]
     return [_model_row(card) for card in cards], [
-        "name", "family", "kind", "parameters", "active", "precision", "adapter", "source",
-        "revision", "licence", "gated",
+        "name", "family", "kind", "parameters", "precision", "adapter", "source", "revision",
+        "licence", "gated",
     ]
 
 
 def _model_row(card: ModelCard) -> dict[str, Any]:
+    held = card.dtype if card.adapter else "float32"  # what learns is never held in less
     return {
         "name": card.slug,
         "family": card.family,
         "kind": card.kind,
         "parameters": card.params_total,
         "active": card.params_active,
-        "precision": card.dtype if card.quantisation == "none" else card.quantisation,
+        "precision": held if card.quantisation == "none" else card.quantisation,
         "adapter": f"{card.adapter.kind} {card.adapter.rank}" if card.adapter else "none",
         "source": card.source.kind,
         "revision": card.revision[:8],
