@@ -16,6 +16,7 @@ from crlbench.commands.star import SEEDS
 from crlbench.commands.study_file import Comparison, StudyFile, read_grid, read_study_file
 from crlbench.errors import UsageError
 from crlbench.run.board import load_track
+from crlbench.run.preflight import check_models
 from crlbench.run.store import check_writable, write_json
 from crlbench.study import STUDY_NAME
 
@@ -42,6 +43,7 @@ def ablate(options: Namespace) -> int:
         from crlbench.commands.dry_run import dry_run
 
         return dry_run(options, settings, plan.plans, plan.cards)
+    check_models(plan.cards, plan.board, catalog)
     note(options, f"study {plan.study.id}: {plan.study.title}")
     check_writable(settings.out)
     write_json(plan.folder / STUDY_NAME, plan.study.model_dump(mode="json"))

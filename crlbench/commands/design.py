@@ -45,6 +45,8 @@ class Design:
     cards: list[ModelCard]
     reasons: dict[str, list[str]]
     """Why boards of base arms are open, by fingerprint."""
+    board: Board
+    """The first; all have its tasks."""
 
 
 def design(
@@ -108,7 +110,8 @@ class _Builder:
         ).identified()
         folder = Path(self.settings.out) / STUDIES / study.id
         cards = [*self.cards.values()]
-        return Design(study, folder, [*self.plans.values()], cards, self.reasons)
+        board = next(iter(self.boards.values()))[0]
+        return Design(study, folder, [*self.plans.values()], cards, self.reasons, board)
 
     def _name_recipes(self) -> None:
         """Learn the named recipes first, so that a flip that makes one shares its runs."""
