@@ -19,9 +19,11 @@ from crlbench.run.workload import Batch, Work
 PROCESS_BYTES = {"cpu": 520_000_000, "cuda": 600_000_000}
 """Libraries, tasks and prompts of a worker: of the machine's memory on the CPU, of the device's
 (its context and kernels) on a GPU."""
-HOLES = 1.5
-"""What sampling and backward passes take of the system for each byte that they hold at once: the
-holes that differently shaped tensors leave in the heap. Fitted to measured peaks."""
+DECODING_HOLES = 1.5
+GRAPH_HOLES = {"full": 1.3, "adapter": 1.5}
+"""What decoding and backward passes take of the system for each byte that they hold at once: the
+holes that differently shaped tensors leave in the heap. An adapter casts its inputs and makes
+more of them. Fitted to measured peaks (docs/doctor.md)."""
 SHARE = 0.85
 """An estimate is trusted to this share: a machine with less than it is too small."""
 FLOAT, HALF = 4, 2
@@ -240,10 +242,13 @@ def estimate(shape: Shape, form: Form, work: Work) -> Estimate:
     cache_of = {
         b: FLOAT * shape.layers * shape.keys * b.tokens for b in (work.rollout, *work.evaluations)
     }
-    decoding = {b: int(HOLES * (cache + _step_bytes(shape, b))) for b, cache in cache_of.items()}
+    decoding = {
+        b: int(DECODING_HOLES * (cache + _step_bytes(shape, b))) for b, cache in cache_of.items()
+    }
 
     tokens = _micro_tokens(shape, work)
-    activations = kept_bytes(shape, form) * tokens
+    holes = GRAPH_HOLES["full" if full else "adapter"]
+    activations = int(holes * kept_bytes(shape, form) * tokens)
     casts = HALF * (shape.linear + head) if full and autocast else 0
     blocks = 6 * FLOAT * (1 << 21 if work.device == "cpu" else 1 << 25)
     vocabulary = blocks + (HALF * head if autocast else 0) + (FLOAT * head if full else 0)
@@ -263,7 +268,7 @@ def estimate(shape: Shape, form: Form, work: Work) -> Estimate:
         "loading": PROCESS_BYTES[work.device] + loading,
         "decoding": trained + copies + max(evaluated, decoding[work.rollout]),
         "reference": trained + reference,
-        "backward": trained + gradients + casts + vocabulary + int(HOLES * activations) + passing,
+        "backward": trained + gradients + casts + vocabulary + activations + passing,
         "optimizer": trained + gradients + min(own, FLOAT * max(PART_FLOATS, head)),
         "checkpoint": trained + own + optimizer,
         "record": trained + 2 * own,
@@ -277,7 +282,7 @@ def estimate(shape: Shape, form: Form, work: Work) -> Estimate:
         "start": start,
         "learner": own,
         "optimizer": gradients + optimizer + 2 * remembered,
-        "activations": int(HOLES * activations) + passing,
+        "activations": activations + passing,
         "head": vocabulary,
         "decoding": copies + max(evaluated, decoding[work.rollout]),
     }

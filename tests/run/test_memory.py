@@ -194,8 +194,7 @@ def test_the_form_of_an_entry_is_called_as_people_call_it() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["full-fp32", "lora-bf16"])
-def test_an_estimate_is_within_15_percent_of_a_measured_peak(kind: str, tmp_path: Path) -> None:
+def test_an_estimate_is_within_15_percent_of_a_measured_peak(tmp_path: Path) -> None:
     """Of a 25M decoder with random weights and the bundled vocabulary: a whole short cell."""
     folder = tmp_path / "random-25m"
     shutil.copytree(ROOT / "models/tiny/tiny-llama", folder)
@@ -208,13 +207,14 @@ def test_an_estimate_is_within_15_percent_of_a_measured_peak(kind: str, tmp_path
             "num_attention_heads": 8,
             "num_key_value_heads": 2,
             "head_dim": 64,
+            "max_position_embeddings": 2048,
         }
     )
     torch.manual_seed(derive(0, "random-25m") % 2**31)
     AutoModelForCausalLM.from_config(config).save_pretrained(folder)
     done = subprocess.run(
         [
-            *(sys.executable, ROOT / "benchmarks/memory.py", str(folder), "--only", kind),
+            *(sys.executable, ROOT / "benchmarks/memory.py", str(folder), "--only", "full-fp32"),
             *("--set", "evaluation.end_draws=1", "--set", "evaluation.end_items=16"),
             *("--set", "evaluation.curve_items=32", "--set", "evaluation.retain_items=4"),
         ],
