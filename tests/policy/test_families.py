@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import copy
+import json
 
 import pytest
 import torch
 from torch.nn.functional import pad
 from transformers import AutoConfig
 
+from crlbench.catalog import Catalog
 from crlbench.errors import ValidationError
 from crlbench.policy.adapters import add_lora
-from crlbench.policy.load import steady_length
+from crlbench.policy.load import Location, load_reader, steady_length
 from crlbench.policy.policy import Policy
 from crlbench.policy.sample import DecodeLoop, DrawKey
 from crlbench.policy.served import check_served, toy
@@ -132,13 +134,21 @@ def test_the_reference_stays_the_start_model(name, adapter):
     assert moved[real].abs().max() > 0.01
 
 
-def test_positions_that_depend_on_batch_mates_bound_the_context():
+def test_positions_that_depend_on_batch_mates_bound_the_context(tmp_path):
     rope = {"rope_type": "longrope", "rope_theta": 1e4, "original_max_position_embeddings": 4096}
     factors = {name: [1.0] * 48 for name in ("short_factor", "long_factor")}
     config = AutoConfig.for_model(
         "phi3", max_position_embeddings=131072, rope_parameters=rope | factors
     )
     assert steady_length(config) == 4096
+    toy_named("phi3").save_pretrained(tmp_path)
+    ascii_tokenizer().save_pretrained(tmp_path)
+    stored = json.loads((tmp_path / "config.json").read_text())
+    until = {"original_max_position_embeddings": 100}
+    turned = {"rope_parameters": rope | until | {name: [1.0] * 8 for name in factors}}
+    (tmp_path / "config.json").write_text(json.dumps(stored | until | turned))
+    card = Catalog().load_model(str(tmp_path))
+    assert load_reader(card, Location(str(tmp_path))).context == 100
     assert steady_length(family_config("phi3")) > 10**8
     check_served("x", config)
 
@@ -157,6 +167,7 @@ def test_the_toy_has_the_structure_of_the_model():
     assert gemma.layer_types == ["sliding_attention", "full_attention"]
     assert gemma.sliding_window == WINDOW and gemma.final_logit_softcapping == 30.0
     assert gemma.num_key_value_heads == 2 and gemma.num_attention_heads == HEADS
+    assert gemma.head_dim * HEADS == 2 * gemma.hidden_size
     assert shrunk(family_config("llama-one-key")).num_key_value_heads == 1
     deepseek = shrunk(family_config("deepseek-v3"))
     assert deepseek.first_k_dense_replace == 1 and deepseek.num_hidden_layers == 2
