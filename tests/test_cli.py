@@ -322,7 +322,7 @@ def test_unknown_keys_of_a_config_are_refused(
 ) -> None:
     (tmp_path / "c.toml").write_text("sedes = 3\n")
     assert cli.main([*BASE, "--config", str(tmp_path / "c.toml")]) == 2
-    assert "Did you mean seeds?" in capsys.readouterr().err
+    assert "Did you mean seeds" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

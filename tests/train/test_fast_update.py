@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import replace
 
 import pytest
@@ -44,6 +45,7 @@ def ready(recipe, family="llama", precision="fp32", rows=6, **changes):
     module.manual_backward = lambda loss: loss.backward()
     module.policy.train()
     optimizer = module.configure_optimizers()
+    optimizer.toggle_model = lambda sync_grad: contextlib.nullcontext()
     batch = make_batch(PROMPTS[:3], 128, completions=rows)
     rollout = module.sampler.sample(module.policy, batch, DrawKey(5, "rollout", 0))
     kept = module.keep(rollout, module.reward(rollout, batch), 0)

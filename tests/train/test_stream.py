@@ -49,13 +49,6 @@ def test_a_stored_position_continues_the_same_order():
     assert seen + uids(second) == whole
 
 
-def test_ranks_share_an_iteration_without_overlap():
-    whole = uids(stream())
-    parts = [uids(stream(rank=r, world_size=2)) for r in (0, 1)]
-    for together, left, right in zip(whole, *parts, strict=True):
-        assert sorted(left + right) == sorted(together) and len(left) == len(right)
-
-
 def test_evaluation_keeps_the_order_and_bounds_the_rows():
     items = EvalPrompts(PROMPTS, pad=0, rows=10, draws=2)
     assert len(items) == 5
