@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+import pytest
 from hypothesis import settings
 
 for name in [name for name in os.environ if name.startswith("CRLBENCH_")]:
@@ -28,3 +29,13 @@ os.environ |= {
 settings.register_profile("crlbench", derandomize=True, deadline=None)
 settings.register_profile("full", settings.get_profile("crlbench"), max_examples=2000)
 settings.load_profile("full" if os.environ.get("CRLBENCH_FULL") else "crlbench")
+
+
+@pytest.fixture(autouse=True)
+def switches_of_this_test(monkeypatch: pytest.MonkeyPatch) -> None:
+    """``--offline`` switches a whole process off the network, which tests share."""
+    for name in ("CRLBENCH_OFFLINE", "HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"):
+        before = os.environ.get(name)
+        monkeypatch.setenv(name, before or "")
+        if before is None:
+            monkeypatch.delenv(name)

@@ -33,6 +33,7 @@ HUB_ENTRY = {
     "context": 8192,
     "dtype": "bfloat16",
     "licence": "none",
+    "licence_url": "https://example.org/licence",
     "known_training_data": "none",
     "contamination_note": "none",
     "contact": "none",

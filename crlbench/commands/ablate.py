@@ -10,7 +10,13 @@ from pathlib import Path
 from crlbench.catalog import Catalog
 from crlbench.commands.console import note
 from crlbench.commands.results import publish_study
-from crlbench.commands.running import cards_of, require_fetched, run_plans, say_division
+from crlbench.commands.running import (
+    cards_of,
+    checked_memory,
+    require_fetched,
+    run_plans,
+    say_division,
+)
 from crlbench.commands.settings import Settings, names_in, resolve
 from crlbench.commands.star import SEEDS
 from crlbench.commands.study_file import Comparison, StudyFile, read_grid, read_study_file
@@ -43,12 +49,18 @@ def ablate(options: Namespace) -> int:
         from crlbench.commands.dry_run import dry_run
 
         return dry_run(options, settings, plan.plans, plan.cards)
+    estimates = checked_memory(options, settings, plan.plans, plan.cards)
     check_models(plan.cards, plan.board, catalog)
     note(options, f"study {plan.study.id}: {plan.study.title}")
     check_writable(settings.out)
     write_json(plan.folder / STUDY_NAME, plan.study.model_dump(mode="json"))
     return run_plans(
-        options, settings, plan.plans, plan.cards, lambda: publish_study(options, plan.folder)
+        options,
+        settings,
+        plan.plans,
+        plan.cards,
+        estimates,
+        lambda: publish_study(options, plan.folder),
     )
 
 

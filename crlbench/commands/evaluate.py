@@ -11,6 +11,7 @@ from crlbench.commands.devices import check_devices
 from crlbench.commands.results import publish
 from crlbench.commands.running import (
     cards_of,
+    checked_memory,
     choose,
     plan_of,
     require_fetched,
@@ -52,6 +53,7 @@ def evaluate(options: Namespace) -> int:
         from crlbench.commands.dry_run import dry_run
 
         return dry_run(options, settings, plans, [*cards.values()])
+    estimates = checked_memory(options, settings, plans, [*cards.values()])
     check_models(cards.values(), board, catalog)
     if settings.num_nodes > 1:
         place = Place.of(os.environ)
@@ -63,5 +65,6 @@ def evaluate(options: Namespace) -> int:
         settings,
         plans,
         [*cards.values()],
+        estimates,
         lambda: publish(options, [plan.folder for plan in plans]),
     )

@@ -191,15 +191,15 @@ def run_plans(
     settings: Settings,
     plans: Sequence[Plan],
     cards: Sequence[ModelCard],
+    estimates: Sequence[Estimate],
     publish: Callable[[], Path],
 ) -> int:
     """Run the missing cells of plans, say how it went, and return the exit code.
 
-    ``publish`` shows what is stored and returns its page; it is called once any cell is done.
+    ``estimates`` are those of :func:`checked_memory`. ``publish`` shows what is stored and returns its page; it is called once any cell is done.
     """
     threads = threads_of(plans)
     check_writable(settings.out)
-    estimates = checked_memory(options, settings, plans, cards)
     deadline = time.monotonic() + 3600 * settings.max_hours if settings.max_hours else None
     command = shlex.join(["crlbench", *sys.argv[1:]])
     part = shard(settings.shard)

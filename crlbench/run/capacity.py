@@ -54,6 +54,8 @@ def stated_config(card: ModelCard, home: Path) -> dict[str, Any] | None:
     """
     if card.config:
         return dict(card.config)
+    if card.source.kind == "hub":
+        return None
     folder = card.weights_dir or model_dir(card, home)
     try:
         found = json.loads((folder / "config.json").read_bytes())

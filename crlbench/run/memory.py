@@ -259,13 +259,10 @@ def estimate(shape: Shape, form: Form, work: Work) -> Estimate:
     if full:  # a start model in bfloat16 is widened, the linear layers not under autocast
         reference += FLOAT * (shape.total - (shape.linear if autocast else 0))
 
-    # Read from a file of half precision that is mapped, into float32 where all weights learn.
-    loading = HALF * shape.total + (FLOAT * shape.total if full else start)
     resident = PROCESS_BYTES[work.device] + start + own
     trained = resident + optimizer + 2 * remembered
     evaluated = max(decoding[b] for b in (work.evaluations or (work.rollout,)))
     moments = {
-        "loading": PROCESS_BYTES[work.device] + loading,
         "decoding": trained + copies + max(evaluated, decoding[work.rollout]),
         "reference": trained + reference,
         "backward": trained + gradients + casts + vocabulary + activations + passing,

@@ -25,9 +25,9 @@ def test_an_end_is_the_sum_of_its_parts(track: Track, monkeypatch: pytest.Monkey
     task, *others = (load_task(name, ()) for name in ("addition", "counting", "list-ops"))
     calls = []
 
-    def counted(policy, requests, device):
+    def counted(policy, requests, device, ranks):
         calls.append(len(requests))
-        return score_requests(policy, requests, device)
+        return score_requests(policy, requests, device, ranks)
 
     monkeypatch.setattr(ends, "score_requests", counted)
     whole = examiner.whole(policy, task, others, 5, "end", 77)

@@ -18,6 +18,7 @@ from crlbench.errors import Interrupted
 from crlbench.run import store
 from crlbench.run.ends import End
 from crlbench.run.starts import StartScores
+from crlbench.train.ranks import ALONE
 
 TASKS = [SimpleNamespace(name=name) for name in ("addition", "counting", "list-ops")]
 SECONDS = 0.2
@@ -28,6 +29,7 @@ class SlowExaminer:
     """Scores without a model, slowly, and writes down who scored what."""
 
     members = ("copy",)
+    ranks = ALONE
 
     def __init__(self, log: Path, at: Callable[[str], None] = lambda part: None) -> None:
         self.log = log
