@@ -196,7 +196,8 @@ def run_plans(
 ) -> int:
     """Run the missing cells of plans, say how it went, and return the exit code.
 
-    ``estimates`` are those of :func:`checked_memory`. ``publish`` shows what is stored and returns its page; it is called once any cell is done.
+    ``estimates`` are those of :func:`checked_memory`. ``publish`` shows what is stored and
+    returns its page; it is called once any cell is done.
     """
     threads = threads_of(plans)
     check_writable(settings.out)
