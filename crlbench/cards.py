@@ -452,8 +452,8 @@ class ModelCard(Card):
 
     @property
     def digest(self) -> str:
-        """SHA-256 of the card's content."""
-        return digest(self.model_dump(mode="json", by_alias=True))
+        """SHA-256 of what the card states; a field that it leaves out has no part in it."""
+        return digest(self.model_dump(mode="json", by_alias=True, exclude_unset=True))
 
 
 AnyCard = TypeVar("AnyCard", bound=Card)

@@ -100,6 +100,13 @@ def fetched_folder(card: ModelCard, home: Path | None = None) -> Path:
     return _verified(folder, card, _package(card).sha256, again)
 
 
+def gguf_dir(card: ModelCard, name: str, sha256: str, home: Path) -> Path:
+    """Where a converted GGUF file stands, whether it was converted yet or not."""
+    tied = "-tied" if _tied(card) else ""
+    stem = name.removesuffix(".gguf")
+    return home / "models" / f"{stem}-{sha256[:12]}-{card.dtype}{tied}"
+
+
 def gguf_folder(card: ModelCard, file: Path, home: Path | None = None) -> Path:
     """The checkpoint folder of a card's own GGUF ``file``, converted when it is first asked for.
 
@@ -123,8 +130,7 @@ def gguf_folder(card: ModelCard, file: Path, home: Path | None = None) -> Path:
             f"model '{card.slug}': {file} was changed: its sha256 is {found}, the entry says "
             f"{expected}. Restore the file, or make an entry for the new weights."
         )
-    tied = "-tied" if _tied(card) else ""
-    target = (home or default_home()) / "models" / f"{file.stem}-{found[:12]}-{card.dtype}{tied}"
+    target = gguf_dir(card, file.name, found, home or default_home())
     with _made_once(card, target, echo):
         if not target.exists():
             partial = target.parent / f".{target.name}.partial"

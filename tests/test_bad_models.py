@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 from safetensors.torch import load_file, save_file
+from transformers import AutoModelForCausalLM, MambaConfig
 
 from crlbench import cli
 from crlbench.cards import dump_toml
-from tests.checkpoints import write_checkpoint
+from tests.checkpoints import ascii_tokenizer, write_checkpoint
 from tests.test_fetch import write_gguf
 
 ENTRY = {
@@ -82,6 +83,13 @@ def no_causal_model(root: Path) -> str:
     return str(folder)
 
 
+def not_served(root: Path) -> str:
+    sizes = {"hidden_size": 32, "state_size": 4, "num_hidden_layers": 2, "vocab_size": 131}
+    AutoModelForCausalLM.from_config(MambaConfig(**sizes)).save_pretrained(root / "m")
+    ascii_tokenizer().save_pretrained(root / "m")
+    return str(root / "m")
+
+
 def without_end(root: Path) -> str:
     folder = write_checkpoint(root / "m")
     edited(folder / "tokenizer_config.json", lambda c: c.pop("eos_token"))
@@ -90,7 +98,7 @@ def without_end(root: Path) -> str:
 
 def foreign_tokenizer(root: Path) -> str:
     folder = write_checkpoint(root / "m")
-    extra = {"id": 131, "content": "<extra>"}
+    extra = {"id": 131, "content": "<extra>", "special": False}
     edited(
         folder / "tokenizer.json",
         lambda t: t["added_tokens"].append(t["added_tokens"][-1] | extra),
@@ -136,6 +144,7 @@ def several_ggufs(root: Path) -> str:
         (remote_code, ["new-net", "code of its own", "never runs"]),
         (unknown_architecture, ["does not know the architecture 'new-net'"]),
         (no_causal_model, ["'t5'", "no causal language model"]),
+        (not_served, ["'mamba'", "cannot be served here"]),
         (without_end, ["no end token", "stop_tokens"]),
         (foreign_tokenizer, ["132 entries", "only 131"]),
         (short_context, ["context is 32", "never cut"]),

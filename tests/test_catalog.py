@@ -129,6 +129,12 @@ def test_the_catalogue_needs_no_torch() -> None:
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
+def test_the_digest_of_an_entry_stays_while_its_file_does() -> None:
+    """A field that cards learn to state changes nothing for entries that do not state it."""
+    digest = "e2399f1660a086d1fd1e75ddb6d3ff975dfa7e21c59c76d3f70d7d887c705e3e"
+    assert Catalog().load_model("tiny-llama").digest == digest
+
+
 def test_a_changed_file_names_both_digests_and_the_way_back(private: Path) -> None:
     path = private / "tasks/letters/id.jsonl"
     before = digest_of(path)

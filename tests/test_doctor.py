@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+import torch
 
 from crlbench import cli
 from crlbench.cards import dump_toml
@@ -109,6 +110,17 @@ def test_a_model_that_is_neither_here_nor_fits(
     (own,) = [line for line in text.splitlines() if line.startswith("*")]
     assert own.endswith("does not fit")
     assert "ok       " not in text  # --quiet leaves out what is fine
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_a_gpu_that_is_not_there_is_a_problem_and_no_crash(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    code, text, said = called(
+        capsys, "doctor", "--model", "tiny-llama", "--device", "cuda", "--offline"
+    )
+    assert code == 6 and "problem  gpu" in text and "unknown" in text
+    assert "internal error" not in said
 
 
 def test_unknown_names_are_refused(capsys: pytest.CaptureFixture[str]) -> None:

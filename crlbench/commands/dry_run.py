@@ -15,7 +15,6 @@ from crlbench.cards import ModelCard
 from crlbench.commands.console import count, note, out, out_json, table
 from crlbench.errors import OK, CrlbenchError
 from crlbench.records import Cell, Status
-from crlbench.run.capacity import available_memory, jobs_for
 from crlbench.run.grid import LocalLauncher
 from crlbench.run.plan import Plan, label, of_shard, state
 from crlbench.run.progress import duration
@@ -29,7 +28,13 @@ def dry_run(
     options: Namespace, settings: Settings, plans: Sequence[Plan], cards: Sequence[ModelCard]
 ) -> int:
     """Print the cells, the estimated time, memory and disk, and the plan hashes."""
-    from crlbench.commands.running import checked_memory, disk_bytes, say_vanished, threads_of
+    from crlbench.commands.running import (
+        checked_memory,
+        disk_bytes,
+        jobs_of,
+        say_vanished,
+        threads_of,
+    )
     from crlbench.commands.settings import shard
     from crlbench.run.session import survey
 
@@ -54,14 +59,7 @@ def dry_run(
     peaks = [int(m["peak_memory_bytes"]) for m in measured.values()] + [e.peak for e in estimates]
     need = max(peaks) if measured else None
     where = plans[0].cells[0].device
-    jobs = jobs_for(
-        settings.jobs,
-        settings.devices * threads,
-        len(missing),
-        where,
-        need and settings.devices * need,
-        available_memory(),
-    )
+    jobs = jobs_of(settings, threads, len(missing), where, need)
     result = {
         "plans": [_described(plan) for plan in plans],
         "cells": len(wanted),

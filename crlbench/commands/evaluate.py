@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from argparse import Namespace
 
@@ -22,7 +23,7 @@ from crlbench.commands.running import (
 from crlbench.commands.settings import as_toml, resolve
 from crlbench.errors import OK, UsageError
 from crlbench.run.board import Request, load_track, make_board
-from crlbench.run.devices import Place, follow
+from crlbench.run.devices import Place, follow, hosting
 from crlbench.run.preflight import check_board, check_models
 
 
@@ -53,18 +54,19 @@ def evaluate(options: Namespace) -> int:
         from crlbench.commands.dry_run import dry_run
 
         return dry_run(options, settings, plans, [*cards.values()])
-    estimates = checked_memory(options, settings, plans, [*cards.values()])
-    check_models(cards.values(), board, catalog)
     if settings.num_nodes > 1:
         place = Place.of(os.environ)
         if place.node > 0:
             follow(place, warn)
             return OK
-    return run_plans(
-        options,
-        settings,
-        plans,
-        [*cards.values()],
-        estimates,
-        lambda: publish(options, [plan.folder for plan in plans]),
-    )
+    with hosting(place) if settings.num_nodes > 1 else contextlib.nullcontext():
+        estimates = checked_memory(options, settings, plans, [*cards.values()])
+        check_models(cards.values(), board, catalog)
+        return run_plans(
+            options,
+            settings,
+            plans,
+            [*cards.values()],
+            estimates,
+            lambda: publish(options, [plan.folder for plan in plans]),
+        )

@@ -210,14 +210,7 @@ def run_plans(
         say_vanished(work)
         where = plans[0].cells[0].device
         need = memory_bytes(estimates, work)
-        jobs = 1 if settings.num_nodes > 1 else jobs_for(
-            settings.jobs,
-            settings.devices * threads,
-            len(work.missing),
-            where,
-            need and settings.devices * need,
-            available_memory(),
-        )
+        jobs = jobs_of(settings, threads, len(work.missing), where, need)
         check_space(settings.out, disk_bytes(cards, len(work.missing), jobs))
         done = len(work.wanted) - len(work.missing) - len(work.vanished)
         note(
@@ -392,16 +385,17 @@ def checked_memory(
         EnvironmentUnfit: clearly more than this machine has, and something is to be run; said
             before anything is loaded or written, unless ``--ignore-memory``.
     """
-    cell = plans[0].cells[0]
-    catalog, device = Catalog(options.catalog), cell.device
-    tasks = [catalog.task_card(name) for name in cell.tasks]
-    conditions = Conditions.model_validate(cell.conditions)
-    members = find_panel(catalog.roots).choose(conditions.evaluation.retain)
+    catalog, device = Catalog(options.catalog), plans[0].cells[0].device
+    panel, by_digest = find_panel(catalog.roots), {card.digest: card for card in cards}
     free, what = free_memory(device)
     if device == "cpu" and free is not None:
         free //= settings.devices  # each process of a cell takes as much
     found = []
-    for card in cards:
+    for plan in plans:
+        cell = plan.cells[0]
+        card, conditions = by_digest[cell.entry_sha256], Conditions.model_validate(cell.conditions)
+        tasks = [catalog.task_card(name) for name in cell.tasks]
+        members = panel.choose(conditions.evaluation.retain)
         estimates = expected(card, conditions, tasks, members, options.home, device)
         found += [*estimates.values()][:1]
         try:
@@ -409,16 +403,29 @@ def checked_memory(
         except EnvironmentUnfit:
             if settings.ignore_memory:
                 continue
-            if settings.fresh or survey(plans, shard(settings.shard)).missing:
+            if settings.fresh or survey([plan], shard(settings.shard)).missing:
                 raise
     return found
 
 
+def jobs_of(settings: Settings, threads: int, cells: int, where: str, need: int | None) -> int:
+    """How many cells run at once; ``need``: bytes of each process of a cell, if known."""
+    if settings.num_nodes > 1:
+        return 1  # the machines run one cell after the other
+    each = settings.devices
+    return jobs_for(
+        settings.jobs, each * threads, cells, where, need and each * need, available_memory()
+    )
+
+
 def memory_bytes(estimates: Sequence[Estimate], work: Work) -> int | None:
-    """What a cell needs: the peak that finished cells had, else the estimate; None if unknown."""
+    """What the largest cell needs: by the peaks of finished cells and the estimates of all models.
+
+    None if nothing is known.
+    """
     without = {cell.folder for cell in (*work.missing, *work.vanished)}
     seen = seen_bytes(cell for cell in work.wanted if cell.folder not in without)
-    return seen or max((e.peak for e in estimates), default=None)
+    return max((seen, *(e.peak for e in estimates))) or None
 
 
 def _learned(card: ModelCard) -> int:

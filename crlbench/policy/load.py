@@ -57,11 +57,7 @@ def load_reader(card: ModelCard, location: Location) -> Reader:
         tokenizer = AutoTokenizer.from_pretrained(
             location.name, revision=location.revision, trust_remote_code=False
         )
-    if len(tokenizer) > text.vocab_size:
-        raise ValidationError(
-            f"model '{card.slug}': its tokenizer has {len(tokenizer)} entries, its embedding only "
-            f"{text.vocab_size}; tokenizer and weights do not belong together."
-        )
+    _check_vocabulary(card, tokenizer, text.vocab_size)
     frame = card.frame
     if frame == "auto":
         frame = "chat" if tokenizer.chat_template else "plain"
@@ -71,6 +67,21 @@ def load_reader(card: ModelCard, location: Location) -> Reader:
     longest = getattr(text, "max_position_embeddings", 10**9)
     context = min(card.context or 10**9, longest, steady_length(text))
     return Reader(tokenizer, frame, ends, pad_token(tokenizer, ends), context, thinking)
+
+
+def _check_vocabulary(card: ModelCard, tokenizer: Any, size: int) -> None:
+    """Refuse tokens without an embedding, but for special ones that no prompt here can hold.
+
+    Gemma 3's tokenizer has one for images, which its text models lack.
+    """
+    used = {tokenizer.bos_token, tokenizer.eos_token, tokenizer.pad_token, *card.stop_tokens}
+    beyond = [token for token, place in tokenizer.get_vocab().items() if place >= size]
+    special = {str(t) for t in tokenizer.added_tokens_decoder.values() if t.special} - used
+    if not special.issuperset(beyond):
+        raise ValidationError(
+            f"model '{card.slug}': its tokenizer has {len(tokenizer)} entries, its embedding only "
+            f"{size}; tokenizer and weights do not belong together."
+        )
 
 
 def steady_length(config: Any) -> int:
@@ -160,8 +171,19 @@ def load_backbone(card: ModelCard, location: Location, precision: str = "bf16") 
             f"{' and more' if len(missing) > 3 else ''}: the checkpoint is incomplete or belongs "
             "to another architecture."
         )
-    model = without_repacking(without_dropout(model)).requires_grad_(False).eval()
+    _check_count(card, location, model)
+    model = settled(without_dropout(model)).requires_grad_(False).eval()
     return model if card.adapter else narrowed(model)
+
+
+def _check_count(card: ModelCard, location: Location, model: nn.Module) -> None:
+    """Refuse weights of another size than the entry's; quantised ones are packed."""
+    found = sum(p.numel() for p in model.parameters())
+    if card.params_total and card.quantisation == "none" and found != card.params_total:
+        raise ValidationError(
+            f"model '{card.slug}': {location.name} holds {found:,} parameters, the entry says "
+            f"{card.params_total:,}: these are other weights, or params_total is wrong."
+        )
 
 
 def learning_copy(card: ModelCard, start: nn.Module) -> nn.Module:
@@ -170,7 +192,9 @@ def learning_copy(card: ModelCard, start: nn.Module) -> nn.Module:
     Under an adapter it shares the frozen weights of ``start``. Otherwise it has its own, in
     float32: bfloat16 weights would round small updates away.
     """
-    memo = {id(t): t for t in (*start.parameters(), *start.buffers())}
+    scales = [x for m in start.modules() if hasattr(m, "init_8bit_state")
+              for x in (m.state.CB, m.state.SCB)]
+    memo = {id(t): t for t in (*start.parameters(), *start.buffers(), *scales)}
     if card.adapter is None:
         memo = {key: _own(tensor) for key, tensor in memo.items()}
     return copy.deepcopy(start, memo)
@@ -236,7 +260,7 @@ def check_template(card: ModelCard, tokenizer: Any) -> None:
     expected = card.chat_template.sha256
     if expected is None:
         return
-    found = sha256_bytes((tokenizer.get_chat_template() or "").strip().encode())
+    found = sha256_bytes((tokenizer.chat_template or "").strip().encode())
     if found != expected:
         raise ValidationError(
             f"model '{card.slug}': its chat template was changed: the sha256 is {found}, the "
@@ -244,16 +268,20 @@ def check_template(card: ModelCard, tokenizer: Any) -> None:
         )
 
 
-def without_repacking(model: nn.Module) -> nn.Module:
-    """Keep bitsandbytes from repacking nf4 weights for inference on CPUs with AVX512-BF16.
+def settled(model: nn.Module) -> nn.Module:
+    """Keep bitsandbytes 0.50.2 from changing quantised weights, which policies share.
 
-    Its first pass without gradient does so in place, rounds their scales to bfloat16, and from then
-    on no gradient passes through them: what lies below learns from noise (bitsandbytes 0.50.2,
-    ``Linear4bit.forward``).
+    On CPUs with AVX512-BF16 the first pass without gradient repacks nf4 weights in place, rounds
+    their scales to bfloat16, and from then on no gradient passes through them: what lies below
+    learns from noise (``Linear4bit.forward``). The first pass through int8 weights takes their
+    scales away from them into the layer's state: a policy made later would have none
+    (``Linear8bitLt.init_8bit_state``).
     """
     for module in model.modules():
         if hasattr(module, "support_avx512bf16_for_cpu"):
             module.support_avx512bf16_for_cpu = False
+        if hasattr(module, "init_8bit_state"):
+            module.init_8bit_state()
     return model
 
 

@@ -22,7 +22,7 @@ from crlbench.policy.rows import GrowingRows
 from crlbench.policy.shrink import PAD, shrunk
 from crlbench.types import PromptBatch
 
-MAX_GAP = 2e-4
+TOY_GAP = 2e-4
 """Nats by which two ways to the same log-probability may differ; float32 rounds by less."""
 PROMPTS = (13, 4, 9)
 """Tokens of the prompts; the longest is beyond the toy model's window."""
@@ -54,7 +54,7 @@ def check_served(name: str, config: Any) -> None:
         found = [
             f"its tokens, {way}, have log-probabilities {gap:.2g} nats from the model's own"
             for way, gap in wrong.items()
-            if not gap <= MAX_GAP
+            if not gap <= TOY_GAP
         ]
     except Exception as error:  # models raise whatever they trip over
         text = " ".join(str(error).split())[:200]

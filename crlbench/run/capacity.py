@@ -10,7 +10,7 @@ from typing import Any
 from crlbench.cards import ModelCard, TaskCard
 from crlbench.conditions import Conditions
 from crlbench.errors import EnvironmentUnfit
-from crlbench.fetch import model_dir
+from crlbench.fetch import gguf_dir, model_dir
 from crlbench.records import Cell
 from crlbench.retain.panel import Member
 from crlbench.run.environment import cores
@@ -50,13 +50,16 @@ def jobs_for(
 def stated_config(card: ModelCard, home: Path) -> dict[str, Any] | None:
     """The config of a model as its entry or its checkpoint on this machine states it.
 
-    None where neither does: a hub id without an entry, a checkpoint that was not fetched.
+    None where neither does: a hub id without an entry, a checkpoint that was not fetched, a GGUF
+    file that was not converted.
     """
     if card.config:
         return dict(card.config)
     if card.source.kind == "hub":
         return None
     folder = card.weights_dir or model_dir(card, home)
+    if (file := card.source.gguf_file) is not None:
+        folder = gguf_dir(card, file, card.weights_sha256.get(file, ""), home)
     try:
         found = json.loads((folder / "config.json").read_bytes())
     except (OSError, ValueError):
@@ -166,4 +169,5 @@ def free_memory(device: str) -> tuple[int | None, str]:
         return available_memory(), "memory"
     import torch
 
-    return torch.cuda.mem_get_info()[0], "the GPU's memory"
+    what = "the GPU's memory"
+    return (torch.cuda.mem_get_info()[0] if torch.cuda.is_available() else None), what

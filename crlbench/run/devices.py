@@ -10,7 +10,6 @@ at MASTER_ADDR:MASTER_PORT, which cell comes next. Theirs run no plan of their o
 from __future__ import annotations
 
 import contextlib
-import functools
 import itertools
 import multiprocessing
 import os
@@ -44,6 +43,9 @@ LOCALHOST = "127.0.0.1"
 _POLL_SECONDS = 0.2
 _GRACE_SECONDS = 3.0
 """After a failure, how long the other processes may tell of theirs, which may be the reason."""
+_FAREWELL_SECONDS = 2.0
+"""How long the first machine stays after its last cell, so that the others hear of the end."""
+_END = "end"
 _PATIENCE = timedelta(minutes=30)
 """How long a machine waits for the first one."""
 
@@ -225,19 +227,26 @@ def _told(outcome: dict[str, Any]) -> CrlbenchError | None:
 # -- several machines --------------------------------------------------------------------------
 
 
-@functools.cache
-def _announcements(place: Place) -> Iterator[tuple[Any, str]]:
-    """The store of the first machine, with the name of each next cell in it."""
+@contextlib.contextmanager
+def hosting(place: Place) -> Iterator[None]:
+    """Inside, the other machines can ask the first one, which this is, what comes next."""
     from torch.distributed import TCPStore
 
     store = TCPStore(place.address, place.port, is_master=True, wait_for_workers=False)
-    return ((store, f"cell-{number}") for number in itertools.count())
+    try:
+        yield
+    finally:
+        store.set(_END, "")
+        time.sleep(_FAREWELL_SECONDS)  # the store ends with this process
 
 
 def _invite(place: Place, cell: Cell, port: int) -> None:
     """Tell the other machines which cell comes next, and where its ranks meet."""
-    store, name = next(_announcements(place))
-    store.set(name, f"{port} {cell.model_dump_json()}")
+    from torch.distributed import TCPStore
+
+    store = TCPStore(place.address, place.port, is_master=False)
+    number = store.add("cells", 1)
+    store.set(f"cell-{number}", f"{port} {cell.model_dump_json()}")
 
 
 def follow(place: Place, say: Callable[[str], None]) -> None:
@@ -248,6 +257,7 @@ def follow(place: Place, say: Callable[[str], None]) -> None:
 
     Raises:
         EnvironmentUnfit: the first machine does not come.
+        Incomplete: it vanished, or the ranks of a cell failed here.
     """
     from torch.distributed import DistError, TCPStore
 
@@ -258,19 +268,32 @@ def follow(place: Place, say: Callable[[str], None]) -> None:
             f"--num-nodes: nobody at {place.address}:{place.port} ({error}). Start the command "
             "with NODE_RANK=0 on that machine, with the same MASTER_ADDR and MASTER_PORT."
         ) from None
-    for number in itertools.count():
+    failed = 0
+    for number in itertools.count(1):
         name = f"cell-{number}"
         try:
             # Asked again and again: a call that waits would not hear Ctrl-C.
             while not store.check([name]):
+                if store.check([_END]):
+                    break
                 time.sleep(_POLL_SECONDS)
-            port, text = store.get(name).decode().split(" ", 1)
+            else:
+                port, text = store.get(name).decode().split(" ", 1)
+            ended = not store.check([name])
         except (DistError, RuntimeError):
-            return  # the first machine has ended
+            raise Incomplete(
+                f"the first machine ({place.address}) is gone. Start the command on all machines "
+                "again: it continues."
+            ) from None
+        if ended:
+            break
         try:
             # Events and the stop come from the first rank, which is not here.
             run_ranks(
                 Cell.model_validate_json(text), place, int(port), lambda _: None, lambda: False
             )
         except CrlbenchError as error:
+            failed += 1
             say(str(error))
+    if failed:
+        raise Incomplete(f"{failed} cells ended early on this machine; see the first one.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -12,7 +13,7 @@ from typing import Any
 from crlbench.cards import ModelCard
 from crlbench.conditions import Conditions
 from crlbench.errors import CrlbenchError, EnvironmentUnfit
-from crlbench.fetch import BYTES, fetched_folder
+from crlbench.fetch import BYTES, fetched_folder, gguf_dir
 from crlbench.frozen import Task
 from crlbench.retain.panel import Member
 from crlbench.run.capacity import gigabytes
@@ -26,7 +27,7 @@ def entry(card: ModelCard) -> Finding:
     """What the entry says; an invalid one was refused when it was read."""
     if card.unlisted:
         return Finding("entry", "warning", f"{card.slug} has no entry: it runs, never ranked")
-    if card.revision == "unpinned":
+    if not card.pinned:
         return Finding("entry", "warning", f"{card.slug} is unpinned: it runs, never ranked")
     return Finding("entry", "ok", f"{card.slug}: {card.display_name}, {card.licence}")
 
@@ -46,22 +47,27 @@ def weights(card: ModelCard, home: Path, hub: Hub) -> Weights:
         folder = hub_folder(card)
         if folder is not None:
             return Weights(True, Finding("weights", "ok", f"in the hub's cache: {folder}"))
-        pinned = card.source.revision if card.source.revision != "unpinned" else "main"
+        pinned = card.revision if card.pinned else "main"
         level: Level = "warning" if hub.state == "answers" else "problem"
         text = f"not here: {size} come from the hub at the first run"
         if level == "problem":
             text = f"not here, and the hub cannot be asked: {size}"
         command = f"hf download {card.source.hf_id} --revision {pinned}"
         return Weights(False, Finding("weights", level, text, command))
+    if (file := card.source.gguf_file) is not None:
+        folder = gguf_dir(card, file, card.weights_sha256.get(file, ""), home)
+        if not folder.is_dir():
+            text = f"{card.weights_dir / file}: a run converts it when it is first used"
+            return Weights(False, Finding("weights", "ok", text))
+        return Weights(True, Finding("weights", "ok", f"converted: {folder}"))
     try:
         if card.source.kind == "package":
             folder = fetched_folder(card, home)
         else:
+            from crlbench.policy.load import Location, check_weights
+
             folder = card.weights_dir
-            missing = [name for name in card.weights_sha256 if not (folder / name).is_file()]
-            if missing:
-                text = f"{folder / missing[0]} is missing"
-                return Weights(False, Finding("weights", "problem", text))
+            check_weights(card, Location(str(folder)))
     except CrlbenchError as error:
         if isinstance(error, EnvironmentUnfit):
             text = f"not here: {size}, made from a package"
@@ -80,11 +86,20 @@ def hub_folder(card: ModelCard) -> Path | None:
     )
     folder = Path(cache).expanduser() / f"models--{(card.source.hf_id or '').replace('/', '--')}"
     snapshots = folder / "snapshots"
-    if card.source.revision != "unpinned":
-        wanted = [snapshots / str(card.source.revision)]
-    else:
-        wanted = sorted(snapshots.glob("*"))
-    return next((path for path in wanted if any(path.glob("*.safetensors"))), None)
+    wanted = [snapshots / card.revision] if card.pinned else sorted(snapshots.glob("*"))
+    return next((path for path in wanted if _whole(path)), None)
+
+
+def _whole(folder: Path) -> bool:
+    """Whether a checkpoint folder holds all weights that it names."""
+    index = folder / "model.safetensors.index.json"
+    if not index.is_file():
+        return any(folder.glob("*.safetensors"))
+    try:
+        shards = set(json.loads(index.read_bytes())["weight_map"].values())
+    except (ValueError, KeyError, AttributeError):
+        return False
+    return all((folder / shard).is_file() for shard in shards)
 
 
 def extras(card: ModelCard, weights_here: bool) -> Iterator[Finding]:
@@ -92,7 +107,7 @@ def extras(card: ModelCard, weights_here: bool) -> Iterator[Finding]:
     needed = []
     if card.quantisation != "none":
         needed.append(("bitsandbytes", "pip install bitsandbytes", f"{card.quantisation} weights"))
-    if card.source.kind == "package" and not weights_here:
+    if (card.source.kind == "package" or card.source.gguf_file) and not weights_here:
         needed.append(("gguf", "pip install 'crlbench[gguf]'", "converting its file"))
     for name, command, why in needed:
         if importlib.util.find_spec(name) is None:
@@ -109,6 +124,9 @@ def architecture(card: ModelCard, here: bool) -> tuple[Finding, Shape | None]:
     from crlbench.policy.shape import config_of, skeleton
     from crlbench.run.subject import locate
 
+    if not here and not card.config:
+        text = "not known until its checkpoint is on this machine"
+        return Finding("architecture", "warning", text), None
     try:
         config = config_of(card, locate(card) if here else None)
         shape = counted(shape_of(config.to_dict()), skeleton(config))

@@ -42,9 +42,14 @@ def export_run(run: Path, catalog: Catalog, target: Path, merge: bool) -> str:
             f"{weights}: the weights of this run are gone; the record alone cannot give them "
             f"back. {REDO_CELL}"
         )
-    if sha256_file(weights) != record.files[POLICY_NAME].sha256:
+    stated = record.files.get(POLICY_NAME)
+    if stated is None or sha256_file(weights) != stated.sha256:
         raise store.damaged(weights, "its sha256 is not the one in record.json", REDO_CELL)
-    card = catalog.load_model(tomllib.loads((run / "config.toml").read_text())["model"])
+    try:
+        name = tomllib.loads((run / "config.toml").read_text())["model"]
+    except (OSError, KeyError, ValueError) as error:
+        raise store.damaged(run / "config.toml", error, REDO_CELL) from None
+    card = catalog.load_model(name)
     if card.digest != record.subject.entry_sha256:
         raise ValidationError(
             f"model '{card.slug}' has changed since this run was made, so that the trained weights "

@@ -53,12 +53,14 @@ def check_models(cards: Iterable[ModelCard], board: Board, catalog: Catalog) -> 
     foreign = [card for card in cards if card.source.kind != "path" or card.root != own]
     if not foreign:
         return
-    from crlbench.policy.load import check_weights, load_reader
+    from crlbench.policy.load import check_weights, load_reader, read_config
+    from crlbench.policy.served import check_served
     from crlbench.run.subject import check_context, locate
 
     for card in foreign:
         location = locate(card)
         check_weights(card, location)
+        check_served(card.slug, read_config(card, location))
         reader = load_reader(card, location)
         for name in board.tasks:
             check_context(catalog.load_task(name), reader, board.conditions)

@@ -9,20 +9,27 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from pathlib import Path
 
 from torch import nn
 
 from crlbench.cards import ModelCard
 from crlbench.catalog import Catalog
 from crlbench.conditions import Conditions
-from crlbench.errors import ValidationError
+from crlbench.errors import UsageError, ValidationError
 from crlbench.fetch import fetched_folder, gguf_folder
 from crlbench.frozen import Row, Task
 from crlbench.policy.chat import completion_cap, render
-from crlbench.policy.load import Location, Reader, gguf_file, load_backbone, load_reader
+from crlbench.policy.load import (
+    Location,
+    Reader,
+    gguf_file,
+    load_backbone,
+    load_reader,
+    read_config,
+)
 from crlbench.policy.sample import DecodeLoop
 from crlbench.policy.served import check_served
-from crlbench.policy.shape import config_of
 from crlbench.retain.panel import Panel, find_panel
 from crlbench.reward.score import score
 from crlbench.run.reward_model import asked, learned_scorer
@@ -53,7 +60,7 @@ def load_subject(model: str, catalog: tuple[str, ...], precision: str = "bf16") 
     card = Catalog(catalog).load_model(model)
     location = locate(card)
     reader = load_reader(card, location)
-    check_served(card.slug, config_of(card, location))
+    check_served(card.slug, read_config(card, location))
     return Subject(card, location, reader, load_backbone(card, location, precision))
 
 
@@ -74,8 +81,13 @@ def locate(card: ModelCard) -> Location:
     if card.source.kind == "package":
         return Location(str(fetched_folder(card)))
     if card.source.kind == "hub":
-        pinned = None if card.source.revision == "unpinned" else card.source.revision
-        location = Location(card.source.hf_id, pinned)
+        if Path(card.source.hf_id).exists():
+            raise UsageError(
+                f"model '{card.slug}': the present folder holds {card.source.hf_id}, which "
+                f"transformers would read in place of the hub's commit. Run the command elsewhere, "
+                f"or name the folder itself: --model ./{card.source.hf_id}"
+            )
+        location = Location(card.source.hf_id, card.source.revision if card.pinned else None)
     else:
         location = Location(str(card.weights_dir))
     if card.source.gguf_file:

@@ -133,10 +133,45 @@ def test_a_tokenizer_of_another_model_is_refused(tmp_path):
     folder = write_checkpoint(tmp_path / "m")
     path = folder / "tokenizer.json"
     data = json.loads(path.read_text())
-    data["added_tokens"].append(data["added_tokens"][-1] | {"id": 131, "content": "<extra>"})
+    extra = {"id": 131, "content": "<extra>", "special": False}
+    data["added_tokens"].append(data["added_tokens"][-1] | extra)
     path.write_text(json.dumps(data))
     with pytest.raises(ValidationError, match="do not belong together"):
         load_reader(card_of(folder), Location(str(folder)))
+
+
+def test_a_special_token_that_no_text_holds_needs_no_embedding(tmp_path):
+    """As Gemma 3's tokenizer has one for images, which its text models lack."""
+    folder = write_checkpoint(tmp_path / "m")
+    path = folder / "tokenizer.json"
+    data = json.loads(path.read_text())
+    data["added_tokens"].append(data["added_tokens"][-1] | {"id": 131, "content": "<image>"})
+    path.write_text(json.dumps(data))
+    reader = load_reader(card_of(folder), Location(str(folder)))
+    assert len(reader.tokenizer) == 132
+    settings = folder / "tokenizer_config.json"
+    settings.write_text(json.dumps(json.loads(settings.read_text()) | {"eos_token": "<image>"}))
+    with pytest.raises(ValidationError, match="do not belong together"):
+        load_reader(card_of(folder), Location(str(folder)))
+
+
+def test_weights_of_another_size_than_the_entrys_are_refused():
+    card = Catalog().load_model("tiny-llama")
+    wrong = card.model_copy(update={"params_total": 1000})
+    with pytest.raises(ValidationError, match="holds 1,009,536 parameters, the entry says 1,000"):
+        load_backbone(wrong, Location(str(card.weights_dir)))
+
+
+def test_a_folder_that_is_called_like_a_hub_model_is_not_taken_for_it(tmp_path, monkeypatch):
+    from crlbench.errors import UsageError
+    from crlbench.run.subject import locate
+
+    write_checkpoint(tmp_path / "org/name")
+    card = Catalog().load_model(f"org/name@{COMMIT}")
+    assert locate(card) == Location("org/name", COMMIT)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError, match=r"--model \./org/name"):
+        locate(card)
 
 
 @pytest.mark.parametrize(("kind", "stored"), [("nf4", torch.uint8), ("int8", torch.int8)])
@@ -154,6 +189,22 @@ def test_a_quantised_base_trains_its_adapter(kind, stored):
     found.sum().backward()
     trained = [n for n, p in policy.trainable().items() if p.grad is not None and p.grad.any()]
     assert trained and all("lora_" in name for name in trained)
+
+
+@pytest.mark.parametrize("kind", ["nf4", "int8"])
+def test_a_second_policy_on_a_quantised_base_begins_as_the_first_did(kind):
+    """A first pass takes the scales of int8 weights away from them."""
+    changes = {"quantisation": kind, "adapter": Adapter(kind="lora", rank=4, alpha=8)}
+    card = Catalog().load_model("tiny-llama").model_copy(update=changes)
+    backbone = load_backbone(card, Location(str(card.weights_dir)))
+    ids, mask = torch.arange(1, 9).reshape(1, 8), torch.ones(1, 8, dtype=torch.bool)
+    row = (ids, mask, ids[:, :4], mask[:, :4], torch.tensor([0]), 1.0)
+    found = []
+    for seed in range(3):
+        policy = build_policy(card, backbone, value_head=False, reference=True, seed=seed)
+        with torch.no_grad():
+            found.append(policy(*row).logprobs)
+    assert torch.equal(found[1], found[0]) and torch.equal(found[2], found[0])
 
 
 @pytest.mark.parametrize("kind", ["nf4", "int8"])
