@@ -13,12 +13,17 @@ from scoring import Score
 
 from crlbench.cards import dump_toml
 
-ADDED = date(2026, 11, 21)
+FIRST = ("tiny-llama", "tiny-qwen2", "tiny-mistral", "tiny-deepseek", "tiny-llama-sft")
 
 
 def weights_digest(folder: Path) -> str:
     """SHA-256 of a folder's weights file."""
     return hashlib.sha256((folder / "model.safetensors").read_bytes()).hexdigest()
+
+
+def added(name: str) -> date:
+    """The day on which a model joined the others."""
+    return date(2026, 11, 21) if name in FIRST else date(2026, 11, 22)
 
 
 def entry(name: str, folder: Path, family: str, counts: tuple[int, int], data: str) -> str:
@@ -43,7 +48,7 @@ def entry(name: str, folder: Path, family: str, counts: tuple[int, int], data: s
             "contamination_note": "None: every item that an evaluation split may hold is left"
             " out of the training text by rule, and a test checks it.",
             "contact": "crlbench maintainers",
-            "added": ADDED,
+            "added": added(name),
             "source": {"path": f"tiny/{folder.name}"},
             "weights_sha256": {"model.safetensors": weights_digest(folder)},
         }

@@ -1,6 +1,6 @@
 """Make a bundled model: ``python models/tiny/pretrain.py --model tiny-llama``.
 
-The four base models read the same documents in the same order under the same schedule;
+All base models read the same documents in the same order under the same schedule;
 ``tiny-llama-sft`` continues tiny-llama on the training splits of the ranked tasks. The
 command writes the model's folder (weights, config, tokenizer, model card) and its entry
 ``models/<name>.toml``. With the same library versions, threads and processor kind, the
