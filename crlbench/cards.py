@@ -453,7 +453,7 @@ class ModelCard(Card):
     @property
     def digest(self) -> str:
         """SHA-256 of what the card states; a field that it leaves out has no part in it."""
-        return digest(self.model_dump(mode="json", by_alias=True, exclude_unset=True))
+        return digest(self.model_dump(mode="json", by_alias=True, exclude_defaults=True))
 
 
 AnyCard = TypeVar("AnyCard", bound=Card)

@@ -106,6 +106,13 @@ def foreign_tokenizer(root: Path) -> str:
     return str(folder)
 
 
+def truncated(root: Path) -> str:
+    folder = write_checkpoint(root / "m")
+    path = folder / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:5000])
+    return str(folder)
+
+
 def short_context(root: Path) -> str:
     folder = write_checkpoint(root / "m")
     edited(folder / "config.json", lambda c: c.update(max_position_embeddings=32))
@@ -147,6 +154,7 @@ def several_ggufs(root: Path) -> str:
         (not_served, ["'mamba'", "cannot be served here"]),
         (without_end, ["no end token", "stop_tokens"]),
         (foreign_tokenizer, ["132 entries", "only 131"]),
+        (truncated, ["model.safetensors", "cannot be loaded"]),
         (short_context, ["context is 32", "never cut"]),
         (wrong_digest, ["model.safetensors was changed", "0" * 64]),
         (corrupted_gguf, ["little.gguf"]),

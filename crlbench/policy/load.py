@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import safe_open
 from torch import Tensor, nn
 from transformers import (
     CONFIG_MAPPING,
@@ -286,7 +287,7 @@ def settled(model: nn.Module) -> nn.Module:
 
 
 def check_weights(card: ModelCard, location: Location) -> None:
-    """Compare the weight files with the digests in the entry, where it has any."""
+    """Compare the weight files with the digests in the entry, if any, and with their headers."""
     for name, expected in card.weights_sha256.items():
         if name == card.source.gguf_file:
             continue  # was checked when it was converted
@@ -301,6 +302,9 @@ def check_weights(card: ModelCard, location: Location) -> None:
                 f"model '{card.slug}': {path} was changed: its sha256 is {found}, the entry says "
                 f"{expected}. Restore the file, or make an entry for the new weights."
             )
+    for path in sorted(Path(location.name).glob("*.safetensors")):
+        with _explained(card, location, f"weights in {path.name}"), safe_open(path, "pt"):
+            pass  # the header tells whether the file is whole
 
 
 class _explained:  # noqa: N801  (a context manager, read as a word)

@@ -121,6 +121,7 @@ def architecture(card: ModelCard, here: bool) -> tuple[Finding, Shape | None]:
 
     ``here``: whether its checkpoint is on this machine.
     """
+    from crlbench.policy.served import check_served
     from crlbench.policy.shape import config_of, skeleton
     from crlbench.run.subject import locate
 
@@ -135,6 +136,10 @@ def architecture(card: ModelCard, here: bool) -> tuple[Finding, Shape | None]:
     except Exception as error:  # models raise whatever they trip over when they are built
         text = f"cannot be built: {type(error).__name__}: {' '.join(str(error).split())[:200]}"
         return Finding("architecture", "problem", text), None
+    try:
+        check_served(card.slug, config)
+    except CrlbenchError as error:
+        return Finding("architecture", "problem", str(error)), None
     said = f"{config.model_type}, {shape.total:,} parameters, {shape.layers} layers"
     if card.params_total and card.params_total != shape.total:
         text = f"{said}; the entry says {card.params_total:,} parameters"
