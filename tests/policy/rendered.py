@@ -1,4 +1,4 @@
-"""Golden token ids of prompts: three of each ranked task, for every real tokenizer.
+"""Golden token ids of prompts: three of each task of a track, for every real tokenizer.
 
 ``python -m tests.policy.rendered`` writes ``rendered.json`` anew from the tokenizers that
 ``tests/real_tokenizers.py`` finds; a difference in it is a difference in what models read.
@@ -16,11 +16,16 @@ from crlbench.policy.chat import render
 from tests import real_tokenizers
 
 FILE = Path(__file__).with_name("rendered.json")
-TASKS = ("addition", "counting", "key-value", "list-ops")
+TASKS = (
+    *("addition", "counting", "key-value", "list-ops"),
+    *("chains", "countdown", "graph", "instructions", "knights", "units"),
+)
 COUNT = 3
 READERS = {
     "deepseek_v3": ("deepseek_v3", "chat", "n/a"),
     "gemma3": ("gemma3", "chat", "n/a"),
+    "gemma3, plain": ("gemma3", "plain", "n/a"),
+    "gemma-3-270m": ("gemma-3-270m", "plain", "n/a"),
     "gpt2": ("gpt2", "plain", "n/a"),
     "llama3": ("llama3", "chat", "n/a"),
     "llama3_1": ("llama3_1", "chat", "n/a"),
@@ -30,10 +35,12 @@ READERS = {
     "mistral_nemo": ("mistral_nemo", "chat", "n/a"),
     "qwen2_5": ("qwen2_5", "chat", "n/a"),
     "qwen2_5, plain": ("qwen2_5", "plain", "n/a"),
+    "qwen2.5-coder": ("qwen2.5-coder-0.5b-instruct", "chat", "n/a"),
     "qwen3, thinking off": ("qwen3", "chat", "off"),
     "qwen3, thinking on": ("qwen3", "chat", "on"),
     "smollm2": ("smollm2-135m-instruct", "chat", "n/a"),
     "stories15M": ("stories15M", "plain", "n/a"),
+    "tinyllama": ("tinyllama-1.1b-chat", "chat", "n/a"),
 }
 """By name: a tokenizer, a frame, and what its template is told about thinking."""
 

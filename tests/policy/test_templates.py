@@ -38,6 +38,8 @@ TEXTS = {
         "<bos><start_of_turn>user\nAdd the two numbers.\n\n23+6=<end_of_turn>\n"
         "<start_of_turn>model\n"
     ),
+    "gemma3, plain": "<bos>" + LINES,
+    "gemma-3-270m": "<bos>" + LINES,
     "gpt2": "<|endoftext|>" + LINES,
     "llama3": LLAMA3.format(""),
     "llama3_1": LLAMA3.format(""),
@@ -49,9 +51,11 @@ TEXTS = {
     "mistral_nemo": "<s>[INST]Add the two numbers.\n\n23+6=[/INST]",
     "qwen2_5": CHATML,
     "qwen2_5, plain": LINES,
+    "qwen2.5-coder": CHATML,
     "qwen3, thinking off": CHATML + "<think>\n\n</think>\n\n",
     "qwen3, thinking on": CHATML,
     "smollm2": CHATML,
+    "tinyllama": "<|system|>\nAdd the two numbers.</s>\n<|user|>\n23+6=</s>\n<|assistant|>\n",
     "stories15M": "<s> " + LINES,  # SentencePiece puts a space before the first word
 }
 """Written by hand after the makers' descriptions of their formats."""
@@ -66,14 +70,17 @@ STOPS = {
     "minimind2-small": ["<|im_end|>"],
     "mistral_nemo": ["</s>"],
     "qwen2_5": ["<|im_end|>", "<|endoftext|>"],
+    "qwen2.5-coder": ["<|im_end|>", "<|endoftext|>"],
     "qwen3, thinking off": ["<|im_end|>", "<|endoftext|>"],
     "smollm2": ["<|im_end|>"],
     "stories15M": ["</s>"],
+    "tinyllama": ["</s>"],
 }
 ENTRIES = {
     "gemma3": "gemma-3-270m-it",
     "llama3_2": "llama-3.2-1b-instruct",
     "qwen2_5": "qwen2.5-0.5b-instruct",
+    "qwen2.5-coder": "qwen2.5-coder-0.5b-instruct",
     "qwen3, thinking off": "qwen3-0.6b",
     "smollm2": "smollm2-135m-instruct",
 }
