@@ -81,7 +81,14 @@ def build_parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands")
     for name, (summary, add_flags) in COMMANDS.items():
         about = summary[0].upper() + summary[1:] + "."
-        command = commands.add_parser(name, help=summary, description=about, allow_abbrev=False)
+        command = commands.add_parser(
+            name,
+            help=summary,
+            description=about,
+            allow_abbrev=False,
+            epilog=EXAMPLES.get(name),
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
         add_flags(command)
         _add_shared(command)
     _add_shared(parser)
@@ -109,7 +116,7 @@ def _add_shared(parser: argparse.ArgumentParser) -> None:
 def _evaluate(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--model", metavar="X", action="append",
-        help="entry name, checkpoint folder or org/name@commit (repeatable)")
+        help="entry name, checkpoint folder, GGUF file or org/name@commit (repeatable)")
     add("--track", metavar="T", help="conditions to run under (mini)")
     add("--recipe", metavar="R", help="algorithm, also with a flip: grpo+clip.high=0.28 (ppo)")
     add("--tasks", metavar="A,B", help="only these tasks (all of the track)")
@@ -151,7 +158,7 @@ def _evaluate(parser: argparse.ArgumentParser) -> None:
 def _ablate(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--model", metavar="X", action="append",
-        help="entry name, checkpoint folder or org/name@commit (repeatable)")
+        help="entry name, checkpoint folder, GGUF file or org/name@commit (repeatable)")
     add("--base", metavar="R", help="recipe that everything is measured against (grpo)")
     add("--flip", metavar="AXIS=PART", action="append",
         help="an arm with one change: aggregate=token-mean, clip=ppo-clip:low=0.2,high=0.28, "
@@ -185,19 +192,50 @@ def _ablate(parser: argparse.ArgumentParser) -> None:
     more("--device", metavar="D", help=f"{', '.join(DEVICES)} ($CRLBENCH_DEVICE, cpu)")
 
 
-COMPARE_EXAMPLES = """\
+EXAMPLES = {
+    "evaluate": """\
+examples:
+  crlbench evaluate --model tiny-llama --smoke
+  crlbench evaluate --model tiny-llama --model tiny-qwen2 --arm real,placebo --seeds 10
+  crlbench evaluate --model ./checkpoint --track small --tasks addition --dry-run
+""",
+    "compare": """\
 examples:
   crlbench compare tiny-llama tiny-qwen2
   crlbench compare tiny-llama/ppo tiny-llama/grpo --axis efficiency --by bytes
   crlbench compare A/runs/mini-0123456789ab/my-model@89abcdef/ppo tiny-llama --out compare.html
 
 Exit code 4: not comparable, made under different conditions or on different hardware.
-"""
+""",
+    "list": """\
+examples:
+  crlbench list models --family qwen3
+  crlbench list tasks --json
+""",
+    "export": """\
+examples:
+  crlbench export runs/mini-0123456789ab/my-model@89abcdef/ppo/addition/real/seed-00 --to adapter
+  crlbench export runs/small-0123456789ab/my-model@89abcdef/ppo/addition/real/seed-00 --to m --merge
+""",
+    "fetch": """\
+examples:
+  crlbench fetch smollm2-135m-instruct
+  crlbench fetch gemma-3-270m --from downloads
+  crlbench fetch --task gsm8k
+""",
+    "doctor": """\
+examples:
+  crlbench doctor
+  crlbench doctor --model smollm2-135m-instruct --track small
+  crlbench doctor --model ./checkpoint --device cuda --set budget.completions=64 --json
+
+Exit code 6: what was asked for could not run here.
+""",
+}
+"""Shown below the flags of a command."""
 
 
 def _compare(parser: argparse.ArgumentParser) -> None:
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.epilog = COMPARE_EXAMPLES
     add = parser.add_argument
     add("entries", metavar="ENTRY", nargs="+",
         help="two or more: a run folder, or a name below --runs: tiny-llama, "
@@ -264,7 +302,7 @@ def _export_run(parser: argparse.ArgumentParser) -> None:
 
 def _fit_reward(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("--model", metavar="X", help="entry name, checkpoint folder or org/name@commit")
+    add("--model", metavar="X", help="entry name, checkpoint folder, GGUF file or org/name@commit")
     add("--pairs", metavar="T", help="the task whose preference pairs are learned from")
     add("--out", metavar="DIR", help="folder of the reward model; must not exist")
     add("--set", metavar="K=V", action="append",
@@ -311,9 +349,11 @@ def _fetch(parser: argparse.ArgumentParser) -> None:
 def _doctor(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--model", metavar="X",
-        help="entry name, checkpoint folder or org/name@commit: is it here, does it fit")
+        help="entry name, checkpoint folder, GGUF file or org/name@commit: is it here, does it fit")
     add("--track", metavar="T", default="mini", help="conditions to check against (mini)")
     add("--recipe", metavar="R", default="ppo", help="algorithm to check (ppo)")
+    add("--set", metavar="K=V", action="append",
+        help="with this condition changed, e.g. budget.completions=64 (repeatable)")
     add("--out", metavar="DIR", default="runs", help="folder of all runs (runs)")
     add("--device", metavar="D", default=os.environ.get("CRLBENCH_DEVICE", "cpu"),
         help=f"{', '.join(DEVICES)} ($CRLBENCH_DEVICE, cpu)")
@@ -330,8 +370,8 @@ def _add(parser: argparse.ArgumentParser) -> None:
 def _probe(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("tasks", metavar="TASK", nargs="*", help="names (all tasks)")
     parser.add_argument("--model", metavar="X", action="append",
-        help="entry name, checkpoint folder or org/name@commit, repeatable (by the task's tags: "
-        "the bundled models or smollm2-135m-instruct)")
+        help="entry name, checkpoint folder, GGUF file or org/name@commit, repeatable (by the "
+        "task's tags: the bundled models or smollm2-135m-instruct)")
     parser.add_argument("--rollouts", metavar="K", type=int, default=8,
         help="completions per item (8)")
     parser.add_argument("--items", metavar="N", type=int, default=64, help="items per level (64)")

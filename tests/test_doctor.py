@@ -123,6 +123,18 @@ def test_a_gpu_that_is_not_there_is_a_problem_and_no_crash(
     assert "internal error" not in said
 
 
+def test_conditions_may_be_changed(capsys: pytest.CaptureFixture[str]) -> None:
+    """Another precision is another form, and more completions take more memory."""
+    asked = ("doctor", "--model", "tiny-llama", "--offline", "--json")
+    forms = []
+    for more in ((), ("--set", "hardware.precision=bf16"), ("--set", "budget.completions=512")):
+        own = next(m for m in json.loads(called(capsys, *asked, *more)[1])["memory"] if m["own"])
+        forms.append((own["form"], own["parts_bytes"]["decoding"]))
+    assert [form for form, _ in forms] == ["full fp32", "full bf16-mixed", "full fp32"]
+    assert forms[2][1] > forms[0][1]
+    assert called(capsys, *asked, "--set", "budget.completion=9")[0] == 2
+
+
 def test_unknown_names_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
     for flag, name, near in (
         ("--model", "tiny-lama", "tiny-llama"),

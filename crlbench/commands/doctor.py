@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 from crlbench.catalog import Catalog
 from crlbench.commands.choices import DEVICES
 from crlbench.commands.console import out, out_json, table
+from crlbench.commands.settings import assignments
+from crlbench.conditions import override
 from crlbench.errors import OK, CrlbenchError, EnvironmentUnfit, unknown_name
 
 if TYPE_CHECKING:
@@ -50,6 +52,8 @@ def _looked_at(options: Namespace) -> tuple[list[Finding], list[Fit]]:
 
     catalog = Catalog(options.catalog)
     track = load_track(catalog, options.track)
+    changed = override(track.conditions, assignments(options.set))
+    track = track.model_copy(update={"conditions": changed})
     card = None if options.model is None else catalog.load_model(options.model)
     choose(options.recipe, catalog).recipe.check_group(track.conditions.budget.completions)
     hub = of.ask_hub(options.offline)

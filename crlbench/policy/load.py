@@ -64,7 +64,10 @@ def load_reader(card: ModelCard, location: Location) -> Reader:
         frame = "chat" if tokenizer.chat_template else "plain"
     check_template(card, tokenizer)
     thinking = card.chat_template.thinking
-    ends = end_tokens(tokenizer, card.stop_tokens, frame, thinking)
+    try:
+        ends = end_tokens(tokenizer, card.stop_tokens, frame, thinking)
+    except ValidationError as error:
+        raise ValidationError(f"model '{card.slug}': {error}") from None
     longest = getattr(text, "max_position_embeddings", 10**9)
     context = min(card.context or 10**9, longest, steady_length(text))
     return Reader(tokenizer, frame, ends, pad_token(tokenizer, ends), context, thinking)

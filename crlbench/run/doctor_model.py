@@ -189,7 +189,8 @@ def context(
         return Finding("context", "ok", text), work
     work = _work_by_bytes(conditions, tasks, members, shape, device)
     long = card.context is not None and work.longest > card.context
-    text = f"at most about {work.longest} tokens, from bytes, of {card.context or '?'}"
+    most = f"{card.context:,}" if card.context else "?"
+    text = f"at most about {work.longest} tokens, from bytes, of {most}"
     return Finding("context", "warning" if long else "ok", text), work
 
 
