@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import json
+import os
 from typing import Any
 
 import pytest
@@ -14,6 +16,7 @@ from crlbench.policy.load import Location
 from crlbench.policy.served import toy
 from crlbench.policy.shape import config_of
 
+FULL = bool(os.environ.get("CRLBENCH_FULL"))
 HYBRID = ["linear_attention", "full_attention", "linear_attention", "linear_attention"]
 FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     "llama": ("llama", {"num_key_value_heads": 8}),
@@ -86,13 +89,28 @@ def toy_named(name: str, seed: int = 0) -> Any:
 
 
 def subjects(entries_too: bool = True, fast: tuple[str, ...] = EVERYWHERE) -> list[Any]:
-    """All names for parametrisation; what the default run leaves out is marked slow.
+    """Names for parametrisation; what the default run leaves out is marked slow.
 
-    The default run tries the families ``fast``, and the entries where ``entries_too``.
+    The default run tries the families ``fast``, and all entries where ``entries_too``. The slow one
+    tries one entry of each kind, all with full counts: most sizes of a design have one toy.
     """
-    entries = [f"models/{name}" for name in Catalog().list("model")]
-    at_once = {*fast, *(entries if entries_too else ())}
-    return [
-        name if name in at_once else pytest.param(name, marks=pytest.mark.slow)
-        for name in (*entries, *FAMILIES)
-    ]
+    entries = Catalog().list("model")
+    tried = entries if entries_too or FULL else one_of_each(entries)
+    names = [*(f"models/{name}" for name in tried), *FAMILIES]
+    at_once = {*fast, *(names[: len(tried)] if entries_too else ())}
+    return [n if n in at_once else pytest.param(n, marks=pytest.mark.slow) for n in names]
+
+
+def one_of_each(entries: list[str]) -> list[str]:
+    """The first entry of each kind of config; its sizes are no part of a kind."""
+    first: dict[Any, str] = {}
+    for name in entries:
+        card = card_of(name)
+        config = card.config or json.loads((card.weights_dir / "config.json").read_text())
+        heads, shared = (config.get(f"num_{n}_heads") for n in ("attention", "key_value"))
+        kind = (
+            *(config["model_type"], config.get("tie_word_embeddings"), shared in (None, heads)),
+            *(shared == 1, "head_dim" in config, bool(config.get("sliding_window"))),
+        )
+        first.setdefault(kind, name)
+    return [*first.values()]
