@@ -45,7 +45,8 @@ KINDS = {
     "qlora-int8": ({"adapter": LORA, "dtype": "bfloat16", "quantisation": "int8"}, "bf16"),
 }
 """What is changed of an entry, and the track's precision, by kind."""
-UNSTATED = 10**6
+LONGEST = 10**6
+"""Context of a checkpoint that states none."""
 PHASES = (
     ("crlbench.run.execute", "load", "loading"),
     ("crlbench.run.execute", "make_module", "learner"),
@@ -151,12 +152,15 @@ def cell_of(options: argparse.Namespace, kind: str, folder: Path) -> Any:
     from crlbench.catalog import Catalog
     from crlbench.commands.running import choose, plan_of
     from crlbench.commands.settings import Settings
+    from crlbench.policy.shape import config_of, skeleton
     from crlbench.run.board import Request, load_track, make_board
     from crlbench.run.subject import locate
 
     changes, precision = KINDS[kind]
     card = Catalog().load_model(options.model)
     slug = f"{card.slug}-{kind}"
+    model = skeleton(config_of(card, locate(card)))
+    size = sum(p.numel() for p in model.parameters())
     data = card.model_dump(mode="json", by_alias=True, exclude_none=True)
     dropped = ("adapter", "unlisted")
     entry = {name: value for name, value in data.items() if name not in dropped} | {
@@ -165,10 +169,10 @@ def cell_of(options: argparse.Namespace, kind: str, folder: Path) -> Any:
         "kind": "base" if card.kind == "unknown" else card.kind,
         "frame": "plain" if card.frame == "auto" else card.frame,
         "quantisation": "none",
-        # Of an unlisted folder; nothing that is measured looks at them.
-        "params_total": card.params_total or UNSTATED,
-        "params_active": card.params_active or UNSTATED,
-        "context": card.context or UNSTATED,
+        # Of an unlisted folder.
+        "params_total": card.params_total or size,
+        "params_active": card.params_active or size,
+        "context": card.context or LONGEST,
         "added": "2026-01-01",
     }
     (folder / "models").mkdir(parents=True)

@@ -20,7 +20,10 @@ from crlbench.policy.convert import convert
 from crlbench.policy.load import Location, build_policy, load_backbone, load_reader
 from crlbench.run.subject import locate
 from tests.test_bad_models import ENTRY
-from tests.test_fetch import digest, write_gguf
+from tests.test_fetch import digest, weights, write_gguf
+
+SIZE = sum(values.size for values in weights(261, output=False).values())
+"""Weights of the file that ``write_gguf`` writes."""
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
@@ -85,6 +88,8 @@ def test_an_entry_pins_the_file(gguf: Path, home: Path, tmp_path: Path) -> None:
     entry = ENTRY | {
         "added": date(2026, 1, 1),
         "source": {"path": ".", "gguf_file": "own.gguf"},
+        "params_total": SIZE,
+        "params_active": SIZE,
         "weights_sha256": {"own.gguf": digest(gguf)},
     }
     (tmp_path / "models/wrong.toml").write_text(dump_toml(entry))

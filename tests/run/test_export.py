@@ -21,12 +21,13 @@ from crlbench.policy.export import write_adapter, write_checkpoint
 from crlbench.policy.load import Location, load_reader
 from crlbench.policy.policy import Policy
 from crlbench.run.subject import load_subject
-from tests.checkpoints import CHAT_TEMPLATE, ascii_tokenizer
+from tests.checkpoints import CHAT_TEMPLATE, ascii_tokenizer, random_model
 from tests.checkpoints import write_checkpoint as write_base
 from tests.families import subjects, toy_named
 from tests.policy.test_policy import a_batch
 from tests.run.test_evaluate import command, terse
 
+SIZE = sum(p.numel() for p in random_model().parameters())
 ENTRY = {
     "schema": 1,
     "slug": "toy",
@@ -34,8 +35,8 @@ ENTRY = {
     "family": "llama",
     "kind": "base",
     "frame": "terse",
-    "params_total": 20_000,
-    "params_active": 20_000,
+    "params_total": SIZE,
+    "params_active": SIZE,
     "context": 256,
     "dtype": "float32",
     "stop_tokens": ["~"],
