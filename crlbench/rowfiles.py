@@ -1,0 +1,84 @@
+"""Split files as they stand on the disk: plain JSON lines, or compressed where they are long.
+
+A task's rows are text that people open and read, so a file stays plain up to 512 KiB; a longer one,
+in practice a training split, stands as ``train.jsonl.zst`` in its place: one zstandard frame that
+states its size. Digests and line numbers are always of the content, so that both forms are the
+same file to every reader. ``zstd -dc`` shows it.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import zstandard
+
+from crlbench.errors import ValidationError
+
+SUFFIX = ".zst"
+MAX_PLAIN_BYTES = 2**19
+"""Longest content that is written as it is."""
+MAX_ROWS_BYTES = 2**26
+"""Of the content of a split file or of a file of pairs, and of a task's code."""
+LEVEL = 19
+
+
+class BadFrame(ValueError):
+    """The bytes are no frame that :func:`packed` may have written; says why."""
+
+
+def forms(path: Path) -> tuple[Path, Path]:
+    """Where the split file ``path`` may stand: plain, and compressed."""
+    return path, path.with_name(path.name + SUFFIX)
+
+
+def written(path: Path, content: bytes) -> Path:
+    """The one of its forms in which freezing writes a split file."""
+    plain, compressed = forms(path)
+    return plain if len(content) <= MAX_PLAIN_BYTES else compressed
+
+
+def standing(path: Path) -> Path:
+    """The form in which a split file stands; ``path`` itself where it is missing.
+
+    Raises:
+        ValidationError: both forms stand there.
+    """
+    found = [form for form in forms(path) if os.path.exists(form)]
+    if len(found) > 1:
+        raise ValidationError(
+            f"{found[0]} and {found[1]} both stand there, and a split has one file. Delete the one "
+            "that is not meant; crlbench freeze writes the right one and deletes the other."
+        )
+    return found[0] if found else path
+
+
+def packed(content: bytes) -> bytes:
+    """The compressed form: the same bytes for the same content and version of zstandard.
+
+    Raises:
+        ValueError: longer than what :func:`unpacked` reads.
+    """
+    if len(content) > MAX_ROWS_BYTES:
+        raise ValueError(f"{len(content)} bytes; no split file holds more than {MAX_ROWS_BYTES}")
+    return zstandard.ZstdCompressor(level=LEVEL).compress(content)
+
+
+def unpacked(data: bytes) -> bytes:
+    """The content of the compressed form.
+
+    The frame states its size, which is looked at before anything is unpacked; one that unpacks
+    to more fails.
+
+    Raises:
+        BadFrame: it is damaged or cut off, more than one frame, or holds too much.
+    """
+    try:
+        size = zstandard.frame_content_size(data)
+        if size > MAX_ROWS_BYTES:
+            raise BadFrame(
+                f"it unpacks to {size} bytes; no split file holds more than {MAX_ROWS_BYTES}"
+            )
+        return zstandard.ZstdDecompressor().decompress(data, allow_extra_data=False)
+    except zstandard.ZstdError as error:
+        raise BadFrame(str(error)) from None
