@@ -1,0 +1,258 @@
+"""Which architecture learns best, and does size or fine-tuning matter: controlled comparisons."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from crlbench.report import words
+from crlbench.report.ablation import FieldChange
+from crlbench.report.axes import AXES, AXIS_SIGNS, AXIS_WORDS, Axis
+from crlbench.report.board import rank_entries
+from crlbench.report.entries import Entry
+from crlbench.report.estimators import ID
+from crlbench.report.ranking import AxisRanking
+from crlbench.report.resources import known_track
+from crlbench.site.effects import Drawing, Effect, drawings, effects
+from crlbench.site.facets import parameters
+from crlbench.site.pages import Made, Page
+from crlbench.site.source import Site, StoredBoard
+from crlbench.site.zoo import Animal, Zoo, bundled, differences, zoos
+
+FRONT = "architectures.html"
+
+
+@dataclass(frozen=True)
+class Learner:
+    """A model of the zoo, and how it learned; without an entry it has not been run."""
+
+    animal: Animal
+    size: str
+    active: str
+    entry: Entry | None
+    start: float | None
+    """Share of held-out prompts answered before training, mean over tasks."""
+    starts: dict[str, float]
+    """By task."""
+    tiers: dict[Axis, int | None]
+    """Among the designs of equal budget."""
+
+
+@dataclass(frozen=True)
+class Contrast:
+    """Models that differ in one thing, each against the same base."""
+
+    key: str
+    question: str
+    about: str
+    base: Learner
+    others: tuple[Learner, ...]
+    changes: dict[str, tuple[FieldChange, ...]]
+    """By slug, what the configs differ in."""
+    found: dict[str, dict[Axis, Effect]]
+    """By slug; without those that have not been run."""
+    drawn: dict[Axis, Drawing]
+    sentences: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Exhibit:
+    """One zoo on one board with one recipe."""
+
+    zoo: Zoo
+    stored: StoredBoard
+    recipe: str
+    tasks: tuple[str, ...]
+    designs: tuple[Learner, ...]
+    answers: tuple[tuple[Axis, str, str, str], ...]
+    """Axis, its question's title, who leads, and how sure that is."""
+    contrasts: tuple[Contrast, ...]
+
+
+def pages(site: Site) -> Iterator[Made]:
+    """The one page."""
+    yield partial(_page, site)
+
+
+def _page(site: Site) -> Iterator[Page]:
+    found = [
+        exhibit
+        for zoo in zoos(bundled(site.catalog))
+        if (exhibit := _exhibit(zoo, site)) is not None
+    ]
+    yield Page(
+        path=FRONT,
+        template="architectures.html.j2",
+        title="Which architecture learns best under reinforcement learning?",
+        about="Models of equal size, pretrained on the same documents, that differ in their "
+        "design alone: sample efficiency, stability and generalization under RL, with intervals.",
+        data={"exhibits": found, "axes": AXES, "signs": AXIS_SIGNS},
+        section="architectures",
+    )
+
+
+def _exhibit(zoo: Zoo, site: Site) -> Exhibit | None:
+    """The zoo where most of it was run; None where none of it was."""
+    slugs = {one.slug for one in (*zoo.designs, *zoo.sizes)}
+    places = [
+        (sum(_slug(entry) in slugs for entry in stored.entries(recipe)), stored, recipe)
+        for stored in site.boards
+        for recipe in stored.recipes
+    ]
+    count, stored, recipe = max(places, key=lambda place: place[0])
+    return _shown(zoo, stored, recipe) if count else None
+
+
+def _shown(zoo: Zoo, stored: StoredBoard, recipe: str) -> Exhibit:
+    entries = {_slug(entry): entry for entry in stored.entries(recipe)}
+    own = [entries[one.slug] for one in zoo.designs if one.slug in entries]
+    board = stored.board
+    rankings = {
+        axis: rank_entries(axis, recipe, own, board.unranked, board.bootstrap["replicates"])
+        for axis in AXES
+    }
+    everyone = (*zoo.designs, *zoo.sizes, *(one for pair in zoo.tuned for one in pair))
+    learners = {one.slug: _learner(one, entries, stored, rankings) for one in everyone}
+    return Exhibit(
+        zoo=zoo,
+        stored=stored,
+        recipe=recipe,
+        tasks=board.tasks,
+        designs=tuple(learners[one.slug] for one in zoo.designs),
+        answers=tuple(_answer(axis, rankings[axis], own) for axis in AXES),
+        contrasts=tuple(_contrasts(zoo, stored, learners)),
+    )
+
+
+def _slug(entry: Entry) -> str:
+    return entry.model.partition("@")[0]
+
+
+def _learner(
+    one: Animal,
+    entries: dict[str, Entry],
+    stored: StoredBoard,
+    rankings: dict[Axis, AxisRanking],
+) -> Learner:
+    entry = entries.get(one.slug)
+    starts = {} if entry is None else _starts(stored, entry)
+    subject = None if entry is None else stored.by_entry[entry.name][0].record.subject
+    standings = {
+        axis: {s.model: s.tier for s in found.ranking.standings} for axis, found in rankings.items()
+    }
+    return Learner(
+        animal=one,
+        size=words.grouped(one.params) if subject is None else parameters(subject),
+        active=words.grouped(one.card.params_active),
+        entry=entry,
+        start=float(np.mean([*starts.values()])) if starts else None,
+        starts=starts,
+        tiers={axis: standings[axis].get(entry.name) if entry else None for axis in AXES},
+    )
+
+
+def _starts(stored: StoredBoard, entry: Entry) -> dict[str, float]:
+    """Raw score of the start model on new prompts of each task; the same for every seed."""
+    found = {}
+    for run in stored.by_entry[entry.name]:
+        split = run.record.splits.get(ID)
+        if split is not None:
+            found.setdefault(run.record.task.name, split.start)
+    return dict(sorted(found.items()))
+
+
+def _answer(
+    axis: Axis, found: AxisRanking, entries: Sequence[Entry]
+) -> tuple[Axis, str, str, str]:
+    title = f"{AXIS_WORDS[axis].capitalize()} {AXIS_SIGNS[axis]}"
+    shown = {entry.name: entry.display_name for entry in entries}
+    ranking = found.ranking
+    first = [s for s in ranking.standings if s.tier == 1]
+    if not first:
+        return axis, title, "No ranking yet", words.sentence(ranking.reason)
+    leader = ranking.anchors[0]
+    others = [shown[s.model] for s in first if s.model != leader]
+    if not others:
+        sure = "Every other design is significantly worse."
+    elif len(first) == len(ranking.standings):
+        sure = "No design can be told apart from it."
+    else:
+        sure = f"{words.listed(others)} cannot be told apart from it."
+    return axis, title, shown[leader], sure
+
+
+def _contrasts(
+    zoo: Zoo, stored: StoredBoard, learners: dict[str, Learner]
+) -> Iterator[Contrast]:
+    designs = [learners[one.slug] for one in zoo.designs]
+    middle = _reference(stored, designs)
+    if middle is None:
+        return
+    yield _contrast(
+        "designs",
+        f"Is another design better than {middle.animal.card.display_name}?",
+        "Equal size, the same documents in the same order: the design differs.",
+        middle,
+        [one for one in designs if one is not middle],
+    )
+    if zoo.sizes:
+        sizes = [learners[one.slug] for one in zoo.sizes]
+        base = next((one for one in sizes if one in designs), sizes[0])
+        yield _contrast(
+            "size",
+            "Does size matter?",
+            "One design, the same documents: the width differs.",
+            base,
+            [one for one in sizes if one is not base],
+        )
+    for before, after in zoo.tuned:
+        yield _contrast(
+            f"tuned-{after.slug}",
+            "Does fine-tuning first help?",
+            "The same checkpoint, with and without supervised fine-tuning on the format of the "
+            "tasks. The share of the head-room that is captured makes unequal starts comparable.",
+            learners[before.slug],
+            [learners[after.slug]],
+        )
+
+
+def _reference(stored: StoredBoard, designs: Sequence[Learner]) -> Learner | None:
+    """The model that the track names as its reference, else the first that was run."""
+    ran = [one for one in designs if one.entry is not None]
+    track = known_track(stored.board.track)
+    named = track.reference.model if track is not None and track.reference is not None else ""
+    return next(
+        (one for one in ran if one.entry.model == named), next(iter(ran), None)
+    )
+
+
+def _contrast(
+    key: str, question: str, about: str, base: Learner, others: Sequence[Learner]
+) -> Contrast:
+    ran = [one for one in others if one.entry is not None and base.entry is not None]
+    found = {one.animal.slug: effects(base.entry, one.entry) for one in ran}
+    labels = [(one.animal.card.display_name, found[one.animal.slug]) for one in ran]
+    return Contrast(
+        key=key,
+        question=question,
+        about=about,
+        base=base,
+        others=tuple(others),
+        changes={one.animal.slug: differences(base.animal, one.animal) for one in others},
+        found=found,
+        drawn=drawings(labels) if labels else {},
+        sentences=tuple(_sentence(name, own) for name, own in labels),
+    )
+
+
+def _sentence(name: str, found: dict[Axis, Effect]) -> str:
+    """``tiny-llama-3m: worse on sample efficiency (−0.05), undecided on stability (+0.01).``"""
+    parts = [
+        f"{effect.call} on {AXIS_WORDS[axis]} ({words.number(effect.value, 3, True)})"
+        for axis, effect in found.items()
+        if effect.call is not None
+    ]
+    return f"{name}: {', '.join(parts) or 'no number yet'}."

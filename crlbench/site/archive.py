@@ -1,0 +1,197 @@
+"""Every board with all that was held fixed on it, whatever its track has become since."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from crlbench.conditions import Conditions, stated_conditions
+from crlbench.report import words
+from crlbench.report.axes import AXES
+from crlbench.report.resources import known_track
+from crlbench.site.pages import BOARDS, Page, archive_path
+from crlbench.site.source import Site, StoredBoard
+
+CURRENT, SUPERSEDED, UNFROZEN, OPEN, UNKNOWN = (
+    "frozen, current",
+    "frozen, superseded",
+    "not frozen",
+    "open division",
+    "of a track that this version does not know",
+)
+GROUPS = {
+    "budget": "Budget: how many completions a run learns from",
+    "sampling": "Decoding",
+    "optimization": "Optimization",
+    "data": "Training data and reward",
+    "evaluation": "Evaluation",
+    "rules": "When a run counts as failed",
+    "hardware": "Hardware",
+}
+
+
+def pages(site: Site) -> Iterator[Page]:
+    """The list of boards, and a page for each."""
+    yield Page(
+        path=BOARDS,
+        template="boards.html.j2",
+        title="All boards",
+        about="Every board by track and version, frozen or superseded; numbers are only compared "
+        "inside one.",
+        data={"boards": [(stored, status(stored)) for stored in _ordered(site)]},
+        section="board",
+    )
+    for stored in site.boards:
+        board = stored.board
+        yield Page(
+            path=archive_path(stored.id),
+            template="archive.html.j2",
+            title=f"{board.track} v{board.track_version}: what was held fixed",
+            about=f"All conditions behind fingerprint {board.fingerprint}: tasks, digests, budget, "
+            "hyper-parameters, packages, hardware, and every entry.",
+            data={
+                "stored": stored,
+                "status": status(stored),
+                "groups": list(conditions(stored.leaves)),
+                "tasks": tasks(stored.leaves),
+                "retain": members(stored.leaves, "retain"),
+                "other": other(stored.leaves),
+                "environments": environments(stored),
+                "pilot": pilot(stored),
+                "entries": {recipe: list(entries(stored, recipe)) for recipe in stored.recipes},
+            },
+            section="board",
+        )
+
+
+def _ordered(site: Site) -> list[StoredBoard]:
+    """By track, the newest version first."""
+    return sorted(site.boards, key=lambda s: (s.board.track, -s.board.track_version, s.id))
+
+
+def status(stored: StoredBoard) -> str:
+    """What has become of a board's conditions, as this installation knows its track."""
+    board = stored.board
+    if board.division == "open":
+        return OPEN
+    if board.track_version == 0:
+        return UNFROZEN
+    track = known_track(board.track)
+    if track is None or track.version < board.track_version:
+        return UNKNOWN
+    return CURRENT if track.version == board.track_version else SUPERSEDED
+
+
+def conditions(leaves: Mapping[str, Any]) -> Iterator[tuple[str, list[tuple[str, Any, str]]]]:
+    """Per group its title, and name, value and meaning of each condition."""
+    stated = stated_conditions(leaves)
+    for group, title in GROUPS.items():
+        kind = Conditions.model_fields[group].annotation
+        fields = getattr(kind, "model_fields", {})
+        rows = [
+            (name, value, getattr(fields.get(name), "description", None) or "")
+            for name, value in sorted(stated.get(group, {}).items())
+        ]
+        if rows:
+            yield title, rows
+
+
+def members(leaves: Mapping[str, Any], kind: str) -> dict[str, dict[str, Any]]:
+    """Leaves below ``tasks`` or ``retain`` by name, and the rest of their path."""
+    found: dict[str, dict[str, Any]] = {}
+    for path, value in leaves.items():
+        parts = path.split(".", 2)
+        if parts[0] == kind and len(parts) == 3:
+            found.setdefault(parts[1], {})[parts[2]] = value
+    return dict(sorted(found.items()))
+
+
+def tasks(leaves: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Of each task its version and digests, and floor and ceiling of its splits."""
+    found = {}
+    for name, own in members(leaves, "tasks").items():
+        splits = sorted({key.split(".")[1] for key in own if key.startswith("splits.")})
+        found[name] = {
+            "version": own.get("version"),
+            "digest": own.get("digest"),
+            "verifier": own.get("verifier"),
+            "splits": [
+                {
+                    "name": split,
+                    "floor": own.get(f"bounds.{split}.floor"),
+                    "ceiling": own.get(f"bounds.{split}.ceiling"),
+                    "sha256": own.get(f"splits.{split}"),
+                }
+                for split in splits
+            ],
+        }
+    return found
+
+
+def other(leaves: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    """Leaves that stand in no other table of the page."""
+    known = {f"conditions.{group}." for group in GROUPS}
+    return [
+        (path, value)
+        for path, value in sorted(leaves.items())
+        if not any(path.startswith(prefix) for prefix in known)
+        and not (path.startswith(("tasks.", "retain.")) and path.count(".") >= 2)
+    ]
+
+
+MACHINE = {
+    "hardware_class": "Class of hardware",
+    "cpu": "Processor",
+    "device": "Device",
+    "cuda": "CUDA",
+    "driver": "Driver",
+    "python": "Python",
+    "os": "System",
+}
+
+
+def environments(stored: StoredBoard) -> list[tuple[str, list[tuple[str, int]]]]:
+    """What may differ between runs and is recorded: label, and values with numbers of runs."""
+    counts: dict[str, Counter[str]] = {}
+    for run in stored.runs:
+        found = run.record.environment
+        named = {label: found.get(key) for key, label in MACHINE.items()}
+        packages = found.get("packages")
+        named |= packages if isinstance(packages, dict) else {}
+        for label, value in named.items():
+            if value is not None:
+                counts.setdefault(str(label), Counter())[str(value)] += 1
+    order = {label: place for place, label in enumerate(MACHINE.values())}
+    labels = sorted(counts, key=lambda label: (order.get(label, len(order)), label))
+    return [(label, sorted(counts[label].items())) for label in labels]
+
+
+def pilot(stored: StoredBoard) -> list[tuple[str, str]]:
+    """How the numbers of the track were chosen; nothing where it has moved on."""
+    track = known_track(stored.board.track)
+    if track is None or status(stored) != CURRENT:
+        return []
+    return [
+        (name.replace("_", " "), words.listed([str(v) for v in value], 12))
+        if isinstance(value, list)
+        else (name.replace("_", " "), str(value))
+        for name, value in track.pilot.items()
+    ]
+
+
+def entries(stored: StoredBoard, recipe: str) -> Iterator[dict[str, Any]]:
+    """What a row of an entry shows."""
+    for entry in stored.entries(recipe):
+        tiers = {}
+        for axis in AXES:
+            standings = stored.board.rankings[recipe][axis].ranking.standings
+            tiers[axis] = next((s.tier for s in standings if s.model == entry.name), None)
+        yield {
+            "entry": entry,
+            "tiers": tiers,
+            "standing": words.STANDINGS[entry.standing],
+            "badge": stored.badges[entry.name],
+            "submitter": stored.submitters[entry.name],
+            "date": stored.dates[entry.name][:10],
+        }

@@ -1,0 +1,155 @@
+"""An entry in full, over all its tasks: what its own page and its model's page show."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from crlbench.report import (
+    page,
+    page_arrival,
+    page_axes,
+    page_costs,
+    page_failures,
+    page_results,
+    page_splits,
+    page_stability,
+    words,
+)
+from crlbench.report.axes import AXES, AXIS_SIGNS, AXIS_WORDS
+from crlbench.report.entries import Entry
+from crlbench.report.pairs import paired_axes
+from crlbench.report.reproduce import command
+from crlbench.report.summary import Summary
+from crlbench.site.pages import Page, entry_path
+from crlbench.site.runs import machine, verify_commands
+from crlbench.site.source import StoredBoard
+
+NEAREST = 2
+"""Entries that stand beside one with a verdict."""
+
+
+def entry_page(found: Mapping[str, Any]) -> Page:
+    """The page of an entry, from its :func:`article`."""
+    entry, stored = found["entry"], found["stored"]
+    board = stored.board
+    about = f"{entry.display_name} with {entry.recipe} on {board.track} v{board.track_version}"
+    return Page(
+        path=entry_path(stored.id, entry.model, entry.recipe),
+        template="entry.html.j2",
+        title=about,
+        about=f"{about}: sample efficiency, stability and generalization on every task, with "
+        "intervals, failures, costs and the command that makes it again.",
+        data=found,
+        section="board",
+        scripts=("static/recompute.js",),
+    )
+
+
+def article(stored: StoredBoard, entry: Entry, anchor: str) -> dict[str, Any]:
+    """All that is shown of an entry.
+
+    Args:
+        anchor: what the ids of its parts begin with.
+    """
+    summary, board = stored.summaries[entry.name], stored.board
+    return {
+        "stored": stored,
+        "entry": entry,
+        "slug": stored.by_entry[entry.name][0].record.subject.slug,
+        "summary": summary,
+        "standing": words.STANDINGS[entry.standing].capitalize(),
+        "badge": stored.badges[entry.name],
+        "machine": machine(stored.by_entry[entry.name]),
+        "again": command(stored.by_entry[entry.name]),
+        "verify": verify_commands(stored, entry.name),
+        "rivals": [_rival(stored, entry, other) for other in nearest(stored, entry)],
+        "item": {
+            "anchor": anchor,
+            "folds": True,
+            "lead": page_results.lead(summary),
+            "sentences": page.sentences(summary, entry, _frame(stored), board),
+            "tiles": page_results.tiles(summary, with_lam=False),
+            "cards": page_axes.cards(entry, board),
+            "arrivals": page_arrival.arrivals(entry),
+            # Run by run stands on the pages of the tasks.
+            "stability": _without_runs(page_stability.stability(entry)),
+            "splits": page_splits.split_panels(summary),
+            "generalization": page_splits.generalization(entry),
+            "transfer": page_splits.transfer_matrix(summary),
+            "honesty": page_splits.honesty(summary, entry),
+            "placebo": page_axes.placebo(entry),
+            "failures": page_failures.failures(summary, stored.arm(entry.name, "real")),
+            "costs": _without_runs(page_costs.costs(stored.arm(entry.name, "real"))),
+            **page_results.results(summary),
+        },
+    }
+
+
+def _without_runs(panel: dict[str, Any] | None) -> dict[str, Any] | None:
+    return None if panel is None else panel | {"runs": ()}
+
+
+def _frame(stored: StoredBoard) -> Summary:
+    """What sentences about an entry say of its board."""
+    board, first = stored.board, stored.runs.runs[0].record
+    return Summary(
+        crlbench=(),
+        track=board.track,
+        track_version=board.track_version,
+        division=board.division,
+        fingerprint=board.fingerprint,
+        conditions=first.fingerprint.leaves,
+        tasks=board.tasks,
+        entries=(),
+        bootstrap=board.bootstrap,
+    )
+
+
+def nearest(stored: StoredBoard, entry: Entry) -> Sequence[Entry]:
+    """The entries of the same recipe whose Λ is nearest, from above and from below in turn."""
+    own = entry.axes["efficiency"].value
+    if own is None:
+        return ()
+    others = [
+        (abs(other.axes["efficiency"].value - own), other.name, other)
+        for other in stored.entries(entry.recipe)
+        if other is not entry and other.axes["efficiency"].value is not None
+    ]
+    return [other for _, _, other in sorted(others, key=lambda found: found[:2])[:NEAREST]]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """One axis of an entry against another: this one minus the other."""
+
+    sign: str
+    title: str
+    call: str
+    tone: str
+    difference: str
+    note: str
+
+
+def _rival(stored: StoredBoard, entry: Entry, other: Entry) -> dict[str, Any]:
+    """The verdict on every axis, as this entry minus the other."""
+    found = paired_axes(other, entry, stored.board.margin)
+    decides = entry.decides and other.decides
+    verdicts = []
+    for axis in AXES:
+        effect = found[axis].effect
+        told = words.verdict(effect) if decides else "a preview, no verdict"
+        more = words.more_seeds(effect) if decides else ""
+        verdicts.append(
+            Verdict(
+                sign=AXIS_SIGNS[axis],
+                title=AXIS_WORDS[axis].capitalize(),
+                call=told if effect is not None else "no number",
+                tone=effect.verdict if effect is not None and decides else "",
+                difference=words.difference(effect),
+                note=found[axis].reason or (f"{more} seeds more would settle it" if more else ""),
+            )
+        )
+    slug = stored.by_entry[other.name][0].record.subject.slug
+    return {"entry": other, "slug": slug, "verdicts": verdicts}

@@ -1,0 +1,110 @@
+"""The data page: every table of every board as files, what the columns mean, and how to cite."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+from crlbench import __version__
+from crlbench.json_schema import schema_of
+from crlbench.records import RunRecord, StoredPlan
+from crlbench.retractions import Retraction, read_retractions
+from crlbench.site.formats import CURVES, ENTRIES, RUNS, TABLES, WRITERS, table_file
+from crlbench.site.pages import File, Made, Page, data_path
+from crlbench.site.source import Site, StoredBoard
+
+OFFERED = (ENTRIES, RUNS, CURVES)
+"""Pairs are left to the command: their number grows with the square of the entries."""
+FORMS = ("csv", "json")
+SCHEMAS = {"run-record": RunRecord, "plan": StoredPlan}
+TITLE = "crlbench: Reinforcement learning of language models under frozen, comparable conditions"
+AUTHORS = "The crlbench contributors"
+NEWEST = 50
+"""Changes that the page lists; the feed has all."""
+
+
+def pages(site: Site) -> Iterator[Made]:
+    """The page with the files that it offers."""
+    yield partial(_pages, site)
+
+
+def _pages(site: Site) -> Iterator[Page | File]:
+    offered: list[dict[str, Any]] = []
+    for stored in site.boards:
+        files = list(_files(stored))
+        yield from (file for _, file in files)
+        offered.append({"stored": stored, "files": files})
+    schemas = list(_schemas())
+    yield from schemas
+    yield Page(
+        path="data.html",
+        template="data.html.j2",
+        title="Data: every number for your own analysis",
+        about="Entries, runs and learning curves as CSV and JSON, the meaning of every column, "
+        "schemas of the records, how to rebuild this site, and how to cite it.",
+        data={
+            "offered": offered,
+            "tables": TABLES.values(),
+            "forms": ", ".join(WRITERS),
+            "schemas": schemas,
+            "bibtex": bibtex(),
+            "changes": changes(site)[:NEWEST],
+            "retractions": retractions(site),
+        },
+        section="data",
+    )
+
+
+def _files(stored: StoredBoard) -> Iterator[tuple[str, File]]:
+    """Label and file of each table of a board, and of its conditions."""
+    for table in OFFERED:
+        for form in FORMS:
+            name = f"{table.name}.{form}"
+            yield name, File(data_path(stored.id, name), table_file(table, [stored], form))
+    leaves = {"fingerprint": stored.board.fingerprint, "leaves": stored.leaves}
+    text = json.dumps(leaves, indent=1, sort_keys=True) + "\n"
+    yield "fingerprint.json", File(data_path(stored.id, "fingerprint.json"), text.encode())
+
+
+def _schemas() -> Iterator[File]:
+    """JSON Schemas of what the archives of results hold, as ``docs/schemas`` has them."""
+    for name, kind in SCHEMAS.items():
+        text = json.dumps(schema_of(name, kind), indent=2, ensure_ascii=True) + "\n"
+        yield File(f"data/schemas/{name}.schema.json", text.encode())
+
+
+def bibtex() -> str:
+    """The same as ``CITATION.cff`` of the repository."""
+    return (
+        "@software{crlbench,\n"
+        f"  title = {{{{{TITLE}}}}},\n"
+        f"  author = {{{{{AUTHORS}}}}},\n"
+        f"  version = {{{__version__}}},\n"
+        "  license = {Apache-2.0}\n"
+        "}\n"
+    )
+
+
+def changes(site: Site) -> list[dict[str, Any]]:
+    """Every entry that states a date, by the last event in its ledger, the youngest first."""
+    found = [
+        {
+            "date": stored.dates[entry.name],
+            "stored": stored,
+            "entry": entry,
+            "runs": len(stored.by_entry[entry.name]),
+        }
+        for stored in site.boards
+        for entry in stored.board.entries
+        if stored.dates[entry.name]
+    ]
+    found.sort(key=lambda change: (change["stored"].id, change["entry"].name))
+    return sorted(found, key=lambda change: change["date"], reverse=True)
+
+
+def retractions(site: Site) -> list[Retraction]:
+    """What was taken back, the youngest first."""
+    folders = {stored.runs.folder.parents[1] for stored in site.boards}
+    return [line for folder in sorted(folders) for line in read_retractions(folder)[::-1]]

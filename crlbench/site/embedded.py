@@ -1,0 +1,22 @@
+"""Data as classic scripts, which a page that is opened from a disk may load."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+
+def literal(data: Any) -> str:
+    """JSON in ASCII without a sign that ends a script: a literal, whatever a stranger wrote."""
+    text = json.dumps(data, separators=(",", ":"), sort_keys=True, allow_nan=False)
+    return text.replace("<", "\\u003c")
+
+
+def script(name: str, data: Any, key: str | None = None) -> bytes:
+    """``crlbench.<name> = data``, or with a key ``crlbench.<name>[key] = data``."""
+    target = f"crlbench.{name}"
+    lines = ["window.crlbench = window.crlbench || {};"]
+    if key is not None:
+        lines.append(f"{target} = {target} || {{}};")
+        target += f"[{literal(key)}]"
+    return "\n".join([*lines, f"{target} = {literal(data)};", ""]).encode()

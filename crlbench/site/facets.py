@@ -1,0 +1,96 @@
+"""What entries are filtered by, and the words for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from crlbench.cards import Adapter, ModelCard
+from crlbench.records import RunRecord, Subject
+from crlbench.report.words import short
+
+SIZES = (
+    (0.05e9, "under 50M"),
+    (0.5e9, "50M to 500M"),
+    (2e9, "500M to 2B"),
+    (5e9, "2B to 5B"),
+    (float("inf"), "5B and more"),
+)
+"""Upper ends of the classes of size, in parameters."""
+
+
+@dataclass(frozen=True)
+class Facets:
+    """One entry's place in every filter."""
+
+    family: str
+    size: str
+    kind: str
+    precision: str
+    hardware: str
+    badge: str
+    standing: str
+
+    def items(self) -> list[tuple[str, str]]:
+        """Names and values, in the order of the filters."""
+        return [(name, getattr(self, name)) for name in NAMES]
+
+
+NAMES: Mapping[str, str] = {
+    "family": "Family",
+    "size": "Size",
+    "kind": "Kind",
+    "precision": "Precision",
+    "hardware": "Hardware",
+    "badge": "Badge",
+    "standing": "Standing",
+}
+"""The filters with their labels."""
+
+
+def facets(record: RunRecord, badge: str | None, standing: str) -> Facets:
+    """The filters' values for an entry, by one of its records."""
+    subject = record.subject
+    return Facets(
+        family=subject.family,
+        size=next(label for most, label in SIZES if subject.params_total < most),
+        kind=subject.kind,
+        precision=precision(subject),
+        hardware=str(record.environment.get("hardware_class") or "not stated"),
+        badge=badge or "not verified yet",
+        standing=standing,
+    )
+
+
+def precision(subject: Subject | ModelCard) -> str:
+    """``bfloat16, LoRA``; ``nf4, LoRA``; ``float32, full``."""
+    weights = subject.dtype if subject.quantisation == "none" else subject.quantisation
+    adapter = subject.adapter
+    kind = adapter.kind if isinstance(adapter, Adapter) else (adapter or {}).get("kind", "full")
+    return f"{weights}, {'LoRA' if kind == 'lora' else kind}"
+
+
+def parameters(subject: Subject) -> str:
+    """``1.01M``, ``135M``, ``7.6B``."""
+    return counted(subject.params_total)
+
+
+def counted(parameters: int) -> str:
+    """A number of parameters with about three digits."""
+    for unit, factor in (("B", 1e9), ("M", 1e6), ("k", 1e3)):
+        if parameters >= 0.9995 * factor:
+            return f"{short(parameters / factor)}{unit}"
+    return str(parameters)
+
+
+def choices(entries: Iterable[Facets]) -> list[tuple[str, str, Sequence[str]]]:
+    """Per filter its name, its label and the values that occur; filters with one value too."""
+    known = list(entries)
+    sizes = [label for _, label in SIZES]
+    found = []
+    for name, label in NAMES.items():
+        values = sorted({getattr(entry, name) for entry in known})
+        if name == "size":
+            values.sort(key=sizes.index)
+        found.append((name, label, values))
+    return found

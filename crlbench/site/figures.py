@@ -1,0 +1,112 @@
+"""Figures in table rows: a headline with its intervals on one axis for the whole table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from crlbench.report import svg
+from crlbench.report.axes import AxisScore
+from crlbench.report.figures import GRID, MUTED, ZERO
+from crlbench.report.intervals import Interval
+from crlbench.report.svg import Scale, color, figure, line, mark, text
+from crlbench.report.words import number
+
+ROW_WIDTH, ROW_HEIGHT, EDGE = 280, 28, 18
+
+
+def score_scale(scores: Sequence[AxisScore], anchor: float) -> Scale:
+    """One axis for all rows: every interval fits, and so does the anchor."""
+    values = [anchor]
+    for score in scores:
+        spans = [i for i in (score.interval, score.wider) if i is not None]
+        values += [end for i in spans for end in (i.low, i.high)]
+        values += [] if score.value is None else [score.value]
+    return Scale(min(values), max(values), EDGE, ROW_WIDTH - EDGE)
+
+
+def score_row(label: str, score: AxisScore, x: Scale, strong: bool) -> str:
+    """Dot and intervals of one entry: thick over seeds and items, thin with other tasks too.
+
+    Args:
+        strong: filled, for the first tier; a ring for the others.
+    """
+    middle = ROW_HEIGHT / 2
+    parts = []
+    hue = color("learned")
+    for span, thick, faint in ((score.wider, 1.6, 0.6), (score.interval, 10, 0.3)):
+        if span is not None:
+            stroke = f"stroke:{hue};stroke-width:{thick};stroke-linecap:round;opacity:{faint}"
+            parts.append(line(x(span.low), middle, x(span.high), middle, stroke))
+    if score.value is not None:
+        style = f"fill:{hue if strong else color('paper')};stroke:{hue};stroke-width:1.8"
+        parts.append(mark("circle", x(score.value), middle, 3.6, style))
+    return figure(label, _words(score), ROW_HEIGHT, *parts, width=ROW_WIDTH)
+
+
+def score_axis(title: str, x: Scale) -> str:
+    """The ticks above the rows of a table."""
+    values = svg.ticks(x.low, x.high, 6)
+    digits = max(1, svg.digits(values))
+    parts = []
+    for tick in values:
+        parts.append(line(x(tick), 18, x(tick), 24, ZERO if tick == 0 else GRID))
+        parts.append(text(x(tick), 13, number(tick, digits), text_anchor="middle", style=MUTED))
+    return figure(title, f"From {number(x.low)} to {number(x.high)}.", 24, *parts, width=ROW_WIDTH)
+
+
+def score_grid(x: Scale) -> str:
+    """The lines of the ticks behind all rows, as a background in CSS."""
+    return ",".join(
+        f"linear-gradient({color('muted' if tick == 0 else 'grid')} 0 0)"
+        f" {100 * x(tick) / ROW_WIDTH:.2f}% 0/1px 100% no-repeat"
+        for tick in svg.ticks(x.low, x.high, 6)
+    )
+
+
+def _words(score: AxisScore) -> str:
+    if score.value is None:
+        return "No value."
+    parts = [number(score.value)]
+    parts += [f"95 % interval {_ends(score.interval)}"] if score.interval else []
+    parts += [f"with other tasks {_ends(score.wider)}"] if score.wider else []
+    return "; ".join(parts) + "."
+
+
+def _ends(interval: Interval) -> str:
+    return f"{number(interval.low)} to {number(interval.high)}"
+
+
+TASK_HEIGHT, NAME_WIDTH = 18, 84
+
+
+def ends_strip(title: str, ends: Mapping[str, Sequence[tuple[float, bool]]]) -> str:
+    """F of every seed on an axis from 0 to 1, a line of dots for each task.
+
+    Args:
+        ends: by task (F, whether the run failed) of each seed.
+    """
+    values = [end for rows in ends.values() for end, _ in rows]
+    x = Scale(min(0.0, *values), max(1.0, *values), NAME_WIDTH, ROW_WIDTH - EDGE)
+    parts = []
+    for index, (task, rows) in enumerate(ends.items()):
+        middle = TASK_HEIGHT * (index + 0.5)
+        parts.append(text(0, middle + 4, svg.fit(task, 11), style=f"{MUTED};font-size:12px"))
+        parts.append(line(x(0.0), middle, x(1.0), middle, GRID))
+        parts += [_end(x(end), middle, failed) for end, failed in rows]
+    height = TASK_HEIGHT * len(ends) + 18
+    for tick in (0.0, 0.5, 1.0):
+        parts.append(
+            text(x(tick), height - 4, number(tick, 1), text_anchor="middle", style=MUTED)
+        )
+    described = " ".join(f"{task}: {_ends_words(rows)}." for task, rows in ends.items())
+    return figure(title, described, height, *parts, width=ROW_WIDTH)
+
+
+def _ends_words(rows: Sequence[tuple[float, bool]]) -> str:
+    return ", ".join(f"{number(end, 2)}{' failed' if failed else ''}" for end, failed in rows)
+
+
+def _end(x: float, y: float, failed: bool) -> str:
+    if failed:
+        return mark("cross", x, y, 4, f"stroke:{color('loss')};stroke-width:2;fill:none")
+    return mark("circle", x, y, 3.5, f"fill:{color('learned')};opacity:.55")

@@ -1,0 +1,69 @@
+"""The front page, and the same page for every other board and recipe."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from crlbench.report.resources import known_track
+from crlbench.site.facets import counted
+from crlbench.site.pages import Page, board_path
+from crlbench.site.source import Site, StoredBoard
+from crlbench.site.standings import facts, standings
+
+
+def pages(site: Site) -> Iterator[Page]:
+    """Standings of every board and recipe; those of the first also stand at the front."""
+    front = True
+    for stored in site.boards:
+        for recipe in stored.recipes:
+            if front:
+                yield _page(site, stored, recipe, "index.html")
+                front = False
+            yield _page(site, stored, recipe, board_path(stored.id, recipe))
+
+
+def _page(site: Site, stored: StoredBoard, recipe: str, path: str) -> Page:
+    board = stored.board
+    where = f"{board.track} v{board.track_version}, {recipe}"
+    front = path == "index.html"
+    track = known_track(board.track)
+    return Page(
+        path=path,
+        template="home.html.j2",
+        title="crlbench: which language model learns best under RL" if front else where,
+        about="Language models ranked by how they learn under reinforcement learning: sample "
+        f"efficiency, stability and generalization, with intervals and ties ({where}).",
+        data={
+            "front": front,
+            "standings": standings(stored, recipe),
+            "facts": facts(stored),
+            "boards": list(_boards(site)),
+            "recipes": [(name, len(stored.entries(name))) for name in stored.recipes],
+            "models": len({entry.model for entry in stored.entries(recipe)}),
+            "sizes": _sizes(stored, recipe),
+            "track": "" if track is None else track.summary[:1].lower() + track.summary[1:],
+        },
+        section="board",
+        scripts=("static/board.js",),
+    )
+
+
+def _sizes(stored: StoredBoard, recipe: str) -> str:
+    """``1.01M to 1.04M``: the smallest and the largest model."""
+    entries = stored.entries(recipe)
+    sizes = [stored.by_entry[e.name][0].record.subject.params_total for e in entries]
+    ends = dict.fromkeys(counted(size) for size in (min(sizes), max(sizes)))
+    return " to ".join(ends)
+
+
+def _boards(site: Site) -> Iterator[tuple[StoredBoard, str, str]]:
+    """Every board with its page and what tells it from the others."""
+    for stored in site.boards:
+        board = stored.board
+        alike = sum(
+            (other.board.track, other.board.track_version) == (board.track, board.track_version)
+            for other in site.boards
+        )
+        parts = [board.hardware or "", "not ranked" if board.unranked else ""]
+        parts += [board.fingerprint[:4] if alike > 1 else ""]
+        yield stored, board_path(stored.id, stored.recipes[0]), ", ".join(filter(None, parts))

@@ -1,0 +1,117 @@
+"""A page of the site before it is rendered, other files, and where the pages of things stand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import PurePosixPath
+from typing import Any
+from urllib.parse import quote
+
+
+@dataclass(frozen=True)
+class Page:
+    """One HTML file."""
+
+    path: str
+    """From the root of the site: ``models/tiny-llama.html``."""
+    template: str
+    """Below ``templates/site``."""
+    title: str
+    about: str
+    """A sentence for search engines and link previews."""
+    data: Mapping[str, Any] = field(default_factory=dict)
+    """What the template shows, as ``page.data``."""
+    section: str = ""
+    """The entry of the menu that it belongs to."""
+    scripts: tuple[str, ...] = ()
+    """Classic scripts from the root of the site, in order, after those of every page."""
+    charts: bool = False
+    """Whether it loads the chart library."""
+    shown_at: str = ""
+    """Address of the root of the site, for the one page that is shown at any depth."""
+
+    @property
+    def root(self) -> str:
+        """The way to the root of the site: ``../`` for a page in a folder."""
+        return self.shown_at or "../" * (len(PurePosixPath(self.path).parts) - 1)
+
+    def link(self, path: str) -> str:
+        """A relative address, so that a disk and any address of a server serve alike."""
+        path, mark, fragment = path.partition("#")
+        return f"{self.root}{quote(path, safe='/@')}{mark}{quote(fragment, safe='/@=&')}"
+
+
+@dataclass(frozen=True)
+class File:
+    """A file that is no page: data for download or for scripts."""
+
+    path: str
+    """From the root of the site."""
+    content: bytes
+
+
+COMPARE = "compare.html"
+BOARDS = "boards/index.html"
+"""All boards."""
+
+Made = Page | File | Callable[[], Iterable[Page | File]]
+"""What a maker yields; a function where making takes long, which another process may then do."""
+
+
+def whole(made: Iterable[Made]) -> Iterator[Page | File]:
+    """The same with everything made."""
+    for one in made:
+        if callable(one):
+            yield from one()
+        else:
+            yield one
+
+
+def board_path(board: str, recipe: str) -> str:
+    """The standings of one recipe on a board."""
+    return f"boards/{board}/{recipe}.html"
+
+
+def model_path(slug: str) -> str:
+    """Everything about a model."""
+    return f"models/{slug}.html"
+
+
+def task_path(task: str) -> str:
+    return f"tasks/{task}.html"
+
+
+def run_path(board: str, model: str, recipe: str, task: str) -> str:
+    """The runs of an entry on one task: every seed."""
+    return f"runs/{board}/{model}/{recipe}/{task}.html"
+
+
+def entry_path(board: str, model: str, recipe: str) -> str:
+    """Everything about an entry: a model with a recipe on a board."""
+    return f"runs/{board}/{model}/{recipe}/index.html"
+
+
+def archive_path(board: str) -> str:
+    """A board with its conditions, of whatever track version."""
+    return f"boards/{board}/index.html"
+
+
+def recipes_path(board: str, model: str) -> str:
+    """Every recipe of one model against its base; ``model`` as folders are called."""
+    return f"recipes/{board}/{model}.html"
+
+
+def data_path(board: str, name: str) -> str:
+    """A table of a board for download."""
+    return f"data/{board}/{name}"
+
+
+def items_path(board: str, model: str, recipe: str) -> str:
+    """The stored answers of an entry, as a script."""
+    return f"data/items/{board}/{model}/{recipe}.js"
+
+
+def entry_data_path(board: str, model: str, recipe: str, kind: str = "js") -> str:
+    """What comparisons show of an entry, as a script or as JSON."""
+    return f"data/entries/{board}/{model}/{recipe}.{kind}"

@@ -1,0 +1,43 @@
+"""One function over many things, by as many processes as there are cores."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+T, R = TypeVar("T"), TypeVar("R")
+
+FEW = 8
+"""Fewer things are not worth a process."""
+
+_work: Callable[[Any], Any]
+_things: Sequence[Any]
+"""Of this process, once it was forked for them."""
+
+
+def spread(work: Callable[[T], R], things: Sequence[T], jobs: int | None = None) -> list[R]:
+    """``work`` of each thing, in their order.
+
+    Processes are forked, so that they share what was read and nothing but results is sent; where
+    a system cannot fork, this process does it all.
+
+    Args:
+        jobs: processes; as many as there are cores where it is None.
+    """
+    count = jobs or os.cpu_count() or 1
+    if count < 2 or len(things) < FEW or "fork" not in multiprocessing.get_all_start_methods():
+        return [work(thing) for thing in things]
+    context = multiprocessing.get_context("fork")
+    with context.Pool(count, _remember, (work, things)) as pool:
+        return pool.map(_nth, range(len(things)), chunksize=1)
+
+
+def _remember(work: Callable[[Any], Any], things: Sequence[Any]) -> None:
+    global _work, _things
+    _work, _things = work, things
+
+
+def _nth(index: int) -> Any:
+    return _work(_things[index])

@@ -1,0 +1,301 @@
+"""The recipes board: which technique helps which model, and at which learning rate."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from crlbench.report import words
+from crlbench.report.ablation import FieldChange
+from crlbench.report.axes import AXES, AXIS_SIGNS, AXIS_WORDS, Axis, score_of
+from crlbench.report.compare import Call
+from crlbench.report.compare_words import SIGNS
+from crlbench.report.entries import Entry
+from crlbench.report.estimate import Estimate
+from crlbench.site import techniques
+from crlbench.site.effects import Drawing, Effect, drawings, effects
+from crlbench.site.families import Family, families
+from crlbench.site.pages import Page, recipes_path
+from crlbench.site.source import Site, StoredBoard
+
+FRONT = "recipes.html"
+OUTCOMES: tuple[Call, ...] = ("better", "equivalent", "worse", "undecided", "preview")
+"""In the order of the counts."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One recipe with one model, against its base."""
+
+    entry: Entry
+    base: Entry | None
+    """None where the model has no result of the base."""
+    effects: dict[Axis, Effect]
+    """Empty without a base."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One recipe with all models."""
+
+    recipe: str
+    changes: tuple[FieldChange, ...]
+    cells: dict[str, Cell]
+    """By model."""
+
+    def calls(self, axis: Axis) -> list[Call | None]:
+        """Its verdicts, one for each model with a base."""
+        return [cell.effects[axis].call for cell in self.cells.values() if cell.effects]
+
+    def counts(self, axis: Axis) -> dict[Call, int]:
+        return counted(self.calls(axis))
+
+
+def counted(calls: Sequence[Call | None]) -> dict[Call, int]:
+    """How often each verdict was given; those that nobody got are left out."""
+    return {name: calls.count(name) for name in OUTCOMES if name in calls}
+
+
+@dataclass(frozen=True)
+class Group:
+    """The recipes that are measured against one base."""
+
+    base: str
+    bases: dict[str, Entry]
+    """Its entries by model."""
+    rows: tuple[Row, ...]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """One axis in a few words."""
+
+    axis: Axis
+    sign: str
+    title: str
+    counts: dict[Call, int]
+    helped: tuple[tuple[str, str], ...]
+    """Recipe and the models that it is better for; the most helpful first."""
+
+
+@dataclass(frozen=True)
+class RateCell:
+    """A model and recipe at one learning rate."""
+
+    lam: Estimate
+    """Λ over the tasks that it has at every rate."""
+    effect: Effect | None
+    """Against the rate of the board; None for that rate itself."""
+    best: bool
+    """Highest Λ of its row, which was seen before it was named."""
+
+
+@dataclass(frozen=True)
+class RateRow:
+    """A model and recipe at several learning rates."""
+
+    model: str
+    recipe: str
+    tasks: tuple[str, ...]
+    cells: tuple[RateCell | None, ...]
+
+
+@dataclass(frozen=True)
+class Rates:
+    """Learning rate by recipe."""
+
+    rates: tuple[float, ...]
+    home: float
+    rows: tuple[RateRow, ...]
+
+
+@dataclass(frozen=True)
+class Techniques:
+    """Everything that the board says of one set of conditions."""
+
+    stored: StoredBoard
+    models: dict[str, str]
+    """Names as they are shown, by model."""
+    slugs: dict[str, str]
+    groups: tuple[Group, ...]
+    answers: tuple[Answer, ...]
+    verdicts: int
+    """On one axis."""
+    chance: str
+    """Of a false verdict among them, were there no differences at all."""
+    rates: Rates | None
+
+
+def pages(site: Site) -> Iterator[Page]:
+    """The board of recipes, and a page for each model that has several."""
+    found = [techniques_of(family) for family in families(site)]
+    shown = [one for one in found if one.groups or one.rates]
+    yield Page(
+        path=FRONT,
+        template="recipes.html.j2",
+        title="Which recipe helps which model?",
+        about="Reinforcement learning recipes measured against a base, model by model: effects "
+        "on sample efficiency, stability and generalization with intervals and verdicts.",
+        data={
+            "boards": shown,
+            "silent": [one.stored for one in found if one not in shown],
+            "signs": SIGNS,
+        },
+        section="recipes",
+    )
+    for one in shown:
+        yield from (_model_page(one, model) for model in one.models if _groups_of(one, model))
+
+
+def _model_page(one: Techniques, model: str) -> Page:
+    name = one.models[model]
+    where = f"{one.stored.board.track} v{one.stored.board.track_version}"
+    return Page(
+        path=recipes_path(one.stored.id, model),
+        template="model_recipes.html.j2",
+        title=f"{name}: what each recipe changes",
+        about=f"Every recipe of {name} against its base on {where}: paired effects on three axes.",
+        data={
+            "board": one,
+            "model": model,
+            "name": name,
+            "groups": _groups_of(one, model),
+            "axes": AXES,
+        },
+        section="recipes",
+    )
+
+
+def _groups_of(one: Techniques, model: str) -> list[dict[str, Any]]:
+    """The groups of one model that have something to show, with their figures."""
+    found = []
+    for group in one.groups:
+        base = group.bases.get(model)
+        rows = [row for row in group.rows if model in row.cells and row.cells[model].effects]
+        if base is not None and rows:
+            own = [(row.recipe, row.cells[model].effects) for row in rows]
+            drawn: dict[Axis, Drawing] = drawings(own)
+            found.append({"group": group, "base": base, "rows": rows, "drawn": drawn})
+    return found
+
+
+def techniques_of(family: Family) -> Techniques:
+    """The recipes of one board, and of the same board at other learning rates."""
+    stored = family.home
+    entries = {(entry.model, entry.recipe): entry for entry in stored.board.entries}
+    groups = tuple(_groups(stored, entries))
+    rates = _rates(family)
+    named = {model for group in groups for row in group.rows for model in row.cells}
+    named |= {row.model for row in rates.rows} if rates else set()
+    everyone = [e for one in family.by_rate.values() for e in one.board.entries]
+    verdicts = sum(len(row.cells) for group in groups for row in group.rows)
+    return Techniques(
+        stored=stored,
+        models={e.model: e.display_name for e in sorted(everyone, key=_model) if e.model in named},
+        slugs={e.model: e.model.partition("@")[0] for e in everyone},
+        groups=groups,
+        answers=tuple(_answer(axis, groups) for axis in AXES) if groups else (),
+        verdicts=verdicts,
+        chance=f"{words.chance_of_a_false_verdict(verdicts):.0%}" if verdicts > 1 else "",
+        rates=rates,
+    )
+
+
+def _model(entry: Entry) -> str:
+    return entry.model
+
+
+def _groups(stored: StoredBoard, entries: dict[tuple[str, str], Entry]) -> Iterator[Group]:
+    main = techniques.main_base([*entries])
+    if main is None:
+        return
+    recipes = sorted({recipe for _, recipe in entries})
+    bases = {recipe: techniques.base_of(recipe, recipes, main) for recipe in recipes}
+    order = sorted({base for base in bases.values() if base is not None})
+    for base in sorted(order, key=lambda name: (name != main, name)):
+        rows = [
+            _row(stored, recipe, base, entries) for recipe in recipes if bases[recipe] == base
+        ]
+        own = {model: entry for (model, recipe), entry in entries.items() if recipe == base}
+        yield Group(base, dict(sorted(own.items())), tuple(rows))
+
+
+def _row(
+    stored: StoredBoard, recipe: str, base: str, entries: dict[tuple[str, str], Entry]
+) -> Row:
+    cells = {}
+    for (model, name), entry in sorted(entries.items()):
+        if name == recipe:
+            against = entries.get((model, base))
+            found = {} if against is None else effects(against, entry)
+            cells[model] = Cell(entry, against, found)
+    return Row(recipe, techniques.changes(_config(stored, base), _config(stored, recipe)), cells)
+
+
+def _config(stored: StoredBoard, recipe: str) -> dict[str, Any]:
+    """The configuration of a recipe; runs of one name have one, or would not be comparable."""
+    return next(run.record.algo.config for run in stored.runs if run.recipe == recipe)
+
+
+def _answer(axis: Axis, groups: Sequence[Group]) -> Answer:
+    rows = [row for group in groups for row in group.rows]
+    calls = [name for row in rows for name in row.calls(axis)]
+    helped = []
+    for row in rows:
+        models = [
+            cell.entry.display_name
+            for cell in row.cells.values()
+            if cell.effects and cell.effects[axis].call == "better"
+        ]
+        if models:
+            helped.append((-len(models), row.recipe, words.listed(models)))
+    return Answer(
+        axis=axis,
+        sign=AXIS_SIGNS[axis],
+        title=AXIS_WORDS[axis].capitalize(),
+        counts=counted(calls),
+        helped=tuple((recipe, models) for _, recipe, models in sorted(helped)),
+    )
+
+
+def _rates(family: Family) -> Rates | None:
+    """Λ by learning rate, of what was run at two rates or more."""
+    rates = tuple(family.by_rate)
+    rows = []
+    for model, recipe in family.names:
+        own = family.entries(model, recipe)
+        if len(own) > 1 and (row := _rate_row(family, model, recipe, own)) is not None:
+            rows.append(row)
+    return Rates(rates, family.rate, tuple(rows)) if rows else None
+
+
+def _rate_row(
+    family: Family, model: str, recipe: str, own: dict[float, Entry]
+) -> RateRow | None:
+    tasks = sorted(set.intersection(*(set(entry.tasks) for entry in own.values())))
+    lams = {rate: _lam(entry, tasks) for rate, entry in own.items()}
+    known = {rate: lam.value for rate, lam in lams.items() if lam.value is not None}
+    if len(known) < 2:
+        return None
+    best = max(known, key=lambda rate: (known[rate], -rate))
+    home = own.get(family.rate)
+    cells = []
+    for rate in family.by_rate:
+        entry = own.get(rate)
+        if entry is None:
+            cells.append(None)
+            continue
+        against = None if home is None or rate == family.rate else home
+        effect = None if against is None else effects(against, entry, tasks)["efficiency"]
+        cells.append(RateCell(lams[rate], effect, rate == best))
+    return RateRow(model, recipe, tuple(tasks), tuple(cells))
+
+
+def _lam(entry: Entry, tasks: Sequence[str]) -> Estimate:
+    """Λ over some of an entry's tasks."""
+    parts = {task: entry.evidence.replicates("efficiency", task) for task in tasks}
+    if not parts or any(part is None for part in parts.values()):
+        return Estimate(None, None, 0)
+    score = score_of("efficiency", parts, entry.evidence)
+    return Estimate(score.value, score.interval, score.n)

@@ -1,0 +1,75 @@
+"""Pages as HTML: the templates, what they share, and links that work from any folder."""
+
+from __future__ import annotations
+
+from jinja2 import FileSystemLoader
+
+from crlbench import __version__
+from crlbench.report import words
+from crlbench.report.page import environment
+from crlbench.report.resources import leaderboard_folder
+from crlbench.site.pages import (
+    Page,
+    archive_path,
+    board_path,
+    data_path,
+    entry_path,
+    items_path,
+    model_path,
+    recipes_path,
+    run_path,
+    task_path,
+)
+from crlbench.site.source import Site
+from crlbench.site.techniques import rate_words
+
+MENU = (
+    ("board", "Leaderboard", "index.html"),
+    ("models", "Models", "models/index.html"),
+    ("compare", "Compare", "compare.html"),
+    ("tasks", "Tasks", "tasks/index.html"),
+    ("recipes", "Recipes", "recipes.html"),
+    ("transfer", "Transfer", "transfer.html"),
+    ("architectures", "Architectures", "architectures.html"),
+    ("method", "Method", "method.html"),
+    ("data", "Data", "data.html"),
+)
+"""Key, label and address of what every page leads to."""
+
+
+class Renderer:
+    """Renders the pages of one site."""
+
+    def __init__(self, site: Site) -> None:
+        self.site = site
+        self.environment = environment()
+        templates = leaderboard_folder() / "templates"
+        self.environment.loader = FileSystemLoader([templates / "site", templates])
+        self.environment.filters |= {
+            "percent": words.percent,
+            "grouped": words.grouped,
+            "rate": rate_words,
+            "size": words.memory,
+        }
+        self.environment.globals |= {
+            "archive_path": archive_path,
+            "board_path": board_path,
+            "entry_path": entry_path,
+            "data_path": data_path,
+            "items_path": items_path,
+            "model_path": model_path,
+            "recipes_path": recipes_path,
+            "run_path": run_path,
+            "task_path": task_path,
+        }
+
+    def html(self, page: Page) -> bytes:
+        """The whole file."""
+        text = self.environment.get_template(page.template).render(
+            page=page,
+            link=page.link,
+            menu=MENU,
+            site=self.site,
+            version=__version__,
+        )
+        return text.encode()

@@ -1,0 +1,263 @@
+"""Run pages: an entry on one task, with every seed, what it wrote and what proves it."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import Any
+
+from markupsafe import Markup
+
+from crlbench.report import (
+    page_arrival,
+    page_costs,
+    page_failures,
+    page_health,
+    page_results,
+    page_samples,
+    page_splits,
+    page_stability,
+    words,
+)
+from crlbench.report.attempts import Attempts, key_of
+from crlbench.report.entries import Entry
+from crlbench.report.estimators import ID, full_curve
+from crlbench.report.figures import CurveSeries, SeedCurve
+from crlbench.report.load import Run
+from crlbench.report.reproduce import command
+from crlbench.report.summary import EntrySummary, SeedSummary, TaskSummary
+from crlbench.site.narrow import entry_of_task, summary_of_task
+from crlbench.site.pages import Made, Page, run_path
+from crlbench.site.source import Site, StoredBoard
+
+RESULTS = "leaderboard/results"
+"""Where results stand in the checkout that commands on pages are given in."""
+STATES = {"completed": "completed", "partial": "shortened", "failed": "failed"}
+
+
+def pages(site: Site) -> Iterator[Made]:
+    """One page per entry and task."""
+    for stored in site.boards:
+        for entry in stored.board.entries:
+            yield partial(_pages, stored, entry)
+
+
+def _pages(stored: StoredBoard, entry: Entry) -> Iterator[Page]:
+    for task in entry.tasks:
+        yield _page(stored, entry, task)
+
+
+def _page(stored: StoredBoard, entry: Entry, task: str) -> Page:
+    about = f"{entry.display_name} with {entry.recipe} on {task}"
+    return Page(
+        path=run_path(stored.id, entry.model, entry.recipe, task),
+        template="run.html.j2",
+        title=f"{about}: every run",
+        about=f"{about}: learning curves of every seed, health of the training, samples before "
+        "and after, and how to verify it.",
+        data=run_data(stored, entry, task),
+        section="board",
+    )
+
+
+def run_data(stored: StoredBoard, entry: Entry, task: str) -> dict[str, Any]:
+    """All that the page of an entry on a task shows."""
+    summary = summary_of_task(stored.summaries[entry.name], task)
+    own, found = entry_of_task(entry, task), summary.tasks[0]
+    real = list(stored.arm(entry.name, "real", task))
+    placebo = list(stored.arm(entry.name, "placebo", task))
+    return {
+        "stored": stored,
+        "entry": entry,
+        "slug": stored.by_entry[entry.name][0].record.subject.slug,
+        "summary": summary,
+        "task": found,
+        "lead": page_results.lead(summary),
+        "tiles": _tiles(entry, found),
+        "curves": _curves(found, placebo, f"{entry.model} {entry.recipe}"),
+        "arrival": _arrival(own, task),
+        "columns": NUMBERS,
+        "seeds": [_seed(seed) for seed in found.seeds],
+        "means": _means(found),
+        "item": _item(own, summary, real),
+        "badge": stored.badges[entry.name],
+        "identities": [_identity(run, stored.archive.attempts(run)) for run in [*real, *placebo]],
+        "machine": machine(real or placebo),
+        "environment": page_costs.environment_panel([*real, *placebo]),
+        "verify": verify_commands(stored, entry.name),
+        "again": command(stored.by_entry[entry.name]),
+    }
+
+
+def _item(entry: Entry, summary: EntrySummary, real: Sequence[Run]) -> dict[str, Any]:
+    """What the panels of the report show of one task."""
+    task = summary.tasks[0].task
+    return {
+        "anchor": "run",
+        "folds": False,
+        "stability": page_stability.stability(entry),
+        "splits": page_splits.split_panels(summary),
+        "generalization": page_splits.generalization(entry),
+        "transfer": None,
+        "honesty": page_splits.honesty(summary, entry),
+        "health": [page_health.health_panel(task, real)],
+        "samples": page_samples.sample_panels([task], real),
+        "failures": page_failures.failures(summary, real),
+        "costs": page_costs.costs(real),
+    }
+
+
+def _tiles(entry: Entry, task: TaskSummary) -> list[dict[str, str]]:
+    """The three axes and the areas of the task: label, number, and what stands beneath."""
+    lam = entry.axes["efficiency"].by_task.get(task.task)
+    stability = entry.stability.tasks.get(task.task)
+    gen = entry.axes["generalization"].by_task.get(task.task)
+    gain = task.gain
+    return [
+        {
+            "label": "Λ, head-room captured",
+            "value": words.number(None if lam is None else lam.value),
+            "note": _interval(lam),
+        },
+        {
+            "label": "Gain in score",
+            "value": words.number(gain.value, signed=True),
+            "note": _interval(gain),
+        },
+        {
+            "label": "Stab",
+            "value": words.number(None if stability is None else stability.value),
+            "note": "no rating" if stability is None else stability.rating,
+        },
+        {
+            "label": "Gen",
+            "value": words.number(None if gen is None else gen.value, signed=True),
+            "note": _interval(gen),
+        },
+    ]
+
+
+def _interval(estimate: Any) -> str:
+    if estimate is None or estimate.interval is None:
+        return "no interval"
+    return f"95\u00a0% {words.span(estimate.interval)}"
+
+
+def _curves(task: TaskSummary, placebo: Sequence[Run], label: str) -> list[tuple[str, str, Markup]]:
+    """Title, note and figure of each arm, on one axis."""
+    top = page_results.score_top([task])
+    real = page_results.curve_series(task, label)
+    found = [("Every seed", "with the real reward", page_results.curve_figure(task, real, top))]
+    if placebo:
+        control = _control(placebo)
+        drawn = page_results.curve_figure(task, control, max(top, _highest(control)))
+        found.append(("Placebo", "with a reward that knows nothing of the task", drawn))
+    return found
+
+
+def _control(runs: Sequence[Run]) -> CurveSeries:
+    """The placebo arm, whose end is not scored."""
+    curves = [(run.record.seed.index, full_curve(run)) for run in runs]
+    seeds = [SeedCurve(index, curve.x, curve.score, curve.measured) for index, curve in curves]
+    start = sum(run.record.splits[ID].start for run in runs) / len(runs)
+    return CurveSeries("placebo", seeds, start, None)
+
+
+def _highest(series: CurveSeries) -> float:
+    """Of its curves, to the next tenth above."""
+    score = max(value for seed in series.seeds for value in seed.y)
+    return min(1.0, (int(score * 10 + 1e-9) + 1) / 10)
+
+
+def _arrival(entry: Entry, task: str) -> dict[str, Any] | None:
+    """Samples to threshold as a figure and as rows; None where no curve has two points."""
+    found = page_arrival.arrivals(entry)
+    if not found["rows"]:
+        return None
+    return {"figure": found["figures"][0]["figure"], "rows": found["rows"]}
+
+
+def _seed(seed: SeedSummary) -> dict[str, Any]:
+    at = "" if seed.at is None or seed.state != "failed" else f" at iteration {seed.at}"
+    return {
+        "index": seed.index,
+        "state": STATES[seed.state],
+        "rule": f"{seed.rule}{at}" if seed.rule else "",
+        "numbers": _numbers(seed),
+    }
+
+
+NUMBERS = ("Start", "End", "Gain", "H", "L", "E", "Λ")
+"""Columns of the table of seeds."""
+
+
+def _numbers(seed: SeedSummary) -> list[str]:
+    return [
+        words.number(seed.start),
+        words.number(seed.end),
+        words.number(seed.gain, signed=True),
+        words.number(seed.H),
+        words.number(seed.L, signed=True),
+        words.number(seed.E),
+        words.number(seed.lam),
+    ]
+
+
+def _means(task: TaskSummary) -> list[str]:
+    """The same columns, mean over the seeds."""
+    return [
+        words.number(task.start),
+        words.number(task.end),
+        words.number(task.gain.value, signed=True),
+        words.number(task.H),
+        words.number(task.L, signed=True),
+        words.number(task.E),
+        words.number(task.lam.value),
+    ]
+
+
+def _identity(run: Run, attempts: Attempts | None) -> dict[str, Any]:
+    """What names a run and what is known of how it came to be."""
+    record = run.record
+    return {
+        "arm": record.arm,
+        "seed": record.seed.index,
+        "record_id": record.record_id,
+        "digest_root": record.digest_root,
+        "plan": record.plan_hash,
+        "ledger": _ledger(run, attempts),
+    }
+
+
+def _ledger(run: Run, attempts: Attempts | None) -> str:
+    history = None if attempts is None else attempts.cells.get(key_of(run))
+    if history is None:
+        return "not in a ledger"
+    told = ["begun" if history.begun else "start unknown"]
+    told += ["resumed from a checkpoint"] if history.resumed else []
+    told += [f"discarded {words.count(history.discarded, 'time')}"] if history.discarded else []
+    ends = {0: "never ended", 1: "ended once"}
+    told.append(ends.get(len(history.ends), f"ended {len(history.ends)} times"))
+    return ", ".join(told)
+
+
+def machine(runs: Sequence[Run]) -> list[tuple[str, str]]:
+    """What the runs ran on: label and value, several values where they differ."""
+    names = (("Hardware", "hardware_class"), ("Processor", "cpu"))
+    found = []
+    for label, name in names:
+        values = sorted({str(run.record.environment.get(name) or "") for run in runs} - {""})
+        if values:
+            found.append((label, words.listed(values)))
+    versions = sorted({run.record.crlbench.version for run in runs})
+    return [*found, ("crlbench", words.listed(versions))]
+
+
+def verify_commands(stored: StoredBoard, entry: str) -> list[str]:
+    """How anyone proves the result from a checkout: the whole entry, and one seed of it."""
+    path = shlex.quote(f"{RESULTS}/{stored.id}/{entry}")
+    return [
+        f"crlbench verify {path}",
+        f"crlbench verify {path} --seed-index 0 --updates all",
+    ]

@@ -1,0 +1,158 @@
+"""What a site is made of: boards of stored results, with their badges and who handed them in."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from crlbench.attempts import LEDGER_NAME
+from crlbench.catalog import Catalog
+from crlbench.chain import parsed, whole_lines
+from crlbench.contribute.layout import read_submission, submitted
+from crlbench.errors import ValidationError
+from crlbench.report.badges import read_badges
+from crlbench.report.board import Board, summarise_board
+from crlbench.report.census import Archive
+from crlbench.report.entries import Entry
+from crlbench.report.entry_summary import entry_summary
+from crlbench.report.load import Run, Runs, load_runs
+from crlbench.report.summary import EntrySummary
+from crlbench.verification import Badge
+
+MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", re.ASCII)
+"""How a ledger writes the time of an event."""
+
+
+@dataclass(frozen=True)
+class StoredBoard:
+    """The results of one fingerprint."""
+
+    id: str
+    """Name of its folder, ``mini-543da47d0c99``."""
+    runs: Runs
+    board: Board
+    badges: dict[str, Badge | None]
+    """By entry."""
+    submitters: dict[str, str]
+    """By entry, the GitHub handle of who answers questions."""
+    dates: dict[str, str]
+    """By entry, the time of the last event in its ledger, ISO 8601 in UTC."""
+
+    @property
+    def newest(self) -> str:
+        """When its youngest run ended."""
+        return max(self.dates.values(), default="")
+
+    @property
+    def leaves(self) -> dict[str, Any]:
+        """Everything that was held fixed, by its path in the fingerprint."""
+        return self.runs.runs[0].record.fingerprint.leaves
+
+    @cached_property
+    def by_entry(self) -> dict[str, tuple[Run, ...]]:
+        """All runs of both arms by entry."""
+        found: dict[str, list[Run]] = {}
+        for run in self.runs:
+            found.setdefault(f"{run.model}/{run.recipe}", []).append(run)
+        return {name: tuple(runs) for name, runs in found.items()}
+
+    @cached_property
+    def archive(self) -> Archive:
+        """Plans and ledgers."""
+        return Archive(self.runs)
+
+    @cached_property
+    def summaries(self) -> dict[str, EntrySummary]:
+        """By entry, its real arm."""
+        return {
+            entry.name: entry_summary(entry, self.by_entry[entry.name])
+            for entry in self.board.entries
+        }
+
+    def arm(self, entry: str, arm: str, task: str | None = None) -> tuple[Run, ...]:
+        """The stored runs of one arm of an entry, of one task or of all."""
+        return tuple(
+            run
+            for run in self.by_entry[entry]
+            if run.record.arm == arm and task in (None, run.record.task.name)
+        )
+
+    @property
+    def recipes(self) -> tuple[str, ...]:
+        """By number of entries, the largest first; then by name."""
+        sizes = {recipe: len(self.entries(recipe)) for recipe in self.board.rankings}
+        return tuple(sorted(sizes, key=lambda recipe: (-sizes[recipe], recipe)))
+
+    def entries(self, recipe: str) -> tuple[Entry, ...]:
+        return tuple(entry for entry in self.board.entries if entry.recipe == recipe)
+
+
+@dataclass(frozen=True)
+class Site:
+    """All that pages are made of."""
+
+    boards: tuple[StoredBoard, ...]
+    """The one that the front page shows first; then by name."""
+    catalog: Catalog
+    """Model entries, tasks and tracks; nothing of it is executed."""
+    url: str = ""
+    """Where the site will stand, ``https://example.org/board/``; empty where that is not known."""
+
+    @property
+    def stamp(self) -> str:
+        """When the youngest run ended: the only date that the site knows of itself."""
+        return max((board.newest for board in self.boards), default="")
+
+    @property
+    def records(self) -> int:
+        return sum(len(board.runs.runs) for board in self.boards)
+
+
+def read_site(results: Path, catalog: Catalog, url: str = "") -> Site:
+    """Read every board below a folder of results.
+
+    Args:
+        url: where the site will stand.
+
+    Raises:
+        ValidationError: there is none, or a result does not agree with itself.
+        NotComparable: a folder mixes conditions.
+        EnvironmentUnfit: a file may not be read.
+    """
+    folders = sorted({entry.parents[1] for entry in submitted(results)})
+    if not folders:
+        raise ValidationError(f"{results}: no results; hand runs in with: crlbench submit RUN")
+    boards = [_read_board(folder) for folder in folders]
+    return Site(tuple(sorted(boards, key=_precedence)), catalog, url)
+
+
+def _read_board(folder: Path) -> StoredBoard:
+    runs = load_runs(folder)
+    board = summarise_board(runs)
+    stored = StoredBoard(folder.name, runs, board, {}, {}, {})
+    for name, own in stored.by_entry.items():
+        stored.dates[name] = _last_event(folder / name)
+        stored.badges[name] = read_badges(folder / name).of_entry(own)
+        stored.submitters[name] = read_submission(folder / name).submitter
+    return stored
+
+
+def _last_event(entry: Path) -> str:
+    """The time of the last line of an entry's ledger; empty where it states none."""
+    lines = whole_lines(entry / LEDGER_NAME)
+    found = parsed(lines[-1]).get("time") if lines else None
+    return found if isinstance(found, str) and MOMENT.fullmatch(found) else ""
+
+
+def _precedence(stored: StoredBoard) -> tuple[bool, int, int, str]:
+    """Boards that rank first; then those with more entries, then newer versions of a track."""
+    board = stored.board
+    return (
+        board.unranked is not None,
+        -max(len(stored.entries(recipe)) for recipe in stored.recipes),
+        -board.track_version,
+        stored.id,
+    )

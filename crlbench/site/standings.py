@@ -1,0 +1,295 @@
+"""The standings of one recipe on a board: three axes, and what a reader needs beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from markupsafe import Markup
+
+from crlbench.report import words
+from crlbench.report.axes import AXES, AXIS_SIGNS, AXIS_WORDS, Axis, AxisScore
+from crlbench.report.entries import Entry
+from crlbench.report.page_axes import place, rank_words
+from crlbench.report.ranking import AxisRanking
+from crlbench.report.tiers import Leader, Standing
+from crlbench.site import figures
+from crlbench.site.facets import Facets, choices, facets, parameters
+from crlbench.site.source import StoredBoard
+
+QUESTIONS: dict[Axis, str] = {
+    "efficiency": "Learns fastest",
+    "stability": "Most stable",
+    "generalization": "Generalizes best",
+}
+"""What the leader of an axis answers."""
+MEANINGS: dict[Axis, str] = {
+    "efficiency": "Λ: the share of what was left to learn that was captured, on average over the "
+    "budget. 1 is everything at once, 0 is nothing; a high start earns nothing.",
+    "stability": "Stab: do seeds end alike, does what was learned stay, how bad are the bad seeds, "
+    "how many runs fail. 1 is no sign of any.",
+    "generalization": "Gen: what was learned on fresh items, harder ones, other wordings and other "
+    "tasks, minus what was forgotten. 1 is everything that was left to learn.",
+}
+"""What the number of an axis says, in two sentences."""
+
+ANCHORS: dict[Axis, float] = {"efficiency": 0.0, "stability": 1.0, "generalization": 0.0}
+"""What every figure of an axis shows: nothing learned, or no sign of instability."""
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column that a reader may show or hide."""
+
+    key: str
+    label: str
+    about: str
+    shown: bool = False
+    """At first."""
+    axis: Axis | None = None
+    """The one table that has it; None for all."""
+    text: bool = False
+    """Sorted from A on; numbers start with the largest."""
+
+
+COLUMNS = (
+    Column("head", "H", "Head start: score before training", axis="efficiency"),
+    Column("learned", "L", "Area that learning added; E = H + L", axis="efficiency"),
+    Column("net", "Λ*", "Λ minus Λ under a reward without content", axis="efficiency"),
+    Column("id", "ID", "Gain on fresh items of the task", axis="generalization"),
+    Column("hard", "Hard", "Gain on harder items", axis="generalization"),
+    Column("format", "Format", "Gain in other wordings", axis="generalization"),
+    Column("transfer", "Transfer", "Gain on the other tasks", axis="generalization"),
+    Column("forgot", "Forgot", "Loss on what training never touched", axis="generalization"),
+    Column("size", "Parameters", "All weights of the model", True),
+    Column("seeds", "Seeds", "Of every task, real arm", True),
+    Column("failed", "Failed", "Runs that failed by a rule or vanished"),
+    Column("badge", "Badge", "What the maintainers have proven", True, text=True),
+    Column("precision", "Precision", "Weights, and what of them is trained", text=True),
+    Column("hardware", "Hardware", "Class of machine", text=True),
+    Column("submitter", "Submitted by", "Who answers questions", text=True),
+)
+
+
+@dataclass(frozen=True)
+class Flag:
+    """What a reader must know beside the number of an entry."""
+
+    label: str
+    about: str
+
+
+@dataclass(frozen=True)
+class Row:
+    """One entry on one axis."""
+
+    name: str
+    """``model/recipe``."""
+    model: str
+    slug: str
+    display_name: str
+    tier: int | None
+    leads: bool
+    ranks: str
+    """``1 to 3``; empty where it has none."""
+    why: str
+    """Why there is no rank; empty where there is one."""
+    provisional: bool
+    """Ranked with fewer seeds than a full rank takes."""
+    flags: tuple[Flag, ...]
+    score: AxisScore
+    figure: Markup
+    facets: Facets
+    cells: dict[str, tuple[str, float | None]]
+    """Of the columns, by key: what is shown, and by what it is sorted."""
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One axis."""
+
+    axis: Axis
+    sign: str
+    title: str
+    question: str
+    meaning: str
+    rows: tuple[Row, ...]
+    """Ranked entries, by tier, then by name."""
+    apart: tuple[Row, ...]
+    """Entries without a rank, by name."""
+    columns: tuple[Column, ...]
+    scale: Markup
+    """The ticks above the rows."""
+    grid: str
+    """Their lines behind the rows, in CSS."""
+    reason: str
+    """Why there is no ranking; empty where there is one."""
+    tiers: int
+    leaders: tuple[Row, ...]
+    """Tier 1."""
+    leader: Leader | None
+    claim: str
+    """How far the leader is ahead, in two words."""
+    answer: str
+    """The same in a sentence: who leads, and who cannot be told apart from it."""
+
+
+@dataclass(frozen=True)
+class Standings:
+    """All that the page of a board and recipe shows."""
+
+    stored: StoredBoard
+    recipe: str
+    panels: tuple[Panel, ...]
+    filters: Sequence[tuple[str, str, Sequence[str]]]
+    columns: tuple[Column, ...]
+
+
+def standings(stored: StoredBoard, recipe: str) -> Standings:
+    """The three axes of one recipe."""
+    entries = stored.entries(recipe)
+    known = {entry.name: _facets(stored, entry) for entry in entries}
+    panels = tuple(_panel(stored, recipe, axis, entries, known) for axis in AXES)
+    return Standings(stored, recipe, panels, choices(known.values()), COLUMNS)
+
+
+def _facets(stored: StoredBoard, entry: Entry) -> Facets:
+    record = stored.by_entry[entry.name][0].record
+    return facets(record, stored.badges[entry.name], words.STANDINGS[entry.standing])
+
+
+def _panel(
+    stored: StoredBoard,
+    recipe: str,
+    axis: Axis,
+    entries: Sequence[Entry],
+    known: dict[str, Facets],
+) -> Panel:
+    found = stored.board.rankings[recipe][axis]
+    ranked = {standing.model: standing for standing in found.ranking.standings}
+    x = figures.score_scale([entry.axes[axis] for entry in entries], ANCHORS[axis])
+    rows = [_row(stored, entry, axis, ranked.get(entry.name), found, known, x) for entry in entries]
+    rows.sort(key=lambda row: (row.tier or 0, row.name))
+    leaders = tuple(row for row in rows if row.tier == 1)
+    claim, answer = _answer(leaders, len(ranked))
+    return Panel(
+        axis=axis,
+        sign=AXIS_SIGNS[axis],
+        title=AXIS_WORDS[axis].capitalize(),
+        question=QUESTIONS[axis],
+        meaning=MEANINGS[axis],
+        rows=tuple(row for row in rows if row.tier is not None),
+        apart=tuple(row for row in rows if row.tier is None),
+        columns=tuple(column for column in COLUMNS if column.axis in (axis, None)),
+        scale=Markup(figures.score_axis(f"Axis of {AXIS_WORDS[axis]}", x)),
+        grid=figures.score_grid(x),
+        reason=words.sentence(stored.board.unranked or found.ranking.reason),
+        tiers=len(found.ranking.anchors),
+        leaders=leaders,
+        leader=found.ranking.leader,
+        claim=claim,
+        answer=answer,
+    )
+
+
+def _row(
+    stored: StoredBoard,
+    entry: Entry,
+    axis: Axis,
+    standing: Standing | None,
+    found: AxisRanking,
+    known: dict[str, Facets],
+    x: figures.Scale,
+) -> Row:
+    score = entry.axes[axis]
+    tier = None if standing is None else standing.tier
+    label = f"{entry.display_name}: {AXIS_WORDS[axis]}"
+    return Row(
+        name=entry.name,
+        model=entry.model,
+        slug=stored.by_entry[entry.name][0].record.subject.slug,
+        display_name=entry.display_name,
+        tier=tier,
+        leads=entry.name in found.ranking.anchors,
+        ranks="" if standing is None else rank_words(standing.ranks).split(" ", 1)[1],
+        why="" if standing is not None else _why(stored, entry, axis),
+        provisional=entry.standing == "provisional",
+        flags=tuple(_flags(entry, axis)),
+        score=score,
+        figure=Markup(figures.score_row(label, score, x, strong=tier == 1)),
+        facets=known[entry.name],
+        cells=_cells(stored, entry, known[entry.name]),
+    )
+
+
+def _why(stored: StoredBoard, entry: Entry, axis: Axis) -> str:
+    """What keeps an entry from a rank, in sentences; at length in the first table alone."""
+    score = entry.axes[axis]
+    lack = [words.sentence(score.reason)] if score.reason else []
+    if stored.board.unranked is None and entry.ranks:
+        return " ".join((*place(entry, stored.board, axis), *lack))
+    kind = words.sentence(words.STANDINGS[entry.standing])
+    return " ".join((kind, *(entry.why if axis == AXES[0] else ()), *lack))
+
+
+def _flags(entry: Entry, axis: Axis) -> Iterator[Flag]:
+    failed = len(entry.failed) + len(entry.vanished)
+    if failed:
+        about = "It stays in: from the failure on it counts as having learned nothing"
+        yield Flag(f"{failed} failed", f"{words.listed((*entry.failed, *entry.vanished))}. {about}")
+    if axis == "efficiency" and entry.placebo is not None and entry.placebo.elicitation:
+        yield Flag("mostly elicitation", "A reward without content brings more than a quarter of Λ")
+
+
+def _cells(
+    stored: StoredBoard, entry: Entry, own: Facets
+) -> dict[str, tuple[str, float | None]]:
+    subject = stored.by_entry[entry.name][0].record.subject
+    net = None if entry.placebo is None else entry.placebo.net.value
+    failed = len(entry.failed) + len(entry.vanished)
+    gen = entry.generalization.model
+    scores = {"head": entry.efficiency.H, "learned": entry.efficiency.L, "net": net}
+    scores |= {**gen.parts, "forgot": gen.forgetting}
+    return {
+        **{key: (words.number(value), value) for key, value in scores.items()},
+        "size": (parameters(subject), subject.params_total),
+        "seeds": (str(entry.n), entry.n),
+        "failed": (str(failed), failed),
+        "badge": (stored.badges[entry.name] or "not yet", None),
+        "precision": (own.precision, None),
+        "hardware": (own.hardware, None),
+        "submitter": (stored.submitters[entry.name], None),
+    }
+
+
+def _answer(leaders: Sequence[Row], ranked: int) -> tuple[str, str]:
+    """How far the leader is ahead: in two words, and in a sentence."""
+    if not leaders:
+        return "", ""
+    first = next(row for row in leaders if row.leads)
+    others = [row.display_name for row in leaders if row is not first]
+    if not others:
+        return "alone ahead", "Every other ranked entry is significantly worse."
+    claim = f"tie of {len(leaders)}"
+    if len(leaders) == ranked:
+        return claim, "It has the best estimate, and none of the others is significantly worse."
+    return claim, f"It has the best estimate; not significantly worse: {words.listed(others, 4)}."
+
+
+def facts(stored: StoredBoard) -> list[tuple[str, Any]]:
+    """The conditions of a board in a line: label and value."""
+    board = stored.board
+    return [
+        ("Track", f"{board.track} v{board.track_version}, {board.division} division"),
+        ("Tasks", words.listed(board.tasks)),
+        ("Training", f"{words.grouped(_answers(stored))} answers per run"),
+        ("Hardware", board.hardware or "not stated"),
+        ("Records", f"{len(stored.runs.runs):,}"),
+        ("Fingerprint", board.fingerprint),
+    ]
+
+
+def _answers(stored: StoredBoard) -> int:
+    """Completions that a whole run of the board is trained on."""
+    return max(run.record.curve[-1].x for run in stored.runs)

@@ -1,0 +1,233 @@
+"""Task pages: what is asked, what scores mean, and who learns it best. No task's code runs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from crlbench.cards import TaskCard
+from crlbench.frozen import Row, Task
+from crlbench.report.entries import Entry
+from crlbench.site.pages import Made, Page, task_path
+from crlbench.site.source import Site, StoredBoard
+
+INDEX = "tasks/index.html"
+EXAMPLES = 2
+"""Rows of each level that a page shows."""
+SHOWN_SPLITS = ("id", "hard")
+"""Where they are from."""
+PARTS = ("Scoring", "Guessing", "What cheap policies earn", "Known weaknesses")
+"""Paragraphs of a README that a page shows, by how they begin in bold."""
+MAX_README = 2**16
+
+SPLITS = {
+    "train": "trained on",
+    "train_fixed": "of the training prompts, to see what is memorised",
+    "id": "new prompts of the trained kind: every curve and Λ",
+    "hard": "a level above any in training",
+    "format": "the same questions in other words",
+}
+"""What each split is for."""
+NULLS = {
+    "empty": "no text",
+    "constant": "the best single answer",
+    "echo": "the prompt itself",
+    "random_format": "another item's answer",
+}
+"""Policies that know nothing."""
+
+
+@dataclass(frozen=True)
+class Learner:
+    """An entry on one task."""
+
+    stored: StoredBoard
+    entry: Entry
+
+    def value(self, task: str) -> float:
+        """Λ on the task, lowest where it has none."""
+        found = self.entry.axes["efficiency"].by_task.get(task)
+        return -float("inf") if found is None or found.value is None else found.value
+
+
+def pages(site: Site) -> Iterator[Made]:
+    """The list of tasks, and a page for each of the catalogue or of the results."""
+    cards = {name: _card(site, name) for name in site.catalog.list("task")}
+    learners = _learners(site)
+    names = sorted({*cards, *learners})
+    rows = [_listed(name, cards.get(name), learners.get(name, ())) for name in names]
+    yield Page(
+        path=INDEX,
+        template="tasks.html.j2",
+        title="Tasks of crlbench",
+        about="Every task that a model may be trained on or measured by, with what it asks and "
+        "what scores mean.",
+        # Those with results first.
+        data={"rows": sorted(rows, key=lambda row: (not row["entries"], row["name"]))},
+        section="tasks",
+    )
+    for name in names:
+        yield partial(_pages, site, name, cards.get(name), learners.get(name, ()))
+
+
+def _pages(
+    site: Site, name: str, card: TaskCard | None, learners: Sequence[Learner]
+) -> Iterator[Page]:
+    yield _page(site, name, card, learners)
+
+
+def _card(site: Site, name: str) -> TaskCard | None:
+    """What a task says of itself; None for a draft, which was never frozen."""
+    return None if site.catalog.rows_state(name) == "draft" else site.catalog.task_card(name)
+
+
+def _learners(site: Site) -> dict[str, list[Learner]]:
+    found: dict[str, list[Learner]] = {}
+    for stored in site.boards:
+        for entry in stored.board.entries:
+            for task in entry.tasks:
+                found.setdefault(task, []).append(Learner(stored, entry))
+    return found
+
+
+def _listed(name: str, card: TaskCard | None, learners: Sequence[Learner]) -> dict[str, Any]:
+    return {
+        "name": name,
+        "summary": card.summary if card else "Not in the catalogue: only results tell of it.",
+        "tags": ", ".join(card.tags) if card else "",
+        "floor": card.floor if card else None,
+        "ceiling": card.ceiling if card else None,
+        "licence": card.licence if card else "",
+        "entries": len(learners),
+    }
+
+
+def _page(site: Site, name: str, card: TaskCard | None, learners: Sequence[Learner]) -> Page:
+    return Page(
+        path=task_path(name),
+        template="task.html.j2",
+        title=f"{name}: a task of crlbench",
+        about=card.summary if card else f"Results on {name}, a task that left the catalogue.",
+        data={
+            "name": name,
+            "card": card,
+            "readme": _readme(site, name) if card else None,
+            "examples": _examples(site, name, card) if card else [],
+            "splits": _splits(card) if card else [],
+            "nulls": list(NULLS.values()),
+            "versions": _versions(name, card, learners),
+            "boards": _boards(name, learners),
+        },
+        section="tasks",
+    )
+
+
+def _splits(card: TaskCard) -> list[dict[str, Any]]:
+    return [
+        {
+            "name": name,
+            "about": SPLITS.get(name, ""),
+            "count": split.count,
+            "levels": ", ".join(map(str, split.levels)),
+            "floor": split.floor,
+            "ceiling": split.ceiling,
+            "nulls": [getattr(split.nulls, null) for null in NULLS],
+            "sha256": split.sha256,
+        }
+        for name, split in card.splits.items()
+    ]
+
+
+def _examples(site: Site, name: str, card: TaskCard) -> list[dict[str, Any]]:
+    """The first rows of each level; none of an external task, whose rows are not ours to show."""
+    if card.source is not None or site.catalog.rows_state(name) != "here":
+        return []
+    task = Task(site.catalog.find("task", name).path)
+    found: dict[int, list[Row]] = {}
+    for split in SHOWN_SPLITS:
+        for row in task.rows(split) if split in card.splits else ():
+            rows = found.setdefault(row["level"], [])
+            if len(rows) < EXAMPLES:
+                rows.append(row)
+    return [
+        {"level": level, "rows": [_example(row) for row in rows]}
+        for level, rows in sorted(found.items())
+    ]
+
+
+def _example(row: Row) -> dict[str, Any]:
+    return {"messages": row["messages"], "answer": row["answer"]}
+
+
+def _readme(site: Site, name: str) -> dict[str, Any]:
+    """Its first paragraph, and those that say how it is scored and what it cannot see."""
+    path = site.catalog.find("task", name).path / "README.md"
+    if not path.is_file() or path.stat().st_size > MAX_README:
+        return {"first": [], "parts": []}
+    text = path.read_text(encoding="utf-8", errors="replace").replace("\r\n", "\n")
+    blocks = [block.strip() for block in re.split(r"\n\s*\n", text) if block.strip()]
+    plain = [block for block in blocks if block[0] not in "#|`<-" and not block.startswith("**")]
+    parts = []
+    for block in blocks:
+        begin = re.match(r"\*\*([^*]+?)[.,]?\*\*", block)
+        if begin and begin.group(1) in PARTS:
+            parts.append((begin.group(1), _inline(block[begin.end() :].strip())))
+    return {"first": _inline(plain[0]) if plain else [], "parts": parts}
+
+
+def _inline(text: str) -> list[tuple[str, bool]]:
+    """Stretches of a paragraph, and whether each is code; links become their words."""
+    flat = " ".join(re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", text).split())
+    return [(part, place % 2 == 1) for place, part in enumerate(flat.split("`")) if part]
+
+
+def _versions(
+    name: str, card: TaskCard | None, learners: Sequence[Learner]
+) -> list[tuple[str, str, str]]:
+    """Version, digest and where: of today and of every board that has results."""
+    found = [(card.version, card.digest, "the catalogue")] if card else []
+    boards: dict[tuple[str, str], dict[str, None]] = {}
+    for learner in learners:
+        task = learner.stored.arm(learner.entry.name, "real", name)[0].record.task
+        key = (task.version, str(task.digests.get("task", "")))
+        boards.setdefault(key, {})[learner.stored.id] = None
+    return found + [(*key, ", ".join(ids)) for key, ids in sorted(boards.items())]
+
+
+def _boards(name: str, learners: Sequence[Learner]) -> list[dict[str, Any]]:
+    """Per board the entries that were trained on it, the highest Λ first."""
+    groups: dict[str, list[Learner]] = {}
+    for learner in learners:
+        groups.setdefault(learner.stored.id, []).append(learner)
+    return [
+        {
+            "stored": own[0].stored,
+            "rows": [_learned(name, one) for one in sorted(own, key=_order(name))],
+        }
+        for own in groups.values()
+    ]
+
+
+def _order(task: str) -> Any:
+    return lambda one: (-one.value(task), one.entry.name)
+
+
+def _learned(task: str, learner: Learner) -> dict[str, Any]:
+    entry, stored = learner.entry, learner.stored
+    summary = next(t for t in stored.summaries[entry.name].tasks if t.task == task)
+    stability = entry.stability.tasks.get(task)
+    return {
+        "entry": entry,
+        "lam": entry.axes["efficiency"].by_task.get(task),
+        "start": summary.start,
+        "end": summary.end,
+        "gain": summary.gain,
+        "stab": None if stability is None else stability.value,
+        "rating": "" if stability is None else stability.rating,
+        "gen": entry.axes["generalization"].by_task.get(task),
+        "seeds": len(summary.seeds),
+        "failed": sum(seed.state == "failed" for seed in summary.seeds),
+    }

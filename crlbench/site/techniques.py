@@ -1,0 +1,101 @@
+"""What a recipe changes, in words: read off the configurations that records state."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from crlbench.report.ablation import FieldChange
+from crlbench.report.words import short
+
+PART = "part"
+PLUS = "+"
+"""Stands between a recipe and each of its flips: ``grpo+clip.high=0.28``."""
+USUAL = ("ppo", "grpo")
+"""Bases that are asked for first: the recipe of the track, then the one that most flips change."""
+
+
+def changes(base: Mapping[str, Any], other: Mapping[str, Any]) -> tuple[FieldChange, ...]:
+    """Everything in which two configurations differ; a part of the same kind field by field."""
+    return tuple(_changes(base, other))
+
+
+def _changes(base: Mapping[str, Any], other: Mapping[str, Any]) -> Iterator[FieldChange]:
+    for axis in sorted({*base, *other} - {"name"}):
+        a, b = base.get(axis), other.get(axis)
+        if a == b:
+            continue
+        if _is_part(a) and _is_part(b) and a[PART] == b[PART]:
+            for name in sorted({*a, *b}):
+                if a.get(name) != b.get(name):
+                    field = f"{axis}.{name}"
+                    yield FieldChange(field, told(a.get(name)), told(b.get(name)))
+        else:
+            yield FieldChange(axis, told(a), told(b))
+
+
+def told(value: Any) -> str:
+    """A part or a number as people write it: ``PpoClip(high=0.2, low=0.2)``, ``0.04``, ``none``."""
+    if value is None:
+        return "none"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int | float):
+        return f"{value:g}"
+    if not _is_part(value):
+        return str(value)
+    if value[PART] == "Fixed":
+        return told(value.get("value"))
+    inner = ", ".join(
+        f"{name}={told(value[name])}"
+        for name in sorted(value)
+        if name != PART and value[name] is not None
+    )
+    return f"{value[PART]}({inner})" if inner else str(value[PART])
+
+
+def _is_part(value: Any) -> bool:
+    return isinstance(value, Mapping) and isinstance(value.get(PART), str)
+
+
+def base_of(recipe: str, known: Sequence[str], main: str) -> str | None:
+    """What a recipe is measured against: a flip against what it flips, another against ``main``.
+
+    Args:
+        known: the recipes that have results.
+        main: the base of whole recipes.
+
+    Returns:
+        None for ``main`` itself.
+    """
+    if recipe == main:
+        return None
+    shorter = recipe
+    while PLUS in shorter:
+        shorter = shorter.rpartition(PLUS)[0]
+        if shorter in known:
+            return shorter
+    return main
+
+
+def main_base(names: Sequence[tuple[str, str]]) -> str | None:
+    """The recipe that the others are measured against, or None where no model has two.
+
+    Args:
+        names: model and recipe of every entry.
+    """
+    recipes: dict[str, set[str]] = {}
+    for model, recipe in names:
+        recipes.setdefault(model, set()).add(recipe)
+    sharing = Counter(name for own in recipes.values() if len(own) > 1 for name in own)
+    for name in USUAL:
+        if name in sharing:
+            return name
+    return min(sharing, key=lambda name: (-sharing[name], name), default=None)
+
+
+def rate_words(rate: float) -> str:
+    """``1e-4``, ``3e-05`` as ``3e-5``."""
+    mantissa, _, exponent = f"{rate:e}".partition("e")
+    return f"{short(float(mantissa)).rstrip('0').rstrip('.')}e{int(exponent)}"

@@ -1,0 +1,123 @@
+"""What training on one task does to another: a matrix for each recipe, and for each model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from crlbench.report.estimate import Estimate
+from crlbench.report.page_splits import MAX_TINT, MIN_MATRIX
+from crlbench.report.transfers import Transfers, mean_transfer, transfer_replicates
+from crlbench.site.families import families
+from crlbench.site.pages import Made, Page
+from crlbench.site.source import Site, StoredBoard
+
+FRONT = "transfer.html"
+
+
+@dataclass(frozen=True)
+class Cell:
+    """λ on the task of a column after training on that of a row."""
+
+    lam: Estimate
+    own: bool
+    """Trained and scored on the same task: λ on new items of it."""
+
+    @property
+    def tone(self) -> str:
+        return "lost" if (self.lam.value or 0.0) < 0 else "gained"
+
+    @property
+    def tint(self) -> int:
+        """Strength of its ground in per cent."""
+        return round(MAX_TINT * min(1.0, abs(self.lam.value or 0.0)))
+
+    @property
+    def sign(self) -> str:
+        """▲ or ▼ where the interval excludes 0."""
+        span = self.lam.interval
+        if span is None or span.low <= 0 <= span.high:
+            return ""
+        return "▲" if span.low > 0 else "▼"
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """Trained on the task of a row, scored on that of a column."""
+
+    key: str
+    """In the address of the page: the model's name, or ``all`` for the mean."""
+    name: str
+    slug: str
+    """Of the model; empty for the mean."""
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, tuple[Cell, ...]], ...]
+    finding: str
+    """How many pairs of tasks help or hurt beyond chance."""
+
+
+@dataclass(frozen=True)
+class RecipeTransfer:
+    """The matrices of one recipe on one board."""
+
+    stored: StoredBoard
+    recipe: str
+    matrices: tuple[Matrix, ...]
+    """The mean over models first, where there are several."""
+
+
+def pages(site: Site) -> Iterator[Made]:
+    """The one page."""
+    yield partial(_page, site)
+
+
+def _page(site: Site) -> Iterator[Page]:
+    homes = [family.home for family in families(site)]
+    made = [[_transfer(stored, recipe) for recipe in stored.recipes] for stored in homes]
+    found = [[one for one in of_board if one.matrices] for of_board in made]
+    yield Page(
+        path=FRONT,
+        template="transfer.html.j2",
+        title="Does one task help another?",
+        about="Transfer between tasks: what training on one does to the score on every other, "
+        "with intervals, averaged over models and model by model.",
+        data={"boards": [of_board for of_board in found if of_board]},
+        section="transfer",
+        scripts=("static/choose.js",),
+    )
+
+
+def _transfer(stored: StoredBoard, recipe: str) -> RecipeTransfer:
+    """All matrices of a recipe: of models that were scored on other tasks than their own."""
+    known = []
+    for entry in stored.entries(recipe):
+        table = transfer_replicates(entry)
+        if len({scored for _, scored in table}) >= MIN_MATRIX:
+            known.append((entry, table))
+    single = [
+        _matrix(entry.model, entry.display_name, entry.model.partition("@")[0], [table])
+        for entry, table in known
+    ]
+    tables = [table for _, table in known]
+    mean = [_matrix("all", f"all {len(single)} models", "", tables)] if len(single) > 1 else []
+    return RecipeTransfer(stored, recipe, (*mean, *single))
+
+
+def _matrix(key: str, name: str, slug: str, tables: Sequence[Transfers]) -> Matrix:
+    trained = sorted({row for table in tables for row, _ in table})
+    columns = (*trained, *sorted({c for table in tables for _, c in table} - {*trained}))
+    rows = tuple(
+        (row, tuple(Cell(mean_transfer(tables, row, c), row == c) for c in columns))
+        for row in trained
+    )
+    return Matrix(key, name, slug, columns, rows, _finding(rows))
+
+
+def _finding(rows: Sequence[tuple[str, tuple[Cell, ...]]]) -> str:
+    others = [c for _, cells in rows for c in cells if not c.own and c.lam.value is not None]
+    helps, hurts = (sum(cell.sign == sign for cell in others) for sign in "▲▼")
+    return (
+        f"Of {len(others)} pairs of different tasks, {helps} {'helps' if helps == 1 else 'help'} "
+        f"and {hurts} {'hurts' if hurts == 1 else 'hurt'} with an interval that excludes 0."
+    )

@@ -1,0 +1,236 @@
+// The standings: order, filters and columns, for all tables of the page alike. The whole state
+// stands in the address, so that a link shows what its sender saw.
+(function () {
+  "use strict";
+  const form = document.querySelector("[data-controls]");
+  const FIRST = "tier";
+  const FEW = 100;
+  const texts = new Intl.Collator("en", { numeric: true });
+  let order = FIRST;
+  let everything = false;
+  const tables = [...document.querySelectorAll("[data-sortable]")].map(read);
+  const count = form.querySelector("[data-count]");
+  const search = form.elements.q;
+  const orders = form.elements.sort;
+  const filters = [...form.querySelectorAll("select[data-filter]")];
+  const columns = [...form.querySelectorAll("input[name=column]")];
+
+  // What the page says, read once ----------------------------------------------------------------
+
+  function read(table) {
+    const heads = new Map();
+    [...table.tHead.rows[0].cells].forEach((cell, index) => {
+      if (cell.dataset.key) heads.set(cell.dataset.key, { cell, index });
+    });
+    const groups = [...table.tBodies].map((body) => {
+      const rows = [...body.querySelectorAll("tr[data-name]")].map((row) => ({
+        row,
+        name: row.dataset.name,
+        cells: [...row.querySelectorAll(":scope > *")],
+      }));
+      return { body, rows, title: body.querySelector("tr.group"), drawn: rows.map(({ row }) => row) };
+    });
+    const more = document.createElement("button");
+    more.type = "button";
+    more.className = "quiet more";
+    more.addEventListener("click", () => {
+      everything = true;
+      changed();
+    });
+    table.parentNode.after(more);
+    return { heads, groups, more };
+  }
+
+  // Rows say their places in the filters once, in the first table.
+  const facets = new Map();
+  tables[0].groups.forEach((group) =>
+    group.rows.forEach(({ row, name }) => {
+      const text = `${row.querySelector("th").textContent} ${name}`.toLowerCase();
+      facets.set(name, { ...row.dataset, text });
+    })
+  );
+
+  // Order, filters, columns ----------------------------------------------------------------------
+
+  /** What a row is sorted by: a number where it looks like one, null where there is none. */
+  function key(cell) {
+    const value = cell.dataset.value;
+    if (!value) return null;
+    return Number.isNaN(Number(value)) ? value : Number(value);
+  }
+
+  /** Stable, in the order of the page among equals; what has no value comes last either way. */
+  function sorted(rows, index, down) {
+    const keyed = rows.map((one, place) => ({ one, place, key: key(one.cells[index]) }));
+    keyed.sort((a, b) => {
+      const before = a.place - b.place;
+      if (a.key === null || b.key === null) return (a.key === null) - (b.key === null) || before;
+      const numbers = typeof a.key === "number" && typeof b.key === "number";
+      const found = numbers ? a.key - b.key : texts.compare(a.key, b.key);
+      return (down ? -found : found) || before;
+    });
+    return keyed.map(({ one }) => one);
+  }
+
+  /** Names of the entries that the filters leave. */
+  function kept() {
+    const part = search.value.trim().toLowerCase();
+    const wanted = filters.filter((select) => select.value);
+    const fits = (own) => wanted.every((select) => own[select.name] === select.value);
+    return new Set([...facets.keys()].filter((name) => {
+      const own = facets.get(name);
+      return fits(own) && own.text.includes(part);
+    }));
+  }
+
+  /** Puts the rows of a table in place; a long table begins with its first rows alone. */
+  function draw(table, names, name, down) {
+    const head = table.heads.get(name) || table.heads.get(FIRST);
+    const tier = table.heads.get(FIRST).index;
+    let room = everything ? Infinity : FEW;
+    let all = 0;
+    table.groups.forEach((group) => {
+      const left = sorted(group.rows, head.index, down).filter((one) => names.has(one.name));
+      const shown = left.slice(0, room);
+      shown.forEach(({ row, cells }, place) => {
+        const above = place ? shown[place - 1].cells[tier].dataset.value : undefined;
+        row.classList.toggle("next", order === FIRST && place > 0 && above !== cells[tier].dataset.value);
+      });
+      all += left.length;
+      room -= shown.length;
+      const rows = shown.map(({ row }) => row);
+      if (rows.length !== group.drawn.length || rows.some((row, i) => row !== group.drawn[i])) {
+        group.body.replaceChildren(...(group.title && rows.length ? [group.title] : []), ...rows);
+        group.drawn = rows;
+      }
+    });
+    table.heads.forEach(({ cell }) => cell.removeAttribute("aria-sort"));
+    head.cell.setAttribute("aria-sort", down ? "descending" : "ascending");
+    table.more.hidden = room > 0 || all <= FEW;
+    table.more.textContent = `Show all ${all} entries`;
+  }
+
+  function say(some) {
+    const all = facets.size;
+    count.textContent =
+      some === all
+        ? `${all} ${all === 1 ? "entry" : "entries"}`
+        : `${some} of ${all} entries; tiers and ranks are those of the whole board`;
+  }
+
+  const visible = new Map(columns.map((box) => [box.value, box.checked]));
+
+  function showColumns() {
+    columns.forEach((box) => {
+      if (visible.get(box.value) === box.checked) return;
+      visible.set(box.value, box.checked);
+      tables.forEach(({ heads, groups }) => {
+        const head = heads.get(box.value);
+        if (!head) return;
+        const rows = groups.flatMap((group) => group.rows);
+        [head.cell, ...rows.map(({ cells }) => cells[head.index])].forEach((cell) => {
+          cell.hidden = !box.checked;
+        });
+      });
+    });
+  }
+
+  // State and address ----------------------------------------------------------------------------
+
+  const usual = columns.filter((box) => box.defaultChecked).map((box) => box.value).join();
+
+  function write() {
+    const state = new URLSearchParams();
+    if (order !== FIRST) state.set("sort", order);
+    if (search.value.trim()) state.set("q", search.value.trim());
+    filters.forEach((select) => select.value && state.set(select.name, select.value));
+    const chosen = columns.filter((box) => box.checked).map((box) => box.value).join();
+    if (chosen !== usual) state.set("columns", chosen);
+    if (everything) state.set("all", "1");
+    const hash = state.toString().replace(/%2C/g, ",");
+    const plain = location.href.split("#")[0];
+    if (hash || location.hash.includes("=")) history.replaceState(null, "", hash ? `#${hash}` : plain);
+  }
+
+  function restore() {
+    // An address without a state leads to a place on the page and leaves the state alone.
+    if (location.hash.length > 1 && !location.hash.includes("=")) return;
+    const state = new URLSearchParams(location.hash.slice(1));
+    order = known(state.get("sort"));
+    everything = state.has("all");
+    search.value = state.get("q") || "";
+    filters.forEach((select) => choose(select, state.get(select.name) || ""));
+    const chosen = state.has("columns") ? state.get("columns") : usual;
+    columns.forEach((box) => {
+      box.checked = chosen.split(",").includes(box.value);
+    });
+    apply();
+  }
+
+  /** What an address asks for and the page does not have is the first choice. */
+  function choose(select, wanted) {
+    const there = [...select.options].some((option) => option.value === wanted);
+    select.value = there ? wanted : select.options[0].value;
+  }
+
+  function known(wanted) {
+    const key = (wanted || "").replace(/^-/, "");
+    return tables.some(({ heads }) => heads.has(key)) ? wanted : FIRST;
+  }
+
+  function apply() {
+    const down = order.startsWith("-");
+    const names = kept();
+    tables.forEach((table) => draw(table, names, down ? order.slice(1) : order, down));
+    say(names.size);
+    showColumns();
+    orders.value = order;
+  }
+
+  // Controls -------------------------------------------------------------------------------------
+
+  tables.forEach(({ heads }) =>
+    heads.forEach(({ cell }, key) => {
+      const button = document.createElement("button");
+      button.type = "button";
+      button.append(...cell.childNodes);
+      cell.append(button);
+      button.addEventListener("click", () => {
+        const first = cell.dataset.down === undefined ? key : `-${key}`;
+        const second = first === key ? `-${key}` : key;
+        order = order === first ? second : first;
+        changed();
+      });
+    })
+  );
+
+  function changed() {
+    apply();
+    write();
+  }
+
+  form.addEventListener("input", (event) => {
+    if (event.target === orders) order = orders.value;
+    changed();
+  });
+  form.addEventListener("submit", (event) => event.preventDefault());
+  form.addEventListener("reset", () => {
+    order = FIRST;
+    everything = false;
+    // The fields have their first values after the event.
+    setTimeout(changed);
+  });
+  form.querySelector("details").addEventListener("keydown", (event) => {
+    if (event.key !== "Escape" || !event.currentTarget.open) return;
+    event.currentTarget.open = false;
+    event.currentTarget.querySelector("summary").focus();
+  });
+  document.addEventListener("click", (event) => {
+    const menu = form.querySelector("details");
+    if (menu.open && !menu.contains(event.target)) menu.open = false;
+  });
+  window.addEventListener("hashchange", restore);
+  form.hidden = false;
+  apply();
+  restore();
+})();

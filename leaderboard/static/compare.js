@@ -1,0 +1,468 @@
+// The page on which entries are compared: picks, their address, and what is shown of them. All
+// numbers come from data/entries/; none is computed here but means of curves over seeds.
+(function () {
+  "use strict";
+  const crlbench = window.crlbench;
+  const { boards, entries } = crlbench.compare;
+  const known = new Map(entries.map((entry) => [entry.key, entry]));
+  const LETTERS = "abcdef";
+  const SHOWN_LEAVES = 20;
+  const AXES = [
+    ["efficiency", "Sample efficiency", "Λ"],
+    ["stability", "Stability", "Stab"],
+    ["generalization", "Generalization", "Gen"],
+  ];
+  const { SIGNS, number, span, grouped, name, tasksOf } = crlbench.words;
+  const form = document.querySelector("[data-picker]");
+  const slots = form.querySelector("[data-slots]");
+  const add = form.querySelector("[data-add]");
+  const over = form.querySelector("[data-x]");
+  const message = form.querySelector("[data-message]");
+  const result = document.querySelector("[data-result]");
+  let shown = 0;
+  let compared = [];
+
+  // Small things ---------------------------------------------------------------------------------
+
+  function element(tag, content, attributes) {
+    const made = document.createElement(tag);
+    Object.entries(attributes || {}).forEach(([key, value]) => made.setAttribute(key, value));
+    made.append(...[content === undefined ? [] : content].flat());
+    return made;
+  }
+
+  // The address ----------------------------------------------------------------------------------
+
+  function read() {
+    const parameters = new URLSearchParams(location.hash.slice(1));
+    const picks = [...LETTERS].map((letter) => parameters.get(letter)).filter(Boolean);
+    const x = parameters.get("x");
+    return { picks, x: [...over.options].some((option) => option.value === x) ? x : "completions" };
+  }
+
+  function write() {
+    const part = (text) => encodeURIComponent(text).replace(/%2F/g, "/").replace(/%40/g, "@");
+    const parts = picked().map((key, i) => `${LETTERS[i]}=${part(key)}`);
+    if (over.value !== "completions") parts.push(`x=${over.value}`);
+    const address = parts.length ? `#${parts.join("&")}` : location.pathname + location.search;
+    history.replaceState(null, "", address);
+  }
+
+  function restore() {
+    const { picks, x } = read();
+    over.value = x;
+    slots.replaceChildren();
+    for (let i = 0; i < Math.max(2, picks.length); i++) slot(known.has(picks[i]) ? picks[i] : "");
+    const unknown = picks.filter((key) => !known.has(key));
+    show(unknown.length ? `Not on this site: ${unknown.join(", ")}.` : "");
+  }
+
+  // Picking --------------------------------------------------------------------------------------
+
+  function picked() {
+    return [...slots.querySelectorAll("select")].map((one) => one.value).filter(Boolean);
+  }
+
+  function slot(key) {
+    const select = element("select", element("option", "choose an entry", { value: "" }));
+    let group = null;
+    entries.forEach((entry) => {
+      const label = `${boards[entry.board].title}, ${entry.recipe} (${boards[entry.board].fingerprint})`;
+      if (!group || group.label !== label) {
+        group = element("optgroup", [], { label });
+        select.append(group);
+      }
+      group.append(element("option", entry.display_name, { value: entry.key }));
+    });
+    select.value = key;
+    const letter = element("b", "");
+    const row = element("div", element("label", [letter, select]), { class: "slot" });
+    const remove = element("button", "Remove", { type: "button", class: "quiet" });
+    remove.addEventListener("click", () => {
+      row.remove();
+      changed();
+      add.focus();
+    });
+    row.append(remove);
+    slots.append(row);
+    letters();
+    return select;
+  }
+
+  function letters() {
+    const rows = [...slots.children];
+    rows.forEach((row, i) => {
+      row.querySelector("b").textContent = LETTERS[i].toUpperCase();
+      row.querySelector("select").setAttribute("aria-label", `Entry ${LETTERS[i].toUpperCase()}`);
+      row.querySelector("button").hidden = rows.length <= 2;
+      row
+        .querySelector("button")
+        .setAttribute("aria-label", `Remove entry ${LETTERS[i].toUpperCase()}`);
+    });
+    add.hidden = rows.length >= LETTERS.length;
+  }
+
+  function changed() {
+    letters();
+    write();
+    show("");
+  }
+
+  // Showing --------------------------------------------------------------------------------------
+
+  async function show(before) {
+    shown += 1;
+    const own = shown;
+    const picks = picked();
+    const say = (text) => (message.textContent = [before, text].filter(Boolean).join(" "));
+    result.replaceChildren();
+    delete result.dataset.state;
+    if (picks.length < 2) {
+      say("Pick two entries or more.");
+      return;
+    }
+    if (new Set(picks).size < picks.length) {
+      say("An entry is picked twice; it has no difference from itself.");
+      return;
+    }
+    const sides = picks.map((key, i) => ({
+      ...known.get(key),
+      letter: LETTERS[i].toUpperCase(),
+      i,
+    }));
+    const others = sides.filter((side) => side.board !== sides[0].board);
+    if (others.length) {
+      say("These entries are not comparable: they were made under different conditions.");
+      others.forEach((side) => result.append(refusal(sides[0], side)));
+      result.dataset.state = "refused";
+      return;
+    }
+    say("Loading …");
+    try {
+      crlbench.entries = crlbench.entries || {};
+      const missing = sides.filter((side) => !crlbench.entries[side.key]);
+      await Promise.all(missing.map((side) => crlbench.load(side.data)));
+    } catch (error) {
+      say(`${error.message}.`);
+      return;
+    }
+    if (own !== shown) return;
+    sides.forEach((side) => Object.assign(side, crlbench.entries[side.key]));
+    say(`${sides.length} entries of ${boards[sides[0].board].title}.`);
+    result.append(headlines(sides), verdicts(sides), learning(sides), arrivals(sides));
+    compared = sides;
+    draw();
+    result.dataset.state = "compared";
+  }
+
+  /** Only what depends on the axis: what was recomputed stays. */
+  function turn() {
+    write();
+    if (result.dataset.state !== "compared") return;
+    result.querySelector("#learning").parentElement.replaceWith(learning(compared));
+    result.querySelector("#thresholds").parentElement.replaceWith(arrivals(compared));
+    draw();
+  }
+
+  function section(id, title, ...content) {
+    const heading = element("h2", title, { id });
+    return element("section", [heading, ...content], { "aria-labelledby": id });
+  }
+
+  function refusal(first, other) {
+    const [a, b] = [conditions(first), conditions(other)];
+    const names = [...new Set([...Object.keys(a), ...Object.keys(b)])].sort();
+    const text = (value) =>
+      value === undefined || value === null ? "(absent)" : JSON.stringify(value);
+    const rows = names
+      .filter((name) => text(a[name]) !== text(b[name]))
+      .map((name) => [name, text(a[name]), text(b[name])]);
+    const title = `${first.letter} and ${other.letter}: ${rows.length} conditions differ`;
+    const columns = [
+      "Condition",
+      ...[first, other].map((side) => `${side.letter} ${side.display_name}`),
+    ];
+    const prints = [first, other].map((side) => boards[side.board].fingerprint);
+    const parts = [
+      element(
+        "p",
+        `Fingerprints ${prints.join(" and ")}: a difference would not belong to the model.`,
+      ),
+      crlbench.table(title, columns, rows.slice(0, SHOWN_LEAVES)),
+    ];
+    if (rows.length > SHOWN_LEAVES) {
+      parts.push(element("p", `${rows.length - SHOWN_LEAVES} more differ.`, { class: "calm" }));
+    }
+    return section(`refused-${other.letter}`, title, ...parts);
+  }
+
+  function conditions(side) {
+    const { leaves, hardware, division } = boards[side.board];
+    return {
+      ...leaves,
+      "environment.hardware_class": hardware,
+      "protocol.division": division,
+    };
+  }
+
+  function headlines(sides) {
+    const rows = sides.map((side) => [
+      element("a", name(side), { href: side.page }),
+      ...AXES.map(([axis]) => {
+        const score = side.axes[axis];
+        return score.value === null
+          ? element("span", "–", { title: score.reason })
+          : `${number(score.value)} ${score.interval ? span(score.interval) : ""}`;
+      }),
+      String(side.axes.efficiency.n),
+    ]);
+    const columns = ["Entry", ...AXES.map(([, title, sign]) => `${title} ${sign} [95 %]`), "Seeds"];
+    const panels = sides.filter((side) => side.items).map(recomputation);
+    const about = element(
+      "p",
+      "Λ of every entry can be computed again here, from every stored answer of its runs.",
+      { class: "note" },
+    );
+    const made = section(
+      "headlines",
+      "The entries",
+      crlbench.table("Headlines", columns, rows),
+      element("h3", "Check the numbers"),
+      about,
+      ...panels,
+    );
+    crlbench.recompute(made);
+    return made;
+  }
+
+  /** As the macro of recompute.html.j2 writes it. */
+  function recomputation(side) {
+    const score = side.axes.efficiency;
+    const panel = element("div", [], { class: "recompute" });
+    Object.assign(panel.dataset, { recompute: side.items, key: side.key, value: score.value });
+    if (score.interval) panel.dataset.interval = score.interval.join(" ");
+    const bar = element("progress", [], {
+      max: 1,
+      value: 0,
+      "aria-label": `Recomputing Λ of ${side.letter}`,
+    });
+    bar.hidden = true;
+    panel.append(
+      element("button", `Recompute Λ of ${side.letter} on this machine`, {
+        type: "button",
+        class: "quiet",
+      }),
+      bar,
+      element("output", [], { "aria-live": "polite" }),
+    );
+    return panel;
+  }
+
+  // Verdicts -------------------------------------------------------------------------------------
+
+  function pairs(sides) {
+    return sides.flatMap((second, j) => sides.slice(0, j).map((first) => [first, second]));
+  }
+
+  /** The second minus the first on an axis; null where the build did not compare them. */
+  function difference(first, second, axis) {
+    const forward = first.pairs[second.name];
+    if (forward) return forward[axis];
+    const backward = second.pairs[first.name];
+    return backward ? reversed(backward[axis]) : null;
+  }
+
+  function reversed(found) {
+    const flip = (effect) =>
+      effect && {
+        ...effect,
+        value: -effect.value,
+        interval: flipped(effect.interval),
+        inner: flipped(effect.inner),
+        wider: flipped(effect.wider),
+        call: { better: "worse", worse: "better" }[effect.call] || effect.call,
+      };
+    const tasks = Object.entries(found.tasks).map(([task, effect]) => [task, flip(effect)]);
+    return { ...found, effect: flip(found.effect), tasks: Object.fromEntries(tasks) };
+  }
+
+  function flipped(ends) {
+    return ends ? [-ends[1], -ends[0]] : ends;
+  }
+
+  function call(effect) {
+    const sign = element("span", SIGNS[effect.call], { "aria-hidden": "true" });
+    return element("span", [sign, ` ${effect.call}`], { class: `call ${effect.call}` });
+  }
+
+  const COLUMNS = [
+    "Pair",
+    "Verdict",
+    "Difference",
+    "95 %",
+    "90 %",
+    "Margin",
+    "95 % with other tasks",
+    "r",
+    "Seeds",
+    "Seeds to settle",
+  ];
+
+  function cells(label, effect, margin) {
+    return [
+      label,
+      call(effect),
+      number(effect.value, 3, true),
+      span(effect.interval, true),
+      span(effect.inner, true),
+      `±${number(margin)}`,
+      span(effect.wider, true),
+      number(effect.r, 2),
+      String(effect.n),
+      effect.more === null ? "–" : effect.more >= 200 ? "> 200" : `~${effect.more} more`,
+    ];
+  }
+
+  function verdicts(sides) {
+    const margin = boards[sides[0].board].margin;
+    const about = element(
+      "p",
+      `B against A is B minus A, seed by seed. Better or worse: the 95 % interval leaves out 0. Equivalent: the 90 % interval lies inside ±${margin}, the shaded band. r is the correlation of the paired seeds.`,
+      { class: "note" },
+    );
+    const parts = AXES.map(([axis, title, sign]) => axisVerdicts(sides, axis, title, sign, margin));
+    return section("verdicts", "Verdicts", about, ...parts);
+  }
+
+  function axisVerdicts(sides, axis, title, sign, margin) {
+    const found = pairs(sides).map(([first, second]) => ({
+      label: `${second.letter} against ${first.letter}`,
+      short: `${second.letter} − ${first.letter}`,
+      pair: difference(first, second, axis),
+      command: `crlbench compare ${first.name} ${second.name}`,
+    }));
+    const made = element("section", element("h3", `${title} ${sign}`, { id: `axis-${axis}` }), {
+      "aria-labelledby": `axis-${axis}`,
+      "data-axis": axis,
+    });
+    found.forEach(({ label, pair, command }) => {
+      if (!pair) {
+        const hint = [
+          "This build did not compare them. On your machine: ",
+          element("code", command),
+        ];
+        made.append(element("p", [`${label}: `, ...hint], { class: "calm" }));
+      } else if (!pair.effect)
+        made.append(element("p", `${label}: ${pair.reason}`, { class: "calm" }));
+    });
+    const effects = found.filter(({ pair }) => pair && pair.effect);
+    if (!effects.length) return made;
+    const rows = effects.map(({ label, pair }) => cells(label, pair.effect, margin));
+    const byTask = effects.flatMap(({ label, pair }) =>
+      Object.entries(pair.tasks).map(([task, effect]) =>
+        cells(`${label}, ${task}`, effect, margin),
+      ),
+    );
+    const figure = element("figure", [], { "data-figure": axis });
+    charts.push([figure, crlbench.draw.effects(effects, title, sign, margin)]);
+    const details = element("details", [
+      element("summary", "Task by task"),
+      crlbench.table(`${title}, task by task`, COLUMNS, byTask),
+    ]);
+    made.append(figure, crlbench.table(`${title}: paired differences`, COLUMNS, rows), details);
+    return made;
+  }
+
+  let charts = [];
+
+  /** Figures are drawn when they stand in the page and have a width. */
+  function draw() {
+    charts.forEach(([figure, chart]) => crlbench.chart(figure, chart));
+    charts = [];
+  }
+
+  // Learning -------------------------------------------------------------------------------------
+
+  function learning(sides) {
+    const words = over.selectedOptions[0].textContent;
+    const areas = element("figure", [], { "data-figure": "areas" });
+    const curves = element("figure", [], { "data-figure": "curves" });
+    charts.push(
+      [areas, crlbench.draw.areas(sides)],
+      [curves, crlbench.draw.curves(sides, over.value, words)],
+    );
+    const parts = [
+      element("h3", "E = H + L"),
+      element(
+        "p",
+        "The area under the curve: what the model brought along (H) and what learning added or took (L).",
+        { class: "note" },
+      ),
+      areas,
+      element("h3", `Learning curves over ${words}`),
+      element(
+        "p",
+        "u: 0 at the floor of the task, 1 at its ceiling. Thin: every seed. Thick: their mean.",
+        { class: "note" },
+      ),
+    ];
+    if (over.value === "tokens") {
+      parts.push(
+        element(
+          "p",
+          "A token of one vocabulary is not a token of another: between families read bytes.",
+          { class: "calm warn" },
+        ),
+      );
+    }
+    return section("learning", "Learning", ...parts, curves);
+  }
+
+  function arrivals(sides) {
+    const words = over.selectedOptions[0].textContent;
+    const rows = tasksOf(sides).flatMap((task) => {
+      const some = sides.find((side) => side.tasks[task]);
+      return some.tasks[task].arrivals[over.value].map(({ tau }, k) => [
+        `${task}, u ≥ ${tau}`,
+        ...sides.map((side) => {
+          if (!side.tasks[task]) return "–";
+          const { arrived, n, mean: spent } = side.tasks[task].arrivals[over.value][k];
+          return `${arrived}/${n} · ${grouped(spent)}`;
+        }),
+      ]);
+    });
+    const about = element(
+      "p",
+      `How many seeds reach a threshold twice in a row, and the mean ${words} by then; a seed that never does counts with all that it spent.`,
+      { class: "note" },
+    );
+    const columns = ["Task and threshold", ...sides.map(name)];
+    return section(
+      "thresholds",
+      "Samples to threshold",
+      about,
+      crlbench.table(`Samples to threshold, in ${words}`, columns, rows),
+    );
+  }
+
+  // ----------------------------------------------------------------------------------------------
+
+  form.hidden = false;
+  form.addEventListener("submit", (event) => event.preventDefault());
+  slots.addEventListener("change", changed);
+  over.addEventListener("change", turn);
+  add.addEventListener("click", () => {
+    slot("").focus();
+    changed();
+  });
+  form.querySelector("[data-copy]").addEventListener("click", async () => {
+    try {
+      await navigator.clipboard.writeText(location.href);
+      message.textContent = "Link copied.";
+    } catch (error) {
+      message.textContent = "The address bar has the link.";
+    }
+  });
+  window.addEventListener("hashchange", restore);
+  restore();
+})();

@@ -1,0 +1,45 @@
+// What every page has: the switch between light and dark, and buttons that copy the address.
+(function () {
+  "use strict";
+  var root = document.documentElement;
+  var button = document.querySelector("[data-theme-toggle]");
+  var dark = window.matchMedia("(prefers-color-scheme: dark)");
+
+  function current() {
+    return root.dataset.theme || (dark.matches ? "dark" : "light");
+  }
+
+  function say() {
+    button.setAttribute("aria-pressed", String(current() === "dark"));
+    button.lastElementChild.textContent = "Dark colours";
+  }
+
+  button.hidden = false;
+  button.addEventListener("click", function () {
+    var next = current() === "dark" ? "light" : "dark";
+    root.dataset.theme = next;
+    try {
+      localStorage.setItem("crlbench-theme", next);
+    } catch (error) {
+      // The choice then holds for this page alone.
+    }
+    say();
+  });
+  dark.addEventListener("change", say);
+  say();
+
+  document.querySelectorAll("[data-copy-link]").forEach(function (copy) {
+    var label = copy.textContent;
+    copy.setAttribute("aria-live", "polite");
+    copy.addEventListener("click", function () {
+      Promise.resolve().then(function () {
+        return navigator.clipboard.writeText(location.href);
+      }).then(
+        function () { copy.textContent = "Link copied"; },
+        function () { copy.textContent = "Copy it from the address bar"; }
+      ).then(function () {
+        setTimeout(function () { copy.textContent = label; }, 2500);
+      });
+    });
+  });
+})();

@@ -1,0 +1,89 @@
+"""Facts of architecture, and which models differ in one thing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from crlbench.catalog import Catalog
+from crlbench.site import architectures
+from crlbench.site.anatomy import described
+from crlbench.site.pages import whole
+from crlbench.site.source import Site
+from crlbench.site.zoo import Zoo, bundled, differences, zoos
+
+
+@pytest.fixture(scope="module")
+def zoo() -> Zoo:
+    (found,) = zoos(bundled(Catalog()))
+    return found
+
+
+def test_the_zoo_is_found_by_what_entries_state(zoo: Zoo):
+    names = "deepseek gemma granite-hybrid llama mistral neox phi qwen2".split()
+    assert [one.slug for one in zoo.designs] == [f"tiny-{name}" for name in names]
+    assert [one.slug for one in zoo.sizes] == ["tiny-llama-0.3m", "tiny-llama", "tiny-llama-3m"]
+    assert [(a.slug, b.slug) for a, b in zoo.tuned] == [("tiny-llama", "tiny-llama-sft")]
+    assert zoo.data.startswith("96,000 synthetic documents")
+
+
+@pytest.mark.parametrize(
+    ("slug", "attention", "positions", "norm"),
+    [
+        ("llama", "grouped-query: 6 heads on 2", "rotary", "RMSNorm"),
+        ("mistral", "grouped-query: 6 heads on 3, the last 32 positions", "rotary", "RMSNorm"),
+        ("qwen2", "grouped-query: 6 heads on 2", "rotary", "RMSNorm"),
+        ("neox", "6 heads, each with its own keys", "rotary on 8 of 32",
+         "LayerNorm, attention beside feed-forward"),
+        ("phi", "6 heads, each with its own keys", "rotary on 16 of 32", "LayerNorm"),
+        ("deepseek", "latent: 4 heads on 80 cached numbers", "rotary on 32 of 48", "RMSNorm"),
+        ("granite-hybrid", "grouped-query: 6 heads on 2, layers 1, 3 state space instead",
+         "none", "RMSNorm"),
+        ("gemma", "grouped-query: 6 heads on 2, layers 1, 3 the last 32 positions, soft-capped",
+         "rotary", "RMSNorm, capped logits"),
+    ],
+)
+def test_designs_in_words(zoo: Zoo, slug: str, attention: str, positions: str, norm: str):
+    design = next(one.anatomy for one in zoo.designs if one.slug == f"tiny-{slug}")
+    assert (design.attention, design.positions, design.norm) == (attention, positions, norm)
+
+
+@pytest.mark.parametrize(
+    ("config", "attention", "positions"),
+    [
+        ({}, "", ""),
+        ({"num_attention_heads": 8, "num_key_value_heads": 1}, "multi-query: 8 heads on 1", ""),
+        ({"n_head": 12, "n_positions": 1024}, "12 heads, each with its own keys", "learned"),
+    ],
+)
+def test_a_config_that_says_little(config: Mapping[str, Any], attention: str, positions: str):
+    found = described(config)
+    assert (found.attention, found.positions) == (attention, positions)
+
+
+def test_sizes_differ_in_width_and_what_follows_from_it(zoo: Zoo):
+    small, middle, _ = zoo.sizes
+    assert {change.field for change in differences(small, middle)} == {
+        "hidden_size",
+        "intermediate_size",
+        "num_attention_heads",
+        "num_key_value_heads",
+    }
+    assert differences(*zoo.tuned[0]) == ()
+
+
+def test_each_learner_stands_beside_its_result(site: Site):
+    (page,) = whole(architectures.pages(site))
+    (exhibit,) = page.data["exhibits"]
+    board = exhibit.stored.board
+    for one in exhibit.designs:
+        assert (one.entry is None) == (one.start is None)
+        if one.entry is not None:
+            assert one.entry in board.entries
+    ran = {one.animal.slug for one in exhibit.designs if one.entry is not None}
+    assert {"tiny-llama", "tiny-qwen2"} <= ran and "tiny-phi" not in ran
+    (designs,) = [c for c in exhibit.contrasts if c.key == "designs"]
+    assert designs.found.keys() == ran - {designs.base.animal.slug}
+    assert all(designs.base.entry.name != c.entry.name for c in designs.others if c.entry)

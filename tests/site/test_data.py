@@ -1,0 +1,162 @@
+"""Data, archive, feed, sitemap and the page for wrong addresses."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import yaml
+
+from crlbench import __version__, cli
+from crlbench.site import archive, data
+from crlbench.site.build import build
+from crlbench.site.source import Site
+from tests.site.browser import served
+
+ROOT = Path(__file__).parents[2]
+URL = "https://example.org/board/"
+ATOM = "{http://www.w3.org/2005/Atom}"
+
+
+@pytest.fixture(scope="module")
+def placed(site: Site) -> Mapping[str, bytes]:
+    """The site that knows where it stands."""
+    return build(replace(site, url=URL))
+
+
+def test_downloads_are_what_the_command_writes(
+    results: Path, site: Site, files: Mapping[str, bytes], tmp_path: Path
+) -> None:
+    board = site.boards[0].id
+    for name in ("entries.csv", "runs.json", "curves.csv"):
+        target = tmp_path / name
+        what = name.split(".")[0]
+        arguments = ["leaderboard", "export", "--results", str(results), "--what", what]
+        assert cli.main([*arguments, "--board", board, "--out", str(target)]) == 0
+        assert target.read_bytes() == files[f"data/{board}/{name}"]
+
+
+def test_every_failed_and_preview_run_is_in_the_tables(
+    site: Site, files: Mapping[str, bytes]
+) -> None:
+    stored = site.boards[0]
+    table = json.loads(files[f"data/{stored.id}/runs.json"])
+    rows = [dict(zip(table["columns"], row, strict=True)) for row in table["data"]]
+    assert len(rows) == len(stored.runs.runs)
+    assert any(row["state"] == "failed" and row["rule"] for row in rows)
+    assert {row["arm"] for row in rows} == {"real", "placebo"}
+    table = json.loads(files[f"data/{stored.id}/entries.json"])
+    entries = [dict(zip(table["columns"], row, strict=True)) for row in table["data"]]
+    assert all((row["tier"] is None) == bool(row["unranked"]) for row in entries)
+
+
+def test_schemas_are_those_of_the_repository(files: Mapping[str, bytes]) -> None:
+    for name in ("run-record", "plan"):
+        stored = ROOT / "docs" / "schemas" / f"{name}.schema.json"
+        assert files[f"data/schemas/{name}.schema.json"] == stored.read_bytes()
+
+
+def test_the_citation_is_valid_and_the_page_has_the_same() -> None:
+    path = ROOT / "CITATION.cff"
+    command = [Path(sys.executable).parent / "check-jsonschema", "--builtin-schema"]
+    done = subprocess.run([*command, "vendor.citation-file-format", path], capture_output=True)
+    assert done.returncode == 0, done.stdout
+    cited, shown = yaml.safe_load(path.read_text()), data.bibtex()
+    assert str(cited["version"]) == __version__
+    for value in (cited["title"], cited["authors"][0]["name"], cited["license"], __version__):
+        assert f"{{{value}}}" in shown
+
+
+def test_the_feed_has_an_item_for_each_dated_entry(
+    site: Site, files: Mapping[str, bytes], placed: Mapping[str, bytes]
+) -> None:
+    feeds = [ElementTree.fromstring(made["feed.xml"]) for made in (files, placed)]
+    ids = [[e.findtext(f"{ATOM}id") for e in feed.iter(f"{ATOM}entry")] for feed in feeds]
+    dated = sum(bool(date) for stored in site.boards for date in stored.dates.values())
+    assert ids[0] == ids[1] and len(set(ids[0])) == dated > 0
+    dates = [e.findtext(f"{ATOM}updated") for e in feeds[0].iter(f"{ATOM}entry")]
+    assert dates == sorted(dates, reverse=True)
+    links = [[link.get("href") for link in feed.iter(f"{ATOM}link")] for feed in feeds]
+    assert not any(":" in href for href in links[0])
+    assert links[1] == [URL + href for href in links[0]]
+
+
+def test_the_sitemap_lists_every_page_where_the_address_is_known(
+    files: Mapping[str, bytes], placed: Mapping[str, bytes]
+) -> None:
+    assert "sitemap.xml" not in files and b"Sitemap" not in files["robots.txt"]
+    assert f"Sitemap: {URL}sitemap.xml".encode() in placed["robots.txt"]
+    root = ElementTree.fromstring(placed["sitemap.xml"])
+    listed = {element.text for element in root.iter() if element.text and element.text.strip()}
+    pages = {name for name in placed if name.endswith(".html")} - {"404.html"}
+    assert listed == {URL + name for name in pages}
+
+
+@pytest.mark.browser
+def test_the_page_for_wrong_addresses_leads_home_from_any_depth(
+    site: Site, chromium, tmp_path: Path
+) -> None:
+    with served(tmp_path) as url:
+        for name, content in build(replace(site, url=url)).items():
+            path = tmp_path / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
+        deep = tmp_path / "a" / "b" / "nowhere.html"
+        deep.parent.mkdir(parents=True)
+        deep.write_bytes((tmp_path / "404.html").read_bytes())  # as hosts answer a wrong address
+        page = chromium.new_page()
+        page.goto(f"{url}a/b/nowhere.html")
+        assert page.evaluate("[...document.styleSheets].every(s => s.cssRules.length > 0)")
+        page.get_by_role("link", name="front page").click()
+        assert page.url == f"{url}index.html"
+        page.close()
+
+
+def test_without_an_address_that_page_says_so(
+    files: Mapping[str, bytes], placed: Mapping[str, bytes]
+) -> None:
+    assert b"does not know its own address" in files["404.html"]
+    assert b"does not know its own address" not in placed["404.html"]
+
+
+# -- archive -------------------------------------------------------------------------------
+
+
+def test_a_board_shows_every_leaf(site: Site) -> None:
+    leaves = site.boards[0].leaves
+    shown = sum(len(rows) for _, rows in archive.conditions(leaves)) + len(archive.other(leaves))
+    below = [path for path in leaves if path.startswith(("tasks.", "retain."))]
+    held = [path for path in below if path.count(".") >= 2]
+    assert shown + len(held) == len(leaves)
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({}, archive.CURRENT),
+        ({"track_version": 0}, archive.UNFROZEN),
+        ({"track_version": 99}, archive.UNKNOWN),
+        ({"track": "gone"}, archive.UNKNOWN),
+        ({"division": "open"}, archive.OPEN),
+    ],
+)
+def test_what_has_become_of_a_board(site: Site, changes: dict, expected: str) -> None:
+    stored = next(s for s in site.boards if s.board.track_version == 1)
+    changed = replace(stored, board=replace(stored.board, **changes))
+    assert archive.status(changed) == expected
+
+
+def test_an_older_version_of_a_track_is_superseded(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stored = next(s for s in site.boards if s.board.track_version == 1)
+    newer = archive.known_track("mini").model_copy(update={"version": 2})
+    monkeypatch.setattr(archive, "known_track", lambda name: newer)
+    assert archive.status(stored) == archive.SUPERSEDED
+    assert archive.pilot(stored) == []

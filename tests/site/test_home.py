@@ -1,0 +1,117 @@
+"""What the front page says, and that it says it of the right entries."""
+
+from __future__ import annotations
+
+import struct
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from crlbench.errors import ValidationError
+from crlbench.report.axes import AXES
+from crlbench.site import home
+from crlbench.site.build import build
+from crlbench.site.source import Site
+from crlbench.site.standings import Panel, standings
+from tests.site import screenshot
+
+
+@pytest.fixture(scope="module")
+def panels(site: Site) -> Mapping[str, Panel]:
+    return {panel.axis: panel for panel in standings(site.boards[0], "ppo").panels}
+
+
+def test_the_board_that_ranks_stands_at_the_front(files: Mapping[str, bytes], site: Site):
+    assert site.boards[0].board.unranked is None and len(site.boards) == 2
+    front = files["index.html"].decode()
+    ranked = files[home.board_path(site.boards[0].id, "ppo")].decode()
+    assert front.count("tr role") == ranked.count("tr role")
+
+
+def test_rows_stand_by_tier_and_then_by_name(panels: Mapping[str, Panel]):
+    for panel in panels.values():
+        places = [(row.tier, row.name) for row in panel.rows]
+        assert places == sorted(places)
+        assert [row.model for row in panel.apart] == ["tiny-neox@00000000"]
+
+
+def test_one_entry_leads_each_tier_with_its_best_estimate(panels: Mapping[str, Panel]):
+    for panel in panels.values():
+        for tier in range(1, panel.tiers + 1):
+            members = [row for row in panel.rows if row.tier == tier]
+            leads = [row for row in members if row.leads]
+            assert [row.score.value for row in leads] == [max(r.score.value for r in members)]
+
+
+def test_an_answer_names_who_cannot_be_told_apart(panels: Mapping[str, Panel]):
+    for panel in panels.values():
+        tied = [row.display_name for row in panel.leaders if not row.leads]
+        assert panel.claim == (f"tie of {len(tied) + 1}" if tied else "alone ahead")
+        if tied and len(tied) + 1 < len(panel.rows):
+            assert all(name in panel.answer for name in tied)
+
+
+def test_a_preview_says_why_it_has_no_rank(panels: Mapping[str, Panel]):
+    (row,) = panels["efficiency"].apart
+    assert row.why.startswith("Preview. ") and "here are 2" in row.why and "placebo" in row.why
+    assert row.ranks == "" and row.tier is None
+
+
+def test_failures_and_elicitation_are_flagged(site: Site, panels: Mapping[str, Panel]):
+    entries = {entry.name: entry for entry in site.boards[0].board.entries}
+    for axis, panel in panels.items():
+        for row in panel.rows:
+            labels = [flag.label for flag in row.flags]
+            failed = len(entries[row.name].failed)
+            assert (f"{failed} failed" in labels) == (failed > 0)
+            placebo = entries[row.name].placebo
+            marked = axis == "efficiency" and bool(placebo and placebo.elicitation)
+            assert ("mostly elicitation" in labels) == marked
+    assert any(row.flags for row in panels["stability"].rows)
+
+
+def test_every_number_is_that_of_its_entry(site: Site, panels: Mapping[str, Panel]):
+    entries = {entry.name: entry for entry in site.boards[0].board.entries}
+    for axis in AXES:
+        panel = panels[axis]
+        for row in (*panel.rows, *panel.apart):
+            entry = entries[row.name]
+            assert row.score is entry.axes[axis]
+            assert row.cells["learned"][1] == entry.efficiency.L
+            assert row.cells["seeds"] == (str(entry.n), entry.n)
+
+
+def test_other_boards_and_recipes_are_one_click_away(files: Mapping[str, bytes], site: Site):
+    front = files["index.html"].decode()
+    for stored in site.boards:
+        assert f'href="{home.board_path(stored.id, stored.recipes[0])}"' in front
+    for recipe in site.boards[0].recipes:
+        assert f'href="{home.board_path(site.boards[0].id, recipe)}"' in front
+
+
+def test_a_recipe_whose_name_is_no_file_name_is_refused(site: Site):
+    stored = site.boards[0]
+    board = stored.board
+    bad = "../" + "x"
+    entries = tuple(replace(entry, recipe=bad) for entry in board.entries)
+    rankings = {bad: board.rankings["ppo"]}
+    other = replace(stored, board=replace(board, entries=entries, rankings=rankings))
+    with pytest.raises(ValidationError, match="no file name"):
+        build(replace(site, boards=(other,)))
+
+
+@pytest.mark.browser
+def test_the_picture_of_the_readme_is_made_by_a_command(tmp_path: Path, chromium: Any):
+    picture = tmp_path / "leaderboard.png"
+    command = [sys.executable, "-m", "tests.site.screenshot", str(picture)]
+    subprocess.run(command, check=True)
+    for file in (picture, screenshot.PICTURE):
+        head = file.read_bytes()[:24]
+        assert head.startswith(b"\x89PNG")
+        assert struct.unpack(">II", head[16:]) == (screenshot.WIDTH, screenshot.HEIGHT)
+    assert f"]({screenshot.PICTURE})" in Path("README.md").read_text(encoding="utf-8")

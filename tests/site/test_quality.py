@@ -1,0 +1,215 @@
+"""What every kind of page must be. Kinds are found among the templates, so none is forgotten."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import re
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Mapping
+from html.parser import HTMLParser
+from pathlib import Path
+from posixpath import normpath
+from urllib.parse import unquote, urlsplit
+
+import html5lib
+import pytest
+
+from crlbench.report.resources import leaderboard_folder
+from crlbench.site.pages import Page
+from tests.site.browser import WAYS, Visitor, opened
+
+browser = pytest.mark.browser
+
+KINDS = sorted(
+    path.name
+    for path in (leaderboard_folder() / "templates" / "site").glob("*.html.j2")
+    if path.read_text(encoding="utf-8").startswith("{% extends")
+)
+
+LOOKS = [(1280, "light"), (360, "dark")] + [
+    pytest.param(*look, marks=pytest.mark.slow) for look in ((1280, "dark"), (360, "light"))
+]
+"""Each width and each theme once; the other pairs are slow."""
+
+
+@pytest.fixture(params=KINDS)
+def page(request: pytest.FixtureRequest, pages: Mapping[str, Page]) -> Page:
+    """A page of each template."""
+    assert request.param in pages, "no page of the simulated results is made of this template"
+    return pages[request.param]
+
+
+@browser
+@pytest.mark.parametrize("over", WAYS)
+def test_it_loads_from_anywhere(visit: Visitor, page: Page, over: str):
+    found = visit(page.path, over=over)
+    assert found.locator("main h1").count() == 1
+
+
+@browser
+@pytest.mark.parametrize(("width", "scheme"), LOOKS)
+def test_the_accessibility_checker_finds_nothing_serious(
+    visit: Visitor, page: Page, width: int, scheme: str
+):
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright")
+    found = opened(visit(page.path, width=width, scheme=scheme))
+    # Without the option it would fetch the styles again, which the policy of the page forbids.
+    violations = axe.Axe().run(found, options={"preload": False}).response["violations"]
+    serious = [v for v in violations if v["impact"] in ("serious", "critical")]
+    assert [(v["id"], [n["html"][:200] for n in v["nodes"]][:3]) for v in serious] == []
+
+
+@browser
+def test_nothing_hangs_over(visit: Visitor, page: Page):
+    found = opened(visit(page.path))
+    for width in (320, 360, 768, 1280, 2560):
+        found.set_viewport_size({"width": width, "height": 800})
+        assert found.evaluate("document.documentElement.scrollWidth") <= width
+
+
+@browser
+def test_headings_are_in_order(visit: Visitor, page: Page):
+    levels = visit(page.path).evaluate(
+        "[...document.querySelectorAll('h1,h2,h3,h4,h5,h6')].map(h => Number(h.tagName[1]))"
+    )
+    assert levels[0] == 1 and levels.count(1) == 1
+    steps = zip(levels, levels[1:], strict=False)
+    assert [(a, b) for a, b in steps if b > a + 1] == []
+
+
+@browser
+def test_scripts_change_no_number(visit: Visitor, page: Page):
+    script = "[...document.querySelectorAll('main table')].map(t => t.innerText)"
+    with_scripts, without = (
+        opened(visit(page.path, scripts=on)).evaluate(script) for on in (True, False)
+    )
+    assert "" not in without
+
+    def numbers(texts: list[str]) -> list[list[str]]:
+        return [re.findall(r"[\d.]+", text) for text in texts]
+
+    assert numbers(with_scripts) == numbers(without)
+
+
+def test_its_html_has_no_error(files: Mapping[str, bytes], page: Page):
+    """Tokens and nesting. The parser knows neither which attributes an element has nor what it
+    may hold beyond what changes the tree; axe sees a part of that.
+    """
+    parser = html5lib.HTMLParser()
+    parser.parse(files[page.path].decode())
+    assert [(place, code) for place, code, _ in parser.errors] == []
+
+
+class _Addresses(HTMLParser):
+    """Links and anchors of a page."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.ids: list[str] = []
+        self.links: list[str] = []
+        self.policies: list[str] = []
+        self.inline = 0
+        """Scripts that stand in the page itself, and handlers of events."""
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        values = dict(attrs)
+        if values.get("id"):
+            self.ids.append(values["id"] or "")
+        self.links += [values[name] or "" for name in ("href", "src") if name in values]
+        self.inline += tag == "script" and "src" not in values
+        self.inline += sum(name.startswith("on") for name in values)
+        if tag == "meta" and values.get("http-equiv") == "Content-Security-Policy":
+            self.policies.append(values["content"] or "")
+
+
+@pytest.fixture(scope="session")
+def read(files: Mapping[str, bytes]) -> Mapping[str, _Addresses]:
+    """Every HTML file."""
+    return {n: _Addresses(c.decode()) for n, c in files.items() if n.endswith(".html")}
+
+
+def test_every_link_leads_somewhere(files: Mapping[str, bytes], read: Mapping[str, _Addresses]):
+    dead = set()
+    for name, addresses in read.items():
+        for link in addresses.links:
+            parts = urlsplit(link)
+            if parts.scheme:
+                continue
+            assert not parts.path.startswith("/"), f"{name}: {link} works at the root only"
+            aim = normpath(f"{name}/../{unquote(parts.path)}") if parts.path else name
+            fragment = unquote(parts.fragment)
+            if aim not in files:
+                dead.add((name, link))
+            elif fragment and "=" not in fragment and aim in read:
+                if fragment not in read[aim].ids:
+                    dead.add((name, link))
+    assert sorted(dead) == []
+
+
+def test_no_name_stands_twice_on_a_page(read: Mapping[str, _Addresses]):
+    double = {name: [i for i, n in Counter(a.ids).items() if n > 1] for name, a in read.items()}
+    assert {name: ids for name, ids in double.items() if ids} == {}
+
+
+def test_every_page_forbids_foreign_and_inline_scripts(read: Mapping[str, _Addresses]):
+    for name, addresses in read.items():
+        assert len(addresses.policies) == 1, name
+        rules = dict(rule.split(" ", 1) for rule in addresses.policies[0].split("; "))
+        assert rules["default-src"] == "'none'"
+        assert rules["script-src"] == rules["style-src"] == "'self'"
+
+
+def test_a_second_build_has_equal_bytes(results: Path, folder: Path):
+    command = [sys.executable, "-P", "-m", "crlbench", "leaderboard", "build", "--check"]
+    command += ["--results", str(results), "--out", str(folder)]
+    settings = {"PYTHONHASHSEED": "4711", "TZ": "Asia/Tokyo", "LC_ALL": "C"}
+    done = subprocess.run(command, env={**os.environ, **settings}, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@browser
+@pytest.mark.parametrize("kind", KINDS)
+def test_texts_of_strangers_stay_texts(
+    visit_strange: Visitor, strange: tuple[Path, Mapping[str, Page]], kind: str
+):
+    if kind not in strange[1]:
+        pytest.skip("no stranger's text leads to such a page")
+    page = opened(visit_strange(strange[1][kind].path))
+    assert page.evaluate("window.hacked") is None
+    if kind in ("home.html.j2", "run.html.j2"):
+        assert "<script>window.hacked" in page.locator("main").inner_text()
+
+
+def test_no_text_of_a_stranger_makes_an_element(strange: tuple[Path, Mapping[str, Page]]):
+    for path in sorted(strange[0].rglob("*.html")):
+        made = _Addresses(path.read_text(encoding="utf-8"))
+        assert "x" not in made.links and made.inline == 0, path
+
+
+@browser
+def test_data_files_of_strangers_run_nothing(
+    visit_strange: Visitor, strange: tuple[Path, Mapping[str, Page]]
+):
+    page = visit_strange()
+    for path in sorted((strange[0] / "data").rglob("*.js")):
+        page.add_script_tag(url=path.as_uri())
+    assert page.evaluate("Object.keys(crlbench.items).length") == 2
+    assert page.evaluate("window.hacked") is None
+
+
+def test_the_front_page_is_small(files: Mapping[str, bytes]):
+    own = _Addresses(files["index.html"].decode()).links
+    loaded = {"index.html", *(n for n in own if n.startswith("static/"))}
+    assert sum(len(gzip.compress(files[name], 9)) for name in loaded) < 100_000
+
+
+@browser
+def test_the_first_paint_takes_less_than_a_second(visit: Visitor):
+    script = """new Promise(found => new PerformanceObserver(list => found(
+        list.getEntriesByName('first-contentful-paint')[0].startTime
+    )).observe({type: 'paint', buffered: true}))"""
+    assert min(visit(over="http").evaluate(script) for _ in range(3)) < 1000

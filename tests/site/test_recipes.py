@@ -1,0 +1,145 @@
+"""The recipes board: what a recipe is measured against, at which learning rate, in which words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
+
+from crlbench.algo import recipes as bundled
+from crlbench.algo.recipe import to_config
+from crlbench.catalog import Catalog
+from crlbench.report.pairs import paired_axes
+from crlbench.site.build import build
+from crlbench.site.families import families
+from crlbench.site.recipes import Techniques, techniques_of
+from crlbench.site.source import Site, read_site
+from crlbench.site.techniques import base_of, changes, main_base, rate_words
+from tests.report.simulate import Plan, write_board
+from tests.site.simulated import REVISION, TASKS, submit
+
+FLIP = "grpo+clip.high=0.28"
+_PLAN = Plan(tasks=TASKS, board=TASKS, revision=REVISION, items=16, seeds=5, track_version=1)
+
+
+def plan(recipe: str, slope: float, **more: object) -> Plan:
+    config = to_config(bundled.load(recipe))
+    return replace(_PLAN, recipe=recipe, config=config, slope=slope, **more)
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Site:
+    """Three recipes of one model, one of another, and two arms at another learning rate."""
+    root = tmp_path_factory.mktemp("recipes")
+    write_board(
+        root / "runs",
+        plan("ppo", 1.0),
+        plan("grpo", 2.4),
+        plan(FLIP, 2.5),
+        plan("grpo", 2.0, model="tiny-qwen2", display_name="Tiny Qwen2"),
+    )
+    arm = {"learning_rate": 3e-5, "division": "open"}
+    write_board(root / "runs", plan("grpo", 0.5, seeds=3, **arm), plan("ppo", 3.0, seeds=3, **arm))
+    write_board(root / "runs", plan("ppo", 1.0, items=12))
+    return read_site(submit(root / "runs", root / "results"), Catalog())
+
+
+@pytest.fixture(scope="module")
+def board(site: Site) -> Techniques:
+    return techniques_of(families(site)[0])
+
+
+@pytest.fixture(scope="module")
+def files(site: Site) -> Mapping[str, bytes]:
+    return build(site)
+
+
+def test_boards_that_differ_in_the_learning_rate_alone_are_one_family(site: Site):
+    first, other = families(site)
+    assert [*first.by_rate] == [3e-5, 1e-4] and first.rate == 1e-4
+    assert first.home.board.division == "closed"
+    assert [*other.by_rate] == [1e-4] and len(other.names) == 1
+
+
+def test_recipes_are_measured_against_their_own_base(site: Site, board: Techniques):
+    found = {row.recipe: group.base for group in board.groups for row in group.rows}
+    assert found == {"grpo": "ppo", FLIP: "grpo"}
+    entries = {entry.name: entry for entry in families(site)[0].home.board.entries}
+    model = board.groups[0].rows[0].cells
+    llama, qwen = sorted(model)
+    for group in board.groups:
+        row = group.rows[0]
+        pair = paired_axes(entries[f"{llama}/{group.base}"], entries[f"{llama}/{row.recipe}"])
+        for axis, effect in row.cells[llama].effects.items():
+            assert effect.paired == pair[axis].effect and effect.call == pair[axis].effect.verdict
+    assert board.groups[0].rows[0].cells[llama].effects["efficiency"].call == "better"
+    assert model[qwen].base is None and model[qwen].effects == {}
+
+
+def test_what_a_recipe_changes_is_read_off_the_records(board: Techniques):
+    rows = {row.recipe: row.changes for group in board.groups for row in group.rows}
+    (one,) = rows[FLIP]
+    assert (one.field, one.before, one.after) == ("clip.high", "0.2", "0.28")
+    told = {c.field: c.after for c in rows["grpo"]}
+    assert {"advantage", "aggregate", "critic", "kl", "normalize"} == told.keys()
+    assert told["critic"] == "none" and told["kl"].startswith("KlInLoss(coefficient=0.04")
+
+
+def test_the_best_learning_rate_is_the_highest_and_bears_no_verdict(board: Techniques):
+    rows = {row.recipe: dict(zip(board.rates.rates, row.cells, strict=True))
+            for row in board.rates.rows}
+    assert rows.keys() == {"grpo", "ppo"}
+    assert rows["ppo"][3e-5].best and not rows["ppo"][1e-4].best
+    assert rows["grpo"][1e-4].best and rows["grpo"][1e-4].effect is None
+    slow = rows["grpo"][3e-5].effect
+    assert slow.call == "preview" and slow.value < 0
+
+
+def test_the_pages_say_it(files: Mapping[str, bytes]):
+    text = files["recipes.html"].decode()
+    assert "measured against <b>ppo</b>" in text and "no ppo to compare with" in text
+    assert "3e-5" in text and "best" in text and "3 comparisons an axis" in text
+    own = next(c.decode() for n, c in files.items() if n.startswith("recipes/"))
+    assert f'id="efficiency-{FLIP}"' in own and "against grpo" in own
+
+
+def test_one_recipe_is_nothing_to_compare(site: Site):
+    alone = replace(site, boards=tuple(b for b in site.boards if len(b.recipes) == 1))
+    assert len(alone.boards) == 1
+    text = build(alone)["recipes.html"].decode()
+    assert "Nothing to compare yet" in text and "<table" not in text
+
+
+@pytest.mark.parametrize(
+    ("recipe", "base"),
+    [
+        ("ppo", None),
+        ("dapo", "ppo"),
+        (FLIP, "grpo"),
+        ("grpo+clip.high=0.28+kl=none", FLIP),
+        ("grpo+kl.coefficient.value=1e+20", "grpo"),
+        ("rloo+kl=none", "ppo"),
+    ],
+)
+def test_a_flip_is_measured_against_what_it_flips(recipe: str, base: str | None):
+    assert base_of(recipe, ["ppo", "grpo", FLIP, "dapo"], "ppo") == base
+
+
+def test_the_main_base_is_one_that_can_be_compared():
+    assert main_base([("a", "ppo"), ("b", "grpo"), ("b", "rloo")]) == "grpo"
+    assert main_base([("a", "ppo"), ("a", "grpo")]) == "ppo"
+    assert main_base([("a", "x"), ("a", "y"), ("b", "y"), ("b", "z")]) == "y"
+    assert main_base([("a", "ppo"), ("b", "grpo")]) is None
+
+
+def test_equal_configurations_change_nothing():
+    config = to_config(bundled.load("dapo"))
+    assert changes(config, config | {"name": "another"}) == ()
+
+
+@pytest.mark.parametrize(
+    ("rate", "text"), [(1e-4, "1e-4"), (3e-5, "3e-5"), (1e-4 / 3, "3.33e-5"), (0.001, "1e-3")]
+)
+def test_learning_rates_are_short(rate: float, text: str):
+    assert rate_words(rate) == text

@@ -1,0 +1,35 @@
+"""The stability lab and the transfer page: numbers of the report, entry by entry."""
+
+from __future__ import annotations
+
+import pytest
+
+from crlbench.report.stability import PARTS
+from crlbench.site import stability, transfer
+from crlbench.site.pages import whole
+from crlbench.site.source import Site
+
+
+def test_every_entry_stands_with_its_shares_and_failures(site: Site):
+    (page,) = whole(stability.pages(site))
+    rows = {row.name: row for lab in page.data["boards"][0] for row in lab.rows}
+    board = site.boards[0].board
+    assert {entry.name for entry in board.entries if entry.stability.tasks} <= rows.keys()
+    for entry in board.entries:
+        rated = [entry.stability.tasks[name].shares for name in entry.stability.rated]
+        if rated:
+            means = [sum(share[part] for share in rated) / len(rated) for part in PARTS]
+            assert [*rows[entry.name].shares.values()] == pytest.approx(means)
+    failed = {name: dict(row.failures) for name, row in rows.items() if row.failures}
+    assert [*failed.values()] == [{"kl_cap": 1}]
+
+
+def test_the_mean_over_models_comes_first(site: Site):
+    (page,) = whole(transfer.pages(site))
+    mean, *single = page.data["boards"][0][0].matrices
+    assert mean.key == "all" and len(single) > 1
+    for row, (task, cells) in enumerate(mean.rows):
+        for column, cell in enumerate(cells):
+            each = [one.rows[row][1][column].lam.value for one in single]
+            assert cell.lam.value == pytest.approx(sum(each) / len(each))
+            assert cell.own == (task == mean.columns[column])
