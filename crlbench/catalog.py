@@ -7,13 +7,14 @@ TOML only; nothing is executed.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from crlbench.cards import ModelCard, TaskCard, read_model_card, read_task_card
+from crlbench.cards import HUB_ID, ModelCard, TaskCard, read_model_card, read_task_card
 from crlbench.checkpoint import gguf_card, hub_card, local_card
 from crlbench.errors import UsageError, unknown_name
 from crlbench.frozen import PACKAGE, Task, has_rows
@@ -40,9 +41,9 @@ class Catalog:
 
     def __init__(self, extra_dirs: Iterable[str | Path] = ()) -> None:
         """``extra_dirs`` come first; each holds tasks/, models/, leaderboard/ or recipes/."""
-        extra = [Path(folder).expanduser().resolve() for folder in extra_dirs]
+        extra = [Path(os.path.realpath(os.path.expanduser(folder))) for folder in extra_dirs]
         for folder in extra:
-            if not folder.is_dir():
+            if not os.path.isdir(folder):
                 raise UsageError(f"--catalog {folder}: this folder does not exist.")
         self.extra = tuple(extra)
         """The ``extra_dirs``, resolved."""
@@ -101,16 +102,16 @@ class Catalog:
         entries = self.entries("model")
         if spec in entries:
             return read_model_card(entries[spec].path)
-        if Path(spec).expanduser().is_dir():
-            return local_card(Path(spec).expanduser().resolve())
-        if spec.endswith(".gguf") and Path(spec).expanduser().is_file():
-            return gguf_card(Path(spec).expanduser().resolve())
-        if "@" in spec or _HUB_ID.fullmatch(spec):
+        path = os.path.expanduser(spec)
+        if os.path.isdir(path):  # which takes any text, unlike Path
+            return local_card(Path(path).resolve())
+        if spec.endswith(".gguf") and os.path.isfile(path):
+            return gguf_card(Path(path).resolve())
+        if "@" in spec or re.fullmatch(HUB_ID, spec):
             return hub_card(spec)
         raise unknown_name("model", spec, entries, _HINTS["model"])
 
 
-_HUB_ID = re.compile(r"[\w-][\w.-]*/[\w.-]+")
 _HINTS = {
     "task": "A task is a folder with a task.py in tasks/ or in a --catalog folder.",
     "model": "Or give a checkpoint folder, a GGUF file, or a hub id with its commit: "

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 from typing import Any
 
-from crlbench.cards import ModelCard, validate_card
+from crlbench.cards import CONTEXT_FIELDS, FILE_NAME, HUB_ID, ModelCard, validate_card
 from crlbench.errors import EnvironmentUnfit, UsageError, ValidationError
 from crlbench.hashing import sha256_file
+from crlbench.reading import Malformed, json_value, read_bytes
 
 PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt")
 """Weights that can run code when they are read, and are therefore never read."""
 CAUSAL = ("ForCausalLM", "LMHeadModel")
 """How the architectures of causal language models end."""
-CONTEXT_FIELDS = ("max_position_embeddings", "n_positions", "n_ctx", "max_seq_len")
 DTYPES = ("float32", "bfloat16", "float16")
 UNKNOWN = "unknown: not in the catalogue"
 
@@ -36,8 +35,7 @@ def local_card(folder: Path) -> ModelCard:
                 f"{folder}: holds several GGUF files ({names}); name one: --model {ggufs[0]}"
             )
         return gguf_card(ggufs[0])
-    config = _read_config(folder)
-    _check_causal(config, folder)
+    config = causal_config(folder)
     weights = _safetensors(folder)
     dtype = config.get("dtype", config.get("torch_dtype"))
     return _unlisted(
@@ -70,7 +68,7 @@ def gguf_card(file: Path) -> ModelCard:
 def hub_card(spec: str) -> ModelCard:
     """The card of ``org/name@<40 hex>``; anything that is not a full commit is refused."""
     hf_id, _, revision = spec.partition("@")
-    if not re.fullmatch(r"[\w.-]+/[\w.-]+", hf_id):
+    if not re.fullmatch(HUB_ID, hf_id):
         raise UsageError(f"--model {spec}: a hub id reads org/name@<40 hex digits>.")
     if not re.fullmatch(r"[0-9a-f]{40}", revision):
         said = f"'{revision}' may move" if revision else "it names no revision"
@@ -100,6 +98,18 @@ def _unlisted(name: str, where: str | Path, **facts: Any) -> ModelCard:
     return validate_card(ModelCard, defaults | facts, where)
 
 
+def causal_config(folder: Path) -> dict[str, Any]:
+    """The ``config.json`` of a causal language model's folder.
+
+    Raises:
+        ValidationError: it is missing, damaged, or another kind of model's.
+        EnvironmentUnfit: it cannot be read.
+    """
+    config = _read_config(folder)
+    _check_causal(config, folder)
+    return config
+
+
 def _read_config(folder: Path) -> dict[str, Any]:
     path = folder / "config.json"
     if (folder / "adapter_config.json").exists() and not path.exists():
@@ -107,17 +117,15 @@ def _read_config(folder: Path) -> dict[str, Any]:
             f"{folder}: is an adapter without its base model; merge it (merge_and_unload) and"
             " save the whole model."
         )
-    try:
-        config = json.loads(path.read_bytes())
-    except FileNotFoundError:
+    if not path.exists():
         raise ValidationError(
             f"{folder}: is not a checkpoint: it has no config.json. Save the model with"
             " save_pretrained."
-        ) from None
-    except OSError as error:
-        raise EnvironmentUnfit(f"{path}: cannot be read: {error.strerror}.") from None
-    except ValueError as error:
-        raise ValidationError(f"{path}: not valid JSON: {error}.") from None
+        )
+    try:
+        config = json_value(read_bytes(path))
+    except Malformed as error:
+        raise ValidationError(f"{path}: {error}.") from None
     if not isinstance(config, dict):
         raise ValidationError(f"{path}: must be a JSON object.")
     return config
@@ -134,7 +142,7 @@ def _safetensors(folder: Path) -> list[Path]:
             "you trust: AutoModelForCausalLM.from_pretrained(DIR).save_pretrained(DIR)."
         )
     for index in sorted(folder.glob("*.safetensors.index.json")):
-        absent = sorted(_shards(index) - {path.name for path in weights})
+        absent = sorted(shards_of(index) - {path.name for path in weights})
         if absent:
             raise ValidationError(
                 f"{folder}: lacks {', '.join(absent[:3])}"
@@ -148,11 +156,20 @@ def _safetensors(folder: Path) -> list[Path]:
     return weights
 
 
-def _shards(index: Path) -> set[str]:
+def shards_of(index: Path) -> set[str]:
+    """The weight files that an index names.
+
+    Raises:
+        ValidationError: it is damaged, or names a file outside of its folder.
+    """
     try:
-        return set(json.loads(index.read_bytes())["weight_map"].values())
+        names = set(json_value(read_bytes(index))["weight_map"].values())
+        foreign = [name for name in names if not re.fullmatch(FILE_NAME, name)]
     except (ValueError, KeyError, TypeError, AttributeError):
         raise ValidationError(f"{index}: is damaged; download it again.") from None
+    if foreign:
+        raise ValidationError(f"{index}: names {foreign[0]!r:.80}, which is no file beside it.")
+    return names
 
 
 def _check_causal(config: dict[str, Any], folder: Path) -> None:

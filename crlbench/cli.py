@@ -17,13 +17,24 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from crlbench import __version__, switches
-from crlbench.commands.choices import AXES, BY, DEVICES, FORMATS, LOGGERS, STRATEGIES
+from crlbench.commands.choices import (
+    AXES,
+    BY,
+    DEVICES,
+    FORMATS,
+    LOGGERS,
+    STRATEGIES,
+    TABLE_FORMATS,
+    TABLES,
+    TOLERANCES,
+)
 from crlbench.errors import INTERNAL, OK, CrlbenchError, Interrupted, UsageError, unknown_name
 
 HOME = "~/.cache/crlbench"
-LISTABLE = ("models", "tasks", "recipes", "tracks", "runs")
+LISTABLE = ("models", "tasks", "recipes", "tracks", "runs", "results")
 SHOWABLE = ("model", "task", "recipe", "track")
-ADDABLE = ("task",)
+ADDABLE = ("task", "model")
+KINDS = ("auto", "task", "model", "result")
 OFFLINE_SWITCHES = ("CRLBENCH_OFFLINE", "HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
 
 GLOBALS: dict[str, Any] = {
@@ -50,9 +61,12 @@ HANDLERS = {
     "freeze": "crlbench.commands.upkeep:freeze",
     "fetch": "crlbench.commands.fetch:fetch",
     "doctor": "crlbench.commands.doctor:doctor",
+    "submit": "crlbench.commands.submit:submit",
     "validate": "crlbench.commands.validate:validate",
+    "verify": "crlbench.commands.verify:verify",
     "add": "crlbench.commands.add:add",
     "probe": "crlbench.commands.probe:probe",
+    "leaderboard": "crlbench.commands.leaderboard:leaderboard",
 }
 
 
@@ -64,7 +78,8 @@ class _Parser(argparse.ArgumentParser):
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if action.choices is not None and value not in action.choices:
-            what = action.option_strings[-1] if action.option_strings else "entry kind"
+            kind = action.dest if action.dest in ("command", "action") else "entry kind"
+            what = action.option_strings[-1] if action.option_strings else kind
             raise unknown_name(what, str(value), map(str, action.choices))
 
 
@@ -199,9 +214,15 @@ examples:
   crlbench evaluate --model tiny-llama --model tiny-qwen2 --arm real,placebo --seeds 10
   crlbench evaluate --model ./checkpoint --track small --tasks addition --dry-run
 """,
+    "ablate": """\
+examples:
+  crlbench ablate --model tiny-llama --tasks addition --flip kl=none --flip clip.high=0.28
+  crlbench ablate --model tiny-llama --tasks addition --base grpo --versus dapo --dry-run
+  crlbench ablate --study docs/studies/tricks-or-traps.toml --dry-run
+""",
     "compare": """\
 examples:
-  crlbench compare tiny-llama tiny-qwen2
+  crlbench compare tiny-llama tiny-qwen2 --runs leaderboard/results
   crlbench compare tiny-llama/ppo tiny-llama/grpo --axis efficiency --by bytes
   crlbench compare A/runs/mini-0123456789ab/my-model@89abcdef/ppo tiny-llama --out compare.html
 
@@ -211,17 +232,58 @@ Exit code 4: not comparable, made under different conditions or on different har
 examples:
   crlbench list models --family qwen3
   crlbench list tasks --json
+  crlbench list results
+""",
+    "show": """\
+examples:
+  crlbench show recipe dapo
+  crlbench show task addition --prompts 2
+  crlbench show task addition --render tiny-llama
+""",
+    "report": """\
+examples:
+  crlbench report runs/mini-0123456789ab/my-model@89abcdef/ppo
+  crlbench report leaderboard/results/mini-0123456789ab --out board.html
+""",
+    "fingerprint": """\
+examples:
+  crlbench fingerprint --track mini
+  crlbench fingerprint runs/mini-0123456789ab/my-model@89abcdef/ppo --diff mini
+
+Exit code 4: they differ, and each leaf in which they do is named.
 """,
     "export": """\
 examples:
   crlbench export runs/mini-0123456789ab/my-model@89abcdef/ppo/addition/real/seed-00 --to adapter
   crlbench export runs/small-0123456789ab/my-model@89abcdef/ppo/addition/real/seed-00 --to m --merge
 """,
+    "fit-reward": """\
+examples:
+  crlbench fit-reward --model tiny-llama --pairs judged --out reward-model
+""",
+    "freeze": """\
+examples:
+  crlbench freeze my-task
+  crlbench freeze my-task --bump
+  crlbench freeze --check
+  crlbench freeze --from reasoning_gym:countdown
+""",
+    "probe": """\
+examples:
+  crlbench probe addition --model tiny-llama --items 16
+  crlbench probe my-task --write
+""",
     "fetch": """\
 examples:
   crlbench fetch smollm2-135m-instruct
   crlbench fetch gemma-3-270m --from downloads
   crlbench fetch --task gsm8k
+""",
+    "add": """\
+examples:
+  crlbench add task my-task
+  crlbench add model --from-hub Qwen/Qwen3-0.6B
+  crlbench add model ./checkpoint --slug my-model
 """,
     "doctor": """\
 examples:
@@ -230,6 +292,59 @@ examples:
   crlbench doctor --model ./checkpoint --device cuda --set budget.completions=64 --json
 
 Exit code 6: what was asked for could not run here.
+""",
+    "submit": """\
+examples:
+  crlbench submit runs/mini-0123456789ab/my-model@89abcdef/ppo --submitter @your-handle
+  crlbench submit runs/mini-0123456789ab --submitter @your-handle --to clone/leaderboard/results
+
+Exit code 3: a rule is broken, and nothing was written. The rules: docs/results.md.
+""",
+    "validate": """\
+examples:
+  crlbench validate tasks/my-task --quick
+  crlbench validate models/my-model.toml
+  crlbench validate leaderboard/results/mini-0123456789ab/my-model@89abcdef/ppo
+  crlbench validate --since origin/main
+
+Exit code 3: a rule is broken. 6: this machine cannot try one.
+""",
+    "verify": """\
+examples:
+  crlbench verify runs/mini-0123456789ab/my-model@89abcdef/ppo
+  crlbench verify runs/mini-0123456789ab/my-model@89abcdef/ppo/addition/real/seed-00 --updates all
+  crlbench verify runs/mini-0123456789ab --recompute-only --json
+
+Exit code 5: something stored is not what it must be; each thing is named. 6: the model is not here.
+What each step proves, and what nothing proves: docs/trust.md.
+""",
+    "leaderboard": """\
+examples:
+  crlbench leaderboard build
+  crlbench leaderboard serve
+  crlbench leaderboard export --what runs --out runs.csv
+
+How to read, build and host the board: docs/site.md.
+""",
+    "leaderboard build": """\
+examples:
+  crlbench leaderboard build --out _site
+  crlbench leaderboard build --url https://example.org/board/
+  crlbench leaderboard build --check
+
+Exit code 3: results do not agree with themselves, or --check found another site.
+""",
+    "leaderboard serve": """\
+examples:
+  crlbench leaderboard serve
+  crlbench leaderboard serve --port 8080 --results clone/leaderboard/results --out preview
+""",
+    "leaderboard export": """\
+examples:
+  crlbench leaderboard export --out entries.csv
+  crlbench leaderboard export --what curves --board mini-543da47d0c99 --out curves.parquet
+
+What the columns mean: data.html of the site. Exit code 6: Parquet needs crlbench[parquet].
 """,
 }
 """Shown below the flags of a command."""
@@ -360,11 +475,16 @@ def _doctor(parser: argparse.ArgumentParser) -> None:
 
 
 def _add(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("what", choices=ADDABLE, metavar="WHAT", help=", ".join(ADDABLE))
-    parser.add_argument("name", metavar="NAME", help="lowercase letters, digits and '-'")
-    parser.add_argument(
-        "--to", metavar="DIR", help="folder that gets tasks/ and tests/ (the checkout)"
-    )
+    add = parser.add_argument
+    add("what", choices=ADDABLE, metavar="WHAT", help=", ".join(ADDABLE))
+    add("name", metavar="NAME", nargs="?",
+        help="of a task: lowercase letters, digits and '-'; for a model: its folder or GGUF file")
+    add("--from-hub", metavar="ID",
+        help="a model of the hub: org/name, or org/name@revision with a branch or a commit")
+    add("--slug", metavar="S", help="for a model: what its entry is called (its own name)")
+    add("--added", metavar="DAY", help="for a model: the day that its entry states (today)")
+    add("--to", metavar="DIR",
+        help="folder that gets tasks/ and tests/, or models/ (the checkout)")
 
 
 def _probe(parser: argparse.ArgumentParser) -> None:
@@ -380,19 +500,131 @@ def _probe(parser: argparse.ArgumentParser) -> None:
 
 def _validate(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "paths", metavar="PATH", nargs="+", help="task folders, task names, or a folder of tasks"
+        "paths", metavar="PATH", nargs="*",
+        help="task folders, models/<slug>.toml, names of either, folders of results, or of several",
     )
-    parser.add_argument("--kind", metavar="K", choices=("auto", "task"), default="auto",
-        help="what the paths are: auto or task (auto)")
-    parser.add_argument("--quick", action="store_true",
-        help="a part of the rows, drawn by hashing: seconds a task")
+    add = parser.add_argument
+    add("--kind", metavar="K", choices=KINDS, default="auto",
+        help=f"what the paths are: {', '.join(KINDS)} (auto)")
+    add("--since", metavar="COMMIT",
+        help="all that this checkout changes since it left COMMIT: one kind of thing, and results "
+        "only grow")
+    add("--body", metavar="FILE", help="with --since: a pull request's text, whose boxes are read")
+    add("--comment", metavar="FILE", help="with --since: write what changes on the boards")
+    add("--quick", action="store_true",
+        help="of tasks a part of the rows, drawn by hashing: seconds a task")
+    add("--full", action="store_true",
+        help="of models the weights too: sampled log-probabilities against recomputed ones")
+
+
+def _submit(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("runs", metavar="RUN", nargs="+",
+        help="run folders, a folder of them, or of a study, which means all its arms")
+    add("--submitter", metavar="@HANDLE", help="GitHub handle of who answers questions about it")
+    add("--to", metavar="DIR", help="the folder of results (leaderboard/results of the checkout)")
+    add("--pr-body", metavar="FILE", help="the pull request's text (pull-request.md)")
+    add("--no-pr", action="store_true", help="write no text for a pull request")
+
+
+def _verify(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("result", metavar="RESULT",
+        help="a run, an entry (one model with one recipe) or a board: nothing is written into it")
+    add("--updates", metavar="R", default="3",
+        help="make the first R updates again (3), or a whole run: all; an update is an iteration, "
+        "a rollout and its optimizer steps")
+    add("--seed-index", metavar="I", default="random",
+        help="of which seed, for every task and arm: its index, or random, which says what it "
+        "drew (random)")
+    add("--tolerance", metavar="T", choices=TOLERANCES, default="class",
+        help="class: equal bits on the class of machine that the run was made on, a band "
+        "elsewhere; bitwise: equal bits (class)")
+    add("--recompute-only", action="store_true", help="replay nothing")
+    add("--badge", metavar="BY",
+        help="for those who keep a leaderboard: note what was proven, and by whom, in "
+        "verification.jsonl beside the plan")
+
+
+def _leaderboard(parser: argparse.ArgumentParser) -> None:
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", title="actions")
+    for name, (summary, about, add_flags) in LEADERBOARD.items():
+        action = actions.add_parser(
+            name,
+            help=summary,
+            description=about,
+            allow_abbrev=False,
+            epilog=EXAMPLES[f"leaderboard {name}"],
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        action.add_argument("--results", metavar="DIR",
+            help="the folder of results (leaderboard/results)")
+        add_flags(action)
+        _add_shared(action)
+
+
+def _build_site(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("--out", metavar="DIR", default="_site", help="where the site goes (_site)")
+    add("--url", metavar="URL",
+        help="where it will stand, https://...: for the sitemap, the feed and 404.html")
+    add("--check", action="store_true",
+        help="write nothing; exit 3 if what stands there is not what would be written")
+
+
+def _serve_site(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("--port", metavar="N", type=_port, help="a port of 127.0.0.1 (8000, or any free one)")
+    add("--out", metavar="DIR", default="_site", help="the folder of the site (_site)")
+
+
+def _port(text: str) -> int:
+    port = int(text)
+    if not 0 <= port < 2**16:
+        raise ValueError(text)
+    return port
+
+
+_port.__name__ = "port"
+
+
+def _export_table(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("--what", metavar="W", choices=TABLES, default="entries",
+        help=f"{', '.join(TABLES)} (entries)")
+    add("--format", metavar="F", choices=TABLE_FORMATS,
+        help=f"{', '.join(TABLE_FORMATS)} (by the name of --out)")
+    add("--out", metavar="FILE", required=True, help="where the table goes")
+    add("--board", metavar="NAME", action="append",
+        help="only this board: track-fingerprint (repeatable; all)")
+
+
+LEADERBOARD: dict[str, tuple[str, str, Callable[[argparse.ArgumentParser], None]]] = {
+    "build": (
+        "write the site of all stored results",
+        "Write the site of all stored results: static pages that need no server.",
+        _build_site,
+    ),
+    "serve": (
+        "show the site on this machine",
+        "Show the site on this machine until Ctrl-C. It is built first where there is none, or "
+        "where results are newer.",
+        _serve_site,
+    ),
+    "export": (
+        "write the results as one table",
+        "Write the results as one table: a row per entry and axis, run, evaluation, or pair.",
+        _export_table,
+    ),
+}
+"""Each action's summary, its description, and the function that adds its flags."""
 
 
 COMMANDS: dict[str, tuple[str, Callable[[argparse.ArgumentParser], None]]] = {
     "evaluate": ("train and measure a model on a track", _evaluate),
     "ablate": ("change one part of a recipe at a time and measure what it does", _ablate),
     "compare": ("lay stored entries side by side, with paired verdicts", _compare),
-    "list": ("list models, tasks, recipes, tracks or runs", _list),
+    "list": ("list models, tasks, recipes, tracks, runs or results", _list),
     "show": ("show one model, task, recipe or track", _show),
     "report": ("write one self-contained HTML page of stored runs", _report),
     "fingerprint": ("print or compare what is held fixed", _fingerprint),
@@ -401,9 +633,12 @@ COMMANDS: dict[str, tuple[str, Callable[[argparse.ArgumentParser], None]]] = {
     "freeze": ("write a task's split files and digests, or check them", _freeze),
     "fetch": ("bring models and datasets that cannot come with the package", _fetch),
     "doctor": ("say whether this machine can run a model on a track, and what helps", _doctor),
-    "validate": ("put tasks through every rule and say what breaks them", _validate),
-    "add": ("write the files of a new task and its tests", _add),
+    "submit": ("pack finished runs as a result that others can review", _submit),
+    "validate": ("put tasks, models and results through every rule", _validate),
+    "verify": ("prove a result: compute it again, and make its first updates again", _verify),
+    "add": ("write a new task and its tests, or the entry of a model", _add),
     "probe": ("sample tasks with untrained models and count what is right", _probe),
+    "leaderboard": ("build, show and export the public board of results", _leaderboard),
 }
 """Each command's summary and the function that adds its flags."""
 
@@ -416,14 +651,19 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     """
     parser = build_parser()
     options, unknown = parser.parse_known_args(argv)
+    if unknown and options.command == "add" and options.name is None and unknown[0][0] != "-":
+        options.name = unknown.pop(0)  # argparse gives it up where a flag stands before it
     if unknown:
-        _refuse_unknown(parser, options.command, unknown)
+        _refuse_unknown(_innermost(parser, options), unknown)
     for name, default in GLOBALS.items():
         if not hasattr(options, name):
             setattr(options, name, default)
     if options.command is None:
         parser.print_help(sys.stderr)
         raise UsageError("no command given.")
+    if getattr(options, "action", "") is None:
+        _innermost(parser, options).print_help(sys.stderr)
+        raise UsageError(f"no action given: crlbench {options.command} {'|'.join(LEADERBOARD)}.")
     options.no_color |= bool(os.environ.get("NO_COLOR"))
     options.no_progress |= bool(os.environ.get("CI"))
     options.offline |= switches.offline()
@@ -432,13 +672,21 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     return options
 
 
-def _refuse_unknown(
-    parser: argparse.ArgumentParser, command: str | None, unknown: Sequence[str]
-) -> NoReturn:
+def _innermost(
+    parser: argparse.ArgumentParser, options: argparse.Namespace
+) -> argparse.ArgumentParser:
+    """The parser of the command, or of its action, that was called."""
+    for name in (options.command, getattr(options, "action", None)):
+        below = [a for a in parser._actions if isinstance(a, argparse._SubParsersAction)]
+        if name is None or not below:
+            break
+        parser = below[0].choices[name]
+    return parser
+
+
+def _refuse_unknown(known: argparse.ArgumentParser, unknown: Sequence[str]) -> NoReturn:
     """Name the first argument that nobody knows, with the nearest flags."""
     first = unknown[0].split("=")[0]
-    subparsers = next(a for a in parser._actions if isinstance(a, argparse._SubParsersAction))
-    known = subparsers.choices[command] if command else parser
     if first.startswith("-"):
         options = [name for name in known._option_string_actions if name.startswith("--")]
         near = difflib.get_close_matches(first, options, n=3, cutoff=0.5)

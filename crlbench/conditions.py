@@ -10,12 +10,16 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pydantic import ValidationError as PydanticError
 
 from crlbench.errors import UsageError, unknown_name
+
+SHOWN = 20
+"""Most mistakes that a message lists."""
 
 PROTOCOL = 1
 """Number of the protocol; bumped when the numbers of the golden tiny run change."""
@@ -207,6 +211,16 @@ def control_leaves(track: Track, conditions: Conditions, tasks: dict[str, Any]) 
     )
 
 
+def stated_conditions(control: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """The conditions among the leaves of a fingerprint, by group and name; not validated."""
+    groups: dict[str, dict[str, Any]] = {}
+    for name, value in control.items():
+        if name.startswith("conditions."):
+            group, _, leaf = name.removeprefix("conditions.").partition(".")
+            groups.setdefault(group, {})[leaf] = value
+    return groups
+
+
 def fingerprint(control: dict[str, Any]) -> str:
     """The 12 hexadecimal digits that name a board."""
     return digest(control)[:12]
@@ -240,14 +254,16 @@ def override(conditions: Conditions, settings: dict[str, str]) -> Conditions:
 def _scalar(text: str) -> Any:
     try:
         return json.loads(text)
-    except json.JSONDecodeError:
+    except (ValueError, RecursionError):  # no JSON, or a number or depth that Python refuses
         return text
 
 
 def explain(error: PydanticError, where: str) -> str:
     """A pydantic error as one readable line per field."""
-    lines = []
-    for item in error.errors():
+    found, lines = error.errors(), []
+    for item in found[:SHOWN]:
         field = ".".join(str(part) for part in item["loc"]) or "(whole)"
         lines.append(f"{where}: {field}: {item['msg']} (given: {item.get('input')!r:.80})")
+    if len(found) > SHOWN:
+        lines.append(f"{where}: and {len(found) - SHOWN} more")
     return "\n".join(lines)

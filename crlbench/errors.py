@@ -8,16 +8,50 @@ leaves with its ``exit_code``; anything else is an internal error (exit code 1).
 from __future__ import annotations
 
 import difflib
+import unicodedata
 from collections.abc import Iterable
 
 OK = 0
 INTERNAL = 1
 
 
+LONGEST = 8_000
+"""Characters of a message."""
+_JOINERS = "\u200c\u200d"
+"""Without a width, and part of how some scripts and emoji are written."""
+
+
+def printable(text: str) -> str:
+    """A text as a terminal may show it: what moves the cursor or turns lines around is escaped.
+
+    >>> printable("a\\x1b[2J\\u202eb")
+    'a\\\\x1b[2J\\\\u202eb'
+    """
+    if text.isascii() and text.replace("\n", "").replace("\t", "").isprintable():
+        return text
+    return "".join(map(_escaped, text))
+
+
+def _escaped(character: str) -> str:
+    if character.isprintable() or character in "\n\t" or character in _JOINERS:
+        return character
+    hidden = unicodedata.category(character) in ("Cc", "Cf", "Cs", "Zl", "Zp")
+    return character.encode("unicode_escape").decode() if hidden else character
+
+
 class CrlbenchError(Exception):
-    """Base class: one message for a person (what, where, allowed values, what to do)."""
+    """Base class: one message for a person (what, where, allowed values, what to do).
+
+    It may quote what a stranger wrote, so that it is made printable, and cut where it has no end.
+    """
 
     exit_code = INTERNAL
+
+    def __init__(self, message: object = "") -> None:
+        text = printable(str(message))
+        if len(text) > LONGEST:
+            text = f"{text[: LONGEST // 2]} [...] {text[-LONGEST // 4 :]}"
+        super().__init__(text)
 
 
 class UsageError(CrlbenchError):
@@ -36,6 +70,12 @@ class NotComparable(CrlbenchError):
     """Results were made under different conditions (exit 4)."""
 
     exit_code = 4
+
+
+class Mismatch(CrlbenchError):
+    """A result is not what its conditions, or a repetition, make of it (exit 5)."""
+
+    exit_code = 5
 
 
 class EnvironmentUnfit(CrlbenchError):
@@ -62,6 +102,10 @@ class Interrupted(CrlbenchError):
     exit_code = 130
 
 
+_LONGEST_NAME = 200
+"""Comparing two names takes the product of their lengths."""
+
+
 def unknown_name(kind: str, name: str, known: Iterable[str], hint: str = "") -> UsageError:
     """The error for a name that does not exist, with the nearest names first.
 
@@ -69,7 +113,10 @@ def unknown_name(kind: str, name: str, known: Iterable[str], hint: str = "") -> 
     unknown model 'tiny-lama'. Did you mean tiny-llama? Known: tiny-llama, tiny-qwen2.
     """
     names = sorted(known)
-    near = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
+    if len(name) > _LONGEST_NAME:
+        name = f"{name[:_LONGEST_NAME]}..."
+    comparable = [other for other in names if len(other) <= _LONGEST_NAME]
+    near = difflib.get_close_matches(name, comparable, n=3, cutoff=0.5)
     message = f"unknown {kind} '{name}'."
     if near:
         message += f" Did you mean {' or '.join(near)}?"

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import ast
 import hashlib
-import json
+import io
+import os
 import sys
 import types
 from collections.abc import Callable, Iterable
@@ -16,9 +17,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, TypedDict
 
-from crlbench import switches
+from crlbench import reading, rowfiles, switches
 from crlbench.cards import TaskCard, read_task_card
-from crlbench.errors import EnvironmentUnfit, ValidationError, unknown_name
+from crlbench.errors import CrlbenchError, EnvironmentUnfit, ValidationError, unknown_name
+from crlbench.reading import Malformed, json_value
 
 PACKAGE = Path(__file__).resolve().parent
 BUILDING = (
@@ -96,7 +98,7 @@ class Task:
         if split not in self.card.splits:
             raise unknown_name(f"split of task '{self.name}'", split, self.card.splits)
         if split not in self._rows:
-            path = self.rows_folder / self.card.splits[split].file
+            path = rowfiles.standing(self.rows_folder / self.card.splits[split].file)
             self._rows[split] = parse_rows(self._split_bytes(split), path)
         return self._rows[split]
 
@@ -136,7 +138,7 @@ class Task:
             raise ValidationError(
                 f"{path}: the verifier changed since the task was frozen: its sources have sha256"
                 f" {verifier_digest(path)}, frozen.toml says {self.card.verifier.sha256}."
-                f" {_advice(path)}"
+                f" {_advice(path.parent, str(path))}"
             )
         return load_code(path)
 
@@ -161,13 +163,14 @@ class Task:
             )
         expected = self.card.splits[split]
         path = self.rows_folder / expected.file
-        advice = _advice(path) if self.card.source is None else _again(self.name)
-        data = read_bytes(path, advice=advice)
+        every = f"'{path}*'"  # whichever form was committed
+        advice = _advice(self.folder, every) if self.card.source is None else _again(self.name)
+        data = read_rows(path, advice)
         found = hashlib.sha256(data).hexdigest()
         if found != expected.sha256:
             raise ValidationError(
-                f"{path}: the file was changed: its sha256 is {found}, frozen.toml says"
-                f" {expected.sha256}. {advice}"
+                f"{rowfiles.standing(path)}: the file was changed: its sha256 is {found},"
+                f" frozen.toml says {expected.sha256}. {advice}"
             )
         return data
 
@@ -180,7 +183,10 @@ def rows_folder(card: TaskCard, folder: Path, home: Path | None = None) -> Path:
 def has_rows(card: TaskCard, folder: Path, home: Path | None = None) -> bool:
     """Whether a task's split files are on this machine; their digests are not looked at."""
     place = rows_folder(card, folder, home)
-    return all((place / split.file).is_file() for split in card.splits.values())
+    return all(
+        any(form.is_file() for form in rowfiles.forms(place / split.file))
+        for split in card.splits.values()
+    )
 
 
 def external_folder(task: str, home: Path | None = None) -> Path:
@@ -197,22 +203,33 @@ def _again(task: str) -> str:
     return f"Restore it with: {fetch_command(task)}"
 
 
-def _advice(path: Path) -> str:
+def _advice(folder: Path, files: str) -> str:
     return (
-        f"Restore it with: git checkout -- {path} - or, if the change is meant, run:"
-        f" crlbench freeze {path.parent} --bump"
+        f"Restore it with: git checkout -- {files} - or, if the change is meant, run:"
+        f" crlbench freeze {folder} --bump"
     )
+
+
+def read_rows(path: Path, advice: str = "") -> bytes:
+    """The content of a split file, in whichever form it stands; raises as :func:`read_bytes`."""
+    place = rowfiles.standing(path)
+    data = read_bytes(place, advice)
+    if place == path:
+        return data
+    try:
+        return rowfiles.unpacked(data)
+    except rowfiles.BadFrame as error:
+        raise ValidationError(f"{place}: cannot be unpacked: {error}. {advice}".strip()) from None
 
 
 def read_bytes(path: Path, advice: str = "") -> bytes:
     """A file's bytes; a missing or unreadable file is a :class:`ValidationError`."""
+    if not os.path.exists(path):
+        raise ValidationError(f"{path}: the file is missing. {advice}".strip())
     try:
-        return path.read_bytes()
-    except FileNotFoundError:
-        raise ValidationError(f"{path}: the file is missing. {advice}".strip()) from None
-    except OSError as error:
-        reason = error.strerror or type(error).__name__
-        raise ValidationError(f"{path}: cannot be read: {reason}. {advice}".strip()) from None
+        return reading.read_bytes(path, rowfiles.MAX_ROWS_BYTES)
+    except CrlbenchError as error:
+        raise ValidationError(f"{error}. {advice}".strip()) from None
 
 
 def parse_rows(data: bytes, path: Path) -> list[Row]:
@@ -224,8 +241,8 @@ def parse_lines(data: bytes, path: Path, fields: dict[str, type]) -> list[Any]:
     """The objects of a JSON-lines file that hold exactly ``fields``, ids unique, messages sound."""
     rows: list[Any] = []
     seen: dict[str, int] = {}
-    for number, line in enumerate(data.removesuffix(b"\n").split(b"\n"), start=1):
-        row = _parse_line(line, f"{path}:{number}", fields)
+    for number, line in enumerate(io.BytesIO(data or b"\n"), start=1):
+        row = _parse_line(line.removesuffix(b"\n"), f"{path}:{number}", fields)
         if row["id"] in seen:
             raise ValidationError(
                 f"{path}:{number}: field id: '{row['id']}' is already used on line"
@@ -238,12 +255,9 @@ def parse_lines(data: bytes, path: Path, fields: dict[str, type]) -> list[Any]:
 
 def _parse_line(line: bytes, where: str, fields: dict[str, type]) -> dict[str, Any]:
     try:
-        row = json.loads(line.decode())
-    except UnicodeDecodeError as error:
-        raise ValidationError(f"{where}: not UTF-8 text (byte {error.start}).") from None
-    except json.JSONDecodeError as error:
-        problem = f"not valid JSON: {error.msg} (column {error.colno})"
-        raise ValidationError(f"{where}: {problem}.") from None
+        row = json_value(line)
+    except Malformed as error:
+        raise ValidationError(f"{where}: {error}.") from None
     if not isinstance(row, dict):
         raise ValidationError(f"{where}: must be a JSON object, is {_named(row)}.")
     for field, kind in fields.items():

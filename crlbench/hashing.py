@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
+import os
+import stat
 from pathlib import Path
 
 
@@ -12,6 +15,11 @@ def sha256_bytes(data: bytes) -> str:
 
 
 def sha256_file(path: Path | str) -> str:
-    """SHA-256 of a file's bytes, in hex."""
+    """SHA-256 of a file's bytes, in hex.
+
+    Raises :class:`OSError` also for a pipe or a device, which would never end.
+    """
+    if not stat.S_ISREG(os.stat(path).st_mode):
+        raise OSError(errno.EINVAL, "is no regular file", str(path))
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

@@ -6,13 +6,17 @@ Everything that may differ between two runs of the same command stands in ``vola
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from crlbench.conditions import digest
 
 SCHEMA_VERSION = 1
+DIGESTED_ITERATIONS = 3
+"""Iterations of a run whose tensors are digested, so that a replay can be compared."""
+SCORE_DROP = "score_drop"
+"""The one failure rule that is applied after the last iteration."""
 
 
 class _Part(BaseModel):
@@ -101,6 +105,10 @@ class CurvePoint(_Part):
     """Name of the 0/1 vector in items.npz."""
 
 
+CURVE_COLUMNS = tuple(name for name in CurvePoint.model_fields if name != "items_ref")
+"""Of ``curve.csv``."""
+
+
 class SplitScore(_Part):
     """A split scored with the start model and with the final one."""
 
@@ -131,6 +139,26 @@ class ClippedToken(_Part):
 class FileDigest(_Part):
     sha256: str
     bytes: int
+
+
+Sha256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+
+
+class IterationDigest(_Part):
+    """A line of ``digests.jsonl``: one of a run's first iterations, to the last bit."""
+
+    iteration: int
+    """From 1."""
+    prompts: Sha256
+    """Of the prompts' token ids and masks."""
+    completions: Sha256
+    """Of the sampled token ids and masks."""
+    rewards: Sha256
+    """Of what every completion was paid."""
+    losses: list[str]
+    """One per optimizer step, as hexadecimal floats; ``nan`` or ``inf`` where it is neither."""
+    parameters: Sha256
+    """Of the weights that learn, after the iteration."""
 
 
 class RunRecord(_Part):
@@ -165,6 +193,7 @@ class RunRecord(_Part):
     """generated and trained tokens, completions, estimated FLOPs."""
     files: dict[str, FileDigest]
     submitter: str | None = None
+    """Never set: who submitted stands in ``submission.json``. ``record_id`` covers the field."""
     verification: list[dict[str, Any]] = Field(default_factory=list)
     volatile: dict[str, Any] = Field(default_factory=dict)
 
@@ -217,6 +246,8 @@ class Cell(_Part):
     strategy: Literal["ddp", "fsdp"] = "ddp"
     """How several processes hold the weights."""
     loggers: tuple[str, ...] = ("tensorboard",)
+    until: int | None = None
+    """Iterations after which a replay stops; None for a run, which makes all of them."""
 
     @property
     def ranks(self) -> int:
@@ -227,3 +258,48 @@ class Cell(_Part):
     def name(self) -> str:
         """``model/recipe/task/arm/seed-03``, for people."""
         return f"{self.model}/{self.recipe}/{self.task}/{self.arm}/seed-{self.seed_index:02d}"
+
+
+class PlannedModel(_Part):
+    """The model entry that a plan was made with."""
+
+    name: str
+    revision8: str
+    entry_sha256: str
+
+
+class PlannedRecipe(_Part):
+    """The recipe of a plan."""
+
+    name: str
+    config: dict[str, Any]
+    file_sha256: str | None = None
+    """Of the user's Python file that the recipe came from; absent for a bundled recipe."""
+
+
+class StoredPlan(_Part):
+    """``plan.json``: what will be run, declared before the first update.
+
+    ``plan_hash`` is the SHA-256 of the canonical JSON of all the rest.
+    """
+
+    schema_version: Literal[1] = SCHEMA_VERSION
+    protocol: int
+    track: str
+    track_version: int
+    division: Literal["closed", "open"]
+    partial: bool
+    """Whether it is a try (``--smoke``, ``--limit``) that never ranks."""
+    fingerprint: str
+    control: dict[str, Any]
+    """Leaves of the fingerprint."""
+    model: PlannedModel
+    recipe: PlannedRecipe
+    board_tasks: list[str]
+    """All tasks of the board; ``tasks`` are those that are trained on."""
+    tasks: list[str]
+    arms: dict[Literal["real", "placebo"], int]
+    """Number of seeds of each arm."""
+    seeds: dict[str, list[Seed]]
+    """By task; an arm runs a prefix of them."""
+    plan_hash: str

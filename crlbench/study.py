@@ -8,15 +8,16 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from crlbench.attempts import MAX_RUNS, MAX_SEEDS
 from crlbench.conditions import digest
 
 STUDY_NAME = "study.json"
 
 
 class _Part(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 class Change(_Part):
@@ -48,7 +49,7 @@ class Comparison(_Part):
     base: Arm
     arms: list[Arm]
     tasks: list[str]
-    seeds: int = Field(ge=1)
+    seeds: int = Field(ge=1, le=MAX_SEEDS)
     grid: bool = Field(default=False, description="arms form a sensitivity design around the base")
 
 
@@ -62,6 +63,13 @@ class Study(_Part):
     track: str
     margin: float = Field(default=0.05, gt=0, description="differences inside +- this are nothing")
     comparisons: list[Comparison]
+
+    @model_validator(mode="after")
+    def _countable(self) -> Study:
+        runs = (len(c.tasks) * c.seeds * (1 + len(c.arms)) for c in self.comparisons)
+        if sum(runs) > MAX_RUNS:
+            raise ValueError(f"the comparisons name more than {MAX_RUNS} runs")
+        return self
 
     def identified(self) -> Study:
         """The same study with its ``id``: 12 hex digits of the digest of everything else."""

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from hypothesis import settings
+
+from tests.chromium import launched
 
 for name in [name for name in os.environ if name.startswith("CRLBENCH_")]:
     if name not in (
@@ -39,3 +43,10 @@ def switches_of_this_test(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(name, before or "")
         if before is None:
             monkeypatch.delenv(name)
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Any]:
+    """A browser for the tests of a file: a process drives one at a time."""
+    with launched() as browser:
+        yield browser

@@ -10,7 +10,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from crlbench import rowfiles
 from crlbench.cards import dump_toml
+from crlbench.frozen import read_rows
 
 TASKS = Path(__file__).parents[1] / "tasks"
 
@@ -22,17 +24,25 @@ def copied(root: Path, task: str, change: Callable[[Path, dict[str, Any]], None]
     frozen = tomllib.loads((folder / "frozen.toml").read_text())
     change(folder, frozen)
     for split in frozen["splits"].values():
-        split["sha256"] = hashlib.sha256((folder / split["file"]).read_bytes()).hexdigest()
+        split["sha256"] = hashlib.sha256(read_rows(folder / split["file"])).hexdigest()
     (folder / "frozen.toml").write_text(dump_toml(frozen))
     return root
 
 
 def edit_row(folder: Path, split: str, index: int, **fields: Any) -> None:
     """Change fields of one row of a split file."""
-    path = folder / f"{split}.jsonl"
+    path = plain(folder / f"{split}.jsonl")
     lines = path.read_text().splitlines()
     lines[index] = json.dumps(json.loads(lines[index]) | fields)
     path.write_text("\n".join(lines) + "\n")
+
+
+def plain(path: Path) -> Path:
+    """A split file, plain from now on whichever form it stood in."""
+    data = read_rows(path)
+    rowfiles.standing(path).unlink()
+    path.write_bytes(data)
+    return path
 
 
 def without(*splits: str) -> Callable[[Path, dict[str, Any]], None]:
@@ -40,6 +50,6 @@ def without(*splits: str) -> Callable[[Path, dict[str, Any]], None]:
 
     def change(folder: Path, frozen: dict[str, Any]) -> None:
         for split in splits:
-            (folder / frozen["splits"].pop(split)["file"]).unlink()
+            rowfiles.standing(folder / frozen["splits"].pop(split)["file"]).unlink()
 
     return change

@@ -25,7 +25,7 @@ from crlbench.study import STUDY_NAME, Study
 from tests.algo.test_user_recipes import MEDIAN
 from tests.algo.test_user_recipes import write as write_recipe
 from tests.checkpoints import write_checkpoint
-from tests.run.test_evaluate import SHORT, terse
+from tests.run.commands import SHORT, terse
 
 ROOT = Path(__file__).parents[1]
 STUDIES = ROOT / "docs" / "studies"

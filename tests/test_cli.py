@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 import time
@@ -144,6 +145,15 @@ def test_global_flags_stand_before_or_after_the_command(
         (["freeze", "adition", "--check"], 2, "Did you mean addition"),
         (["ablate", "--modle", "x"], 2, "Did you mean --model"),
         (["show", "recipe", "grop"], 2, "Did you mean grpo"),
+        (["leaderboard"], 2, "no action given: crlbench leaderboard build|serve|export"),
+        (["leaderboard", "biuld"], 2, "unknown action 'biuld'. Did you mean build?"),
+        (["leaderboard", "build", "--chek"], 2, "See: crlbench leaderboard build --help"),
+        (["leaderboard", "build", "extra"], 2, "unexpected argument 'extra'"),
+        (["leaderboard", "build", "--url", "example.org"], 2, "give the whole address"),
+        (["leaderboard", "serve", "--port", "99999"], 2, "--port"),
+        (["leaderboard", "export"], 2, "--out"),
+        (["leaderboard", "export", "--out", "a.xls"], 2, "csv, json, parquet"),
+        (["leaderboard", "export", "--out", "a.csv", "--what", "run"], 2, "Did you mean runs"),
     ],
 )
 def test_wrong_input_is_one_clear_message(
@@ -519,3 +529,19 @@ def test_an_unlisted_folder_is_counted_by_its_weight_files(tmp_path: Path) -> No
     assert card.params_total is None
     size = sum(path.stat().st_size for path in tmp_path.rglob("*.safetensors"))
     assert running.disk_bytes([card], 1, 0) == pytest.approx(size + 1_000_000, rel=0.01)
+
+
+def examples() -> list[str]:
+    lines = [line for text in cli.EXAMPLES.values() for line in text.splitlines()]
+    return [line.strip() for line in lines if line.startswith("  crlbench ")]
+
+
+def test_every_command_shows_examples() -> None:
+    assert set(cli.HANDLERS) <= set(cli.EXAMPLES)
+    for name, text in cli.EXAMPLES.items():
+        assert f"\n  crlbench {name}" in text
+
+
+@pytest.mark.parametrize("line", examples())
+def test_an_example_can_be_typed(line: str) -> None:
+    cli.build_parser().parse_args(shlex.split(line)[1:])

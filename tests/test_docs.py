@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
+
+import pytest
 
 from crlbench.algo.part import parts_of
 from crlbench.algo.recipe import AXES
 from crlbench.dynamics import ROLLOUT_STATS, STEP_STATS
 
-DOCS = Path(__file__).parents[1] / "docs"
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+PAGES = sorted([*ROOT.glob("*.md"), *DOCS.rglob("*.md")])
 ROOM = "crlbench.algo."
 
 
@@ -31,3 +36,17 @@ def test_the_recipes_page_names_every_part() -> None:
         own = [n for n, part in parts_of(kind).items() if part.__module__.startswith(ROOM)]
         missing = [name for name in own if f"`{name}" not in line]
         assert not missing, f"docs/recipes.md, axis {axis}: {missing}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_to_files(page: Path) -> None:
+    targets = re.findall(r"\]\(([^)\s#]+)(?:#[^)]*)?\)", page.read_text())
+    inside = [target for target in targets if "://" not in target]
+    missing = [target for target in inside if not (page.parent / target).exists()]
+    assert not missing, f"{page}: {missing}"
+
+
+def test_the_index_names_every_page() -> None:
+    text = (DOCS / "README.md").read_text()
+    pages = [page.name for page in DOCS.glob("*.md") if page.name != "README.md"]
+    assert [name for name in pages if f"({name})" not in text] == []

@@ -115,13 +115,14 @@ def expected() -> set[str]:
         *ROOT.glob("tasks/*/task.py"),
         *ROOT.glob("tasks/*/frozen.toml"),
         *ROOT.glob("tasks/*/*.jsonl"),
+        *ROOT.glob("tasks/*/*.jsonl.zst"),
         *ROOT.glob("models/*.toml"),
         *ROOT.glob("models/**/*.safetensors"),
         *ROOT.glob("models/**/config.json"),
         *ROOT.glob("models/**/tokenizer*.json"),
         *ROOT.glob("leaderboard/tracks/*.toml"),
         *ROOT.glob("leaderboard/retain/*"),
-        *ROOT.glob("leaderboard/templates/*"),
+        *ROOT.glob("leaderboard/templates/**/*.*"),
         *ROOT.glob("leaderboard/static/**/*.*"),
     )
     return code | {f"crlbench/_bundled/{path.relative_to(ROOT)}" for path in wanted}

@@ -14,6 +14,7 @@ from crlbench.catalog import Catalog
 from crlbench.errors import ValidationError
 from crlbench.gauntlet import MEANINGS
 from crlbench.gauntlet.table import cards, replaced, table
+from tests.entries import plain
 
 Out = pytest.CaptureFixture[str]
 
@@ -95,22 +96,22 @@ def test_an_answer_that_its_own_verifier_rejects_is_named(folder: Path, capsys: 
     printed = capsys.readouterr().out
     assert "the verifier changed since the task was frozen" in printed
     assert re.search("^  BROKEN +gold ", printed, re.MULTILINE)
-    assert re.search(r"\.jsonl:\d+: field answer: \S+: its own verifier rejects", printed)
+    assert re.search(r"\.jsonl(\.zst)?:\d+: field answer: \S+: its own verifier rejects", printed)
     assert re.search(r"\* and [\d]+ more", printed)
 
 
 def test_all_broken_files_are_named_at_once(folder: Path, capsys: Out) -> None:
     spoil(folder / "id.jsonl", 3, '{"id"', '{"id')
     (folder / "hard.jsonl").unlink()
-    shutil.copy(folder / "train.jsonl", folder / "dev.jsonl")
-    with (folder / "train.jsonl").open("a") as file:
+    shutil.copy(folder / "train.jsonl.zst", folder / "dev.jsonl.zst")
+    with plain(folder / "train.jsonl").open("a") as file:
         file.write(" ")
     assert validate(str(folder)) == 3
     printed = capsys.readouterr().out
     for message in (
         "id.jsonl:3: not valid JSON",
         "hard.jsonl: the file is missing",
-        "dev.jsonl: no split of frozen.toml has this file",
+        "dev.jsonl.zst: no split of frozen.toml has this file",
         "train.jsonl:2049: not valid JSON",
     ):
         assert message in printed
@@ -118,7 +119,7 @@ def test_all_broken_files_are_named_at_once(folder: Path, capsys: Out) -> None:
 
 def test_missing_and_changed_pairs_are_named(tmp_path: Path, capsys: Out) -> None:
     target = shutil.copytree(Catalog().find("task", "judged").path, tmp_path / "tasks" / "judged")
-    (target / "pairs_train.jsonl").unlink()
+    (target / "pairs_train.jsonl.zst").unlink()
     spoil(target / "pairs_id.jsonl", 1, '"level": 1', '"level": 2')
     assert validate(str(target)) == 3
     printed = capsys.readouterr().out
@@ -173,14 +174,16 @@ def test_a_task_that_is_not_fetched_says_how_to_fetch_it(
     ("argument", "message"),
     [
         ("leters", "unknown task 'leters'. Did you mean letters"),
-        ("tiny-llama", "Only tasks are validated so far"),
-        ("models", "Only tasks are validated so far"),
-        ("--kind=model", "unknown --kind 'model'. Known: auto, task"),
+        ("docs", "docs: holds nothing to validate. A task is a folder"),
+        ("models/my-modle.toml", "models/my-modle.toml: no such file or folder"),
+        ("--kind=recipe", "unknown --kind 'recipe'. Known: auto, "),
     ],
 )
-def test_what_is_no_task_is_refused(argument: str, message: str, capsys: Out) -> None:
+def test_what_is_neither_task_nor_model_is_refused(
+    argument: str, message: str, capsys: Out
+) -> None:
     root = Path(cli.__file__).parents[1]
-    given = str(root / argument) if argument == "models" else argument
+    given = str(root / argument) if argument == "docs" else argument
     assert cli.main(["validate", given, "addition", "-q"]) == 2
     assert message in capsys.readouterr().err
 

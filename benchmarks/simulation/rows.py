@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import combinations, cycle
 from typing import Literal
 
 from .setting import MINI, SMALL, Axis, Entry, Grid, World
@@ -16,6 +17,8 @@ EFFECTS = (0.04, 0.08, 0.12)
 SHAPES = ("flat", "rising", "saturating", "late", "level")
 GROUPS = 0.3
 """How far the unequal models of a board are apart."""
+UNEVEN = 0.2
+"""What half of the tasks add to a model, and the others take."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +39,8 @@ class Row:
     def has_target(self) -> bool:
         """Whether the protocol says what must come of it: some need many boards, others not."""
         if self.part == "tiers":
-            return self.what in ("8 equal", "4 equal", "4 + 4") and self.world.seeds <= 10
+            targeted = ("8 equal", "4 equal", "4 + 4", "8 equal, unequal tasks")
+            return self.what in targeted and self.world.seeds <= 10
         return self.part in ("coverage", "aa", "bias")
 
 
@@ -77,13 +81,20 @@ def _tiers() -> Iterator[Row]:
             spreads = tuple(Entry(spread=0.04 + 0.015 * m) for m in range(8))
             world = World(spreads, axis, seeds=seeds)
             yield _row("tiers", "wins", "8 equal, unequal spreads", world)
+            uneven = World(_uneven((Entry(),) * 8), axis, seeds=seeds)
+            yield _row("tiers", "wins", "8 equal, unequal tasks", uneven)
+            both = World(_uneven(spreads), axis, seeds=seeds)
+            yield _row("tiers", "wins", "8 equal, unequal tasks and spreads", both)
         small = World((Entry(),) * 8, axis, SMALL, seeds=10)
         yield _row("tiers", "wins", "8 equal", small)
         alike = World((Entry(spread=0.03),) * 8, axis, seeds=10)
         yield _row("tiers", "wins", "8 equal, seeds alike (.03)", alike)
         profiles = World((Entry(),) * 8, axis, seeds=10, profile=0.5)
         yield _row("tiers", "wins", "8 equal, each with its own items", profiles)
-    yield _row("tiers", "wins", "8 equal", World((Entry(),) * 8, tasks=6))
+    for seeds in (5, 10):
+        yield _row("tiers", "wins", "8 equal", World((Entry(),) * 8, seeds=seeds, tasks=6))
+        uneven = World(_uneven((Entry(),) * 8, 6), seeds=seeds, tasks=6)
+        yield _row("tiers", "wins", "8 equal, unequal tasks", uneven)
     yield _row("tiers", "wins", "20 equal", World((Entry(),) * 20))
     # The null of a curve is costly: fewer models.
     for seeds in (5, 10, 20):
@@ -96,6 +107,15 @@ def _groups(axis: Axis, size: int) -> tuple[Entry, ...]:
     """Equal models and as many others that are equal among themselves."""
     other = Entry(spread=0.25) if axis == "stability" else Entry(mean=0.35 + GROUPS)
     return (Entry(),) * size + (other,) * size
+
+
+def _uneven(entries: tuple[Entry, ...], tasks: int = 4) -> tuple[Entry, ...]:
+    """The same headlines, each from other tasks: half of them add, half of them take."""
+    halves = combinations(range(tasks), tasks // 2)
+    return tuple(
+        replace(entry, tasks=tuple(UNEVEN if k in half else -UNEVEN for k in range(tasks)))
+        for entry, half in zip(entries, cycle(halves))
+    )
 
 
 def _aa() -> Iterator[Row]:
@@ -120,7 +140,10 @@ def _power() -> Iterator[Row]:
             for seeds in (5, 10, 20):
                 entries = (Entry(mean=0.35 + effect),) + (Entry(),) * 7
                 world = World(entries, axis, seeds=seeds)
-                yield _row("power", "wins", f"one of 8 better by {effect:.2f}", world)
+                what = f"one of 8 better by {effect:.2f}"
+                yield _row("power", "wins", what, world)
+                uneven = replace(world, entries=_uneven(entries))
+                yield _row("power", "wins", f"{what}, unequal tasks", uneven)
 
 
 def _robustness() -> Iterator[Row]:

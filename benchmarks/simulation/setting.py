@@ -64,6 +64,8 @@ class Entry:
     shape: Shape = "normal"
     failures: float = 0.0
     """Probability that a run fails, at an evaluation drawn evenly."""
+    tasks: tuple[float, ...] = ()
+    """What each task adds to the mean; together 0. None: all tasks are alike."""
     model: int | None = None
     """Entries of one number are one model; None is a model of its own."""
 
@@ -98,15 +100,17 @@ def movements(generator: np.random.Generator, shape: tuple[int, ...], grid: Grid
     return noise * course(grid)
 
 
-def targets(world: World, generator: np.random.Generator) -> np.ndarray:
-    """(M, n) true Λ (or Gen) of the seeds of one task, correlated by index over entries."""
+def targets(world: World, generator: np.random.Generator, task: int) -> np.ndarray:
+    """(M, n) true Λ (or Gen) of the seeds of a task, correlated by index over entries."""
     shapes = [entry.shape for entry in world.entries]
     common = {shape: unit_noise(generator, shape, world.seeds) for shape in dict.fromkeys(shapes)}
     own = np.stack([unit_noise(generator, shape, world.seeds) for shape in shapes])
     shared = np.stack([common[shape] for shape in shapes])
     rho = world.correlation
     noise = np.sqrt(rho) * shared + np.sqrt(1.0 - rho) * own
-    mean = np.array([[entry.mean] for entry in world.entries])
+    mean = np.array(
+        [[entry.mean + (entry.tasks[task] if entry.tasks else 0.0)] for entry in world.entries]
+    )
     spread = np.array([[entry.spread] for entry in world.entries])
     return mean + spread * noise
 

@@ -128,7 +128,7 @@ def expected(world: World, location: Location) -> tuple[float, ...]:
 
 def _runs(world: World, generator: np.random.Generator, task: int) -> np.ndarray:
     """(M, n) true values of the runs of a task."""
-    goals = targets(world, generator)
+    goals = targets(world, generator, task)
     slope = slopes(world.axis, world.tasks, task, world.profile)(goals)
     skill = slope[..., None] * course(world.grid) + movements(generator, goals.shape, world.grid)
     if world.axis == "generalization":

@@ -118,7 +118,7 @@ def _items(
 
 def _runs(world: World, generator: np.random.Generator, task: int) -> tuple[np.ndarray, np.ndarray]:
     """(M, n, T) skill and (M, n) measured evaluations of every run of a task."""
-    goals = targets(world, generator)
+    goals = targets(world, generator, task)
     slope = slopes(world.axis, world.tasks, task, world.profile)(goals)
     skill = slope[..., None] * course(world.grid) + movements(generator, goals.shape, world.grid)
     return skill.astype(np.float32), measured_points(world, generator)

@@ -241,7 +241,7 @@ def scalar(text: str) -> Any:
         return None
     try:
         return json.loads(text)
-    except json.JSONDecodeError:
+    except (ValueError, RecursionError):  # no JSON, or a number or depth that Python refuses
         return text
 
 

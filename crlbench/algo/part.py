@@ -8,7 +8,7 @@ subclasses it is a part of that axis, wherever it was defined.
 from __future__ import annotations
 
 import inspect
-import math
+import sys
 from abc import ABC
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field, fields
@@ -16,6 +16,8 @@ from types import NoneType, UnionType
 from typing import Any, ClassVar, Literal, Self, Union, get_args, get_origin, get_type_hints
 
 from crlbench.errors import UsageError, unknown_name
+
+_LARGEST = sys.float_info.max
 
 
 @dataclass(frozen=True)
@@ -111,7 +113,7 @@ def _fit(value: Any, hint: Any, where: str) -> Any:
     for option in options:
         if get_origin(option) is Literal and value in get_args(option):
             return value
-        if option is float and type(value) in (int, float) and math.isfinite(value):
+        if option is float and type(value) in (int, float) and abs(value) <= _LARGEST:
             return float(value)
         if option in (int, bool, str) and type(value) is option:
             return value

@@ -4,16 +4,32 @@ from __future__ import annotations
 
 import shlex
 from argparse import Namespace
+from datetime import date
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from crlbench.catalog import BUNDLED, Catalog
-from crlbench.commands.console import out, out_json
+from crlbench.commands.console import note, out, out_json
 from crlbench.errors import OK, UsageError
 from crlbench.suite.scaffold import Scaffold, check_name, write
 
+if TYPE_CHECKING:
+    from crlbench.entry.add import Added
+
+OF_MODELS = ("from_hub", "slug", "added")
+
 
 def add(options: Namespace) -> int:
-    """Write a working task and its tests, and say what to type next."""
+    """Write a task that works, or the entry of a model, and say what to type next."""
+    return _add_model(options) if options.what == "model" else _add_task(options)
+
+
+def _add_task(options: Namespace) -> int:
+    for flag in OF_MODELS:
+        if getattr(options, flag) is not None:
+            raise UsageError(f"--{flag.replace('_', '-')} belongs to models, not to a task.")
+    if options.name is None:
+        raise UsageError("crlbench add task NAME: the task's name is missing.")
     check_name(options.name)
     catalog = Catalog(options.catalog)
     known = catalog.entries("task")
@@ -25,26 +41,82 @@ def add(options: Namespace) -> int:
     scaffold = Scaffold(options.name, _root(options, catalog))
     written = [str(path) for path in write(scaffold)]
     commands = next_commands(scaffold, inside=scaffold.root in catalog.roots)
-    if options.json:
-        out_json({"files": written, "next": commands})
-        return OK
-    for path in written:
-        out(path)
-    out("\nnext:")
-    for command in commands:
-        out(f"  {command}")
+    _say(options, written, commands)
     return OK
 
 
+def _add_model(options: Namespace) -> int:
+    if (options.name is None) == (options.from_hub is None):
+        raise UsageError(
+            "crlbench add model: give either a checkpoint folder (or GGUF file), or --from-hub"
+            " org/name."
+        )
+    from crlbench.entry.add import Place, add_from_hub, add_local
+
+    catalog = Catalog(options.catalog)
+    place = Place(_root(options, catalog), catalog, options.slug)
+    day = _day(options.added)
+    if options.from_hub is not None:
+        note(options, f"asking the hub for {options.from_hub}...")
+        added = add_from_hub(options.from_hub, place, day)
+    else:
+        added = add_local(Path(options.name), place, day, options.home)
+    path = shlex.quote(_shown(added.path))
+    inside = place.root in catalog.roots
+    commands = [
+        *([f"$EDITOR {path}"] if added.draft.remaining else []),
+        f"crlbench validate {path}",
+        f"crlbench evaluate --model {added.draft.card.slug} --track small --smoke"
+        + ("" if inside else f" --catalog {shlex.quote(str(place.root))}"),
+    ]
+    written = [str(added.path), *([str(added.copied)] if added.copied else [])]
+    if options.json:
+        remaining = {"slug": added.draft.card.slug, "remaining": list(added.draft.remaining)}
+        out_json({"files": written, "next": commands} | remaining)
+        return OK
+    _describe(added)
+    _say(options, [], commands)
+    return OK
+
+
+def _describe(added: Added) -> None:
+    """What was written, what was guessed, and what is left to a person."""
+    card = added.draft.card
+    active = "" if card.params_active == card.params_total else f" ({card.params_active:,} active)"
+    out(f"{_shown(added.path)}: {card.params_total:,} parameters{active}, context {card.context:,}")
+    if added.copied:
+        out(f"{_shown(added.copied)}: its files, copied")
+    if card.source.hf_id:
+        out(f"  pinned     {card.source.hf_id} at {card.revision}")
+    out(f"  guessed    kind '{card.kind}', frame '{card.frame}', family '{card.family}'")
+    if added.draft.remaining:
+        out(f"  to fill in {', '.join(added.draft.remaining)}")
+
+
+def _shown(path: Path) -> str:
+    """A path as short as it can be typed here."""
+    here = Path.cwd()
+    return str(path.relative_to(here) if path.is_relative_to(here) else path)
+
+
+def _day(given: str | None) -> date:
+    """The day that an entry states as ``added``."""
+    try:
+        return date.fromisoformat(given) if given else date.today()
+    except ValueError:
+        raise UsageError(f"--added {given}: must be a day, as 2026-01-31.") from None
+
+
 def _root(options: Namespace, catalog: Catalog) -> Path:
-    """The folder that gets the task: ``--to``, else the checkout."""
+    """The folder that gets the entry: ``--to``, else the checkout."""
     if options.to:
         return Path(options.to).expanduser().resolve()
     own = catalog.roots[-1]
     if own == BUNDLED:
         raise UsageError(
-            "this crlbench is installed without a checkout, so say where the task goes: --to DIR."
-            " DIR is then a --catalog folder: crlbench list tasks --catalog DIR"
+            f"this crlbench is installed without a checkout, so say where the {options.what} goes:"
+            " --to DIR. DIR is then a --catalog folder: crlbench list"
+            f" {options.what}s --catalog DIR"
         )
     return own
 
@@ -57,3 +129,14 @@ def next_commands(scaffold: Scaffold, inside: bool) -> list[str]:
         f"crlbench validate {folder}",
         f"pytest {shlex.quote(str(scaffold.test))}",
     ]
+
+
+def _say(options: Namespace, written: list[str], commands: list[str]) -> None:
+    if options.json:
+        out_json({"files": written, "next": commands})
+        return
+    for path in written:
+        out(path)
+    out("\nnext:")
+    for command in commands:
+        out(f"  {command}")

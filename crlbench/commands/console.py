@@ -8,10 +8,12 @@ from argparse import Namespace
 from collections.abc import Sequence
 from typing import Any
 
+from crlbench.errors import printable
+
 
 def out(text: str = "") -> None:
     """A line of the result."""
-    print(text)
+    print(printable(text))
 
 
 def note(options: Namespace, text: str) -> None:
@@ -22,7 +24,7 @@ def note(options: Namespace, text: str) -> None:
 
 def warn(text: str) -> None:
     """A line that is never silenced."""
-    print(text, file=sys.stderr, flush=True)
+    print(printable(text), file=sys.stderr, flush=True)
 
 
 def out_json(value: Any) -> None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import json
 from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
 from crlbench.commands.console import note, out, out_json, table
-from crlbench.errors import OK, UsageError
+from crlbench.errors import OK, CrlbenchError, UsageError
+from crlbench.reading import Malformed, json_value, read_bytes
 
 PREFIX = "reasoning_gym:"
 COLUMNS = ["text", "mean", "largest", "above 0", "paid"]
@@ -79,18 +79,20 @@ def _levels(given: str | None) -> dict[str, Any] | None:
 
 def _json(given: str) -> Any:
     """The JSON that a text is, or that its file holds."""
-    with contextlib.suppress(json.JSONDecodeError):
-        return json.loads(given)
+    with contextlib.suppress(Malformed):
+        return _value(given)
     if not given.lstrip().startswith(("{", "[")):
         try:
-            given = Path(given).read_text(encoding="utf-8")
-        except OSError as error:
+            given = read_bytes(Path(given)).decode()
+        except (CrlbenchError, UnicodeDecodeError) as error:
             raise UsageError(
-                f"--levels {given}: is neither JSON nor a readable file ({error.strerror})."
+                f"--levels {given}: is neither JSON nor a readable file ({error})."
             ) from None
     try:
-        return json.loads(given)
-    except json.JSONDecodeError as error:
-        raise UsageError(
-            f"--levels: not valid JSON: {error.msg} (line {error.lineno}, column {error.colno})."
-        ) from None
+        return _value(given)
+    except Malformed as error:
+        raise UsageError(f"--levels: {error}.") from None
+
+
+def _value(text: str) -> Any:
+    return json_value(text.encode("utf-8", "surrogatepass"))

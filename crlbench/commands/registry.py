@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from argparse import Namespace
 from collections.abc import Callable, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -175,9 +176,40 @@ def _runs(options: Namespace) -> tuple[Rows, list[str]]:
                     "planned": len(plan["tasks"]) * sum(plan["arms"].values()),
                 }
             )
-        except (KeyError, TypeError) as error:
-            raise damaged(path, f"no {error}") from None
+        except (KeyError, TypeError, AttributeError) as error:
+            raise damaged(path, f"no plan: {error}") from None
     return rows, ["model", "recipe", "track", "division", "done", "planned", "folder"]
+
+
+def _results(options: Namespace) -> tuple[Rows, list[str]]:
+    from crlbench.contribute.layout import RESULTS, read_submission, submitted
+    from crlbench.report.badges import read_badges
+    from crlbench.report.load import load_runs
+    from crlbench.retractions import concerning, read_retractions
+
+    homes = [root / RESULTS for root in Catalog(options.catalog).roots]
+    rows = []
+    for entry in chain.from_iterable(map(submitted, homes)):
+        runs = load_runs(entry, files="used")
+        board, model, recipe = entry.parts[-3:]
+        ids = [run.record.record_id for run in runs]
+        retractions = read_retractions(entry.parents[3])
+        taken = concerning(retractions, f"{board}/{model}/{recipe}", ids)
+        rows.append(
+            {
+                "board": board,
+                "model": model,
+                "recipe": recipe,
+                "division": runs.runs[0].record.protocol.division,
+                "runs": len(runs),
+                "seeds": len({run.record.seed.index for run in runs}),
+                "badge": read_badges(entry).of_entry(runs),
+                "retracted": taken[-1].sentence(len(ids)) if taken else None,
+                "submitter": read_submission(entry).submitter,
+            }
+        )
+    columns = ["board", "model", "recipe", "division", "runs", "seeds", "badge", "submitter"]
+    return rows, [*columns, "retracted"] if any(row["retracted"] for row in rows) else columns
 
 
 _LISTS: dict[str, Callable[[Namespace], tuple[Rows, list[str]]]] = {
@@ -186,6 +218,7 @@ _LISTS: dict[str, Callable[[Namespace], tuple[Rows, list[str]]]] = {
     "recipes": _recipes,
     "tracks": _tracks,
     "runs": _runs,
+    "results": _results,
 }
 
 

@@ -15,6 +15,7 @@ from crlbench.commands.console import out, out_json, table
 from crlbench.conditions import diff
 from crlbench.conditions import fingerprint as short
 from crlbench.errors import OK, NotComparable, UsageError
+from crlbench.packed import PACKED
 from crlbench.run.board import Request, load_track, make_board
 from crlbench.run.plan import PLAN_NAME, RECORD_NAME
 from crlbench.run.store import read_json, write_json, write_text
@@ -32,6 +33,8 @@ def report(options: Namespace) -> int:
     folder, target = Path(options.run), Path(options.out) if options.out else None
     if target is not None and target.is_dir():
         raise UsageError(f"--out {options.out}: is a folder; give the name of a file.")
+    if target is None and next(folder.rglob(PACKED), None) is not None:
+        raise UsageError(f"{folder} holds submitted results, and nothing else goes there: --out F.")
     written = _written_study if (folder / STUDY_NAME).is_file() else _written
     page = written(folder, target)[-1]
     out_json({"report": str(page)}) if options.json else out(str(page))
@@ -178,9 +181,13 @@ def _of_run(path: Path) -> dict[str, Any]:
         raise UsageError(f"{path}: no {PLAN_NAME} and no {RECORD_NAME} below it.")
     content = read_json(candidates[0])
     try:
-        return content["control"] if "control" in content else content["fingerprint"]["leaves"]
-    except (KeyError, TypeError):
-        raise UsageError(f"{candidates[0]}: is neither a plan nor a record.") from None
+        leaves = content["control"] if "control" in content else content["fingerprint"]["leaves"]
+        short(leaves)
+    except (KeyError, TypeError, ValueError):
+        leaves = None
+    if not isinstance(leaves, dict):
+        raise UsageError(f"{candidates[0]}: is neither a plan nor a record.")
+    return leaves
 
 
 def _print_leaves(options: Namespace, leaves: dict[str, Any]) -> None:

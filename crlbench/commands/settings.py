@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from argparse import Namespace
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from crlbench.attempts import MAX_SEEDS
 from crlbench.cards import dump_toml, read_toml
 from crlbench.commands.choices import ARMS, DEVICES, LOGGERS, STRATEGIES
 from crlbench.conditions import leaves
@@ -50,6 +52,7 @@ class Settings:
 _ONCE = ("dry_run", "fresh", "repeat", "ignore_memory", "print_config")
 """Settings that belong to one call and are not written to a configuration."""
 _LISTS = ("tasks", "arm", "logger")
+_COUNT = re.compile("[0-9]{1,9}")
 
 Form = tuple[str, Callable[[Any], bool]]
 """What a value of a configuration file must be: in words, and as a test."""
@@ -172,8 +175,8 @@ def names_in(value: Any) -> tuple[str, ...]:
 
 
 def _check(settings: Settings) -> None:
-    if settings.seeds < 1:
-        raise UsageError(f"--seeds {settings.seeds}: must be at least 1.")
+    if not 1 <= settings.seeds <= MAX_SEEDS:
+        raise UsageError(f"--seeds {settings.seeds}: must be at least 1 and at most {MAX_SEEDS}.")
     if settings.max_hours is not None and not settings.max_hours > 0:
         raise UsageError(f"--max-hours {settings.max_hours}: must be above 0.")
     for arm in settings.arm:
@@ -190,7 +193,7 @@ def _check(settings: Settings) -> None:
     if settings.strategy not in STRATEGIES:
         raise unknown_name("strategy", settings.strategy, STRATEGIES)
     jobs = str(settings.jobs)
-    if jobs != "auto" and not (jobs.isdigit() and int(jobs)):
+    if jobs != "auto" and not (_COUNT.fullmatch(jobs) and int(jobs)):
         raise UsageError(f"--jobs {settings.jobs}: a whole number from 1, or auto.")
     shard(settings.shard)
 
@@ -204,7 +207,8 @@ def shard(text: str | None) -> tuple[int, int] | None:
     if text is None:
         return None
     index, slash, number = text.partition("/")
-    if not (slash and index.isdigit() and number.isdigit() and 1 <= int(index) <= int(number)):
+    counts = slash and _COUNT.fullmatch(index) and _COUNT.fullmatch(number)
+    if not (counts and 1 <= int(index) <= int(number)):
         raise UsageError(f"--shard {text}: write i/N with 1 <= i <= N, e.g. 1/4.")
     return int(index), int(number)
 

@@ -7,13 +7,14 @@ few ``plan.json`` are read here, however many records lie below.
 from __future__ import annotations
 
 import difflib
-import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from crlbench.errors import UsageError, unknown_name
+from crlbench.errors import CrlbenchError, UsageError, unknown_name
+from crlbench.packed import PACKED
+from crlbench.reading import Malformed, json_value, read_bytes
 
 PLAN, RECORD = "plan.json", "record.json"
 NOT_RECIPES = ("start",)
@@ -47,8 +48,8 @@ class Stored:
     def shortened(self) -> bool:
         """Whether its plan was of a shortened run (--smoke, --limit)."""
         try:
-            plan = json.loads((self.folder / PLAN).read_text("utf-8"))
-        except (OSError, ValueError):
+            plan = json_value(read_bytes(self.folder / PLAN))
+        except (CrlbenchError, Malformed):
             return False
         return isinstance(plan, dict) and plan.get("partial") is True
 
@@ -97,11 +98,13 @@ def _is_run_folder(folder: Path) -> bool:
 
 
 def _holds_runs(folder: Path) -> bool:
-    """Whether there is a record in the folder or below it; stops at the first."""
+    """Whether there is a record or a packed result in or below it; stops at the first."""
     try:
         if folder.is_file():
             return folder.name == RECORD
-        return folder.is_dir() and next(folder.rglob(RECORD), None) is not None
+        return folder.is_dir() and any(
+            next(folder.rglob(name), None) is not None for name in (PACKED, RECORD)
+        )
     except OSError:  # a name that no file can have
         return False
 

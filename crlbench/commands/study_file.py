@@ -8,9 +8,10 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic import ValidationError as PydanticError
 
+from crlbench.attempts import MAX_SEEDS
 from crlbench.cards import read_toml
 from crlbench.commands.settings import as_text
-from crlbench.conditions import leaves
+from crlbench.conditions import SHOWN, leaves
 from crlbench.errors import UsageError, ValidationError, unknown_name
 
 
@@ -54,7 +55,7 @@ class StudyFile(_Form):
     track: str = "mini"
     models: tuple[str, ...] = ()
     tasks: tuple[str, ...] = Field(default=(), description="empty: all tasks of the track")
-    seeds: int = Field(default=5, ge=1)
+    seeds: int = Field(default=5, ge=1, le=MAX_SEEDS)
     margin: float = Field(default=0.05, gt=0, description="differences inside +- this are nothing")
     conditions: dict[str, Any] = Field(default_factory=dict)
     settings: tuple[Setting, ...] = Field(default=(), alias="setting")
@@ -131,7 +132,7 @@ def _validated(kind: type[Any], data: dict[str, Any], path: Path) -> Any:
     try:
         return kind.model_validate(data)
     except PydanticError as error:
-        raise ValidationError("\n".join(_complaints(error, kind, path))) from None
+        raise ValidationError("\n".join(_complaints(error, kind, path)[:SHOWN])) from None
 
 
 _TABLES: dict[str, type[_Form]] = {"comparison": Comparison, "setting": Setting, "arm": GridArm}

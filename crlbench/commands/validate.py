@@ -1,88 +1,136 @@
-"""``crlbench validate``: the whole gauntlet on tasks, with a report that a person can act on."""
+"""``crlbench validate``: contributed tasks, models and results through every rule."""
 
 from __future__ import annotations
 
 from argparse import Namespace
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 from crlbench.catalog import Catalog
 from crlbench.commands.console import count, note, out, out_json
+from crlbench.commands.validate_paths import Subject, subjects
 from crlbench.errors import OK, CrlbenchError, EnvironmentUnfit, UsageError, ValidationError
 from crlbench.frozen import Task
 
-KINDS = ("auto", "task")
-ONLY_TASKS = "Only tasks are validated so far: their folders or their names."
 
+class Validation:
+    """One command's examinations; each report is printed as soon as it is there."""
 
-@dataclass(frozen=True)
-class Subject:
-    """A task's folder, and whether it was named or found inside a folder that was."""
+    def __init__(self, options: Namespace, catalog: Catalog) -> None:
+        self.options = options
+        self.catalog = catalog
+        self.reports: list[Any] = []
+        self.unfit = False
+        """Whether this machine, not what was given, is why something was not tried."""
 
-    folder: Path
-    named: bool
+    def add(self, report: Any) -> None:
+        """Keep a report, and show it to a person."""
+        self.reports.append(report)
+        for line in () if self.options.json else report.lines():
+            out(line)
+
+    @property
+    def exit_code(self) -> int:
+        """3 where a rule is broken, 6 where this machine cannot try one."""
+        if any(report.broken for report in self.reports):
+            return ValidationError.exit_code
+        return EnvironmentUnfit.exit_code if self.unfit else OK
+
+    def paths(self, given: Iterable[str]) -> None:
+        """Everything that the paths mean: results, then tasks, then models."""
+        found = subjects(given, self.catalog, self.options.kind)
+        self.results([one.folder for one in found if one.kind == "result"])
+        self._tasks([one for one in found if one.kind == "task"])
+        self._models([one for one in found if one.kind == "model"])
+
+    def results(self, folders: Sequence[Path]) -> None:
+        """Submitted entries, with every other entry beside them known."""
+        if not folders:
+            return
+        from crlbench.contribute.copies import Known
+        from crlbench.contribute.layout import submitted
+        from crlbench.contribute.result import Examiner
+
+        homes = dict.fromkeys(folder.absolute().parents[2] for folder in folders)
+        known = Known.of(entry for home in homes for entry in submitted(home))
+        examiner = Examiner(self.catalog, known)
+        for folder in folders:
+            note(self.options, f"{'/'.join(folder.absolute().parts[-3:])}...")
+            self.add(examiner.examine(folder))
+
+    def _tasks(self, found: Sequence[Subject]) -> None:
+        """Tasks through the gauntlet."""
+        if not found:
+            return
+        from crlbench import gauntlet
+        from crlbench.gauntlet.duplicates import search
+
+        effort = "quick" if self.options.quick else "full"
+        whole = [*_loadable(subject.folder for subject in found)]
+        entries = self.catalog.entries("task").values() if whole else ()
+        others = [*_loadable(entry.path for entry in entries)]
+        if whole:
+            note(self.options, f"looking for near-duplicates in {count(len(others), 'task')}...")
+        duplicates = search(whole, others, effort) if whole else {}
+        for subject in found:
+            note(self.options, f"{subject.folder.name}...")
+            own = duplicates.get(subject.folder.resolve().name)
+            known = {"near-duplicates": own} if own else {}
+            self._tried(subject, gauntlet.examine(subject.folder, effort, others, known))
+
+    def _models(self, found: Sequence[Subject]) -> None:
+        """Entries of models through their rules."""
+        if not found:
+            return
+        from crlbench.entry.examine import examine
+        from crlbench.run.board import load_track
+
+        options = self.options
+        conditions = load_track(self.catalog, "mini").conditions
+        silence = cache(lambda: _silence(options.offline))
+        for subject in found:
+            note(options, f"{subject.folder.name}...")
+            report = examine(subject.folder, conditions, options.home, silence, options.full)
+            self._tried(subject, report)
+
+    def _tried(self, subject: Subject, report: Any) -> None:
+        self.add(report)
+        self.unfit |= bool(report.unfit and (subject.named or report.ran))
 
 
 def validate(options: Namespace) -> int:
-    """Put tasks through the gauntlet.
+    """Put what the paths mean, or what changed since a commit, through every rule.
 
     Returns 0 when every rule is kept, 3 when one is broken, and 6 when this machine cannot try
     one: a task that was named is not fetched, or its sandbox cannot be built here.
     """
-    from crlbench import gauntlet
-    from crlbench.gauntlet.duplicates import search
+    from crlbench.commands.changes import since
 
-    catalog = Catalog(options.catalog)
-    subjects = _subjects(options.paths, catalog, options.kind)
-    effort = "quick" if options.quick else "full"
-    whole = [*_loadable(subject.folder for subject in subjects)]
-    entries = catalog.entries("task").values() if whole else ()
-    others = [*_loadable(entry.path for entry in entries)]
-    if whole:
-        note(options, f"looking for near-duplicates in {count(len(others), 'task')}...")
-    duplicates = search(whole, others, effort) if whole else {}
-    reports = []
-    for subject in subjects:
-        note(options, f"{subject.folder.name}...")
-        own = duplicates.get(subject.folder.resolve().name)
-        known = {"near-duplicates": own} if own else {}
-        report = gauntlet.examine(subject.folder, effort, others, known)
-        reports.append(report)
-        for line in () if options.json else report.lines():
-            out(line)
-    if options.json:
-        out_json([report.to_dict() for report in reports])
-    if any(report.broken for report in reports):
-        return ValidationError.exit_code
-    pairs = zip(subjects, reports, strict=True)
-    unfit = any(report.unfit and (subject.named or report.ran) for subject, report in pairs)
-    return EnvironmentUnfit.exit_code if unfit else OK
-
-
-def _subjects(paths: Iterable[str], catalog: Catalog, kind: str) -> list[Subject]:
-    """The task folders that the arguments mean, each once."""
-    found: dict[Path, Subject] = {}
-    for given in paths:
-        for subject in _meant(given, catalog, kind):
-            found.setdefault(subject.folder.resolve(), subject)
-    return [*found.values()]
-
-
-def _meant(given: str, catalog: Catalog, kind: str) -> Iterator[Subject]:
-    path = Path(given)
-    if _is_task(path):
-        yield Subject(path, named=True)
-    elif path.is_dir() and (inside := sorted(filter(_is_task, path.iterdir()))):
-        yield from (Subject(folder, named=False) for folder in inside)
-    elif path.exists() or (kind == "auto" and given in catalog.entries("model")):
-        raise UsageError(f"{given}: holds no task.py and no frozen.toml. {ONLY_TASKS}")
+    if bool(options.since) == bool(options.paths):
+        raise UsageError("validate needs either PATH, one or more, or --since COMMIT.")
+    for flag in ("body", "comment"):
+        if getattr(options, flag) and not options.since:
+            raise UsageError(f"--{flag} belongs to --since COMMIT.")
+    validation = Validation(options, Catalog(options.catalog))
+    if options.since:
+        since(validation)
     else:
-        yield Subject(catalog.find("task", given).path, named=True)
+        validation.paths(options.paths)
+    if options.json:
+        out_json([report.to_dict() for report in validation.reports])
+    return validation.exit_code
 
 
-def _is_task(path: Path) -> bool:
-    return (path / "task.py").is_file() or (path / "frozen.toml").is_file()
+def _silence(offline: bool) -> str:
+    """Why the hub is not to be asked; "" where it answers."""
+    from crlbench.run.doctor import ask_hub
+
+    if offline:
+        return "the hub was not asked (--offline)"
+    hub = ask_hub(offline)
+    return "" if hub.state == "answers" else f"the hub does not answer ({hub.detail})"
 
 
 def _loadable(folders: Iterable[Path]) -> Iterator[Task]:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
-from crlbench import frozen
+from crlbench import frozen, rowfiles
 from crlbench.cards import TaskCard, read_task_card
 from crlbench.errors import CrlbenchError, EnvironmentUnfit, ValidationError
 from crlbench.frozen import Row, Task
@@ -68,16 +68,17 @@ def _unreadable(
 def _file_problems(card: TaskCard, folder: Path) -> Iterator[str]:
     """Everything that keeps a task's files from being read as they were frozen."""
     place = frozen.rows_folder(card, folder)
-    for path in sorted(place.glob("*.jsonl")):
-        if path.stem not in card.splits and not _is_pairs(card, path):
+    for path in sorted([*place.glob("*.jsonl"), *place.glob(f"*.jsonl{rowfiles.SUFFIX}")]):
+        name = path.name.removesuffix(rowfiles.SUFFIX)
+        if Path(name).stem not in card.splits and not _is_pairs(card, name):
             known = ", ".join(SPLITS)
             yield f"{path}: no split of frozen.toml has this file; a task's splits: {known}"
     for name, split in card.splits.items():
-        path = place / split.file
         if name not in SPLITS:
             yield f"{folder / 'frozen.toml'}: field splits.{name}: is unknown. Known: {SPLITS}"
         try:
-            data = frozen.read_bytes(path)
+            path = rowfiles.standing(place / split.file)
+            data = frozen.read_rows(place / split.file)
         except CrlbenchError as error:
             yield str(error)
             continue
@@ -98,8 +99,8 @@ def _pairs_problems(card: TaskCard, place: Path) -> Iterator[str]:
             yield str(error)
 
 
-def _is_pairs(card: TaskCard, path: Path) -> bool:
-    return path.name in [one.file for one in (card.pairs or {}).values()]
+def _is_pairs(card: TaskCard, name: str) -> bool:
+    return name in [one.file for one in (card.pairs or {}).values()]
 
 
 def _line_problems(data: bytes, path: Path, split: str, levels: tuple[int, ...]) -> Iterator[str]:
@@ -165,9 +166,10 @@ def _gold_outcome(card: TaskCard, folder: Path) -> Outcome | None:
 
 def _readable(card: TaskCard, folder: Path, split: str) -> list[tuple[str, Row]]:
     """The rows of a split file, each with its file and line; none where a line is malformed."""
-    path = frozen.rows_folder(card, folder) / card.splits[split].file
+    file = frozen.rows_folder(card, folder) / card.splits[split].file
     try:
-        rows = frozen.parse_rows(frozen.read_bytes(path), path)
+        path = rowfiles.standing(file)
+        rows = frozen.parse_rows(frozen.read_rows(file), path)
     except CrlbenchError:
         return []
     return [(f"{path}:{line}", row) for line, row in enumerate(rows, start=1)]

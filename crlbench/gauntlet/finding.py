@@ -13,4 +13,6 @@ class Finding:
     problems: list[str] = field(default_factory=list)
     figures: dict[str, Any] = field(default_factory=dict)
     skipped: str = ""
-    """Why the rule does not apply to this task; "" when it does."""
+    """Why the rule does not apply; "" when it does."""
+    warning: str = ""
+    """What breaks no rule and has to be known."""

@@ -1,4 +1,4 @@
-"""A task's report: each rule, whether it is kept, what breaks it and what was measured."""
+"""The report on an entry: each rule, whether it is kept, what breaks it, what was measured."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-Status = Literal["ok", "broken", "not run", "does not apply"]
+Status = Literal["ok", "warning", "broken", "not run", "does not apply"]
 
 SHOWN = 5
 """Problems of a rule that the text shows."""
 MARKS: dict[str, str] = {
     "ok": "ok",
+    "warning": "warning",
     "broken": "BROKEN",
     "not run": "not run",
     "does not apply": "-",
@@ -20,7 +21,7 @@ MARKS: dict[str, str] = {
 
 @dataclass(frozen=True)
 class Outcome:
-    """One rule on one task."""
+    """One rule on one entry."""
 
     rule: str
     meaning: str
@@ -30,22 +31,24 @@ class Outcome:
     reason: str = ""
     """Why the rule was not run or does not apply."""
     unfit: bool = False
-    """Whether this machine, not the task, is why the rule was not run."""
+    """Whether this machine, not the entry, is why the rule was not run."""
     seconds: float = 0.0
 
 
 @dataclass(frozen=True)
 class Report:
-    """All rules on one task."""
+    """All rules on one task, or on one model."""
 
     task: str
+    """Its name."""
     version: str
     effort: str
     outcomes: tuple[Outcome, ...]
+    kind: Literal["task", "model"] = "task"
 
     @property
     def broken(self) -> tuple[str, ...]:
-        """The rules that the task breaks."""
+        """The rules that it breaks."""
         return tuple(one.rule for one in self.outcomes if one.status == "broken")
 
     @property
@@ -56,12 +59,12 @@ class Report:
     @property
     def ran(self) -> bool:
         """Whether any rule was tried."""
-        return any(one.status in ("ok", "broken") for one in self.outcomes)
+        return any(one.status in ("ok", "warning", "broken") for one in self.outcomes)
 
     @property
     def ok(self) -> bool:
         """Whether every rule was tried where it applies, and kept."""
-        return all(one.status in ("ok", "does not apply") for one in self.outcomes)
+        return all(one.status in ("ok", "warning", "does not apply") for one in self.outcomes)
 
     @property
     def seconds(self) -> float:
@@ -82,7 +85,7 @@ class Report:
             for one in self.outcomes
         }
         return {
-            "task": self.task,
+            self.kind: self.task,
             "version": self.version,
             "effort": self.effort,
             "ok": self.ok,

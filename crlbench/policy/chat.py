@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from crlbench.errors import ValidationError
+from crlbench.policy.bounds import LONGEST, bounded, refuse_powers
 
 Message = dict[str, str]
 
@@ -61,7 +62,8 @@ def _chat_text(messages: Sequence[Message], tokenizer: Any, thinking: str) -> st
         try:
             text = _templated(said, tokenizer, thinking, add_generation_prompt=True)
         except Exception as error:  # templates raise their own errors, above all on a system role
-            problem = f"the chat template refuses these messages: {error}"
+            said = str(error) or type(error).__name__
+            problem = f"the chat template refuses these messages: {said}"
             continue
         if all(m["content"].strip() in text for m in said):
             return text
@@ -74,13 +76,18 @@ def _templated(
 ) -> str:
     template = tokenizer.get_chat_template()
     switch = {} if thinking == "n/a" else {"enable_thinking": thinking == "on"}
-    return tokenizer.apply_chat_template(
-        messages,
-        chat_template=(STILL_CLOCK if "strftime_now" in template else "") + template,
-        add_generation_prompt=add_generation_prompt,
-        tokenize=False,
-        **switch,
-    )
+    refuse_powers(template)
+    with bounded():
+        text = tokenizer.apply_chat_template(
+            messages,
+            chat_template=(STILL_CLOCK if "strftime_now" in template else "") + template,
+            add_generation_prompt=add_generation_prompt,
+            tokenize=False,
+            **switch,
+        )
+    if len(text) > LONGEST + 2 * sum(len(m["content"]) for m in messages):
+        raise ValidationError(f"it makes {len(text)} characters of them")
+    return text
 
 
 def _without_system(messages: Sequence[Message]) -> list[Message]:

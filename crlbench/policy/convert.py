@@ -26,6 +26,7 @@ from torch import nn
 from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
 
 from crlbench.errors import EnvironmentUnfit, ValidationError
+from crlbench.policy.gguf_header import check_gguf
 from crlbench.policy.llama2c import read_llama2c
 
 PADS = ("<|pad|>", "<pad>", "[PAD]", "<|endoftext|>", "<unk>")
@@ -209,6 +210,7 @@ def _tokenizer_kind(file: Path) -> tuple[str, str]:
     """The file's tokenizer model and pre-tokenizer, as GGUF names them."""
     from gguf import GGUFReader
 
+    check_gguf(file)
     try:
         fields = GGUFReader(file).fields
         kind = fields.get("tokenizer.ggml.model")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,6 +30,10 @@ from crlbench.policy.adapters import add_lora
 from crlbench.policy.chat import end_tokens, pad_token
 from crlbench.policy.policy import Policy
 from crlbench.policy.precision import narrowed
+
+MOST = 2**31
+PARTS, MOST_PARTS = re.compile(r"layers?$|experts$"), 2048
+"""Largest number in a config; and of what a model is put together from, one module each."""
 
 
 @dataclass(frozen=True)
@@ -109,6 +115,7 @@ def read_config(card: ModelCard, location: Location) -> Any:
     """
     with _explained(card, location, "config"):
         stated, _ = PretrainedConfig.get_config_dict(location.name, revision=location.revision)
+        check_bounds(stated, f"model '{card.slug}': {location.name}/config.json")
         kind = stated.get("model_type")
         if kind not in CONFIG_MAPPING:
             raise ValidationError(
@@ -130,6 +137,20 @@ def read_config(card: ModelCard, location: Location) -> Any:
             "causal language model in transformers; only those can be trained here."
         )
     return config
+
+
+def check_bounds(config: Mapping[str, Any], where: str) -> None:
+    """Refuse a config with numbers that no model has, before anything is made of them.
+
+    Raises:
+        ValidationError: names ``where`` and the field.
+    """
+    for name, value in config.items():
+        most = MOST_PARTS if PARTS.search(name) else MOST
+        if isinstance(value, dict):
+            check_bounds(value, f"{where}, {name}")
+        elif isinstance(value, int) and abs(value) > most:
+            raise ValidationError(f"{where}: {name} = {value}: no model has more than {most:,}.")
 
 
 def gguf_file(card: ModelCard, location: Location) -> Path:
@@ -295,7 +316,7 @@ def check_weights(card: ModelCard, location: Location) -> None:
         if name == card.source.gguf_file:
             continue  # was checked when it was converted
         path = Path(location.name) / name
-        if not path.exists():
+        if not path.is_file():
             if location.revision is not None:
                 continue  # on the hub the commit pins the bytes
             raise ValidationError(f"model '{card.slug}': {path} is missing.")

@@ -61,7 +61,8 @@ def alarms(record: RunRecord) -> list[Alarm]:
 def series(health: Health, name: str) -> Points:
     """(iteration, value) of one figure where it is finite."""
     pairs = zip(health.get("iteration", ()), health.get(name, ()), strict=False)
-    return [(int(i or 0), float(value)) for i, value in pairs if isinstance(value, int | float)]
+    numbers = (int, float)
+    return [(int(i or 0), float(value)) for i, value in pairs if isinstance(value, numbers)]
 
 
 def _kl_spike(health: Health) -> Alarm | None:

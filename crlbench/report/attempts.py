@@ -70,7 +70,7 @@ class Attempts:
 
         They were made elsewhere, or their command died before it wrote the last event.
         """
-        keys = sorted(_key_of(run) for run in runs)
+        keys = sorted(key_of(run) for run in runs)
         known = {key for key, history in self.cells.items() if history.begun and history.ended}
         return tuple(key for key in keys if key not in known)
 
@@ -117,7 +117,7 @@ class Attempts:
         for run in runs:
             check_declared(run, self.hashes, self.folder / LEDGER_NAME)
             record, where = run.record, f"{run.folder / RECORD}"
-            history = self.cells.get(_key_of(run))
+            history = self.cells.get(key_of(run))
             stated = history.ends[-1] if history is not None and history.ended else None
             if stated not in (None, record.record_id):
                 raise ValidationError(
@@ -141,7 +141,8 @@ def check_declared(run: Run, hashes: Collection[str], source: Path) -> None:
         )
 
 
-def _key_of(run: Run) -> Key:
+def key_of(run: Run) -> Key:
+    """A run as the ledger of its folder names it."""
     return run.record.task.name, run.record.arm, run.record.seed.index
 
 
@@ -167,7 +168,7 @@ def read_attempts(folder: Path) -> Attempts | None:
         declared=declared,
         planned=planned(declared),
         cells={_key(path, name): history for name, history in found.items() if name not in files},
-        discarded=tuple(e["cell"] for e in entries if e["cell"] in files),
+        discarded=tuple(e["cell"] for e in entries if e.get("cell") in files),
     )
 
 

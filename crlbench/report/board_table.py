@@ -104,6 +104,8 @@ def _reasons(entry: Entry, axes: Sequence[Axis] = AXES, named: bool = False) -> 
 def _why(entry: Entry) -> Iterator[str]:
     if entry.standing == "preview":
         yield from (f"A preview. {reason}" for reason in entry.why)
+    if entry.standing == "retracted":
+        yield from entry.why
     yield from entry.notes
 
 
@@ -138,7 +140,7 @@ def _ranking_sentences(found: AxisRanking) -> Iterator[str]:
         )
         yield from _leader(ranking.leader)
     if found.left_out:
-        yield f"Previews, without a rank: {', '.join(found.left_out)}."
+        yield f"Without a rank (previews, retracted): {', '.join(found.left_out)}."
 
 
 def _leader(leader: Leader | None) -> Iterator[str]:

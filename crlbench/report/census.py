@@ -4,7 +4,8 @@ A planned run without a record *vanished* if its folder's ledger says that it en
 is no ledger. It stays in as a failed run that never learned anything, with u = 0 at most
 everywhere; else the seeds that went badly could be left away. A planned run that was never
 started, or only interrupted or lost, is *missing*: the same command runs it, and until then
-nothing ranks. Nor does anything without a ledger that knows how every run ended.
+nothing ranks. Nor does anything without a ledger that knows how every run ended, nor a submitted
+entry that was retracted.
 """
 
 from __future__ import annotations
@@ -22,15 +23,19 @@ from crlbench.attempts import (
     plan_hash,
 )
 from crlbench.cards import UNPINNED
-from crlbench.records import Status, Subject
+from crlbench.packed import PACKED
+from crlbench.records import SCORE_DROP, Status, Subject
 from crlbench.report.attempts import Attempts, Key, check_declared, read_attempts
 from crlbench.report.load import Run, Runs
+from crlbench.retractions import Retraction, concerning, read_retractions
 
 PROVISIONAL_SEEDS, RANKED_SEEDS = DECLARED_SEEDS[:2]
+LEADERBOARD_ABOVE = 3
+"""Index among an entry's parents of the folder above the results, which has the retractions."""
 VANISHED = "vanished"
 """``status.rule`` of a run that left no record."""
 
-Standing = Literal["partial", "preview", "provisional", "ranked"]
+Standing = Literal["partial", "retracted", "preview", "provisional", "ranked"]
 
 
 @dataclass(frozen=True)
@@ -58,6 +63,8 @@ class Census:
     """What about the model itself keeps it from ranks, whatever its runs are; sentences."""
     extended: bool = False
     """Seeds were added after runs had ended and could be looked at."""
+    retracted: tuple[str, ...] = ()
+    """When, by whom and why the entry or some of its records were taken back; sentences."""
 
     @property
     def n(self) -> int:
@@ -73,6 +80,8 @@ class Census:
         """What the number of seeds allows, and what keeps it from more, in sentences."""
         if self.shortened:
             return "partial", ("Shortened runs never rank.",)
+        if self.retracted:
+            return "retracted", self.retracted
         why = self._obstacles() + self._control() + self.unrankable
         if why:
             return "preview", why
@@ -90,7 +99,7 @@ class Census:
     @property
     def decides(self) -> bool:
         """Whether verdicts on pairs may lean on it, which need no placebo arm as ranks do."""
-        return not self.shortened and not self._obstacles()
+        return not (self.shortened or self.retracted or self._obstacles())
 
     def _control(self) -> tuple[str, ...]:
         if not self.uncontrolled:
@@ -138,11 +147,13 @@ class Archive:
     """The plans and ledgers of loaded runs, each read once.
 
     Raises:
-        ValidationError: a ledger is damaged, or a record is not one of its plan or ledger.
+        ValidationError: a ledger is damaged, or a record is not one of its plan or ledger; or the
+            retractions of the leaderboard are.
     """
 
     def __init__(self, runs: Runs) -> None:
         self._runs = runs
+        self._retractions: dict[Path, tuple[Retraction, ...]] = {}
         self._attempts: dict[Path, Attempts | None] = {}
         self._placebo: dict[tuple[str, str], list[Run]] = {}
         for run in runs:
@@ -165,6 +176,22 @@ class Archive:
     def placebo(self, run: Run) -> list[Run]:
         """All runs of the placebo arm of a run's entry."""
         return self._placebo.get((run.model, run.recipe), [])
+
+    def retracted(self, run: Run) -> tuple[str, ...]:
+        """What was taken back of a run's entry, in sentences; only submitted entries can be."""
+        folder = self._folder(run)
+        if folder is None or not (folder / PACKED).is_file():
+            return ()
+        above = folder.absolute().parents
+        if len(above) <= LEADERBOARD_ABOVE:
+            return ()
+        leaderboard = above[LEADERBOARD_ABOVE]
+        if leaderboard not in self._retractions:
+            self._retractions[leaderboard] = read_retractions(leaderboard)
+        inside = [one.record.record_id for one in self._runs if self._folder(one) == folder]
+        name = "/".join(folder.absolute().parts[-3:])
+        found = concerning(self._retractions[leaderboard], name, inside)
+        return tuple(line.sentence(len(inside)) for line in found)
 
     def uncontrolled(self, run: Run, tasks: Iterable[str]) -> tuple[str, ...]:
         """Cells of the placebo arm of a run's entry that a rank needs and that are not stored."""
@@ -231,6 +258,7 @@ def take_census(runs: Sequence[Run], board: Iterable[str], archive: Archive) -> 
         uncontrolled=archive.uncontrolled(runs[0], tasks) if arm == "real" else (),
         unrankable=_unrankable(runs[0].record.subject),
         extended=attempts is not None and any(e.ended for e in attempts.extensions(arm)),
+        retracted=archive.retracted(runs[0]),
     )
 
 
@@ -281,7 +309,7 @@ def counts_as_failed(run: Run) -> bool:
     """Losing score is what the placebo arm measures, and no failure there."""
     status = run.record.status
     return status.state == "failed" and not (
-        run.record.arm == "placebo" and status.rule == "score_drop"
+        run.record.arm == "placebo" and status.rule == SCORE_DROP
     )
 
 

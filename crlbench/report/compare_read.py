@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from crlbench.errors import UsageError
+from crlbench.packed import PACKED
 from crlbench.report.axes import Axis, Evidence
 from crlbench.report.board import Board, summarise_board
 from crlbench.report.entries import Entry
@@ -79,7 +80,8 @@ def read_entry(folder: Path, replicates: int = REPLICATES, seed: int = ROOT_SEED
 def _recipe_folders(folder: Path) -> list[Path]:
     """Folders of recipes strictly below ``folder``, by the layout <recipe>/<task>/<arm>/<seed>."""
     deep = (path for path in folder.rglob(RECORD) if len(path.relative_to(folder).parts) > DEPTH)
-    return sorted({path.parents[3] for path in deep})
+    packed = (path.parent for path in folder.rglob(PACKED) if path.parent != folder)
+    return sorted({*(path.parents[3] for path in deep), *packed})
 
 
 def _refuse_part(folder: Path) -> None:

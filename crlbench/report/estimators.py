@@ -31,6 +31,11 @@ from crlbench.errors import ValidationError
 from crlbench.records import RunRecord, SplitScore
 from crlbench.report.load import RECORD, Run
 
+MAX_POINTS = 100_000
+"""Evaluations of a run."""
+MAX_BUDGET = 2**62
+"""Completions of a run, a whole number that arrays hold."""
+
 MIN_HEADROOM = 0.2
 """The clamp of Λ and λ: less head-room than this counts as this much."""
 
@@ -349,11 +354,20 @@ def forgetting(record: RunRecord, splits: Mapping[str, SplitMeasure]) -> float |
 
 
 def _leaf_bounds(record: RunRecord, prefix: str) -> tuple[float, float] | None:
-    """Floor and ceiling that the fingerprint of a record states below a name."""
+    """Floor and ceiling that the fingerprint of a record states below a name.
+
+    Raises:
+        ValidationError: they are no bounds of a score.
+    """
     leaves = record.fingerprint.leaves
     found = [leaves.get(f"{prefix}.{name}") for name in ("floor", "ceiling")]
     if not all(isinstance(value, int | float) for value in found):
         return None
+    if not -1.0 <= found[0] < found[1] <= 1.0:
+        raise ValidationError(
+            f"{record.task.name}: fingerprint.leaves: {prefix}: floor {found[0]!r:.40} and ceiling "
+            f"{found[1]!r:.40} are no bounds of a score"
+        )
     return float(found[0]), float(found[1])
 
 
@@ -400,6 +414,11 @@ def grid(record: RunRecord) -> list[int]:
     if rows is None or not all(isinstance(v, int) and v > 0 for v in values):
         return []
     intervals, iterations, every = values
+    if intervals // every > MAX_POINTS or intervals * iterations * rows > MAX_BUDGET:
+        raise ValidationError(
+            f"{record.task.name}: fingerprint.leaves: conditions.budget asks for more than "
+            f"{MAX_POINTS} evaluations or {MAX_BUDGET} completions, which no run makes"
+        )
     return [j * iterations * rows for j in range(0, intervals + 1, every)]
 
 

@@ -1,14 +1,14 @@
 """Read stored runs: records, item vectors, samples. Nothing is believed without a check.
 
 :func:`load_runs` takes a single cell folder, a run folder (one model and recipe) or a board
-folder (several models) and returns every run below it. Each file is compared with the digest
-that its record states; item vectors and samples are parsed when they are first asked for.
+folder (several models) and returns every run below it, packed ones (``runs.tar.zst``) too. Each
+file is compared with the digest that its record states; item vectors and samples are parsed when
+they are first asked for.
 """
 
 from __future__ import annotations
 
 import gc
-import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,16 +19,20 @@ from typing import Any, Literal
 
 import numpy as np
 import zstandard
+from pydantic import ValidationError as PydanticError
 
 from crlbench.attempts import PLAN_NAME as PLAN
 from crlbench.attempts import plan_hash
-from crlbench.conditions import canonical_json, fingerprint
+from crlbench.conditions import canonical_json, explain, fingerprint
 from crlbench.errors import UsageError, ValidationError
-from crlbench.records import FileDigest, Fingerprint, RunRecord, SplitScore
+from crlbench.packed import PACKED, members
+from crlbench.reading import Malformed, json_value
+from crlbench.records import FileDigest, Fingerprint, IterationDigest, RunRecord, SplitScore
 from crlbench.report.npz import BadArchive, read_arrays
 from crlbench.report.stored import (
     RECORD,
     check_file,
+    exists,
     json_object,
     read_checked,
     read_record,
@@ -37,9 +41,11 @@ from crlbench.report.stored import (
 
 ITEMS = "items.npz"
 SAMPLES = "samples.jsonl.zst"
+DIGESTS = "digests.jsonl"
 
-MAX_SAMPLE_BYTES = 64 * 2**20
+MAX_SAMPLE_BYTES = 8 * 2**20
 """A sample file that unpacks to more than this is refused."""
+MAX_SAMPLE_LINES = 100_000
 
 SAMPLE_FIELDS = {"uid": str, "x": int, "prompt": str, "completion": str, "answer": str}
 
@@ -190,6 +196,38 @@ class Run:
                 f"in {ITEMS} gives {computed!r}. One of the two was changed."
             )
 
+    @property
+    def vector_names(self) -> tuple[str, ...]:
+        """The names of all stored item vectors, sorted."""
+        return tuple(sorted(self._items))
+
+    def content(self, name: str) -> bytes | None:
+        """A stored file that the record lists; None where it lists none or it was not kept.
+
+        Raises:
+            ValidationError: it is not the one that the record lists.
+        """
+        path, stated = self.folder / name, self.record.files.get(name)
+        return None if stated is None or not exists(path) else read_checked(path, stated)
+
+    def digests(self) -> tuple[IterationDigest, ...] | None:
+        """The digests of the first iterations; None where they were not kept.
+
+        Raises:
+            ValidationError: they were changed, or are malformed (names the line).
+        """
+        content = self.content(DIGESTS)
+        if content is None:
+            return None
+        rows = []
+        for number, line in enumerate(content.splitlines(), start=1):
+            try:
+                rows.append(IterationDigest.model_validate_json(line, strict=True))
+            except PydanticError as error:
+                where = f"{self.folder / DIGESTS}:{number}"
+                raise ValidationError(explain(error, where)) from None
+        return tuple(rows)
+
     def samples(self) -> tuple[Sample, ...]:
         """The samples kept for reading, in stored order; empty where none were stored.
 
@@ -197,7 +235,7 @@ class Run:
             ValidationError: they were changed, or are malformed.
         """
         path = self.folder / SAMPLES
-        if not path.exists():
+        if not exists(path):
             return ()
         stated = self.record.files.get(SAMPLES)
         if stated is None:
@@ -285,8 +323,15 @@ def _found(root: Path) -> tuple[list[Path], list[Path]]:
     records, plans = [], []
     for folder, _, names in os.walk(root):
         records += [Path(folder, RECORD)] if RECORD in names else []
+        records += packed_records(Path(folder, PACKED)) if PACKED in names else []
         plans += [Path(folder, PLAN)] if PLAN in names else []
     return sorted(records), sorted(plans)
+
+
+def packed_records(archive: Path) -> list[Path]:
+    """Paths of the records in a packed result, as :func:`~crlbench.report.stored.read_bytes` takes
+    them."""
+    return [archive / name for name in members(archive) if name.endswith(f"/{RECORD}")]
 
 
 @contextmanager
@@ -338,14 +383,22 @@ def _check_files(run: Run, files: Files) -> None:
     if ITEMS not in run.record.files:
         raise ValidationError(f"{record_path}: files: {ITEMS} is not listed")
     for name, stated in sorted(run.record.files.items()):
-        if name.startswith("/") or ".." in name.split("/") or "\\" in name or "\0" in name:
+        if _leads_outside(run.folder, name):
             raise ValidationError(f"{record_path}: files: {name!r} points outside the folder")
         if files == "all" or name == ITEMS:
             _check_file(run.folder / name, stated, files)
 
 
+def _leads_outside(folder: Path, name: str) -> bool:
+    """Whether a name is no path below the folder, or passes a link on its way there."""
+    if name.startswith("/") or ".." in name.split("/") or "\\" in name or "\0" in name:
+        return True
+    above = name.split("/")[:-1]
+    return any(os.path.islink(folder.joinpath(*above[: i + 1])) for i in range(len(above)))
+
+
 def _check_file(path: Path, stated: FileDigest, files: Files) -> None:
-    if not path.exists():
+    if not exists(path):
         if path.name == ITEMS:
             raise ValidationError(f"{path}: missing, but {RECORD}: files lists it")
     elif files == "all":
@@ -372,6 +425,8 @@ def _read_samples(path: Path, packed: bytes) -> Iterator[Sample]:
         raise ValidationError(f"{path}: not a readable zstandard file: {error}") from None
     if len(data) > MAX_SAMPLE_BYTES:
         raise ValidationError(f"{path}: unpacks to more than {MAX_SAMPLE_BYTES} bytes")
+    if data.count(b"\n") > MAX_SAMPLE_LINES:
+        raise ValidationError(f"{path}: more than {MAX_SAMPLE_LINES} lines")
     for number, line in enumerate(data.split(b"\n"), start=1):
         if line.strip():
             yield _sample(line, f"{path}: line {number}")
@@ -379,9 +434,9 @@ def _read_samples(path: Path, packed: bytes) -> Iterator[Sample]:
 
 def _sample(line: bytes, where: str) -> Sample:
     try:
-        row = json.loads(line.decode("utf-8"), parse_constant=_refuse_constant)
-    except (ValueError, RecursionError) as error:
-        raise ValidationError(f"{where}: not valid JSON: {error}") from None
+        row = json_value(line)
+    except Malformed as error:
+        raise ValidationError(f"{where}: {error}") from None
     if not isinstance(row, dict):
         raise ValidationError(f"{where}: expected a JSON object")
     for name, kind in SAMPLE_FIELDS.items():
@@ -390,11 +445,9 @@ def _sample(line: bytes, where: str) -> Sample:
     score = row.get("score")
     if isinstance(score, bool) or not isinstance(score, int | float):
         raise ValidationError(f"{where}: score: expected a number")
+    if not abs(score) < 1e300:
+        raise ValidationError(f"{where}: score: {score!r:.40} is no score")
     return Sample(**{name: row[name] for name in SAMPLE_FIELDS}, score=float(score))
-
-
-def _refuse_constant(name: str) -> float:
-    raise ValueError(f"{name} is not a number that JSON knows")
 
 
 def _refuse_duplicates(runs: tuple[Run, ...]) -> None:

@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-MAX_UNPACKED = 256 * 2**20
+MAX_UNPACKED = 16 * 2**20
 """Bytes of all arrays of one file together; a result has some ten thousand."""
 
 _END = struct.Struct("<4s4H2LH")

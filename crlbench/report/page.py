@@ -52,8 +52,9 @@ def render_page(runs: Runs, summary: Summary, board: Board | None = None) -> str
 
 def environment() -> Environment:
     """The templates of every page, with what they share."""
+    folder = leaderboard_folder()
     made = Environment(
-        loader=FileSystemLoader(leaderboard_folder() / "templates"),
+        loader=FileSystemLoader([folder / "templates", folder / "static"]),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
@@ -116,7 +117,7 @@ def _entry(entry: EntrySummary, runs: list[Run], summary: Summary, board: Board)
         "standing": standing,
         "badge": words.STANDINGS[standing].capitalize() if entry.arm == "real" else "Placebo",
         "lead": page_results.lead(entry),
-        "sentences": _sentences(entry, ranked, summary, board),
+        "sentences": sentences(entry, ranked, summary, board),
         "tiles": page_results.tiles(entry, with_lam=ranked is None),
         "cards": [] if ranked is None else page_axes.cards(ranked, board),
         "arrivals": None if ranked is None else page_arrival.arrivals(ranked),
@@ -126,7 +127,7 @@ def _entry(entry: EntrySummary, runs: list[Run], summary: Summary, board: Board)
         "transfer": page_splits.transfer_matrix(entry),
         "honesty": page_splits.honesty(entry, ranked),
         "placebo": None if ranked is None else page_axes.placebo(ranked),
-        "health": [page_health.health_panel(task, runs) for task in entry.tasks],
+        "health": [page_health.health_panel(task.task, runs) for task in entry.tasks],
         "samples": page_samples.sample_panels(tasks, runs),
         "failures": page_failures.failures(entry, runs),
         "costs": page_costs.costs(runs),
@@ -134,7 +135,7 @@ def _entry(entry: EntrySummary, runs: list[Run], summary: Summary, board: Board)
     }
 
 
-def _sentences(
+def sentences(
     entry: EntrySummary, ranked: Entry | None, summary: Summary, board: Board
 ) -> list[str]:
     """What can be said, and what the summary alone does not know of the board."""

@@ -21,7 +21,7 @@ def arrivals(entry: Entry) -> dict[str, Any]:
     tasks = entry.efficiency.tasks
     return {
         "figures": [
-            {"task": task, "figure": Markup(_figure(task, found))}
+            {"task": task, "figure": figure(task, found)}
             for task, found in tasks.items()
             if found.arrivals.get("completions")
         ],
@@ -33,7 +33,8 @@ def arrivals(entry: Entry) -> dict[str, Any]:
     }
 
 
-def _figure(task: str, found: TaskEfficiency) -> str:
+def figure(task: str, found: TaskEfficiency) -> Markup:
+    """When every seed reaches each threshold."""
     reached = times(found.curves)
     seeds = [curve.seed for curve in found.curves]
     rows = [
@@ -44,7 +45,7 @@ def _figure(task: str, found: TaskEfficiency) -> str:
         )
         for arrival in found.arrivals["completions"]
     ]
-    return arrival_plot(task, rows, found.budget)
+    return Markup(arrival_plot(task, rows, found.budget))
 
 
 def _rows(task: str, found: TaskEfficiency) -> list[dict[str, Any]]:

@@ -51,7 +51,8 @@ def place(entry: Entry, board: Board, axis: Axis) -> list[str]:
     if board.unranked is not None:
         return ["No rank: nothing on this board ranks."]
     if not entry.ranks:
-        return [f"No rank: {'shortened' if entry.standing == 'partial' else 'a preview'}."]
+        known = {"partial": "shortened", "retracted": "retracted"}
+        return [f"No rank: {known.get(entry.standing, 'a preview')}."]
     found = board.rankings[entry.recipe][axis]
     ranking = found.ranking
     if ranking.reason is not None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from markupsafe import Markup
@@ -10,8 +12,7 @@ from crlbench.dynamics import UPDATE_STATS
 from crlbench.report import words
 from crlbench.report.alarms import Alarm, Points, alarms, series
 from crlbench.report.load import Run
-from crlbench.report.page_sparks import Flag, mean_points, sparkline, trend
-from crlbench.report.summary import TaskSummary
+from crlbench.report.page_sparks import Columns, Flag, by_iteration, means, sparkline, trend
 
 PANELS = {
     "reward": ("Reward", "mean over completions"),
@@ -37,38 +38,55 @@ Raised = list[tuple[int, Alarm]]
 """Seed index and alarm."""
 
 
-def health_panel(task: TaskSummary, runs: list[Run]) -> dict[str, Any]:
+def health_panel(task: str, runs: Sequence[Run]) -> dict[str, Any]:
     """The dynamics of one task over all seeds of an entry.
 
     Args:
         runs: of the entry, all tasks.
     """
-    of_task = [run for run in runs if run.record.task.name == task.task]
+    of_task = [run for run in runs if run.record.task.name == task]
     raised = [(r.record.seed.index, alarm) for r in of_task for alarm in alarms(r.record)]
-    panels, constant = _panels(task.task, of_task, raised)
+    figures = {name: _figure(name, of_task) for name in {**PANELS, **UPDATE_STATS}}
+    panels, constant = _panels(task, figures, raised)
     return {
-        "task": task.task,
+        "task": task,
         "panels": panels,
         "constant": ", ".join(constant),
         "alarms": [_line(seed, alarm) for seed, alarm in raised],
-        "dynamics": _dynamics_rows(task.task, of_task),
+        "dynamics": _dynamics_rows(task, figures),
         "clipped": _clipped_tokens(of_task),
     }
 
 
-def _panels(task: str, runs: list[Run], raised: Raised) -> tuple[list[dict[str, Any]], list[str]]:
+@dataclass(frozen=True)
+class Figure:
+    """One figure of the dynamics over all seeds."""
+
+    seeds: Seeds
+    columns: Columns
+    values: frozenset[float]
+
+
+def _figure(name: str, runs: Sequence[Run]) -> Figure:
+    seeds = [(run.record.seed.index, series(run.record.health, name)) for run in runs]
+    columns = by_iteration(seeds)
+    return Figure(seeds, columns, frozenset().union(*(values for _, values in columns)))
+
+
+def _panels(
+    task: str, figures: Mapping[str, Figure], raised: Raised
+) -> tuple[list[dict[str, Any]], list[str]]:
     """Charts of what moves or raised an alarm, and a word on what stays as it was."""
     panels, constant = [], []
     drawn: list[Seeds] = []
     for name, (title, unit) in PANELS.items():
-        seeds = [(r.record.seed.index, series(r.record.health, name)) for r in runs]
-        values = {value for _, points in seeds for _, value in points}
+        seeds, values = figures[name].seeds, figures[name].values
         flags = [_flag(seed, alarm) for seed, alarm in raised if alarm.figure == name]
         if len(values) == 1 and not flags:
-            constant.append(f"{title} {words.short(values.pop())}")
+            constant.append(f"{title} {words.short(min(values))}")
         elif values and (flags or seeds not in drawn):
             drawn.append(seeds)
-            panels.append(_spark(task, title, unit, seeds, flags))
+            panels.append(_spark(task, title, unit, figures[name], flags))
     return panels, constant
 
 
@@ -83,27 +101,28 @@ def _line(seed: int, alarm: Alarm) -> dict[str, str]:
     return {"where": f"seed {seed}{at}", "figure": title, "text": alarm.text}
 
 
-def _spark(task: str, title: str, unit: str, seeds: Seeds, flags: list[Flag]) -> dict[str, Any]:
-    mean = mean_points(seeds)
+def _spark(task: str, title: str, unit: str, found: Figure, flags: list[Flag]) -> dict[str, Any]:
+    mean = means(found.columns)
     return {
         "title": title,
         "unit": unit,
-        "figure": Markup(sparkline(f"{title} on {task}", seeds, flags)),
+        "figure": Markup(sparkline(f"{title} on {task}", found.seeds, flags)),
         "first": words.short(mean[0][1]),
         "last": words.short(mean[-1][1]),
         "alarmed": words.count(len(flags), "alarm") if flags else "",
     }
 
 
-def _dynamics_rows(task: str, runs: list[Run]) -> list[dict[str, Any]]:
+def _dynamics_rows(task: str, figures: Mapping[str, Figure]) -> list[dict[str, Any]]:
     """Every figure with a value, in the order of ``UPDATE_STATS``."""
     rows = []
     for name, meaning in UPDATE_STATS.items():
-        seeds = [(r.record.seed.index, series(r.record.health, name)) for r in runs]
-        mean = mean_points(seeds)
+        found = figures[name]
+        mean = means(found.columns)
         if mean:
-            varies = len({value for _, points in seeds for _, value in points}) > 1
-            drawn = Markup(trend(f"{name} on {task}", seeds)) if varies else ""
+            drawn = ""
+            if len(found.values) > 1:
+                drawn = Markup(trend(f"{name} on {task}", found.seeds))
             first, last = words.short(mean[0][1]), words.short(mean[-1][1])
             rows.append(
                 {"name": name, "meaning": meaning, "figure": drawn, "first": first, "last": last}
@@ -111,7 +130,7 @@ def _dynamics_rows(task: str, runs: list[Run]) -> list[dict[str, Any]]:
     return rows
 
 
-def _clipped_tokens(runs: list[Run]) -> list[dict[str, Any]]:
+def _clipped_tokens(runs: Sequence[Run]) -> list[dict[str, Any]]:
     """The tokens that were held back most often, summed over the seeds."""
     totals: dict[str, list[int]] = {}
     for run in runs:

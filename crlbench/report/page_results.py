@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from markupsafe import Markup
@@ -90,28 +91,35 @@ def bar_figure(entry: EntrySummary) -> Markup:
 
 def curve_figures(entry: EntrySummary) -> list[Markup]:
     """Learning curves of every task on one score axis."""
-    top = _top(entry)
-    return [Markup(_curve_figure(task, entry, top)) for task in entry.tasks]
+    top = score_top(entry.tasks)
+    label = f"{entry.model} {entry.recipe}"
+    return [curve_figure(task, curve_series(task, label), top) for task in entry.tasks]
 
 
-def _top(entry: EntrySummary) -> float:
+def score_top(tasks: Sequence[TaskSummary]) -> float:
     """Upper end of the score axis of all curves of an entry: the next tenth above them."""
-    scores = [s for task in entry.tasks for seed in task.seeds for s in seed.curve.score]
-    ends = [seed.end for task in entry.tasks for seed in task.seeds if seed.end is not None]
+    scores = [s for task in tasks for seed in task.seeds for s in seed.curve.score]
+    ends = [seed.end for task in tasks for seed in task.seeds if seed.end is not None]
     return min(1.0, max(0.2, (int(max(scores + ends) * 10 + 1e-9) + 1) / 10))
 
 
-def _curve_figure(task: TaskSummary, entry: EntrySummary, top: float) -> str:
+def curve_series(task: TaskSummary, label: str) -> CurveSeries:
+    """Every seed of a task."""
     seeds = [SeedCurve(s.index, s.curve.x, s.curve.score, s.curve.measured) for s in task.seeds]
-    one = CurveSeries(f"{entry.model} {entry.recipe}", seeds, task.start, task.end)
-    return figures.learning_curves(
+    return CurveSeries(label, seeds, task.start, task.end)
+
+
+def curve_figure(task: TaskSummary, series: CurveSeries, top: float) -> Markup:
+    """The curves of runs on a task, which may be those of another arm than its summary's."""
+    drawn = figures.learning_curves(
         task.task,
-        [one],
+        [series],
         budget=max(1, task.budget),
         floor=task.floor,
         ceiling=task.ceiling,
         top=top,
     )
+    return Markup(drawn)
 
 
 def results(entry: EntrySummary) -> dict[str, Any]:

@@ -14,6 +14,8 @@ Points = Sequence[tuple[float, float]]
 """(iteration, value)."""
 Seeds = Sequence[tuple[int, Points]]
 """Seed index and its points."""
+Columns = Sequence[tuple[float, Sequence[float]]]
+"""Iteration, and the values of the seeds at it."""
 
 
 @dataclass(frozen=True)
@@ -48,15 +50,22 @@ def sparkline(name: str, seeds: Seeds, flags: Sequence[Flag] = ()) -> str:
     parts = [line(pad, height - 1, width - pad, height - 1, GRID)]
     dotted = f"stroke:{color('loss')};stroke-width:1;stroke-dasharray:2 3"
     parts += [line(pad, y(v), width - pad, y(v), dotted) for v in sorted(limits)]
-    for index, points in seeds:
-        drawn = [(x(i), y(v)) for i, v in points]
-        parts.append(polyline(drawn, thin, f"seed {index}") if drawn else "")
-    mean = mean_points(seeds)
-    if len(seeds) > 1 and mean:
+    lines = [_seed(index, _placed(points, x, y)) for index, points in seeds if points]
+    parts.append(element("g", *lines, style=f"fill:none;{thin}"))
+    if len(seeds) > 1:
         bold = f"{hue};stroke-width:2.2;stroke-linejoin:round"
-        parts.append(polyline([(x(i), y(v)) for i, v in mean], bold))
+        parts.append(polyline(_placed(means(by_iteration(seeds)), x, y), bold))
     parts += [_flag(flag, x, y) for flag in flags]
     return figure(name, _words(seeds, values, flags), height, *parts, width=width)
+
+
+def _seed(index: int, places: Points) -> str:
+    """The line of a seed, whose name appears when the pointer rests on it."""
+    return element("path", element("title", f"seed {index}"), d=svg.path(places))
+
+
+def _placed(points: Points, x: Scale, y: Scale) -> list[tuple[float, float]]:
+    return list(zip(x.all(i for i, _ in points), y.all(v for _, v in points), strict=True))
 
 
 def _flag(flag: Flag, x: Scale, y: Scale) -> str:
@@ -73,32 +82,41 @@ def _words(seeds: Seeds, values: Sequence[float], flags: Sequence[Flag]) -> str:
 def trend(name: str, seeds: Seeds) -> str:
     """A row-high chart: the mean over the seeds on the range that they span."""
     width, height, pad = 132, 30, 2
-    mean = mean_points(seeds)
-    spans: dict[float, list[float]] = {}
-    for _, points in seeds:
-        for iteration, value in points:
-            spans.setdefault(iteration, []).append(value)
-    if not mean:
+    columns = by_iteration(seeds)
+    if not columns:
         return figure(name, "no values", height, width=width)
-    low, high = min(map(min, spans.values())), max(map(max, spans.values()))
+    lows, highs = [min(column) for _, column in columns], [max(column) for _, column in columns]
+    low, high = min(lows), max(highs)
     flat = 0.5 if low == high else 0.0
-    x = Scale(mean[0][0], mean[-1][0], pad, width - pad)
+    x = Scale(columns[0][0], columns[-1][0], pad, width - pad)
     y = Scale(low - flat, high + flat, height - pad, pad)
-    hue = svg.series_color(0)
-    there = [f"{svg.num(x(i))} {svg.num(y(max(v)))}" for i, v in sorted(spans.items())]
-    back = [f"{svg.num(x(i))} {svg.num(y(min(v)))}" for i, v in sorted(spans.items(), reverse=True)]
-    band = f"M{'L'.join(there + back)}Z"
-    parts = [element("path", d=band, style=f"fill:{hue};opacity:.16")] if len(seeds) > 1 else []
+    across, hue = x.all(i for i, _ in columns), svg.series_color(0)
+    parts = []
+    if len(seeds) > 1:
+        there = zip(across, y.all(highs), strict=True)
+        back = zip(reversed(across), y.all(reversed(lows)), strict=True)
+        area = svg.path([*there, *back], close=True)
+        parts.append(element("path", d=area, style=f"fill:{hue};opacity:.16"))
     stroke = f"stroke:{hue};stroke-width:1.8;stroke-linejoin:round"
-    parts.append(polyline([(x(i), y(v)) for i, v in mean], stroke))
+    mean = y.all(value for _, value in means(columns))
+    parts.append(polyline(zip(across, mean, strict=True), stroke))
     described = f"{count(len(seeds), 'seed')}, from {number(low, 4)} to {number(high, 4)}."
     return figure(name, described, height, *parts, width=width)
 
 
-def mean_points(seeds: Seeds) -> list[tuple[float, float]]:
-    """Mean over the seeds that have a value at an iteration."""
+def by_iteration(seeds: Seeds) -> Columns:
+    """The values of the seeds that have one at an iteration, in order."""
+    grids = [[i for i, _ in points] for _, points in seeds]
+    if grids and all(grid == grids[0] for grid in grids):
+        values = zip(*([v for _, v in points] for _, points in seeds), strict=True)
+        return list(zip(grids[0], values, strict=True))
     columns: dict[float, list[float]] = {}
     for _, points in seeds:
         for iteration, value in points:
             columns.setdefault(iteration, []).append(value)
-    return [(i, sum(column) / len(column)) for i, column in sorted(columns.items())]
+    return sorted(columns.items())
+
+
+def means(columns: Columns) -> list[tuple[float, float]]:
+    """Mean over the seeds that have a value at an iteration."""
+    return [(i, sum(column) / len(column)) for i, column in columns]

@@ -5,13 +5,27 @@ such *block* may be swapped between them. The difference of their headlines, com
 under many swaps, is therefore the distribution that the real difference is held against. For
 one pair this is exact at any number of seeds; no normality is assumed.
 
+What is held against it is *studentised* (Janssen 1997; Chung and Romano 2013, "Exact and
+asymptotically robust permutation tests"): under every swap the difference is divided by its own
+standard error under that swap, which is estimated from how the paired differences of the seeds
+vary inside tasks. Any statistic is exact where two models learn alike; this one also answers to
+the difference of the headlines where they do not, one better here and the other there. Undivided,
+swaps of a task on which two models are far apart spread the differences so widely that no
+difference of headlines would ever be found.
+
 For all pairs together every replicate uses one coin per block, the same for every pair, so
-that the replicates keep how the pairs depend on one another. Each difference is divided by its
-own root mean square over the swaps. That scale is the same whichever swap is taken for the
-data, so it leaves the test of one pair as it is; and it gives every pair the same spread, or
-else one noisy or very distant model would set the bar for all. The step-down of Westfall and
-Young (1993) then adjusts for the number of pairs: the family-wise error over pairs is
-controlled approximately, because a pair that differs still takes part in the maxima.
+that the replicates keep how the pairs depend on one another. Each pair's statistics are then
+divided by their root mean square over the swaps. It is the same whichever swap is taken for the
+data, so it leaves the test of one pair as it is; and it gives every pair the same spread, or else
+one odd model would set the bar for all. The step-down of Westfall and Young (1993) then adjusts
+for the number of pairs: the family-wise error over pairs is controlled approximately, because a
+pair that differs still takes part in the maxima.
+
+The standard error is that of a plain mean of paired seeds, for the trimmed mean too. Its own,
+from Winsorised seeds, is nearly 0 where the few seeds that a swap moved are trimmed away again,
+so that the statistic would have its largest values there. A location of seeds that are described
+by several numbers (Stab) has no paired differences; its differences are divided by their root
+mean square alone, and are about learning alike on every task.
 
 Seeds are paired by index, and a pair is compared on the tasks that are rated for both.
 
@@ -23,7 +37,7 @@ them the family-wise error grows with the number of seeds.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -44,12 +58,17 @@ SWAP_SEED = derive(0, "report", "randomisation")
 """Root of the swaps; those of a task depend on its name and its number of seeds besides."""
 
 Differences = Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]
-"""Two models' (n, ...) seeds and (2n, S) ownership, see :class:`_Patterns`, to (S,) differences."""
+"""Two models' (n, ...) seeds and (2n, S) ownership to (S,) differences. Ownership is 1 where a
+value belongs to the first model; rows are its values, then the other's."""
 
 TIE = 1e-9
 """Replicates this near to the observed |t| count as equal to it: rounding decides nothing."""
 NOTHING = 1e-12
 """A difference below this share of the values is none."""
+FLOOR = 0.01
+"""The squared standard error is at least this share of what it would be with the paired
+differences taken from 0 in place of their mean. That is the same under every swap, and keeps
+statistics finite where all seeds of few differ alike."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,7 +78,7 @@ class Randomisation:
     difference: np.ndarray
     """(M, M) mean over the common tasks of the difference of locations, antisymmetric."""
     t: np.ndarray
-    """(M, M) the difference over its root mean square under swaps, antisymmetric."""
+    """(M, M) the studentised difference over its root mean square under swaps, antisymmetric."""
     raw: np.ndarray
     """(M, M) two-sided p-values of the pairs one by one, symmetric, 1 on the diagonal."""
     adjusted: np.ndarray
@@ -100,14 +119,15 @@ def randomise(
             seed is described by q numbers. NaN from some seed on: the model has no more
             seeds; pairs are compared on the seeds of both. All NaN: not rated on the task.
         names: of the tasks, each once; with the numbers of seeds they name the draws.
-        location: (S, n[, q]) to (S,), finite for every mixture of two models' seeds.
+        location: (S, n[, q]) to (S,), finite for every mixture of two models' seeds. Studentised
+            where a seed is one number.
         differences: the same for all swaps of two models at once, where there is a faster way.
         alpha: of ``critical``.
         spread: (M, 3, replicates) of :func:`crlbench.report.replicates.spread`. The start of a
             model is measured once for all its seeds, and all seeds answer the same items: what
             that does to a difference no swap of seeds can show. Every replicate therefore moves
-            as an item resample of the pair does, with the noise of single answers, which is in
-            the seeds already, taken out.
+            as an item resample of the pair does, and the standard error grows by as much, with
+            the noise of single answers, which is in the seeds already, taken out.
 
     Raises:
         ValidationError: shapes that do not fit, a task named twice, a value that is infinite
@@ -119,19 +139,25 @@ def randomise(
     sizes = [v.shape[1] for v in values]
     swaps, exact = draw_swaps(names, sizes, replicates, seed, spread is None)
     columns = len(swaps[0]) if swaps else 1
-    total, square, shared = _accumulate(
-        values, names, swaps, (first, second), location, differences
-    )
-    if spread is not None:
-        _move_items(total, square, shared, spread, (first, second))
-    known = np.flatnonzero(shared)
+    tasks = [
+        _Task(name, rows, _seed_counts(name, rows), drawn, location, differences)
+        for name, rows, drawn in zip(names, values, swaps, strict=True)
+    ]
+    items = None if spread is None else _Items.of(spread, (first, second), columns)
+    difference, t = np.full(len(first), np.nan), np.zeros((len(first), columns))
+    shared, centred, spare = np.zeros(len(first), dtype=int), np.empty(columns), np.empty(columns)
     size = max((float(np.nanmax(np.abs(v), initial=0.0)) for v in values), default=0.0)
-    difference = np.where(shared > 0, total[:, 0] / np.maximum(shared, 1), np.nan)
-    # The number of tasks stands in the difference and in its root mean square, and cancels.
-    scale = np.sqrt(square)
-    total *= np.divide(1.0, scale, out=np.zeros(len(scale)), where=scale > NOTHING * size)[:, None]
+    for pair, (i, j) in enumerate(zip(first, second, strict=True)):
+        whole = _summed(tasks, i, j, t[pair], centred, spare)
+        if not whole.tasks:
+            continue
+        shared[pair], difference[pair] = whole.tasks, t[pair, 0] / whole.tasks
+        if items is not None:
+            items.move(pair, whole)
+        whole.studentise(NOTHING * size)
+    known = np.flatnonzero(shared)
     p_raw, p_adjusted = (np.full(len(first), np.nan) for _ in range(2))
-    p_raw[known], p_adjusted[known], critical = step_down(total[known], alpha)
+    p_raw[known], p_adjusted[known], critical = step_down(t[known], alpha)
 
     def square_form(pairs: np.ndarray, mirrored: float, diagonal: float) -> np.ndarray:
         full = np.full((models, models), diagonal)
@@ -140,7 +166,7 @@ def randomise(
 
     return Randomisation(
         difference=square_form(difference, -1.0, 0.0),
-        t=square_form(np.where(shared > 0, total[:, 0], np.nan), -1.0, 0.0),
+        t=square_form(np.where(shared > 0, t[:, 0], np.nan), -1.0, 0.0),
         raw=square_form(p_raw, 1.0, 1.0),
         adjusted=square_form(p_adjusted, 1.0, 1.0),
         tasks=square_form(shared, 1.0, 0.0).astype(int),
@@ -175,30 +201,106 @@ def draw_swaps(
     return drawn, False
 
 
-def _move_items(
-    total: np.ndarray,
-    square: np.ndarray,
-    shared: np.ndarray,
-    spread: np.ndarray,
-    pairs: tuple[np.ndarray, np.ndarray],
-) -> None:
-    """Add to every replicate, and to the mean square, what the choice of items does to a pair."""
-    if spread.shape != (len(spread), 3, total.shape[1] - 1):
-        raise ValidationError(
-            f"item replicates of shape {spread.shape} for {total.shape[1] - 1} swaps; one of each "
-            "kind is needed for every swap"
-        )
-    first, second = pairs
-    centred = spread - spread.mean(axis=2, keepdims=True)
-    variances = [_pair_variances(centred[:, kind], pairs) for kind in range(3)]
-    both, (_, fixed) = variances[2], split_variance(*variances)
-    moving = np.flatnonzero(both > 0)
-    by_item = centred[:, 2]
-    for pair in moving:
-        moved = by_item[first[pair]] - by_item[second[pair]]
-        moved *= shared[pair] * np.sqrt(min(1.0, fixed[pair] / both[pair]))
-        total[pair, 1:] += moved
-    square[moving] += shared[moving] ** 2 * fixed[moving]
+@dataclass
+class _Summed:
+    """One pair's differences under every swap, summed over its tasks, and their variance."""
+
+    differences: np.ndarray
+    """(C,)"""
+    from_zero: float
+    """Variance, were the paired differences of the seeds taken from 0; the same for all swaps."""
+    centred: np.ndarray
+    """(C,) what that is less if they are taken from the mean of their task."""
+    square: float
+    """Mean square of the differences that have no variance, because a seed is several numbers."""
+    tasks: int
+    fixed: float = 0.0
+    """Variance that the choice of items adds."""
+
+    def studentise(self, nothing: float) -> None:
+        """Divide by the standard errors, then by the root mean square; in place.
+
+        Args:
+            nothing: a root mean square of the differences that counts as 0.
+        """
+        t = self.differences
+        if t @ t <= len(t) * nothing**2:
+            t[:] = 0.0
+            return
+        if self.square > 0:
+            t /= np.sqrt(self.square + self.fixed)
+            return
+        variance = np.subtract(self.from_zero, self.centred, out=self.centred)
+        np.maximum(variance, FLOOR * self.from_zero, out=variance)
+        variance += self.fixed
+        t /= np.sqrt(variance, out=variance)
+        t /= np.sqrt(t @ t / len(t))
+
+
+def _summed(
+    tasks: Sequence[_Task],
+    i: int,
+    j: int,
+    out: np.ndarray,
+    centred: np.ndarray,
+    spare: np.ndarray,
+) -> _Summed:
+    """Of models i and j, in the memory of the last three: (C,) each, ``out`` holds zeros."""
+    from_zero, square, shared = 0.0, 0.0, 0
+    centred[:] = 0.0
+    for task in tasks:
+        n = int(min(task.counts[i], task.counts[j]))
+        if n < MIN_SEEDS:
+            continue
+        a, b, swaps = task.values[i, :n], task.values[j, :n], task.swaps(n)
+        if task.values.ndim == 2:
+            paired = a - b
+            mean = paired @ swaps.signs
+            d = mean if swaps.differences is None else swaps.differences(a, b)
+            centred += swaps.looked_up(mean * mean / (n - 1), spare)
+            from_zero += float(paired @ paired) / (n * (n - 1))
+        else:
+            d = swaps.differences(a, b)
+            square += d @ d / len(d)
+        out += swaps.looked_up(d, spare)
+        shared += 1
+    return _Summed(out, from_zero, centred, square, shared)
+
+
+@dataclass(frozen=True)
+class _Items:
+    """What the choice of items does to each pair's difference of headlines."""
+
+    first: np.ndarray
+    second: np.ndarray
+    """(pairs,) the models of each pair."""
+    centred: np.ndarray
+    """(M, R) item resamples of each headline, less their mean."""
+    both: np.ndarray
+    """(pairs,) variance of their differences."""
+    fixed: np.ndarray
+    """(pairs,) the part of it that no swap of seeds shows."""
+
+    @staticmethod
+    def of(spread: np.ndarray, pairs: tuple[np.ndarray, np.ndarray], columns: int) -> _Items:
+        """From (M, 3, columns - 1) replicates."""
+        if spread.shape != (len(spread), 3, columns - 1):
+            raise ValidationError(
+                f"item replicates of shape {spread.shape} for {columns - 1} swaps; one of each "
+                "kind is needed for every swap"
+            )
+        centred = spread - spread.mean(axis=2, keepdims=True)
+        variances = [_pair_variances(centred[:, kind], pairs) for kind in range(3)]
+        return _Items(*pairs, centred[:, 2], variances[2], split_variance(*variances)[1])
+
+    def move(self, pair: int, whole: _Summed) -> None:
+        """Move every replicate as the items do, and add to the variance what that adds."""
+        if self.both[pair] <= 0:
+            return
+        moved = self.centred[self.first[pair]] - self.centred[self.second[pair]]
+        moved *= whole.tasks * np.sqrt(min(1.0, self.fixed[pair] / self.both[pair]))
+        whole.differences[1:] += moved
+        whole.fixed = whole.tasks**2 * float(self.fixed[pair])
 
 
 def _pair_variances(centred: np.ndarray, pairs: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
@@ -247,68 +349,77 @@ def _upper_quantile(values: np.ndarray, alpha: float) -> float:
 
 
 @dataclass(frozen=True)
-class _Patterns:
-    """The distinct swaps of n blocks that the replicates use."""
+class _Swaps:
+    """The distinct swaps of n blocks of a task that the replicates use, and what they do."""
 
-    swapped: np.ndarray
-    """(n, S) bool."""
-    mine: np.ndarray
-    """(2n, S) 1 where a value belongs to the first model; rows are its values, then the other's."""
-    index: np.ndarray | slice
-    """Which pattern each replicate uses."""
+    signs: np.ndarray
+    """(n, S) 1 where a block stays and -1 where it is swapped, over n."""
+    differences: Callable[[np.ndarray, np.ndarray], np.ndarray] | None
+    """Two models' (n, ...) seeds to (S,) differences of their locations; None for plain means."""
+    index: np.ndarray | None
+    """Which of them each replicate uses; None: one each."""
+
+    def looked_up(self, values: np.ndarray, out: np.ndarray) -> np.ndarray:
+        """(C,) of (S,) values."""
+        # Clipping changes no index here, and numpy then writes to ``out`` without a copy.
+        return values if self.index is None else values.take(self.index, out=out, mode="clip")
 
 
-def _patterns(swaps: np.ndarray) -> _Patterns:
-    """Few seeds have few patterns, so that each is computed once and looked up (C, n)."""
+@dataclass(frozen=True)
+class _Task:
+    """What all models have of one task, and how it is swapped."""
+
+    name: str
+    values: np.ndarray
+    """(M, n[, q])"""
+    counts: np.ndarray
+    """(M,) how many seeds each model has."""
+    drawn: np.ndarray
+    """(C, n) swaps."""
+    location: Location
+    given: Differences | None
+    _known: dict[int, _Swaps] = field(default_factory=dict)
+
+    def swaps(self, n: int) -> _Swaps:
+        """Of the first n seeds."""
+        if n not in self._known:
+            swapped, index = _patterns(self.drawn[:, :n])
+            differences = _difference_of(self.location, self.given, swapped, self.name)
+            self._known[n] = _Swaps(np.where(swapped, -1.0 / n, 1.0 / n), differences, index)
+        return self._known[n]
+
+
+def _patterns(swaps: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
+    """(n, S) distinct swaps and which of them each of (C, n) is.
+
+    Few seeds have few of them, so that each is computed once and looked up.
+    """
     columns, n = swaps.shape
-    index: np.ndarray | slice = slice(None)
+    index = None
     if n < 31 and 2**n < columns:
         index = swaps @ (1 << np.arange(n))
         swaps = (np.arange(2**n)[:, None] >> np.arange(n) & 1).astype(bool)
-    swapped = np.ascontiguousarray(swaps.T)
-    return _Patterns(swapped, np.concatenate([~swapped, swapped]).astype(np.float32), index)
-
-
-def _accumulate(
-    values: Sequence[np.ndarray],
-    names: Sequence[str],
-    swaps: Sequence[np.ndarray],
-    pairs: tuple[np.ndarray, np.ndarray],
-    location: Location,
-    differences: Differences | None,
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Sums over the common tasks: (pairs, C) differences, (pairs,) mean squares, task counts."""
-    first, second = pairs
-    total = np.zeros((len(first), len(swaps[0]) if swaps else 1))
-    square, shared = np.zeros(len(first)), np.zeros(len(first), dtype=int)
-    for name, rows, drawn in zip(names, values, swaps, strict=True):
-        counts = _seed_counts(name, rows)
-        common = np.minimum(counts[first], counts[second])
-        for n in np.unique(common[common >= MIN_SEEDS]):
-            patterns = _patterns(drawn[:, :n])
-            swapped = _difference_of(location, differences, int(n), patterns, name)
-            for pair in np.flatnonzero(common == n):
-                d = swapped(rows[first[pair], :n], rows[second[pair], :n])
-                total[pair] += d[patterns.index]
-                square[pair] += d @ d / len(d)
-                shared[pair] += 1
-    return total, square, shared
+    return np.ascontiguousarray(swaps.T), index
 
 
 def _difference_of(
-    location: Location, differences: Differences | None, n: int, patterns: _Patterns, task: str
-) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
+    location: Location,
+    differences: Differences | None,
+    swapped: np.ndarray,
+    task: str,
+) -> Callable[[np.ndarray, np.ndarray], np.ndarray] | None:
     """The function from two models' seeds to (S,) differences of their locations."""
-    if differences is not None:
-        return lambda a, b: differences(a, b, patterns.mine)
-    if location is trimmed_mean:
-        return lambda a, b: trimmed_differences(a, b, patterns.mine, int(TRIM * n))
-    if location is plain_mean:
-        signs = np.where(patterns.swapped, -1.0 / n, 1.0 / n)
-        return lambda a, b: (a - b) @ signs
+    n = len(swapped)
+    if location is plain_mean and differences is None:
+        return None
+    if differences is not None or location is trimmed_mean:
+        mine = np.concatenate([~swapped, swapped]).astype(np.float32)
+        if differences is not None:
+            return lambda a, b: differences(a, b, mine)
+        return lambda a, b: trimmed_differences(a, b, mine, int(TRIM * n))
 
     def by_location(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-        swap = patterns.swapped.T.reshape(-1, n, *[1] * (a.ndim - 1))
+        swap = swapped.T.reshape(-1, n, *[1] * (a.ndim - 1))
         d = location(np.where(swap, b, a)) - location(np.where(swap, a, b))
         if not np.isfinite(d).all():
             raise ValidationError(

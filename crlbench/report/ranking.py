@@ -10,8 +10,8 @@ import numpy as np
 
 from crlbench.report.axes import Axis
 from crlbench.report.generalization import WEIGHTS, weightings
-from crlbench.report.intervals import REPLICATES, plain_mean, trimmed_mean
-from crlbench.report.randomisation import SWAP_SEED, Randomisation, randomise
+from crlbench.report.intervals import MIN_SEEDS, REPLICATES, plain_mean, trimmed_mean
+from crlbench.report.randomisation import FLOOR, SWAP_SEED, Randomisation, randomise
 from crlbench.report.stability_shares import headline, shares, swapped_differences
 from crlbench.report.tiers import ALPHA, Ranking, pool_errors, rank, tiers_of_many
 
@@ -147,18 +147,22 @@ def _survival(
     """Per entry the share of re-weightings under which it stays in its tier.
 
     The bar that |t| must reach stays where the test with the weights of the protocol put it. The
-    root mean square under swaps of a mean is known without swapping, the square root of the sum
-    over blocks of (d / (K n))²; what items add to it is added in proportion.
+    standard error of a mean is known without swapping, from how the blocks' differences vary
+    inside tasks; what items and the root mean square under swaps do to it is taken in proportion.
     """
     parts = [c.parts for c in contestants]
     models = len(contestants)
     first, second = np.triu_indices(models, 1)
     pairs = [_moments(parts[i], parts[j], names) for i, j in zip(first, second, strict=True)]
-    mean, square = np.stack([m for m, _ in pairs]), np.stack([q for _, q in pairs])
+    mean, inside, from_zero = (np.stack(part) for part in zip(*pairs, strict=True))
     drawn = np.concatenate([[WEIGHTS], weightings()])
     weights = np.concatenate([drawn, -np.ones((len(drawn), 1))], axis=1)
     difference = mean @ weights.T
-    scale = np.sqrt(np.einsum("wi,pij,wj->pw", weights, square, weights, optimize=True))
+    inside, from_zero = (
+        np.einsum("wi,pij,wj->pw", weights, part, weights, optimize=True)
+        for part in (inside, from_zero)
+    )
+    scale = np.sqrt(np.maximum(inside, FLOOR * from_zero))
     differs = np.abs(difference) > test.critical * _as_tested(scale, test, (first, second))
     beats = np.zeros((len(weights), models, models), dtype=bool)
     beats[:, first, second] = (differs & (difference > 0)).T
@@ -178,7 +182,7 @@ def _survival(
 def _as_tested(
     scale: np.ndarray, test: Randomisation, pairs: tuple[np.ndarray, np.ndarray]
 ) -> np.ndarray:
-    """(pairs, W) root mean squares, in proportion so that the first column is the test's own."""
+    """(pairs, W) standard errors, in proportion so that the first column is the test's own."""
     difference, t = np.abs(test.difference[pairs]), np.abs(test.t[pairs])
     own = np.divide(difference, t, out=scale[:, 0].copy(), where=t > 0)
     ratio = np.divide(own, scale[:, 0], out=np.ones(len(own)), where=scale[:, 0] > 0)
@@ -187,16 +191,18 @@ def _as_tested(
 
 def _moments(
     a: Mapping[str, np.ndarray], b: Mapping[str, np.ndarray], names: Sequence[str]
-) -> tuple[np.ndarray, np.ndarray]:
-    """(5,) mean difference and (5, 5) second moment of the blocks of a pair."""
-    common = [task for task in names if task in a and task in b]
-    mean, square = np.zeros(5), np.zeros((5, 5))
-    for task in common:
-        n = min(len(a[task]), len(b[task]))
-        d = (a[task][:n] - b[task][:n]) / (n * len(common))
-        mean += d.sum(axis=0)
-        square += d.T @ d
-    return mean, square
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(5,) mean difference of a pair, (5, 5) its covariance, and that with 0 for tasks' means."""
+    both = {task: min(len(a[task]), len(b[task])) for task in names if task in a and task in b}
+    common = {task: n for task, n in both.items() if n >= MIN_SEEDS}
+    mean, inside, from_zero = np.zeros(5), np.zeros((5, 5)), np.zeros((5, 5))
+    for task, n in common.items():
+        d = (a[task][:n] - b[task][:n]) / len(common)
+        own, square = d.mean(axis=0), d.T @ d / n
+        mean += own
+        inside += (square - np.outer(own, own)) / (n - 1)
+        from_zero += square / (n - 1)
+    return mean, inside, from_zero
 
 
 def _mean_parts(parts: Mapping[str, np.ndarray]) -> np.ndarray:

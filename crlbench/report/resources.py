@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from pathlib import Path
 
 from pydantic import ValidationError as PydanticError
@@ -10,6 +9,7 @@ from pydantic import ValidationError as PydanticError
 import crlbench
 from crlbench.conditions import Track
 from crlbench.errors import EnvironmentUnfit
+from crlbench.reading import Malformed, toml_table
 
 PACKAGE = Path(crlbench.__file__).resolve().parent
 
@@ -31,10 +31,10 @@ def leaderboard_folder() -> Path:
 
 def known_track(name: str) -> Track | None:
     """The track of that name as this installation knows it; None where it does not."""
-    path = leaderboard_folder() / "tracks" / f"{name}.toml"
-    if Path(name).name != name or not path.is_file():
+    found = {path.stem: path for path in (leaderboard_folder() / "tracks").glob("*.toml")}
+    if name not in found:
         return None
     try:
-        return Track.model_validate(tomllib.loads(path.read_text("utf-8")))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, PydanticError):
+        return Track.model_validate(toml_table(found[name].read_bytes()))
+    except (Malformed, PydanticError):
         return None

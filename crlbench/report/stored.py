@@ -8,47 +8,48 @@ import math
 import os
 import stat
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel
 from pydantic import ValidationError as PydanticError
 
+from crlbench import reading
 from crlbench.conditions import canonical_json, explain
 from crlbench.errors import EnvironmentUnfit, ValidationError
 from crlbench.hashing import sha256_file
+from crlbench.packed import inside, members
 from crlbench.records import SCHEMA_VERSION, FileDigest, RunRecord
 
 RECORD = "record.json"
 
-MAX_FILE_BYTES = 64 * 2**20
+MAX_FILE_BYTES = 8 * 2**20
 """A file that is read whole may not be larger."""
 
 
 def read_bytes(path: Path) -> bytes:
-    """A whole file.
+    """A whole file of a result, which holds no links, or a member of a packed one.
 
     Raises:
-        ValidationError: it is missing, no regular file, or larger than any result.
-        EnvironmentUnfit: it may not be read.
+        ValidationError, EnvironmentUnfit: as :func:`crlbench.reading.read_bytes`.
     """
-    try:
-        status = os.stat(path)
-        if not stat.S_ISREG(status.st_mode):
-            raise ValidationError(f"{path}: is no regular file")
-        if status.st_size > MAX_FILE_BYTES:
-            raise ValidationError(
-                f"{path}: {status.st_size} bytes; no result has more than {MAX_FILE_BYTES}"
-            )
-        with open(path, "rb", buffering=0) as file:
-            content = file.read(status.st_size + 1)
-    except PermissionError:
-        raise EnvironmentUnfit(f"{path}: no permission to read it") from None
-    except OSError as error:
-        raise ValidationError(f"{path}: cannot be read: {error.strerror}") from None
-    if len(content) != status.st_size:
-        raise ValidationError(f"{path}: changes while it is read")
+    if (packed := inside(path)) is not None:
+        return _member(path, *packed)
+    return reading.read_bytes(path, MAX_FILE_BYTES, links=False)
+
+
+def _member(path: Path, archive: Path, name: str) -> bytes:
+    content = members(archive).get(name)
+    if content is None:
+        raise ValidationError(f"{path}: missing from the archive")
     return content
+
+
+def exists(path: Path) -> bool:
+    """Whether a file, or a member of a packed result, is there."""
+    packed = inside(path)
+    return os.path.lexists(path) if packed is None else packed[1] in members(packed[0])
 
 
 def read_checked(path: Path, stated: FileDigest) -> bytes:
@@ -69,9 +70,17 @@ def check_file(path: Path, stated: FileDigest) -> None:
         ValidationError: the digest is another.
         EnvironmentUnfit: it may not be read.
     """
+    if inside(path) is not None:
+        read_checked(path, stated)
+        return
     try:
-        if not stat.S_ISREG(os.stat(path).st_mode):
+        if not stat.S_ISREG(os.lstat(path).st_mode):
             raise ValidationError(f"{path}: is no regular file")
+        if (size := os.lstat(path).st_size) != stated.bytes:
+            raise ValidationError(
+                f"{path}: {size} bytes, but {RECORD}: files.{path.name} says {stated.bytes}: the "
+                "file was changed or is incomplete"
+            )
         found = sha256_file(path)
     except PermissionError:
         raise EnvironmentUnfit(f"{path}: no permission to read it") from None
@@ -101,6 +110,7 @@ def json_object(path: Path) -> dict[str, Any]:
 def _object(path: Path, content: bytes) -> dict[str, Any]:
     constants: list[float] = []
     try:
+        reading.few_parts(content)
         data = json.loads(content.decode("utf-8"), parse_constant=_collecting(constants))
     except (ValueError, RecursionError) as error:
         raise ValidationError(f"{path}: not valid JSON: {error}") from None
@@ -109,7 +119,10 @@ def _object(path: Path, content: bytes) -> dict[str, Any]:
     if not isinstance(data, dict):
         raise ValidationError(f"{path}: expected a JSON object, found {type(data).__name__}")
     if b"\\ud" in content or b"\\uD" in content:
-        _refuse_half_characters(path, data)
+        try:
+            reading.whole_characters(data)
+        except reading.Malformed as error:
+            raise ValidationError(f"{path}: {error}") from None
     return data
 
 
@@ -123,21 +136,15 @@ def _collecting(found: list[float]) -> Callable[[str], float]:
     return read
 
 
-def _refuse_half_characters(path: Path, data: dict[str, Any]) -> None:
-    """Half of a surrogate pair can be escaped in JSON, and written to no file."""
-    try:
-        json.dumps(data, ensure_ascii=False).encode("utf-8")
-    except UnicodeEncodeError as error:
-        half = error.object[error.start : error.start + 1]
-        raise ValidationError(f"{path}: not valid JSON: {half!r} is half a character") from None
-
-
 def refuse_nonfinite(path: Path, value: Any) -> None:
     """Name the first number of parsed JSON that is not finite.
 
     Raises:
         ValidationError: there is one.
     """
+    with suppress(ValueError, RecursionError):
+        json.dumps(value, allow_nan=False)
+        return
     waiting = [("", value)]
     while waiting:
         field, part = waiting.pop()

@@ -11,6 +11,7 @@ from pydantic import ValidationError as PydanticError
 from crlbench.conditions import explain
 from crlbench.errors import UsageError, ValidationError
 from crlbench.report.load import RECORD, Run, load_cell
+from crlbench.report.stored import read_bytes
 from crlbench.study import STUDY_NAME, Arm, Comparison, Study
 
 Cells = dict[tuple[str, int], Run]
@@ -29,17 +30,43 @@ def read_study(path: str | Path) -> Study:
     if not file.is_file():
         raise UsageError(f"no such file: {file}. Give the folder of a study (below ablations/).")
     try:
-        study = Study.model_validate_json(file.read_bytes())
+        study = Study.model_validate_json(read_bytes(file))
     except PydanticError as error:
         raise ValidationError(explain(error, str(file))) from None
-    except OSError as error:
-        raise ValidationError(f"{file}: cannot be read: {error.strerror}") from None
     if study.id != study.identified().id:
         raise ValidationError(
             f"{file}: id: does not belong to the content; the study was changed after it was "
             "written. Run the same ablate command again."
         )
     return study
+
+
+def arm_folders(root: Path) -> dict[Path, str]:
+    """The run folder of every arm of the study in ``root``, each once, with its first label.
+
+    Raises:
+        UsageError, ValidationError: as :func:`read_study`; or a path that is none.
+    """
+    found: dict[Path, str] = {}
+    for comparison in read_study(root).comparisons:
+        for arm in (comparison.base, *comparison.arms):
+            found.setdefault(_home(root, arm).resolve(), arm.label)
+    return found
+
+
+def _home(root: Path, arm: Arm) -> Path:
+    """The folder of an arm's runs.
+
+    Raises:
+        ValidationError: it is not relative, or not of the form that every system reads.
+    """
+    path = PurePosixPath(arm.run)
+    if path.is_absolute() or "\\" in arm.run:
+        raise ValidationError(
+            f"{root / STUDY_NAME}: {arm.label}: run: {arm.run!r} must be a path "
+            "relative to the folder of the study, with forward slashes"
+        )
+    return root / path
 
 
 class StudyRuns:
@@ -60,16 +87,11 @@ class StudyRuns:
         Raises:
             ValidationError: a folder holds another run than the study says.
         """
-        path = PurePosixPath(arm.run)
-        if path.is_absolute() or "\\" in arm.run:
-            raise ValidationError(
-                f"{self.root / STUDY_NAME}: {arm.label}: run: {arm.run!r} must be a path "
-                "relative to the folder of the study, with forward slashes"
-            )
+        home = _home(self.root, arm)
         cells: Cells = {}
         for task in comparison.tasks:
             for index in range(comparison.seeds):
-                folder = self.root / path / task / "real" / f"seed-{index:02d}"
+                folder = home / task / "real" / f"seed-{index:02d}"
                 run = self._cell(folder)
                 if run is not None:
                     _same_as_planned(run, arm, task, index)

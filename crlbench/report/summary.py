@@ -284,7 +284,7 @@ def _entry(
     constants = {
         run.record.task.name: (run.record.task.floor, run.record.task.ceiling) for run in runs
     }
-    parts = [_task(list(r), constants, replicates, seed) for r in census.runs.values()]
+    parts = [_task(r, constants, replicates, seed) for r in census.runs.values()]
     tasks, drawn = [task for task, _ in parts], [found for _, found in parts]
     standing, why = census.standing()
     first = runs[0]
@@ -297,11 +297,11 @@ def _entry(
         arm=first.record.arm,
         tasks=tuple(tasks),
         start=float(np.mean([task.start for task in tasks])),
-        end=_mean([task.end for task in tasks]),
-        gain=_over_tasks([found.gain for found in drawn], tasks),
-        gain_u=_over_tasks([found.gain_u for found in drawn], tasks),
-        lam=_over_tasks([found.lam for found in drawn], tasks),
-        lam_mean=_over_tasks([found.lam_mean for found in drawn], tasks),
+        end=mean_or_none([task.end for task in tasks]),
+        gain=over_tasks([found.gain for found in drawn], tasks),
+        gain_u=over_tasks([found.gain_u for found in drawn], tasks),
+        lam=over_tasks([found.lam for found in drawn], tasks),
+        lam_mean=over_tasks([found.lam_mean for found in drawn], tasks),
         n=census.n,
         standing=standing,
         failed=census.failed,
@@ -314,7 +314,7 @@ def _entry(
 
 
 @dataclass(frozen=True)
-class _Drawn:
+class Drawn:
     """Bootstrap replicates of one task; None where the number is not known."""
 
     lam: Replicates | None
@@ -324,13 +324,21 @@ class _Drawn:
 
 
 def _task(
-    runs: list[Run], constants: Constants, replicates: int, seed: int
-) -> tuple[TaskSummary, _Drawn]:
+    runs: Sequence[Run], constants: Constants, replicates: int, seed: int
+) -> tuple[TaskSummary, Drawn]:
     items = TaskItems(runs, constants)
-    measures, task = list(items.measures), runs[0].record.task
-    drawn = _draw(task.name, items.table, measures, replicates, seed)
+    task = runs[0].record.task.name
+    drawn = draw(task, items.table, items.measures, replicates, seed)
+    return task_summary(runs, items.measures, drawn), drawn
+
+
+def task_summary(
+    runs: Sequence[Run], measures: Sequence[RunMeasure], drawn: Drawn
+) -> TaskSummary:
+    """One task of one entry and arm, from the numbers of its runs."""
+    task = runs[0].record.task
     head = float(np.mean([m.H for m in measures]))
-    summary = TaskSummary(
+    return TaskSummary(
         task=task.name,
         version=task.version,
         floor=task.floor,
@@ -338,36 +346,45 @@ def _task(
         budget=measures[0].budget,
         seeds=tuple(_seed(run, m) for run, m in zip(runs, measures, strict=True)),
         start=float(np.mean([m.start for m in measures])),
-        end=_mean([m.end for m in measures]),
+        end=mean_or_none([m.end for m in measures]),
         gain=_estimate([m.gain for m in measures], drawn.gain),
         gain_u=_estimate([m.gain_u for m in measures], drawn.gain_u),
         lam=_estimate([m.lam for m in measures], drawn.lam_mean),
-        E=_mean([m.E for m in measures]),
+        E=mean_or_none([m.E for m in measures]),
         H=head,
-        L=_mean([m.L for m in measures]),
+        L=mean_or_none([m.L for m in measures]),
         saturated=1.0 - head < MIN_HEADROOM,
         splits=_splits(measures),
         honesty=_honesty(measures),
         learned=learned_reward(runs[0].record),
         forgetting=_mean_known([m.forgetting for m in measures]),
     )
-    return summary, drawn
 
 
-def _draw(
-    task: str, table: ItemTable | None, measures: list[RunMeasure], replicates: int, seed: int
-) -> _Drawn:
+def draw(
+    task: str,
+    table: ItemTable | None,
+    measures: Sequence[RunMeasure],
+    replicates: int,
+    seed: int,
+    headline: bool = True,
+) -> Drawn:
+    """The replicates of one task.
+
+    Args:
+        headline: whether those of the trimmed mean are asked for, of which Λ over tasks is made.
+    """
     if table is None:
-        return _Drawn(None, None, None, None)
+        return Drawn(None, None, None, None)
     values = np.array([m.lam for m in measures])
     lam, lam_mean = (
-        efficiency_replicates(task, table, values, location, replicates, seed)
-        for location in (trimmed_rows, mean_rows)
+        efficiency_replicates(task, table, values, location, replicates, seed) if wanted else None
+        for location, wanted in ((trimmed_rows, headline), (mean_rows, True))
     )
     if table.final is None:
-        return _Drawn(lam, lam_mean, None, None)
+        return Drawn(lam, lam_mean, None, None)
     gain_u = gain_replicates(task, table, replicates, seed)
-    return _Drawn(lam, lam_mean, scaled(gain_u, table.scale), gain_u)
+    return Drawn(lam, lam_mean, scaled(gain_u, table.scale), gain_u)
 
 
 def _seed(run: Run, m: RunMeasure) -> SeedSummary:
@@ -388,7 +405,7 @@ def _seed(run: Run, m: RunMeasure) -> SeedSummary:
     )
 
 
-def _splits(measures: list[RunMeasure]) -> tuple[SplitSummary, ...]:
+def _splits(measures: Sequence[RunMeasure]) -> tuple[SplitSummary, ...]:
     """Splits that every seed has, mean over seeds."""
     names = set.intersection(*(set(m.splits) for m in measures))
     summaries = []
@@ -398,8 +415,8 @@ def _splits(measures: list[RunMeasure]) -> tuple[SplitSummary, ...]:
             SplitSummary(
                 name=name,
                 start=float(np.mean([p.start for p in parts])),
-                end=_mean([p.end for p in parts]),
-                change=_mean([p.change for p in parts]),
+                end=mean_or_none([p.end for p in parts]),
+                change=mean_or_none([p.change for p in parts]),
                 n=parts[0].n,
                 draws=parts[0].draws,
             )
@@ -417,7 +434,7 @@ def split_order(name: str) -> tuple[int, str]:
     return len(SPLIT_ORDER) + name.startswith(RETAIN), name
 
 
-def _honesty(measures: list[RunMeasure]) -> Honesty:
+def _honesty(measures: Sequence[RunMeasure]) -> Honesty:
     """Each gap as the mean over the seeds that have one."""
     found = [m.honesty for m in measures]
     return Honesty(
@@ -429,13 +446,13 @@ def _honesty(measures: list[RunMeasure]) -> Honesty:
 
 def _estimate(values: list[float | None], drawn: Replicates | None) -> Estimate:
     """Mean over the seeds of one task."""
-    mean = _mean(values)
+    mean = mean_or_none(values)
     if mean is None or drawn is None:
         return Estimate(mean, None, len(values))
     return Estimate(mean, axis_interval([drawn]), len(values))
 
 
-def _over_tasks(parts: Sequence[Replicates | None], tasks: Sequence[TaskSummary]) -> Estimate:
+def over_tasks(parts: Sequence[Replicates | None], tasks: Sequence[TaskSummary]) -> Estimate:
     """Mean over tasks of the location over seeds; no value where a task has none."""
     n = min(len(task.seeds) for task in tasks)
     known = [part for part in parts if part is not None]
@@ -444,7 +461,7 @@ def _over_tasks(parts: Sequence[Replicates | None], tasks: Sequence[TaskSummary]
     return Estimate(float(np.mean([p.location for p in known])), axis_interval(known), n)
 
 
-def _mean(values: Sequence[float | None]) -> float | None:
+def mean_or_none(values: Sequence[float | None]) -> float | None:
     """Plain mean; None as soon as one value is missing."""
     return None if any(v is None for v in values) else float(np.mean(values))
 

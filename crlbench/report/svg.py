@@ -98,9 +98,18 @@ def line(x1: float, y1: float, x2: float, y2: float, style: str) -> str:
 
 def polyline(points: Iterable[tuple[float, float]], style: str, title: str = "") -> str:
     """An open line; ``title`` appears when the pointer rests on it."""
-    path = "M" + "L".join(f"{num(x)} {num(y)}" for x, y in points)
     inside = (element("title", clean(title)),) if title else ()
-    return element("path", *inside, d=path, style=f"fill:none;{style}")
+    return element("path", *inside, d=path(points), style=f"fill:none;{style}")
+
+
+def path(points: Iterable[tuple[float, float]], close: bool = False) -> str:
+    """Points as the ``d`` of a path, each coordinate as :func:`num` writes it.
+
+    All at once: a page of curves has thousands of them.
+    """
+    text = "L".join(f"{x:.1f} {y:.1f}" for x, y in points) + "Z"
+    whole = text.replace("-0.0", "0.0").replace(".0 ", " ").replace(".0L", "L").replace(".0Z", "Z")
+    return f"M{whole if close else whole[:-1]}"
 
 
 def mark(shape: str, x: float, y: float, r: float, style: str, title: str = "") -> str:
@@ -136,6 +145,12 @@ class Scale:
     def __call__(self, value: float) -> float:
         share = (value - self.low) / (self.high - self.low)
         return self.start + share * (self.stop - self.start)
+
+    def all(self, values: Iterable[float]) -> list[float]:
+        """The same for many values."""
+        low, span = self.low, self.high - self.low
+        start, room = self.start, self.stop - self.start
+        return [start + (value - low) / span * room for value in values]
 
 
 def ticks(low: float, high: float, most: int = 6) -> list[float]:

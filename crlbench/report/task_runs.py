@@ -40,6 +40,8 @@ from crlbench.report.stability import RunStability, runs_stability
 
 XAxis = Literal["completions", "bytes", "updates"]
 X_AXES: tuple[XAxis, ...] = ("completions", "bytes", "updates")
+CURVE_AXES = (*X_AXES, "tokens")
+"""What curves carry. Tokens of two vocabularies are different things: no table compares them."""
 
 
 @dataclass(frozen=True)
@@ -51,9 +53,9 @@ class SeedCurve:
     measured: int
     """Points that were measured; the rest follows a failure and is 0."""
     u: tuple[float, ...]
-    x: dict[XAxis, tuple[float, ...]]
-    """What had been spent at each point. After a failure, bytes and updates go on at the run's own
-    mean rate, so that a failure weighs the same on every axis."""
+    x: dict[str, tuple[float, ...]]
+    """By each of :data:`CURVE_AXES`, what had been spent at each point. After a failure it goes on
+    at the run's own mean rate, so that a failure weighs the same on every axis."""
 
 
 @dataclass(frozen=True)
@@ -117,7 +119,7 @@ def read_task(
 def seed_curve(run: Run, m: RunMeasure) -> SeedCurve:
     """The curve of a run in u and what it had spent at each point."""
     u = unit(np.array(m.curve.score), *task_bounds(run))
-    spent = {axis: _spent(run.record, m.curve, axis) for axis in X_AXES}
+    spent = {axis: _spent(run.record, m.curve, axis) for axis in CURVE_AXES}
     return SeedCurve(
         seed=m.seed,
         state="vanished" if vanished(run) else run.record.status.state,
@@ -132,13 +134,13 @@ def _spending(curves: Sequence[SeedCurve]) -> tuple[SeedCurve, ...]:
     known = [curve.x for curve in curves if all(x[-1] > 0 for x in curve.x.values())]
     if not known:
         return tuple(curves)
-    usual = {axis: tuple(map(float, np.mean([x[axis] for x in known], axis=0))) for axis in X_AXES}
+    usual = {a: tuple(map(float, np.mean([x[a] for x in known], axis=0))) for a in CURVE_AXES}
     return tuple(
         curve if curve.x in known else dataclasses.replace(curve, x=usual) for curve in curves
     )
 
 
-def _spent(record: RunRecord, curve: Curve, axis: XAxis) -> tuple[float, ...]:
+def _spent(record: RunRecord, curve: Curve, axis: str) -> tuple[float, ...]:
     stored = [float(p.x if axis == "completions" else getattr(p, axis)) for p in record.curve]
     rest = curve.x[len(stored) :]
     last = record.curve[-1]

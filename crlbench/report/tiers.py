@@ -24,8 +24,8 @@ from crlbench.errors import ValidationError
 from crlbench.report.randomisation import Randomisation
 
 ALPHA = 0.05
-"""Nominal family-wise error of a board. Simulated boards of equal models err less often at n = 5
-and about as often at n = 10 (docs/statistics.md)."""
+"""Nominal family-wise error of a board. Simulated boards of equal models err about as often,
+and less often where equal headlines come from other tasks (docs/statistics.md)."""
 
 SHRINKING_NEEDS = 4
 """With fewer models, shrinking towards their mean need not improve (Efron and Morris 1973)."""

@@ -20,11 +20,12 @@ NONE = "–"
 
 STANDINGS = {
     "partial": "shortened",
+    "retracted": "retracted",
     "preview": "preview",
     "provisional": "provisional",
     "ranked": "enough seeds for a rank",
 }
-"""What an entry's number of seeds allows."""
+"""What may be said of an entry."""
 
 VERDICT_SIGNS: dict[Verdict, str] = {
     "better": "▲",
@@ -179,6 +180,8 @@ def visible(text: str, limit: int | None = None) -> str:
     Line feeds stay. Everything else that would be invisible or reorder its surroundings
     becomes ``\\uXXXX``.
     """
+    if text.isprintable() and (limit is None or len(text) <= limit):
+        return text
     hidden = len(text) - limit if limit is not None and len(text) > limit else 0
     shown = text[:limit] if hidden else text
     escaped = "".join(c if c == "\n" or _printable(c) else f"\\u{ord(c):04x}" for c in shown)
@@ -206,7 +209,9 @@ def _printable(character: str) -> bool:
 def standing(entry: EntrySummary, summary: Summary) -> list[str]:
     """What can be said about an entry, and what cannot: one sentence each."""
     beyond_counts = entry.standing == "provisional" and entry.n >= RANKED_SEEDS
-    told = entry.arm == "real" and (entry.standing == "preview" or beyond_counts)
+    told = entry.arm == "real" and (
+        entry.standing in ("preview", "retracted") or beyond_counts
+    )
     sentences = [_seeds(entry), *(entry.why if told else ())]
     sentences += [*_finding(entry), *_learned(entry)]
     if entry.n < MIN_SEEDS_ALONE and entry.n > 1 and len(entry.tasks) > 1:
@@ -229,6 +234,8 @@ def _seeds(entry: EntrySummary) -> str:
         return f"{seeds} of the placebo arm: a control with a content-free reward, never ranked."
     if entry.standing == "partial":
         return f"{seeds} of a shortened run: it shows that everything works, and nothing else."
+    if entry.standing == "retracted":
+        return f"{seeds}: retracted, never ranked."
     if entry.n == 1:
         return (
             "1 seed: a preview, no interval. Another seed may give other numbers; "
@@ -249,7 +256,7 @@ def _seeds(entry: EntrySummary) -> str:
 def _finding(entry: EntrySummary) -> list[str]:
     """Whether something was learned, in one sentence."""
     gain = entry.gain
-    if gain.value is None or entry.standing == "partial" or gain.interval is None:
+    if gain.value is None or entry.standing in ("partial", "retracted") or gain.interval is None:
         return []
     where = f"Mean gain {number(gain.value, signed=True)} {span(gain.interval)}"
     low, high = round(gain.interval.low, 3), round(gain.interval.high, 3)

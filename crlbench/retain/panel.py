@@ -7,7 +7,6 @@ verified; ``text`` holds passages whose language-model loss is measured.
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,9 +14,20 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from crlbench.cards import Card, Count, NullScores, Sha256, Share, Version, read_toml, validate_card
-from crlbench.errors import ValidationError, unknown_name
+from crlbench.cards import (
+    Card,
+    Count,
+    FileName,
+    NullScores,
+    Sha256,
+    Share,
+    Version,
+    read_toml,
+    validate_card,
+)
+from crlbench.errors import CrlbenchError, ValidationError, unknown_name
 from crlbench.hashing import sha256_file
+from crlbench.reading import Malformed, json_value, read_bytes
 from crlbench.reward import retain as verifiers
 
 MEMBERS = ("follow", "qa", "copy", "arithmetic", "text")
@@ -35,7 +45,7 @@ _RESTORE = "Restore it with git, or, if the change is meant, run: crlbench freez
 class MemberCard(Card):
     """One member: its file and what its scores mean (floor f, ceiling c)."""
 
-    file: str
+    file: FileName
     sha256: Sha256
     count: Count
     floor: Share
@@ -165,14 +175,17 @@ def _member(folder: Path, name: str, card: MemberCard) -> Member:
 def read(path: Path) -> bytes:
     """A file's bytes; one that cannot be read is a :class:`ValidationError`."""
     try:
-        return path.read_bytes()
-    except OSError as error:
-        raise ValidationError(f"{path}: cannot be read: {error.strerror}. {_RESTORE}") from None
+        return read_bytes(path)
+    except CrlbenchError as error:
+        raise ValidationError(f"{error}. {_RESTORE}") from None
 
 
 def parse_text(data: bytes, path: Path) -> tuple[str, ...]:
     """The passages of a text: what stands between blank lines, line ends read as spaces."""
-    parts = data.decode().strip().split("\n\n")
+    try:
+        parts = data.decode().strip().split("\n\n")
+    except UnicodeDecodeError as error:
+        raise ValidationError(f"{path}: not UTF-8 text (byte {error.start}).") from None
     passages = tuple(" ".join(part.split()) for part in parts)
     for number, passage in enumerate(passages, start=1):
         size = len(passage.encode())
@@ -197,9 +210,9 @@ def parse_items(data: bytes, path: Path) -> tuple[Item, ...]:
 
 def _parse_item(line: bytes, where: str) -> Item:
     try:
-        row = json.loads(line.decode())
-    except ValueError as error:
-        raise ValidationError(f"{where}: not valid JSON: {error}.") from None
+        row = json_value(line)
+    except Malformed as error:
+        raise ValidationError(f"{where}: {error}.") from None
     if not isinstance(row, dict) or sorted(row) != sorted(FIELDS):
         raise ValidationError(f"{where}: must be an object with the fields {', '.join(FIELDS)}.")
     for field in FIELDS:

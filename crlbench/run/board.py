@@ -22,7 +22,7 @@ from crlbench.conditions import (
 from crlbench.conditions import digest as hashed
 from crlbench.errors import UsageError, ValidationError
 from crlbench.retain.panel import find_panel
-from crlbench.run.environment import violations
+from crlbench.run.environment import is_range, violations
 from crlbench.run.plan import Board
 from crlbench.suite.versions import is_draft
 
@@ -70,6 +70,12 @@ def load_track(catalog: Catalog, name: str) -> Track:
         raise ValidationError(
             f"{path}: field id: '{track.id}' must equal the name of its file, '{name}'."
         )
+    for package, allowed in track.packages.items():
+        if not is_range(allowed):
+            raise ValidationError(
+                f"{path}: field packages.{package}: {allowed!r:.80} is no range of versions such "
+                "as '>=2.13,<2.14'."
+            )
     if track.ranked:
         _refuse_calibration(catalog, track, str(path))
         _refuse_drafts(catalog, track, str(path))
@@ -110,14 +116,18 @@ def _refuse_relatives(cards: Sequence[TaskCard]) -> None:
 
 
 def make_board(
-    catalog: Catalog, track: Track, request: Request
+    catalog: Catalog,
+    track: Track,
+    request: Request,
+    installed: Mapping[str, str] | None = None,
 ) -> tuple[Board, list[str], list[str]]:
     """The board of a request, the tasks to train on, and why it is open or partial.
 
     A changed condition, a task outside the track, or a package outside the track's ranges
     moves the board to the ``open`` division; ``smoke`` and a ``limit`` that limits also mark it
     partial. Versions outside of the ranges become leaves of the fingerprint, so that such runs
-    never stand beside those made with the versions the track allows.
+    never stand beside those made with the versions the track allows. ``installed`` are the versions
+    that count, by default those of this machine.
 
     A task without a training split is measured, as a transfer task of the others, and is not
     among the tasks to train on.
@@ -150,7 +160,7 @@ def make_board(
     for task in loaded.values():
         _check_counts(task.card, conditions)
     content = {name: _content(task.card, task.digest) for name, task in loaded.items()}
-    versions = violations(track.packages)
+    versions = violations(track.packages, installed)
     control = (
         control_leaves(track, conditions, content)
         | leaves({"retain": panel.content(conditions.evaluation.retain)})

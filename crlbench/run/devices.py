@@ -101,9 +101,16 @@ def run_on_devices(cell: Cell, emit: Emit, should_stop: Callable[[], bool]) -> R
 
 
 def run_ranks(
-    cell: Cell, place: Place, port: int, emit: Emit, should_stop: Callable[[], bool]
+    cell: Cell,
+    place: Place,
+    port: int,
+    emit: Emit,
+    should_stop: Callable[[], bool],
+    function: str = RUN_CELL,
 ) -> None:
     """Run this machine's ranks of a cell to their end; ``port`` is where all ranks meet.
+
+    ``function`` is the import path of what each of them runs.
 
     Raises:
         CrlbenchError: as :func:`run_on_devices`.
@@ -111,7 +118,7 @@ def run_ranks(
     ranks: list[_Rank] = []
     try:
         for local in range(cell.devices):
-            ranks.append(_start(cell, place, local, port))
+            ranks.append(_start(cell, place, local, port, function))
         _attend(cell, ranks, emit, should_stop)
     finally:
         for rank in ranks:
@@ -136,12 +143,12 @@ class _Rank:
     pipe: connection.Connection
 
 
-def _start(cell: Cell, place: Place, local: int, port: int) -> _Rank:
+def _start(cell: Cell, place: Place, local: int, port: int, function: str) -> _Rank:
     number, threads = place.node * cell.devices + local, cell.conditions["hardware"]["threads"]
     ours, theirs = multiprocessing.Pipe()
     process = multiprocessing.get_context("spawn").Process(
         target=work,
-        args=(theirs, RUN_CELL, os.getpid(), threads),
+        args=(theirs, function, os.getpid(), threads),
         name=f"crlbench-rank-{number}",
         daemon=True,
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import json
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -15,6 +14,7 @@ from crlbench.conditions import Conditions
 from crlbench.errors import CrlbenchError, EnvironmentUnfit
 from crlbench.fetch import BYTES, fetched_folder, gguf_dir
 from crlbench.frozen import Task
+from crlbench.reading import json_value, read_bytes
 from crlbench.retain.panel import Member
 from crlbench.run.capacity import gigabytes
 from crlbench.run.doctor import Finding, Hub, Level
@@ -96,8 +96,8 @@ def _whole(folder: Path) -> bool:
     if not index.is_file():
         return any(folder.glob("*.safetensors"))
     try:
-        shards = set(json.loads(index.read_bytes())["weight_map"].values())
-    except (ValueError, KeyError, AttributeError):
+        shards = set(map(str, json_value(read_bytes(index))["weight_map"].values()))
+    except (CrlbenchError, ValueError, KeyError, TypeError, AttributeError):
         return False
     return all((folder / shard).is_file() for shard in shards)
 

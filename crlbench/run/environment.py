@@ -11,12 +11,14 @@ import hashlib
 import importlib.metadata
 import os
 import platform
+import re
 import socket
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from packaging.specifiers import SpecifierSet
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
 import crlbench
 from crlbench.conditions import digest
@@ -43,7 +45,12 @@ _SWITCHES = (
     "CUBLAS_WORKSPACE_CONFIG",
     "PYTHONHASHSEED",
     "CUDA_VISIBLE_DEVICES",
+    "ATEN_CPU_CAPABILITY",
+    "ONEDNN_MAX_CPU_ISA",
+    "MKL_CBWR",
+    "MKL_ENABLE_INSTRUCTIONS",
 )
+_DRIVER = Path("/proc/driver/nvidia/version")
 
 
 @functools.cache
@@ -57,15 +64,29 @@ def packages() -> dict[str, str]:
     return dict(sorted(found.items()))
 
 
-def violations(ranges: dict[str, str]) -> dict[str, str | None]:
-    """Installed versions that lie outside a track's ranges, by package; None if absent."""
-    installed = packages()
+def violations(
+    ranges: dict[str, str], installed: Mapping[str, str] | None = None
+) -> dict[str, str | None]:
+    """Versions that lie outside a track's ranges, by package; None if absent.
+
+    ``installed`` are those of a run; by default those of this machine.
+    """
+    installed = packages() if installed is None else installed
     return {
         name: installed.get(name.lower())
         for name, allowed in sorted(ranges.items())
         if name.lower() not in installed
         or not SpecifierSet(allowed).contains(installed[name.lower()], prereleases=True)
     }
+
+
+def is_range(text: str) -> bool:
+    """Whether a text is a range of versions, as :func:`violations` takes them."""
+    try:
+        SpecifierSet(text)
+    except InvalidSpecifier:
+        return False
+    return True
 
 
 def cpu_model() -> str:
@@ -84,6 +105,15 @@ def cores() -> int:
     if hasattr(os, "sched_getaffinity"):
         return max(1, len(os.sched_getaffinity(0)))
     return max(1, os.cpu_count() or 1)
+
+
+def driver() -> str | None:
+    """The version of NVIDIA's kernel driver, None where none is loaded."""
+    try:
+        found = re.search(r"\d{3,}\.\d+(\.\d+)*", _DRIVER.read_text())
+    except OSError:
+        return None
+    return found.group() if found else None
 
 
 def hardware_class(device: str) -> str:
@@ -133,10 +163,12 @@ def describe(
         "os": platform.platform(),
         "machine": platform.machine(),
         "cpu": cpu_model(),
+        "cpu_capability": torch.backends.cpu.get_cpu_capability(),
         "cores": os.cpu_count(),
         "packages": {name: installed[name] for name in NAMED if name in installed},
         "packages_sha256": digest(installed),
         "cuda": torch.version.cuda if gpu else None,
+        "driver": driver() if gpu else None,
         "device": torch.cuda.get_device_name(torch.device(device)) if gpu else "cpu",
         "devices": devices,
         "nodes": nodes,

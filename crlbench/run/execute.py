@@ -7,9 +7,10 @@ that a record stands for a whole run.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -47,6 +48,7 @@ from crlbench.train.callbacks import (
     LastCheckpoint,
     RunRecorder,
     RunStopped,
+    StopAfter,
     StopOnDivergence,
     StopOnRequest,
 )
@@ -70,9 +72,15 @@ def run_cell(cell: Cell, emit: Emit, should_stop: Callable[[], bool]) -> RunReco
         Interrupted: ``should_stop()`` turned true; the checkpoint is written.
         CrlbenchError: something is wrong with the inputs; the message is for a person.
     """
-    try:
-        ranks = joined(cell.device, cell.nodes, cell.strategy) if cell.ranks > 1 else ALONE
+    with ranks_of(cell) as ranks:
         return run_on(ranks, cell, emit, lambda: ranks.agreed(should_stop()))
+
+
+@contextlib.contextmanager
+def ranks_of(cell: Cell) -> Iterator[Ranks]:
+    """The ranks that work on a cell, this process among them."""
+    try:
+        yield joined(cell.device, cell.nodes, cell.strategy) if cell.ranks > 1 else ALONE
     finally:
         leave()
 
@@ -197,7 +205,7 @@ def train(
     emit: Emit,
     should_stop: Callable[[], bool],
 ) -> tuple[RunRecorder, RunStopped | None]:
-    """Train on the grid from the last checkpoint, if there is one.
+    """Train on the grid from the last checkpoint, if there is one; a replay until it stops.
 
     Returns:
         What was recorded, and the failure rule that ended the run early, if one did.
@@ -218,6 +226,9 @@ def train(
     checkpoint = store.make_folder(folder / "ckpt") / "last.ckpt"
     stored = read_checkpoint(checkpoint)
     recorder, keeper = RunRecorder(emit), LastCheckpoint(checkpoint)
+    stops = [keeper, StopOnRequest(should_stop, keeper)]
+    if cell.until is not None:
+        stops = [StopAfter(cell.until)]
     if stored is not None and stored["iterations_done"] == budget.iterations:
         module.load_state_dict(stored["state_dict"], strict=False)
         module.on_load_checkpoint(stored)
@@ -230,8 +241,7 @@ def train(
             callbacks=[
                 recorder,
                 StopOnDivergence(conditions.rules, recorder),
-                keeper,
-                StopOnRequest(should_stop, keeper),
+                *stops,
             ],
             loggers=build_loggers(cell.loggers, folder, stored["iterations_done"] if stored else 0),
             folder=folder,
@@ -242,6 +252,8 @@ def train(
                 trainer.validate(module, curve, verbose=False)
             trainer.fit(module, stream, curve, ckpt_path=checkpoint if stored else None)
         except RunStopped as stop:
+            if stop.rule is None and stop.iteration == cell.until:
+                return recorder, None
             if stop.rule is None:
                 raise Interrupted(
                     f"{cell.name} stopped after iteration {stop.iteration} of {budget.iterations}"

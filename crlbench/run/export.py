@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-import tomllib
 from pathlib import Path
 
 from safetensors.torch import load
 
+from crlbench.cards import read_toml
 from crlbench.catalog import Catalog
-from crlbench.errors import UsageError, ValidationError
+from crlbench.errors import CrlbenchError, UsageError, ValidationError
 from crlbench.hashing import sha256_file
 from crlbench.policy.export import write_adapter, write_checkpoint
 from crlbench.policy.load import load_reader
@@ -46,9 +46,11 @@ def export_run(run: Path, catalog: Catalog, target: Path, merge: bool) -> str:
     if stated is None or sha256_file(weights) != stated.sha256:
         raise store.damaged(weights, "its sha256 is not the one in record.json", REDO_CELL)
     try:
-        name = tomllib.loads((run / "config.toml").read_text())["model"]
-    except (OSError, KeyError, ValueError) as error:
+        name = read_toml(run / "config.toml").get("model")
+    except CrlbenchError as error:
         raise store.damaged(run / "config.toml", error, REDO_CELL) from None
+    if not isinstance(name, str):
+        raise store.damaged(run / "config.toml", "it names no model", REDO_CELL)
     card = catalog.load_model(name)
     if card.digest != record.subject.entry_sha256:
         raise ValidationError(

@@ -119,7 +119,7 @@ def settings(texts: Mapping[str, str]) -> RewardTraining:
             raise unknown_name("setting", name, RewardTraining.model_fields)
         try:
             given[name] = json.loads(value)
-        except json.JSONDecodeError:
+        except (ValueError, RecursionError):  # no JSON, or a number or depth that Python refuses
             given[name] = value
     try:
         return validate_card(RewardTraining, given, "--set")

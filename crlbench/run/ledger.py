@@ -7,8 +7,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-from crlbench.attempts import GENESIS, Event, read
-from crlbench.conditions import canonical_json, digest
+from crlbench.attempts import Event, read
+from crlbench.chain import linked
+from crlbench.conditions import canonical_json
 from crlbench.run.environment import host_hash
 from crlbench.run.store import explained, make_folder
 
@@ -27,26 +28,39 @@ class Ledger:
     def append(self, event: Event, cell: str | None = None, **detail: Any) -> dict[str, Any]:
         """Add one event, flushed to the disk before this returns."""
         body = {
-            "n": len(self.entries),
             "event": event,
             "cell": cell,
-            "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+            "time": utc_now(),
             "host": host_hash(),
             "detail": detail,
-            "previous": self.entries[-1]["hash"] if self.entries else GENESIS,
         }
-        entry = body | {"hash": digest(body)}
-        make_folder(self.path.parent)
-        with explained(self.path), open(self.path, "ab") as file:
-            self._cut_torn_line(file)
-            file.write((canonical_json(entry) + "\n").encode())
-            file.flush()
-            os.fsync(file.fileno())
-        self.entries.append(entry)
-        return entry
+        return append_line(self.path, self.entries, body)
 
-    def _cut_torn_line(self, file: Any) -> None:
-        if file.seek(0, os.SEEK_END):
-            content = self.path.read_bytes()
-            if not content.endswith(b"\n"):
-                file.truncate(content.rfind(b"\n") + 1)
+
+def utc_now() -> str:
+    """The time in UTC, ISO 8601, in seconds."""
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+
+
+def append_line(path: Path, entries: list[dict[str, Any]], body: dict[str, Any]) -> dict[str, Any]:
+    """Add ``body`` as the line after ``entries`` to a chained file, flushed to the disk.
+
+    Raises:
+        EnvironmentUnfit: it cannot be written.
+    """
+    entry = linked(entries, body)
+    make_folder(path.parent)
+    with explained(path), open(path, "ab") as file:
+        _cut_torn_line(path, file)
+        file.write((canonical_json(entry) + "\n").encode())
+        file.flush()
+        os.fsync(file.fileno())
+    entries.append(entry)
+    return entry
+
+
+def _cut_torn_line(path: Path, file: Any) -> None:
+    if file.seek(0, os.SEEK_END):
+        content = path.read_bytes()
+        if not content.endswith(b"\n"):
+            file.truncate(content.rfind(b"\n") + 1)

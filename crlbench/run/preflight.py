@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
+from crlbench import rowfiles
 from crlbench.cards import ModelCard
 from crlbench.catalog import Catalog
 from crlbench.conditions import Conditions
@@ -91,10 +92,11 @@ def check_golds(task: Task) -> None:
         for line, row in enumerate(task.rows(split)[:most], start=1):
             text = task.gold(row)
             if text is not None and _outcome(task, text, row["answer"]) < 1.0:
+                path = rowfiles.standing(task.rows_folder / card.file)
                 raise ValidationError(
-                    f"{task.rows_folder / card.file}:{line}: {row['id']}: field answer: task "
-                    f"'{task.name}' rejects its own answer {row['answer']!r:.80}. Correct the "
-                    f"row or the verifier; crlbench validate {task.folder} shows all of them."
+                    f"{path}:{line}: {row['id']}: field answer: task '{task.name}' rejects "
+                    f"its own answer {row['answer']!r:.80}. Correct the row or "
+                    f"the verifier; crlbench validate {task.folder} shows all of them."
                 )
 
 

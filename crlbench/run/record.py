@@ -15,11 +15,13 @@ from typing import Any
 import numpy as np
 from safetensors.torch import save
 
-from crlbench.cards import dump_toml
+from crlbench.cards import ModelCard, dump_toml
 from crlbench.conditions import PROTOCOL, Conditions, canonical_json
 from crlbench.frozen import Task
 from crlbench.policy.load import parameter_counts
 from crlbench.records import (
+    CURVE_COLUMNS,
+    SCORE_DROP,
     Algo,
     Cell,
     ClippedToken,
@@ -45,7 +47,6 @@ LAST = 3
 SHOWN_TOKENS = 20
 DIGITS = 7
 """Significant digits of a health figure: those that float32 has."""
-CURVE_COLUMNS = ("x", "prompts", "bytes", "tokens", "updates", "score", "n_items")
 POLICY_NAME = "policy.safetensors"
 
 
@@ -84,12 +85,7 @@ def write_run(
     store.write_jsonl_zst(folder / "samples.jsonl.zst", rows)
     store.write_text(folder / "curve.csv", curve_csv(recorder))
     store.write_text(folder / "config.toml", config_toml(cell))
-    machine = environment.describe(
-        cell.device,
-        devices=cell.ranks,
-        nodes=cell.nodes,
-        strategy=cell.strategy if cell.ranks > 1 else None,
-    )
+    machine = machine_of(cell)
     store.write_json(folder / "env.json", machine | {"packages": environment.packages()})
     store.write_bytes(folder / POLICY_NAME, weights_bytes(module))
 
@@ -150,6 +146,16 @@ def write_run(
     store.write_json(folder / "record.json", record.model_dump(mode="json"))
     store.remove_tree(folder / "ckpt")
     return record
+
+
+def machine_of(cell: Cell) -> dict[str, Any]:
+    """What this process is running a cell on, as a record has it."""
+    return environment.describe(
+        cell.device,
+        devices=cell.ranks,
+        nodes=cell.nodes,
+        strategy=cell.strategy if cell.ranks > 1 else None,
+    )
 
 
 def item_vectors(finished: Finished) -> dict[str, np.ndarray]:
@@ -265,24 +271,30 @@ def weights_bytes(module: PolicyOptimization) -> bytes:
 
 def subject_record(subject: Subject, total: int, trainable: int) -> SubjectRecord:
     """The model as the record names it."""
-    card = subject.card
     return SubjectRecord(
-        slug=card.slug,
-        display_name=card.display_name,
-        family=card.family,
-        kind=card.kind,
-        entry_sha256=card.digest,
-        hf_id=card.source.hf_id,
-        revision=card.revision,
-        weights_sha256=dict(card.weights_sha256),
-        dtype=card.dtype if card.adapter else "float32",
-        quantisation=card.quantisation,
-        adapter=card.adapter.model_dump(mode="json") if card.adapter else None,
+        **card_fields(subject.card),
         frame=subject.reader.frame,
-        listed=not card.unlisted,
         params_total=total,
         params_trainable=trainable,
     )
+
+
+def card_fields(card: ModelCard) -> dict[str, Any]:
+    """What a model's entry alone says of the subject."""
+    return {
+        "slug": card.slug,
+        "display_name": card.display_name,
+        "family": card.family,
+        "kind": card.kind,
+        "entry_sha256": card.digest,
+        "hf_id": card.source.hf_id,
+        "revision": card.revision,
+        "weights_sha256": dict(card.weights_sha256),
+        "dtype": card.dtype if card.adapter else "float32",
+        "quantisation": card.quantisation,
+        "adapter": card.adapter.model_dump(mode="json") if card.adapter else None,
+        "listed": not card.unlisted,
+    }
 
 
 def task_record(task: Task) -> TaskRef:
@@ -312,7 +324,7 @@ def status(
     final = float(np.mean([point["score"] for point in finished.recorder.curve[-LAST:]]))
     # What a content-free reward does to the score is what the placebo arm measures.
     if cell.arm == "real" and final < mean(vectors["start/id"]) - conditions.rules.score_drop:
-        return Status(state="failed", rule="score_drop", at=iterations)
+        return Status(state="failed", rule=SCORE_DROP, at=iterations)
     return Status(state="completed", at=iterations)
 
 

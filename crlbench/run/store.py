@@ -31,11 +31,14 @@ from crlbench.conditions import canonical_json
 from crlbench.errors import EnvironmentUnfit, ValidationError
 from crlbench.files import TEMPORARY, put
 from crlbench.hashing import sha256_file
+from crlbench.reading import Malformed, json_value, read_bytes
 
 LOCK_NAME = ".lock"
 _NO_SPACE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _NO_PERMISSION = {errno.EACCES, errno.EPERM, errno.EROFS}
 _NOT_A_FOLDER = {errno.ENOTDIR, errno.EEXIST, errno.EISDIR}
+MAX_ROWS_BYTES = 2**26
+"""Of stored rows, unpacked."""
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 _STALE_CHECKPOINT = ".last.ckpt.tmp"
 """Written only while the run folder's lock is held, so that a leftover has no writer."""
@@ -120,10 +123,8 @@ def read_json(path: Path | str, repair: str = _REDO) -> Any:
     """
     path = Path(path)
     try:
-        return json.loads(path.read_text())
-    except OSError as error:
-        raise EnvironmentUnfit(f"{path}: cannot be read: {error.strerror or error}.") from None
-    except ValueError as error:
+        return json_value(read_bytes(path))
+    except Malformed as error:
         raise damaged(path, error, repair) from None
 
 
@@ -133,16 +134,19 @@ def damaged(path: Path | str, why: object, repair: str = _REDO) -> ValidationErr
 
 
 def write_npz(path: Path | str, arrays: Mapping[str, np.ndarray]) -> Path:
-    """Store named arrays, compressed, without pickle: equal arrays give equal bytes."""
+    """Store named arrays without pickle: equal arrays give equal bytes.
+
+    Not compressed: a zip compresses each of many small arrays by itself, and results are packed
+    together (:mod:`crlbench.packed`).
+    """
     buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED, compresslevel=6) as archive:
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
         for name in sorted(arrays):
             content = io.BytesIO()
             np.lib.format.write_array(
                 content, np.ascontiguousarray(arrays[name]), version=(1, 0), allow_pickle=False
             )
             entry = zipfile.ZipInfo(f"{name}.npy", date_time=_EPOCH)
-            entry.compress_type = zipfile.ZIP_DEFLATED
             entry.external_attr = 0o644 << 16
             archive.writestr(entry, content.getvalue())
     return write_bytes(path, buffer.getvalue())
@@ -157,7 +161,7 @@ def read_npz(path: Path | str) -> dict[str, np.ndarray]:
     try:
         with np.load(path, allow_pickle=False) as archive:
             return {name: archive[name] for name in archive.files}
-    except (ValueError, EOFError, zipfile.BadZipFile) as error:
+    except Exception as error:  # numpy asks Python's own parser, which raises in many ways
         raise damaged(path, error) from None
 
 
@@ -175,9 +179,11 @@ def read_jsonl_zst(path: Path | str) -> list[Any]:
     """
     try:
         with open(path, "rb") as file, zstandard.ZstdDecompressor().stream_reader(file) as stream:
-            text = stream.read().decode()
-        return [json.loads(line) for line in text.splitlines()]
-    except (zstandard.ZstdError, ValueError) as error:
+            data = stream.read(MAX_ROWS_BYTES + 1)
+        if len(data) > MAX_ROWS_BYTES:
+            raise Malformed(f"unpacks to more than {MAX_ROWS_BYTES} bytes")
+        return [json_value(line) for line in data.splitlines()]
+    except (zstandard.ZstdError, Malformed, OSError) as error:
         raise damaged(path, error) from None
 
 
@@ -327,7 +333,7 @@ def _held(folder: Path, path: Path) -> str:
             f"process {holder['pid']} on {holder['host']}, started {holder['start']}, "
             f"command: {holder['command']}"
         )
-    except (ValueError, KeyError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         who = "a process that has not said who it is"
     return (
         f"{folder} is in use by {who}. Wait for it to end, end it, or choose another folder "

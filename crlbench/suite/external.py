@@ -31,7 +31,13 @@ from crlbench.errors import (
 from crlbench.files import alone
 from crlbench.reward.splits import SPLITS, freeze_rng
 from crlbench.suite.pairs import load_pairs, pair_files
-from crlbench.suite.sources import by_hand, downloaded_sources, file_problem, given_sources
+from crlbench.suite.sources import (
+    by_hand,
+    downloaded_sources,
+    file_problem,
+    given_sources,
+    uncompressed,
+)
 
 SOURCES = "sources"
 """Folder of the dataset's own files, compressed, beside the split files made from them."""
@@ -253,7 +259,7 @@ def _sources(
 def _stored(path: Path, file: Any, task: str) -> bytes:
     again = f"Restore it with: {frozen.fetch_command(task)}"
     try:
-        data = gzip.decompress(path.read_bytes())
+        data = uncompressed(path, file)
     except FileNotFoundError:
         raise EnvironmentUnfit(f"{path}: is not on this machine. {again}") from None
     except (OSError, EOFError, zlib.error) as error:

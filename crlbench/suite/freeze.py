@@ -9,14 +9,14 @@ from __future__ import annotations
 import hashlib
 import types
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from crlbench import frozen, seeding
+from crlbench import frozen, rowfiles, seeding
 from crlbench.cards import DataSource, TaskCard, dump_toml, validate_card
 from crlbench.catalog import Catalog
-from crlbench.errors import ValidationError
+from crlbench.errors import EnvironmentUnfit, ValidationError
 from crlbench.files import write_all, write_bytes
 from crlbench.reward.score import outcomes
 from crlbench.suite import bump, external, learned, pairs, versions
@@ -59,7 +59,7 @@ def freeze(
     files, card = regenerate(folder, source_dir)
     old = None if check and against is None else bump.baseline(folder, against)
     if check:
-        _compare(folder, files, frozen.rows_folder(card, folder))
+        _compare(folder, files, card)
     if old is not None:
         bump.check(folder, old, card)
     if not check:
@@ -92,11 +92,32 @@ def freeze_raised(
 
 
 def _put(folder: Path, files: dict[str, bytes], card: TaskCard, source_dir: Path | None) -> None:
+    frozen_toml = {folder / FROZEN: files.pop(FROZEN)}
     if card.source is not None:
         sources = _sources(card.source, card.name, source_dir)
-        splits = {name: files.pop(name) for name in [*files] if name != FROZEN}
-        external.put_in_place(frozen.rows_folder(card, folder), splits, sources)
-    write_all({folder / name: data for name, data in files.items()})
+        external.put_in_place(frozen.rows_folder(card, folder), files, sources)
+        write_all(frozen_toml)
+        return
+    stored = dict(_stored(folder / name, data) for name, data in files.items())
+    write_all(stored | frozen_toml)
+    _delete({form for name in files for form in rowfiles.forms(folder / name)} - stored.keys())
+
+
+def _stored(path: Path, content: bytes) -> tuple[Path, bytes]:
+    place = rowfiles.written(path, content)
+    try:
+        return place, content if place == path else rowfiles.packed(content)
+    except ValueError as error:
+        raise ValidationError(f"{path}: {error}.") from None
+
+
+def _delete(paths: Iterable[Path]) -> None:
+    """Take the other forms of files away, which would stand beside those that were written."""
+    for path in paths:
+        try:
+            path.unlink(missing_ok=True)
+        except OSError as error:
+            raise EnvironmentUnfit(f"{path}: cannot be deleted: {error.strerror}.") from error
 
 
 def regenerate(
@@ -254,13 +275,14 @@ def _split_facts(
     }
 
 
-def _compare(folder: Path, files: dict[str, bytes], rows_folder: Path) -> None:
-    places = {name: folder if name == FROZEN else rows_folder for name in files}
-    problems = [
-        problem
-        for name, data in files.items()
-        if (problem := _difference(places[name] / name, data))
-    ]
+def _compare(folder: Path, files: dict[str, bytes], card: TaskCard) -> None:
+    rows_folder = frozen.rows_folder(card, folder)
+    problems = []
+    for name, data in files.items():
+        path = (folder if name == FROZEN else rows_folder) / name
+        # Rows in CRLBENCH_HOME weigh on no checkout: they are plain, whatever their length.
+        form = rowfiles.written(path, data) if rows_folder == folder else path
+        problems += _differences(path, data, form)
     if problems:
         raise ValidationError(
             "the frozen files are not what the code makes:\n  "
@@ -269,14 +291,19 @@ def _compare(folder: Path, files: dict[str, bytes], rows_folder: Path) -> None:
         )
 
 
-def _difference(path: Path, expected: bytes) -> str | None:
-    if not path.exists():
-        return f"{path}: the file is missing"
-    found = frozen.read_bytes(path)
+def _differences(path: Path, expected: bytes, form: Path) -> Iterator[str]:
+    """How a file differs from the content that the code makes and the form that it belongs in."""
+    place = rowfiles.standing(path)
+    if not place.exists():
+        yield f"{form}: the file is missing"
+        return
+    found = frozen.read_rows(path)
     if found == expected:
-        return None
+        if place != form:
+            yield f"{place}: its {len(expected)} bytes belong in {form.name}"
+        return
     here, there = found.split(b"\n"), expected.split(b"\n")
     pairs = zip(here, there, strict=False)
     line = next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(here), len(there)))
     has, makes = (hashlib.sha256(data).hexdigest() for data in (found, expected))
-    return f"{path}:{line + 1}: differs; the file has sha256 {has}, the code makes {makes}"
+    yield f"{place}:{line + 1}: differs; the file has sha256 {has}, the code makes {makes}"

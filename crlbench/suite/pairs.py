@@ -13,9 +13,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, TypedDict
 
+from crlbench import rowfiles
 from crlbench.cards import PairsCard, TaskCard
 from crlbench.errors import EnvironmentUnfit, UsageError, ValidationError
-from crlbench.frozen import Message, Task, entry_point, fetch_command, parse_lines, read_bytes
+from crlbench.frozen import Message, Task, entry_point, fetch_command, parse_lines, read_rows
 from crlbench.reward.splits import freeze_rng
 
 Split = Literal["train", "id", "audit"]
@@ -114,14 +115,14 @@ def load_pairs(task: Task, split: Split) -> list[Pair]:
 def frozen_pairs(card: TaskCard, split: Split, place: Path) -> list[Pair]:
     """The pairs in the folder ``place`` of a task's rows; raises as :func:`load_pairs` does."""
     expected = _pairs_card(card, split)
-    path = place / expected.file
+    path = rowfiles.standing(place / expected.file)
     if card.source is not None and not path.is_file():
         raise EnvironmentUnfit(
             f"task '{card.name}': its pairs are not on this machine; run: "
             f"{fetch_command(card.name)} (looked for {path})"
         )
     again = f"crlbench freeze {card.name}" if card.source is None else fetch_command(card.name)
-    data = read_bytes(path, advice=f"Restore it with: {again}")
+    data = read_rows(place / expected.file, f"Restore it with: {again}")
     found = hashlib.sha256(data).hexdigest()
     if found != expected.sha256:
         raise ValidationError(

@@ -115,12 +115,20 @@ def _inside(name: str, folder: Path) -> str:
 def _read(path: Path, file: SourceFile) -> bytes:
     """A file's uncompressed bytes, at most one more than expected."""
     try:
-        with path.open("rb") as raw:
-            return _uncompressed(raw, file) if path.suffix == ".gz" else raw.read(file.bytes + 1)
+        return uncompressed(path, file)
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise ValidationError(f"{path}: is not a whole gzip file: {error}.") from None
     except OSError as error:
         raise EnvironmentUnfit(f"{path}: cannot be read: {error.strerror}.") from None
+
+
+def uncompressed(path: Path, file: SourceFile) -> bytes:
+    """A stored file's uncompressed bytes, at most one more than expected.
+
+    Raises what opening a file and unpacking it raise.
+    """
+    with path.open("rb") as raw:
+        return _uncompressed(raw, file) if path.suffix == ".gz" else raw.read(file.bytes + 1)
 
 
 def _uncompressed(raw: io.BufferedIOBase, file: SourceFile) -> bytes:

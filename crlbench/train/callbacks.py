@@ -16,12 +16,11 @@ from lightning.pytorch.callbacks import Callback
 from torch import Tensor
 
 from crlbench.conditions import Rules
+from crlbench.records import DIGESTED_ITERATIONS
 from crlbench.train.evaluation import Examination
 from crlbench.train.module import PolicyOptimization
 
 TOTALS = ("prompts", "completions", "updates", "tokens", "bytes", "trained_tokens")
-DIGESTED_ITERATIONS = 3
-"""Iterations of a run whose tensors are digested, so that a replay can be compared."""
 
 
 class RunStopped(Exception):
@@ -153,6 +152,21 @@ class StopOnRequest(Callback):
 
     def on_validation_end(self, trainer: L.Trainer, module: PolicyOptimization) -> None:
         if trainer.state.fn == "fit" and self.should_stop():  # LastCheckpoint came before
+            raise RunStopped(None, module.iterations_done)
+
+
+class StopAfter(Callback):
+    """Ends a replay after some iterations and the evaluation that is due then; writes nothing."""
+
+    def __init__(self, iterations: int) -> None:
+        self.iterations = iterations
+
+    def on_train_batch_end(self, trainer: L.Trainer, module: PolicyOptimization, *_: Any) -> None:
+        if module.iterations_done == self.iterations and not evaluation_due(trainer, module):
+            raise RunStopped(None, module.iterations_done)
+
+    def on_validation_end(self, trainer: L.Trainer, module: PolicyOptimization) -> None:
+        if trainer.state.fn == "fit" and module.iterations_done == self.iterations:
             raise RunStopped(None, module.iterations_done)
 
 

@@ -14,6 +14,7 @@ from torch import Tensor
 from transformers import DynamicCache
 
 from crlbench import seeding
+from crlbench.frozen import read_rows
 
 MAX_NEW_TOKENS = 24
 
@@ -36,7 +37,7 @@ class Score:
 
 def read_split(task: str, split: str) -> list[dict[str, Any]]:
     """The frozen rows of a task's split."""
-    text = (TASKS / task / f"{split}.jsonl").read_text(encoding="utf-8")
+    text = read_rows(TASKS / task / f"{split}.jsonl").decode()
     return [json.loads(line) for line in text.splitlines()]
 
 

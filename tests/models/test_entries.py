@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-from functools import cache
 from typing import Any
 
 import pytest
 
 from crlbench.cards import ModelCard
 from crlbench.catalog import Catalog
-from crlbench.policy.shape import config_of, skeleton
+from crlbench.policy.shape import config_of, parameter_totals
 from tests.models import entry_table
 
 CARDS = {name: Catalog().load_model(name) for name in Catalog().list("model")}
@@ -50,28 +49,20 @@ PUBLISHED = {
 }
 
 
-@cache
-def counted(slug: str) -> tuple[int, int]:
-    """Parameters of the architecture that an entry states: all, and those of its experts."""
-    model = skeleton(config_of(HUB[slug], None))
-    sizes = {name: p.numel() for name, p in model.named_parameters()}
-    routed = (".experts.", "block_sparse_moe.input_linear", "block_sparse_moe.output_linear")
-    experts = sum(size for name, size in sizes.items() if any(part in name for part in routed))
-    return sum(sizes.values()), experts
-
-
-def share_of_experts(config: dict[str, Any]) -> float:
-    """Which part of the experts a token does not use."""
-    known = config.get("num_local_experts") or 0
-    return 1 - config["num_experts_per_tok"] / known if known else 0.0
-
-
 @pytest.mark.parametrize("slug", HUB)
 def test_parameters_are_those_of_the_architecture(slug: str) -> None:
     card = HUB[slug]
-    total, experts = counted(slug)
-    assert card.params_total == total
-    assert card.params_active == total - round(experts * share_of_experts(card.config))
+    found = parameter_totals(config_of(card, None))
+    assert (card.params_total, card.params_active) == found
+
+
+def test_a_token_uses_some_experts_only() -> None:
+    """One expert's three matrices by hand, times the idle ones, times the layers."""
+    card = HUB["granite-3.1-1b-a400m-instruct"]
+    c = card.config
+    idle = c["num_local_experts"] - c["num_experts_per_tok"]
+    each = 3 * c["hidden_size"] * c["intermediate_size"]
+    assert card.params_total - card.params_active == idle * each * c["num_hidden_layers"]
 
 
 def test_parameters_are_those_that_makers_publish() -> None:
@@ -88,7 +79,10 @@ def test_a_revision_has_a_source(slug: str) -> None:
     lines = (Catalog().find("model", slug).path).read_text().splitlines()
     at = next(i for i, line in enumerate(lines) if line.startswith("revision = "))
     if HUB[slug].pinned:
-        assert re.fullmatch(r"# Pinned in [\w.-]+/[\w.-]+, [\w./-]+\.\w+", lines[at - 1])
+        found = r"# Pinned in [\w.-]+/[\w.-]+, [\w./-]+\.\w+"
+        page = rf"https://huggingface\.co/{HUB[slug].source.hf_id}"
+        resolved = rf"# Resolved from {page}@\S+ on [\d-]+"
+        assert re.fullmatch(f"{found}|{resolved}", lines[at - 1])
     else:
         assert not lines[at - 1].startswith("# Pinned")
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import resource
+import signal
+import time
 from datetime import datetime
 
 import pytest
@@ -18,6 +21,8 @@ from crlbench.policy.chat import (
     without_end,
 )
 from tests.checkpoints import CHAT_TEMPLATE, ascii_tokenizer
+
+LIMIT = resource.getrlimit(resource.RLIMIT_AS)[0]
 
 MESSAGES = [
     {"role": "system", "content": "Add."},
@@ -133,3 +138,28 @@ def test_the_cap_counts_the_same_bytes_for_every_tokenizer():
 def test_token_ends_count_characters():
     tokenizer = ascii_tokenizer()
     assert token_ends(tokenizer, torch.tensor([*b"hey", 130])) == [1, 2, 3, 3]
+
+
+@pytest.mark.parametrize(
+    ("piece", "said"),
+    [
+        ("{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}", "0.25"),
+        ("{{ 'a' * 10**9 }}", r"\*\*"),
+        ("{{ 9 ** 99999999 }}", r"\*\*"),
+        ("{{ 'a' * 10000000000 }}", "MemoryError"),
+        ("{{ 'a' | center(9999999999) }}", "MemoryError"),
+        ("{{ 'ab' * 100000 }}", r"makes \d+ characters"),
+    ],
+)
+def test_a_template_may_take_no_more_than_a_template_takes(piece, said):
+    """Time and memory of the process that renders it, which the sandbox of Jinja leaves open."""
+    begun = time.process_time()
+    with pytest.raises(ValidationError, match=said):
+        shown("chat", CHAT_TEMPLATE + piece)
+    assert time.process_time() - begun < 3
+    assert signal.getitimer(signal.ITIMER_VIRTUAL) == (0, 0)
+    assert resource.getrlimit(resource.RLIMIT_AS)[0] == LIMIT
+
+
+def test_stars_in_the_text_of_a_template_are_no_powers():
+    assert shown("chat", "{{ '**' }} ** " + CHAT_TEMPLATE).startswith("** ** [system]")

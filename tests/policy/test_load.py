@@ -15,6 +15,7 @@ from safetensors.torch import load_file, save_file
 
 from crlbench.cards import Adapter, ChatTemplate
 from crlbench.catalog import Catalog
+from crlbench.checkpoint import local_card
 from crlbench.errors import EnvironmentUnfit, ValidationError
 from crlbench.policy.chat import render
 from crlbench.policy.load import Location, build_policy, load_backbone, load_reader
@@ -252,3 +253,11 @@ def test_an_adapter_keeps_the_base_and_its_dtype(tmp_path):
     names = set(policy.trainable())
     assert {n for n in names if "lora_" not in n} == {"value_head.weight", "value_head.bias"}
     assert all(p.dtype == torch.float32 for p in policy.trainable().values())
+
+
+def test_a_config_of_layers_without_end_is_refused_before_they_are_built(tmp_path):
+    folder = write_checkpoint(tmp_path / "m")
+    config = json.loads((folder / "config.json").read_text()) | {"num_hidden_layers": 2**31}
+    (folder / "config.json").write_text(json.dumps(config))
+    with pytest.raises(ValidationError, match="no model has more than 2,048"):
+        load_reader(local_card(folder), Location(str(folder)))

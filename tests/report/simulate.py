@@ -11,7 +11,7 @@ import hashlib
 import io
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +46,7 @@ class Plan:
 
     model: str = "tiny-llama"
     display_name: str = "Tiny Llama"
+    revision: str | None = None
     recipe: str = "ppo"
     tasks: tuple[str, ...] = TASKS
     seeds: int = 5
@@ -69,6 +70,10 @@ class Plan:
     """Seeds of the placebo arm beside those of the real one; a rank needs three."""
     board: tuple[str, ...] = TASKS
     """All tasks of the track; ``tasks`` are those that are run."""
+    learning_rate: float | None = None
+    """None: that of the track."""
+    config: dict[str, Any] = field(default_factory=dict, hash=False)
+    """Of the recipe."""
 
 
 def conditions(plan: Plan) -> dict[str, Any]:
@@ -76,6 +81,8 @@ def conditions(plan: Plan) -> dict[str, Any]:
     data["evaluation"] |= {"curve_items": plan.items, "end_items": plan.items}
     # So that a run can fail between two evaluations.
     data["budget"]["iterations_per_point"] = 2
+    if plan.learning_rate is not None:
+        data["optimization"]["learning_rate"] = plan.learning_rate
     if plan.partial:
         data["budget"] |= {"grid": 3, "iterations_per_point": 1}
     return data
@@ -456,7 +463,7 @@ def _record(
                 "kind": "base",
                 "entry_sha256": digest(plan.model),
                 "hf_id": None,
-                "revision": None,
+                "revision": plan.revision,
                 "weights_sha256": {"model.safetensors": digest("weights")},
                 "dtype": "float32",
                 "quantisation": "none",
@@ -473,7 +480,7 @@ def _record(
                 "floor": plan.floor,
                 "ceiling": 1.0,
             },
-            "algo": {"name": plan.recipe, "config": {}, "code_sha256": digest("code")},
+            "algo": {"name": plan.recipe, "config": plan.config, "code_sha256": digest("code")},
             "seed": {"index": index, "value": seed_value(1, task, index)},
             "arm": plan.arm,
             "curve": curve,

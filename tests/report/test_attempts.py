@@ -12,7 +12,7 @@ from crlbench.attempts import plan_hash
 from crlbench.errors import ValidationError
 from crlbench.report import load_runs
 from crlbench.report.attempts import Attempts, Extension, read_attempts
-from tests.report.ledgers import Writer
+from tests.report.ledgers import Writer, second
 from tests.report.simulate import Plan, rewrite, write_board
 
 TASKS = ["addition", "counting"]
@@ -46,7 +46,7 @@ def test_what_is_declared_is_the_widest_and_an_extension_shows(write: Writer):
     write("plan", **plan(10, placebo=3))("plan", **plan(5, ["addition"]))
     found = attempts(write)
     assert found.planned == {(t, a): n for t in TASKS for a, n in (("real", 10), ("placebo", 3))}
-    assert found.extensions() == (Extension(time="t3", before=5, after=10, ended=1),)
+    assert found.extensions() == (Extension(time=second(3), before=5, after=10, ended=1),)
     assert found.extensions("placebo") == ()
     assert [d.arms["real"] for d in found.declared] == [5, 10, 5]
 

@@ -1,14 +1,7 @@
-"""The report in a real browser: Debian's Chromium, driven over file://.
-
-Needs ``playwright`` and ``chromium``; without them the tests are skipped with the reason, or
-fail where ``CRLBENCH_REQUIRE_BROWSER=1`` says that they must run.
-"""
+"""The report in a real browser: Debian's Chromium, driven over file://."""
 
 from __future__ import annotations
 
-import os
-import shutil
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,29 +12,7 @@ from tests.report.simulate import Plan, Trial, hostile, write_board, write_study
 
 pytestmark = pytest.mark.browser
 
-ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
 SIZES = {"phone": 360, "desk": 1280, "wide": 2560}
-
-
-def unavailable(reason: str) -> None:
-    if os.environ.get("CRLBENCH_REQUIRE_BROWSER") == "1":
-        pytest.fail(f"{reason}, and CRLBENCH_REQUIRE_BROWSER=1 asks for it")
-    pytest.skip(reason)
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator:
-    try:
-        from playwright.sync_api import sync_playwright
-    except ImportError:
-        unavailable("playwright is not installed")
-    executable = shutil.which("chromium")
-    if executable is None:
-        unavailable("chromium is not installed")
-    with sync_playwright() as playwright:
-        opened = playwright.chromium.launch(executable_path=executable, args=ARGUMENTS)
-        yield opened
-        opened.close()
 
 
 @pytest.fixture(scope="module")
@@ -100,8 +71,8 @@ def studies() -> dict[str, list[Trial]]:
 class Visit:
     """One opened page and everything that went wrong while it was open."""
 
-    def __init__(self, browser, path: Path, width: int, scheme: str, **options) -> None:
-        self.context = browser.new_context(
+    def __init__(self, chromium, path: Path, width: int, scheme: str, **options) -> None:
+        self.context = chromium.new_context(
             viewport={"width": width, "height": 800}, color_scheme=scheme, **options
         )
         self.page = self.context.new_page()
@@ -130,18 +101,18 @@ class Visit:
 @pytest.mark.parametrize(
     "name", ["five", "single", "board", "ranked", "hostile", "study", "studies"]
 )
-def test_no_error_no_request_no_overflow(browser, pages, name: str, size: str, scheme: str):
-    with Visit(browser, pages[name], SIZES[size], scheme) as visit:
+def test_no_error_no_request_no_overflow(chromium, pages, name: str, size: str, scheme: str):
+    with Visit(chromium, pages[name], SIZES[size], scheme) as visit:
         visit.open_details()
         assert visit.problems == []
         assert [url for url in visit.requests if url not in (visit.own, "data:,")] == []
         assert visit.page.evaluate("document.documentElement.scrollWidth") <= SIZES[size]
 
 
-def test_themes_differ_and_are_legible(browser, pages):
+def test_themes_differ_and_are_legible(chromium, pages):
     colors = {}
     for scheme in ("light", "dark"):
-        with Visit(browser, pages["five"], 1280, scheme) as visit:
+        with Visit(chromium, pages["five"], 1280, scheme) as visit:
             colors[scheme] = visit.page.evaluate(
                 "[getComputedStyle(document.querySelector('section')).backgroundColor,"
                 " getComputedStyle(document.body).color,"
@@ -164,8 +135,8 @@ def luminance(color: str) -> float:
     return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
 
-def test_figures_are_named_and_their_text_is_readable_on_a_phone(browser, pages):
-    with Visit(browser, pages["five"], 360, "light") as visit:
+def test_figures_are_named_and_their_text_is_readable_on_a_phone(chromium, pages):
+    with Visit(chromium, pages["five"], 360, "light") as visit:
         figures = visit.page.get_by_role("img")
         assert figures.count() >= 4 + 2 + 4
         assert visit.page.get_by_role("img", name="Learning curves on addition").count() == 1
@@ -177,7 +148,7 @@ def test_figures_are_named_and_their_text_is_readable_on_a_phone(browser, pages)
 
 
 @pytest.mark.parametrize("name", ["five", "ranked", "study", "studies"])
-def test_no_text_of_a_figure_is_cut_off(browser, pages, name: str):
+def test_no_text_of_a_figure_is_cut_off(chromium, pages, name: str):
     script = """
     [...document.querySelectorAll('.crl-figure')].filter(f => f.getBBox().width > 0).flatMap(f => {
       const box = f.getBoundingClientRect();
@@ -187,20 +158,20 @@ def test_no_text_of_a_figure_is_cut_off(browser, pages, name: str):
       }).map(t => t.textContent);
     })
     """
-    with Visit(browser, pages[name], 1280, "light") as visit:
+    with Visit(chromium, pages[name], 1280, "light") as visit:
         visit.open_details()
         assert visit.page.evaluate(script) == []
 
 
-def test_tables_stay_tables_on_a_phone(browser, pages):
-    with Visit(browser, pages["five"], 360, "light") as visit:
+def test_tables_stay_tables_on_a_phone(chromium, pages):
+    with Visit(chromium, pages["five"], 360, "light") as visit:
         table = visit.page.get_by_role("table").first
         assert table.get_by_role("rowheader").count() == 6
         assert table.get_by_role("columnheader").count() == 6
 
 
-def test_everything_works_without_scripts_and_by_keyboard(browser, pages):
-    with Visit(browser, pages["five"], 1280, "light", java_script_enabled=False) as visit:
+def test_everything_works_without_scripts_and_by_keyboard(chromium, pages):
+    with Visit(chromium, pages["five"], 1280, "light", java_script_enabled=False) as visit:
         visit.page.keyboard.press("Tab")
         visit.page.keyboard.press("Enter")
         visit.page.wait_for_url("**#main")
@@ -210,8 +181,8 @@ def test_everything_works_without_scripts_and_by_keyboard(browser, pages):
         visit.page.get_by_text("conditions.budget.prompts").wait_for()
 
 
-def test_it_prints(browser, pages, tmp_path: Path):
-    with Visit(browser, pages["five"], 1280, "light") as visit:
+def test_it_prints(chromium, pages, tmp_path: Path):
+    with Visit(chromium, pages["five"], 1280, "light") as visit:
         pdf = visit.page.pdf(format="A4")
         assert pdf.startswith(b"%PDF") and visit.problems == []
 
@@ -220,17 +191,17 @@ def test_it_prints(browser, pages, tmp_path: Path):
     ("name", "scheme"),
     [("five", "light"), ("ranked", "dark"), ("study", "dark"), ("studies", "light")],
 )
-def test_the_accessibility_checker_finds_nothing_serious(browser, pages, name: str, scheme: str):
+def test_the_accessibility_checker_finds_nothing_serious(chromium, pages, name: str, scheme: str):
     checker = pytest.importorskip("axe_playwright_python.sync_playwright")
-    with Visit(browser, pages[name], 1280, scheme) as visit:
+    with Visit(chromium, pages[name], 1280, scheme) as visit:
         visit.open_details()
         found = checker.Axe().run(visit.page).response["violations"]
     serious = [v for v in found if v["impact"] in ("serious", "critical")]
     assert [(v["id"], [n["html"][:200] for n in v["nodes"]][:3]) for v in serious] == []
 
 
-def test_a_cell_of_the_matrix_opens_its_comparison(browser, pages):
-    with Visit(browser, pages["studies"], 1280, "light") as visit:
+def test_a_cell_of_the_matrix_opens_its_comparison(chromium, pages):
+    with Visit(chromium, pages["studies"], 1280, "light") as visit:
         details = visit.page.locator("details.comparison").nth(1)
         assert details.get_attribute("open") is None
         visit.page.locator(".matrix a[href='#comparison-2']").first.click()
@@ -238,8 +209,8 @@ def test_a_cell_of_the_matrix_opens_its_comparison(browser, pages):
         assert visit.page.get_by_role("img", name="Effect of dr-grpo").first.is_visible()
 
 
-def test_a_study_prints_its_folded_comparisons(browser, pages):
-    with Visit(browser, pages["studies"], 1280, "light") as visit:
+def test_a_study_prints_its_folded_comparisons(chromium, pages):
+    with Visit(chromium, pages["studies"], 1280, "light") as visit:
         pdf = visit.page.pdf(format="A4")
         assert pdf.startswith(b"%PDF") and visit.problems == []
         visit.page.emulate_media(media="print")

@@ -1,4 +1,4 @@
-"""The page of a comparison in a real browser, as the other pages are."""
+"""The page of a comparison in a real chromium, as the other pages are."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from crlbench.report.compare import compare
 from crlbench.report.compare_page import render_comparison
 from tests.report.simulate import hostile
-from tests.report.test_browser import Visit, browser, contrast  # noqa: F401
+from tests.report.test_browser import Visit, contrast
 from tests.report.test_compare import FAST, SAME, SLOW, read, write_entries
 
 pytestmark = pytest.mark.browser
@@ -42,17 +42,17 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("size", sorted(SIZES))
 @pytest.mark.parametrize("name", NAMES)
-def test_no_error_no_request_no_overflow(browser, pages, name: str, size: str, scheme: str):  # noqa: F811
-    with Visit(browser, pages[name], SIZES[size], scheme) as visit:
+def test_no_error_no_request_no_overflow(chromium, pages, name: str, size: str, scheme: str):
+    with Visit(chromium, pages[name], SIZES[size], scheme) as visit:
         visit.open_details()
         assert visit.problems == []
         assert [url for url in visit.requests if url not in (visit.own, "data:,")] == []
         assert visit.page.evaluate("document.documentElement.scrollWidth") <= SIZES[size]
 
 
-def test_the_banner_is_legible_and_stays(browser, pages):  # noqa: F811
+def test_the_banner_is_legible_and_stays(chromium, pages):
     for scheme in ("light", "dark"):
-        with Visit(browser, pages["forced"], 360, scheme) as visit:
+        with Visit(chromium, pages["forced"], 360, scheme) as visit:
             banner = visit.page.locator(".banner")
             ground, ink = banner.evaluate(
                 "e => [getComputedStyle(e).backgroundColor, getComputedStyle(e).color]"
@@ -62,7 +62,7 @@ def test_the_banner_is_legible_and_stays(browser, pages):  # noqa: F811
             assert banner.bounding_box()["y"] == pytest.approx(0, abs=1)
 
 
-def test_words_stay_inside_their_figures(browser, pages):  # noqa: F811
+def test_words_stay_inside_their_figures(chromium, pages):
     script = """
     [...document.querySelectorAll('.crl-figure')].filter(f => f.getBBox().width > 0).flatMap(f => {
       const box = f.getBoundingClientRect();
@@ -73,13 +73,13 @@ def test_words_stay_inside_their_figures(browser, pages):  # noqa: F811
     })
     """
     for name in NAMES:
-        with Visit(browser, pages[name], 1280, "light") as visit:
+        with Visit(chromium, pages[name], 1280, "light") as visit:
             visit.open_details()
             assert visit.page.evaluate(script) == []
 
 
-def test_it_works_without_scripts_and_by_keyboard(browser, pages):  # noqa: F811
-    with Visit(browser, pages["three"], 1280, "light", java_script_enabled=False) as visit:
+def test_it_works_without_scripts_and_by_keyboard(chromium, pages):
+    with Visit(chromium, pages["three"], 1280, "light", java_script_enabled=False) as visit:
         visit.page.keyboard.press("Tab")
         visit.page.keyboard.press("Enter")
         visit.page.wait_for_url("**#main")
@@ -89,21 +89,21 @@ def test_it_works_without_scripts_and_by_keyboard(browser, pages):  # noqa: F811
         visit.page.get_by_role("img", name="Difference, addition").first.wait_for()
 
 
-def test_a_cell_of_the_matrix_opens_its_pair(browser, pages):  # noqa: F811
-    with Visit(browser, pages["three"], 1280, "light") as visit:
+def test_a_cell_of_the_matrix_opens_its_pair(chromium, pages):
+    with Visit(chromium, pages["three"], 1280, "light") as visit:
         details = visit.page.locator("details.comparison").nth(1)
         assert details.get_attribute("open") is None
         visit.page.locator(".matrix a[href='#pair-2']").first.click()
         assert details.get_attribute("open") is not None
 
 
-def test_it_prints_with_its_watermark_and_every_pair(browser, pages):  # noqa: F811
-    with Visit(browser, pages["forced"], 1280, "light") as visit:
+def test_it_prints_with_its_watermark_and_every_pair(chromium, pages):
+    with Visit(chromium, pages["forced"], 1280, "light") as visit:
         assert visit.page.pdf(format="A4").startswith(b"%PDF") and visit.problems == []
         visit.page.emulate_media(media="print")
         mark = "getComputedStyle(document.body, '::after').content"
         assert visit.page.evaluate(mark) == '"NOT COMPARABLE"'
-    with Visit(browser, pages["three"], 1280, "light") as visit:
+    with Visit(chromium, pages["three"], 1280, "light") as visit:
         visit.page.pdf(format="A4")
         visit.page.emulate_media(media="print")
         drawn = visit.page.get_by_role("img", name="Difference, addition")
@@ -113,9 +113,9 @@ def test_it_prints_with_its_watermark_and_every_pair(browser, pages):  # noqa: F
 @pytest.mark.parametrize(
     ("name", "scheme"), [("two", "dark"), ("three", "light"), ("forced", "light")]
 )
-def test_the_accessibility_checker_finds_nothing_serious(browser, pages, name: str, scheme: str):  # noqa: F811
+def test_the_accessibility_checker_finds_nothing_serious(chromium, pages, name: str, scheme: str):
     checker = pytest.importorskip("axe_playwright_python.sync_playwright")
-    with Visit(browser, pages[name], 1280, scheme) as visit:
+    with Visit(chromium, pages[name], 1280, scheme) as visit:
         visit.open_details()
         found = checker.Axe().run(visit.page).response["violations"]
     serious = [v for v in found if v["impact"] in ("serious", "critical")]

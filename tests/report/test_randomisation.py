@@ -21,7 +21,8 @@ from crlbench.report.intervals import (
 from crlbench.report.randomisation import (
     SWAP_SEED,
     Randomisation,
-    _move_items,
+    _Items,
+    _Summed,
     draw_swaps,
     randomise,
     step_down,
@@ -64,20 +65,27 @@ def swapped(values, i: int, j: int, coins) -> tuple[list[np.ndarray], list[np.nd
 
 
 def by_hand(values) -> dict[tuple[int, int], np.ndarray]:
-    """(2^blocks,) headline differences of every pair under every swap, the data first."""
+    """(2^blocks,) t of every pair under every swap, the data first."""
     blocks = sum(rows.shape[1] for rows in values)
     found = {}
     for i, j in itertools.combinations(range(len(values[0])), 2):
-        found[i, j] = np.array(
+        t = np.array(
             [
-                task_balanced_iqm(a) - task_balanced_iqm(b)
-                for a, b in (
-                    swapped(values, i, j, coins)
-                    for coins in itertools.product((0, 1), repeat=blocks)
-                )
+                studentised(*swapped(values, i, j, coins))
+                for coins in itertools.product((0, 1), repeat=blocks)
             ]
         )
+        found[i, j] = t / np.sqrt(np.mean(t**2))
     return found
+
+
+def studentised(first, second) -> float:
+    """The difference of headlines over its standard error from paired seeds inside tasks."""
+    tasks = [np.subtract(a, b) for a, b in zip(first, second, strict=True)]
+    variance = sum(d.var(ddof=1) / len(d) for d in tasks) / len(tasks) ** 2
+    from_zero = sum(np.mean(d**2) / (len(d) - 1) for d in tasks) / len(tasks) ** 2
+    difference = task_balanced_iqm(first) - task_balanced_iqm(second)
+    return difference / np.sqrt(max(variance, 0.01 * from_zero))
 
 
 @pytest.mark.parametrize("sizes", [(5,), (4, 4), (3, 2, 5)])
@@ -86,8 +94,9 @@ def test_two_models_by_enumeration(sizes):
     hand = by_hand(values)[0, 1]
     found = run(values)
     assert found.exact and found.replicates == 2 ** sum(sizes)
-    assert found.difference[0, 1] == pytest.approx(hand[0])
-    assert found.t[0, 1] == pytest.approx(hand[0] / np.sqrt(np.mean(hand**2)))
+    headlines = [task_balanced_iqm([rows[m] for rows in values]) for m in (0, 1)]
+    assert found.difference[0, 1] == pytest.approx(headlines[0] - headlines[1])
+    assert found.t[0, 1] == pytest.approx(hand[0])
     p = np.mean(np.abs(hand) >= abs(hand[0]) - 1e-12)
     assert found.raw[0, 1] == found.adjusted[0, 1] == p
     assert found.smallest == 2 / 2 ** sum(sizes) <= p
@@ -95,7 +104,7 @@ def test_two_models_by_enumeration(sizes):
 
 def test_three_models_by_enumeration():
     values = board(np.random.default_rng(5), 3, (4, 5), effects=[0.0, 0.1, 0.15])
-    t = {pair: d / np.sqrt(np.mean(d**2)) for pair, d in by_hand(values).items()}
+    t = by_hand(values)
     pairs = sorted(t, key=lambda pair: -abs(t[pair][0]))
     expected, floor = {}, 0.0
     for at, pair in enumerate(pairs):
@@ -105,6 +114,47 @@ def test_three_models_by_enumeration():
     found = run(values)
     assert {pair: found.adjusted[pair] for pair in pairs} == pytest.approx(expected)
     assert len(set(expected.values())) == 3
+
+
+@pytest.mark.parametrize("location", [trimmed_mean, plain_mean])
+@pytest.mark.parametrize("sizes", [(6,), (4, 3)])
+def test_one_pair_is_exact_whichever_swap_is_the_data(sizes, location):
+    """If two models learn alike, every swap is as likely to be the data: p is uniform."""
+    values = board(np.random.default_rng(15), 2, sizes, effects=[0.0, 0.3])
+    every = list(itertools.product((0, 1), repeat=sum(sizes)))
+    p = []
+    for coins in every:
+        parts = zip(*swapped(values, 0, 1, coins), strict=True)
+        found = run([np.array(pair) for pair in parts], location=location)
+        assert found.exact
+        p.append(found.raw[0, 1])
+    levels = np.unique(p)
+    assert [np.mean(np.array(p) <= level) for level in levels] == pytest.approx(levels)
+    assert len(levels) > len(every) / 8
+
+
+def uneven(generator: np.random.Generator, better: float) -> list[np.ndarray]:
+    """Ten seeds of two models; each is far ahead on two of four tasks, the first by more."""
+    values = board(generator, 2, (10,) * 4)
+    for rows, ahead in zip(values, (0.3, -0.3, 0.3, -0.3), strict=True):
+        rows[0] += ahead + better
+    return values
+
+
+def test_headlines_are_told_apart_where_tasks_disagree():
+    generator = np.random.default_rng(16)
+    p = [run(uneven(generator, 0.15), replicates=500).raw[0, 1] for _ in range(60)]
+    assert np.mean(np.array(p) <= 0.05) >= 0.9
+
+
+def test_equal_headlines_stay_equal_where_tasks_disagree():
+    generator = np.random.default_rng(17)
+    for location in (trimmed_mean, plain_mean):
+        p = [
+            run(uneven(generator, 0.0), location=location, replicates=300).raw[0, 1]
+            for _ in range(400)
+        ]
+        assert np.mean(np.array(p) <= 0.05) <= 0.05 + 3 * np.sqrt(0.05 * 0.95 / 400)
 
 
 @pytest.mark.parametrize("n", [2, 5, 8, 14])
@@ -156,19 +206,22 @@ def test_items_move_every_pair_as_they_move_its_difference():
     spread = generator.normal(1.0, [[0.5], [0.3], [0.4]], (models, 3, count))
     spread[-1] = spread[-2]
     first, second = np.triu_indices(models, 1)
-    total = generator.normal(size=(len(first), count + 1))
-    square, shared = generator.random(len(first)), np.arange(len(first)) % 3 + 1
-    wanted, mean_square = total.copy(), square.copy()
+    items = _Items.of(spread, (first, second), count + 1)
     for pair, (a, b) in enumerate(zip(first, second, strict=True)):
+        differences, tasks = generator.normal(size=count + 1), pair % 3 + 1
+        wanted, variance = differences.copy(), 0.0
         drawn, by_seed, by_item = spread[a] - spread[b]
         moved, fixed = by_item - by_item.mean(), variance_parts(drawn, by_seed, by_item)[1]
         if moved.any():
-            scale = shared[pair] * np.sqrt(min(1.0, fixed / moved.var()))
-            wanted[pair, 1:] += scale * moved
-            mean_square[pair] += shared[pair] ** 2 * fixed
-    _move_items(total, square, shared, spread, (first, second))
-    np.testing.assert_allclose(total, wanted, atol=1e-12)
-    np.testing.assert_allclose(square, mean_square, atol=1e-12)
+            wanted[1:] += tasks * np.sqrt(min(1.0, fixed / moved.var())) * moved
+            variance = tasks**2 * fixed
+        whole = _Summed(differences, 1.5, np.full(count + 1, 0.5), 0.0, tasks)
+        items.move(pair, whole)
+        np.testing.assert_allclose(whole.differences, wanted, atol=1e-12)
+        assert whole.fixed == pytest.approx(variance, abs=1e-12)
+        whole.studentise(0.0)
+        t = wanted / np.sqrt(1.0 + variance)
+        np.testing.assert_allclose(whole.differences, t / np.sqrt(np.mean(t**2)), atol=1e-12)
 
 
 def test_step_down_spares_what_is_left():

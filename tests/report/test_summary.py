@@ -12,6 +12,8 @@ import pytest
 
 from crlbench.errors import NotComparable
 from crlbench.report import Summary, load_runs, summarise, words
+from crlbench.report.board import summarise_board
+from crlbench.report.entry_summary import entry_summary
 from crlbench.report.intervals import task_balanced_iqm
 from tests.report.simulate import Plan, declare, rewrite, write_board, write_run
 
@@ -200,3 +202,11 @@ def test_invisible_characters_become_visible():
     assert words.visible("a\x00\u202eb\n") == "a\\u0000\\u202eb\n"
     assert words.visible("é 漢 \u05d0") == "é 漢 \u05d0"
     assert words.visible("x" * 1005, 1000).endswith("… (5 more characters)")
+
+
+def test_a_board_gives_the_summary_of_its_entries_without_reading_them_again(tmp_path: Path):
+    failing = Plan(**SMALL, seeds=3, placebo=3, failed=(("counting", 1, 22),))
+    runs = load_runs(write_board(tmp_path, failing))
+    entry = summarise_board(runs, 200).entries[0]
+    found = next(e for e in summarise(runs, 200).entries if e.arm == "real")
+    assert entry_summary(entry, runs.runs) == found

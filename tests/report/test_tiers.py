@@ -10,6 +10,7 @@ import pytest
 from crlbench.errors import ValidationError
 from crlbench.report.intervals import Stratum, resample, task_balanced_iqm, trimmed_mean
 from crlbench.report.randomisation import Randomisation, randomise
+from crlbench.report.ranking import _moments
 from crlbench.report.tiers import ALPHA, pool_errors, rank, shrink, tiers, tiers_of_many
 
 FULL = bool(os.environ.get("CRLBENCH_FULL"))
@@ -260,3 +261,18 @@ def test_many_boards_at_once_are_the_boards_one_by_one():
     beats &= ~beats.transpose(0, 2, 1)
     expected = [tiers(one, who)[0] for one, who in zip(estimates, beats, strict=True)]
     np.testing.assert_array_equal(tiers_of_many(estimates, beats), expected)
+
+
+def test_standard_errors_of_reweighted_headlines():
+    """As of the reweighted seeds themselves; a task with one seed is left out, as in the test."""
+    generator = np.random.default_rng(8)
+    a = {task: generator.random((n, 5)) for task, n in (("x", 5), ("y", 4), ("z", 3))}
+    b = {task: generator.random((n, 5)) for task, n in (("x", 5), ("y", 4), ("z", 1))}
+    mean, inside, from_zero = _moments(a, b, "wxyz")
+    for weights in generator.normal(size=(5, 5)):
+        tasks = [(a[task] - b[task]) @ weights for task in "xy"]
+        assert mean @ weights == pytest.approx(np.mean([d.mean() for d in tasks]))
+        own = sum(d.var(ddof=1) / len(d) for d in tasks) / 4
+        assert weights @ inside @ weights == pytest.approx(own)
+        square = sum(np.mean(d**2) / (len(d) - 1) for d in tasks) / 4
+        assert weights @ from_zero @ weights == pytest.approx(square)

@@ -1,4 +1,4 @@
-"""A small board with cells in a temporary folder."""
+"""A small board with cells in a temporary folder; a very small model and what it ran."""
 
 from __future__ import annotations
 
@@ -8,8 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from crlbench import cli
 from crlbench.conditions import Track, control_leaves
 from crlbench.run.plan import Board, Contender, Plan, make_plan
+from tests.checkpoints import write_checkpoint
+from tests.run.commands import command, terse
+from tests.shared import made_once
 
 TRACKS = Path(__file__).parents[2] / "leaderboard" / "tracks"
 RECIPE = ("ppo", {"clip": {"low": 0.2, "high": 0.2}, "levels": (1, 2)})
@@ -40,3 +44,23 @@ def plan_of(board: Board, contender: Contender, tmp_path: Path) -> Callable[...,
         return make_plan(board, contender, recipe, tasks, arms, seeds, tmp_path / "runs", **more)
 
     return build
+
+
+@pytest.fixture(scope="session")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A checkpoint that learns nothing in no time."""
+    return made_once(
+        tmp_path_factory, "very-tiny", lambda home: terse(write_checkpoint(home / "very-tiny"))
+    )
+
+
+@pytest.fixture(scope="session")
+def finished(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The run folder of a finished command; nothing may change it."""
+
+    def run(out: Path) -> Path:
+        assert cli.main(command(model, out, "-q")) == 0
+        (plan,) = out.rglob("plan.json")
+        return plan.parent
+
+    return made_once(tmp_path_factory, "finished", run)

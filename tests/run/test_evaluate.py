@@ -13,46 +13,7 @@ from crlbench.report.load import load_runs
 from crlbench.run.ledger import read
 from crlbench.run.plan import read_record
 from tests.checkpoints import write_checkpoint
-
-SHORT = {
-    "budget.prompts": 4,
-    "budget.completions": 2,
-    "budget.grid": 2,
-    "sampling.max_completion_bytes": 4,
-    "evaluation.curve_items": 8,
-    "evaluation.end_items": 8,
-    "evaluation.end_draws": 1,
-}
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return terse(write_checkpoint(tmp_path_factory.mktemp("models") / "very-tiny"))
-
-
-def terse(folder: Path, **changed: object) -> Path:
-    """Let a checkpoint read prompts without their system message, and change its config."""
-    config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(
-        json.dumps(config | {"crlbench_frame": "terse"} | changed)
-    )
-    return folder
-
-
-def command(model: Path, out: Path, *extra: str, **changed: float) -> list[str]:
-    settings = SHORT | {name.replace("__", "."): value for name, value in changed.items()}
-    pairs = [part for name, value in settings.items() for part in ("--set", f"{name}={value}")]
-    where = ["--model", str(model), "--tasks", "addition", "--out", str(out)]
-    return ["evaluate", *where, "--seeds", "1", *pairs, *extra]
-
-
-@pytest.fixture(scope="module")
-def finished(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The run folder of a finished command."""
-    out = tmp_path_factory.mktemp("out") / "runs"
-    assert cli.main(command(model, out, "-q")) == 0
-    (plan,) = out.rglob("plan.json")
-    return plan.parent
+from tests.run.commands import SHORT, command, terse
 
 
 def test_a_run_folder_holds_plan_ledger_summary_and_page(finished: Path) -> None:

@@ -25,7 +25,7 @@ from tests.checkpoints import CHAT_TEMPLATE, ascii_tokenizer, random_model
 from tests.checkpoints import write_checkpoint as write_base
 from tests.families import subjects, toy_named
 from tests.policy.test_policy import a_batch
-from tests.run.test_evaluate import command, terse
+from tests.run.commands import command, terse
 
 SIZE = sum(p.numel() for p in random_model().parameters())
 ENTRY = {

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from crlbench.chain import GENESIS
 from crlbench.errors import ValidationError
-from crlbench.run.ledger import GENESIS, Ledger, read
+from crlbench.run.ledger import Ledger, read
 
 
 @pytest.fixture

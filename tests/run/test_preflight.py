@@ -15,7 +15,7 @@ from crlbench.run.plan import read_record
 from crlbench.run.preflight import HEAVY_GOLDS, check_board, check_golds
 from tests.checkpoints import write_checkpoint
 from tests.entries import copied, edit_row, without
-from tests.run.test_evaluate import SHORT, terse
+from tests.run.commands import SHORT, terse
 
 
 def refused(capsys: pytest.CaptureFixture[str], root: Path, *more: str, tasks: str) -> tuple:
@@ -59,7 +59,7 @@ def test_a_row_whose_own_answer_is_refused_is_named(tmp_path, capsys):
 
     code, message = refused(capsys, copied(tmp_path, "counting", change), tasks="counting")
     assert code == 3
-    assert ".jsonl:" in message and "rejects its own answer '3'" in message, message
+    assert ".jsonl.zst:" in message and "rejects its own answer '3'" in message, message
 
 
 def test_a_level_that_a_task_does_not_have(tmp_path, capsys):

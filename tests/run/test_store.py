@@ -156,7 +156,7 @@ def test_damaged_json_is_named(tmp_path: Path) -> None:
 
 def test_json_that_cannot_be_read_is_explained(tmp_path: Path) -> None:
     (tmp_path / "record.json").mkdir()
-    with pytest.raises(EnvironmentUnfit, match=r"record\.json: cannot be read: Is a directory"):
+    with pytest.raises(ValidationError, match=r"record\.json: cannot be read: Is a directory"):
         store.read_json(tmp_path / "record.json")
 
 

@@ -12,7 +12,6 @@ import ast
 import hashlib
 import importlib.util
 import sys
-import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from inspect import cleandoc
@@ -24,6 +23,7 @@ from crlbench.algo.flip import NUMBERS, flipped, part_class
 from crlbench.algo.part import Part, fit_fields, fit_part, parts_of
 from crlbench.algo.recipe import AXES, Recipe, from_config
 from crlbench.errors import CrlbenchError, UsageError, ValidationError, unknown_name
+from crlbench.reading import Malformed, read_bytes, toml_table
 
 Folders = Sequence[str | Path]
 _OWN = Path(__file__).parent
@@ -99,7 +99,7 @@ def python_file(name: str, folders: Folders = ()) -> Path | None:
         base = _read(path).get("base")
         if base is None:
             return None
-        path = path_of(str(base), folders)
+        path = path_of(str(base).partition("+")[0], folders)
     return None if path.parent == _OWN else path
 
 
@@ -201,10 +201,7 @@ def _parsed(path: Path) -> ast.Module:
 
 
 def _bytes(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise ValidationError(f"{path}: cannot be read: {error.strerror}.") from None
+    return read_bytes(path)
 
 
 def _line_of(error: BaseException, path: Path) -> int:
@@ -234,9 +231,9 @@ def _modules(values: Iterable[Any]) -> Iterable[str]:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(_bytes(path).decode())
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ValidationError(f"{path}: not valid TOML: {error}.") from None
+        return toml_table(_bytes(path))
+    except Malformed as error:
+        raise ValidationError(f"{path}: {error}.") from None
 
 
 def _from_toml(path: Path, folders: Folders, above: tuple[Path, ...]) -> Recipe:

@@ -1,0 +1,67 @@
+"""JSON Schemas (2020-12) of the files that people write or read: ``docs/schemas``.
+
+``python -m crlbench.commands.schemas docs/schemas`` writes them anew. They are made from the
+classes that read the files; editors complete and check by them (``.taplo.toml``).
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel
+
+from crlbench.cards import ModelCard, TaskCard
+from crlbench.commands.study_file import StudyFile
+from crlbench.conditions import Track
+from crlbench.files import write_all
+from crlbench.json_schema import schema_of
+from crlbench.records import RunRecord, StoredPlan
+from crlbench.retain.panel import PanelCard
+from crlbench.study import Study
+
+SCHEMAS: dict[str, type[BaseModel]] = {
+    "model-entry": ModelCard,
+    "task-frozen": TaskCard,
+    "track": Track,
+    "retain-panel": PanelCard,
+    "study-file": StudyFile,
+    "study": Study,
+    "plan": StoredPlan,
+    "run-record": RunRecord,
+}
+
+
+def schemas() -> dict[str, str]:
+    """Each file's text by its name; the same classes always give the same bytes."""
+    made = {name: _made(name, kind) for name, kind in SCHEMAS.items()}
+    return {
+        f"{name}.schema.json": json.dumps(schema, indent=2, ensure_ascii=True) + "\n"
+        for name, schema in made.items()
+    }
+
+
+def _made(name: str, kind: type[BaseModel]) -> dict[str, Any]:
+    schema = schema_of(name, kind)
+    if kind is ModelCard:
+        _as_entry(schema)
+    return schema
+
+
+def _as_entry(schema: dict[str, Any]) -> None:
+    """Without what only cards of models without an entry have."""
+    properties = schema["properties"]
+    for own in ("unlisted", "root"):
+        del properties[own]
+    properties["kind"]["enum"].remove("unknown")
+    properties["frame"]["enum"].remove("auto")
+    properties["adapter"]["anyOf"][-1] = {"const": "none"}
+    schema["required"] += ["params_total", "params_active", "context", "added"]
+
+
+if __name__ == "__main__":
+    folder = Path(sys.argv[1])
+    folder.mkdir(parents=True, exist_ok=True)
+    write_all({folder / name: text.encode() for name, text in schemas().items()})

@@ -1,0 +1,179 @@
+"""``crlbench submit``: finished runs, packed and checked, as a result that others can review."""
+
+from __future__ import annotations
+
+import shlex
+import tempfile
+from argparse import Namespace
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from crlbench.catalog import BUNDLED, Catalog
+from crlbench.commands.console import note, out, out_json
+from crlbench.errors import OK, UsageError, ValidationError
+
+
+def submit(options: Namespace) -> int:
+    """Pack run folders into the results, examine them, and write the pull request's text.
+
+    Returns 0, or 3 when a rule is broken; then nothing was written.
+    """
+    from crlbench.contribute.packing import bundle, run_folders
+
+    catalog = Catalog(options.catalog)
+    target, body = _target(options, catalog), _body(options)
+    folders = [folder for given in options.runs for folder in run_folders(Path(given))]
+    if not options.submitter:
+        raise UsageError(
+            "submit needs --submitter @HANDLE, the GitHub handle of the person who will answer "
+            "questions about the result."
+        )
+    bundles = [bundle(folder, options.submitter) for folder in dict.fromkeys(folders)]
+    with tempfile.TemporaryDirectory() as draft:
+        examined = _drafted(options, bundles, target, Path(draft), catalog)
+        if any(found.broken for found in examined):
+            for line in () if options.json else (x for found in examined for x in found.lines()):
+                out(line)
+            if options.json:
+                out_json([found.to_dict() for found in examined])
+            return ValidationError.exit_code
+        text = _text([Path(draft) / b.place for b in bundles], examined) if body else None
+    _write(bundles, target)
+    if text is not None:
+        from crlbench.run.store import write_text
+
+        write_text(body, text)
+    _tell(options, bundles, examined, target, body)
+    return OK
+
+
+def _target(options: Namespace, catalog: Catalog) -> Path:
+    """The folder of all results: ``--to``, else that of the checkout."""
+    from crlbench.contribute.layout import RESULTS
+
+    if options.to:
+        return Path(options.to).expanduser()
+    root = catalog.roots[-1]
+    if root == BUNDLED:
+        raise UsageError(
+            "this crlbench is installed without a checkout, so say where results go: "
+            "--to DIR/leaderboard/results, in a clone of the repository."
+        )
+    return root / RESULTS
+
+
+def _body(options: Namespace) -> Path | None:
+    if options.no_pr:
+        if options.pr_body:
+            raise UsageError("--pr-body and --no-pr contradict each other; give one.")
+        return None
+    body = Path(options.pr_body or "pull-request.md")
+    if body.is_dir():
+        raise UsageError(f"--pr-body {body}: is a folder; give the name of a file.")
+    return body
+
+
+def _drafted(
+    options: Namespace, bundles: Sequence[Any], target: Path, draft: Path, catalog: Catalog
+) -> list[Any]:
+    """The entries as they would be, examined in a folder of their own.
+
+    Raises:
+        ValidationError: an entry is there already, and says something else.
+    """
+    from crlbench.contribute.copies import Known
+    from crlbench.contribute.layout import submitted
+    from crlbench.contribute.packing import grown, opened, stored
+    from crlbench.contribute.result import Examiner
+    from crlbench.files import write_all
+
+    for one in bundles:
+        folder = draft / one.place
+        folder.mkdir(parents=True, exist_ok=True)
+        before = stored(target / one.place)
+        rewritten = grown(_shared(before), opened(one.files)) if before else []
+        if rewritten:
+            raise ValidationError(
+                f"{target / one.place}: is there already, and results are never changed: "
+                f"{'; '.join(rewritten[:4])}"
+            )
+        write_all({folder / name: content for name, content in one.files.items()})
+    places = {one.place for one in bundles}
+    others = [e for e in submitted(target) if e.relative_to(target) not in places]
+    known = Known.of([*others, *(draft / one.place for one in bundles)])
+    examiner = Examiner(catalog, known)
+    examined = []
+    for one in bundles:
+        note(options, f"{one.place}: examining {one.runs} runs...")
+        examined.append(examiner.examine(draft / one.place))
+    return examined
+
+
+def _shared(before: dict[str, bytes]) -> dict[str, bytes]:
+    """What a new state must hold: who submitted first, and badges, stay as they are."""
+    from crlbench.contribute.layout import SUBMISSION
+    from crlbench.verification import VERIFICATION_NAME
+
+    own = (SUBMISSION, VERIFICATION_NAME)
+    return {name: content for name, content in before.items() if name not in own}
+
+
+def _text(folders: Sequence[Path], examined: Sequence[Any]) -> str:
+    from crlbench.contribute.pull_request import text
+
+    return text(folders, examined)
+
+
+def _write(bundles: Sequence[Any], target: Path) -> None:
+    """The entries, each file whole; who submitted an entry first stays."""
+    from crlbench.contribute.layout import SUBMISSION
+    from crlbench.files import write_all
+
+    for one in bundles:
+        folder = target / one.place
+        folder.mkdir(parents=True, exist_ok=True)
+        known = (folder / SUBMISSION).exists()
+        write_all(
+            {
+                folder / name: content
+                for name, content in one.files.items()
+                if not (known and name == SUBMISSION)
+            }
+        )
+
+
+def _tell(
+    options: Namespace,
+    bundles: Sequence[Any],
+    examined: Sequence[Any],
+    target: Path,
+    body: Path | None,
+) -> None:
+    from crlbench.contribute.pull_request import title
+
+    folders = [str(target / one.place) for one in bundles]
+    sizes = [sum(map(len, one.files.values())) for one in bundles]
+    if options.json:
+        out_json(
+            {
+                "results": [
+                    found.to_dict() | {"folder": folder, "bytes": size, "runs": one.runs}
+                    for found, folder, size, one in zip(
+                        examined, folders, sizes, bundles, strict=True
+                    )
+                ],
+                "pull_request": str(body) if body else None,
+            }
+        )
+        return
+    for found, folder, size in zip(examined, folders, sizes, strict=True):
+        for line in found.lines():
+            out(line)
+        out(f"  {folder} ({size / 1000:.0f} kB)")
+    out("\nnext:")
+    heading = shlex.quote(title(examined))
+    out("  git switch -c results && git add " + " ".join(map(shlex.quote, folders)))
+    out(f"  git commit -m {heading} && git push -u origin results")
+    if body:
+        out(f"  gh pr create --title {heading} --body-file {shlex.quote(str(body))}")

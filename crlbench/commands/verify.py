@@ -1,0 +1,193 @@
+"""``crlbench verify``: the proof that a stored number was made under the conditions it states."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from crlbench import __version__
+from crlbench.catalog import Catalog
+from crlbench.commands.console import count, note, out, out_json
+from crlbench.commands.verify_recompute import Recomputed, recompute
+from crlbench.commands.verify_replay import Replayed, chosen_seed, replay
+from crlbench.errors import OK, EnvironmentUnfit, Mismatch, UsageError
+from crlbench.report.audit_entry import Home, homes_of
+from crlbench.report.load import Run, load_runs
+from crlbench.run.ledger import append_line, utc_now
+from crlbench.verification import VERIFICATION_NAME, Badge, Outcome, read_verifications
+
+SHOWN = 20
+"""Findings that are listed for people; ``--json`` has all."""
+
+
+def verify(options: Namespace) -> int:
+    """Compute a result again, make its first updates again, and say what is proven.
+
+    Returns 0 where everything agrees and 5 where something does not.
+    """
+    updates = _updates(options.updates)
+    runs, catalog = load_runs(options.result), Catalog(options.catalog)
+    homes = homes_of(runs)
+    if options.badge is not None and any(run.folder not in homes for run in runs):
+        raise UsageError("--badge: give the folder of an entry, which holds plan.json.")
+    note(options, f"computing {count(len(runs), 'run')} again...")
+    recomputed = recompute(runs, homes, catalog)
+    if not options.json:
+        _say_recomputed(recomputed, len(runs))
+    replayed: list[Replayed] = []
+    seed = None
+    if not options.recompute_only and not recomputed.all_findings:
+        seed = chosen_seed(options.seed_index, runs.runs)
+        drawn = f", drawn at random; --seed-index {seed} repeats it"
+        if not options.json:
+            out(f"seed index {seed}{drawn if options.seed_index == 'random' else ''}:")
+        chosen = [run for run in runs if run.record.seed.index == seed]
+        bitwise = options.tolerance == "bitwise"
+        made = replay(chosen, homes, recomputed.comparisons, catalog, updates, bitwise)
+        for one in made:
+            replayed.append(one)
+            if not options.json:
+                _say_replayed(one)
+    if options.badge is not None:
+        _write(options.badge, runs.runs, homes, recomputed, replayed)
+    if options.json:
+        out_json(_as_json(recomputed, replayed, seed))
+    elif not recomputed.all_findings:
+        _say_open(options, recomputed)
+    wrong = recomputed.all_findings or any(one.outcome == "mismatch" for one in replayed)
+    return Mismatch.exit_code if wrong else OK
+
+
+def _updates(text: str) -> int | None:
+    """The number of updates; None for all.
+
+    Raises:
+        UsageError: neither a number from 1 nor ``all``.
+    """
+    if text == "all":
+        return None
+    if not text.isdigit() or not int(text):
+        raise UsageError(f"--updates {text}: a whole number from 1, or all.")
+    return int(text)
+
+
+def _say_recomputed(found: Recomputed, runs: int) -> None:
+    findings = found.all_findings
+    if findings:
+        out(f"MISMATCH: {count(len(findings), 'value')} of {count(runs, 'run')}:")
+        for finding in findings[:SHOWN]:
+            out(f"  {finding}")
+        if len(findings) > SHOWN:
+            out(f"  and {len(findings) - SHOWN} more (--json lists all)")
+        return
+    out(f"recomputed: {count(runs, 'run')}: scores, curve, figures, status and names agree")
+    judges = ", ".join(sorted(found.verifiers))
+    if found.samples:
+        out(f"verified again: {count(found.samples, 'stored completion')} ({judges})")
+
+
+def _say_replayed(one: Replayed) -> None:
+    length = "the whole run" if one.whole else f"{count(one.updates, 'update')}"
+    made = f"{length}, {count(one.evaluations, 'evaluation')}"
+    if one.outcome == "equal":
+        out(f"  replayed: {one.run.name}: {made}: equal to the last bit")
+        return
+    first = next((d for d in one.differences if not d.within), one.differences[0])
+    if one.outcome == "within":
+        out(f"  replayed: {one.run.name}: {made}: within the band of another class of machine")
+        out(f"    first difference: {one.differences[0]}")
+        out(f"    the machines differ in {_listed(one.elsewhere)}")
+        return
+    out(f"  MISMATCH: {one.run.name}: {made}")
+    out(f"    first difference: {one.differences[0]}")
+    if first is not one.differences[0]:
+        out(f"    beyond the band: {first}")
+    elsewhere = _listed(one.elsewhere) if one.elsewhere else "nothing that explains it"
+    out(f"    the machines differ in {elsewhere}")
+
+
+def _listed(elsewhere: Any) -> str:
+    shown = [f"{name} ({_short(a)}; here {_short(b)})" for name, (a, b) in elsewhere.items()]
+    more = f" and {len(shown) - 4} more" if len(shown) > 4 else ""
+    return ", ".join(shown[:4]) + more
+
+
+def _short(value: Any) -> str:
+    return str(value) if len(str(value)) <= 40 else f"{str(value)[:12]}..."
+
+
+def _say_open(options: Namespace, found: Recomputed) -> None:
+    """What was not proven."""
+    for gap in found.gaps:
+        out(f"not checked: {gap}")
+    if options.recompute_only:
+        out("not proven: that the curve and the vectors came from training under these conditions")
+    elif options.updates != "all":
+        out("not proven: what came after the replayed updates (--updates all makes a whole run)")
+
+
+def _write(
+    by: str,
+    runs: Sequence[Run],
+    homes: dict[Path, Home],
+    found: Recomputed,
+    replayed: Sequence[Replayed],
+) -> None:
+    """Add a line for each run to the verifications of its entry.
+
+    Raises:
+        EnvironmentUnfit: something could not be checked here, so that no badge can be given.
+        ValidationError: the verifications were changed.
+    """
+    if found.gaps and not found.all_findings:
+        raise EnvironmentUnfit(f"--badge: not everything could be checked here: {found.gaps[0]}")
+    for run in runs:
+        outcome: Outcome = "mismatch" if found.findings[run.name] else "equal"
+        _add(homes[run.folder], run, "recomputed", by, 0, outcome)
+    for one in replayed:
+        kind: Badge = "reproduced" if one.whole and one.outcome != "within" else "replayed"
+        updates: int | str = "all" if one.whole else one.updates
+        _add(homes[one.run.folder], one.run, kind, by, updates, one.outcome)
+
+
+def _add(
+    home: Home, run: Run, kind: Badge, by: str, updates: int | str, outcome: Outcome
+) -> None:
+    path = home.folder / VERIFICATION_NAME
+    body = {
+        "record_id": run.record.record_id,
+        "run": run.name,
+        "kind": kind,
+        "by": by,
+        "date": utc_now(),
+        "updates": updates,
+        "outcome": outcome,
+        "crlbench": __version__,
+    }
+    append_line(path, read_verifications(path), body)
+
+
+def _as_json(found: Recomputed, replayed: Sequence[Replayed], seed: int | None) -> dict[str, Any]:
+    return {
+        "runs": list(found.findings),
+        "findings": [asdict(finding) for finding in found.all_findings],
+        "not_checked": found.gaps,
+        "samples": found.samples,
+        "prompts": found.prompts,
+        "seed_index": seed,
+        "replays": [
+            {
+                "run": one.run.name,
+                "record_id": one.run.record.record_id,
+                "updates": "all" if one.whole else one.updates,
+                "evaluations": one.evaluations,
+                "outcome": one.outcome,
+                "other_class": {name: list(pair) for name, pair in one.elsewhere.items()},
+                "differences": [asdict(d) for d in one.differences],
+            }
+            for one in replayed
+        ],
+    }

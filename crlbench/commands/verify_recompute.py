@@ -1,0 +1,110 @@
+"""The first half of ``crlbench verify``: what is stored is computed and verified again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from crlbench.catalog import Catalog
+from crlbench.errors import EnvironmentUnfit
+from crlbench.report.audit import audit_run
+from crlbench.report.audit_entry import Home, audit_in
+from crlbench.report.audit_facts import Facts, facts_of
+from crlbench.report.audit_files import config_of
+from crlbench.report.load import Run, Runs
+from crlbench.run.checkout import Comparison, compare
+from crlbench.run.rescore import check_prompts, reader_of, rescore
+from crlbench.verification import Finding
+
+
+@dataclass
+class Recomputed:
+    """What came of computing results again."""
+
+    findings: dict[str, list[Finding]] = field(default_factory=dict)
+    """By the name of the run; a sound run has an empty list."""
+    comparisons: dict[str, Comparison] = field(default_factory=dict)
+    """With this checkout, by the name of the run."""
+    gaps: list[str] = field(default_factory=list)
+    """What could not be checked here; sentences, each once."""
+    samples: int = 0
+    """Completions that were verified again."""
+    prompts: int = 0
+    """Of those, how many stand under the prompt that the model reads."""
+    verifiers: set[str] = field(default_factory=set)
+    """Tasks whose verifiers judged them, with versions."""
+
+    @property
+    def all_findings(self) -> list[Finding]:
+        return [finding for found in self.findings.values() for finding in found]
+
+
+def recompute(runs: Runs, homes: Mapping[Path, Home], catalog: Catalog) -> Recomputed:
+    """Compute every run again from its own files, and compare it with this checkout.
+
+    Raises:
+        ValidationError: a file is malformed.
+        EnvironmentUnfit: a verifier cannot run here.
+    """
+    done, readers = Recomputed(), _Readers()
+    for run in runs:
+        found = done.findings.setdefault(run.name, [])
+        found += audit_run(run)
+        if run.folder in homes:
+            found += audit_in(homes[run.folder], run)
+        facts = facts_of(run)
+        if isinstance(facts, Facts):
+            model = model_of(run)
+            here = compare(run.record, run.name, model, tuple(facts.tasks), catalog)
+            done.comparisons[run.name] = here
+            found += here.findings
+            done.gaps += [gap for gap in here.gaps if gap not in done.gaps]
+            found += _samples(done, run, facts, here, readers)
+    if any(run.folder not in homes for run in runs):
+        done.gaps.append("attempts: no plan stands above these runs, so no ledger was compared.")
+    done.gaps += readers.gaps
+    return done
+
+
+def model_of(run: Run) -> str:
+    """The name under which the run's model was asked for, as far as it is known."""
+    config = config_of(run) or {}
+    return str(config.get("model", run.record.subject.slug))
+
+
+class _Readers:
+    """How models read prompts, each loaded once; what is not here is noted."""
+
+    def __init__(self) -> None:
+        self.known: dict[str, Any] = {}
+        self.gaps: list[str] = []
+
+    def of(self, here: Comparison) -> Any:
+        if here.card is None:
+            return None
+        if here.card.digest not in self.known:
+            try:
+                self.known[here.card.digest] = reader_of(here.card)
+            except EnvironmentUnfit as error:
+                self.known[here.card.digest] = None
+                self.gaps.append(f"prompts: {error}")
+        return self.known[here.card.digest]
+
+
+def _samples(
+    done: Recomputed, run: Run, facts: Facts, here: Comparison, readers: _Readers
+) -> Iterator[Finding]:
+    """The stored completions, verified again."""
+    if here.task is None:
+        return
+    rows = [asdict(sample) for sample in run.samples()]
+    found = [*rescore(run.record, run.name, rows, run.items, here.task, facts.conditions)]
+    done.samples += len(rows)
+    done.verifiers.add(f"{here.task.name} {here.task.card.version}")
+    reader = readers.of(here)
+    if reader is not None and not found:
+        found += check_prompts(run.name, rows, here.task, reader, facts.conditions)
+        done.prompts += len(rows)
+    yield from found

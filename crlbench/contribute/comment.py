@@ -1,0 +1,163 @@
+"""What changes on the boards: the comment under a pull request that brings results."""
+
+from __future__ import annotations
+
+import io
+import subprocess
+import tarfile
+import tempfile
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+
+from crlbench.contribute.changes import Changes
+from crlbench.contribute.layout import RESULTS
+from crlbench.contribute.report import Examined
+from crlbench.contribute.retract import RETRACTIONS
+from crlbench.errors import CrlbenchError
+from crlbench.report.alarms import alarms
+from crlbench.report.axes import AXES, AXIS_SIGNS, AXIS_WORDS, Axis
+from crlbench.report.board import Board, summarise_board
+from crlbench.report.board_table import rank_span
+from crlbench.report.compare import compare
+from crlbench.report.compare_read import read_entry
+from crlbench.report.compare_words import lead
+from crlbench.report.load import Run, load_runs
+from crlbench.report.words import NONE, clean, span
+
+NEAREST = 2
+"""Entries that a new one is laid beside."""
+LINES = 40
+"""No list of the comment is longer."""
+
+
+@dataclass(frozen=True)
+class _Boards:
+    """One board before and after."""
+
+    before: Board | None
+    after: Board
+
+
+def comment(changes: Changes, examined: Sequence[Examined]) -> str:
+    """Markdown: what was refused, or the new rows, tiers that moved, the nearest, alarms."""
+    lines = [f"## {_verdict(examined)}", "", "```text"]
+    lines += [_harmless(line) for found in examined for line in found.lines()]
+    lines += ["```", ""]
+    if any(found.broken for found in examined):
+        return "\n".join(lines)
+    touched = [entry for entry in changes.entries() if (changes.root / entry).is_dir()]
+    with tempfile.TemporaryDirectory() as folder:
+        base = _base_results(changes, Path(folder))
+        for name, entries in groupby(touched, key=lambda entry: entry.parts[len(RESULTS.parts)]):
+            lines += _board(changes.root, base, name, list(entries))
+    return "\n".join(lines)
+
+
+def _harmless(line: str) -> str:
+    """A line for a fenced block: what strangers wrote neither ends it nor moves the cursor."""
+    return clean(line).replace("```", "'''")
+
+
+def _verdict(examined: Sequence[Examined]) -> str:
+    broken = sum(found.broken for found in examined)
+    return f"{broken} of {len(examined)} refused" if broken else "Every rule is kept"
+
+
+def _base_results(changes: Changes, folder: Path) -> Path:
+    """The results and retractions as they were at the base, in a folder of their own."""
+    for path in (RESULTS, RETRACTIONS):
+        done = subprocess.run(
+            ["git", "-C", str(changes.root), "archive", changes.base, "--", str(path)],
+            capture_output=True,
+        )
+        if done.returncode == 0:  # else the base has none
+            with tarfile.open(fileobj=io.BytesIO(done.stdout)) as archive:
+                archive.extractall(folder, filter="data")
+    return folder / RESULTS
+
+
+def _board(root: Path, base: Path, name: str, entries: Sequence[Path]) -> Iterator[str]:
+    """One board's part of the comment."""
+    before = summarise_board(load_runs(base / name)) if (base / name).is_dir() else None
+    boards = _Boards(before, summarise_board(load_runs(root / RESULTS / name)))
+    yield from (f"### {boards.after.track} v{boards.after.track_version} `{name}`", "")
+    for entry in entries:
+        own = load_runs(root / entry)
+        yield from _rows(boards, f"{own.runs[0].model}/{own.runs[0].recipe}")
+        yield from _nearest(root, entry, boards.after)
+        yield from _alarms(own.runs)
+    yield from _moved(boards, {"/".join(entry.parts[-2:]) for entry in entries})
+
+
+def _rows(boards: _Boards, name: str) -> Iterator[str]:
+    entry = boards.after.entry(name)
+    yield f"**{name}**: {entry.standing}, {entry.n} seeds"
+    yield from ("", "| axis | score | tier | rank |", "|---|---|---|---|")
+    for axis in AXES:
+        score = entry.axes[axis]
+        value = NONE if score.value is None else f"{score.value:.3f} {span(score.interval)}"
+        ranking = boards.after.rankings[entry.recipe][axis]
+        tier = _tiers(boards.after, entry.recipe, axis).get(name, NONE)
+        yield (
+            f"| {AXIS_WORDS[axis]} ({AXIS_SIGNS[axis]}) | {value} | {tier} | "
+            f"{rank_span(ranking, name)} |"
+        )
+    yield ""
+
+
+def _tiers(board: Board, recipe: str, axis: Axis) -> dict[str, int]:
+    rankings = board.rankings.get(recipe)
+    standings = rankings[axis].ranking.standings if rankings else ()
+    return {standing.model: standing.tier for standing in standings}
+
+
+def _moved(boards: _Boards, new: set[str]) -> Iterator[str]:
+    """Tiers of entries that were there before, where they changed."""
+    moved = []
+    for recipe in boards.after.rankings:
+        for axis in AXES:
+            old = _tiers(boards.before, recipe, axis) if boards.before else {}
+            for name, tier in _tiers(boards.after, recipe, axis).items():
+                if name in old and old[name] != tier and name not in new:
+                    moved.append(f"- {name}, {AXIS_WORDS[axis]}: tier {old[name]} to {tier}")
+    yield from moved[:LINES] or ["No other entry changes its tier."]
+    yield ""
+
+
+def _nearest(root: Path, entry: Path, board: Board) -> Iterator[str]:
+    """The entries of the same recipe whose Λ is nearest, with the verdict on each pair."""
+    model, recipe = entry.parts[-2:]
+    mine = board.entry(f"{model}/{recipe}").axes["efficiency"].value
+    others = [
+        (abs(other.axes["efficiency"].value - mine), other.model)
+        for other in board.entries
+        if other.recipe == recipe
+        and other.model != model
+        and mine is not None
+        and other.axes["efficiency"].value is not None
+    ]
+    for _, other in sorted(others)[:NEAREST]:
+        folder = root / entry.parents[1] / other / recipe
+        try:
+            found = compare([read_entry(folder), read_entry(root / entry)])
+        except CrlbenchError as error:
+            yield f"- against {other}: {error}"
+            continue
+        yield f"- {lead(found)}"
+    if others:
+        yield ""
+
+
+def _alarms(runs: Sequence[Run]) -> Iterator[str]:
+    """How many runs rang which alarm."""
+    counts = Counter(alarm.name for run in runs for alarm in alarms(run.record))
+    failed = [run.name for run in runs if run.record.status.state == "failed"]
+    if failed:
+        yield f"- failed by rule: {', '.join(failed[:LINES])}"
+    if counts:
+        told = ", ".join(f"{name} in {n} of {len(runs)} runs" for name, n in counts.most_common())
+        yield f"- alarms: {told}"
+    yield ""

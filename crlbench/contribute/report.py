@@ -1,0 +1,50 @@
+"""What the check of one contributed thing found."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+SHOWN = 12
+"""Findings that the text shows."""
+
+
+@dataclass(frozen=True)
+class Examined:
+    """A result, or the changes of a pull request, after its examination."""
+
+    kind: str
+    """``result`` or ``changes``."""
+    name: str
+    summary: str
+    """What it is, in a few words: ``13 runs, ranked``."""
+    findings: tuple[str, ...] = ()
+    """What is wrong; nothing is wrong where there is none."""
+    notes: tuple[str, ...] = ()
+    """What a reader must know, and what could not be checked here."""
+
+    @property
+    def broken(self) -> bool:
+        """Whether anything is wrong."""
+        return bool(self.findings)
+
+    def lines(self) -> Iterator[str]:
+        """The report for a person, line by line."""
+        verdict = "refused" if self.broken else "keeps every rule"
+        yield f"{self.name}: {verdict} ({self.summary})"
+        yield from (f"  * {finding}" for finding in self.findings[:SHOWN])
+        if len(self.findings) > SHOWN:
+            yield f"  * and {len(self.findings) - SHOWN} more"
+        yield from (f"  note: {note}" for note in self.notes)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, for JSON."""
+        return {
+            "kind": self.kind,
+            "name": self.name,
+            "ok": not self.broken,
+            "summary": self.summary,
+            "findings": list(self.findings),
+            "notes": list(self.notes),
+        }

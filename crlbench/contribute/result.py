@@ -1,0 +1,180 @@
+"""``crlbench validate`` on a result: whole, consistent, made under the conditions of its track?
+
+Everything here reads: no model is loaded, no code of a contribution runs. What holds together can
+still have been invented; ``crlbench verify`` trains again, which shows that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from crlbench.catalog import Catalog
+from crlbench.contribute.copies import Known
+from crlbench.contribute.layout import misplaced, read_submission
+from crlbench.contribute.report import Examined
+from crlbench.errors import CrlbenchError
+from crlbench.packed import RUN_FILES
+from crlbench.report.audit import audit_run
+from crlbench.report.audit_entry import audit_in, homes_of
+from crlbench.report.census import Archive, Census, take_census
+from crlbench.report.load import Runs, load_runs
+from crlbench.report.stored import exists
+from crlbench.report.summary import board_tasks, same_conditions
+from crlbench.run.checkout import compare
+
+SHOWN = 4
+"""Cells that a finding names."""
+NEEDED = ("model:", "recipe:")
+"""What a checkout must have of a result that it takes; the rest may have moved on."""
+
+Findings = Iterator[str]
+
+
+class Examiner:
+    """Examines results against what this checkout holds: tracks, tasks, models, recipes."""
+
+    def __init__(self, catalog: Catalog, known: Known | None = None) -> None:
+        """``known`` are the runs of all entries, to tell copies by."""
+        self.catalog = catalog
+        self.known = known or Known()
+
+    def examine(self, folder: Path) -> Examined:
+        """Every rule on one submitted entry."""
+        findings = [f"{folder / line}" for line in misplaced(folder)]
+        name = "/".join(folder.absolute().parts[-3:])
+        try:
+            runs = load_runs(folder)
+        except CrlbenchError as error:
+            return Examined("result", name, "unreadable", (*findings, str(error)))
+        entry = _Entry(folder, runs, self)
+        for rule in entry.rules:
+            try:
+                findings += rule()
+            except CrlbenchError as error:
+                findings.append(str(error))
+        summary = f"{len(runs)} runs, {entry.standing}"
+        return Examined("result", name, summary, tuple(dict.fromkeys(findings)), tuple(entry.notes))
+
+
+class _Entry:
+    """One submitted entry under examination."""
+
+    def __init__(self, folder: Path, runs: Runs, examiner: Examiner) -> None:
+        self.folder = folder
+        self.runs = runs
+        self.examiner = examiner
+        self.first = runs.runs[0]
+        self.notes: list[str] = []
+        self.standing = "unknown"
+
+    @property
+    def rules(self) -> tuple[Callable[[], Findings], ...]:
+        """In the order in which a person wants to read what they find."""
+        return (
+            self._submitter,
+            self._one_entry,
+            self._place,
+            self._declared,
+            self._history,
+            self._checkout,
+            self._numbers,
+            self._copies,
+        )
+
+    def _submitter(self) -> Findings:
+        read_submission(self.folder)
+        yield from ()
+
+    def _one_entry(self) -> Findings:
+        """One model, one recipe, one fingerprint, one class of hardware; nothing shortened."""
+        same_conditions(self.runs)
+        first = self.first.record
+        for run in self.runs:
+            shared = (run.record.subject, run.record.algo.name, run.record.algo.config)
+            if shared != (first.subject, first.algo.name, first.algo.config):
+                yield f"{run.folder}: another model or recipe than that of {self.first.folder}"
+        if any(run.record.status.state == "partial" for run in self.runs):
+            yield f"{self.folder}: holds shortened runs (--smoke, --limit), which nobody may submit"
+
+    def _place(self) -> Findings:
+        """The folders say what the records say; so do the names in the archive."""
+        record = self.first.record
+        board = f"{record.protocol.track}-{record.fingerprint.hash}"
+        expected = (board, self.first.model, self.first.recipe)
+        if self.folder.absolute().parts[-3:] != expected:
+            yield f"{self.folder}: belongs into {'/'.join(expected)}"
+        for run in self.runs:
+            lost = [name for name in RUN_FILES if not exists(run.folder / name)]
+            if lost:
+                yield f"{run.folder}: without {', '.join(lost)}"
+            r = run.record
+            own = (r.task.name, r.arm, f"seed-{r.seed.index:02d}")
+            if run.folder.parts[-3:] != own:
+                yield f"{run.folder}: holds the record of {'/'.join(own)}"
+
+    def _declared(self) -> Findings:
+        """Each run is one that the plan declared and that the ledger says ended so."""
+        homes = homes_of(self.runs)
+        for run in self.runs:
+            if run.folder in homes:
+                yield from map(str, audit_in(homes[run.folder], run))
+
+    def _history(self) -> Findings:
+        """Every planned run is there, and the ledger knows how it came to be."""
+        archive = Archive(self.runs)
+        board = board_tasks(self.first.record)
+        for arm in ("real", "placebo"):
+            runs = [run for run in self.runs if run.record.arm == arm]
+            if not runs and arm == "real":
+                yield f"{self.folder}: holds no run of the real arm"
+            if runs:
+                census = take_census(runs, board, archive)
+                yield from self._counted(census, arm)
+                if arm == "real":
+                    self.standing, why = census.standing()
+                    self.notes += why
+
+    def _counted(self, census: Census, arm: str) -> Findings:
+        for cells, what in (
+            (census.vanished, "ended, says the ledger, and left no record"),
+            (census.missing, "planned and not there"),
+        ):
+            if cells:
+                named = ", ".join(cells[:SHOWN]) + (" ..." if len(cells) > SHOWN else "")
+                yield f"{self.folder}: {arm} arm: {what}: {named}"
+        beyond = {t: len(r) for t, r in census.runs.items() if len(r) > census.declared.get(t, 0)}
+        if beyond:
+            yield f"{self.folder}: {arm} arm: more seeds than any plan declares: {beyond}"
+        yield from (f"{self.folder}: {doubt}" for doubt in census.doubts)
+
+    def _checkout(self) -> Findings:
+        """Track, model and recipe are what this checkout has under their names."""
+        record, catalog = self.first.record, self.examiner.catalog
+        slug = record.subject.slug
+        if not record.subject.listed or slug not in catalog.entries("model"):
+            yield (
+                f"{self.folder}: model '{slug}' has no entry in models/: bring it first "
+                "(crlbench add model)"
+            )
+            return
+        here = compare(record, self.first.name, slug, board_tasks(record), catalog)
+        yield from map(str, here.findings)
+        yield from (f"{self.folder}: {gap}" for gap in here.gaps if gap.startswith(NEEDED))
+        self.notes += [gap for gap in here.gaps if not gap.startswith(NEEDED)]
+        if record.protocol.division == "open":
+            self.notes.append("Open division: shown apart, never ranked.")
+        if here.card is None:
+            self.notes.append(f"models/{slug}.toml says more or less than when the runs were made.")
+
+    def _numbers(self) -> Findings:
+        """Every number of every record belongs to its item vectors and its conditions."""
+        for run in self.runs:
+            yield from map(str, audit_run(run))
+            run.samples()
+
+    def _copies(self) -> Findings:
+        """No run is another entry's under a new name."""
+        for run in self.runs:
+            for other in self.examiner.known.like(run):
+                yield f"{run.folder}: the same measurements as {other}: one was copied"

@@ -1,0 +1,1 @@
+"""Entries of models: how one comes to be, and whether what it says is true."""

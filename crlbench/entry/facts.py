@@ -1,0 +1,109 @@
+"""What the files of a checkpoint say of a model: all of an entry that nobody has to write."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from crlbench.cards import ModelCard, Thinking
+from crlbench.checkpoint import DTYPES, causal_config
+from crlbench.errors import ValidationError
+from crlbench.hashing import sha256_bytes
+
+UNBOUNDED = 10**7
+"""No context is this long; libraries write such numbers where they know none."""
+
+
+@dataclass(frozen=True)
+class Facts:
+    """Read from config and tokenizer, and counted on a model without memory."""
+
+    kind: Literal["base", "instruct"]
+    """A guess: a tokenizer with a chat template is an instruct model's."""
+    frame: Literal["terse", "plain", "chat"]
+    params_total: int
+    params_active: int
+    context: int
+    dtype: str
+    """Of the checkpoint."""
+    config: dict[str, Any]
+    stop_tokens: tuple[str, ...]
+    """Tokens that end generation, by its own settings, and that are not known without them."""
+    thinking: Thinking
+    template_sha256: str | None
+
+
+def facts_of(card: ModelCard, folder: Path) -> Facts:
+    """The facts of a checkpoint whose config and tokenizer are in ``folder``.
+
+    ``card`` is that of an unlisted model; its weights are not read.
+
+    Raises:
+        ValidationError: config or tokenizer cannot be used here, with the reason.
+    """
+    from crlbench.policy.chat import end_tokens
+    from crlbench.policy.load import Location, load_reader, read_config
+    from crlbench.policy.shape import parameter_totals, shaping_fields
+
+    raw = causal_config(folder)
+    if "quantization_config" in raw:
+        raise ValidationError(
+            f"model '{card.slug}': its weights are stored quantised (quantization_config), and a"
+            " layer without them cannot be trained. Add the repository of the whole weights; an"
+            " entry says by itself how they are quantised when they are loaded (quantisation)."
+        )
+    location = Location(str(folder))
+    config = read_config(card, location)
+    reader = load_reader(card, location)
+    tokenizer = reader.tokenizer
+    template = (tokenizer.chat_template or "") if reader.frame == "chat" else ""
+    thinking = card.chat_template.thinking
+    if thinking == "n/a" and "enable_thinking" in template:
+        thinking = "off"  # a completion of the tracks is too short for a thought
+    ends = end_tokens(tokenizer, (), reader.frame, thinking)
+    further = [tokenizer.convert_ids_to_tokens(end) for end in _generation_ends(folder)
+               if end not in ends and 0 <= end < len(tokenizer)]
+    try:
+        total, active = parameter_totals(config)
+        stated = shaping_fields(config, raw)
+    except ValidationError as error:
+        raise ValidationError(f"model '{card.slug}': {error}") from None
+    except Exception as error:  # models raise whatever they trip over when they are built
+        text = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+        raise ValidationError(f"model '{card.slug}': cannot be built: {text}") from error
+    dtype = raw.get("dtype", raw.get("torch_dtype"))
+    return Facts(
+        kind="instruct" if template else "base",
+        frame=reader.frame,
+        params_total=total,
+        params_active=active,
+        context=_context(card, reader),
+        dtype=dtype if dtype in DTYPES else "float32",
+        config=stated,
+        stop_tokens=tuple(dict.fromkeys([*card.stop_tokens, *further])),
+        thinking=thinking,
+        template_sha256=sha256_bytes(template.strip().encode()) if template else None,
+    )
+
+
+def _context(card: ModelCard, reader: Any) -> int:
+    """Of the config; of the tokenizer where an architecture has no longest sequence."""
+    for known in (reader.context, int(reader.tokenizer.model_max_length)):
+        if known < UNBOUNDED:
+            return known
+    raise ValidationError(
+        f"model '{card.slug}': neither its config nor its tokenizer says how long a sequence may"
+        " be; set model_max_length in tokenizer_config.json."
+    )
+
+
+def _generation_ends(folder: Path) -> list[int]:
+    """The end tokens that ``generation_config.json`` names, if it does."""
+    try:
+        stated = json.loads((folder / "generation_config.json").read_bytes())["eos_token_id"]
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return []
+    ends = stated if isinstance(stated, list) else [stated]
+    return [end for end in ends if isinstance(end, int)]

@@ -1,0 +1,72 @@
+"""Transfer between tasks with its uncertainty: λ on one task after training on another.
+
+A cell of the matrix is the mean of λ over the seeds of the trained task. Seeds and items are
+resampled as for Gen, of which these λ are a part; items of one position are drawn together, so that
+cells of several models, which answer the same items, may be averaged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from crlbench.report.derivatives import derivative
+from crlbench.report.entries import Entry
+from crlbench.report.estimate import Estimate
+from crlbench.report.estimators import ID, TRANSFER, Constants, SplitItems, fallen
+from crlbench.report.intervals import Replicates
+from crlbench.report.load import Run
+from crlbench.report.replicates import axis_interval, linear_replicates
+
+Transfers = dict[tuple[str, str], Replicates]
+"""By trained and scored task."""
+
+
+def transfer_replicates(entry: Entry) -> Transfers:
+    """Every pair of tasks that all runs of an entry were scored on at both ends."""
+    found: Transfers = {}
+    constants: Constants = {
+        run.record.task.name: (run.record.task.floor, run.record.task.ceiling)
+        for task in entry.evidence.tasks.values()
+        for run in task.runs
+    }
+    for trained, task in entry.evidence.tasks.items():
+        measures = entry.generalization.runs[trained]
+        lams = {trained: [one.id for one in measures]}
+        lams |= {n: [one.transfers.get(n) for one in measures] for n in measures[0].transfers}
+        for scored, values in lams.items():
+            name = ID if scored == trained else TRANSFER + scored
+            rows = _derivatives(task.runs, name, constants)
+            if rows is not None and all(value is not None for value in values):
+                found[trained, scored] = linear_replicates(
+                    trained,
+                    np.array(values),
+                    {rows.shape[1]: rows},
+                    entry.evidence.count,
+                    entry.evidence.seed,
+                )
+    return found
+
+
+def _derivatives(runs: Sequence[Run], name: str, constants: Constants) -> np.ndarray | None:
+    """(n, N) how λ of each run moves with the weight of each item."""
+    split = SplitItems(runs, name, constants)
+    ends = [split.in_u(i) for i in range(len(runs))]
+    if any(pair is None for pair in ends):
+        return None
+    before = np.stack([start for start, _ in ends])
+    after = np.stack([fallen(start) if end is None else end for start, end in ends])
+    return derivative(before, after)
+
+
+def mean_transfer(
+    tables: Sequence[Mapping[tuple[str, str], Replicates]], trained: str, scored: str
+) -> Estimate:
+    """A cell, mean over models; without a value where one of them has none."""
+    parts = [table.get((trained, scored)) for table in tables]
+    known = [part for part in parts if part is not None]
+    if len(known) < len(parts):
+        return Estimate(None, None, 0)
+    value = float(np.mean([part.location for part in known]))
+    return Estimate(value, axis_interval(known), min(len(part.values) for part in known))

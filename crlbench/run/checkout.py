@@ -1,0 +1,185 @@
+"""A record against this checkout: its track, tasks, model entry and recipe as they stand here.
+
+What the checkout has, must be equal. What it has not (a track of another version, a recipe of
+somebody else's) cannot be checked here, which is said and is no fault of the record.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+from crlbench.cards import ModelCard
+from crlbench.catalog import Catalog
+from crlbench.conditions import canonical_json, diff, leaves, stated_conditions
+from crlbench.errors import CrlbenchError, UsageError
+from crlbench.frozen import Task
+from crlbench.hashing import sha256_file
+from crlbench.records import RunRecord
+from crlbench.run.board import Request, load_track, make_board
+from crlbench.run.plan import Board
+from crlbench.run.record import card_fields
+from crlbench.run.subject import load_task
+from crlbench.verification import Finding
+
+RECORD = "record.json"
+SHOWN = 4
+"""Reasons that a finding names."""
+
+
+@dataclass
+class Comparison:
+    """What a checkout says of a record."""
+
+    findings: list[Finding] = field(default_factory=list)
+    gaps: list[str] = field(default_factory=list)
+    """What cannot be checked here, and why; sentences."""
+    card: ModelCard | None = None
+    """The model's entry, where the checkout has the one that ran."""
+    task: Task | None = None
+    """The task, where the checkout has the one that ran."""
+
+
+def compare(
+    record: RunRecord, run: str, model: str, tasks: tuple[str, ...], catalog: Catalog
+) -> Comparison:
+    """Compare a record with what its names mean here.
+
+    Args:
+        record: of the run.
+        run: its name, for findings.
+        model: the name under which the model was asked for.
+        tasks: of its board, by the leaves of its fingerprint.
+        catalog: of the checkout.
+
+    Raises:
+        EnvironmentUnfit: the rows of a task are not on this machine.
+        ValidationError: an entry of the checkout is malformed.
+    """
+    found = Comparison()
+    _compare_board(found, record, run, tasks, catalog)
+    _compare_task(found, record, run, catalog)
+    _compare_model(found, record, run, model, catalog)
+    _compare_recipe(found, record, run, catalog)
+    return found
+
+
+def _compare_board(
+    found: Comparison, record: RunRecord, run: str, tasks: tuple[str, ...], catalog: Catalog
+) -> None:
+    protocol, where = record.protocol, f"track {record.protocol.track}"
+    where += f" version {protocol.track_version}"
+    if protocol.track not in catalog.list("track"):
+        found.gaps.append(f"conditions: there is no track '{protocol.track}' here.")
+        return
+    track = load_track(catalog, protocol.track)
+    if track.version != protocol.track_version:
+        found.gaps.append(
+            f"conditions: {where} cannot be checked here: this checkout has version "
+            f"{track.version}."
+        )
+        return
+    if unknown := sorted(set(tasks) - {*catalog.list("task")}):
+        found.gaps.append(f"conditions: there is no task '{unknown[0]}' here.")
+        return
+    installed = record.environment.get("packages")
+    versions = canonical_json(installed if isinstance(installed, dict) else {})
+    stated = canonical_json(record.fingerprint.leaves)
+    try:
+        board, reasons = _board(catalog, protocol.track, record.task.name, tasks, stated, versions)
+    except UsageError as error:
+        found.findings.append(
+            Finding(run, RECORD, "fingerprint.leaves", str(error), f"conditions of {where}")
+        )
+        return
+    control = json.loads(canonical_json(board.control))
+    for name, (ours, theirs) in diff(control, record.fingerprint.leaves).items():
+        finding = Finding(run, RECORD, f"fingerprint.leaves.{name}", theirs, ours, where)
+        found.findings.append(finding)
+    if board.division != protocol.division:
+        stored, why = protocol.division, "; ".join(reasons[:SHOWN])
+        finding = Finding(run, RECORD, "protocol.division", stored, board.division, why)
+        found.findings.append(finding)
+
+
+@lru_cache(maxsize=64)
+def _board(
+    catalog: Catalog, name: str, task: str, tasks: tuple[str, ...], stated: str, versions: str
+) -> tuple[Board, list[str]]:
+    """The board that gives these leaves (JSON) here, if anything does, and why it is open."""
+    track = load_track(catalog, name)
+    told = leaves(stated_conditions(json.loads(stated)))
+    own = leaves(track.conditions.model_dump(mode="json"))
+    changed = {n: canonical_json(value) for n, value in told.items() if own.get(n) != value}
+    within = set(tasks) == set(track.tasks)
+    request = Request(
+        settings=changed,
+        tasks=[task] if within else [task, *(other for other in tasks if other != task)],
+        smoke=set(tasks) < set(track.tasks),
+    )
+    board, _, reasons = make_board(catalog, track, request, json.loads(versions))
+    return board, reasons
+
+
+def _compare_task(found: Comparison, record: RunRecord, run: str, catalog: Catalog) -> None:
+    ref = record.task
+    if ref.name not in catalog.list("task"):
+        found.gaps.append(f"samples: there is no task '{ref.name}' here.")
+        return
+    task = load_task(ref.name, tuple(map(str, catalog.extra)))
+    if task.card.version != ref.version:
+        found.gaps.append(
+            f"samples: task '{ref.name}' {ref.version} cannot be checked here: this checkout has "
+            f"{task.card.version}."
+        )
+    elif task.digest != ref.digests.get("task"):
+        found.findings.append(
+            Finding(run, RECORD, "task.digests.task", ref.digests.get("task"), task.digest)
+        )
+    else:
+        found.task = task
+
+
+def _compare_model(
+    found: Comparison, record: RunRecord, run: str, model: str, catalog: Catalog
+) -> None:
+    subject = record.subject
+    try:
+        card = catalog.load_model(subject.slug if subject.listed else model)
+    except CrlbenchError as error:
+        found.gaps.append(f"model: {error}")
+        return
+    stored = subject.model_dump(mode="json")
+    expected = json.loads(canonical_json(card_fields(card)))
+    for name, value in expected.items():
+        if stored[name] != value:
+            finding = Finding(run, RECORD, f"subject.{name}", stored[name], value, "the entry here")
+            found.findings.append(finding)
+    if card.digest == subject.entry_sha256:
+        found.card = card
+
+
+def _compare_recipe(found: Comparison, record: RunRecord, run: str, catalog: Catalog) -> None:
+    from crlbench.algo import recipes
+    from crlbench.algo.recipe import to_config
+
+    algo = record.algo
+    try:
+        recipe = recipes.load(algo.name, catalog.extra)
+        file = recipes.python_file(algo.name, catalog.extra)
+    except UsageError as error:
+        found.gaps.append(f"recipe: {error}")
+        return
+    ours = leaves(json.loads(canonical_json(to_config(recipe))))
+    for name, (expected, stored) in diff(ours, leaves(dict(algo.config))).items():
+        found.findings.append(
+            Finding(run, RECORD, f"algo.config.{name}", stored, expected, f"recipe '{algo.name}'")
+        )
+    expected = None if file is None else sha256_file(file)
+    if expected != algo.recipe_sha256:
+        found.findings.append(
+            Finding(run, RECORD, "algo.recipe_sha256", algo.recipe_sha256, expected, "its file")
+        )
+
+

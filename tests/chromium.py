@@ -1,0 +1,40 @@
+"""Debian's Chromium, driven by Playwright.
+
+Without either, tests are skipped with the reason, or fail where ``CRLBENCH_REQUIRE_BROWSER=1``
+says that they must run.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
+
+
+def unavailable(reason: str) -> None:
+    """Skip, or fail where a browser is required."""
+    if os.environ.get("CRLBENCH_REQUIRE_BROWSER") == "1":
+        pytest.fail(f"{reason}, and CRLBENCH_REQUIRE_BROWSER=1 asks for it")
+    pytest.skip(reason)
+
+
+@contextmanager
+def launched() -> Iterator[Any]:
+    """Chromium, or a reason why not."""
+    try:
+        from playwright.sync_api import sync_playwright
+    except ImportError:
+        unavailable("playwright is not installed")
+    executable = shutil.which("chromium")
+    if executable is None:
+        unavailable("chromium is not installed")
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=executable, args=ARGUMENTS)
+        yield browser
+        browser.close()

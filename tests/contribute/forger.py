@@ -1,0 +1,134 @@
+"""A forger with every tool: whatever is edited, all hashes are made to fit again."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import zstandard
+
+from crlbench.attempts import LEDGER_NAME, PLAN_NAME, plan_hash
+from crlbench.chain import GENESIS
+from crlbench.conditions import canonical_json, digest, fingerprint
+from crlbench.packed import PACKED, pack, unpack
+from crlbench.records import RunRecord
+
+Json = dict[str, Any]
+
+
+class Forger:
+    """An entry taken apart; :meth:`write` puts it together, consistent by every hash."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.plan: Json = json.loads((folder / PLAN_NAME).read_text())
+        self.ledger: list[Json] = [
+            json.loads(line) for line in (folder / LEDGER_NAME).read_text().splitlines()
+        ]
+        files = unpack((folder / PACKED).read_bytes())
+        self.runs: dict[str, dict[str, bytes]] = {}
+        for name, content in files.items():
+            cell, _, file = name.rpartition("/")
+            self.runs.setdefault(cell, {})[file] = content
+
+    def record(self, cell: str) -> Json:
+        return json.loads(self.runs[cell]["record.json"])
+
+    def edit(self, cell: str, change: Callable[[Json], Any]) -> None:
+        """Change a record's fields."""
+        record = self.record(cell)
+        change(record)
+        self.runs[cell]["record.json"] = json.dumps(record).encode()
+
+    def items(self, cell: str) -> dict[str, np.ndarray]:
+        with np.load(io.BytesIO(self.runs[cell]["items.npz"])) as stored:
+            return {name: stored[name] for name in stored.files}
+
+    def put_items(self, cell: str, arrays: dict[str, np.ndarray]) -> None:
+        """Exchange the item vectors, and the scores that follow from them."""
+        content = io.BytesIO()
+        np.savez(content, **arrays)
+        self.runs[cell]["items.npz"] = content.getvalue()
+
+        def rescore(record: Json) -> None:
+            for point in record["curve"]:
+                point["score"] = float(arrays[point["items_ref"]].astype(float).mean())
+            for split in record["splits"].values():
+                for side in ("start", "end"):
+                    if split[f"{side}_ref"]:
+                        vector = arrays[split[f"{side}_ref"]]
+                        split[side] = float(vector.astype(float).mean())
+
+        self.edit(cell, rescore)
+
+    def lines(self, cell: str, name: str) -> list[Json]:
+        content = self.runs[cell][name]
+        if name.endswith(".zst"):
+            content = zstandard.ZstdDecompressor().decompressobj().decompress(content)
+        return [json.loads(line) for line in content.splitlines()]
+
+    def put_lines(self, cell: str, name: str, rows: list[Json]) -> None:
+        content = "".join(canonical_json(row) + "\n" for row in rows).encode()
+        self.runs[cell][name] = zstandard.compress(content) if name.endswith(".zst") else content
+
+    def drop(self, cell: str) -> None:
+        """Remove a run and every word of the ledger about it."""
+        del self.runs[cell]
+        self.ledger = [e for e in self.ledger if not (e["cell"] or "").endswith(f"/{cell}")]
+
+    def declare(self, **changes: Any) -> None:
+        """Change the plan everywhere: beside the runs, in the ledger, in the records."""
+        self.plan |= changes
+        for event in self.ledger:
+            if event["event"] == "plan":
+                event["detail"] = dict(self.plan)
+
+    def write(self, folder: Path | None = None) -> Path:
+        """Make every hash fit and write the entry."""
+        target = folder or self.folder
+        self.plan["plan_hash"] = plan_hash(self.plan)
+        for event in self.ledger:
+            if event["event"] == "plan":
+                event["detail"]["plan_hash"] = plan_hash(event["detail"])
+        for cell in self.runs:
+            self.edit(cell, lambda record, cell=cell: self._sealed(cell, record))
+        self._rechain()
+        target.mkdir(parents=True, exist_ok=True)
+        (target / PLAN_NAME).write_text(canonical_json(self.plan) + "\n")
+        text = "".join(canonical_json(event) + "\n" for event in self.ledger)
+        (target / LEDGER_NAME).write_text(text)
+        files = {f"{c}/{n}": content for c, run in self.runs.items() for n, content in run.items()}
+        (target / PACKED).write_bytes(pack(files))
+        if target != self.folder:
+            (target / "submission.json").write_bytes((self.folder / "submission.json").read_bytes())
+        return target
+
+    def _sealed(self, cell: str, record: Json) -> None:
+        record["plan_hash"] = self.plan["plan_hash"]
+        record["fingerprint"]["hash"] = fingerprint(record["fingerprint"]["leaves"])
+        for name, content in self.runs[cell].items():
+            if name != "record.json":
+                stated = {"sha256": hashlib.sha256(content).hexdigest(), "bytes": len(content)}
+                record["files"][name] = stated
+        record["digest_root"] = record["files"]["digests.jsonl"]["sha256"]
+        body = RunRecord.model_validate(record)
+        record["record_id"] = body.content_id()
+
+    def _rechain(self) -> None:
+        previous = GENESIS
+        for number, event in enumerate(self.ledger):
+            cell = "/".join((event["cell"] or "").split("/")[-3:])
+            if event["event"] in ("start", "resume"):
+                event["detail"]["plan_hash"] = self.plan["plan_hash"]
+            if event["event"] in ("done", "failed") and cell in self.runs:
+                record = self.record(cell)
+                event["detail"]["record_id"] = record["record_id"]
+                event["detail"]["items_sha256"] = record["files"]["items.npz"]["sha256"]
+            event |= {"n": number, "previous": previous}
+            event.pop("hash", None)
+            event["hash"] = previous = digest(event)

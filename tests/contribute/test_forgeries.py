@@ -1,0 +1,518 @@
+"""A catalogue of forgeries. A forger can make every hash fit; each one is caught all the same.
+
+``crlbench validate`` reads and leaves with 3; ``crlbench verify`` scores and trains again, and
+leaves with 5.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import zstandard
+
+from crlbench.attempts import LEDGER_NAME, PLAN_NAME
+from crlbench.cards import read_model_card
+from crlbench.conditions import fingerprint
+from crlbench.packed import PACKED, pack, unpack
+from tests.contribute.forger import Forger, Json
+from tests.contribute.honest import copied, crlbench
+
+CELL = "addition/real/seed-00"
+SECOND = "addition/real/seed-01"
+PLACEBO = "addition/placebo/seed-00"
+MODELS = Path(__file__).parents[2] / "models"
+
+FORGERIES: dict[str, tuple[Callable[[Path], Any], str, str]] = {}
+"""By name: what is done to an entry's folder, the command that catches it, and its words."""
+
+
+def forgery(command: str, words: str) -> Callable[[Callable[[Path], Any]], Callable[[Path], Any]]:
+    def keep(forge: Callable[[Path], Any]) -> Callable[[Path], Any]:
+        FORGERIES[forge.__name__] = (forge, command, words)
+        return forge
+
+    return keep
+
+
+def repacked(folder: Path, change: Callable[[dict[str, bytes]], Any]) -> None:
+    """Change files of the archive and no hash."""
+    files = unpack((folder / PACKED).read_bytes())
+    change(files)
+    (folder / PACKED).write_bytes(pack(files))
+
+
+def replaced(name: str, old: bytes, new: bytes) -> Callable[[dict[str, bytes]], None]:
+    def change(files: dict[str, bytes]) -> None:
+        assert old in files[name]
+        files[name] = files[name].replace(old, new, 1)
+
+    return change
+
+
+# Edits that leave the hashes as they were.
+
+
+@forgery("validate", "record_id: does not belong to the content")
+def a_score_is_edited(folder: Path) -> None:
+    repacked(folder, replaced(f"{CELL}/record.json", b'"score":0.', b'"score":1.'))
+
+
+@forgery("validate", r"items\.npz: sha256 is")
+def item_vectors_are_edited(folder: Path) -> None:
+    def change(files: dict[str, bytes]) -> None:
+        content = bytearray(files[f"{CELL}/items.npz"])
+        content[200] ^= 1
+        files[f"{CELL}/items.npz"] = bytes(content)
+
+    repacked(folder, change)
+
+
+@forgery("validate", r"samples\.jsonl\.zst: sha256 is")
+def samples_are_exchanged(folder: Path) -> None:
+    def change(files: dict[str, bytes]) -> None:
+        files[f"{CELL}/samples.jsonl.zst"] = files[f"{SECOND}/samples.jsonl.zst"]
+
+    repacked(folder, change)
+
+
+@forgery("validate", r"digests\.jsonl: sha256 is")
+def digests_are_edited(folder: Path) -> None:
+    repacked(folder, replaced(f"{CELL}/digests.jsonl", b'"iteration":1', b'"iteration":2'))
+
+
+@forgery("validate", r"without digests\.jsonl")
+def digests_are_left_out(folder: Path) -> None:
+    repacked(folder, lambda files: files.pop(f"{CELL}/digests.jsonl"))
+
+
+@forgery("validate", "plan.json: plan_hash: does not belong to the content|never declared")
+def the_plan_is_edited(folder: Path) -> None:
+    path = folder / PLAN_NAME
+    path.write_text(path.read_text().replace('"real":2', '"real":1'))
+
+
+def ledger_lines(folder: Path, change: Callable[[list[str]], list[str]]) -> None:
+    path = folder / LEDGER_NAME
+    path.write_text("".join(change(path.read_text().splitlines(keepends=True))))
+
+
+@forgery("validate", "ledger was changed or damaged")
+def a_line_of_the_ledger_is_edited(folder: Path) -> None:
+    ledger_lines(folder, lambda lines: [x.replace('"attempt":1', '"attempt":2') for x in lines])
+
+
+@forgery("validate", "ledger was changed or damaged")
+def a_line_of_the_ledger_is_removed(folder: Path) -> None:
+    ledger_lines(folder, lambda lines: lines[:3] + lines[4:])
+
+
+@forgery("validate", "ledger was changed or damaged")
+def lines_of_the_ledger_change_places(folder: Path) -> None:
+    ledger_lines(folder, lambda lines: [*lines[:2], lines[3], lines[2], *lines[4:]])
+
+
+@forgery("validate", "does not know how 1 stored run ended")
+def the_end_of_the_ledger_is_cut_off(folder: Path) -> None:
+    ledger_lines(folder, lambda lines: lines[:-1])
+
+
+@forgery("validate", "ledger")
+def the_ledger_is_left_out(folder: Path) -> None:
+    (folder / LEDGER_NAME).unlink()
+
+
+@forgery("validate", "not a file of a result")
+def a_file_is_smuggled_in(folder: Path) -> None:
+    (folder / "task.py").write_text("raise SystemExit\n")
+
+
+@forgery("validate", "no file of a run")
+def a_file_is_smuggled_into_the_archive(folder: Path) -> None:
+    files = unpack((folder / PACKED).read_bytes())
+    name = "addition/real/seed-00/record.json"
+    packed = pack({name: files[name]})
+    plain = zstandard.ZstdDecompressor().decompressobj().decompress(packed)
+    (folder / PACKED).write_bytes(zstandard.compress(plain.replace(b"record.json", b"sneaky.json")))
+
+
+# Edits after which every hash fits.
+
+
+def edited(cell: str, change: Callable[[Json], Any]) -> Callable[[Path], None]:
+    def forge(folder: Path) -> None:
+        forger = Forger(folder)
+        forger.edit(cell, change)
+        forger.write()
+
+    return forge
+
+
+@forgery("validate", r"curve\[3\]\.score: stored 1\.0")
+def the_last_score_is_raised(folder: Path) -> None:
+    edited(CELL, lambda r: r["curve"][-1].update(score=1.0))(folder)
+
+
+@forgery("validate", r"splits\.hard\.end: stored 1\.0, expected")
+def a_split_is_scored_higher(folder: Path) -> None:
+    edited(CELL, lambda r: r["splits"]["hard"].update(end=1.0))(folder)
+
+
+@forgery("validate", "not a finite number|finite")
+def a_score_is_no_number(folder: Path) -> None:
+    def change(files: dict[str, bytes]) -> None:
+        record = json.loads(files[f"{CELL}/record.json"])
+        record["curve"][-1]["score"] = float("nan")
+        files[f"{CELL}/record.json"] = json.dumps(record).encode()
+
+    repacked(folder, change)
+
+
+@forgery("validate", "planned and not there: addition seed-01")
+def a_bad_seed_is_dropped(folder: Path) -> None:
+    forger = Forger(folder)
+    forger.drop(SECOND)
+    forger.write()
+
+
+@forgery("validate", "more seeds|planned and not there|More seeds")
+def a_bad_seed_is_dropped_from_the_plan_too(folder: Path) -> None:
+    forger = Forger(folder)
+    for task in ("addition", "counting"):
+        forger.drop(f"{task}/real/seed-00")
+    forger.declare(arms=forger.plan["arms"] | {"real": 1})
+    forger.write()
+
+
+@forgery("validate", r"seed\.value: stored 12345, expected \d+ \(seeds are derived\)")
+def a_luckier_seed_is_taken(folder: Path) -> None:
+    edited(CELL, lambda r: r["seed"].update(value=12345))(folder)
+
+
+@forgery("validate", "holds the record of addition/real/seed-01")
+def two_seeds_change_places(folder: Path) -> None:
+    forger = Forger(folder)
+    forger.runs[CELL], forger.runs[SECOND] = forger.runs[SECOND], forger.runs[CELL]
+    forger.write()
+
+
+@forgery("validate", "ended with another result under the same seed")
+def a_seed_is_drawn_until_it_pleases(folder: Path) -> None:
+    forger = Forger(folder)
+    done = next(e for e in forger.ledger if e["event"] == "done" and e["cell"].endswith(CELL))
+    earlier = json.loads(json.dumps(done))
+    place = forger.ledger.index(done)
+    forger.ledger.insert(place, earlier)
+    forger.write()
+    # The first of the two ends said something else.
+    lines = [json.loads(line) for line in (folder / LEDGER_NAME).read_text().splitlines()]
+    lines[place]["detail"]["items_sha256"] = "0" * 64
+    again = Forger(folder)
+    again.ledger = lines
+    rechained(again, folder)
+
+
+def rechained(forger: Forger, folder: Path) -> None:
+    """Write the ledger as it is, with a chain that fits."""
+    from crlbench.chain import GENESIS
+    from crlbench.conditions import canonical_json, digest
+
+    previous, text = GENESIS, ""
+    for number, event in enumerate(forger.ledger):
+        body = {k: v for k, v in event.items() if k != "hash"} | {"n": number, "previous": previous}
+        previous = digest(body)
+        text += canonical_json(body | {"hash": previous}) + "\n"
+    (folder / LEDGER_NAME).write_text(text)
+
+
+@forgery("validate", "had not been declared|plan")
+def the_plan_is_made_after_the_runs(folder: Path) -> None:
+    forger = Forger(folder)
+    plan = forger.ledger.pop(0)
+    forger.ledger.append(plan)
+    forger.write()
+
+
+@forgery("validate", r"expected open \(optimization\.learning_rate = 0\.001 \(track: 0\.0001\)\)")
+def another_learning_rate_is_called_closed(folder: Path) -> None:
+    forger = Forger(folder)
+    name = "conditions.optimization.learning_rate"
+    forger.declare(control=forger.plan["control"] | {name: 0.001})
+    forger.declare(fingerprint=fingerprint(forger.plan["control"]))
+    for cell in forger.runs:
+        forger.edit(cell, lambda r: r["fingerprint"]["leaves"].update({name: 0.001}))
+    forger.write()
+
+
+@forgery("validate", r"leaves\.tasks\.addition\.verifier: stored e+, expected .* \(track nano ver")
+def a_kinder_verifier_is_used(folder: Path) -> None:
+    forger = Forger(folder)
+    name = "tasks.addition.verifier"
+    forger.declare(control=forger.plan["control"] | {name: "e" * 64})
+    forger.declare(fingerprint=fingerprint(forger.plan["control"]))
+    for cell in forger.runs:
+        forger.edit(cell, lambda r: r["fingerprint"]["leaves"].update({name: "e" * 64}))
+    forger.write()
+
+
+@forgery("validate", r"algo\.config\.clip\.high: stored 0\.9, expected 0\.2 \(recipe 'ppo'\)")
+def another_recipe_is_called_ppo(folder: Path) -> None:
+    forger = Forger(folder)
+
+    def change(config: Json) -> None:
+        config["clip"]["high"] = 0.9
+
+    change(forger.plan["recipe"]["config"])
+    forger.declare()
+    for cell in forger.runs:
+        forger.edit(cell, lambda r: change(r["algo"]["config"]))
+    forger.write()
+
+
+@forgery("validate", r"subject\.weights_sha256: stored .*f{64}.*\(the entry here\)")
+def other_weights_bear_the_name(folder: Path) -> None:
+    forger = Forger(folder)
+    other = {"model.safetensors": "f" * 64}
+    for cell in forger.runs:
+        forger.edit(cell, lambda r: r["subject"]["weights_sha256"].update(other))
+    forger.write()
+
+
+@forgery("validate", "the same measurements as")
+def anothers_curve_is_copied(folder: Path) -> None:
+    """The runs of tiny-llama-0.3m under the name of tiny-llama, whose entry they state."""
+    card = read_model_card(MODELS / "tiny-llama.toml")
+    forger = Forger(folder)
+    forger.declare(
+        model={
+            "name": card.slug,
+            "revision8": card.revision[:8],
+            "entry_sha256": card.digest,
+        }
+    )
+    subject = {
+        "slug": card.slug,
+        "display_name": card.display_name,
+        "family": card.family,
+        "kind": card.kind,
+        "entry_sha256": card.digest,
+        "revision": card.revision,
+        "weights_sha256": dict(card.weights_sha256),
+    }
+    for cell in forger.runs:
+        forger.edit(cell, lambda r: r["subject"].update(subject))
+    home = f"{card.slug}@{card.revision[:8]}"
+    for event in forger.ledger:
+        if event["cell"]:
+            event["cell"] = event["cell"].replace(folder.parts[-2], home)
+    target = folder.parents[1] / home / folder.name
+    forger.write(target)
+
+
+@forgery("validate", "another model or recipe")
+def a_run_of_another_entry_is_mixed_in(folder: Path) -> None:
+    edited(CELL, lambda r: r["subject"].update(slug="tiny-llama"))(folder)
+
+
+@forgery("validate", r"curve\[1\]\.x: stored 8, expected 16")
+def completions_are_counted_lower(folder: Path) -> None:
+    def halve(record: Json) -> None:
+        for point in record["curve"]:
+            point["x"] //= 2
+
+    edited(CELL, halve)(folder)
+
+
+@forgery("validate", r"curve")
+def the_curve_is_put_into_a_better_order(folder: Path) -> None:
+    def reorder(record: Json) -> None:
+        record["curve"] = sorted(record["curve"], key=lambda point: point["score"])
+        record["curve"][0], record["curve"][-1] = record["curve"][-1], record["curve"][0]
+
+    edited(CELL, reorder)(folder)
+
+
+@forgery("validate", "n_items|items")
+def hard_items_are_left_out(folder: Path) -> None:
+    forger = Forger(folder)
+    arrays = forger.items(CELL)
+    fewer = {n: v[:16] if n.startswith("curve/") else v for n, v in arrays.items()}
+    forger.edit(CELL, lambda r: [point.update(n_items=16) for point in r["curve"]])
+    forger.put_items(CELL, fewer)
+    forger.write()
+
+
+@forgery("validate", "curve: stored 3, expected 4")
+def a_run_is_cut_short_and_called_complete(folder: Path) -> None:
+    def cut(record: Json) -> None:
+        del record["curve"][-1]
+
+    edited(CELL, cut)(folder)
+
+
+@forgery("validate", "badge")
+def a_record_brings_its_own_badge(folder: Path) -> None:
+    badge = {"by": "maintainers", "date": "2026-01-01", "kind": "reproduced"}
+    edited(CELL, lambda r: r["verification"].append(badge))(folder)
+
+
+@forgery("validate", "shortened runs")
+def a_smoke_run_is_submitted(folder: Path) -> None:
+    edited(CELL, lambda r: r["status"].update(state="partial"))(folder)
+
+
+@forgery("validate", "losses|updates|digests")
+def digests_of_fewer_updates(folder: Path) -> None:
+    forger = Forger(folder)
+    rows = forger.lines(CELL, "digests.jsonl")
+    rows[0]["losses"].pop()
+    forger.put_lines(CELL, "digests.jsonl", rows)
+    forger.write()
+
+
+@forgery("validate", "cost|completions")
+def a_cheaper_run_is_claimed(folder: Path) -> None:
+    edited(CELL, lambda r: r["cost"].update(completions=1))(folder)
+
+
+def replayed(key: str, change: Callable[[Any], Any]) -> Callable[[Path], None]:
+    def forge(folder: Path) -> None:
+        forger = Forger(folder)
+        for cell in forger.runs:
+            rows = forger.lines(cell, "digests.jsonl")
+            rows[1][key] = change(rows[1][key])
+            forger.put_lines(cell, "digests.jsonl", rows)
+        forger.write()
+
+    return forge
+
+
+# What only scoring or training again shows.
+
+
+@forgery("verify", "mean of the losses in digests.jsonl")
+def the_losses_alone_are_invented(folder: Path) -> None:
+    replayed("losses", lambda losses: [(float.fromhex(x) * 0.9).hex() for x in losses])(folder)
+
+
+@forgery("verify", "completion|score")
+def a_sample_is_made_right(folder: Path) -> None:
+    forger = Forger(folder)
+    rows = forger.lines(CELL, "samples.jsonl.zst")
+    row = next(row for row in rows if row["score"] == 0.0)
+    row.update(completion=row["answer"], score=1.0)
+    forger.put_lines(CELL, "samples.jsonl.zst", rows)
+    forger.write()
+
+
+@forgery("verify", "score")
+def a_wrong_sample_is_paid(folder: Path) -> None:
+    forger = Forger(folder)
+    rows = forger.lines(CELL, "samples.jsonl.zst")
+    next(row for row in rows if row["score"] == 0.0)["score"] = 1.0
+    forger.put_lines(CELL, "samples.jsonl.zst", rows)
+    forger.write()
+
+
+@forgery("verify", "prompt")
+def a_prompt_is_made_easier(folder: Path) -> None:
+    forger = Forger(folder)
+    rows = forger.lines(CELL, "samples.jsonl.zst")
+    rows[0]["prompt"] = "<bos>1+1:\n"
+    forger.put_lines(CELL, "samples.jsonl.zst", rows)
+    forger.write()
+
+
+@forgery("verify", "answer")
+def an_answer_is_exchanged(folder: Path) -> None:
+    forger = Forger(folder)
+    rows = forger.lines(CELL, "samples.jsonl.zst")
+    row = next(row for row in rows if row["score"] == 0.0)
+    row.update(answer=row["completion"], score=1.0)
+    forger.put_lines(CELL, "samples.jsonl.zst", rows)
+    forger.write()
+
+
+@forgery("verify --updates 3", "update 2: losses")
+def losses_are_invented(folder: Path) -> None:
+    """And the figure that is their mean with them."""
+    replayed("losses", lambda losses: [(float.fromhex(x) * 0.9).hex() for x in losses])(folder)
+    forger = Forger(folder)
+    for cell in forger.runs:
+        mean = np.mean([float.fromhex(x) for x in forger.lines(cell, "digests.jsonl")[1]["losses"]])
+        stored = float(f"{mean:.7g}")
+        forger.edit(cell, lambda r, stored=stored: r["health"]["loss"].__setitem__(1, stored))
+    forger.write()
+
+
+@forgery("verify --updates 3", "update 2: sampled token ids")
+def other_completions_were_trained_on(folder: Path) -> None:
+    replayed("completions", lambda _: "a" * 64)(folder)
+
+
+@forgery("verify --updates 3", "update 2: parameters")
+def other_weights_came_out(folder: Path) -> None:
+    replayed("parameters", lambda _: "b" * 64)(folder)
+
+
+@forgery("verify --updates 3", "update 2: rewards")
+def other_rewards_were_paid(folder: Path) -> None:
+    replayed("rewards", lambda _: "c" * 64)(folder)
+
+
+@forgery("verify --updates 3", r"before the first update: items of curve/0|update 1: prompt ids")
+def a_seed_is_exchanged_for_another(folder: Path) -> None:
+    """Each run of the real arm under the index, and with the value, of the other."""
+    forger = Forger(folder)
+    for task in ("addition", "counting"):
+        one, other = f"{task}/real/seed-00", f"{task}/real/seed-01"
+        seeds = forger.record(one)["seed"], forger.record(other)["seed"]
+        forger.runs[one], forger.runs[other] = forger.runs[other], forger.runs[one]
+        forger.edit(one, lambda r, seed=seeds[0]: r.update(seed=seed))
+        forger.edit(other, lambda r, seed=seeds[1]: r.update(seed=seed))
+    forger.write()
+
+
+@forgery("verify --updates 3", r"items of curve/0, \d+ of 32")
+def better_answers_are_invented(folder: Path) -> None:
+    """Item vectors, scores and hashes agree with one another, and with no run."""
+    forger = Forger(folder)
+    for cell in forger.runs:
+        arrays = forger.items(cell)
+        better = {n: np.ones_like(v) if n.startswith("curve/") else v for n, v in arrays.items()}
+        forger.put_items(cell, better)
+    forger.write()
+
+
+@pytest.mark.parametrize("name", FORGERIES)
+def test_a_forgery_is_caught(name: str, entry: Path, home: Path, tmp_path: Path) -> None:
+    forge, command, words = FORGERIES[name]
+    folder = copied(entry, tmp_path / "results")
+    forge(folder)
+    verb, *flags = command.split()
+    if name == "anothers_curve_is_copied":
+        (folder,) = [p.parent for p in folder.parents[1].rglob(PACKED) if p.parent != folder]
+    elif name.startswith(("another_learning_rate", "a_kinder_verifier")):
+        board = folder.parents[1]
+        plan = json.loads((folder / PLAN_NAME).read_text())
+        moved = board.rename(board.with_name(f"nano-{plan['fingerprint']}"))
+        folder = moved / folder.relative_to(board)
+    done = crlbench("--quiet", verb, folder, *flags, catalog=home)
+    assert done.returncode == {"validate": 3, "verify": 5}[verb], done.stdout + done.stderr
+    assert re.search(words, done.stdout + done.stderr), done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_there_are_enough() -> None:
+    assert len(FORGERIES) >= 25
+
+
+def test_the_honest_entry_is_accepted(entry: Path, home: Path) -> None:
+    done = crlbench("--quiet", "validate", entry, catalog=home)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "keeps every rule" in done.stdout
