@@ -214,11 +214,11 @@
     changed();
   });
   form.addEventListener("submit", (event) => event.preventDefault());
-  form.addEventListener("reset", () => {
+  form.querySelector("[data-reset]").addEventListener("click", () => {
+    form.reset();
     order = FIRST;
     everything = false;
-    // The fields have their first values after the event.
-    setTimeout(changed);
+    changed();
   });
   form.querySelector("details").addEventListener("keydown", (event) => {
     if (event.key !== "Escape" || !event.currentTarget.open) return;

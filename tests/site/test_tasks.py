@@ -5,9 +5,11 @@ from __future__ import annotations
 import html as markup
 import sys
 from dataclasses import replace
+from types import ModuleType
 
 import pytest
 
+from crlbench.frozen import load_code
 from crlbench.report import words
 from crlbench.site import tasks
 from crlbench.site.pages import whole
@@ -31,13 +33,25 @@ def shown(site: Site) -> dict[str, str]:
     return {page.path: html(site, page) for page in whole(tasks.pages(site))}
 
 
-def test_every_task_has_a_page_and_its_code_is_not_executed(site: Site, shown: dict[str, str]):
+def test_every_task_has_a_page(site: Site, shown: dict[str, str]):
     names = {*site.catalog.list("task"), *BOARD}
     assert shown.keys() == {tasks.INDEX} | {f"tasks/{name}.html" for name in names}
     assert all(f'href="../tasks/{name}.html"' in shown[tasks.INDEX] for name in names)
-    folder = str(site.catalog.find("task", "addition").path)
-    files = [getattr(module, "__file__", None) or "" for module in [*sys.modules.values()]]
-    assert not any(name.startswith(folder) for name in files)
+
+
+def executed(before: dict[str, ModuleType]) -> set[str]:
+    """Files that were executed as modules since ``before``, a copy of ``sys.modules``."""
+    found = [one for name, one in sys.modules.items() if before.get(name) is not one]
+    return {str(getattr(one, "__file__", None)) for one in found}
+
+
+def test_the_code_of_a_task_is_not_executed(site: Site):
+    code = site.catalog.find("task", "addition").path / "task.py"
+    before = dict(sys.modules)
+    assert [html(site, page) for page in whole(tasks.pages(site))]
+    assert str(code) not in executed(before)
+    load_code(code)
+    assert str(code) in executed(before)
 
 
 def test_splits_and_null_policies_are_those_of_the_card(site: Site, shown: dict[str, str]):
