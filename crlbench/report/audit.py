@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from crlbench.report.audit_clock import clock
 from crlbench.report.audit_digests import digests
 from crlbench.report.audit_facts import Facts, facts_of
 from crlbench.report.audit_figures import cost, figures
@@ -19,7 +20,7 @@ from crlbench.report.load import Run
 from crlbench.seeding import seed_value
 from crlbench.verification import Finding
 
-CHECKS = (curve, splits, vectors, figures, cost, status, digests, files)
+CHECKS = (curve, splits, vectors, figures, cost, clock, status, digests, files)
 
 
 def audit_run(run: Run) -> list[Finding]:

@@ -14,6 +14,7 @@ from typing import Literal
 import numpy as np
 
 from crlbench.errors import ValidationError
+from crlbench.report.audit_clock import rising_seconds
 from crlbench.report.efficiency import TaskEfficiency, arrivals
 from crlbench.report.estimators import area
 from crlbench.report.load import Run, Runs
@@ -144,18 +145,11 @@ def wall_seconds(runs: Runs) -> dict[str, dict[int, list[float]]]:
 
 
 def _wall(run: Run) -> list[float]:
-    wall = run.record.volatile.get("wall_s")
-    points = len(run.record.curve)
-    sound = isinstance(wall, list) and len(wall) == points and all(map(_is_seconds, wall))
-    if not sound or any(b <= a for a, b in zip(wall, wall[1:], strict=False)):
+    wall = rising_seconds(run.record)
+    if wall is None:
         raise ValidationError(
-            f"{run.folder / RECORD}: volatile.wall_s: must be {points} rising seconds, one for "
-            "each evaluation. Without them there is no wall time: use --by completions, bytes or "
-            "updates."
+            f"{run.folder / RECORD}: volatile.wall_s: must be {len(run.record.curve)} rising "
+            "seconds, one for each evaluation. Without them there is no wall time: use --by "
+            "completions, bytes or updates."
         )
-    return [float(t) for t in wall]
-
-
-def _is_seconds(value: object) -> bool:
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    return number and 0 <= value < float("inf")
+    return wall

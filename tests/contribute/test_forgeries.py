@@ -380,6 +380,20 @@ def a_cheaper_run_is_claimed(folder: Path) -> None:
     edited(CELL, lambda r: r["cost"].update(completions=1))(folder)
 
 
+@forgery("validate", "no machine of class cpu is so fast")
+def a_run_that_took_no_time(folder: Path) -> None:
+    def hurry(record: Json) -> None:
+        points = len(record["curve"])
+        record["volatile"]["wall_s"] = [1 + place * 1e-9 for place in range(points)]
+
+    edited(CELL, hurry)(folder)
+
+
+@forgery("validate", "wall_s: .* expected 4 rising seconds")
+def a_clock_that_runs_backwards(folder: Path) -> None:
+    edited(CELL, lambda r: r["volatile"]["wall_s"].reverse())(folder)
+
+
 def replayed(key: str, change: Callable[[Any], Any]) -> Callable[[Path], None]:
     def forge(folder: Path) -> None:
         forger = Forger(folder)
