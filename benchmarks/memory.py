@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -165,7 +166,7 @@ def cell_of(options: argparse.Namespace, kind: str, folder: Path) -> Any:
     dropped = ("adapter", "unlisted")
     entry = {name: value for name, value in data.items() if name not in dropped} | {
         "slug": slug,
-        "source": {"path": str(Path(locate(card).name).resolve())},
+        "source": {"path": "weights"},
         "kind": "base" if card.kind == "unknown" else card.kind,
         "frame": "plain" if card.frame == "auto" else card.frame,
         "quantisation": "none",
@@ -175,7 +176,8 @@ def cell_of(options: argparse.Namespace, kind: str, folder: Path) -> Any:
         "context": card.context or LONGEST,
         "added": "2026-01-01",
     }
-    (folder / "models").mkdir(parents=True)
+    # An entry reaches no folder but one below its own.
+    shutil.copytree(locate(card).name, folder / "models" / "weights")
     (folder / "models" / f"{slug}.toml").write_text(dump_toml(entry | changes))
 
     catalog = Catalog([folder])

