@@ -330,6 +330,7 @@ How to read, build and host the board: docs/site.md.
 examples:
   crlbench leaderboard build --out _site
   crlbench leaderboard build --url https://example.org/board/
+  crlbench leaderboard build --source-url https://github.com/org/name
   crlbench leaderboard build --check
 
 Exit code 3: results do not agree with themselves, or --check found another site.
@@ -344,7 +345,7 @@ examples:
   crlbench leaderboard export --out entries.csv
   crlbench leaderboard export --what curves --board mini-543da47d0c99 --out curves.parquet
 
-What the columns mean: data.html of the site. Exit code 6: Parquet needs crlbench[parquet].
+What the columns mean: data.html of the site. Exit code 6: Parquet needs the extra parquet.
 """,
 }
 """Shown below the flags of a command."""
@@ -568,6 +569,8 @@ def _build_site(parser: argparse.ArgumentParser) -> None:
     add("--out", metavar="DIR", default="_site", help="where the site goes (_site)")
     add("--url", metavar="URL",
         help="where it will stand, https://...: for the sitemap, the feed and 404.html")
+    add("--source-url", metavar="URL",
+        help="the repository of the results, https://...: pages link to it")
     add("--check", action="store_true",
         help="write nothing; exit 3 if what stands there is not what would be written")
 

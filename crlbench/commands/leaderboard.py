@@ -24,9 +24,12 @@ def leaderboard(options: Namespace) -> int:
 def build(options: Namespace) -> int:
     """Write the site of all stored results, or compare what stands with what it would be."""
     from crlbench.site import build as site
+    from crlbench.site.repository import linked
 
     folder = Path(options.out)
-    files = site.build(_site(options, _address(options.url)))
+    url, source = _address("--url", options.url), _address("--source-url", options.source_url)
+    read = _site(options, url)
+    files = site.build(linked(read, source.rstrip("/")) if source else read)
     if options.check:
         return _checked(site.differences(files, folder), folder)
     site.write(files, folder)
@@ -50,12 +53,12 @@ def _results(options: Namespace) -> Path:
     return Path(options.results) if options.results else leaderboard_folder() / "results"
 
 
-def _address(url: str | None) -> str:
+def _address(option: str, url: str | None) -> str:
     """An address that ends in ``/``; empty for none."""
     if url is None:
         return ""
     if not ADDRESS.fullmatch(url):
-        raise UsageError(f"--url {url}: give the whole address: https://example.org/board/")
+        raise UsageError(f"{option} {url}: give the whole address: https://example.org/board/")
     return url.rstrip("/") + "/"
 
 

@@ -41,6 +41,7 @@ MIN_HEADROOM = 0.2
 
 ID = "id"
 AUDITED = "id_audit"
+GREEDY = "id_greedy"
 TRANSFER = "transfer/"
 OWN_BOUNDS = ("hard", "format", "train_fixed")
 """Splits of other items than ID, with a floor and a ceiling of their own."""

@@ -268,6 +268,8 @@ class Replicates:
     """(R,) seeds resampled only, with the same indices."""
     items: np.ndarray
     """(R,) items resampled only, with the same weights."""
+    bounds: tuple[float, float] | None = None
+    """Between which the location lies by its definition; None where nothing bounds it."""
 
 
 def replicate(

@@ -27,7 +27,7 @@ def arrivals(entry: Entry) -> dict[str, Any]:
         ],
         "rows": [row for task, found in tasks.items() for row in _rows(task, found)],
         "areas": [_area(task, found) for task, found in tasks.items()],
-        "speed": _speed(entry.efficiency.speed),
+        "speed": _speed(entry.name, entry.efficiency.speed),
         "beside": _beside(entry.efficiency),
         "profiles": _profiles(entry.efficiency),
     }
@@ -84,9 +84,11 @@ def _area(task: str, found: TaskEfficiency) -> dict[str, Any]:
     }
 
 
-def _speed(speed: Speed) -> dict[str, Any]:
+def _speed(entry: str, speed: Speed) -> dict[str, Any]:
     if speed.score is None or not speed.a:
         return {"lack": speed.reason or "no reference is frozen", "figure": ""}
+    if speed.reference == entry:
+        return {"lack": "this entry is the reference that all others are measured against"}
     reference = speed.reference or "the reference"
     return {
         "lack": "",
@@ -101,8 +103,8 @@ def _beside(found: Efficiency) -> list[tuple[str, str, float | None]]:
     """Name, meaning and value of what is printed beside the headline."""
     return [
         ("Pooled IQM", "middle half of all runs of all tasks, as rliable has it", found.pooled_iqm),
-        ("Mean", "over tasks of the mean over seeds, Λ", found.mean),
-        ("Median", "over tasks of the mean over seeds, Λ", found.median),
+        ("Mean Λ", "over tasks, of the plain mean over seeds", found.mean),
+        ("Median Λ", "over tasks, of the plain mean over seeds", found.median),
         ("Optimality gap", "1 minus the mean of min(E, 1)", found.optimality_gap),
     ]
 

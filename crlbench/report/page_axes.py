@@ -206,7 +206,7 @@ def _elicitation(found: Placebo) -> str:
             "Mostly elicitation: more than a quarter of Λ appears under a reward that knows "
             "nothing of the task, so that it is no sign of learning from the reward."
         )
-    return (
-        "Under a reward that knows nothing of the task, Λ is at most a quarter of what it is "
-        "with the real one."
-    )
+    blind = "Under a reward that knows nothing of the task"
+    if found.lam.value <= 0:
+        return f"{blind}, Λ is {words.number(found.lam.value)}: it learns nothing without a signal."
+    return f"{blind}, Λ is at most a quarter of what it is with the real one."

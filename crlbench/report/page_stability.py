@@ -13,12 +13,12 @@ from crlbench.report.page_figures import share_bars
 from crlbench.report.stability import PARTS, SEEDS_FOR_IQR, RunStability, TaskStability
 
 LABELS = {
-    "dispersion": "Dispersion",
-    "drawdown": "Drawdown",
-    "risk": "Risk",
-    "failure": "Failure",
+    "dispersion": "Seeds alike",
+    "drawdown": "Gain kept",
+    "risk": "Worst to median",
+    "failure": "No failure",
 }
-"""The four shares, as the figures call them."""
+"""The four shares, as figures and tables call them: the higher, the better."""
 
 
 def stability(entry: Entry) -> dict[str, Any] | None:
@@ -51,7 +51,7 @@ def _panel(task: str, found: TaskStability) -> dict[str, Any]:
 
 
 def _rating(found: TaskStability) -> str:
-    gain = f"mean gain {words.number(found.gain, signed=True)} {words.span(found.gain_interval)}"
+    gain = f"late gain {words.number(found.gain, signed=True)} {words.span(found.gain_interval)}"
     return f"{found.rating}: {gain.strip()}"
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
@@ -197,7 +197,7 @@ def stability_replicates(
     n = columns.shape[1]
     drawn = headline(selected_shares(columns, times_drawn(task, n, count, seed), n))
     drawn += value - drawn.mean()
-    return Replicates(columns[0], value, drawn, drawn, np.full(count, value))
+    return Replicates(columns[0], value, drawn, drawn, np.full(count, value), bounds=(0.0, 1.0))
 
 
 def scaled(part: Replicates, factor: float) -> Replicates:
@@ -259,7 +259,7 @@ def wider_interval(
 
     The spread of the tasks' estimates holds the uncertainty inside tasks already, so that the
     replicates get the larger of the two variances and not their sum. Never narrower than
-    :func:`axis_interval`; None for fewer than three tasks.
+    :func:`axis_interval`, and inside the bounds of the number; None for fewer than three tasks.
     """
     sizes, tasks = [len(part.values) for part in parts], len(parts)
     if not enough_seeds(sizes) or tasks < MIN_TASKS:
@@ -272,8 +272,16 @@ def wider_interval(
     larger, total = max(float(within.var()), float(between.var())), float(whole.var())
     if total > 0:
         whole = value + np.sqrt(min(1.0, larger / total)) * (whole - value)
-    outer = expanded(whole, [tasks], level)
-    return inner.union(outer)
+    outer = inner.union(expanded(whole, [tasks], level))
+    return _within(outer, [part.bounds for part in parts])
+
+
+def _within(found: Interval, bounds: Sequence[tuple[float, float] | None]) -> Interval:
+    """What of an interval a mean of bounded numbers can be; all of it where one has no bounds."""
+    if None in bounds:
+        return found
+    low, high = (float(np.mean(ends)) for ends in zip(*bounds, strict=True))
+    return replace(found, low=max(low, found.low), high=min(high, found.high))
 
 
 @lru_cache(maxsize=8)

@@ -258,7 +258,7 @@ def _finding(entry: EntrySummary) -> list[str]:
     gain = entry.gain
     if gain.value is None or entry.standing in ("partial", "retracted") or gain.interval is None:
         return []
-    where = f"Mean gain {number(gain.value, signed=True)} {span(gain.interval)}"
+    where = f"Gain in score {number(gain.value, signed=True)} {span(gain.interval)}"
     low, high = round(gain.interval.low, 3), round(gain.interval.high, 3)
     if low > 0:
         return [f"{where}: the interval excludes 0, it learned."]

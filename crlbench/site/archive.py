@@ -10,6 +10,7 @@ from crlbench.conditions import Conditions, stated_conditions
 from crlbench.report import words
 from crlbench.report.axes import AXES
 from crlbench.report.resources import known_track
+from crlbench.site.facets import badge_words
 from crlbench.site.pages import BOARDS, Page, archive_path
 from crlbench.site.source import Site, StoredBoard
 
@@ -191,7 +192,7 @@ def entries(stored: StoredBoard, recipe: str) -> Iterator[dict[str, Any]]:
             "entry": entry,
             "tiers": tiers,
             "standing": words.STANDINGS[entry.standing],
-            "badge": stored.badges[entry.name],
+            "badge": badge_words(stored.badges[entry.name]),
             "submitter": stored.submitters[entry.name],
             "date": stored.dates[entry.name][:10],
         }

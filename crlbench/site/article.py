@@ -22,6 +22,7 @@ from crlbench.report.entries import Entry
 from crlbench.report.pairs import paired_axes
 from crlbench.report.reproduce import command
 from crlbench.report.summary import Summary
+from crlbench.site.facets import badge_words
 from crlbench.site.pages import Page, entry_path
 from crlbench.site.runs import machine, verify_commands
 from crlbench.site.source import StoredBoard
@@ -60,7 +61,7 @@ def article(stored: StoredBoard, entry: Entry, anchor: str) -> dict[str, Any]:
         "slug": stored.by_entry[entry.name][0].record.subject.slug,
         "summary": summary,
         "standing": words.STANDINGS[entry.standing].capitalize(),
-        "badge": stored.badges[entry.name],
+        "badge": badge_words(stored.badges[entry.name]),
         "machine": machine(stored.by_entry[entry.name]),
         "again": command(stored.by_entry[entry.name]),
         "verify": verify_commands(stored, entry.name),

@@ -118,9 +118,6 @@ def _pages(site: Site) -> Iterator[Page | File]:
         yield from _entries(stored, found[stored.id])
 
 
-REVERSED: dict[Call, Call] = {"better": "worse", "worse": "better"}
-
-
 def _all(stored: StoredBoard) -> int:
     count = len(stored.board.entries)
     return count * (count - 1) // 2

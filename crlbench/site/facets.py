@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from crlbench.cards import Adapter, ModelCard
 from crlbench.records import RunRecord, Subject
 from crlbench.report.words import short
+from crlbench.verification import Badge
 
 SIZES = (
     (0.05e9, "under 50M"),
@@ -31,10 +32,6 @@ class Facets:
     badge: str
     standing: str
 
-    def items(self) -> list[tuple[str, str]]:
-        """Names and values, in the order of the filters."""
-        return [(name, getattr(self, name)) for name in NAMES]
-
 
 NAMES: Mapping[str, str] = {
     "family": "Family",
@@ -48,7 +45,7 @@ NAMES: Mapping[str, str] = {
 """The filters with their labels."""
 
 
-def facets(record: RunRecord, badge: str | None, standing: str) -> Facets:
+def facets(record: RunRecord, badge: Badge | None, standing: str) -> Facets:
     """The filters' values for an entry, by one of its records."""
     subject = record.subject
     return Facets(
@@ -57,9 +54,14 @@ def facets(record: RunRecord, badge: str | None, standing: str) -> Facets:
         kind=subject.kind,
         precision=precision(subject),
         hardware=str(record.environment.get("hardware_class") or "not stated"),
-        badge=badge or "not verified yet",
+        badge=badge_words(badge),
         standing=standing,
     )
+
+
+def badge_words(badge: Badge | None) -> str:
+    """What the maintainers have proven of an entry, in one word wherever it stands."""
+    return badge or "not verified yet"
 
 
 def precision(subject: Subject | ModelCard) -> str:

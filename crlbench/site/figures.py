@@ -8,7 +8,7 @@ from crlbench.report import svg
 from crlbench.report.axes import AxisScore
 from crlbench.report.figures import GRID, MUTED, ZERO
 from crlbench.report.intervals import Interval
-from crlbench.report.svg import Scale, color, figure, line, mark, text
+from crlbench.report.svg import Scale, color, element, figure, line, mark, text
 from crlbench.report.words import number
 
 ROW_WIDTH, ROW_HEIGHT, EDGE = 280, 28, 18
@@ -27,20 +27,22 @@ def score_scale(scores: Sequence[AxisScore], anchor: float) -> Scale:
 def score_row(label: str, score: AxisScore, x: Scale, strong: bool) -> str:
     """Dot and intervals of one entry: thick over seeds and items, thin with other tasks too.
 
+    A board has thousands of these, so that their looks stand in ``site.css``.
+
     Args:
         strong: filled, for the first tier; a ring for the others.
     """
-    middle = ROW_HEIGHT / 2
-    parts = []
-    hue = color("learned")
-    for span, thick, faint in ((score.wider, 1.6, 0.6), (score.interval, 10, 0.3)):
+    middle = ROW_HEIGHT // 2
+    parts = [element("title", svg.clean(f"{label}: {_words(score)}"))]
+    for span, kind in ((score.wider, "wider"), (score.interval, "seeds")):
         if span is not None:
-            stroke = f"stroke:{hue};stroke-width:{thick};stroke-linecap:round;opacity:{faint}"
-            parts.append(line(x(span.low), middle, x(span.high), middle, stroke))
+            path = f"M{svg.num(x(span.low))} {middle}H{svg.num(x(span.high))}"
+            parts.append(element("path", class_=kind, d=path))
     if score.value is not None:
-        style = f"fill:{hue if strong else color('paper')};stroke:{hue};stroke-width:1.8"
-        parts.append(mark("circle", x(score.value), middle, 3.6, style))
-    return figure(label, _words(score), ROW_HEIGHT, *parts, width=ROW_WIDTH)
+        kind = {"class_": "first"} if strong else {}
+        parts.append(element("circle", cx=x(score.value), cy=middle, r=3.6, **kind))
+    box = f"0 0 {ROW_WIDTH} {ROW_HEIGHT}"
+    return element("svg", *parts, class_="at", viewBox=box, role="img")
 
 
 def score_axis(title: str, x: Scale) -> str:

@@ -56,8 +56,8 @@ def as_parquet(table: Table, rows: Iterable[Sequence[Value]]) -> bytes:
         import pyarrow.parquet
     except ImportError:
         raise EnvironmentUnfit(
-            "Parquet needs pyarrow, which is not installed: pip install 'crlbench[parquet]'. "
-            "CSV and JSON need nothing."
+            "Parquet needs pyarrow, which is not installed: in the clone, "
+            "pip install -e '.[parquet]'. CSV and JSON need nothing."
         ) from None
     kinds: dict[str, Any] = {
         "text": pyarrow.string(),

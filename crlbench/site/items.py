@@ -1,4 +1,4 @@
-"""The stored answers of an entry as a script, from which a reader's browser computes Λ again.
+"""The scores of an entry's completions as a script, from which a browser computes Λ again.
 
 Everything that Λ is made of: per run the scores of every item at every evaluation and of every
 draw of the start model, with the grid; per task floor, ceiling and budget, and the state in which

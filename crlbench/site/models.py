@@ -5,7 +5,7 @@ The pages of a model's entries are made with it, because it shows some of them i
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
@@ -18,8 +18,10 @@ from crlbench.report.axes import AXES, AXIS_SIGNS, AXIS_WORDS, Axis
 from crlbench.report.entries import Entry
 from crlbench.report.page_axes import place
 from crlbench.site.article import article, entry_page
-from crlbench.site.facets import counted, precision
-from crlbench.site.pages import Made, Page, model_path
+from crlbench.site.facets import badge_words, counted, precision
+from crlbench.site.families import families
+from crlbench.site.pages import Made, Page, model_path, recipes_path
+from crlbench.site.recipes import compared
 from crlbench.site.source import Site, StoredBoard
 
 INDEX = "models/index.html"
@@ -81,16 +83,18 @@ def pages(site: Site) -> Iterator[Made]:
         data={"families": _families(found.values()), "n": len(found)},
         section="models",
     )
+    homes = [family.home for family in families(site)]
+    told = {stored.id: compared(stored) for stored in homes}
     for model in found.values():
-        yield partial(_pages, model)
+        yield partial(_pages, model, told)
 
 
-def _pages(model: Model) -> Iterator[Page]:
+def _pages(model: Model, told: Mapping[str, Collection[str]]) -> Iterator[Page]:
     articles = [
         article(stored, entry, f"entry-{number}")
         for number, (stored, entry) in enumerate(model.entries, start=1)
     ]
-    yield _page(model, articles)
+    yield _page(model, articles, told)
     yield from map(entry_page, articles)
 
 
@@ -130,7 +134,9 @@ def _where(stored: StoredBoard, entry: Entry) -> str:
     return f"{stored.board.track} v{stored.board.track_version}, {entry.recipe}"
 
 
-def _page(model: Model, articles: Sequence[dict[str, Any]]) -> Page:
+def _page(
+    model: Model, articles: Sequence[dict[str, Any]], told: Mapping[str, Collection[str]]
+) -> Page:
     leading = {(stored.id, entry.name) for stored, entry in _leading(model)}
     name = model.told.display_name
     return Page(
@@ -148,6 +154,7 @@ def _page(model: Model, articles: Sequence[dict[str, Any]]) -> Page:
             "changed": _changed(model),
             "axes": [(AXIS_SIGNS[axis], AXIS_WORDS[axis].capitalize()) for axis in AXES],
             "rows": [_row(stored, entry) for stored, entry in model.entries],
+            "recipes": _recipes(model, told),
             "articles": [
                 found for found in articles if (found["stored"].id, found["entry"].name) in leading
             ],
@@ -155,6 +162,20 @@ def _page(model: Model, articles: Sequence[dict[str, Any]]) -> Page:
         section="models",
         scripts=("static/recompute.js",),
     )
+
+
+def _recipes(model: Model, told: Mapping[str, Collection[str]]) -> list[tuple[str, str]]:
+    """The pages that set its recipes side by side: board and path.
+
+    Args:
+        told: the models that have such a page, by board.
+    """
+    known = {(stored.id, entry.model): stored.board for stored, entry in model.entries}
+    return [
+        (f"{board.track} v{board.track_version}", recipes_path(stored, name))
+        for (stored, name), board in known.items()
+        if name in told.get(stored, ())
+    ]
 
 
 def _leading(model: Model) -> list[tuple[StoredBoard, Entry]]:
@@ -175,7 +196,7 @@ def _row(stored: StoredBoard, entry: Entry) -> dict[str, Any]:
         "stored": stored,
         "entry": entry,
         "scores": [_score(stored, entry, axis) for axis in AXES],
-        "badge": stored.badges[entry.name] or "not verified yet",
+        "badge": badge_words(stored.badges[entry.name]),
     }
 
 

@@ -68,50 +68,72 @@ def whole(made: Iterable[Made]) -> Iterator[Page | File]:
             yield one
 
 
+PORTS = {f"{kind}{number}" for kind in ("com", "lpt") for number in range(10)}
+DEVICES = {"con", "prn", "aux", "nul", *PORTS}
+"""Names that Windows keeps for devices, with whatever ending."""
+
+
+def portable(name: str) -> str:
+    """A name of the results as a part of a path on every system; no two names share one.
+
+    Windows has no colon, which flips have (``grpo+clip=ppo-clip:high=0.28``), no dot at the end of
+    a folder's name, and no file called like a device. An ``@`` says what was there: no name
+    begins with one, and only models have one, before the revision.
+    """
+    safe = name.replace(":", "@")
+    if safe.endswith("."):
+        return f"@{safe[:-1]}@"
+    return f"@@{safe}" if safe.partition(".")[0] in DEVICES else safe
+
+
+def _path(*parts: str) -> str:
+    return "/".join(map(portable, parts))
+
+
 def board_path(board: str, recipe: str) -> str:
     """The standings of one recipe on a board."""
-    return f"boards/{board}/{recipe}.html"
+    return _path("boards", board, f"{recipe}.html")
 
 
 def model_path(slug: str) -> str:
     """Everything about a model."""
-    return f"models/{slug}.html"
+    return _path("models", f"{slug}.html")
 
 
 def task_path(task: str) -> str:
-    return f"tasks/{task}.html"
+    return _path("tasks", f"{task}.html")
 
 
 def run_path(board: str, model: str, recipe: str, task: str) -> str:
     """The runs of an entry on one task: every seed."""
-    return f"runs/{board}/{model}/{recipe}/{task}.html"
+    return _path("runs", board, model, recipe, f"{task}.html")
 
 
 def entry_path(board: str, model: str, recipe: str) -> str:
     """Everything about an entry: a model with a recipe on a board."""
-    return f"runs/{board}/{model}/{recipe}/index.html"
+    return _path("runs", board, model, recipe, "index.html")
 
 
 def archive_path(board: str) -> str:
     """A board with its conditions, of whatever track version."""
-    return f"boards/{board}/index.html"
+    return _path("boards", board, "index.html")
 
 
 def recipes_path(board: str, model: str) -> str:
     """Every recipe of one model against its base; ``model`` as folders are called."""
-    return f"recipes/{board}/{model}.html"
+    return _path("recipes", board, f"{model}.html")
 
 
 def data_path(board: str, name: str) -> str:
     """A table of a board for download."""
-    return f"data/{board}/{name}"
+    return _path("data", board, name)
 
 
 def items_path(board: str, model: str, recipe: str) -> str:
-    """The stored answers of an entry, as a script."""
-    return f"data/items/{board}/{model}/{recipe}.js"
+    """The stored scores of an entry's completions, as a script."""
+    return _path("data", "items", board, model, f"{recipe}.js")
 
 
 def entry_data_path(board: str, model: str, recipe: str, kind: str = "js") -> str:
     """What comparisons show of an entry, as a script or as JSON."""
-    return f"data/entries/{board}/{model}/{recipe}.{kind}"
+    return _path("data", "entries", board, model, f"{recipe}.{kind}")

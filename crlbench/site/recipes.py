@@ -145,7 +145,19 @@ def pages(site: Site) -> Iterator[Page]:
         section="recipes",
     )
     for one in shown:
-        yield from (_model_page(one, model) for model in one.models if _groups_of(one, model))
+        alike = compared(one.stored)
+        yield from (_model_page(one, model) for model in one.models if model in alike)
+
+
+def compared(stored: StoredBoard) -> set[str]:
+    """The models of a board with a recipe and its base: each has a page."""
+    entries = {(entry.model, entry.recipe): entry for entry in stored.board.entries}
+    main = techniques.main_base([*entries])
+    if main is None:
+        return set()
+    recipes = sorted({recipe for _, recipe in entries})
+    bases = {recipe: techniques.base_of(recipe, recipes, main) for recipe in recipes}
+    return {model for model, recipe in entries if (model, bases[recipe]) in entries}
 
 
 def _model_page(one: Techniques, model: str) -> Page:

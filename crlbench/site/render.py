@@ -20,6 +20,7 @@ from crlbench.site.pages import (
     run_path,
     task_path,
 )
+from crlbench.site.repository import repository_of
 from crlbench.site.source import Site
 from crlbench.site.techniques import rate_words
 
@@ -30,6 +31,7 @@ MENU = (
     ("tasks", "Tasks", "tasks/index.html"),
     ("recipes", "Recipes", "recipes.html"),
     ("transfer", "Transfer", "transfer.html"),
+    ("stability", "Stability", "stability.html"),
     ("architectures", "Architectures", "architectures.html"),
     ("method", "Method", "method.html"),
     ("data", "Data", "data.html"),
@@ -70,6 +72,7 @@ class Renderer:
             link=page.link,
             menu=MENU,
             site=self.site,
+            repository=repository_of(self.site),
             version=__version__,
         )
         return text.encode()

@@ -13,7 +13,7 @@ from crlbench.report.load import Run
 from crlbench.report.stability import RunStability
 from crlbench.report.task_runs import SeedCurve, seed_curve
 from crlbench.site.source import StoredBoard
-from crlbench.site.tables import WHERE, Column, Row, Table, where
+from crlbench.site.tables import WHERE, Column, Row, Table, taken, where
 
 
 @dataclass(frozen=True)
@@ -151,6 +151,17 @@ def _cell(stored: StoredBoard, told: _Told) -> Row:
     }
 
 
+MEASURED = {
+    "start": "start",
+    "end": "end",
+    "area": "E",
+    "head_start": "H",
+    "learned": "L",
+    "lambda": "lam",
+}
+"""Columns and their names in a :class:`RunMeasure`."""
+
+
 def _end(told: _Told) -> Row:
     record, measure = told.run.record, told.measure
     gone = vanished(told.run)
@@ -159,33 +170,21 @@ def _end(told: _Told) -> Row:
         "rule": record.status.rule,
         "failed_at": None if gone else record.status.at,
         "counts": told.counts,
-        "start": measure.start,
-        "end": measure.end,
         "floor": record.task.floor,
         "ceiling": record.task.ceiling,
-        "area": measure.E,
-        "head_start": measure.H,
-        "learned": measure.L,
-        "lambda": measure.lam,
-    }
+    } | taken(measure, **MEASURED)
 
 
 def _axes(told: _Told) -> Row:
     stable, general = told.stability, told.generalization
     lost = None if general is None else general.forgetting
-    return {
-        "final": None if stable is None else stable.final,
-        "peak_gain": None if stable is None else stable.peak,
-        "drawdown": None if stable is None else stable.drawdown,
-        "gen": None if general is None else general.value,
-        "lambda_id": None if general is None else general.id,
-        "lambda_hard": None if general is None else general.hard,
-        "lambda_format": None if general is None else general.format,
-        "lambda_transfer": None if general is None else general.transfer,
-        "lambda_train": None if general is None else general.train,
-        "forgetting": None if lost is None else lost.corrected,
-        "hacking_gap": told.measure.honesty.end,
-    }
+    return (
+        taken(stable, final="final", peak_gain="peak", drawdown="drawdown")
+        | taken(general, gen="value", lambda_id="id", lambda_hard="hard", lambda_format="format")
+        | taken(general, lambda_transfer="transfer", lambda_train="train")
+        | taken(lost, forgetting="corrected")
+        | taken(told.measure.honesty, hacking_gap="end")
+    )
 
 
 COST = {

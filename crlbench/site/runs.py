@@ -27,6 +27,7 @@ from crlbench.report.figures import CurveSeries, SeedCurve
 from crlbench.report.load import Run
 from crlbench.report.reproduce import command
 from crlbench.report.summary import EntrySummary, SeedSummary, TaskSummary
+from crlbench.site.facets import badge_words
 from crlbench.site.narrow import entry_of_task, summary_of_task
 from crlbench.site.pages import Made, Page, run_path
 from crlbench.site.source import Site, StoredBoard
@@ -77,14 +78,13 @@ def run_data(stored: StoredBoard, entry: Entry, task: str) -> dict[str, Any]:
         "tiles": _tiles(entry, found),
         "curves": _curves(found, placebo, f"{entry.model} {entry.recipe}"),
         "arrival": _arrival(own, task),
-        "columns": NUMBERS,
-        "seeds": [_seed(seed) for seed in found.seeds],
-        "means": _means(found),
+        "seeds": _seeds(found),
         "item": _item(own, summary, real),
-        "badge": stored.badges[entry.name],
+        "badge": badge_words(stored.badges[entry.name]),
         "identities": [_identity(run, stored.archive.attempts(run)) for run in [*real, *placebo]],
         "machine": machine(real or placebo),
         "environment": page_costs.environment_panel([*real, *placebo]),
+        "folder": f"{RESULTS}/{stored.id}/{entry.name}",
         "verify": verify_commands(stored, entry.name),
         "again": command(stored.by_entry[entry.name]),
     }
@@ -178,14 +178,31 @@ def _arrival(entry: Entry, task: str) -> dict[str, Any] | None:
     return {"figure": found["figures"][0]["figure"], "rows": found["rows"]}
 
 
-def _seed(seed: SeedSummary) -> dict[str, Any]:
-    at = "" if seed.at is None or seed.state != "failed" else f" at iteration {seed.at}"
+def _seeds(task: TaskSummary) -> dict[str, Any]:
+    """Every seed with its numbers and their mean; what is the same for all stands there once."""
+    states = [_state(seed) for seed in task.seeds]
+    numbers = [_numbers(seed) for seed in task.seeds]
+    said = {name: {row[i] for row in numbers} for i, name in enumerate(NUMBERS)}
+    said["State"] = {" ".join(state).strip() for state in states}
+    several = len(states) > 1
+    shared = {name: min(values) for name, values in said.items() if several and len(values) == 1}
+    kept = [i for i, name in enumerate(NUMBERS) if name not in shared]
     return {
-        "index": seed.index,
-        "state": STATES[seed.state],
-        "rule": f"{seed.rule}{at}" if seed.rule else "",
-        "numbers": _numbers(seed),
+        "shared": [(name, value) for name, value in shared.items() if value != words.NONE],
+        "columns": [NUMBERS[i] for i in kept],
+        "states": "State" not in shared,
+        "rows": [
+            {"index": seed.index, "state": state, "rule": rule, "numbers": [row[i] for i in kept]}
+            for seed, (state, rule), row in zip(task.seeds, states, numbers, strict=True)
+        ],
+        "means": [_means(task)[i] for i in kept],
     }
+
+
+def _state(seed: SeedSummary) -> tuple[str, str]:
+    """How it ended, and the rule that ended it."""
+    at = "" if seed.at is None or seed.state != "failed" else f" at iteration {seed.at}"
+    return STATES[seed.state], f"{seed.rule}{at}" if seed.rule else ""
 
 
 NUMBERS = ("Start", "End", "Gain", "H", "L", "E", "Λ")

@@ -20,12 +20,12 @@ from crlbench.site.source import Site, StoredBoard
 
 FRONT = "stability.html"
 ABOUT = {
-    "dispersion": "do seeds end alike",
-    "drawdown": "does what was learned stay",
-    "risk": "how bad are the bad seeds",
-    "failure": "how likely does a run not fail",
+    "dispersion": "how near to each other the seeds end; 1 is all at one place",
+    "drawdown": "how much of the highest gain is kept; 1 is all of it",
+    "risk": "what the worst three tenths of the seeds gain, as a share of the median seed's gain",
+    "failure": "how likely a run does not fail; never quite 1, because few runs prove little",
 }
-"""What each share answers."""
+"""What each share says."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +56,11 @@ class Lab:
     recipe: str
     rows: tuple[Row, ...]
 
+    @property
+    def failed(self) -> bool:
+        """Whether any run did."""
+        return any(row.failures for row in self.rows)
+
 
 def pages(site: Site) -> Iterator[Page]:
     """The one page."""
@@ -72,7 +77,7 @@ def pages(site: Site) -> Iterator[Page]:
             "boards": [of_board for of_board in found if of_board],
             "parts": [(LABELS[part], ABOUT[part]) for part in PARTS],
         },
-        section="board",
+        section="stability",
     )
 
 

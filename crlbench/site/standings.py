@@ -80,6 +80,10 @@ class Flag:
     about: str
 
 
+Cells = dict[str, tuple[str, float | None]]
+"""Of the columns, by key: what is shown, and by what it is sorted."""
+
+
 @dataclass(frozen=True)
 class Row:
     """One entry on one axis."""
@@ -101,8 +105,7 @@ class Row:
     score: AxisScore
     figure: Markup
     facets: Facets
-    cells: dict[str, tuple[str, float | None]]
-    """Of the columns, by key: what is shown, and by what it is sorted."""
+    cells: Cells
 
 
 @dataclass(frozen=True)
@@ -128,7 +131,8 @@ class Panel:
     tiers: int
     leaders: tuple[Row, ...]
     """Tier 1."""
-    leader: Leader | None
+    luck: str
+    """What is left of the leader's estimate after the winner's curse; empty where it has one."""
     claim: str
     """How far the leader is ahead, in two words."""
     answer: str
@@ -144,19 +148,44 @@ class Standings:
     panels: tuple[Panel, ...]
     filters: Sequence[tuple[str, str, Sequence[str]]]
     columns: tuple[Column, ...]
+    shared: Sequence[tuple[str, str]]
+    """Columns that are the same in every row, which stand nowhere else: label and text."""
+
+
+@dataclass(frozen=True)
+class _Told:
+    """What is said of an entry in all three tables."""
+
+    facets: Facets
+    cells: Cells
 
 
 def standings(stored: StoredBoard, recipe: str) -> Standings:
     """The three axes of one recipe."""
     entries = stored.entries(recipe)
-    known = {entry.name: _facets(stored, entry) for entry in entries}
-    panels = tuple(_panel(stored, recipe, axis, entries, known) for axis in AXES)
-    return Standings(stored, recipe, panels, choices(known.values()), COLUMNS)
+    told = {entry.name: _told(stored, entry) for entry in entries}
+    filters = [one for one in choices(t.facets for t in told.values()) if len(one[2]) > 1]
+    shared = _shared([one.cells for one in told.values()])
+    columns = tuple(column for column in COLUMNS if column.key not in shared)
+    panels = tuple(_panel(stored, recipe, axis, entries, told, columns) for axis in AXES)
+    labels = [(column.label, shared[column.key]) for column in COLUMNS if column.key in shared]
+    return Standings(stored, recipe, panels, filters, columns, labels)
 
 
-def _facets(stored: StoredBoard, entry: Entry) -> Facets:
-    record = stored.by_entry[entry.name][0].record
-    return facets(record, stored.badges[entry.name], words.STANDINGS[entry.standing])
+def _told(stored: StoredBoard, entry: Entry) -> _Told:
+    record, badge = stored.by_entry[entry.name][0].record, stored.badges[entry.name]
+    own = facets(record, badge, words.STANDINGS[entry.standing])
+    return _Told(own, _cells(stored, entry, own))
+
+
+def _shared(rows: Sequence[Cells]) -> dict[str, str]:
+    """By key what a column of all tables says of every entry alike; nothing of a single one."""
+    if len(rows) < 2:
+        return {}
+    everywhere = [column.key for column in COLUMNS if column.axis is None]
+    return {
+        key: rows[0][key][0] for key in everywhere if len({cells[key] for cells in rows}) == 1
+    }
 
 
 def _panel(
@@ -164,12 +193,16 @@ def _panel(
     recipe: str,
     axis: Axis,
     entries: Sequence[Entry],
-    known: dict[str, Facets],
+    told: dict[str, _Told],
+    columns: Sequence[Column],
 ) -> Panel:
     found = stored.board.rankings[recipe][axis]
     ranked = {standing.model: standing for standing in found.ranking.standings}
     x = figures.score_scale([entry.axes[axis] for entry in entries], ANCHORS[axis])
-    rows = [_row(stored, entry, axis, ranked.get(entry.name), found, known, x) for entry in entries]
+    rows = [
+        _row(stored, entry, axis, ranked.get(entry.name), found, told[entry.name], x)
+        for entry in entries
+    ]
     rows.sort(key=lambda row: (row.tier or 0, row.name))
     leaders = tuple(row for row in rows if row.tier == 1)
     claim, answer = _answer(leaders, len(ranked))
@@ -181,15 +214,25 @@ def _panel(
         meaning=MEANINGS[axis],
         rows=tuple(row for row in rows if row.tier is not None),
         apart=tuple(row for row in rows if row.tier is None),
-        columns=tuple(column for column in COLUMNS if column.axis in (axis, None)),
+        columns=tuple(column for column in columns if column.axis in (axis, None)),
         scale=Markup(figures.score_axis(f"Axis of {AXIS_WORDS[axis]}", x)),
         grid=figures.score_grid(x),
         reason=words.sentence(stored.board.unranked or found.ranking.reason),
         tiers=len(found.ranking.anchors),
         leaders=leaders,
-        leader=found.ranking.leader,
+        luck=_luck(axis, found.ranking.leader, rows),
         claim=claim,
         answer=answer,
+    )
+
+
+def _luck(axis: Axis, leader: Leader | None, rows: Sequence[Row]) -> str:
+    if leader is None or leader.shrunken is None:
+        return ""
+    name = next(row.display_name for row in rows if row.name == leader.model)
+    return (
+        f"Whoever is first of many was also lucky: shrunken towards the others, the "
+        f"{AXIS_SIGNS[axis]} of {name} is {words.number(leader.shrunken)}."
     )
 
 
@@ -199,12 +242,12 @@ def _row(
     axis: Axis,
     standing: Standing | None,
     found: AxisRanking,
-    known: dict[str, Facets],
+    told: _Told,
     x: figures.Scale,
 ) -> Row:
     score = entry.axes[axis]
     tier = None if standing is None else standing.tier
-    label = f"{entry.display_name}: {AXIS_WORDS[axis]}"
+    label = f"{entry.display_name}, {AXIS_WORDS[axis]}"
     return Row(
         name=entry.name,
         model=entry.model,
@@ -218,8 +261,8 @@ def _row(
         flags=tuple(_flags(entry, axis)),
         score=score,
         figure=Markup(figures.score_row(label, score, x, strong=tier == 1)),
-        facets=known[entry.name],
-        cells=_cells(stored, entry, known[entry.name]),
+        facets=told.facets,
+        cells=told.cells,
     )
 
 
@@ -242,9 +285,7 @@ def _flags(entry: Entry, axis: Axis) -> Iterator[Flag]:
         yield Flag("mostly elicitation", "A reward without content brings more than a quarter of Λ")
 
 
-def _cells(
-    stored: StoredBoard, entry: Entry, own: Facets
-) -> dict[str, tuple[str, float | None]]:
+def _cells(stored: StoredBoard, entry: Entry, own: Facets) -> Cells:
     subject = stored.by_entry[entry.name][0].record.subject
     net = None if entry.placebo is None else entry.placebo.net.value
     failed = len(entry.failed) + len(entry.vanished)
@@ -256,7 +297,7 @@ def _cells(
         "size": (parameters(subject), subject.params_total),
         "seeds": (str(entry.n), entry.n),
         "failed": (str(failed), failed),
-        "badge": (stored.badges[entry.name] or "not yet", None),
+        "badge": (own.badge, None),
         "precision": (own.precision, None),
         "hardware": (own.hardware, None),
         "submitter": (stored.submitters[entry.name], None),
@@ -283,13 +324,13 @@ def facts(stored: StoredBoard) -> list[tuple[str, Any]]:
     return [
         ("Track", f"{board.track} v{board.track_version}, {board.division} division"),
         ("Tasks", words.listed(board.tasks)),
-        ("Training", f"{words.grouped(_answers(stored))} answers per run"),
+        ("Training", f"{words.grouped(_completions(stored))} completions per run"),
         ("Hardware", board.hardware or "not stated"),
         ("Records", f"{len(stored.runs.runs):,}"),
         ("Fingerprint", board.fingerprint),
     ]
 
 
-def _answers(stored: StoredBoard) -> int:
-    """Completions that a whole run of the board is trained on."""
+def _completions(stored: StoredBoard) -> int:
+    """What a whole run of the board is trained on."""
     return max(run.record.curve[-1].x for run in stored.runs)

@@ -75,6 +75,14 @@ def ends(name: str, interval: Interval | None) -> Row:
     return {f"{name}low": low, f"{name}high": high}
 
 
+def taken(source: object | None, **fields: str) -> Row:
+    """Columns with the fields of an object that they hold; all are empty where it is None."""
+    return {
+        column: None if source is None else getattr(source, field)
+        for column, field in fields.items()
+    }
+
+
 ENTRY_COLUMNS = (
     *WHERE,
     Column("track", "text", "the conditions' name"),
@@ -170,15 +178,13 @@ def _standing(standing: Standing | None, leads: bool) -> Row:
 def _split(entry: Entry | None) -> Row:
     """What stands beside Λ; empty on the rows of the other axes."""
     placebo = None if entry is None else entry.placebo
-    parts = None if entry is None else entry.efficiency
-    found: Row = {
-        "head_start": None if parts is None else parts.H,
-        "area": None if parts is None else parts.E,
-        "learned": None if parts is None else parts.L,
-        "placebo": None if placebo is None else placebo.lam.value,
-        "net": None if placebo is None else placebo.net.value,
-    }
-    return found | ends("net_", None if placebo is None else placebo.net.interval)
+    lam, net = (None, None) if placebo is None else (placebo.lam, placebo.net)
+    return (
+        taken(None if entry is None else entry.efficiency, head_start="H", area="E", learned="L")
+        | taken(lam, placebo="value")
+        | taken(net, net="value")
+        | ends("net_", None if net is None else net.interval)
+    )
 
 
 PAIR_COLUMNS = (
@@ -212,19 +218,15 @@ def pair_rows(stored: StoredBoard) -> Iterator[Row]:
 
 def _pair(pair: AxisPair) -> Row:
     effect: Paired | None = pair.effect
-    return {
-        "axis": pair.axis,
-        "difference": None if effect is None else effect.value,
-        **ends("", None if effect is None else effect.interval),
-        **ends("inner_", None if effect is None else effect.inner),
-        **ends("wider_", pair.wider),
-        "verdict": None if effect is None else effect.verdict,
-        "correlation": None if effect is None else effect.correlation,
-        "more_seeds": None if effect is None else effect.more_seeds,
-        "seeds": None if effect is None else effect.n,
-        "tasks": " ".join(pair.tasks),
-        "reason": pair.reason,
-    }
+    return (
+        taken(pair, axis="axis", reason="reason")
+        | {"tasks": " ".join(pair.tasks)}
+        | taken(effect, difference="value", verdict="verdict", correlation="correlation")
+        | taken(effect, more_seeds="more_seeds", seeds="n")
+        | ends("", None if effect is None else effect.interval)
+        | ends("inner_", None if effect is None else effect.inner)
+        | ends("wider_", pair.wider)
+    )
 
 
 ENTRIES = Table("entries", "One row per entry and axis.", ENTRY_COLUMNS, entry_rows)

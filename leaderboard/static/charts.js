@@ -120,7 +120,10 @@
     return made;
   }
 
-  /** A table that scrolls inside its own room; first cells of rows are their headings. */
+  /**
+   * A table that scrolls inside its own room, and on a phone is cards; first cells of rows are
+   * their headings. Roles stand there because cards are laid out as no table.
+   */
   crlbench.table = function (caption, columns, rows) {
     const room = element("div");
     room.className = "scroll";
@@ -128,11 +131,14 @@
     room.setAttribute("role", "region");
     room.setAttribute("aria-label", caption);
     const made = element("table");
+    made.className = "cards parts";
+    made.setAttribute("role", "table");
     made.append(element("caption", caption));
     const head = made.createTHead().insertRow();
     columns.forEach((column) => {
       const cell = element("th", column);
       cell.scope = "col";
+      cell.setAttribute("role", "columnheader");
       head.append(cell);
     });
     const body = made.createTBody();
@@ -141,10 +147,14 @@
       row.forEach((content, i) => {
         const cell = element(i === 0 ? "th" : "td");
         if (i === 0) cell.scope = "row";
+        else cell.dataset.label = columns[i];
+        cell.setAttribute("role", i === 0 ? "rowheader" : "cell");
         cell.append(content instanceof Node ? content : String(content));
         line.append(cell);
       });
     });
+    made.querySelectorAll("thead, tbody").forEach((part) => part.setAttribute("role", "rowgroup"));
+    made.querySelectorAll("tr").forEach((line) => line.setAttribute("role", "row"));
     room.append(made);
     return room;
   };

@@ -31,6 +31,12 @@
     return made;
   }
 
+  function fragment(...content) {
+    const made = document.createDocumentFragment();
+    made.append(...content);
+    return made;
+  }
+
   // The address ----------------------------------------------------------------------------------
 
   function read() {
@@ -212,7 +218,7 @@
         const score = side.axes[axis];
         return score.value === null
           ? element("span", "–", { title: score.reason })
-          : `${number(score.value)} ${score.interval ? span(score.interval) : ""}`;
+          : fragment(`${number(score.value)} `, element("span", span(score.interval), { class: "soft" }));
       }),
       String(side.axes.efficiency.n),
     ]);
@@ -220,7 +226,7 @@
     const panels = sides.filter((side) => side.items).map(recomputation);
     const about = element(
       "p",
-      "Λ of every entry can be computed again here, from every stored answer of its runs.",
+      "Λ of every entry can be computed again here, from the stored score of every completion of its runs.",
       { class: "note" },
     );
     const made = section(
@@ -295,39 +301,34 @@
     return element("span", [sign, ` ${effect.call}`], { class: `call ${effect.call}` });
   }
 
-  const COLUMNS = [
-    "Pair",
-    "Verdict",
-    "Difference",
-    "95 %",
-    "90 %",
-    "Margin",
-    "95 % with other tasks",
-    "r",
-    "Seeds",
-    "Seeds to settle",
-  ];
+  const WIDER = "95 % with other tasks";
+  const COLUMNS = ["Pair", "Verdict", "Difference", "95 %", "90 %", WIDER, "r", "Seeds", "To settle"];
 
-  function cells(label, effect, margin) {
+  function cells(label, effect) {
     return [
       label,
       call(effect),
       number(effect.value, 3, true),
       span(effect.interval, true),
       span(effect.inner, true),
-      `±${number(margin)}`,
       span(effect.wider, true),
       number(effect.r, 2),
       String(effect.n),
-      effect.more === null ? "–" : effect.more >= 200 ? "> 200" : `~${effect.more} more`,
+      effect.more === null ? "–" : effect.more >= 200 ? "> 200 seeds" : `~${effect.more} seeds`,
     ];
+  }
+
+  /** Columns and rows of effects on single tasks, which say nothing of others. */
+  function onTasks(rows) {
+    const own = (_, i) => COLUMNS[i] !== WIDER;
+    return [COLUMNS.filter(own), rows.map((row) => row.filter(own))];
   }
 
   function verdicts(sides) {
     const margin = boards[sides[0].board].margin;
     const about = element(
       "p",
-      `B against A is B minus A, seed by seed. Better or worse: the 95 % interval leaves out 0. Equivalent: the 90 % interval lies inside ±${margin}, the shaded band. r is the correlation of the paired seeds.`,
+      `B against A is B minus A, seed by seed. Better or worse: the 95 % interval leaves out 0. Equivalent: the 90 % interval lies inside ±${margin}, the shaded band. r is the correlation of the paired seeds; to settle: how many more would likely decide it.`,
       { class: "note" },
     );
     const parts = AXES.map(([axis, title, sign]) => axisVerdicts(sides, axis, title, sign, margin));
@@ -357,17 +358,17 @@
     });
     const effects = found.filter(({ pair }) => pair && pair.effect);
     if (!effects.length) return made;
-    const rows = effects.map(({ label, pair }) => cells(label, pair.effect, margin));
+    const rows = effects.map(({ label, pair }) => cells(label, pair.effect));
     const byTask = effects.flatMap(({ label, pair }) =>
       Object.entries(pair.tasks).map(([task, effect]) =>
-        cells(`${label}, ${task}`, effect, margin),
+        cells(`${label}, ${task}`, effect),
       ),
     );
     const figure = element("figure", [], { "data-figure": axis });
     charts.push([figure, crlbench.draw.effects(effects, title, sign, margin)]);
     const details = element("details", [
       element("summary", "Task by task"),
-      crlbench.table(`${title}, task by task`, COLUMNS, byTask),
+      crlbench.table(`${title}, task by task`, ...onTasks(byTask)),
     ]);
     made.append(figure, crlbench.table(`${title}: paired differences`, COLUMNS, rows), details);
     return made;

@@ -220,7 +220,7 @@
     return whole;
   }
 
-  /** Replicates moved towards the value until the noise of single answers counts once. */
+  /** Replicates moved towards the value until the noise of single completions counts once. */
   function noiseOnce(value, parts) {
     const whole = overTasks(parts, "drawn");
     const total = variance(whole);
@@ -367,7 +367,7 @@
     return Number.isFinite(gap) ? `NOT equal: apart by ${gap.toPrecision(2)}` : "NOT equal";
   }
 
-  function answers(data) {
+  function amount(data) {
     const runs = data.tasks.flatMap((task) => task.runs.map((run) => [task, run]));
     const count = runs.reduce((n, [task, run]) => n + task.items * (run.measured + run.draws), 0);
     return `${runs.length} runs, ${count.toLocaleString("en")} stored scores`;
@@ -396,7 +396,7 @@
       panel.dataset.outcome = outcome.startsWith("equal") ? "equal" : "different";
       panel.dataset.found = JSON.stringify(found);
       output.textContent =
-        `Recomputed here in ${seconds} s (${answers(known[key])}): ${words(found)}; ` +
+        `Recomputed here in ${seconds} s (${amount(known[key])}): ${words(found)}; ` +
         `published: ${words(published)} — ${outcome}.`;
     } catch (error) {
       panel.dataset.outcome = "failed";

@@ -1,4 +1,5 @@
-// What every page has: the switch between light and dark, and buttons that copy the address.
+// What every page has: the switch between light and dark, buttons that copy the address, and a menu
+// that begins where the reader is.
 (function () {
   "use strict";
   var root = document.documentElement;
@@ -27,6 +28,14 @@
   });
   dark.addEventListener("change", say);
   say();
+
+  // On a phone the menu is wider than the screen.
+  var here = document.querySelector(".bar [aria-current]");
+  if (here) {
+    var menu = here.closest("nav");
+    var place = here.getBoundingClientRect().left - menu.getBoundingClientRect().left;
+    menu.scrollLeft += place - (menu.clientWidth - here.offsetWidth) / 2;
+  }
 
   document.querySelectorAll("[data-copy-link]").forEach(function (copy) {
     var label = copy.textContent;

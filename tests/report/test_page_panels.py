@@ -11,10 +11,13 @@ import pytest
 
 from crlbench.report import Runs, Summary, load_runs, render_page, summarise
 from crlbench.report.board import Board, summarise_board
+from crlbench.report.efficiency import Speed
 from crlbench.report.page_arrival import arrivals
 from crlbench.report.page_axes import place, placebo
+from crlbench.report.page_results import lead
 from crlbench.report.page_splits import generalization
 from crlbench.report.stability import PARTS
+from crlbench.report.words import percent
 from tests.report.simulate import Plan, rewrite, write_board
 from tests.report.test_page import read
 
@@ -108,7 +111,7 @@ def test_a_task_without_learning_is_said_not_drawn(tmp_path: Path):
     html, found = page_of(tmp_path, Plan(slope=0.0, seeds=5, items=64))
     ratings = {task.rating for task in found.entries[0].stability.tasks.values()}
     assert "did not learn" in ratings
-    assert "did not learn: mean gain" in section(html, "stability")
+    assert "did not learn: late gain" in section(html, "stability")
     drawn = [t for t in found.entries[0].stability.tasks.values() if t.rating == "rated"]
     assert html.count("The four shares of stability on") == len(drawn)
 
@@ -140,6 +143,39 @@ def test_the_placebo_stands_beside_the_real_arm(tmp_path: Path):
     assert placebo(entry)["verdict"] in text
     alone, _ = page_of(tmp_path / "alone", SMALL)
     assert "No run of the placebo arm stands beside these runs." in section(alone, "placebo")
+
+
+def test_what_a_placebo_shows_fits_its_sign(tmp_path: Path):
+    _, found = page_of(tmp_path, replace(SMALL, placebo=3))
+    (entry,) = found.entries
+    for lam, said in ((-0.021, "Λ is −0.021: it learns nothing"), (0.1, "at most a quarter")):
+        control = replace(
+            entry.placebo, lam=replace(entry.placebo.lam, value=lam), elicitation=False
+        )
+        assert said in placebo(replace(entry, placebo=control))["verdict"]
+
+
+def test_the_reference_is_no_finding_about_itself(tmp_path: Path):
+    _, found = page_of(tmp_path, SMALL)
+    (entry,) = found.entries
+    for reference, own in ((entry.name, True), ("another/ppo", False)):
+        speed = Speed(reference, 0.5, (0.25, 1.0, 4.0), (0.0, 0.5, 1.0), 3, None)
+        told = arrivals(replace(entry, efficiency=replace(entry.efficiency, speed=speed)))["speed"]
+        assert (told["lack"] == "") != own
+        assert ("is the reference" in told["lack"]) == own
+
+
+def test_scores_of_greedy_decoding_stand_beside_the_sampled_ones(
+    five_runs: Runs, five_summary: Summary, board: Board
+):
+    (entry,) = five_summary.entries
+    greedy = [s for task in entry.tasks for s in task.splits if s.name == "id_greedy"]
+    start, end = (
+        percent(sum(getattr(s, side) for s in greedy) / len(greedy)) for side in ("start", "end")
+    )
+    assert f"(sampled; greedily decoded: {end} after {start})." in lead(entry)
+    lacking = [replace(task, splits=()) for task in entry.tasks[:1]]
+    assert "greedily" not in lead(replace(entry, tasks=(*lacking, *entry.tasks[1:])))
 
 
 def test_an_alarm_is_named_in_words_and_marked_in_its_figure(five_runs, five_summary, board):

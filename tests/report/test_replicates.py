@@ -127,6 +127,17 @@ def test_the_wider_interval_is_wider():
     assert axis_interval(one) is None
 
 
+def test_the_wider_interval_of_stability_is_one_of_stabilities():
+    """Tasks of unequal stability put the end that normal theory gives above 1."""
+    generator = np.random.default_rng(7)
+    gains = [generator.normal(0.6, spread, 5) for spread in (0.005, 0.005, 0.005, 0.25)]
+    columns = [np.array([gain, np.zeros(5), gain, np.zeros(5), np.zeros(5)]) for gain in gains]
+    parts = [stability_replicates(f"t{k}", own, COUNT) for k, own in enumerate(columns)]
+    free = wider_interval([dataclasses.replace(part, bounds=None) for part in parts], COUNT)
+    found = wider_interval(parts, COUNT)
+    assert free.high > 1.0 and found == dataclasses.replace(free, high=1.0)
+
+
 def test_another_unit():
     part = linear_replicates("t", np.arange(5.0), {}, COUNT)
     assert axis_interval([scaled(part, 0.5)]).high == pytest.approx(axis_interval([part]).high / 2)

@@ -84,9 +84,8 @@ def test_verdicts_are_those_of_python_in_both_orders(compare: Open, board: Store
         assert row[1].split()[-1] == effect.verdict
         assert row[2] == number(effect.value, signed=True)
         assert row[3:5] == [signed(effect.interval), signed(effect.inner)]
-        assert row[5] == f"±{number(board.board.margin)}"
-        assert row[6] == ("–" if wider is None else signed(wider))
-        assert row[7:9] == [number(effect.correlation, 2), str(effect.n)]
+        assert row[5] == ("–" if wider is None else signed(wider))
+        assert row[6:8] == [number(effect.correlation, 2), str(effect.n)]
         opened(page)
         tasks = rows(page, f"[data-axis={axis}] details")
         assert [task[2] for task in tasks] == [
@@ -170,7 +169,7 @@ def test_without_scripts_every_entry_stands_against_the_leaders(visit: Visitor, 
     for standing, row in zip(ranking.standings, cells, strict=True):
         entry = board.entry(standing.model)
         texts = row.locator("th, td").all_inner_texts()
-        assert texts[1] == entry.display_name
+        assert texts[:2] == [entry.display_name, str(standing.tier)]
         if entry is leader:
             assert texts[3] == "leader"
         else:
@@ -215,6 +214,8 @@ def test_a_comparison_is_accessible_and_fits(
     assert page.locator("figure svg").count() == 5
     assert page.locator("style").count() == 0
     assert page.evaluate("document.documentElement.scrollWidth") <= width
+    cut = "[...document.querySelectorAll('.scroll')].filter(e => e.scrollWidth > e.clientWidth)"
+    assert page.evaluate(f"{cut}.map(e => e.getAttribute('aria-label'))") == []
     violations = axe.Axe().run(page, options={"preload": False}).response["violations"]
     serious = [v for v in violations if v["impact"] in ("serious", "critical")]
     assert [(v["id"], [n["html"][:200] for n in v["nodes"]][:3]) for v in serious] == []

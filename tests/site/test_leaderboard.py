@@ -269,7 +269,7 @@ def test_without_pyarrow_the_extra_is_named(
     target = tmp_path / "a.parquet"
     export = ["leaderboard", "export", "--results", str(results), "--out", str(target)]
     assert cli.main(export) == 6
-    assert "pip install 'crlbench[parquet]'" in capsys.readouterr().err
+    assert "pip install -e '.[parquet]'" in capsys.readouterr().err
     assert not target.exists()
 
 

@@ -71,6 +71,39 @@ def test_nothing_hangs_over(visit: Visitor, page: Page):
 
 
 @browser
+def test_a_phone_shows_every_caption_whole(visit: Visitor, page: Page):
+    """Where a table scrolls, what is said of it stays on the screen."""
+    found = opened(visit(page.path, width=360))
+    wide = """[...document.querySelectorAll('caption:not(.hidden)')].filter(c => {
+        const room = c.closest('.scroll');
+        if (room) room.scrollLeft = 1e6;
+        const box = c.getBoundingClientRect();
+        return box.left < 0 || box.right > innerWidth;
+    }).map(c => c.textContent.slice(0, 60))"""
+    assert found.evaluate(wide) == []
+
+
+@browser
+def test_a_phone_shows_where_in_the_menu_it_is(visit: Visitor, page: Page):
+    if page.section == "":
+        pytest.skip("a page outside of the menu")
+    box = visit(page.path, width=360).locator(".bar [aria-current]").bounding_box()
+    assert box["x"] >= 0 and box["x"] + box["width"] <= 360
+
+
+@browser
+def test_focus_rings_are_whole(visit: Visitor, page: Page):
+    """What scrolls cuts what stands out of it; a ring stands out by its offset and its width."""
+    cut = """[...document.querySelectorAll('.scroll :is(a, button)')].filter(one => {
+        const room = one.closest('.scroll').getBoundingClientRect();
+        const box = one.getBoundingClientRect();
+        const seen = box.right < room.right && box.height;
+        return seen && (box.left - 5 < room.left || box.top - 5 < room.top);
+    }).map(one => one.outerHTML.slice(0, 80))"""
+    assert opened(visit(page.path)).evaluate(cut) == []
+
+
+@browser
 def test_headings_are_in_order(visit: Visitor, page: Page):
     levels = visit(page.path).evaluate(
         "[...document.querySelectorAll('h1,h2,h3,h4,h5,h6')].map(h => Number(h.tagName[1]))"
@@ -101,6 +134,22 @@ def test_its_html_has_no_error(files: Mapping[str, bytes], page: Page):
     parser = html5lib.HTMLParser()
     parser.parse(files[page.path].decode())
     assert [(place, code) for place, code, _ in parser.errors] == []
+
+
+NAMED = {"a", "article", "aside", "button", "dialog", "fieldset", "figure", "footer", "form",
+         "header", "iframe", "img", "input", "main", "math", "meter", "nav", "object", "ol",
+         "optgroup", "option", "output", "progress", "section", "select", "summary", "svg", "table",
+         "tbody", "td", "textarea", "tfoot", "th", "thead", "tr", "ul", "video"}
+"""Elements that may have a name of their own (ARIA in HTML); others need a role for that."""
+
+
+def test_names_and_focus_stand_where_they_may(files: Mapping[str, bytes], page: Page):
+    tree = html5lib.parse(files[page.path].decode(), namespaceHTMLElements=False)
+    for one in tree.iter():
+        tag = str(one.tag).rpartition("}")[2]
+        if one.get("aria-label") or one.get("aria-labelledby"):
+            assert tag in NAMED or one.get("role"), (tag, one.attrib)
+        assert tag != "math" or "tabindex" not in one.attrib
 
 
 class _Addresses(HTMLParser):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -19,7 +20,7 @@ from crlbench.site.techniques import base_of, changes, main_base, rate_words
 from tests.report.simulate import Plan, write_board
 from tests.site.simulated import REVISION, TASKS, submit
 
-FLIP = "grpo+clip.high=0.28"
+FLIP = "grpo+clip=ppo-clip:high=0.28"
 _PLAN = Plan(tasks=TASKS, board=TASKS, revision=REVISION, items=16, seeds=5, track_version=1)
 
 
@@ -104,6 +105,22 @@ def test_the_pages_say_it(files: Mapping[str, bytes]):
     assert f'id="efficiency-{FLIP}"' in own and "against grpo" in own
 
 
+def test_a_model_leads_to_its_recipes_where_they_have_a_page(files: Mapping[str, bytes]):
+    paths = [name for name in files if name.startswith("recipes/")]
+    assert len(paths) == 1 and "/tiny-llama@" in paths[0]
+    assert f'href="../{paths[0]}"' in files["models/tiny-llama.html"].decode()
+    assert "recipes/" not in files["models/tiny-qwen2.html"].decode()
+
+
+def test_paths_are_file_names_on_windows_too(files: Mapping[str, bytes]):
+    """Without its forbidden characters and endings, and different whatever their case."""
+    assert any("grpo+clip=ppo-clip@high=0.28" in name for name in files)
+    for name in files:
+        for part in name.split("/"):
+            assert not re.search(r'[<>:"\\|?*\x00-\x1f]', part) and part[-1] not in ". ", name
+    assert len({name.casefold() for name in files}) == len(files)
+
+
 def test_one_recipe_is_nothing_to_compare(site: Site):
     alone = replace(site, boards=tuple(b for b in site.boards if len(b.recipes) == 1))
     assert len(alone.boards) == 1
@@ -117,7 +134,7 @@ def test_one_recipe_is_nothing_to_compare(site: Site):
         ("ppo", None),
         ("dapo", "ppo"),
         (FLIP, "grpo"),
-        ("grpo+clip.high=0.28+kl=none", FLIP),
+        (f"{FLIP}+kl=none", FLIP),
         ("grpo+kl.coefficient.value=1e+20", "grpo"),
         ("rloo+kl=none", "ppo"),
     ],

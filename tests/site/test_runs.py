@@ -52,8 +52,10 @@ def test_seeds_and_means_are_those_of_the_report(site: Site):
     assert [int(index) for index, _ in rows] == [seed.index for seed in task.seeds]
     for seed, (_, cells) in zip(task.seeds, rows, strict=True):
         shown = re.findall(r'<td class="n">(.*?)</td>', cells)
-        assert shown[0] == words.number(seed.start) and shown[1] == words.number(seed.end)
-        assert shown[-1] == words.number(seed.lam)
+        assert shown[0] == words.number(seed.end) and shown[-1] == words.number(seed.lam)
+    alike = ("Start", task.start), ("H", task.H)
+    said = ", ".join(f"{name} {words.number(value)}" for name, value in alike)
+    assert f"The same for every seed: {said}, State completed." in text
     ranked = stored.board.entry("tiny-llama/ppo").axes["efficiency"].by_task["addition"]
     assert f"<strong>{words.number(ranked.value)}</strong>" in text
     assert words.span(ranked.interval) in text

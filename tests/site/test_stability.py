@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from crlbench.report.page_stability import LABELS
 from crlbench.report.stability import PARTS
 from crlbench.site import stability, transfer
 from crlbench.site.pages import whole
@@ -22,6 +23,28 @@ def test_every_entry_stands_with_its_shares_and_failures(site: Site):
             assert [*rows[entry.name].shares.values()] == pytest.approx(means)
     failed = {name: dict(row.failures) for name, row in rows.items() if row.failures}
     assert [*failed.values()] == [{"kl_cap": 1}]
+
+
+def test_shares_are_named_so_that_higher_is_better(site: Site):
+    (page,) = whole(stability.pages(site))
+    assert [name for name, _ in page.data["parts"]] == [
+        "Seeds alike",
+        "Gain kept",
+        "Worst to median",
+        "No failure",
+    ]
+    entries = [entry for entry in site.boards[0].board.entries if "counting" in entry.tasks]
+    shares = [
+        (bool(entry.failed), LABELS[part], entry.stability.tasks["counting"].shares[part])
+        for entry in entries
+        for part in PARTS
+        if entry.n == 5
+    ]
+    sound, failing = (
+        [share for failed, name, share in shares if failed == bad and name == "No failure"]
+        for bad in (False, True)
+    )
+    assert max(failing) < min(sound)
 
 
 def test_the_mean_over_models_comes_first(site: Site):

@@ -1,0 +1,38 @@
+"""Links to the repository: one address leads to all of them, and without it there is none."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from crlbench import cli
+from crlbench.site import home, runs
+from crlbench.site.pages import whole
+from crlbench.site.repository import linked
+from crlbench.site.source import Site
+from tests.site.stored import html
+
+ADDRESS = "https://example.org/org/name"
+
+
+def links(site: Site) -> dict[str, set[str]]:
+    """Of the front page and a run's page where they lead outside."""
+    found = {"front": next(home.pages(site)), "run": next(whole(runs.pages(site)))}
+    shown = {name: html(site, page) for name, page in found.items()}
+    return {name: set(re.findall(r'href="(http[^"]*)"', text)) for name, text in shown.items()}
+
+
+def test_pages_lead_to_the_repository_where_it_is_known(site: Site):
+    entry = site.boards[0].board.entries[0]
+    stored = f"{ADDRESS}/tree/HEAD/leaderboard/results/{site.boards[0].id}/{entry.name}"
+    assert links(linked(site, ADDRESS)) == {
+        "front": {ADDRESS, f"{ADDRESS}/blob/HEAD/CONTRIBUTING.md"},
+        "run": {ADDRESS, stored},
+    }
+    assert links(site) == {"front": set(), "run": set()}
+
+
+def test_an_address_that_is_none_is_refused(capsys: pytest.CaptureFixture[str]):
+    assert cli.main(["leaderboard", "build", "--source-url", "github.com/org/name"]) == 2
+    assert "--source-url github.com/org/name: give the whole address" in capsys.readouterr().err
