@@ -42,8 +42,11 @@ class BadArchive(ValueError):
     """The bytes are no archive as :func:`pack` writes it; says why."""
 
 
-def pack(files: Mapping[str, bytes]) -> bytes:
+def pack(files: Mapping[str, bytes], level: int = LEVEL) -> bytes:
     """The archive of files by name, ``<task>/<arm>/seed-NN/<file>``.
+
+    Args:
+        level: of the compression, which the tar bytes do not depend on.
 
     Raises:
         ValueError: a name that no run's file has.
@@ -55,7 +58,7 @@ def pack(files: Mapping[str, bytes]) -> bytes:
         content = files[name]
         plain.write(_header(name, len(content)) + content + bytes(-len(content) % _BLOCK))
     plain.write(_END)
-    return zstandard.ZstdCompressor(level=LEVEL).compress(plain.getvalue())
+    return zstandard.ZstdCompressor(level=level).compress(plain.getvalue())
 
 
 def unpack(data: bytes) -> dict[str, bytes]:
