@@ -173,7 +173,7 @@ def measure(results: Path, out: Path) -> None:
         raise SystemExit(f"{' '.join(command)}: exit code {code}")
     pages = [path for path in out.rglob("*") if path.is_file()]
     size = sum(path.stat().st_size for path in pages)
-    print(f"wall {wall:.1f} s, processor {used.ru_utime:.1f} s + {used.ru_stime:.1f} s in the system")
+    print(f"wall {wall:.1f} s, processor {used.ru_utime:.1f} s + {used.ru_stime:.1f} s system")
     print("peak memory, MB: " + ", ".join(f"{name} {kb / 1000:.0f}" for name, kb in peaks.items()))
     print(f"{len(pages)} files, {size / 1e6:.0f} MB; {os.cpu_count()} cores")
 

@@ -2,8 +2,9 @@
 
 It needs the largest |t| of every replicate among the pairs up to each one, in the order of the
 observed |t|, and that order is known only when all pairs have been computed. Few pairs are kept
-whole. Of many, only what is above :data:`TAIL` is: once every replicate has met one such |t|,
-nothing below can be the largest. The pairs that come before are computed a second time.
+whole. Of many, only tails are: the |t| above what few pairs of a replicate exceed. Once every
+replicate has met one of its tail, nothing below can be its largest. The pairs that come before
+that are computed a second time.
 """
 
 from __future__ import annotations
@@ -18,8 +19,13 @@ from crlbench.parallel import spread
 
 TIE = 1e-9
 """Replicates this near to the observed |t| count as equal to it: rounding decides nothing."""
-TAIL = 2.0
-"""|t| that are kept where not all can be: about one in twenty."""
+TAIL = 0.03
+"""Share of the pairs with a small observed |t| whose |t| in a replicate is kept where not all can
+be; these pairs come first in the step-down, and it ends their being needed whole."""
+ROUND = 64
+"""Pairs that are computed a second time at first; then as many as were before."""
+PILOT = 512
+"""Pairs from which it is found where the tails begin: from the quarter with the smallest |t|."""
 MOST_KEPT = 2**23
 """Statistics that are kept whole, 64 MB."""
 BLOCK = 128
@@ -129,6 +135,10 @@ class _Steps:
         self.staying: np.ndarray | None = None
         """The same at the last pair that is not significant."""
 
+    def enter(self, places: np.ndarray, values: np.ndarray) -> None:
+        """The |t| of the next pair in the columns where it may be the largest."""
+        self.running[places] = np.maximum(self.running[places], values)
+
     def count(self, pair: int) -> None:
         """After a pair has entered the running maximum."""
         self.adjusted[pair] = _reaching(self.running, self.observed[pair])
@@ -159,54 +169,80 @@ class _Tails:
     ends: np.ndarray
     """Where the tail of each pair ends in the next two."""
     places: np.ndarray
-    """Columns whose |t| is above :data:`TAIL`."""
+    """Columns whose |t| is in the tail."""
     values: np.ndarray
+
+    def tail(self, number: int) -> tuple[np.ndarray, np.ndarray]:
+        """Columns and |t| of one of the pairs."""
+        here = slice(self.ends[number - 1] if number else 0, self.ends[number])
+        return self.places[here], self.values[here]
 
 
 def _streamed(
     fill: Fill, pairs: int, columns: int, alpha: float, jobs: int | None
 ) -> Measured:
     def block(start: int) -> _Tails:
-        return _tails(fill, range(start, min(pairs, start + BLOCK)), columns)
+        return _tails(fill, range(start, min(pairs, start + BLOCK)), bars)
 
+    bars = _bars(fill, pairs, columns)
     blocks = spread(block, range(0, pairs, BLOCK), jobs)
     shared, difference = _columns([row for found in blocks for row in found.rows])
     t, raw = (np.concatenate([getattr(b, name) for b in blocks]) for name in ("t", "raw"))
     known = np.flatnonzero(shared)
     steps = _Steps(np.abs(t[known]), columns, alpha)
-    whole, waiting = np.empty((TOGETHER, columns)), 0
-    for at, place in enumerate(steps.order):
-        if at == waiting and steps.running.min() < TAIL:
-            some = known[steps.order[at : at + TOGETHER]]
-            whole[:] = 0.0
-            fill(some, whole)
-            waiting = at + len(some)
-        if at < waiting:
-            size = np.abs(whole[at % TOGETHER])
-            np.maximum(steps.running, size, out=steps.running)
-        else:
-            pair = known[place]
-            _raise(steps.running, blocks[pair // BLOCK], pair % BLOCK)
-        steps.count(place)
+    order, at = known[steps.order], 0
+    while at < len(order) and (steps.running < bars).any():
+        # What is not above the maximum so far cannot raise it.
+        again = order[at : at + max(ROUND, at)]
+        for place, (places, values) in enumerate(_above(fill, again, steps.running, jobs), at):
+            steps.enter(places, values)
+            steps.count(steps.order[place])
+        at += len(again)
+    for place in range(at, len(order)):
+        block, number = blocks[order[place] // BLOCK], order[place] % BLOCK
+        steps.enter(*block.tail(number))
+        steps.count(steps.order[place])
     adjusted = np.full(pairs, np.nan)
     adjusted[known], critical = steps.result()
     return Measured(shared, difference, t, raw, adjusted, critical)
 
 
-def _raise(running: np.ndarray, block: _Tails, number: int) -> None:
-    """Enter the tail of a block's pair into the running maximum."""
-    tail = slice(block.ends[number - 1] if number else 0, block.ends[number])
-    places = block.places[tail]
-    running[places] = np.maximum(running[places], block.values[tail])
+def _above(
+    fill: Fill, pairs: np.ndarray, bars: np.ndarray, jobs: int | None
+) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Of each pair the columns in which |t| is above the bars, and that |t|."""
+
+    def some(start: int) -> list[tuple[np.ndarray, np.ndarray]]:
+        found = np.zeros((len(pairs[start : start + TOGETHER]), len(bars)))
+        fill(pairs[start : start + TOGETHER], found)
+        places = [np.flatnonzero(row > bars) for row in np.abs(found, out=found)]
+        return [(at, row[at]) for at, row in zip(places, found, strict=True)]
+
+    return [one for few in spread(some, range(0, len(pairs), TOGETHER), jobs) for one in few]
 
 
-def _tails(fill: Fill, pairs: range, columns: int) -> _Tails:
+def _bars(fill: Fill, pairs: int, columns: int) -> np.ndarray:
+    """(C,) where the tail of each replicate begins."""
+    pilot = np.linspace(0, pairs - 1, min(PILOT, pairs)).astype(int)
+    found = np.zeros((len(pilot), columns))
+    for start in range(0, len(pilot), TOGETHER):
+        fill(pilot[start : start + TOGETHER], found[start : start + TOGETHER])
+    found = np.abs(found, out=found)
+    low = found[np.argsort(found[:, 0], kind="stable")[: max(1, len(pilot) // 4)]]
+    place = len(low) - 1 - int(TAIL * len(low))
+    bars = np.partition(low, place, axis=0)[place]
+    # The observed |t| rise to the last pair: they are kept of all.
+    bars[0] = -1.0
+    return bars
+
+
+def _tails(fill: Fill, pairs: range, bars: np.ndarray) -> _Tails:
     t, raw = np.full(len(pairs), np.nan), np.full(len(pairs), np.nan)
     rows: list[Row] = []
     places: list[np.ndarray] = []
     values: list[np.ndarray] = []
-    found = np.empty((TOGETHER, columns))
-    narrow = np.min_scalar_type(columns)
+    found = np.empty((TOGETHER, len(bars)))
+    narrow = np.min_scalar_type(len(bars))
     for start in range(0, len(pairs), TOGETHER):
         some = np.array(pairs[start : start + TOGETHER])
         found[:] = 0.0
@@ -219,7 +255,7 @@ def _tails(fill: Fill, pairs: range, columns: int) -> _Tails:
             t[number] = row[0]
             size = np.abs(row, out=row)
             raw[number] = _reaching(size, size[0])
-            places.append(np.flatnonzero(size > TAIL).astype(narrow))
+            places.append(np.flatnonzero(size > bars).astype(narrow))
             values.append(size[places[-1]])
     ends = np.cumsum([len(each) for each in places])
     return _Tails(rows, t, raw, ends, np.concatenate(places), np.concatenate(values))
