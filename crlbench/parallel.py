@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import os
 from collections.abc import Callable, Sequence
@@ -18,7 +19,7 @@ _things: Sequence[Any]
 
 
 def spread(work: Callable[[T], R], things: Sequence[T], jobs: int | None = None) -> list[R]:
-    """``work`` of each thing, in their order.
+    """``work`` of each thing, in their order; of several errors the first.
 
     Processes are forked, so that they share what was read and nothing but results is sent; where
     a system cannot fork, this process does it all.
@@ -31,12 +32,14 @@ def spread(work: Callable[[T], R], things: Sequence[T], jobs: int | None = None)
         return [work(thing) for thing in things]
     context = multiprocessing.get_context("fork")
     with context.Pool(count, _remember, (work, things)) as pool:
-        return pool.map(_nth, range(len(things)), chunksize=1)
+        return list(pool.imap(_nth, range(len(things))))
 
 
 def _remember(work: Callable[[Any], Any], things: Sequence[Any]) -> None:
     global _work, _things
     _work, _things = work, things
+    # What was read before stays shared: the collector would write into all of it.
+    gc.freeze()
 
 
 def _nth(index: int) -> Any:
