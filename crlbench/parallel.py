@@ -22,13 +22,15 @@ def spread(work: Callable[[T], R], things: Sequence[T], jobs: int | None = None)
     """``work`` of each thing, in their order; of several errors the first.
 
     Processes are forked, so that they share what was read and nothing but results is sent; where
-    a system cannot fork, this process does it all.
+    a system cannot fork, and in a process that was forked here, one process does it all.
 
     Args:
         jobs: processes; as many as there are cores where it is None.
     """
     count = jobs or os.cpu_count() or 1
-    if count < 2 or len(things) < FEW or "fork" not in multiprocessing.get_all_start_methods():
+    alone = multiprocessing.current_process().daemon
+    alone = alone or "fork" not in multiprocessing.get_all_start_methods()
+    if alone or count < 2 or len(things) < FEW:
         return [work(thing) for thing in things]
     context = multiprocessing.get_context("fork")
     with context.Pool(count, _remember, (work, things)) as pool:

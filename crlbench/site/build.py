@@ -77,6 +77,8 @@ def build(site: Site, jobs: int | None = None) -> dict[str, bytes]:
             for one in whole([made])
         ]
 
+    for stored in site.boards:
+        stored.summaries  # noqa: B018  made once, for all processes
     parts = [made for maker in MAKERS for made in maker(site)]
     for path, content in chain.from_iterable(spread(rendered, parts, jobs)):
         if path in files:
