@@ -18,7 +18,7 @@ import numpy as np
 
 from crlbench.conditions import Reference, Track
 from crlbench.errors import ValidationError, unknown_name
-from crlbench.parallel import spread
+from crlbench.parallel import spread_out
 from crlbench.records import RunRecord
 from crlbench.report.axes import (
     AXES,
@@ -227,7 +227,7 @@ def _entries(
         ]
     else:
         with no_collection():
-            found = [received(data, runs.runs) for data in spread(made, groups)]
+            found = [received(data, runs.runs) for data in spread_out(made, groups)]
     return tuple(sorted(found, key=lambda e: (e.recipe, e.name))), tuple(orphans)
 
 

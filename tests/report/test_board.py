@@ -62,7 +62,7 @@ def test_entries_made_by_several_processes_are_those_made_by_one(
     three: Path, ranked: Board, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(board_module, "MANY", 2)
-    monkeypatch.setattr(board_module, "spread", partial(parallel.spread, jobs=2))
+    monkeypatch.setattr(board_module, "spread_out", partial(parallel.spread_out, jobs=2))
     monkeypatch.setattr(parallel, "FEW", 1)
     runs = load_runs(three)
     found = summarise_board(runs, replicates=1000)
