@@ -18,6 +18,7 @@ import numpy as np
 
 from crlbench.conditions import Reference, Track
 from crlbench.errors import ValidationError, unknown_name
+from crlbench.parallel import spread_out
 from crlbench.records import RunRecord
 from crlbench.report.axes import (
     AXES,
@@ -34,12 +35,13 @@ from crlbench.report.efficiency import Efficiency, Speed, TaskEfficiency
 from crlbench.report.entries import Entry, Placebo, make_entry
 from crlbench.report.estimate import IN_MEMORY, Estimate, plain
 from crlbench.report.intervals import LEVEL, REPLICATES, ROOT_SEED
-from crlbench.report.load import Run, Runs
+from crlbench.report.load import Run, Runs, no_collection
 from crlbench.report.pairs import AxisPair, paired_axes
 from crlbench.report.profiles import improvement
 from crlbench.report.randomisation import SWAP_SEED
 from crlbench.report.ranking import AxisRanking, Contestant, rank_axis
 from crlbench.report.resources import known_track
+from crlbench.report.sending import received, sent
 from crlbench.report.stability import seed_columns
 from crlbench.report.summary import board_tasks, same_conditions
 from crlbench.report.task_runs import X_AXES, SeedCurve, XAxis
@@ -73,6 +75,11 @@ __all__ = [
     "plain",
     "summarise_board",
 ]
+
+
+MANY = 16
+"""Entries from which on several processes make them; each keeps what it read of the runs to
+itself."""
 
 
 @dataclass(frozen=True)
@@ -194,18 +201,33 @@ def _unranked(record: RunRecord, track: Track | None) -> str | None:
 def _entries(
     runs: Runs, board: Sequence[str], reference: Reference | None, count: int, seed: int
 ) -> tuple[tuple[Entry, ...], tuple[str, ...]]:
-    archive = Archive(runs)
-    found, orphans = [], []
+    archive, places = Archive(runs), {id(run): place for place, run in enumerate(runs)}
+    groups, orphans = [], []
     for (model, recipe), group in groupby(runs, key=lambda run: (run.model, run.recipe)):
         arms: dict[str, list[Run]] = {"real": [], "placebo": []}
         for run in group:
             arms[run.record.arm].append(run)
-        if not arms["real"]:
+        if arms["real"]:
+            groups.append(arms)
+        else:
             orphans.append(f"{model}/{recipe}")
-            continue
-        found.append(
+
+    def made(arms: dict[str, list[Run]]) -> bytes:
+        real, placebo = arms["real"], arms["placebo"]
+        entry = make_entry(real, placebo, board, archive, reference, count, seed)
+        data = sent(entry, places)
+        for run in (*real, *placebo):
+            run.forget()
+        return data
+
+    if len(groups) < MANY:
+        found = [
             make_entry(arms["real"], arms["placebo"], board, archive, reference, count, seed)
-        )
+            for arms in groups
+        ]
+    else:
+        with no_collection():
+            found = [received(data, runs.runs) for data in spread_out(made, groups)]
     return tuple(sorted(found, key=lambda e: (e.recipe, e.name))), tuple(orphans)
 
 

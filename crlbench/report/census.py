@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
@@ -156,6 +157,7 @@ class Archive:
         self._retractions: dict[Path, tuple[Retraction, ...]] = {}
         self._attempts: dict[Path, Attempts | None] = {}
         self._placebo: dict[tuple[str, str], list[Run]] = {}
+        self._folders: dict[Path, Path | None] = {}
         for run in runs:
             if run.record.arm == "placebo":
                 self._placebo.setdefault((run.model, run.recipe), []).append(run)
@@ -188,7 +190,7 @@ class Archive:
         leaderboard = above[LEADERBOARD_ABOVE]
         if leaderboard not in self._retractions:
             self._retractions[leaderboard] = read_retractions(leaderboard)
-        inside = [one.record.record_id for one in self._runs if self._folder(one) == folder]
+        inside = self._inside.get(folder, [])
         name = "/".join(folder.absolute().parts[-3:])
         found = concerning(self._retractions[leaderboard], name, inside)
         return tuple(line.sentence(len(inside)) for line in found)
@@ -212,8 +214,26 @@ class Archive:
             elif folder is not None and (plan := self.plan(run)):
                 check_declared(run, (plan_hash(plan),), folder / PLAN_NAME)
 
+    @cached_property
+    def _inside(self) -> dict[Path | None, list[str]]:
+        """The ids of all records by the folder of their plan and ledger."""
+        found: dict[Path | None, list[str]] = {}
+        for run in self._runs:
+            found.setdefault(self._folder(run), []).append(run.record.record_id)
+        return found
+
     def _folder(self, run: Run) -> Path | None:
-        for parent in run.folder.relative_to(self._runs.folder).parents:
+        if run.folder == self._runs.folder:
+            return None
+        place = run.folder.parent
+        if place not in self._folders:
+            self._folders[place] = self._found(place)
+        return self._folders[place]
+
+    def _found(self, place: Path) -> Path | None:
+        """The nearest folder above with a plan or a ledger, seen from a folder of seeds."""
+        within = place.relative_to(self._runs.folder)
+        for parent in (within, *within.parents):
             folder = self._runs.folder / parent
             if parent.as_posix() in self._runs.plans or (folder / LEDGER_NAME).is_file():
                 return folder

@@ -13,12 +13,13 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 import zstandard
+from pydantic import BaseModel
 from pydantic import ValidationError as PydanticError
 
 from crlbench.attempts import PLAN_NAME as PLAN
@@ -51,6 +52,9 @@ SAMPLE_FIELDS = {"uid": str, "x": int, "prompt": str, "completion": str, "answer
 
 BINARY = np.dtype(np.uint8)
 SCORE_TYPES = (BINARY, np.dtype(np.float32), np.dtype(np.float64))
+
+ALIKE = ("crlbench", "protocol", "subject", "task", "algo", "environment")
+"""Parts that records in order have in common, and that are kept once."""
 
 Files = Literal["all", "used"]
 """Which files are compared with their digests: all of a run at once, or each when it is read."""
@@ -105,6 +109,11 @@ class Run:
             return read_arrays(content)
         except BadArchive as error:
             raise ValidationError(f"{path}: not a readable .npz of plain arrays: {error}") from None
+
+    def forget(self) -> None:
+        """Drop the vectors that were read; they are read again where they are asked for."""
+        for name in ("_items", "_curve", "_splits"):
+            self.__dict__.pop(name, None)
 
     def items(self, ref: str, field_name: str) -> np.ndarray:
         """The item vector named ``ref``, as stored, read-only: uint8 of 0/1, or floats in [0, 1].
@@ -310,8 +319,9 @@ def load_runs(folder: str | Path, files: Files = "all") -> Runs:
             "Give the folder of a run (below runs/), or run `crlbench evaluate` first."
         )
     known: dict[str, Fingerprint] = {}
-    with _no_collection():
-        loaded = [_load_run(path, files, known) for path in records]
+    alike: dict[str, Any] = {}
+    with no_collection():
+        loaded = [_load_run(path, files, known, alike) for path in records]
     runs = tuple(sorted(loaded, key=lambda run: run.order))
     _refuse_duplicates(runs)
     bodies = {path.parent.relative_to(root).as_posix(): _read_plan(path) for path in plans}
@@ -335,7 +345,7 @@ def packed_records(archive: Path) -> list[Path]:
 
 
 @contextmanager
-def _no_collection() -> Iterator[None]:
+def no_collection() -> Iterator[None]:
     """Spare the garbage collector thousands of records that all stay: it would walk them anew
     whenever their number has grown by a quarter."""
     enabled = gc.isenabled()
@@ -354,17 +364,25 @@ def load_cell(folder: Path) -> Run | None:
         ValidationError, EnvironmentUnfit: as :func:`load_runs`.
     """
     path = folder / RECORD
-    return _load_run(path, "all", {}) if path.is_file() else None
+    return _load_run(path, "all", {}, {}) if path.is_file() else None
 
 
-def _load_run(path: Path, files: Files, known: dict[str, Fingerprint]) -> Run:
-    run = Run(_sharing(read_record(path), path, known), path.parent)
+def _load_run(
+    path: Path, files: Files, known: dict[str, Fingerprint], alike: dict[str, Any]
+) -> Run:
+    run = Run(_sharing(read_record(path), path, known, alike), path.parent)
     _check_files(run, files)
     return run
 
 
-def _sharing(record: RunRecord, path: Path, known: dict[str, Fingerprint]) -> RunRecord:
-    """The record with the one copy of its conditions, which have the hash that it states."""
+def _sharing(
+    record: RunRecord, path: Path, known: dict[str, Fingerprint], alike: dict[str, Any]
+) -> RunRecord:
+    """The record with the one copy of its conditions, which have the hash that it states.
+
+    Args:
+        alike: parts of the record before, which most records of an entry share.
+    """
     own = record.fingerprint
     text = canonical_json([own.hash, own.leaves])
     if text not in known:
@@ -374,7 +392,28 @@ def _sharing(record: RunRecord, path: Path, known: dict[str, Fingerprint]) -> Ru
                 f"hash is {fingerprint(own.leaves)}"
             )
         known[text] = own
-    return record.model_copy(update={"fingerprint": known[text]})
+    parts: dict[str, Any] = {"fingerprint": known[text]}
+    for name in ALIKE:
+        part = getattr(record, name)
+        if alike.get(name) == part:
+            parts[name] = alike[name]
+        else:
+            alike[name] = part
+    return _slim(record.model_copy(update=parts))
+
+
+def _slim(record: RunRecord) -> RunRecord:
+    """The same, where parts that were given whole share the note of which fields were given."""
+    for part in (*record.curve, *record.splits.values(), *record.files.values()):
+        whole = _fields(type(part))
+        if part.model_fields_set == whole:
+            object.__setattr__(part, "__pydantic_fields_set__", whole)
+    return record
+
+
+@lru_cache
+def _fields(kind: type[BaseModel]) -> set[str]:
+    return set(kind.model_fields)
 
 
 def _check_files(run: Run, files: Files) -> None:

@@ -50,7 +50,9 @@ from crlbench.report.intervals import (
     split_variance,
     trimmed_mean,
 )
-from crlbench.report.sorting import gaps
+from crlbench.report.sorting import gaps, summed
+from crlbench.report.stability_shares import mirrored
+from crlbench.report.step_down import Row, measured
 from crlbench.seeding import derive
 
 REPLICATES = 10_000
@@ -58,11 +60,11 @@ SWAP_SEED = derive(0, "report", "randomisation")
 """Root of the swaps; those of a task depend on its name and its number of seeds besides."""
 
 Differences = Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]
-"""Two models' (n, ...) seeds and (2n, S) ownership to (S,) differences. Ownership is 1 where a
-value belongs to the first model; rows are its values, then the other's."""
+"""(pairs, n, ...) seeds of two models each and (2n, S) ownership to (pairs, S) differences.
+Ownership is 1 where a value belongs to the first model; rows are its values, then the other's."""
 
-TIE = 1e-9
-"""Replicates this near to the observed |t| count as equal to it: rounding decides nothing."""
+MOST_NARROW = 22
+"""Seeds up to which counts, and products of two that add up to them, fit into a byte."""
 NOTHING = 1e-12
 """A difference below this share of the values is none."""
 FLOOR = 0.01
@@ -144,20 +146,10 @@ def randomise(
         for name, rows, drawn in zip(names, values, swaps, strict=True)
     ]
     items = None if spread is None else _Items.of(spread, (first, second), columns)
-    difference, t = np.full(len(first), np.nan), np.zeros((len(first), columns))
-    shared, centred, spare = np.zeros(len(first), dtype=int), np.empty(columns), np.empty(columns)
     size = max((float(np.nanmax(np.abs(v), initial=0.0)) for v in values), default=0.0)
-    for pair, (i, j) in enumerate(zip(first, second, strict=True)):
-        whole = _summed(tasks, i, j, t[pair], centred, spare)
-        if not whole.tasks:
-            continue
-        shared[pair], difference[pair] = whole.tasks, t[pair, 0] / whole.tasks
-        if items is not None:
-            items.move(pair, whole)
-        whole.studentise(NOTHING * size)
-    known = np.flatnonzero(shared)
-    p_raw, p_adjusted = (np.full(len(first), np.nan) for _ in range(2))
-    p_raw[known], p_adjusted[known], critical = step_down(t[known], alpha)
+    work = _Pairs(tasks, (first, second), items, columns, NOTHING * size)
+    found = measured(work, len(first), columns, alpha)
+    known, t = found.shared > 0, found.t
 
     def square_form(pairs: np.ndarray, mirrored: float, diagonal: float) -> np.ndarray:
         full = np.full((models, models), diagonal)
@@ -165,16 +157,16 @@ def randomise(
         return full
 
     return Randomisation(
-        difference=square_form(difference, -1.0, 0.0),
-        t=square_form(np.where(shared > 0, t[:, 0], np.nan), -1.0, 0.0),
-        raw=square_form(p_raw, 1.0, 1.0),
-        adjusted=square_form(p_adjusted, 1.0, 1.0),
-        tasks=square_form(shared, 1.0, 0.0).astype(int),
+        difference=square_form(found.difference, -1.0, 0.0),
+        t=square_form(t, -1.0, 0.0),
+        raw=square_form(found.raw, 1.0, 1.0),
+        adjusted=square_form(found.adjusted, 1.0, 1.0),
+        tasks=square_form(found.shared, 1.0, 0.0).astype(int),
         replicates=columns,
         exact=exact,
         smallest=_smallest(columns, exact),
-        critical=critical,
-        reason=_reason(values, models, bool(len(known))),
+        critical=found.critical,
+        reason=_reason(values, models, bool(known.any())),
     )
 
 
@@ -237,34 +229,88 @@ class _Summed:
         t /= np.sqrt(t @ t / len(t))
 
 
-def _summed(
-    tasks: Sequence[_Task],
-    i: int,
-    j: int,
-    out: np.ndarray,
-    centred: np.ndarray,
-    spare: np.ndarray,
-) -> _Summed:
-    """Of models i and j, in the memory of the last three: (C,) each, ``out`` holds zeros."""
-    from_zero, square, shared = 0.0, 0.0, 0
-    centred[:] = 0.0
-    for task in tasks:
-        n = int(min(task.counts[i], task.counts[j]))
-        if n < MIN_SEEDS:
-            continue
-        a, b, swaps = task.values[i, :n], task.values[j, :n], task.swaps(n)
-        if task.values.ndim == 2:
-            paired = a - b
-            mean = paired @ swaps.signs
-            d = mean if swaps.differences is None else swaps.differences(a, b)
-            centred += swaps.looked_up(mean * mean / (n - 1), spare)
-            from_zero += float(paired @ paired) / (n * (n - 1))
-        else:
+@dataclass(frozen=True)
+class _Pairs:
+    """Computes the statistics of pairs, each by itself."""
+
+    tasks: Sequence[_Task]
+    models: tuple[np.ndarray, np.ndarray]
+    """(pairs,) first and second of each pair."""
+    items: _Items | None
+    columns: int
+    nothing: float
+    """A difference that counts as 0."""
+
+    def __call__(self, pairs: np.ndarray, out: np.ndarray) -> list[Row]:
+        """The statistics of some pairs into ``out``, (pairs, C) zeros."""
+        first, second = (models[pairs] for models in self.models)
+        tables = [_tables(task, first, second) for task in self.tasks]
+        centred, spare = np.empty(self.columns), np.empty(self.columns)
+        rows = []
+        for place, pair in enumerate(pairs):
+            own = [found[place] for found in tables if found[place] is not None]
+            if not own:
+                rows.append(Row(0, np.nan))
+                continue
+            whole = _summed(own, out[place], centred, spare)
+            rows.append(Row(whole.tasks, float(out[place, 0]) / whole.tasks))
+            if self.items is not None:
+                self.items.move(pair, whole)
+            whole.studentise(self.nothing)
+        return rows
+
+
+@dataclass(frozen=True)
+class _Table:
+    """One pair on one task under the distinct swaps of its seeds."""
+
+    swaps: _Swaps
+    differences: np.ndarray
+    """(S,)"""
+    centred: np.ndarray | None
+    """(S,) squared standard error of the plain mean less that from 0; None where a seed is several
+    numbers."""
+    from_zero: float
+    """Variance, were the paired differences taken from 0."""
+
+
+def _tables(task: _Task, first: np.ndarray, second: np.ndarray) -> list[_Table | None]:
+    """Of each pair of models; None where one of the two has too few seeds."""
+    found: list[_Table | None] = [None] * len(first)
+    common = np.minimum(task.counts[first], task.counts[second])
+    for n in map(int, np.unique(common[common >= MIN_SEEDS])):
+        places, swaps = np.flatnonzero(common == n), task.swaps(n)
+        a, b = task.values[first[places], :n], task.values[second[places], :n]
+        if task.values.ndim > 2:
             d = swaps.differences(a, b)
+            for place, row in zip(places, d, strict=True):
+                found[place] = _Table(swaps, row, None, 0.0)
+            continue
+        paired = a - b
+        mean = summed(paired, swaps.signs)
+        d = mean if swaps.differences is None else swaps.differences(a, b)
+        centred = mean * mean / (n - 1)
+        for at, place in enumerate(places):
+            from_zero = float(paired[at] @ paired[at]) / (n * (n - 1))
+            found[place] = _Table(swaps, d[at], centred[at], from_zero)
+    return found
+
+
+def _summed(
+    tables: Sequence[_Table], out: np.ndarray, centred: np.ndarray, spare: np.ndarray
+) -> _Summed:
+    """Of one pair, in the memory of the last three: (C,) each, ``out`` holds zeros."""
+    from_zero, square = 0.0, 0.0
+    centred[:] = 0.0
+    for table in tables:
+        d = table.differences
+        if table.centred is None:
             square += d @ d / len(d)
-        out += swaps.looked_up(d, spare)
-        shared += 1
-    return _Summed(out, from_zero, centred, square, shared)
+        else:
+            centred += table.swaps.looked_up(table.centred, spare)
+            from_zero += table.from_zero
+        out += table.swaps.looked_up(d, spare)
+    return _Summed(out, from_zero, centred, square, len(tables))
 
 
 @dataclass(frozen=True)
@@ -314,40 +360,6 @@ def _pair_variances(centred: np.ndarray, pairs: tuple[np.ndarray, np.ndarray]) -
     return np.where(variances > NOTHING * sums, variances, 0.0)
 
 
-def step_down(t: np.ndarray, alpha: float = 0.05) -> tuple[np.ndarray, np.ndarray, float]:
-    """Raw p-values and those adjusted by max-|t| step-down.
-
-    Args:
-        t: (pairs, C) statistics, the observed ones in column 0.
-
-    Returns:
-        Two (pairs,) arrays. The larger |t|, the smaller the adjusted p, which is the share of
-        columns whose largest |t| among the pairs no further apart reaches the observed one. And
-        the (1 - alpha) quantile of the largest |t| among the pairs that are not significant,
-        which lies between them and those that are.
-    """
-    observed = np.abs(t[:, 0])
-    bar, columns = observed - TIE, t.shape[1]
-    raw, adjusted, running = np.empty(len(t)), np.empty(len(t)), np.zeros(columns)
-    order = np.argsort(observed, kind="stable")
-    staying: np.ndarray | None = None
-    for pair in order:
-        size = np.abs(t[pair])
-        np.maximum(running, size, out=running)
-        raw[pair] = np.count_nonzero(size >= bar[pair]) / columns
-        adjusted[pair] = np.count_nonzero(running >= bar[pair]) / columns
-        if staying is None or adjusted[pair] > alpha:
-            staying = running.copy()
-    descending = order[::-1]
-    adjusted[descending] = np.maximum.accumulate(adjusted[descending])
-    return raw, adjusted, np.nan if staying is None else _upper_quantile(staying, alpha)
-
-
-def _upper_quantile(values: np.ndarray, alpha: float) -> float:
-    """The value that at most the share ``alpha`` of the values exceed."""
-    return float(np.sort(values)[len(values) - 1 - int(alpha * len(values))])
-
-
 @dataclass(frozen=True)
 class _Swaps:
     """The distinct swaps of n blocks of a task that the replicates use, and what they do."""
@@ -355,7 +367,8 @@ class _Swaps:
     signs: np.ndarray
     """(n, S) 1 where a block stays and -1 where it is swapped, over n."""
     differences: Callable[[np.ndarray, np.ndarray], np.ndarray] | None
-    """Two models' (n, ...) seeds to (S,) differences of their locations; None for plain means."""
+    """(pairs, n, ...) seeds of two models each to (pairs, S) differences of their locations; None
+    for plain means."""
     index: np.ndarray | None
     """Which of them each replicate uses; None: one each."""
 
@@ -408,17 +421,30 @@ def _difference_of(
     swapped: np.ndarray,
     task: str,
 ) -> Callable[[np.ndarray, np.ndarray], np.ndarray] | None:
-    """The function from two models' seeds to (S,) differences of their locations."""
+    """The function from pairs of models' seeds to (pairs, S) differences of their locations."""
     n = len(swapped)
     if location is plain_mean and differences is None:
         return None
     if differences is not None or location is trimmed_mean:
-        mine = np.concatenate([~swapped, swapped]).astype(np.float32)
+        kind = np.int8 if n <= MOST_NARROW else np.float32
+        mine = np.concatenate([~swapped, swapped]).astype(kind)
         if differences is not None:
             return lambda a, b: differences(a, b, mine)
-        return lambda a, b: trimmed_differences(a, b, mine, int(TRIM * n))
+        cut = int(TRIM * n)
+        if not mirrored(mine):
+            return lambda a, b: trimmed_differences(a, b, mine, cut)
+        half = np.ascontiguousarray(mine[:, : mine.shape[1] // 2])
+
+        def from_half(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+            found = trimmed_differences(a, b, half, cut)
+            return np.concatenate([found, -found[..., ::-1]], axis=-1)
+
+        return from_half
 
     def by_location(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        return np.stack([of_pair(*pair) for pair in zip(a, b, strict=True)])
+
+    def of_pair(a: np.ndarray, b: np.ndarray) -> np.ndarray:
         swap = swapped.T.reshape(-1, n, *[1] * (a.ndim - 1))
         d = location(np.where(swap, b, a)) - location(np.where(swap, a, b))
         if not np.isfinite(d).all():
@@ -432,7 +458,7 @@ def _difference_of(
 
 
 def trimmed_differences(a: np.ndarray, b: np.ndarray, mine: np.ndarray, cut: int) -> np.ndarray:
-    """(S,) differences of trimmed means under swaps, without sorting any of them.
+    """(..., S) differences of trimmed means under swaps, without sorting any of them.
 
     Let v_1 <= ... <= v_2n be the values of both models, and let c_j of the j smallest belong to
     the first. With clip(c) = min(max(c, cut), n - cut), its sum of ranks cut+1 ... n-cut is a
@@ -440,16 +466,18 @@ def trimmed_differences(a: np.ndarray, b: np.ndarray, mine: np.ndarray, cut: int
     the same constant minus the sum with j - c_j.
 
     Args:
-        a, b: (n,) values of the two models.
+        a, b: (..., n) values of the two models.
         mine: (2n, S) 1 where a value of (a, b) belongs to the first model.
         cut: how many values are dropped at each end.
     """
-    n = len(a)
-    steps, count = gaps(np.concatenate([a, b]), mine)
+    n = a.shape[-1]
+    steps, count = gaps(np.concatenate([a, b], axis=-1), mine)
     other = np.arange(1, 2 * n, dtype=count.dtype)[:, None] - count
     if cut:
-        count, other = (np.clip(c, cut, n - cut) for c in (count, other))
-    return steps @ (other - count) / (n - 2 * cut)
+        for c in (count, other):
+            np.clip(c, cut, n - cut, out=c)
+    other -= count
+    return summed(steps, other) / (n - 2 * cut)
 
 
 def _checked(strata: Sequence[np.ndarray], names: Sequence[str]) -> list[np.ndarray]:

@@ -8,12 +8,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from crlbench.parallel import spread
 from crlbench.report.axes import Axis
 from crlbench.report.generalization import WEIGHTS, weightings
 from crlbench.report.intervals import MIN_SEEDS, REPLICATES, plain_mean, trimmed_mean
 from crlbench.report.randomisation import FLOOR, SWAP_SEED, Randomisation, randomise
 from crlbench.report.stability_shares import headline, shares, swapped_differences
 from crlbench.report.tiers import ALPHA, Ranking, pool_errors, rank, tiers_of_many
+
+WEIGHTINGS = 64
+"""Re-weightings that are looked at together: with 200 models they take 100 MB."""
+MANY = 40
+"""Models from which on several processes look at re-weightings."""
 
 
 @dataclass(frozen=True)
@@ -150,59 +156,82 @@ def _survival(
     standard error of a mean is known without swapping, from how the blocks' differences vary
     inside tasks; what items and the root mean square under swaps do to it is taken in proportion.
     """
-    parts = [c.parts for c in contestants]
-    models = len(contestants)
-    first, second = np.triu_indices(models, 1)
-    pairs = [_moments(parts[i], parts[j], names) for i, j in zip(first, second, strict=True)]
-    mean, inside, from_zero = (np.stack(part) for part in zip(*pairs, strict=True))
+    parts, models = [c.parts for c in contestants], len(contestants)
+    first, second = pairs = np.triu_indices(models, 1)
+    mean, inside, from_zero = _moments(parts, names)
     drawn = np.concatenate([[WEIGHTS], weightings()])
     weights = np.concatenate([drawn, -np.ones((len(drawn), 1))], axis=1)
-    difference = mean @ weights.T
-    inside, from_zero = (
-        np.einsum("wi,pij,wj->pw", weights, part, weights, optimize=True)
-        for part in (inside, from_zero)
-    )
-    scale = np.sqrt(np.maximum(inside, FLOOR * from_zero))
-    differs = np.abs(difference) > test.critical * _as_tested(scale, test, (first, second))
-    beats = np.zeros((len(weights), models, models), dtype=bool)
-    beats[:, first, second] = (differs & (difference > 0)).T
-    beats[:, second, first] = (differs & (difference < 0)).T
-    score = weights @ np.stack([_mean_parts(p) for p in parts]).T
+    own = np.stack([_mean_parts(p) for p in parts])
+
+    def scales(of: np.ndarray) -> np.ndarray:
+        """(pairs, W) standard errors."""
+        square, least = (
+            np.einsum("wi,pij,wj->pw", of, part, of, optimize=True) for part in (inside, from_zero)
+        )
+        return np.sqrt(np.maximum(square, FLOOR * least))
+
+    factor = _as_tested(scales(weights[:1])[:, 0], test, pairs)
     # Ties between estimates are broken by name, as the ranking does.
     order = np.array(sorted(range(models), key=lambda i: contestants[i].name))
-    membership = tiers_of_many(score[:, order], beats[:, order[:, None], order])
-    found = {standing.model: standing.tier for standing in ranking.standings}
-    kept = {}
-    for at, i in enumerate(order):
-        name = contestants[i].name
-        kept[name] = float((membership[1:, at] == found[name]).mean())
-    return kept
+
+    def memberships(start: int) -> np.ndarray:
+        """(W, M) tiers, in the order of names."""
+        some = weights[start : start + WEIGHTINGS]
+        difference = mean @ some.T
+        differs = np.abs(difference) > test.critical * scales(some) * factor[:, None]
+        beats = np.zeros((len(some), models, models), dtype=bool)
+        beats[:, first, second] = (differs & (difference > 0)).T
+        beats[:, second, first] = (differs & (difference < 0)).T
+        return tiers_of_many((some @ own.T)[:, order], beats[:, order[:, None], order])
+
+    starts = range(1, len(weights), WEIGHTINGS)
+    many = models >= MANY
+    found = [*spread(memberships, starts)] if many else [memberships(at) for at in starts]
+    membership = np.concatenate(found)
+    tier = {standing.model: standing.tier for standing in ranking.standings}
+    names_in_order = [contestants[i].name for i in order]
+    return {
+        name: float((membership[:, at] == tier[name]).mean())
+        for at, name in enumerate(names_in_order)
+    }
 
 
 def _as_tested(
     scale: np.ndarray, test: Randomisation, pairs: tuple[np.ndarray, np.ndarray]
 ) -> np.ndarray:
-    """(pairs, W) standard errors, in proportion so that the first column is the test's own."""
+    """(pairs,) by what standard errors are multiplied, so that the first ones are the test's own.
+
+    Args:
+        scale: (pairs,) with the weights of the protocol.
+    """
     difference, t = np.abs(test.difference[pairs]), np.abs(test.t[pairs])
-    own = np.divide(difference, t, out=scale[:, 0].copy(), where=t > 0)
-    ratio = np.divide(own, scale[:, 0], out=np.ones(len(own)), where=scale[:, 0] > 0)
-    return scale * ratio[:, None]
+    own = np.divide(difference, t, out=scale.copy(), where=t > 0)
+    return np.divide(own, scale, out=np.ones(len(own)), where=scale > 0)
 
 
 def _moments(
-    a: Mapping[str, np.ndarray], b: Mapping[str, np.ndarray], names: Sequence[str]
+    parts: Sequence[Mapping[str, np.ndarray]], names: Sequence[str]
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(5,) mean difference of a pair, (5, 5) its covariance, and that with 0 for tasks' means."""
-    both = {task: min(len(a[task]), len(b[task])) for task in names if task in a and task in b}
-    common = {task: n for task, n in both.items() if n >= MIN_SEEDS}
-    mean, inside, from_zero = np.zeros(5), np.zeros((5, 5)), np.zeros((5, 5))
-    for task, n in common.items():
-        d = (a[task][:n] - b[task][:n]) / len(common)
-        own, square = d.mean(axis=0), d.T @ d / n
-        mean += own
-        inside += (square - np.outer(own, own)) / (n - 1)
-        from_zero += square / (n - 1)
-    return mean, inside, from_zero
+    """Of every pair the (5,) mean difference, its (5, 5) covariance, and that with 0 for means."""
+    models, names = len(parts), [name for name in names if any(name in p for p in parts)]
+    counts = np.array([[len(p[task]) if task in p else 0 for task in names] for p in parts])
+    tables = [_stratum([p.get(task) for p in parts]) for task in names]
+    found = []
+    for i in range(models - 1):
+        both = np.minimum(counts[i], counts[i + 1 :])
+        common = np.maximum(1, (both >= MIN_SEEDS).sum(axis=1))
+        mean = np.zeros((len(both), 5))
+        inside, from_zero = (np.zeros((len(both), 5, 5)) for _ in range(2))
+        for task, table in enumerate(tables):
+            for n in np.unique(both[:, task][both[:, task] >= MIN_SEEDS]):
+                at = np.flatnonzero(both[:, task] == n)
+                d = (table[i, :n] - table[i + 1 + at, :n]) / common[at, None, None]
+                own, square = d.mean(axis=1), d.transpose(0, 2, 1) @ d / n
+                mean[at] += own
+                inside[at] += (square - own[:, :, None] * own[:, None]) / (n - 1)
+                from_zero[at] += square / (n - 1)
+        found.append((mean, inside, from_zero))
+    return tuple(np.concatenate(each) for each in zip(*found, strict=True))
 
 
 def _mean_parts(parts: Mapping[str, np.ndarray]) -> np.ndarray:

@@ -154,6 +154,7 @@ def linear_replicates(
     blocks: Blocks,
     count: int = REPLICATES,
     seed: int = ROOT_SEED,
+    moved: np.ndarray | None = None,
 ) -> Replicates:
     """A plain mean over the seeds of a task, seeds and clusters of items resampled.
 
@@ -165,18 +166,30 @@ def linear_replicates(
     Args:
         values: (n,) one number per seed.
         blocks: (n, N) derivatives by the clusters' weights; empty: seeds only.
+        moved: what :func:`items_moved` gives for them, where it is known.
     """
     n, value = len(values), float(values.mean())
     times = times_drawn(task, n, count, seed)
     by_seed = values @ times / n
     if not blocks:
         return Replicates(values, value, by_seed, by_seed, np.full(count, value))
+    if moved is None:
+        moved = items_moved(blocks, count, seed)
+    drawn = by_seed + np.einsum("ir,ir->r", moved, times) / n
+    return Replicates(values, value, drawn, by_seed, value + moved.mean(axis=0, dtype=np.float64))
+
+
+def items_moved(blocks: Blocks, count: int = REPLICATES, seed: int = ROOT_SEED) -> np.ndarray:
+    """(n, R) float32: by how much each number moves under each draw of clusters.
+
+    Reading the table of shares is what takes the time: rows of several tasks are faster together.
+    """
+    n = len(next(iter(blocks.values())))
     moved = np.zeros((n, count), dtype=np.float32)
     for clusters, rows in sorted(blocks.items()):
         centred = rows - rows.mean(axis=1, keepdims=True)
         moved += centred.astype(np.float32) @ _item_shares(POSITIONS, clusters, count, seed)
-    drawn = by_seed + np.einsum("ir,ir->r", moved, times) / n
-    return Replicates(values, value, drawn, by_seed, value + moved.mean(axis=0, dtype=np.float64))
+    return moved
 
 
 def stability_replicates(

@@ -37,34 +37,40 @@ def row_at(ordered: np.ndarray | list[np.ndarray], position: float) -> np.ndarra
 
 
 def gaps(values: np.ndarray, drawn: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(n - 1,) differences of the sorted values, and (n - 1, S) how many are drawn below each.
+    """(..., n - 1) differences of the sorted values, and (..., n - 1, S) how many are drawn below.
 
     Args:
-        values: (n,)
+        values: (..., n)
         drawn: (n, S) how often each value is in each of S selections.
     """
-    order = np.argsort(values, kind="stable")
-    below = drawn[order[:-1]]
+    order = np.argsort(values, axis=-1, kind="stable")
+    below = drawn[order[..., :-1]]
     # Row by row: numpy's cumsum over the first axis is several times slower.
-    for j in range(1, len(below)):
-        below[j] += below[j - 1]
-    return np.diff(values[order]), below
+    for j in range(1, below.shape[-2]):
+        below[..., j, :] += below[..., j - 1, :]
+    return np.diff(np.take_along_axis(values, order, axis=-1)), below
+
+
+def summed(steps: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """(..., S) rows (..., m, S), each (..., m) times; every leading place by itself."""
+    return (steps[..., None, :] @ rows.astype(np.float64, copy=False))[..., 0, :]
 
 
 def mean_of_ranks(
     values: np.ndarray, steps: np.ndarray, below: np.ndarray, low: int, high: int
 ) -> np.ndarray:
-    """(S,) mean of the values from rank low + 1 to rank high of each selection.
+    """(..., S) mean of the values from rank low + 1 to rank high of each selection.
 
     Summation by parts: with c_j of a selection at or below the j-th smallest value v_j, and
     clip(c) = min(max(c, low), high), it is v_n - sum_j (v_j+1 - v_j) (clip(c_j) - low) / (high -
     low).
 
     Args:
-        values: (n,)
+        values: (..., n)
         steps, below: what :func:`gaps` gave for them.
     """
-    return values.max() - steps @ (np.clip(below, low, high) - low) / (high - low)
+    clipped = np.clip(below, low, high) - low
+    return values.max(axis=-1, keepdims=True) - summed(steps, clipped) / (high - low)
 
 
 @lru_cache(maxsize=64)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from crlbench.report.sorting import gaps, mean_of_ranks, row_at
+from crlbench.report.sorting import gaps, mean_of_ranks, row_at, summed
 
 WORST_SEEDS = (3, 10)
 """CVaR: three tenths of the seeds, as whole numbers, because 0.3 n rounds."""
@@ -108,23 +108,23 @@ def _combined(
 
 
 def selected_shares(columns: np.ndarray, drawn: np.ndarray, n: int) -> np.ndarray:
-    """(S, 4) the shares of S selections of n seeds, without sorting any of them.
+    """(..., S, 4) the shares of S selections of n seeds, without sorting any of them.
 
     With v_1 <= ... <= v_m the ends of all seeds and c_j of the j smallest drawn, the GMD of a
     selection is 2 / (n (n - 1)) times the sum of (v_j+1 - v_j) c_j (n - c_j).
 
     Args:
-        columns: (5, m) F, H, G, DD and whether it failed, of each seed.
+        columns: (5, ..., m) F, H, G, DD and whether it failed, of each seed.
         drawn: (m, S) how often each seed is in each selection; columns sum to n.
     """
     ends, head = columns[:2]
     steps, below = gaps(ends, drawn)
-    gmd = steps @ (below * (n - below)) * 2.0 / (n * (n - 1))
+    gmd = summed(steps, below * (n - below)) * 2.0 / (n * (n - 1))
     gains = ends - head
-    if (head != head[0]).any():
+    if (head != head[..., :1]).any():
         steps, below = gaps(gains, drawn)
     half = n // 2 + 1
-    peak, still, failures = _averaged(columns) @ drawn / n
+    peak, still, failures = np.moveaxis(_averaged(columns) @ drawn.astype(np.float64) / n, -2, 0)
     return _combined(
         gmd=gmd,
         peak=peak,
@@ -137,24 +137,28 @@ def selected_shares(columns: np.ndarray, drawn: np.ndarray, n: int) -> np.ndarra
 
 
 def _averaged(columns: np.ndarray) -> np.ndarray:
-    """(3, m) what enters the shares as a mean over seeds: G, what is kept of it, failures."""
+    """(..., 3, m) what enters the shares as a mean over seeds: G, what is kept of it, failures."""
     _, _, peaks, drawdowns, failed = columns
-    return np.stack([peaks, kept(peaks, drawdowns), failed])
+    return np.stack([peaks, kept(peaks, drawdowns), failed], axis=-2)
 
 
 def swapped_differences(a: np.ndarray, b: np.ndarray, mine: np.ndarray) -> np.ndarray:
-    """(S,) differences of Stab of two models under label swaps.
+    """(..., S) differences of Stab of two models under label swaps.
 
     Args:
-        a, b: (n, 5) F, H, G, DD and whether it failed, of the seeds of each.
+        a, b: (..., n, 5) F, H, G, DD and whether it failed, of the seeds of each.
         mine: (2n, S) 1 where a seed of (a, b) belongs to the first model.
     """
-    both = np.concatenate([a, b]).T
-    found = headline(selected_shares(both, mine, len(a)))
-    if (mine[:, ::-1] + mine == 1).all():
-        # Every swap stands there with the one that swaps the rest, in mirrored order.
-        return found - found[::-1]
-    return found - headline(selected_shares(both, 1 - mine, len(a)))
+    both, n = np.moveaxis(np.concatenate([a, b], axis=-2), -1, 0), a.shape[-2]
+    found = headline(selected_shares(both, mine, n))
+    if mirrored(mine):
+        return found - found[..., ::-1]
+    return found - headline(selected_shares(both, 1 - mine, n))
+
+
+def mirrored(mine: np.ndarray) -> bool:
+    """Whether every swap stands there with the one that swaps the rest, in mirrored order."""
+    return bool((mine[:, ::-1] + mine == 1).all())
 
 
 def headline(parts: np.ndarray) -> np.ndarray:

@@ -17,7 +17,7 @@ from crlbench.report.estimate import Estimate
 from crlbench.report.estimators import ID, TRANSFER, Constants, SplitItems, fallen
 from crlbench.report.intervals import Replicates
 from crlbench.report.load import Run
-from crlbench.report.replicates import axis_interval, linear_replicates
+from crlbench.report.replicates import axis_interval, items_moved, linear_replicates
 
 Transfers = dict[tuple[str, str], Replicates]
 """By trained and scored task."""
@@ -25,7 +25,7 @@ Transfers = dict[tuple[str, str], Replicates]
 
 def transfer_replicates(entry: Entry) -> Transfers:
     """Every pair of tasks that all runs of an entry were scored on at both ends."""
-    found: Transfers = {}
+    known: dict[tuple[str, str], tuple[np.ndarray, np.ndarray]] = {}
     constants: Constants = {
         run.record.task.name: (run.record.task.floor, run.record.task.ceiling)
         for task in entry.evidence.tasks.values()
@@ -39,14 +39,26 @@ def transfer_replicates(entry: Entry) -> Transfers:
             name = ID if scored == trained else TRANSFER + scored
             rows = _derivatives(task.runs, name, constants)
             if rows is not None and all(value is not None for value in values):
-                found[trained, scored] = linear_replicates(
-                    trained,
-                    np.array(values),
-                    {rows.shape[1]: rows},
-                    entry.evidence.count,
-                    entry.evidence.seed,
-                )
-    return found
+                known[trained, scored] = np.array(values), rows
+    return _replicates(known, entry.evidence.count, entry.evidence.seed)
+
+
+def _replicates(
+    known: Mapping[tuple[str, str], tuple[np.ndarray, np.ndarray]], count: int, seed: int
+) -> Transfers:
+    """From λ of the runs of each cell and its derivatives; cells of equally many items at once."""
+    found: Transfers = {}
+    for items in sorted({rows.shape[1] for _, rows in known.values()}):
+        cells = [cell for cell, (_, rows) in known.items() if rows.shape[1] == items]
+        stacked = np.concatenate([known[cell][1] for cell in cells])
+        moved = items_moved({items: stacked}, count, seed)
+        start = 0
+        for cell in cells:
+            values, rows = known[cell]
+            own = moved[start : start + len(values)]
+            found[cell] = linear_replicates(cell[0], values, {items: rows}, count, seed, own)
+            start += len(values)
+    return {cell: found[cell] for cell in known}
 
 
 def _derivatives(runs: Sequence[Run], name: str, constants: Constants) -> np.ndarray | None:

@@ -13,6 +13,7 @@ from itertools import chain
 from pathlib import Path
 
 from crlbench.errors import EnvironmentUnfit, UsageError, ValidationError
+from crlbench.parallel import spread
 from crlbench.report.resources import leaderboard_folder
 from crlbench.site import (
     addresses,
@@ -31,7 +32,6 @@ from crlbench.site import (
     transfer,
 )
 from crlbench.site.pages import File, Made, whole
-from crlbench.site.parallel import spread
 from crlbench.site.render import Renderer
 from crlbench.site.source import Site
 
@@ -77,6 +77,8 @@ def build(site: Site, jobs: int | None = None) -> dict[str, bytes]:
             for one in whole([made])
         ]
 
+    for stored in site.boards:
+        stored.summaries  # noqa: B018  made once, for all processes
     parts = [made for maker in MAKERS for made in maker(site)]
     for path, content in chain.from_iterable(spread(rendered, parts, jobs)):
         if path in files:

@@ -35,6 +35,7 @@ def pages(site: Site) -> Iterator[Made]:
 def _files(stored: StoredBoard, entry: Entry) -> Iterator[File]:
     path = items_path(stored.id, entry.model, entry.recipe)
     yield File(path, script("items", content(entry), f"{stored.id}/{entry.name}"))
+    stored.forget(entry)
 
 
 def content(entry: Entry) -> dict[str, Any]:

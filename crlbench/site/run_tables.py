@@ -112,6 +112,7 @@ def _told(stored: StoredBoard) -> Iterator[_Told]:
     for entry in stored.board.entries:
         found = [*_counted(entry), *_others(stored, entry)]
         yield from sorted(found, key=lambda told: told.run.order)
+        stored.forget(entry)
 
 
 def _counted(entry: Entry) -> Iterator[_Told]:

@@ -47,6 +47,7 @@ def pages(site: Site) -> Iterator[Made]:
 def _pages(stored: StoredBoard, entry: Entry) -> Iterator[Page]:
     for task in entry.tasks:
         yield _page(stored, entry, task)
+    stored.forget(entry)
 
 
 def _page(stored: StoredBoard, entry: Entry, task: str) -> Page:

@@ -13,6 +13,7 @@ from crlbench.catalog import Catalog
 from crlbench.chain import parsed, whole_lines
 from crlbench.contribute.layout import read_submission, submitted
 from crlbench.errors import ValidationError
+from crlbench.parallel import spread
 from crlbench.report.badges import read_badges
 from crlbench.report.board import Board, summarise_board
 from crlbench.report.census import Archive
@@ -67,10 +68,15 @@ class StoredBoard:
     @cached_property
     def summaries(self) -> dict[str, EntrySummary]:
         """By entry, its real arm."""
-        return {
-            entry.name: entry_summary(entry, self.by_entry[entry.name])
-            for entry in self.board.entries
-        }
+        entries = self.board.entries
+        own = [(entry, self.by_entry[entry.name]) for entry in entries]
+        found = spread(lambda pair: entry_summary(*pair), own)
+        return {entry.name: summary for entry, summary in zip(entries, found, strict=True)}
+
+    def forget(self, entry: Entry) -> None:
+        """Drop what was read of its runs' vectors: of many entries they are most of the memory."""
+        for run in self.by_entry[entry.name]:
+            run.forget()
 
     def arm(self, entry: str, arm: str, task: str | None = None) -> tuple[Run, ...]:
         """The stored runs of one arm of an entry, of one task or of all."""

@@ -95,6 +95,7 @@ def _transfer(stored: StoredBoard, recipe: str) -> RecipeTransfer:
         table = transfer_replicates(entry)
         if len({scored for _, scored in table}) >= MIN_MATRIX:
             known.append((entry, table))
+        stored.forget(entry)
     single = [
         _matrix(entry.model, entry.display_name, entry.model.partition("@")[0], [table])
         for entry, table in known

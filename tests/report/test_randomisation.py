@@ -5,12 +5,16 @@ How often it errs is simulated in test_simulation.py.
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
+from functools import partial
 
 import numpy as np
 import pytest
 
 from crlbench.errors import ValidationError
+from crlbench.report import randomisation
+from crlbench.report import step_down as step_down_module
 from crlbench.report.intervals import (
     plain_mean,
     task_balanced_iqm,
@@ -24,8 +28,8 @@ from crlbench.report.randomisation import (
     _Summed,
     draw_swaps,
     randomise,
-    step_down,
 )
+from crlbench.report.step_down import measured, step_down
 from tests.clock import cpu_seconds
 
 TASKS = ("addition", "counting", "key-value", "list-ops", "sorting", "maze")
@@ -222,6 +226,25 @@ def test_items_move_every_pair_as_they_move_its_difference():
         whole.studentise(0.0)
         t = wanted / np.sqrt(1.0 + variance)
         np.testing.assert_allclose(whole.differences, t / np.sqrt(np.mean(t**2)), atol=1e-12)
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_many_pairs_are_stepped_down_as_few(jobs, monkeypatch):
+    """Statistics that are not all kept, on a board with equal, different and unrated models."""
+    generator = np.random.default_rng(5)
+    values = board(generator, 9, (10, 10, 5), effects=np.linspace(0, 0.3, 9))
+    values[1][4] = np.nan
+    values[2][7, 3:] = np.nan
+    spread = 0.05 * generator.normal(size=(9, 3, 2000))
+    spread[:, 0] = spread[:, 1] + spread[:, 2]
+    options = {"replicates": 2000, "spread": spread}
+    plain = randomise(values, TASKS[:3], **options)
+    monkeypatch.setattr(step_down_module, "BLOCK", 4)
+    monkeypatch.setattr(randomisation, "measured", partial(measured, most_kept=0, jobs=jobs))
+    streamed = randomise(values, TASKS[:3], **options)
+    assert 0 < (plain.adjusted < 0.05).sum() < plain.adjusted.size
+    for field in dataclasses.fields(plain):
+        np.testing.assert_array_equal(getattr(streamed, field.name), getattr(plain, field.name))
 
 
 def test_step_down_spares_what_is_left():

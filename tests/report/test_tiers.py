@@ -268,7 +268,7 @@ def test_standard_errors_of_reweighted_headlines():
     generator = np.random.default_rng(8)
     a = {task: generator.random((n, 5)) for task, n in (("x", 5), ("y", 4), ("z", 3))}
     b = {task: generator.random((n, 5)) for task, n in (("x", 5), ("y", 4), ("z", 1))}
-    mean, inside, from_zero = _moments(a, b, "wxyz")
+    mean, inside, from_zero = (found[0] for found in _moments([a, b], "wxyz"))
     for weights in generator.normal(size=(5, 5)):
         tasks = [(a[task] - b[task]) @ weights for task in "xy"]
         assert mean @ weights == pytest.approx(np.mean([d.mean() for d in tasks]))

@@ -11,7 +11,7 @@ import pytest
 from crlbench.report.board import Board, summarise_board
 from crlbench.report.load import load_runs
 from crlbench.report.replicates import axis_interval, linear_replicates
-from crlbench.report.transfers import mean_transfer, transfer_replicates
+from crlbench.report.transfers import _replicates, mean_transfer, transfer_replicates
 from tests.report.simulate import Plan, write_board
 
 TASKS = ("addition", "counting")
@@ -54,3 +54,19 @@ def test_what_was_not_scored_is_left_out(tmp_path: Path):
     alone = replace(PLAN, tasks=("addition",), board=("addition",), seeds=2)
     board = summarise_board(load_runs(write_board(tmp_path, alone)))
     assert [*transfer_replicates(board.entries[0])] == [("addition", "addition")]
+
+
+def test_cells_that_are_resampled_together_are_as_each_by_itself():
+    generator = np.random.default_rng(4)
+    cells = {
+        (f"task {i}", "other"): (generator.random(n), generator.normal(size=(n, items)))
+        for i, (n, items) in enumerate(((10, 64), (5, 64), (10, 32), (3, 64)))
+    }
+    found = _replicates(cells, 500, 7)
+    assert [*found] == [*cells]
+    for (task, scored), (values, rows) in cells.items():
+        plain = linear_replicates(task, values, {rows.shape[1]: rows}, 500, 7)
+        for name in ("drawn", "seeds", "items"):
+            np.testing.assert_allclose(
+                getattr(found[task, scored], name), getattr(plain, name), rtol=1e-5, atol=1e-7
+            )

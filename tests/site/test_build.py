@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping
 import pytest
 
 from crlbench.errors import ValidationError
+from crlbench.parallel import spread
 from crlbench.site import build as building
 from crlbench.site.pages import File, Made
-from crlbench.site.parallel import spread
 from crlbench.site.source import Site
 
 

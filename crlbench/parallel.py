@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
 T, R = TypeVar("T"), TypeVar("R")
@@ -18,25 +19,37 @@ _things: Sequence[Any]
 
 
 def spread(work: Callable[[T], R], things: Sequence[T], jobs: int | None = None) -> list[R]:
-    """``work`` of each thing, in their order.
+    """``work`` of each thing, in their order; of several errors the first.
 
     Processes are forked, so that they share what was read and nothing but results is sent; where
-    a system cannot fork, this process does it all.
+    a system cannot fork, and in a process that was forked here, one process does it all.
 
     Args:
         jobs: processes; as many as there are cores where it is None.
     """
+    return list(spread_out(work, things, jobs))
+
+
+def spread_out(
+    work: Callable[[T], R], things: Sequence[T], jobs: int | None = None
+) -> Iterator[R]:
+    """The same one by one, for results that need not all be kept."""
     count = jobs or os.cpu_count() or 1
-    if count < 2 or len(things) < FEW or "fork" not in multiprocessing.get_all_start_methods():
-        return [work(thing) for thing in things]
+    alone = multiprocessing.current_process().daemon
+    alone = alone or "fork" not in multiprocessing.get_all_start_methods()
+    if alone or count < 2 or len(things) < FEW:
+        yield from map(work, things)
+        return
     context = multiprocessing.get_context("fork")
     with context.Pool(count, _remember, (work, things)) as pool:
-        return pool.map(_nth, range(len(things)), chunksize=1)
+        yield from pool.imap(_nth, range(len(things)))
 
 
 def _remember(work: Callable[[Any], Any], things: Sequence[Any]) -> None:
     global _work, _things
     _work, _things = work, things
+    # What was read before stays shared: the collector would write into all of it.
+    gc.freeze()
 
 
 def _nth(index: int) -> Any:
