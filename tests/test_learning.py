@@ -26,37 +26,57 @@ BUNDLED = [
     for name in Catalog().list("model")
     if name.startswith("tiny-") and (FULL or name not in IN_FULL_ALONE)
 ]
-TEN_ITERATIONS = ("budget.grid=5", "budget.iterations_per_point=2", "evaluation.curve_every=5")
 
 
-def settings(pairs: tuple[str, ...]) -> list[str]:
-    return [part for pair in pairs for part in ("--set", pair)]
+REDUCED = (
+    *("--tasks", "list-ops", "--set", "budget.grid=5", "--set", "budget.iterations_per_point=2"),
+    *("--set", "evaluation.curve_every=5", "--set", "evaluation.end_draws=1"),
+)
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(4 * 3600 if FULL else 1800)]
 
 
-def gains(out: Path, *flags: str) -> list[float]:
-    """End minus start of the ID score of every run of one ``evaluate`` with one seed."""
-    command = ("evaluate", "--seeds", "1", "--out", str(out), *flags)
+def gains(out: Path, command: str, *flags: str) -> dict[tuple[str, str], list[float]]:
+    """End minus start of the ID score of every run of one seed, by model and recipe."""
     done = subprocess.run(
-        [sys.executable, "-m", "crlbench", *command], capture_output=True, text=True, timeout=900
+        [sys.executable, "-m", "crlbench", command, "--seeds", "1", "--out", str(out), *flags],
+        capture_output=True,
+        text=True,
     )
     assert done.returncode == 0, done.stderr
-    records = [json.loads(path.read_text()) for path in out.rglob("record.json")]
-    scores = [record["splits"]["id"] for record in records]
-    return [score["end"] - score["start"] for score in scores]
+    found: dict[tuple[str, str], list[float]] = {}
+    for path in out.rglob("record.json"):
+        record = json.loads(path.read_text())
+        score = record["splits"]["id"]
+        key = record["subject"]["slug"], record["algo"]["name"]
+        found.setdefault(key, []).append(score["end"] - score["start"])
+    return found
 
 
-@pytest.mark.slow
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], list[float]]:
+    """All models in one command, which loads its libraries once."""
+    named = [part for name in BUNDLED for part in ("--model", name)]
+    return gains(tmp_path_factory.mktemp("models"), "evaluate", *named, *(() if FULL else REDUCED))
+
+
 @pytest.mark.parametrize("model", BUNDLED)
-def test_a_bundled_model_gains_a_tenth(tmp_path, model):
-    reduced = () if FULL else ("--tasks", "list-ops", *settings(TEN_ITERATIONS))
-    found = gains(tmp_path, "--model", model, *reduced)
+def test_a_bundled_model_gains_a_tenth(models: dict[tuple[str, str], list[float]], model: str):
+    found = models[model, "ppo"]
     assert len(found) == (4 if FULL else 1)
     assert fmean(found) >= 0.10
 
 
-@pytest.mark.slow
+@pytest.fixture(scope="module")
+def arms(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], list[float]]:
+    """All recipes in one command."""
+    others = [part for name in recipes.names() if name != "grpo" for part in ("--versus", name)]
+    flags = ("--model", "tiny-llama", "--base", "grpo", *others)
+    reduced = ("--tasks", "list-ops") if FULL else REDUCED
+    return gains(tmp_path_factory.mktemp("arms"), "ablate", *flags, *reduced)
+
+
 @pytest.mark.parametrize("recipe", recipes.names())
-def test_a_recipe_gains_a_tenth(tmp_path, recipe):
-    reduced = () if FULL else settings(TEN_ITERATIONS)
-    flags = ("--model", "tiny-llama", "--recipe", recipe, "--tasks", "list-ops", *reduced)
-    assert fmean(gains(tmp_path, *flags)) >= 0.10
+def test_a_recipe_gains_a_tenth(arms: dict[tuple[str, str], list[float]], recipe: str):
+    (gain,) = arms["tiny-llama", recipe]
+    assert gain >= 0.10

@@ -24,12 +24,12 @@ def leaderboard(options: Namespace) -> int:
 def build(options: Namespace) -> int:
     """Write the site of all stored results, or compare what stands with what it would be."""
     from crlbench.site import build as site
-    from crlbench.site.repository import linked
+    from crlbench.site.repository import Repository
 
     folder = Path(options.out)
     url, source = _address("--url", options.url), _address("--source-url", options.source_url)
-    read = _site(options, url)
-    files = site.build(linked(read, source.rstrip("/")) if source else read)
+    repository = Repository(source.rstrip("/")) if source else None
+    files = site.build(_site(options, url, repository))
     if options.check:
         return _checked(site.differences(files, folder), folder)
     site.write(files, folder)
@@ -40,11 +40,11 @@ def build(options: Namespace) -> int:
     return OK
 
 
-def _site(options: Namespace, url: str = "") -> Any:
+def _site(options: Namespace, url: str = "", repository: Any = None) -> Any:
     from crlbench.catalog import Catalog
     from crlbench.site.source import read_site
 
-    return read_site(_results(options), Catalog(options.catalog), url)
+    return read_site(_results(options), Catalog(options.catalog), url, repository)
 
 
 def _results(options: Namespace) -> Path:

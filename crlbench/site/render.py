@@ -20,7 +20,6 @@ from crlbench.site.pages import (
     run_path,
     task_path,
 )
-from crlbench.site.repository import repository_of
 from crlbench.site.source import Site
 from crlbench.site.techniques import rate_words
 
@@ -72,7 +71,6 @@ class Renderer:
             link=page.link,
             menu=MENU,
             site=self.site,
-            repository=repository_of(self.site),
             version=__version__,
         )
         return text.encode()

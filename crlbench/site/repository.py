@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
-
-from crlbench.site.source import Site
+from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
@@ -21,21 +19,3 @@ class Repository:
     def folder(self, path: str) -> str:
         """A folder of the default branch."""
         return f"{self.address}/tree/HEAD/{path}"
-
-
-@dataclass(frozen=True)
-class LinkedSite(Site):
-    """A site that knows its repository."""
-
-    repository: Repository | None = None
-
-
-def linked(site: Site, address: str) -> LinkedSite:
-    """The same site, whose pages lead to the repository at ``address``."""
-    known = {field.name: getattr(site, field.name) for field in fields(site)}
-    return LinkedSite(**known, repository=Repository(address))
-
-
-def repository_of(site: Site) -> Repository | None:
-    """Where the site's results stand; None where that is not known."""
-    return site.repository if isinstance(site, LinkedSite) else None

@@ -21,6 +21,7 @@ from crlbench.report.entries import Entry
 from crlbench.report.entry_summary import entry_summary
 from crlbench.report.load import Run, Runs, load_runs
 from crlbench.report.summary import EntrySummary
+from crlbench.site.repository import Repository
 from crlbench.verification import Badge
 
 MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", re.ASCII)
@@ -106,6 +107,8 @@ class Site:
     """Model entries, tasks and tracks; nothing of it is executed."""
     url: str = ""
     """Where the site will stand, ``https://example.org/board/``; empty where that is not known."""
+    repository: Repository | None = None
+    """Where the results stand; None where that is not known."""
 
     @property
     def stamp(self) -> str:
@@ -117,11 +120,14 @@ class Site:
         return sum(len(board.runs.runs) for board in self.boards)
 
 
-def read_site(results: Path, catalog: Catalog, url: str = "") -> Site:
+def read_site(
+    results: Path, catalog: Catalog, url: str = "", repository: Repository | None = None
+) -> Site:
     """Read every board below a folder of results.
 
     Args:
         url: where the site will stand.
+        repository: where the results stand.
 
     Raises:
         ValidationError: there is none, or a result does not agree with itself.
@@ -132,7 +138,7 @@ def read_site(results: Path, catalog: Catalog, url: str = "") -> Site:
     if not folders:
         raise ValidationError(f"{results}: no results; hand runs in with: crlbench submit RUN")
     boards = [_read_board(folder) for folder in folders]
-    return Site(tuple(sorted(boards, key=_precedence)), catalog, url)
+    return Site(tuple(sorted(boards, key=_precedence)), catalog, url, repository)
 
 
 def _read_board(folder: Path) -> StoredBoard:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import pytest
 
 from crlbench import cli
 from crlbench.site import home, runs
 from crlbench.site.pages import whole
-from crlbench.site.repository import linked
+from crlbench.site.repository import Repository
 from crlbench.site.source import Site
 from tests.site.stored import html
 
@@ -26,7 +27,7 @@ def links(site: Site) -> dict[str, set[str]]:
 def test_pages_lead_to_the_repository_where_it_is_known(site: Site):
     entry = site.boards[0].board.entries[0]
     stored = f"{ADDRESS}/tree/HEAD/leaderboard/results/{site.boards[0].id}/{entry.name}"
-    assert links(linked(site, ADDRESS)) == {
+    assert links(replace(site, repository=Repository(ADDRESS))) == {
         "front": {ADDRESS, f"{ADDRESS}/blob/HEAD/CONTRIBUTING.md"},
         "run": {ADDRESS, stored},
     }
