@@ -66,8 +66,9 @@ def test_list_results_says_it(
     shutil.copytree(other, place(repository, other))
     assert typed(repository, monkeypatch, named(entry)) == 0
     done = crlbench("--json", "list", "results", catalog=repository)
-    rows = {row["model"]: row["retracted"] for row in json.loads(done.stdout)}
-    assert rows.pop(entry.parts[-2]).endswith(REASON)
+    listed = json.loads(done.stdout)
+    rows = {(row["board"], row["model"]): row["retracted"] for row in listed}
+    assert rows.pop(entry.parts[-3:-1]).endswith(REASON)
     assert set(rows.values()) == {None}
     shown = crlbench("list", "results", catalog=repository).stdout
     assert REASON in shown and shown.splitlines()[0].endswith("retracted")
