@@ -35,7 +35,7 @@ TIMEOUT = 60
 PIP_FLAGS = ("--no-deps", "--only-binary", ":all:")
 DAMAGED = (
     *(zipfile.BadZipFile, zipfile.LargeZipFile, tarfile.TarError, gzip.BadGzipFile),
-    *(EOFError, zlib.error, RuntimeError, ValueError, IndexError, struct.error),
+    *(EOFError, zlib.error, RuntimeError, ValueError, OverflowError, IndexError, struct.error),
 )
 """What the readers of archives raise on one that is not whole."""
 MAX_RATIO = 50

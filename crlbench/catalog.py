@@ -102,7 +102,7 @@ class Catalog:
         entries = self.entries("model")
         if spec in entries:
             return read_model_card(entries[spec].path)
-        path = os.path.expanduser(spec)
+        path = spec if "\0" in spec else os.path.expanduser(spec)  # which refuses a zero byte
         if os.path.isdir(path):  # which takes any text, unlike Path
             return local_card(Path(path).resolve())
         if spec.endswith(".gguf") and os.path.isfile(path):

@@ -566,3 +566,17 @@ def test_a_gguf_file_states_no_more_than_it_holds(tmp_path: Path) -> None:
         (tmp_path / "x.gguf").write_bytes(stated)
         with pytest.raises(ValidationError, match=said):
             check_gguf(tmp_path / "x.gguf")
+
+
+def test_a_zero_byte_after_a_tilde_is_no_model() -> None:
+    with pytest.raises(UsageError, match="model"):
+        Catalog().load_model("~\0")
+
+
+@pytest.mark.parametrize("sizes", [(6, 8, 1, 2, 2, 9, 4), (24, 8, 1, 6, 4, 9, 4)])
+def test_heads_of_llama2c_have_halves_and_share_keys_equally(tmp_path: Path, sizes) -> None:
+    from crlbench.policy.llama2c import HEADER, read_llama2c
+
+    (tmp_path / "m.bin").write_bytes(HEADER.pack(*sizes) + bytes(1 << 16))
+    with pytest.raises(ValidationError, match="impossible sizes"):
+        read_llama2c(tmp_path / "m.bin")

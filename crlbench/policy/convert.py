@@ -213,13 +213,13 @@ def _tokenizer_kind(file: Path) -> tuple[str, str]:
     check_gguf(file)
     try:
         fields = GGUFReader(file).fields
-        kind = fields.get("tokenizer.ggml.model")
-        split = fields.get("tokenizer.ggml.pre")
+        named = [fields.get(f"tokenizer.ggml.{name}") for name in ("model", "pre")]
+        kind, split = (None if field is None else str(field.contents()) for field in named)
     except Exception as error:  # the reader checks little before it indexes
         raise ValidationError(f"{file.name}: is not a GGUF file: {_short(error)}") from error
     if kind is None:
         raise ValidationError(f"{file.name}: holds no tokenizer.")
-    return str(kind.contents()), str(split.contents()) if split else "default"
+    return kind, "default" if split is None else split
 
 
 def _settle_ends(tokenizer: Any, model: nn.Module, file: Path) -> None:

@@ -50,7 +50,9 @@ def read_llama2c(file: Path) -> tuple[nn.Module, Any]:
 def _read_weights(data: bytes) -> tuple[LlamaConfig, dict[str, Tensor], int]:
     """The config, the weights by their names in transformers, and where the tokenizer begins."""
     dim, feed, layers, heads, kv_heads, vocabulary, context = HEADER.unpack_from(data)
-    if min(dim, feed, layers, heads, kv_heads, context) < 1 or dim % heads or vocabulary == 0:
+    whole = min(dim, feed, layers, heads, kv_heads, context) > 0 and vocabulary != 0
+    # Rotation turns the halves of a head, and keys are shared by equal groups of heads.
+    if not whole or dim % (2 * heads) or heads % kv_heads:
         raise ValueError("its header holds impossible sizes")
     tied, vocabulary = vocabulary > 0, abs(vocabulary)
     config = LlamaConfig(
