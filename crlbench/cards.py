@@ -576,7 +576,10 @@ def read_model_card(path: Path) -> ModelCard:
 
 def _check_links(path: Path, folder: Path, gguf_file: str | None) -> None:
     """Refuse a folder of weights, or a file in it, that is a link to somewhere else."""
-    files = [folder / gguf_file] if gguf_file else folder.rglob("*")
+    try:
+        files = [folder / gguf_file] if gguf_file else list(folder.rglob("*"))
+    except OSError as error:
+        raise ValidationError(f"{path}: field source.path: {error.strerror}.") from None
     for place in (folder, *files):
         own = path.parent if place == folder else folder
         try:

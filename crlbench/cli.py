@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import errno
 import os
 import sys
 import traceback
@@ -28,7 +29,15 @@ from crlbench.commands.choices import (
     TABLES,
     TOLERANCES,
 )
-from crlbench.errors import INTERNAL, OK, CrlbenchError, Interrupted, UsageError, unknown_name
+from crlbench.errors import (
+    INTERNAL,
+    OK,
+    CrlbenchError,
+    EnvironmentUnfit,
+    Interrupted,
+    UsageError,
+    unknown_name,
+)
 
 HOME = "~/.cache/crlbench"
 LISTABLE = ("models", "tasks", "recipes", "tracks", "runs", "results")
@@ -47,6 +56,17 @@ GLOBALS: dict[str, Any] = {
     "no_progress": False,
     "catalog": [],
 }
+
+_PATHS: dict[int | None, tuple[type[CrlbenchError], str]] = {
+    errno.ENAMETOOLONG: (UsageError, "Give a shorter one."),
+    errno.ELOOP: (UsageError, "Links there lead to themselves; give another one."),
+    errno.ENOTDIR: (UsageError, "A part of it is a file; give a folder."),
+    errno.EACCES: (EnvironmentUnfit, "Give yourself the right to it, or give another one."),
+    errno.EPERM: (EnvironmentUnfit, "Give yourself the right to it, or give another one."),
+    errno.EROFS: (EnvironmentUnfit, "Give one that can be written."),
+    errno.ENOSPC: (EnvironmentUnfit, "Free space, then run the same command again."),
+}
+"""What the system may say of a path that was given, wherever a command meets it."""
 
 HANDLERS = {
     "evaluate": "crlbench.commands.evaluate:evaluate",
@@ -652,6 +672,8 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     Raises:
         UsageError: something unknown or impossible, with the nearest names.
     """
+    if odd := [text for text in argv if "\0" in text]:
+        raise UsageError(f"{odd[0]!r:.80} holds a zero byte, which no name and no number has.")
     parser = build_parser()
     options, unknown = parser.parse_known_args(argv)
     if unknown and options.command == "add" and options.name is None and unknown[0][0] != "-":
@@ -729,9 +751,19 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return OK
     except Exception as error:
+        if isinstance(error, OSError) and (told := _of_a_path(error)) is not None:
+            return _complain(f"crlbench: {told}", told.exit_code, verbose)
         message = f"crlbench: internal error: {type(error).__name__}: {error}"
         hint = "" if verbose else "\nThis is a fault of crlbench. -v shows where it happened."
         return _complain(message + hint, INTERNAL, verbose)
+
+
+def _of_a_path(error: OSError) -> CrlbenchError | None:
+    """What to say where the system refuses a path: which one, why, and what helps."""
+    if error.filename is None or error.errno not in _PATHS:
+        return None
+    kind, hint = _PATHS[error.errno]
+    return kind(f"{str(error.filename):.200}: {error.strerror}. {hint}")
 
 
 def _complain(message: str, code: int, verbose: bool) -> int:

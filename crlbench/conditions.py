@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 from pydantic import ValidationError as PydanticError
 
 from crlbench.errors import UsageError, unknown_name
@@ -176,6 +177,14 @@ class Track(_Frozen):
     packages: dict[str, str] = Field(default_factory=dict, description="allowed version ranges")
     pilot: dict[str, Any] = Field(default_factory=dict, description="how the numbers were chosen")
     reference: Reference | None = Field(default=None, description="of the speed profile")
+
+    @field_validator("tasks")
+    @classmethod
+    def _each_once(cls, tasks: tuple[str, ...]) -> tuple[str, ...]:
+        twice = [name for name, times in Counter(tasks).items() if times > 1]
+        if twice:
+            raise ValueError(f"{twice[0]!r:.80} stands there more than once")
+        return tasks
 
 
 def canonical_json(value: Any) -> str:

@@ -96,6 +96,12 @@ def without_end(root: Path) -> str:
     return str(folder)
 
 
+def endless_text(root: Path) -> str:
+    folder = write_checkpoint(root / "m")
+    edited(folder / "tokenizer_config.json", lambda c: c.update(model_max_length="512"))
+    return str(folder)
+
+
 def foreign_tokenizer(root: Path) -> str:
     folder = write_checkpoint(root / "m")
     extra = {"id": 131, "content": "<extra>", "special": False}
@@ -135,6 +141,21 @@ def corrupted_gguf(root: Path) -> str:
     return str(root / "m")
 
 
+def gguf_of_unknown_depth(root: Path) -> str:
+    (root / "m").mkdir()
+    file = write_gguf(root / "m/little.gguf")
+    file.write_bytes(file.read_bytes().replace(b"block_count", b"block_couot"))
+    return str(root / "m")
+
+
+def gguf_of_endless_depth(root: Path) -> str:
+    (root / "m").mkdir()
+    file, key = write_gguf(root / "m/little.gguf"), b"block_count"
+    before, after = file.read_bytes().split(key, 1)
+    file.write_bytes(before + key + after[:4] + (2**31 - 1).to_bytes(4, "little") + after[8:])
+    return str(root / "m")
+
+
 def several_ggufs(root: Path) -> str:
     (root / "m").mkdir()
     for name in ("a.gguf", "b.gguf"):
@@ -153,11 +174,14 @@ def several_ggufs(root: Path) -> str:
         (no_causal_model, ["'t5'", "no causal language model"]),
         (not_served, ["'mamba'", "cannot be served here"]),
         (without_end, ["no end token", "stop_tokens"]),
+        (endless_text, ["tokenizer_config.json", "model_max_length: '512' is no number"]),
         (foreign_tokenizer, ["132 entries", "only 131"]),
         (truncated, ["model.safetensors", "cannot be loaded"]),
         (short_context, ["context is 32", "never cut"]),
         (wrong_digest, ["model.safetensors was changed", "0" * 64]),
         (corrupted_gguf, ["little.gguf"]),
+        (gguf_of_unknown_depth, ["little.gguf", "llama.block_count: None layers of 20 tensors"]),
+        (gguf_of_endless_depth, ["little.gguf", "block_count: 2147483647 layers of 20 tensors"]),
         (several_ggufs, ["a.gguf, b.gguf", "--model"]),
     ],
     ids=lambda value: value.__name__ if callable(value) else "",

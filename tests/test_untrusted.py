@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bz2
+import errno
 import gzip
 import io
 import json
@@ -12,15 +13,24 @@ import time
 import zipfile
 from argparse import Namespace
 from collections.abc import Callable
+from datetime import date
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 import zstandard
 
 from crlbench import archives, attempts, cli, reading
 from crlbench.algo import recipes
-from crlbench.cards import ModelCard, Package, Source, TaskCard, read_model_card, validate_card
+from crlbench.cards import (
+    ModelCard,
+    Package,
+    Source,
+    TaskCard,
+    dump_toml,
+    read_model_card,
+    validate_card,
+)
 from crlbench.catalog import Catalog
 from crlbench.commands.settings import resolve
 from crlbench.conditions import Track, override
@@ -29,6 +39,7 @@ from crlbench.frozen import parse_rows
 from crlbench.report.load import load_runs
 from crlbench.report.resources import known_track
 from crlbench.report.stored import read_record
+from crlbench.report.study_runs import read_study
 from crlbench.retain.panel import parse_text
 from crlbench.run import store
 from crlbench.run.board import load_track
@@ -211,6 +222,23 @@ def test_a_track_with_an_impossible_range_is_named(tmp_path: Path) -> None:
     (folder / "mini.toml").write_text(text.replace('torch = "', 'torch = "1_000', 1))
     with pytest.raises(ValidationError, match="packages.torch: .* is no range of versions"):
         load_track(Catalog([tmp_path]), "mini")
+
+
+def test_a_track_names_each_task_once(tmp_path: Path) -> None:
+    folder = tmp_path / "leaderboard" / "tracks"
+    folder.mkdir(parents=True)
+    text = (ROOT / "leaderboard/tracks/mini.toml").read_text()
+    (folder / "mini.toml").write_text(text.replace('"counting"', '"counting", "addition"', 1))
+    with pytest.raises(ValidationError, match="tasks: .*'addition' stands there more than once"):
+        load_track(Catalog([tmp_path]), "mini")
+
+
+def test_an_entry_may_name_a_folder_that_no_system_has(tmp_path: Path) -> None:
+    source = {"path": "x" * 400}
+    entry = ENTRY | {"added": date(2026, 1, 1), "source": source, "weights_sha256": {"a": "0" * 64}}
+    (tmp_path / "wrong.toml").write_text(dump_toml(entry))
+    with pytest.raises(ValidationError, match=r"field source\.path: File name too long"):
+        read_model_card(tmp_path / "wrong.toml")
 
 
 def test_a_text_of_the_panel_that_is_none() -> None:
@@ -419,6 +447,12 @@ def test_an_event_without_a_cell_is_no_fault(run: Path) -> None:
     assert read_attempts(run).discarded == ()
 
 
+def test_a_study_of_very_many_lists_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "study.json").write_text('{"track": [' + "[]," * 100_000 + "0]}")
+    with pytest.raises(ValidationError, match="study.json: more than 100000 lists and objects"):
+        read_study(tmp_path)
+
+
 def test_a_study_holds_finite_numbers() -> None:
     with pytest.raises(ValueError, match="finite"):
         Study(title="x", track="mini", margin=float("inf"), comparisons=list[Comparison]())
@@ -487,6 +521,39 @@ def test_settings_that_python_cannot_hold_are_texts() -> None:
 def test_a_model_may_be_called_anything(name: str) -> None:
     with pytest.raises(UsageError):
         Catalog().load_model(name)
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["validate {}", "export {} --to out", "fingerprint {}", "report {}", "list runs --out {}",
+     "list tasks --catalog {}", "doctor --home {}"],
+)
+def test_a_name_too_long_for_the_system_is_no_fault(
+    line: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main([part.format("x" * 5000) for part in line.split()]) in (0, 2, 3, 6)
+    said = capsys.readouterr().err
+    assert "internal error" not in said and "Traceback" not in said
+
+
+def test_no_argument_holds_a_zero_byte(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["list", "tasks", "--catalog", "cat\0"]) == 2
+    assert capsys.readouterr().err == (
+        "crlbench: 'cat\\x00' holds a zero byte, which no name and no number has.\n"
+    )
+
+
+def test_a_folder_that_may_not_be_read_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refused(folder: str) -> NoReturn:  # root may read everything
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), folder)
+
+    monkeypatch.setattr(os, "scandir", refused)
+    monkeypatch.setattr(os, "listdir", refused)
+    assert cli.main(["validate", str(tmp_path), "--kind", "task"]) == 6
+    said = capsys.readouterr().err
+    assert said.startswith(f"crlbench: {tmp_path}: Permission denied. Give yourself the right")
 
 
 # -- numbers that ask for very much work ---------------------------------------------------

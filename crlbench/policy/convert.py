@@ -13,6 +13,7 @@ weights costs 9e-4, bf16 weights and activations together 2e-3.
 from __future__ import annotations
 
 import io
+from collections.abc import Mapping
 from contextlib import redirect_stderr
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
@@ -212,7 +213,9 @@ def _tokenizer_kind(file: Path) -> tuple[str, str]:
 
     check_gguf(file)
     try:
-        fields = GGUFReader(file).fields
+        read = GGUFReader(file)
+        fields = read.fields
+        _check_layers(fields, len(read.tensors))
         named = [fields.get(f"tokenizer.ggml.{name}") for name in ("model", "pre")]
         kind, split = (None if field is None else str(field.contents()) for field in named)
     except Exception as error:  # the reader checks little before it indexes
@@ -220,6 +223,19 @@ def _tokenizer_kind(file: Path) -> tuple[str, str]:
     if kind is None:
         raise ValidationError(f"{file.name}: holds no tokenizer.")
     return kind, "default" if split is None else split
+
+
+def _check_layers(fields: Mapping[str, Any], tensors: int) -> None:
+    """Refuse a file whose layers its tensors cannot fill, before a model of that depth is made.
+
+    Raises:
+        ValueError: it states no number of layers, or more than it has tensors.
+    """
+    kind = str(fields["general.architecture"].contents())
+    stated = fields.get(f"{kind}.block_count")
+    layers = None if stated is None else stated.contents()
+    if not isinstance(layers, int) or not 0 < layers <= tensors:
+        raise ValueError(f"{kind}.block_count: {layers!r:.40} layers of {tensors} tensors")
 
 
 def _settle_ends(tokenizer: Any, model: nn.Module, file: Path) -> None:

@@ -65,6 +65,7 @@ def load_reader(card: ModelCard, location: Location) -> Reader:
             location.name, revision=location.revision, trust_remote_code=False
         )
     _check_vocabulary(card, tokenizer, text.vocab_size)
+    _check_length(card, tokenizer.model_max_length)
     frame = card.frame
     if frame == "auto":
         frame = "chat" if tokenizer.chat_template else "plain"
@@ -91,6 +92,14 @@ def _check_vocabulary(card: ModelCard, tokenizer: Any, size: int) -> None:
         raise ValidationError(
             f"model '{card.slug}': its tokenizer has {len(tokenizer)} entries, its embedding only "
             f"{size}; tokenizer and weights do not belong together."
+        )
+
+
+def _check_length(card: ModelCard, length: object) -> None:
+    if not isinstance(length, int | float) or not length > 0:
+        raise ValidationError(
+            f"model '{card.slug}': tokenizer_config.json: model_max_length: {length!r:.80} is no "
+            "number of tokens."
         )
 
 

@@ -8,6 +8,7 @@ from pathlib import Path, PurePosixPath
 
 from pydantic import ValidationError as PydanticError
 
+from crlbench import reading
 from crlbench.conditions import explain
 from crlbench.errors import UsageError, ValidationError
 from crlbench.report.load import RECORD, Run, load_cell
@@ -29,10 +30,14 @@ def read_study(path: str | Path) -> Study:
     file = file / STUDY_NAME if file.is_dir() else file
     if not file.is_file():
         raise UsageError(f"no such file: {file}. Give the folder of a study (below ablations/).")
+    content = read_bytes(file)
     try:
-        study = Study.model_validate_json(read_bytes(file))
+        reading.few_parts(content)
+        study = Study.model_validate_json(content)
     except PydanticError as error:
         raise ValidationError(explain(error, str(file))) from None
+    except reading.Malformed as error:
+        raise ValidationError(f"{file}: {error}") from None
     if study.id != study.identified().id:
         raise ValidationError(
             f"{file}: id: does not belong to the content; the study was changed after it was "

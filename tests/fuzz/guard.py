@@ -31,6 +31,8 @@ _CHANGES = {
     *("os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.link", "os.symlink", "os.truncate"),
     *("os.chmod", "os.chown", "os.utime", "shutil.copyfile", "shutil.move", "shutil.rmtree"),
 }
+_OF_NAMES = {"os.rename", "os.remove", "os.rmdir", "os.link", "os.symlink"}
+"""What changes the name of a link, and not what the link leads to."""
 _NEVER = {
     *("subprocess.Popen", "os.system", "os.exec", "os.posix_spawn", "os.spawn", "os.startfile"),
     *("socket.connect", "socket.bind", "socket.sendto", "socket.getaddrinfo", "pty.spawn"),
@@ -107,7 +109,7 @@ class Guard:
             return
         self.armed = False  # realpath opens nothing, and is asked here alone
         try:
-            real = os.path.realpath(os.fsdecode(path))
+            real = _real(os.fsdecode(path), event in _OF_NAMES)
         except (OSError, ValueError):
             return
         finally:
@@ -121,6 +123,12 @@ class Guard:
     def _refuse(self, what: str) -> None:
         self.escapes.append(what)
         raise Broken(what)
+
+
+def _real(path: str, as_name: bool) -> str:
+    """The place without links on the way; with ``as_name`` the last part is taken as it is."""
+    folder, name = os.path.split(path.rstrip(os.sep)) if as_name else (path, "")
+    return os.path.join(os.path.realpath(folder), name) if name else os.path.realpath(path)
 
 
 def clear(place: Path) -> None:

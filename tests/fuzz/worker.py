@@ -7,6 +7,7 @@ import io
 import os
 import re
 import sys
+import tempfile
 import traceback
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field
@@ -96,7 +97,7 @@ def work(
 def prepared(target: Target, corpus: Path, place: Path) -> Any:
     """The seeds, each read once: what is imported or cached does not count, and they are sound."""
     os.environ |= {"HOME": str(place), "CRLBENCH_HOME": str(place / "home"), "NO_COLOR": "1"}
-    sys.dont_write_bytecode = True
+    sys.dont_write_bytecode, tempfile.tempdir = True, str(place)
     os.chdir(place)
     seeds = target.seeds(corpus)
     with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):

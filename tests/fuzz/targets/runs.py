@@ -285,6 +285,9 @@ def _odd_file(rng: random.Random, steps: list[list[Any]]) -> None:
 def _apply(place: Path, step: list[Any]) -> None:
     kind, name, *rest = step
     path = place / name
+    _stay(place, path if kind in ("mode", "sparse", "cut", "copy") else path.parent)
+    if kind in ("copy", "move"):
+        _stay(place, place / rest[0], path)
     if kind in ("link", "fifo", "folder", "drop"):
         shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink(True)
     match kind:
@@ -303,11 +306,19 @@ def _apply(place: Path, step: list[Any]) -> None:
         case "folder":
             path.mkdir()
         case "copy" if path.is_dir():
-            shutil.copytree(path, place / rest[0], dirs_exist_ok=True)
+            shutil.copytree(path, place / rest[0], symlinks=True, dirs_exist_ok=True)
         case "copy":
             shutil.copy(path, place / rest[0])
         case "move":
             path.rename(place / rest[0])
+
+
+def _stay(place: Path, path: Path, source: Path | None = None) -> None:
+    """Refuse a step that would leave the folder through a link of the step before, or copy a folder
+    into itself: it is the reader that is tried, not this."""
+    real = path.resolve()
+    if not real.is_relative_to(place.resolve()) or source and real.is_relative_to(source.resolve()):
+        raise ValueError("no place for a step")
 
 
 def _folder(data: bytes, place: Path) -> None:
