@@ -292,6 +292,7 @@ examples:
 examples:
   crlbench probe addition --model tiny-llama --items 16
   crlbench probe my-task --write
+  crlbench probe addition --model tiny-llama --twin 20261123
 """,
     "fetch": """\
 examples:
@@ -517,6 +518,9 @@ def _probe(parser: argparse.ArgumentParser) -> None:
         help="completions per item (8)")
     parser.add_argument("--items", metavar="N", type=int, default=64, help="items per level (64)")
     parser.add_argument("--write", action="store_true", help="put the table into task READMEs")
+    parser.add_argument("--twin", metavar="SALT", type=int,
+        help="compare the published items with fresh ones that the task's code makes with this "
+        "number: who is better on the published ones has seen them")
 
 
 def _validate(parser: argparse.ArgumentParser) -> None:

@@ -7,12 +7,13 @@ verifier is first used, and then exactly the bytes whose digest was checked.
 from __future__ import annotations
 
 import ast
+import copy
 import hashlib
 import io
 import os
 import sys
 import types
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypedDict
@@ -102,6 +103,12 @@ class Task:
             self._rows[split] = parse_rows(self._split_bytes(split), path)
         return self._rows[split]
 
+    def with_rows(self, rows: Mapping[str, list[Row]]) -> Task:
+        """The same task with other rows in some splits, which no digest names."""
+        other = copy.copy(self)
+        other._rows = {**self._rows, **rows}
+        return other
+
     def require_rows(self) -> None:
         """Read every split file and check its digest.
 
@@ -133,14 +140,7 @@ class Task:
     @cached_property
     def code(self) -> types.ModuleType:
         """The task's code, executed once after its digest was checked."""
-        path = self.folder / self.card.generator.module
-        if verifier_digest(path) != self.card.verifier.sha256:
-            raise ValidationError(
-                f"{path}: the verifier changed since the task was frozen: its sources have sha256"
-                f" {verifier_digest(path)}, frozen.toml says {self.card.verifier.sha256}."
-                f" {_advice(path.parent, str(path))}"
-            )
-        return load_code(path)
+        return load_code(checked_code(self))
 
     @cached_property
     def _verify(self) -> Callable[[str, str], Any]:
@@ -173,6 +173,22 @@ class Task:
                 f" frozen.toml says {expected.sha256}. {advice}"
             )
         return data
+
+
+def checked_code(task: Task) -> Path:
+    """The file of a task's code.
+
+    Raises:
+        ValidationError: its verifier changed since the task was frozen.
+    """
+    path = task.folder / task.card.generator.module
+    if verifier_digest(path) != task.card.verifier.sha256:
+        raise ValidationError(
+            f"{path}: the verifier changed since the task was frozen: its sources have sha256"
+            f" {verifier_digest(path)}, frozen.toml says {task.card.verifier.sha256}."
+            f" {_advice(path.parent, str(path))}"
+        )
+    return path
 
 
 def rows_folder(card: TaskCard, folder: Path, home: Path | None = None) -> Path:

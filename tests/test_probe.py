@@ -7,16 +7,19 @@ import shutil
 from pathlib import Path
 
 import pytest
+import torch
 
 from crlbench import cli
 from crlbench.catalog import Catalog
-from crlbench.errors import ValidationError
+from crlbench.errors import UsageError, ValidationError
+from crlbench.policy.chat import render
 from crlbench.policy.policy import Policy
 from crlbench.policy.sample import DrawKey
 from crlbench.run import probe
 from crlbench.run.probe import BEGIN, END, LevelProbe, Plan, correct_counts, with_block
 from crlbench.run.subject import evaluation_sampler, load_subject
 from crlbench.seeding import seed_value
+from crlbench.suite.twin import twin_of
 from crlbench.train.stream import make_batch
 
 SMALL = ["--items", "4", "--rollouts", "4", "-q"]
@@ -185,3 +188,75 @@ def test_the_blocks_of_the_catalogue_belong_to_its_tasks() -> None:
 
 def test_the_plan_by_default() -> None:
     assert Plan() == Plan(rollouts=8, items=64)
+
+
+# -- the fresh twin ------------------------------------------------------------------------
+
+
+def test_a_twin_has_items_that_nobody_has_published() -> None:
+    task = Catalog().load_task("list-ops")
+    twin, again, other = twin_of(task, 5), twin_of(task, 5), twin_of(task, 6)
+    published = {row["key"] for split in task.card.splits for row in task.rows(split)}
+    for split in ("id", "hard"):
+        rows = twin.rows(split)
+        assert rows == again.rows(split) != other.rows(split)
+        assert len(rows) > 100 and not published & {row["key"] for row in rows}
+        assert all(twin.verify(row["answer"], row["answer"]) == 1.0 for row in rows)
+        assert {row["level"] for row in rows} == {row["level"] for row in task.rows(split)}
+    assert twin.rows("train") == task.rows("train") and task.rows("id") != twin.rows("id")
+
+
+def test_items_of_a_dataset_have_no_twin(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(UsageError, match="gsm8k.*come from a dataset"):
+        twin_of(Catalog().open_task("gsm8k"), 1)
+    for wrong in (["--twin", "-1"], ["--twin", "1", "--write"], ["--twin", str(10**9)]):
+        assert cli.main(["probe", "addition", "--model", "tiny-llama", *wrong]) == 2
+        assert "a number from 0 to 999999999, and without --write" in capsys.readouterr().err
+
+
+def test_the_interval_of_a_gap() -> None:
+    """56 of 70 against 48 of 80: the example of Newcombe (1998), table II, method 10."""
+
+    def level(solved: int, items: int) -> LevelProbe:
+        counts = (items - solved, solved)
+        return LevelProbe("t", "m", "0" * 40, 1, solved / items, counts, 0.0)
+
+    found = probe.Gap(level(56, 70), level(48, 80))
+    assert found.gap == pytest.approx(0.2)
+    assert found.interval == pytest.approx((0.0524, 0.3339), abs=5e-5)
+    assert found.finding == found.as_json()["finding"] == "seen?"
+    assert probe.Gap(level(40, 70), level(48, 80)).finding == ""
+    low, high = probe.Gap(level(0, 64), level(0, 64)).interval
+    assert low < 0 < high
+
+
+def test_a_model_that_learned_the_published_items_by_heart_is_found(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    task, subject = Catalog().load_task("addition"), load_subject("tiny-llama", ())
+    reader, rows = subject.reader, [row for row in task.rows("hard") if row["level"] == 3][:32]
+    ids = [
+        (render(row["messages"], "plain", reader.tokenizer),  # as a folder without an entry is read
+         reader.tokenizer(row["answer"], add_special_tokens=False)["input_ids"] + [reader.ends[0]])
+        for row in rows
+    ]
+    width = max(len(asked) + len(said) for asked, said in ids)
+    tokens = torch.full((len(ids), width), reader.pad)
+    labels = torch.full((len(ids), width), -100)
+    for i, (asked, said) in enumerate(ids):
+        tokens[i, : len(asked) + len(said)] = torch.tensor(asked + said)
+        labels[i, len(asked) : len(asked) + len(said)] = torch.tensor(said)
+    model = subject.backbone.float().train().requires_grad_(True)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
+    for _ in range(40):
+        loss = model(input_ids=tokens, labels=labels, attention_mask=(tokens != reader.pad)).loss
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    model.save_pretrained(tmp_path / "knowing")
+    reader.tokenizer.save_pretrained(tmp_path / "knowing")
+    shown = ["probe", "addition", "--twin", "1", "--items", "32", "--rollouts", "2", "-q", "--json"]
+    assert cli.main([*shown, "--model", str(tmp_path / "knowing"), "--model", "tiny-llama"]) == 0
+    found = {(row["model"], row["level"]): row for row in json.loads(capsys.readouterr().out)}
+    assert found["knowing", 3]["finding"] == "seen?" and found["knowing", 3]["gap"] > 0.3
+    assert all(found["tiny-llama", level]["finding"] == "" for level in (1, 2, 3))

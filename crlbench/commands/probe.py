@@ -17,6 +17,12 @@ COLUMNS = [
     *("task", "model", "level", "items", "mean", "never", "some", "always", "counts", "truncated"),
     "verdict",
 ]
+TWIN_COLUMNS = [
+    *("task", "model", "level", "published_items", "published", "fresh_items", "fresh"),
+    *("gap", "low", "high", "finding"),
+]
+MOST_SALTS = 10**9
+"""Salts that ``--twin`` takes."""
 
 
 def probe(options: Namespace) -> int:
@@ -28,6 +34,11 @@ def probe(options: Namespace) -> int:
     for name in ("rollouts", "items"):
         if getattr(options, name) < 1:
             raise UsageError(f"--{name} {getattr(options, name)}: must be at least 1.")
+    if options.twin is not None and (options.write or not 0 <= options.twin < MOST_SALTS):
+        raise UsageError(
+            f"--twin {options.twin}: a number from 0 to {MOST_SALTS - 1}, and without --write: the "
+            "table of fresh items goes into no README."
+        )
     catalog = Catalog(options.catalog)
     tasks = [catalog.load_task(name) for name in options.tasks or _present(options, catalog)]
     models = {task.name: options.model or probing.default_models(task.card) for task in tasks}
@@ -43,7 +54,8 @@ def probe(options: Namespace) -> int:
         if options.write:
             write(options, task, probing.block(task.card, found, plan))
         rows += [level.as_json() for level in found]
-    out_json(rows) if options.json else out(table(rows, COLUMNS))
+    columns = COLUMNS if options.twin is None else TWIN_COLUMNS
+    out_json(rows) if options.json else out(table(rows, columns))
     return OK
 
 
@@ -54,7 +66,9 @@ def _levels(options: Namespace, task: Task, model: str, plan: object) -> list:
     note(options, f"{task.name}: {model} ...")
     catalog = Catalog(options.catalog)
     subject = load_subject(model, tuple(map(str, catalog.extra)))
-    return probing.probe(task, subject, plan, catalog)
+    if options.twin is None:
+        return probing.probe(task, subject, plan, catalog)
+    return probing.gaps(task, subject, plan, catalog, options.twin)
 
 
 def write(options: Namespace, task: Task, block: str) -> Path:

@@ -7,7 +7,9 @@ markers; nothing else holds it.
 
 from __future__ import annotations
 
+import math
 import textwrap
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +23,7 @@ from crlbench.frozen import Task, read_bytes
 from crlbench.policy.load import learning_copy
 from crlbench.policy.policy import Policy
 from crlbench.policy.sample import DecodeLoop, DrawKey
+from crlbench.proportion import wilson
 from crlbench.run.board import load_track
 from crlbench.run.subject import (
     EVALUATION_TEMPERATURE,
@@ -31,6 +34,7 @@ from crlbench.run.subject import (
     scorer_of,
 )
 from crlbench.seeding import seed_value
+from crlbench.suite.twin import twin_of
 from crlbench.train.evaluation import DECODE_ROWS, examine, outcomes_of
 from crlbench.train.stream import EvalPrompts, Prompt
 
@@ -42,6 +46,8 @@ BUNDLED_TAGS = frozenset({"mini", "calibration"})
 SPLITS = ("id", "hard")
 """Where a level's items are taken from, in this order."""
 ROLLOUTS, ITEMS = 8, 64
+FEW = 8
+"""Fewer fresh items of a level say nothing."""
 TRIVIAL = 0.95
 """Mean score above which a level teaches a model nothing."""
 WIDTH = 100
@@ -139,6 +145,75 @@ def probe(task: Task, subject: Subject, plan: Plan, catalog: Catalog) -> list[Le
     return [
         _probe_level(task, subject, policy, sampler, level, plan)
         for level in sorted({row["level"] for _, row in _rows(task)})
+    ]
+
+
+@dataclass(frozen=True)
+class Gap:
+    """What one model reaches on a level as it is published, and on a fresh twin of it."""
+
+    published: LevelProbe
+    fresh: LevelProbe
+
+    @property
+    def gap(self) -> float:
+        """Mean score on the published items minus that on the fresh ones."""
+        return self.published.mean - self.fresh.mean
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """95 % interval of the gap (Newcombe 1998, method 10).
+
+        An item's mean score counts as one trial, whose spread is at most that of a coin: the
+        interval is too wide rather than too narrow.
+        """
+        (a, low), (b, high) = (
+            (p.mean, [abs(p.mean - end) for end in wilson(p.mean, p.items)])
+            for p in (self.published, self.fresh)
+        )
+        return a - b - math.hypot(low[0], high[1]), a - b + math.hypot(low[1], high[0])
+
+    @property
+    def finding(self) -> str:
+        """``seen?`` where the published items are easier for the model than their twins."""
+        return "seen?" if self.interval[0] > 0 else ""
+
+    def as_json(self) -> dict[str, Any]:
+        """Every field and what follows from it."""
+        low, high = self.interval
+        one = self.published
+        return {
+            "task": one.task,
+            "model": one.model,
+            "revision": one.revision,
+            "level": one.level,
+            "published_items": one.items,
+            "published": one.mean,
+            "fresh_items": self.fresh.items,
+            "fresh": self.fresh.mean,
+            "gap": self.gap,
+            "low": low,
+            "high": high,
+            "finding": self.finding,
+        }
+
+
+def gaps(task: Task, subject: Subject, plan: Plan, catalog: Catalog, salt: int) -> list[Gap]:
+    """Sample the levels of a task, and of its twin under ``salt``, with one model.
+
+    Levels of which the twin has fewer than :data:`FEW` items are left out.
+
+    Raises:
+        UsageError, ValidationError: as :func:`probe` and :func:`crlbench.suite.twin.twin_of`.
+    """
+    twin = twin_of(task, salt)
+    counts = Counter(row["level"] for _, row in _rows(twin))
+    published = {found.level: found for found in probe(task, subject, plan, catalog)}
+    fresh = {found.level: found for found in probe(twin, subject, plan, catalog)}
+    return [
+        Gap(published[level], fresh[level])
+        for level in sorted(published.keys() & fresh.keys())
+        if counts[level] >= FEW
     ]
 
 
