@@ -7,10 +7,11 @@ Every model of the panel trains on every calibration task under each setting of 
 task's scale) of the family that gains least, so that no family is favoured; the setting with the
 largest worth wins, ties going to the smaller values. Calibration tasks are never ranked.
 
-The rate is constant, so that the first half of a curve is what half the iterations a grid point
-would have given. Under the winner the whole budget is kept if the family that gains least from
-the second half gains at least SECOND_HALF from it; else half would do. Both tables go to the
-terminal; cells that were run are not run again.
+Where the budget is chosen too, the rate is constant, so that the first half of a curve is what
+half the iterations a grid point would have given. Under the winner the whole budget is kept if the
+family that gains least from the second half gains at least SECOND_HALF from it; else half would
+do. Both tables go to the terminal. Every record is kept, and runs whose record is there are not
+made again.
 """
 
 from __future__ import annotations
@@ -38,7 +39,9 @@ class Design:
     """Values by condition."""
     fixed: dict[str, str]
     """Conditions that differ from the track's: the larger of two budgets, whose first half is the
-    smaller one, and ends no larger than the rule reads."""
+    smaller one, and evaluations no larger than the rule reads."""
+    budget: bool
+    """Whether half the budget may win."""
 
 
 DESIGNS = {
@@ -51,6 +54,7 @@ DESIGNS = {
             "optimization.epochs": ("1", "2"),
         },
         fixed={"budget.iterations_per_point": "2"},
+        budget=True,
     ),
     "small": Design(
         panel=("smollm2-135m-instruct", "gemma-3-270m", "qwen2.5-coder-0.5b-instruct"),
@@ -58,12 +62,14 @@ DESIGNS = {
         seeds=1,
         grid={"optimization.learning_rate": ("1e-4", "3e-4", "1e-3")},
         fixed={
-            "budget.iterations_per_point": "2",
+            "evaluation.curve_every": "10",
             "evaluation.end_items": "64",
             "evaluation.retain": "[]",
         },
+        budget=False,
     ),
 }
+RECORDS = Path(__file__).parent / "pilots"
 SECOND_HALF = 0.02
 """Gain in units of the task's scale that the second half of the budget must be worth."""
 AVERAGED = 3
@@ -73,7 +79,9 @@ AVERAGED = 3
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--track", default="mini", choices=DESIGNS)
-    parser.add_argument("--out", type=Path, default=Path("runs/pilot"))
+    parser.add_argument("--out", type=Path, default=Path("runs/pilot"), help="folder of the runs")
+    parser.add_argument("--records", type=Path, default=RECORDS,
+        help="where every run's record is kept; runs that have one there are not made again")
     options = parser.parse_args()
     design, rows = DESIGNS[options.track], []
     for values in itertools.product(*design.grid.values()):
@@ -84,6 +92,8 @@ def main() -> None:
         print(line(setting, gains), flush=True)
     best = max(rows, key=lambda row: (round(row[2], 3), *(-float(v) for v in row[0].values())))
     print("winner:", ", ".join(f"{name}={value}" for name, value in best[0].items()))
+    if not design.budget:
+        return
     later = {model: fmean(map(_second_half, records)) for model, records in best[3].items()}
     print(line({"second half": "second half"}, later))
     print("budget:", "whole" if min(later.values()) >= SECOND_HALF else "half")
@@ -93,35 +103,52 @@ def run(
     options: argparse.Namespace, design: Design, setting: dict[str, str]
 ) -> dict[str, list[dict]]:
     """The records of each model of the panel under one setting."""
-    out, changed = options.out / "-".join(setting.values()), design.fixed | setting
+    name = "-".join(setting.values())
+    return {model: records(options, design, setting, name, model) for model in design.panel}
+
+
+def records(
+    options: argparse.Namespace, design: Design, setting: dict[str, str], name: str, model: str
+) -> list[dict]:
+    """The records of one model under a setting: kept ones, else those of runs made now.
+
+    Raises:
+        SystemExit: a run is missing, whose reason stands above.
+    """
+    seeds = range(design.seeds)
+    cells = [f"{task}/real/seed-{seed:02d}" for task in design.tasks for seed in seeds]
+    kept = options.records / options.track / name / model
+    paths = [kept / f"{cell.replace('/', '-')}.json" for cell in cells]
+    if not all(path.exists() for path in paths):
+        out = options.out / name
+        evaluate(options, design, setting, model, out)
+        for cell, path in zip(cells, paths, strict=True):
+            made = next(out.glob(f"*/{model}@*/ppo/{cell}/record.json"), None)
+            if made is None:
+                raise SystemExit(
+                    f"{out}: {model} has no record of {cell}, so this setting cannot be judged. "
+                    "The reason stands above; the same command continues."
+                )
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(made.read_bytes())
+    return [json.loads(path.read_text()) for path in paths]
+
+
+def evaluate(
+    options: argparse.Namespace, design: Design, setting: dict[str, str], model: str, out: Path
+) -> None:
+    """Train one model under one setting."""
+    changed = design.fixed | setting
     subprocess.run(
         [
             *(sys.executable, "-m", "crlbench", "evaluate", "--quiet", "--no-progress"),
-            *(part for model in design.panel for part in ("--model", model)),
-            *("--track", options.track, "--tasks", ",".join(design.tasks)),
+            *("--model", model, "--track", options.track, "--tasks", ",".join(design.tasks)),
             *("--seeds", str(design.seeds), "--logger", "none", "--out", str(out)),
             *(part for pair in changed.items() for part in ("--set", "=".join(pair))),
         ],
         check=False,  # a run that fails by rule is a result: its gain counts
         stdout=subprocess.DEVNULL,
     )
-    wanted = len(design.tasks) * design.seeds
-    return {model: stored(out, model, wanted) for model in design.panel}
-
-
-def stored(out: Path, model: str, wanted: int) -> list[dict]:
-    """The records of one model, tasks and seeds.
-
-    Raises:
-        SystemExit: fewer records are stored than ``wanted``.
-    """
-    records = [json.loads(p.read_text()) for p in out.glob(f"*/{model}@*/ppo/*/real/*/record.json")]
-    if len(records) < wanted:
-        raise SystemExit(
-            f"{out}: {model} has {len(records)} of {wanted} records, so this setting cannot be "
-            "judged. The reason stands above; the same command continues."
-        )
-    return records
 
 
 def _gain(record: dict) -> float:
