@@ -160,6 +160,6 @@ def members(archive: Path) -> Mapping[str, bytes]:
         raise ValidationError(f"{archive}: cannot be read: {error.strerror}") from None
 
 
-@lru_cache(maxsize=4)
+@lru_cache(maxsize=16)
 def _members(archive: Path, _time: int, _size: int) -> Mapping[str, bytes]:
     return unpack(archive.read_bytes())
