@@ -156,6 +156,13 @@ def gguf_of_endless_depth(root: Path) -> str:
     return str(root / "m")
 
 
+def gguf_of_a_tokenizer_without_a_name(root: Path) -> str:
+    (root / "m").mkdir()
+    file = write_gguf(root / "m/little.gguf")
+    file.write_bytes(file.read_bytes().replace(b"gpt2", b"\xffpt2"))
+    return str(root / "m")
+
+
 def several_ggufs(root: Path) -> str:
     (root / "m").mkdir()
     for name in ("a.gguf", "b.gguf"):
@@ -182,6 +189,7 @@ def several_ggufs(root: Path) -> str:
         (corrupted_gguf, ["little.gguf"]),
         (gguf_of_unknown_depth, ["little.gguf", "llama.block_count: None layers of 20 tensors"]),
         (gguf_of_endless_depth, ["little.gguf", "block_count: 2147483647 layers of 20 tensors"]),
+        (gguf_of_a_tokenizer_without_a_name, ["little.gguf: is not a GGUF file", "utf-8"]),
         (several_ggufs, ["a.gguf, b.gguf", "--model"]),
     ],
     ids=lambda value: value.__name__ if callable(value) else "",

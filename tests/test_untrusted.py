@@ -347,6 +347,11 @@ ARCHIVES = {
         gzip.compress(tarball(("x.gguf", 1)).replace(b"00000000001\0", b"0000000zz01\0")),
         "not a whole archive",
     ),
+    "a size that no integer holds": (
+        "npm",
+        gzip.compress(tarball(("x.gguf", 1)).replace(b"00000000001\0", b"\x80" + b"\xff" * 11, 1)),
+        "not a whole archive",
+    ),
     "a zip bomb": ("pypi", wheel(2**26), "made to fill the disk"),
     "no offset": ("pypi", wheel(9)[:-6] + b"\xff\xff\xff\x7f\0\0", "not a whole archive"),
 }
