@@ -331,6 +331,13 @@ def tarball(*members: tuple[str, int]) -> bytes:
     return buffer.getvalue()
 
 
+def endless(name: str) -> bytes:
+    """A header before a long name, of 2^70 bytes."""
+    info = tarfile.TarInfo(name)
+    info.type, info.size = tarfile.GNUTYPE_LONGNAME, 2**70
+    return info.tobuf(tarfile.GNU_FORMAT)
+
+
 def wheel(size: int) -> bytes:
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
@@ -349,7 +356,7 @@ ARCHIVES = {
     ),
     "a size that no integer holds": (
         "npm",
-        gzip.compress(tarball(("x.gguf", 1)).replace(b"00000000001\0", b"\x80" + b"\xff" * 11, 1)),
+        gzip.compress(endless("y") + tarball(("p/x.gguf", 1))),
         "not a whole archive",
     ),
     "a zip bomb": ("pypi", wheel(2**26), "made to fill the disk"),
