@@ -17,7 +17,8 @@ from tests.train.loop import conditions, digits, fit, make
 CASES = {
     # Under seed 3 a draw lies 5e-8 from a boundary of the CDF: rounding decides that token.
     "ppo": {"recipe": "ppo", "seed": 5},
-    "ppo-lora": {"recipe": "ppo", "lora": True},
+    # Under seed 3 one first gradient of 3,712 is nearly 0: Adam makes a long step of its rounding.
+    "ppo-lora": {"recipe": "ppo", "lora": True, "seed": 5},
     "grpo-lora": {"recipe": "grpo", "lora": True},
     "dapo": {"recipe": "dapo", "score": digits},  # some groups are paid alike and sampled again
     # A minibatch of three prompts, of which one rank has two; and of one, of which one has none.
