@@ -109,11 +109,12 @@ def test_the_record_is_valid_and_agrees_with_its_vectors(finished):
     assert record.status.state == "completed" and record.protocol.division == "open"
     assert [point.x for point in record.curve] == [0, 64, 128, 192, 256]
     with np.load(cell(finished) / "items.npz", allow_pickle=False) as vectors:
-        for point in record.curve:
-            assert vectors[point.items_ref].mean() == pytest.approx(point.score, abs=1e-12)
-        for split in record.splits.values():
-            assert vectors[split.start_ref].mean() == pytest.approx(split.start, abs=1e-12)
-            assert vectors[split.end_ref].mean() == pytest.approx(split.end, abs=1e-12)
+        means = {name: vectors[name].mean(dtype=np.float64) for name in vectors}
+    for point in record.curve:
+        assert means[point.items_ref] == pytest.approx(point.score, abs=1e-12)
+    for split in record.splits.values():
+        assert means[split.start_ref] == pytest.approx(split.start, abs=1e-12)
+        assert means[split.end_ref] == pytest.approx(split.end, abs=1e-12)
     assert {"id", "id_greedy", "hard", "format", "train_fixed", "transfer/addition"} <= set(
         record.splits
     )

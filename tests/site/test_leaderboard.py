@@ -34,7 +34,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two of the committed entries."""
     place = tmp_path_factory.mktemp("results")
     for model in ("tiny-llama@25666175", "tiny-mistral@7cc31561"):
-        shutil.copytree(STORED / model, place / STORED.name / model)
+        shutil.copytree(STORED / model / "ppo", place / STORED.name / model / "ppo")
     return place
 
 
