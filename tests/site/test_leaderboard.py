@@ -105,6 +105,8 @@ def served(results: Path, built: Path) -> Iterator[tuple[subprocess.Popen[str], 
         stderr=subprocess.PIPE,
         text=True,
         env=os.environ | {"PYTHONPATH": str(ROOT)},
+        # A shell that runs the tests in the background has them ignore it, and children too.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     try:
         yield process, process.stdout.readline().strip()
