@@ -520,7 +520,7 @@ def _probe(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--write", action="store_true", help="put the table into task READMEs")
     parser.add_argument("--twin", metavar="SALT", type=int,
         help="compare the published items with fresh ones that the task's code makes with this "
-        "number: who is better on the published ones has seen them")
+        "number: who is better on the published ones may have seen them")
 
 
 def _validate(parser: argparse.ArgumentParser) -> None:
