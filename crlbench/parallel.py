@@ -8,6 +8,8 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
+from threadpoolctl import threadpool_limits
+
 T, R = TypeVar("T"), TypeVar("R")
 
 FEW = 8
@@ -48,6 +50,8 @@ def spread_out(
 def _remember(work: Callable[[Any], Any], things: Sequence[Any]) -> None:
     global _work, _things
     _work, _things = work, things
+    # Processes have the cores already: threads of theirs would fight one another for them.
+    threadpool_limits(1)
     # What was read before stays shared: the collector would write into all of it.
     gc.freeze()
 

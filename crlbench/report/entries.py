@@ -32,6 +32,7 @@ from crlbench.report.intervals import (
     Replicates,
     enough_seeds,
     expanded,
+    mean_of_rows,
     noise_once,
 )
 from crlbench.report.load import Run
@@ -260,7 +261,7 @@ def _net(
     sizes = [min(len(p.values), len(r.values)) for p, r in pairs]
     value = float(np.mean([r.location - p.location for p, r in pairs]))
     drawn, by_seed, by_item = (
-        np.mean([getattr(r, name) - getattr(p, name) for p, r in pairs], axis=0)
+        mean_of_rows([getattr(r, name) - getattr(p, name) for p, r in pairs])
         for name in ("drawn", "seeds", "items")
     )
     if not enough_seeds(sizes):

@@ -17,13 +17,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, reduce
 from statistics import NormalDist
 from typing import Literal
 
 import numpy as np
 
-from crlbench.report.sorting import row_at
+from crlbench.report.sorting import order_statistics
 from crlbench.seeding import derive
 
 REPLICATES = 10_000
@@ -193,10 +193,17 @@ def least_seeds(tasks: int) -> int:
 
 def expanded(whole: np.ndarray, seeds: Sequence[int], level: float = LEVEL) -> Interval:
     """Expanded percentile interval from (R,) replicates of a statistic of all tasks."""
-    tail = expanded_tail(min(seeds), sum(size - 1 for size in seeds), level)
-    ordered = np.sort(whole)
-    low, high = (row_at(ordered, q * (len(ordered) - 1)) for q in (tail, 1.0 - tail))
-    return Interval(float(low), float(high), level)
+    return expanded_at(whole, seeds, (level,))[0]
+
+
+def expanded_at(
+    whole: np.ndarray, seeds: Sequence[int], levels: Sequence[float]
+) -> list[Interval]:
+    """The same at several levels, for one look at the replicates."""
+    n, df, last = min(seeds), sum(size - 1 for size in seeds), len(whole) - 1
+    tails = [expanded_tail(n, df, level) for level in levels]
+    ends = order_statistics(whole, *(q * last for tail in tails for q in (tail, 1.0 - tail)))
+    return [Interval(*pair) for pair in zip(ends[::2], ends[1::2], levels, strict=True)]
 
 
 def half_width(variances: Sequence[float], seeds: Sequence[int], level: float = LEVEL) -> float:
@@ -326,22 +333,27 @@ def paired(
     sizes = [len(b.values) for b, _ in pairs]
     value = float(np.mean([a.location - b.location for b, a in pairs]))
     drawn, by_seed, by_item = (
-        np.mean([getattr(a, name) - getattr(b, name) for b, a in pairs], axis=0)
+        mean_of_rows([getattr(a, name) - getattr(b, name) for b, a in pairs])
         for name in ("drawn", "seeds", "items")
     )
     seeds, items = variance_parts(drawn, by_seed, by_item)
-    whole = noise_once(value, drawn, by_seed, by_item)
+    whole = shrunk(value, drawn, seeds + items)
     outer = inner = None
     if enough_seeds(sizes) and by_variance:
         variances = [float(np.var(a.drawn - b.drawn)) for b, a in pairs]
         outer, inner = (around(value, variances, sizes, level) for level in LEVELS)
     elif enough_seeds(sizes):
-        outer, inner = (expanded(whole, sizes, level) for level in LEVELS)
+        outer, inner = expanded_at(whole, sizes, LEVELS)
     found, n, more = verdict(outer, inner, margin), min(sizes), None
     if found == "undecided":
         # The bootstrap variance of a mean of n is (n - 1) / n of the unbiased one.
         more = seeds_to_settle(value, seeds * n * n / max(1, n - 1), items, sizes, margin)
     return Paired(value, outer, inner, found, pair_correlation(pairs), more, n)
+
+
+def mean_of_rows(rows: Sequence[np.ndarray]) -> np.ndarray:
+    """``np.mean(rows, axis=0)``, to the last bit, without a copy of them all in one array."""
+    return reduce(np.add, rows) / len(rows)
 
 
 def around(
@@ -360,11 +372,15 @@ def noise_once(
     Args:
         drawn, by_seed, by_item: (R,) replicates of one statistic, as in :class:`Replicates`.
     """
+    return shrunk(value, drawn, sum(variance_parts(drawn, by_seed, by_item)))
+
+
+def shrunk(value: float, drawn: np.ndarray, variance: float) -> np.ndarray:
+    """(R,) ``drawn`` moved towards ``value`` until they have this variance, where it is less."""
     total = float(np.var(drawn))
     if total <= 0:
         return drawn
-    scale = math.sqrt(min(1.0, sum(variance_parts(drawn, by_seed, by_item)) / total))
-    return value + scale * (drawn - value)
+    return value + math.sqrt(min(1.0, variance / total)) * (drawn - value)
 
 
 def variance_parts(

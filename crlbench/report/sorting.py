@@ -36,6 +36,14 @@ def row_at(ordered: np.ndarray | list[np.ndarray], position: float) -> np.ndarra
     return ordered[below] + (position - below) * (ordered[above] - ordered[below])
 
 
+def order_statistics(values: np.ndarray, *positions: float) -> list[float]:
+    """What (n,) sorted values have at positions, some between two of them; unsorted otherwise."""
+    last = len(values) - 1
+    places = {min(math.floor(p) + step, last) for p in positions for step in (0, 1)}
+    parted = np.partition(values, sorted(places))
+    return [float(row_at(parted, position)) for position in positions]
+
+
 def gaps(values: np.ndarray, drawn: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """(..., n - 1) differences of the sorted values, and (..., n - 1, S) how many are drawn below.
 

@@ -36,22 +36,23 @@ from crlbench.site.render import Renderer
 from crlbench.site.source import Site
 
 MAKERS: tuple[Callable[[Site], Iterator[Made]], ...] = (
+    compare.pages,
+    data.pages,
+    transfer.pages,
+    recipes.pages,
     home.pages,
     models.pages,
     runs.pages,
     tasks.pages,
-    recipes.pages,
-    transfer.pages,
     architectures.pages,
     stability.pages,
     archive.pages,
     method.pages,
-    data.pages,
-    compare.pages,
     items.pages,
     addresses.pages,
 )
-"""One for each kind of page, with the files that belong to it."""
+"""One for each kind of page, with the files that belong to it. Those that hold what takes longest
+come first, so that no process is left alone with it at the end."""
 
 MARKER = "crlbench-site.txt"
 """Tells a folder that a build made, and may replace, from any other one."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from crlbench.report import words
@@ -16,7 +17,7 @@ from crlbench.report.estimate import Estimate
 from crlbench.site import techniques
 from crlbench.site.effects import Drawing, Effect, drawings, effects
 from crlbench.site.families import Family, families
-from crlbench.site.pages import Page, recipes_path
+from crlbench.site.pages import Made, Page, recipes_path
 from crlbench.site.source import Site, StoredBoard
 
 FRONT = "recipes.html"
@@ -127,8 +128,12 @@ class Techniques:
     rates: Rates | None
 
 
-def pages(site: Site) -> Iterator[Page]:
+def pages(site: Site) -> Iterator[Made]:
     """The board of recipes, and a page for each model that has several."""
+    yield partial(_pages, site)
+
+
+def _pages(site: Site) -> Iterator[Page]:
     found = [techniques_of(family) for family in families(site)]
     shown = [one for one in found if one.groups or one.rates]
     yield Page(

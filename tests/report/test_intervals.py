@@ -15,8 +15,10 @@ from crlbench.report.intervals import (
     bootstrap,
     drawn_items,
     expanded,
+    expanded_at,
     expanded_tail,
     item_weights,
+    mean_of_rows,
     plain_mean,
     resample,
     student_cdf,
@@ -24,6 +26,7 @@ from crlbench.report.intervals import (
     task_balanced_iqm,
     trimmed_mean,
 )
+from crlbench.report.sorting import order_statistics, row_at
 from crlbench.seeding import derive
 from tests.clock import cpu_seconds
 from tests.report.simulate import lam_stratum
@@ -58,6 +61,28 @@ def test_expanded_tail_widens_small_samples_and_fades():
     tails = [expanded_tail(n, n - 1) for n in (3, 5, 10, 20, 1000)]
     assert tails == sorted(tails)
     assert tails[0] < 1e-4 and tails[-1] == pytest.approx(0.025, abs=2e-4)
+
+
+@pytest.mark.parametrize("n", [2, 5, 1_000, 10_000])
+def test_order_statistics_are_those_of_the_sorted_values(n: int):
+    values = np.random.default_rng(n).normal(size=n).round(2)
+    for quantiles in [(0.025, 0.975), (0.0, 0.5, 1.0), (0.001, 0.999, 0.05, 0.95)]:
+        positions = [q * (n - 1) for q in quantiles]
+        assert order_statistics(values, *positions) == [
+            float(row_at(np.sort(values), position)) for position in positions
+        ]
+
+
+def test_several_levels_at_once_are_each_alone():
+    whole, seeds = np.random.default_rng(0).normal(size=2_000), [5, 10]
+    together = expanded_at(whole, seeds, (0.95, 0.90))
+    assert together == [expanded(whole, seeds, level) for level in (0.95, 0.90)]
+
+
+@pytest.mark.parametrize("rows", [1, 3, 4, 9])
+def test_a_mean_of_rows_is_that_of_one_array_to_the_last_bit(rows: int):
+    values = list(np.random.default_rng(rows).normal(size=(rows, 10_000)))
+    assert (mean_of_rows(values) == np.mean(values, axis=0)).all()
 
 
 def test_one_seed_has_no_interval():

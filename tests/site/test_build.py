@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+import numpy as np
 import pytest
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from crlbench.errors import ValidationError
 from crlbench.parallel import spread
@@ -31,6 +33,16 @@ def test_an_error_of_a_process_is_the_error() -> None:
         spread(refuse, range(20), jobs=2)
 
 
+def test_threads_of_processes_do_not_fight_for_the_cores():
+    def threads(_: int) -> list[int]:
+        np.ones((2, 2)) @ np.ones((2, 2))
+        return [pool["num_threads"] for pool in threadpool_info()]
+
+    with threadpool_limits(2):
+        assert 2 in threads(0)
+        assert {n for found in spread(threads, range(20), jobs=2) for n in found} == {1}
+
+
 @pytest.mark.parametrize(
     ("path", "message"),
     [
@@ -45,6 +57,6 @@ def test_a_path_that_is_none_is_refused(
     def another(_: Site) -> Iterator[Made]:
         yield lambda: [File(path, b"")]
 
-    monkeypatch.setattr(building, "MAKERS", (*building.MAKERS[:1], another))
+    monkeypatch.setattr(building, "MAKERS", (building.home.pages, another))
     with pytest.raises(ValidationError, match=message):
         building.build(site)
