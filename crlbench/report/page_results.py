@@ -41,7 +41,8 @@ def _greedily(entry: EntrySummary) -> str:
     if len(ends) < len(entry.tasks):
         return ""
     start, end = (words.percent(mean(side)) for side in ([s.start for s in found], ends))
-    told = f"{end} as before" if start == end else f"{end} after {start}"
+    up = mean(ends) > mean([s.start for s in found])
+    told = f"{end} as before" if start == end else f"{end}, {'up' if up else 'down'} from {start}"
     return f" (sampled; greedily decoded: {told})"
 
 

@@ -1,7 +1,7 @@
 """What a model is built of, as the config of its checkpoint states it.
 
-Only fields of the config are read, never the name of a model: what it does not state (such as the
-biases that a class always has) is not said.
+Only the config is read, never the name of a model; its ``model_type`` stands for what a class of
+transformers always has and no field states.
 """
 
 from __future__ import annotations
@@ -22,6 +22,10 @@ STATELESS = ("architectures", "dtype", "torch_dtype", "transformers_version", "u
 HIDDEN = ("hidden_size", "n_embd", "d_model")
 LAYERS = ("num_hidden_layers", "n_layer", "num_layers")
 HEADS = ("num_attention_heads", "n_head")
+PARALLEL = ("phi",)
+"""Model types whose attention and feed-forward read the same input, without a field for it."""
+BIASED = ("phi", "qwen2")
+"""Model types whose queries, keys and values have biases, without a field for it."""
 
 
 @dataclass(frozen=True)
@@ -100,6 +104,8 @@ def _attention(config: Mapping[str, Any], heads: int | None) -> str:
     words += _windows(config)
     if config.get("attn_logit_softcapping"):
         words.append("soft-capped")
+    if config.get("attention_bias") or config.get("model_type") in BIASED:
+        words.append("with biases")
     return ", ".join(words)
 
 
@@ -148,7 +154,7 @@ def _norm(config: Mapping[str, Any]) -> str:
         words.append("RMSNorm")
     elif {"layer_norm_eps", "layer_norm_epsilon"} & config.keys():
         words.append("LayerNorm")
-    if config.get("use_parallel_residual"):
+    if config.get("use_parallel_residual") or config.get("model_type") in PARALLEL:
         words.append("attention beside feed-forward")
     if config.get("final_logit_softcapping"):
         words.append("capped logits")

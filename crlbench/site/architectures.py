@@ -176,11 +176,11 @@ def _answer(
     leader = ranking.anchors[0]
     others = [shown[s.model] for s in first if s.model != leader]
     if not others:
-        sure = "Every other design is significantly worse."
-    elif len(first) == len(ranking.standings):
-        sure = "No design can be told apart from it."
-    else:
-        sure = f"{words.listed(others)} cannot be told apart from it."
+        return axis, title, shown[leader], "Every other design is significantly worse."
+    if len(first) == len(ranking.standings):
+        sure = f"Highest: {shown[leader]}; none of the others is significantly worse."
+        return axis, title, f"All {len(first)} tie", sure
+    sure = f"Tie of {len(first)}, with {words.listed(others)}."
     return axis, title, shown[leader], sure
 
 

@@ -22,6 +22,7 @@ from crlbench.report.entries import Entry
 from crlbench.report.pairs import paired_axes
 from crlbench.report.reproduce import command
 from crlbench.report.summary import Summary
+from crlbench.site import techniques
 from crlbench.site.facets import badge_words
 from crlbench.site.pages import Page, entry_path
 from crlbench.site.runs import machine, verify_commands
@@ -65,7 +66,7 @@ def article(stored: StoredBoard, entry: Entry, anchor: str) -> dict[str, Any]:
         "machine": machine(stored.by_entry[entry.name]),
         "again": command(stored.by_entry[entry.name]),
         "verify": verify_commands(stored, entry.name),
-        "rivals": [_rival(stored, entry, other) for other in nearest(stored, entry)],
+        "rivals": [_rival(stored, entry, other) for other in rivals(stored, entry)],
         "item": {
             "anchor": anchor,
             "folds": True,
@@ -106,6 +107,16 @@ def _frame(stored: StoredBoard) -> Summary:
         entries=(),
         bootstrap=board.bootstrap,
     )
+
+
+def rivals(stored: StoredBoard, entry: Entry) -> Sequence[Entry]:
+    """The same model with the recipe that this one is measured against, then the nearest."""
+    everyone = {(other.model, other.recipe): other for other in stored.board.entries}
+    main = techniques.main_base([*everyone])
+    recipes = sorted({recipe for _, recipe in everyone})
+    base = None if main is None else techniques.base_of(entry.recipe, recipes, main)
+    own = everyone.get((entry.model, base)) if base is not None else None
+    return [*([own] if own is not None else []), *nearest(stored, entry)]
 
 
 def nearest(stored: StoredBoard, entry: Entry) -> Sequence[Entry]:

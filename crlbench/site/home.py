@@ -36,7 +36,7 @@ def _page(site: Site, stored: StoredBoard, recipe: str, path: str) -> Page:
         data={
             "front": front,
             "standings": standings(stored, recipe),
-            "facts": facts(stored),
+            "facts": facts(stored, recipe),
             "boards": list(_boards(site)),
             "recipes": [(name, len(stored.entries(name))) for name in stored.recipes],
             "models": len({entry.model for entry in stored.entries(recipe)}),

@@ -39,6 +39,7 @@ class Model:
     subject: Subject | None
     """As a record states it; None without results."""
     entries: tuple[tuple[StoredBoard, Entry], ...]
+    """Ranked ones first."""
 
     @property
     def told(self) -> ModelCard | Subject:
@@ -59,6 +60,8 @@ def models(site: Site) -> dict[str, Model]:
             subject = stored.by_entry[entry.name][0].record.subject
             subjects.setdefault(subject.slug, subject)
             entries.setdefault(subject.slug, []).append((stored, entry))
+    for own in entries.values():
+        own.sort(key=lambda found: not _ranks(*found))
     known = site.catalog.entries("model")
     return {
         slug: Model(
@@ -69,6 +72,11 @@ def models(site: Site) -> dict[str, Model]:
         )
         for slug in sorted({*known, *subjects})
     }
+
+
+def _ranks(stored: StoredBoard, entry: Entry) -> bool:
+    found = stored.board.rankings[entry.recipe]["efficiency"].ranking.standings
+    return any(standing.model == entry.name for standing in found)
 
 
 def pages(site: Site) -> Iterator[Made]:

@@ -28,7 +28,7 @@ MEANINGS: dict[Axis, str] = {
     "efficiency": "Λ: the share of what was left to learn that was captured, on average over the "
     "budget. 1 is everything at once, 0 is nothing; a high start earns nothing.",
     "stability": "Stab: do seeds end alike, does what was learned stay, how bad are the bad seeds, "
-    "how many runs fail. 1 is no sign of any.",
+    "how many runs fail. The nearer to 1, the fewer signs of any.",
     "generalization": "Gen: what was learned on fresh items, harder ones, other wordings and other "
     "tasks, minus what was forgotten. 1 is everything that was left to learn.",
 }
@@ -54,7 +54,7 @@ class Column:
 
 
 COLUMNS = (
-    Column("head", "H", "Head start: score before training", axis="efficiency"),
+    Column("head", "H", "Head start: 0 at a task's floor, 1 at its ceiling", axis="efficiency"),
     Column("learned", "L", "Area that learning added; E = H + L", axis="efficiency"),
     Column("net", "Λ*", "Λ minus Λ under a reward without content", axis="efficiency"),
     Column("id", "ID", "Gain on fresh items of the task", axis="generalization"),
@@ -135,6 +135,8 @@ class Panel:
     """What is left of the leader's estimate after the winner's curse; empty where it has one."""
     claim: str
     """How far the leader is ahead, in two words."""
+    all_tie: bool
+    """Nobody can be told apart from the leader."""
     answer: str
     """The same in a sentence: who leads, and who cannot be told apart from it."""
 
@@ -222,6 +224,7 @@ def _panel(
         leaders=leaders,
         luck=_luck(axis, found.ranking.leader, rows),
         claim=claim,
+        all_tie=1 < len(leaders) == len(ranked),
         answer=answer,
     )
 
@@ -229,10 +232,12 @@ def _panel(
 def _luck(axis: Axis, leader: Leader | None, rows: Sequence[Row]) -> str:
     if leader is None or leader.shrunken is None:
         return ""
-    name = next(row.display_name for row in rows if row.name == leader.model)
+    first = next(row for row in rows if row.name == leader.model)
+    if words.number(leader.shrunken) == words.number(first.score.value):
+        return ""
     return (
         f"Whoever is first of many was also lucky: shrunken towards the others, the "
-        f"{AXIS_SIGNS[axis]} of {name} is {words.number(leader.shrunken)}."
+        f"{AXIS_SIGNS[axis]} of {first.display_name} is {words.number(leader.shrunken)}."
     )
 
 
@@ -312,21 +317,21 @@ def _answer(leaders: Sequence[Row], ranked: int) -> tuple[str, str]:
     others = [row.display_name for row in leaders if row is not first]
     if not others:
         return "alone ahead", "Every other ranked entry is significantly worse."
-    claim = f"tie of {len(leaders)}"
     if len(leaders) == ranked:
-        return claim, "It has the best estimate, and none of the others is significantly worse."
-    return claim, f"It has the best estimate; not significantly worse: {words.listed(others, 4)}."
+        return f"All {ranked} tie", "None of the others is significantly worse."
+    told = f"It has the best estimate; not significantly worse: {words.listed(others, 4)}."
+    return f"tie of {len(leaders)}", told
 
 
-def facts(stored: StoredBoard) -> list[tuple[str, Any]]:
-    """The conditions of a board in a line: label and value."""
-    board = stored.board
+def facts(stored: StoredBoard, recipe: str) -> list[tuple[str, Any]]:
+    """The conditions of one recipe's standings in a line: label and value."""
+    board, own = stored.board, [run for run in stored.runs if run.recipe == recipe]
     return [
         ("Track", f"{board.track} v{board.track_version}, {board.division} division"),
         ("Tasks", words.listed(board.tasks)),
         ("Training", f"{words.grouped(_completions(stored))} completions per run"),
         ("Hardware", board.hardware or "not stated"),
-        ("Records", f"{len(stored.runs.runs):,}"),
+        ("Records", f"{len(own):,}"),
         ("Fingerprint", board.fingerprint),
     ]
 

@@ -78,7 +78,7 @@
         group = element("optgroup", [], { label });
         select.append(group);
       }
-      group.append(element("option", entry.display_name, { value: entry.key }));
+      group.append(element("option", `${entry.display_name}, ${entry.recipe}`, { value: entry.key }));
     });
     select.value = key;
     const letter = element("b", "");
@@ -328,7 +328,7 @@
     const margin = boards[sides[0].board].margin;
     const about = element(
       "p",
-      `B against A is B minus A, seed by seed. Better or worse: the 95 % interval leaves out 0. Equivalent: the 90 % interval lies inside ±${margin}, the shaded band. r is the correlation of the paired seeds; to settle: how many more would likely decide it.`,
+      `B against A is B minus A, over the seeds that both have: headline numbers over other seeds cannot be subtracted from one another. Equivalent: the 90 % interval lies inside ±${margin}, the shaded band. Else better or worse, where the 95 % interval leaves out 0; else undecided. r is the correlation of the paired seeds; to settle: how many more would likely decide it.`,
       { class: "note" },
     );
     const parts = AXES.map(([axis, title, sign]) => axisVerdicts(sides, axis, title, sign, margin));

@@ -51,7 +51,10 @@ def test_one_entry_leads_each_tier_with_its_best_estimate(panels: Mapping[str, P
 def test_an_answer_names_who_cannot_be_told_apart(panels: Mapping[str, Panel]):
     for panel in panels.values():
         tied = [row.display_name for row in panel.leaders if not row.leads]
-        assert panel.claim == (f"tie of {len(tied) + 1}" if tied else "alone ahead")
+        everybody = tied and len(tied) + 1 == len(panel.rows)
+        assert panel.all_tie == bool(everybody)
+        words = f"All {len(panel.rows)} tie" if everybody else f"tie of {len(tied) + 1}"
+        assert panel.claim == (words if tied else "alone ahead")
         if tied and len(tied) + 1 < len(panel.rows):
             assert all(name in panel.answer for name in tied)
 
