@@ -178,7 +178,8 @@ def test_scores_of_greedy_decoding_stand_beside_the_sampled_ones(
         replace(task, splits=tuple(replace(s, start=1.0, end=0.5) for s in task.splits))
         for task in entry.tasks
     ]
-    assert f"greedily decoded: {percent(0.5)}, down from {percent(1.0)})" in lead(replace(entry, tasks=fallen))
+    told = f"greedily decoded: {percent(0.5)}, down from {percent(1.0)})"
+    assert told in lead(replace(entry, tasks=fallen))
     lacking = [replace(task, splits=()) for task in entry.tasks[:1]]
     assert "greedily" not in lead(replace(entry, tasks=(*lacking, *entry.tasks[1:])))
 

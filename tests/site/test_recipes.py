@@ -12,6 +12,7 @@ from crlbench.algo import recipes as bundled
 from crlbench.algo.recipe import to_config
 from crlbench.catalog import Catalog
 from crlbench.report.pairs import paired_axes
+from crlbench.site.article import rivals
 from crlbench.site.build import build
 from crlbench.site.families import families
 from crlbench.site.recipes import Techniques, techniques_of
@@ -54,6 +55,25 @@ def board(site: Site) -> Techniques:
 @pytest.fixture(scope="module")
 def files(site: Site) -> Mapping[str, bytes]:
     return build(site)
+
+
+def test_an_entry_is_set_against_the_recipe_that_it_is_measured_by(site: Site):
+    stored = site.boards[0]
+    entries = {entry.name: entry for entry in stored.board.entries}
+    model = f"tiny-llama@{REVISION[:8]}"
+    for recipe, base in [("grpo", "ppo"), (FLIP, "grpo")]:
+        assert rivals(stored, entries[f"{model}/{recipe}"])[0].name == f"{model}/{base}"
+    assert all(one.recipe == "ppo" for one in rivals(stored, entries[f"{model}/ppo"]))
+
+
+def test_a_base_says_over_how_many_seeds_its_score_is(files: Mapping[str, bytes]):
+    assert ", 5 seeds</span>" in files["recipes.html"].decode()
+
+
+def test_a_board_of_several_recipes_leads_to_what_they_change(files: Mapping[str, bytes]):
+    home = files["index.html"].decode()
+    there = re.search(r'href="recipes\.html#([^"]+)">Which recipe helps\?', home)
+    assert there and f'id="{there[1]}"' in files["recipes.html"].decode()
 
 
 def test_boards_that_differ_in_the_learning_rate_alone_are_one_family(site: Site):
