@@ -40,9 +40,10 @@ def _greedily(entry: EntrySummary) -> str:
     ends = [split.end for split in found if split.end is not None]
     if len(ends) < len(entry.tasks):
         return ""
-    start, end = (words.percent(mean(side)) for side in ([s.start for s in found], ends))
-    up = mean(ends) > mean([s.start for s in found])
-    told = f"{end} as before" if start == end else f"{end}, {'up' if up else 'down'} from {start}"
+    before, after = mean([split.start for split in found]), mean(ends)
+    start, end = words.percent(before), words.percent(after)
+    way = "up" if after > before else "down"
+    told = f"{end} as before" if start == end else f"{end}, {way} from {start}"
     return f" (sampled; greedily decoded: {told})"
 
 
