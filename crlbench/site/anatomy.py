@@ -17,7 +17,10 @@ from crlbench.report.words import listed
 
 CONFIG = "config.json"
 MAX_BYTES = 1 << 20
-STATELESS = ("architectures", "dtype", "torch_dtype", "transformers_version", "use_cache")
+STATELESS = (
+    *("architectures", "dtype", "torch_dtype", "transformers_version", "use_cache"),
+    *("classifier_dropout", "is_decoder", "output_router_logits", "pretraining_tp"),
+)
 """Fields that say nothing about shape."""
 HIDDEN = ("hidden_size", "n_embd", "d_model")
 LAYERS = ("num_hidden_layers", "n_layer", "num_layers")

@@ -198,17 +198,25 @@ def _versions(
 
 
 def _boards(name: str, learners: Sequence[Learner]) -> list[dict[str, Any]]:
-    """Per board the entries that were trained on it, the highest Λ first."""
-    groups: dict[str, list[Learner]] = {}
-    for learner in learners:
-        groups.setdefault(learner.stored.id, []).append(learner)
+    """Per board and recipe the entries that were trained on it, the highest Λ first.
+
+    A model stands beside others of its recipe alone, as on the leaderboard.
+    """
+    boards = {learner.stored.id: learner.stored for learner in learners}
     return [
-        {
-            "stored": own[0].stored,
-            "rows": [_learned(name, one) for one in sorted(own, key=_order(name))],
-        }
-        for own in groups.values()
+        {"stored": stored, "recipes": [*_by_recipe(name, stored, learners)]}
+        for stored in boards.values()
     ]
+
+
+def _by_recipe(
+    name: str, stored: StoredBoard, learners: Sequence[Learner]
+) -> Iterator[dict[str, Any]]:
+    for recipe in stored.recipes:
+        own = [one for one in learners if one.stored is stored and one.entry.recipe == recipe]
+        if own:
+            rows = [_learned(name, one) for one in sorted(own, key=_order(name))]
+            yield {"recipe": recipe, "rows": rows}
 
 
 def _order(task: str) -> Any:

@@ -36,13 +36,20 @@ def _changes(base: Mapping[str, Any], other: Mapping[str, Any]) -> Iterator[Fiel
 
 
 def told(value: Any) -> str:
-    """A part or a number as people write it: ``PpoClip(high=0.2, low=0.2)``, ``0.04``, ``none``."""
+    """A part or a number as people write it: ``PpoClip(high=0.2, low=0.2)``, ``0.04``, ``none``.
+
+    A number that JSON does not have stands in a config as a table with its name.
+    """
     if value is None:
         return "none"
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, int | float):
         return f"{value:g}"
+    if isinstance(value, list):
+        return f"[{', '.join(map(told, value))}]"
+    if isinstance(value, Mapping) and value.keys() == {"__float__"}:
+        return str(value["__float__"]).lower()
     if not _is_part(value):
         return str(value)
     if value[PART] == "Fixed":

@@ -101,7 +101,8 @@ def _transfer(stored: StoredBoard, recipe: str) -> RecipeTransfer:
         for entry, table in known
     ]
     tables = [table for _, table in known]
-    mean = [_matrix("all", f"all {len(single)} models", "", tables)] if len(single) > 1 else []
+    everyone = "both models" if len(single) == 2 else f"all {len(single)} models"
+    mean = [_matrix("all", everyone, "", tables)] if len(single) > 1 else []
     return RecipeTransfer(stored, recipe, (*mean, *single))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from crlbench.cards import ModelCard
 from crlbench.catalog import Catalog
@@ -110,8 +111,17 @@ def _alike(a: Animal, b: Animal) -> bool:
 
 
 def differences(a: Animal, b: Animal) -> tuple[FieldChange, ...]:
-    """Fields of the config in which two designs differ."""
+    """Fields of the config in which two designs differ.
+
+    A field that one of them does not have counts only if it switches something on in the other.
+    """
     before, after = (leaves(dict(one.anatomy.config)) for one in (a, b))
     return tuple(
-        FieldChange(name, told(x), told(y)) for name, (x, y) in diff(before, after).items()
+        FieldChange(name, _stated(x), _stated(y))
+        for name, (x, y) in diff(before, after).items()
+        if x or y or None not in (x, y)
     )
+
+
+def _stated(value: Any) -> str:
+    return "–" if value is None else told(value)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +15,10 @@ from crlbench.site.anatomy import described
 from crlbench.site.pages import whole
 from crlbench.site.source import Site
 from crlbench.site.zoo import Zoo, bundled, differences, zoos
+from tests.report.simulate import Plan
+from tests.site.stored import site_of
+
+TASKS = ("addition", "counting")
 
 
 @pytest.fixture(scope="module")
@@ -73,6 +79,33 @@ def test_sizes_differ_in_width_and_what_follows_from_it(zoo: Zoo):
         "num_key_value_heads",
     }
     assert differences(*zoo.tuned[0]) == ()
+
+
+def test_a_field_that_one_lacks_counts_where_it_switches_something_on(zoo: Zoo):
+    by = {one.slug: one for one in zoo.designs}
+    hybrid = {c.field: c for c in differences(by["tiny-llama"], by["tiny-granite-hybrid"])}
+    assert not {"mlp_bias", "mamba_proj_bias", "num_local_experts"} & hybrid.keys()
+    assert (hybrid["mamba_d_state"].before, hybrid["mamba_d_state"].after) == ("–", "32")
+    assert hybrid["time_step_limit"].after == "[0, infinity]"
+    neox = {c.field: c for c in differences(by["tiny-llama"], by["tiny-neox"])}
+    assert (neox["attention_bias"].before, neox["attention_bias"].after) == ("no", "yes")
+
+
+def test_a_tie_of_all_is_told_as_one(tmp_path: Path):
+    names = ("tiny-llama", "tiny-qwen2", "tiny-mistral")
+    plans = [
+        Plan(
+            name, name, tasks=TASKS, board=TASKS, items=16, placebo=3, track_version=1
+        )
+        for name in names
+    ]
+    (alike,) = whole(architectures.pages(site_of(tmp_path / "alike", *plans)))
+    fast = replace(plans[0], slope=4.0)
+    (apart,) = whole(architectures.pages(site_of(tmp_path / "apart", fast, *plans[1:])))
+    who, sure = alike.data["exhibits"][0].answers[0][2:]
+    assert who == "All 3 tie" and "none of the others is significantly worse" in sure
+    who, sure = apart.data["exhibits"][0].answers[0][2:]
+    assert (who, sure) == (names[0], "Every other design is significantly worse.")
 
 
 def test_each_learner_stands_beside_its_result(site: Site):

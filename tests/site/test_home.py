@@ -13,11 +13,13 @@ from typing import Any
 import pytest
 
 from crlbench.errors import ValidationError
+from crlbench.report import words
 from crlbench.report.axes import AXES
+from crlbench.report.tiers import Leader
 from crlbench.site import home
 from crlbench.site.build import build
 from crlbench.site.source import Site
-from crlbench.site.standings import Panel, standings
+from crlbench.site.standings import Panel, _luck, standings
 from tests.site import screenshot
 
 
@@ -57,6 +59,17 @@ def test_an_answer_names_who_cannot_be_told_apart(panels: Mapping[str, Panel]):
         assert panel.claim == (words if tied else "alone ahead")
         if tied and len(tied) + 1 < len(panel.rows):
             assert all(name in panel.answer for name in tied)
+
+
+def test_luck_is_told_where_it_changes_the_number(panels: Mapping[str, Panel]):
+    rows = panels["efficiency"].rows
+    best = next(row for row in rows if row.tier == 1 and row.leads)
+    value = best.score.value
+    alike = next(x for x in (value + 1e-5, value - 1e-5) if words.number(x) == words.number(value))
+    for shrunken in (value, alike, None):
+        assert _luck("efficiency", Leader(best.name, value, shrunken, None, None), rows) == ""
+    said = _luck("efficiency", Leader(best.name, value, value - 0.1, None, None), rows)
+    assert said.endswith(f"{best.display_name} is {words.number(value - 0.1)}.")
 
 
 def test_a_preview_says_why_it_has_no_rank(panels: Mapping[str, Panel]):

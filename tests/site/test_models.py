@@ -69,6 +69,15 @@ def test_one_entry_of_a_board_is_shown_in_full(site: Site, shown: dict[str, str]
     assert "E = H + L" in text
 
 
+def test_a_model_is_listed_by_the_entry_that_ranks(tmp_path: Path):
+    full = replace(PLAN, seeds=5, placebo=3)
+    flip = replace(full, recipe="dapo", placebo=0)
+    site = site_of(tmp_path, flip, full, replace(full, model=GONE, display_name="Gone"))
+    own = models.models(site)["tiny-llama"]
+    assert [entry.recipe for _, entry in own.entries] == ["ppo", "dapo"]
+    assert re.fullmatch(r"mini v1, ppo: Λ 0\.\d+, tier \d; 1 more", models._in_short(own))
+
+
 def test_changed_and_missing_entries_are_told(shown: dict[str, str]):
     assert "has changed since some of these runs" in shown["models/tiny-llama.html"]
     assert "The catalogue has no entry of this name" in shown[f"models/{GONE}.html"]

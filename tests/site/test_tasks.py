@@ -24,7 +24,8 @@ PLAN = Plan(tasks=BOARD, board=BOARD, items=16, seeds=5, failed=(("addition", 2,
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Site:
     other = replace(PLAN, model="tiny-qwen2", display_name="Qwen", slope=2.4, seeds=2, failed=())
-    return site_of(tmp_path_factory.mktemp("tasks"), PLAN, other)
+    flip = replace(PLAN, recipe="grpo", slope=3.0, seeds=2, failed=())
+    return site_of(tmp_path_factory.mktemp("tasks"), PLAN, other, flip)
 
 
 @pytest.fixture(scope="module")
@@ -87,9 +88,11 @@ def test_who_learns_it_best_has_intervals_and_failures(site: Site, shown: dict[s
     for entry in board.entries:
         lam = found[entry.name]
         assert f"{words.number(lam.value)} <span class=\"soft\">{words.span(lam.interval)}" in text
-    order = sorted(found, key=lambda name: -found[name].value)
+    # Recipe by recipe, that of most models first.
+    order = sorted(found, key=lambda name: (name.endswith("/grpo"), -found[name].value))
     places = [text.index(f"/{name}/addition.html") for name in order]
     assert places == sorted(places)
+    assert places[1] < text.index("<summary>grpo</summary>") < places[2]
     assert '<td role="cell" class="n" data-label="Failed">1</td>' in text
 
 
