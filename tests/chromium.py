@@ -38,3 +38,17 @@ def launched() -> Iterator[Any]:
         browser = playwright.chromium.launch(executable_path=executable, args=ARGUMENTS)
         yield browser
         browser.close()
+
+
+def barriers(page: Any) -> list[tuple[str, list[str]]]:
+    """What axe-core calls serious or critical on a page: the rule, and some of the elements."""
+    try:
+        from axe_playwright_python.sync_playwright import Axe
+    except ImportError:
+        unavailable("axe-playwright-python is not installed")
+    # It would fetch the styles again, which the policy of the page forbids; and it would list
+    # every element that kept a rule, which takes a third of its time.
+    options = {"preload": False, "resultTypes": ["violations"]}
+    found = Axe().run(page, options=options).response["violations"]
+    serious = [rule for rule in found if rule["impact"] in ("serious", "critical")]
+    return [(rule["id"], [node["html"][:200] for node in rule["nodes"][:3]]) for rule in serious]

@@ -161,7 +161,7 @@ def test_a_killed_run_continues_to_the_identical_record(finished, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("moment", range(20 if FULL else 3))
+@pytest.mark.parametrize("moment", range(20 if FULL else 2))
 def test_killed_at_any_moment(finished, tmp_path, moment):
     out = tmp_path / "runs"
     process = start(out)
@@ -174,6 +174,7 @@ def test_killed_at_any_moment(finished, tmp_path, moment):
     assert not list(out.rglob(".*.tmp"))
 
 
+@pytest.mark.slow
 def test_ctrl_c_is_resumable(finished, tmp_path):
     out = tmp_path / "runs"
     process = start(out)

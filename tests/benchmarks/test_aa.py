@@ -52,6 +52,7 @@ def test_an_odd_number_of_seeds_is_refused(tmp_path, changes):
 
 
 @pytest.mark.slow
+@pytest.mark.full
 def test_a_real_model_is_told_from_itself_on_no_axis(tmp_path):
     runs = tmp_path / "runs"
     command = ("evaluate", "--model", "tiny-llama", "--seeds", "10", "--out", str(runs))

@@ -112,6 +112,7 @@ def test_the_model_card_states_the_design_the_scores_and_the_command(name: str) 
 
 
 @pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("task", RANKED)
 @pytest.mark.parametrize("name", MODELS)
 def test_start_scores_leave_room_and_are_spread(name: str, task: str) -> None:

@@ -94,6 +94,7 @@ def test_a_bundled_model_hardly_ever_differs():
 
 
 @pytest.mark.slow
+@pytest.mark.full
 def test_even_thousands_of_likely_words_differ_at_ties_alone():
     """The share is that of draws within rounding of a boundary: many boundaries, more ties."""
     loop = DecodeLoop(NoText(), 1.0, TOKENS, ends=(130, *range(4000, 4300)), pad=128)

@@ -272,7 +272,7 @@ def between(subject, some, found):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("family", ["llama", "mistral"])
+@pytest.mark.parametrize("family", ["llama", pytest.param("mistral", marks=pytest.mark.full)])
 def test_a_compiled_step_equals_the_plain_path(family):
     compiled = partial(torch.compile, fullgraph=True, dynamic=False, isolate_recompiles=True)
     loop, model, some = on_cpu(compiled), policy(family), batch(completions=3)

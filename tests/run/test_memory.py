@@ -194,6 +194,7 @@ def test_the_form_of_an_entry_is_called_as_people_call_it() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.full
 def test_an_estimate_is_within_15_percent_of_a_measured_peak(tmp_path: Path) -> None:
     """Of a 25M decoder with random weights and the bundled vocabulary: a whole short cell."""
     folder = tmp_path / "random-25m"

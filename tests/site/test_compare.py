@@ -20,6 +20,7 @@ from crlbench.site import duels, items
 from crlbench.site.build import build, write
 from crlbench.site.pages import entry_path, whole
 from crlbench.site.source import Site, StoredBoard
+from tests.chromium import barriers
 from tests.site.browser import SCHEMES, WAYS, WIDTHS, Visitor, opened
 
 pytestmark = pytest.mark.browser
@@ -209,16 +210,13 @@ def test_it_compares_from_disk_and_from_a_server(compare: Open, board: StoredBoa
 def test_a_comparison_is_accessible_and_fits(
     compare: Open, board: StoredBoard, width: int, scheme: str
 ):
-    axe = pytest.importorskip("axe_playwright_python.sync_playwright")
     page = opened(compare(*keys(board, 2), width=width, scheme=scheme))
     assert page.locator("figure svg").count() == 5
     assert page.locator("style").count() == 0
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     cut = "[...document.querySelectorAll('.scroll')].filter(e => e.scrollWidth > e.clientWidth)"
     assert page.evaluate(f"{cut}.map(e => e.getAttribute('aria-label'))") == []
-    violations = axe.Axe().run(page, options={"preload": False}).response["violations"]
-    serious = [v for v in violations if v["impact"] in ("serious", "critical")]
-    assert [(v["id"], [n["html"][:200] for n in v["nodes"]][:3]) for v in serious] == []
+    assert barriers(page) == []
 
 
 def test_figures_follow_the_theme_and_stand_as_tables_too(compare: Open, board: StoredBoard):

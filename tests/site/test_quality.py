@@ -19,6 +19,7 @@ import pytest
 
 from crlbench.report.resources import leaderboard_folder
 from crlbench.site.pages import Page
+from tests.chromium import barriers
 from tests.site.browser import WAYS, Visitor, opened
 
 browser = pytest.mark.browser
@@ -30,9 +31,10 @@ KINDS = sorted(
 )
 
 LOOKS = [(1280, "light"), (360, "dark")] + [
-    pytest.param(*look, marks=pytest.mark.slow) for look in ((1280, "dark"), (360, "light"))
+    pytest.param(*look, marks=(pytest.mark.slow, pytest.mark.full))
+    for look in ((1280, "dark"), (360, "light"))
 ]
-"""Each width and each theme once; the other pairs are slow."""
+"""Each width and each theme once; the other pairs in full."""
 
 
 @pytest.fixture(params=KINDS)
@@ -54,12 +56,7 @@ def test_it_loads_from_anywhere(visit: Visitor, page: Page, over: str):
 def test_the_accessibility_checker_finds_nothing_serious(
     visit: Visitor, page: Page, width: int, scheme: str
 ):
-    axe = pytest.importorskip("axe_playwright_python.sync_playwright")
-    found = opened(visit(page.path, width=width, scheme=scheme))
-    # Without the option it would fetch the styles again, which the policy of the page forbids.
-    violations = axe.Axe().run(found, options={"preload": False}).response["violations"]
-    serious = [v for v in violations if v["impact"] in ("serious", "critical")]
-    assert [(v["id"], [n["html"][:200] for n in v["nodes"]][:3]) for v in serious] == []
+    assert barriers(opened(visit(page.path, width=width, scheme=scheme))) == []
 
 
 @browser

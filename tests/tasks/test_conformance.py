@@ -26,8 +26,6 @@ TASKS = Catalog().list("task")
 SIZES = {"train": 2048, "train_fixed": 256, "id": 512, "hard": 256, "format": 320}
 FULL = bool(os.environ.get("CRLBENCH_FULL"))
 EXAMPLES = 2000 if FULL else 10
-RANKED = ["addition", "list-ops", "counting", "key-value"]
-"""Tasks that every run of the slow tests takes whole; the full counts take all of them."""
 
 
 def load(name: str) -> Task:
@@ -77,8 +75,9 @@ def test_every_rule_on_a_part_drawn_by_hashing(name: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("name", TASKS if FULL else RANKED)
+@pytest.mark.parametrize("name", TASKS)
 def test_every_rule_on_everything(name: str) -> None:
     assert_kept(report(name, "full"))
 

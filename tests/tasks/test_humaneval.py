@@ -98,6 +98,7 @@ def test_published_solutions_are_right(
 
 @needs_data
 @pytest.mark.slow
+@pytest.mark.full
 def test_every_published_solution_is_right(
     code: types.ModuleType, rows: dict[str, list[dict[str, Any]]]
 ) -> None:
