@@ -12,6 +12,9 @@ half the iterations a grid point would have given. Under the winner the whole bu
 family that gains least from the second half gains at least SECOND_HALF from it; else half would
 do. Both tables go to the terminal. Every record is kept, and runs whose record is there are not
 made again.
+
+A worth is a minimum, so that one family can decide against a setting: ``--decide`` makes no
+further run of a setting that cannot win any more, and the winner is the same.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
+import math
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -82,29 +86,40 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("runs/pilot"), help="folder of the runs")
     parser.add_argument("--records", type=Path, default=RECORDS,
         help="where every run's record is kept; runs that have one there are not made again")
+    parser.add_argument("--decide", action="store_true",
+        help="leave out the runs that cannot change which setting wins")
     options = parser.parse_args()
     design, rows = DESIGNS[options.track], []
     for values in itertools.product(*design.grid.values()):
         setting = dict(zip(design.grid, values, strict=True))
-        found = run(options, design, setting)
+        least = max((row[2] for row in rows), default=-math.inf) if options.decide else -math.inf
+        found = run(options, design, setting, least)
         gains = {model: fmean(map(_gain, records)) for model, records in found.items()}
         rows.append((setting, gains, min(gains.values()), found))
-        print(line(setting, gains), flush=True)
+        print(line(design.panel, setting, gains), flush=True)
     best = max(rows, key=lambda row: (round(row[2], 3), *(-float(v) for v in row[0].values())))
     print("winner:", ", ".join(f"{name}={value}" for name, value in best[0].items()))
     if not design.budget:
         return
     later = {model: fmean(map(_second_half, records)) for model, records in best[3].items()}
-    print(line({"second half": "second half"}, later))
+    print(line(design.panel, {"second half": "second half"}, later))
     print("budget:", "whole" if min(later.values()) >= SECOND_HALF else "half")
 
 
 def run(
-    options: argparse.Namespace, design: Design, setting: dict[str, str]
+    options: argparse.Namespace, design: Design, setting: dict[str, str], least: float
 ) -> dict[str, list[dict]]:
-    """The records of each model of the panel under one setting."""
-    name = "-".join(setting.values())
-    return {model: records(options, design, setting, name, model) for model in design.panel}
+    """The records of each model of the panel under one setting.
+
+    Without those that are left when one has gained no more than ``least``: an earlier setting is
+    worth that, has the smaller values, and so wins.
+    """
+    name, found = "-".join(setting.values()), {}
+    for model in design.panel:
+        found[model] = records(options, design, setting, name, model)
+        if fmean(map(_gain, found[model])) <= least:
+            break
+    return found
 
 
 def records(
@@ -170,10 +185,11 @@ def _second_half(record: dict) -> float:
     return gained / (task["ceiling"] - task["floor"])
 
 
-def line(setting: dict[str, str], gains: dict[str, float]) -> str:
-    """One row of the table."""
-    cells = [*setting.values(), *(f"{gain:+.3f}" for gain in gains.values())]
-    return "| " + " | ".join([*cells, f"{min(gains.values()):+.3f}"]) + " |"
+def line(panel: tuple[str, ...], setting: dict[str, str], gains: dict[str, float]) -> str:
+    """One row of the table; where a run was left out, the worth is at most what stands there."""
+    told = [f"{gains[model]:+.3f}" if model in gains else "-" for model in panel]
+    worth = f"{'at most ' * (len(gains) < len(panel))}{min(gains.values()):+.3f}"
+    return "| " + " | ".join([*setting.values(), *told, worth]) + " |"
 
 
 if __name__ == "__main__":

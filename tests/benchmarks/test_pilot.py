@@ -1,0 +1,62 @@
+"""The pilot's rule, on records that are there."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pilot
+import pytest
+
+PANEL = pilot.DESIGNS["small"].panel
+
+
+def keep(records: Path, rate: str, ends: tuple[float, ...]) -> None:
+    """A record of each of the first models of the panel, which start at 0.1."""
+    for model, end in zip(PANEL, ends, strict=False):
+        record = {
+            "task": {"floor": 0.0, "ceiling": 1.0},
+            "splits": {"id": {"start": 0.1, "end": end}},
+            "status": {"state": "completed"},
+        }
+        path = records / "small" / rate / model / "sequences-real-seed-00.json"
+        path.parent.mkdir(parents=True)
+        path.write_text(json.dumps(record))
+
+
+def table(
+    records: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    *flags: str,
+) -> list[str]:
+    command = ["pilot.py", "--track", "small", "--records", str(records), *flags]
+    monkeypatch.setattr(sys, "argv", command)
+    pilot.main()
+    return capsys.readouterr().out.splitlines()
+
+
+def test_the_family_that_gains_least_decides(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    keep(tmp_path, "1e-4", (0.7, 0.6, 0.5))
+    keep(tmp_path, "3e-4", (0.9, 0.9, 0.4))
+    keep(tmp_path, "1e-3", (0.5, 0.5, 0.5))
+    *_, last, winner = table(tmp_path, monkeypatch, capsys)
+    assert last == "| 1e-3 | +0.400 | +0.400 | +0.400 | +0.400 |"
+    assert winner == "winner: optimization.learning_rate=1e-4", "a tie goes to the smaller value"
+
+
+def test_runs_that_cannot_change_the_winner_are_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    keep(tmp_path, "1e-4", (0.7, 0.6, 0.5))
+    keep(tmp_path, "3e-4", (0.9, 0.9, 0.6))
+    keep(tmp_path, "1e-3", (0.9, 0.6))
+    assert table(tmp_path, monkeypatch, capsys, "--decide") == [
+        "| 1e-4 | +0.600 | +0.500 | +0.400 | +0.400 |",
+        "| 3e-4 | +0.800 | +0.800 | +0.500 | +0.500 |",
+        "| 1e-3 | +0.800 | +0.500 | - | at most +0.500 |",
+        "winner: optimization.learning_rate=3e-4",
+    ]
