@@ -14,7 +14,8 @@ do. Both tables go to the terminal. Every record is kept, and runs whose record 
 made again.
 
 A worth is a minimum, so that one family can decide against a setting: ``--decide`` makes no
-further run of a setting that cannot win any more, and the winner is the same.
+further run of a setting that cannot win any more, and the winner is the same. The family that
+gained least under the setting before is asked first.
 """
 
 from __future__ import annotations
@@ -93,7 +94,9 @@ def main() -> None:
     for values in itertools.product(*design.grid.values()):
         setting = dict(zip(design.grid, values, strict=True))
         least = max((row[2] for row in rows), default=-math.inf) if options.decide else -math.inf
-        found = run(options, design, setting, least)
+        last = rows[-1][1] if options.decide and rows else {}
+        order = sorted(design.panel, key=lambda model: last.get(model, math.inf))
+        found = run(options, design, setting, order, least)
         gains = {model: fmean(map(_gain, records)) for model, records in found.items()}
         rows.append((setting, gains, min(gains.values()), found))
         print(line(design.panel, setting, gains), flush=True)
@@ -107,15 +110,19 @@ def main() -> None:
 
 
 def run(
-    options: argparse.Namespace, design: Design, setting: dict[str, str], least: float
+    options: argparse.Namespace,
+    design: Design,
+    setting: dict[str, str],
+    order: list[str],
+    least: float,
 ) -> dict[str, list[dict]]:
-    """The records of each model of the panel under one setting.
+    """The records of each model of the panel under one setting, made in this order.
 
     Without those that are left when one has gained no more than ``least``: an earlier setting is
     worth that, has the smaller values, and so wins.
     """
     name, found = "-".join(setting.values()), {}
-    for model in design.panel:
+    for model in order:
         found[model] = records(options, design, setting, name, model)
         if fmean(map(_gain, found[model])) <= least:
             break
