@@ -14,8 +14,8 @@ do. Both tables go to the terminal. Every record is kept, and runs whose record 
 made again.
 
 A worth is a minimum, so that one family can decide against a setting: ``--decide`` makes no
-further run of a setting that cannot win any more, and the winner is the same. The family that
-gained least under the setting before is asked first.
+further run of a setting that cannot win any more, and the winner is the same. Kept records are
+read first, and then the family runs that gained least under the setting before.
 """
 
 from __future__ import annotations
@@ -94,9 +94,8 @@ def main() -> None:
     for values in itertools.product(*design.grid.values()):
         setting = dict(zip(design.grid, values, strict=True))
         least = max((row[2] for row in rows), default=-math.inf) if options.decide else -math.inf
-        last = rows[-1][1] if options.decide and rows else {}
-        order = sorted(design.panel, key=lambda model: last.get(model, math.inf))
-        found = run(options, design, setting, order, least)
+        last = rows[-1][1] if rows else {}
+        found = run(options, design, setting, last, least)
         gains = {model: fmean(map(_gain, records)) for model, records in found.items()}
         rows.append((setting, gains, min(gains.values()), found))
         print(line(design.panel, setting, gains), flush=True)
@@ -113,16 +112,21 @@ def run(
     options: argparse.Namespace,
     design: Design,
     setting: dict[str, str],
-    order: list[str],
+    last: dict[str, float],
     least: float,
 ) -> dict[str, list[dict]]:
-    """The records of each model of the panel under one setting, made in this order.
+    """The records of each model of the panel under one setting; ``last``: gains under the last one.
 
     Without those that are left when one has gained no more than ``least``: an earlier setting is
     worth that, has the smaller values, and so wins.
     """
     name, found = "-".join(setting.values()), {}
-    for model in order:
+
+    def doubt(model: str) -> tuple[bool, float]:
+        kept = all(path.exists() for path in places(options, design, name, model).values())
+        return not kept, last.get(model, math.inf)
+
+    for model in sorted(design.panel, key=doubt):
         found[model] = records(options, design, setting, name, model)
         if fmean(map(_gain, found[model])) <= least:
             break
@@ -137,14 +141,11 @@ def records(
     Raises:
         SystemExit: a run is missing, whose reason stands above.
     """
-    seeds = range(design.seeds)
-    cells = [f"{task}/real/seed-{seed:02d}" for task in design.tasks for seed in seeds]
-    kept = options.records / options.track / name / model
-    paths = [kept / f"{cell.replace('/', '-')}.json" for cell in cells]
-    if not all(path.exists() for path in paths):
+    kept = places(options, design, name, model)
+    if not all(path.exists() for path in kept.values()):
         out = options.out / name
         evaluate(options, design, setting, model, out)
-        for cell, path in zip(cells, paths, strict=True):
+        for cell, path in kept.items():
             made = next(out.glob(f"*/{model}@*/ppo/{cell}/record.json"), None)
             if made is None:
                 raise SystemExit(
@@ -153,7 +154,17 @@ def records(
                 )
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(made.read_bytes())
-    return [json.loads(path.read_text()) for path in paths]
+    return [json.loads(path.read_text()) for path in kept.values()]
+
+
+def places(
+    options: argparse.Namespace, design: Design, name: str, model: str
+) -> dict[str, Path]:
+    """Where the record of each cell of a model under a setting is kept."""
+    seeds = range(design.seeds)
+    cells = [f"{task}/real/seed-{seed:02d}" for task in design.tasks for seed in seeds]
+    kept = options.records / options.track / name / model
+    return {cell: kept / f"{cell.replace('/', '-')}.json" for cell in cells}
 
 
 def evaluate(

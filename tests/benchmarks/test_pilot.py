@@ -50,7 +50,7 @@ def test_the_family_that_gains_least_decides(
     assert winner == "winner: optimization.learning_rate=1e-4", "a tie goes to the smaller value"
 
 
-def test_runs_that_cannot_change_the_winner_are_left_out_and_the_doubtful_family_comes_first(
+def test_runs_that_cannot_change_the_winner_are_left_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     keep(tmp_path, "1e-4", (0.7, 0.6, 0.5))
