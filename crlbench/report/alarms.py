@@ -8,6 +8,7 @@ status.
 from __future__ import annotations
 
 import math
+from bisect import insort
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
@@ -68,12 +69,12 @@ def series(health: Health, name: str) -> Points:
 def _kl_spike(health: Health) -> Alarm | None:
     """The highest of the spikes above the running median, and how many there are."""
     points = series(health, "reference_kl")
-    spikes = []
-    for index in range(MIN_HISTORY, len(points)):
-        usual = median(abs(value) for _, value in points[:index])
-        iteration, value = points[index]
+    spikes, before = [], sorted(abs(value) for _, value in points[:MIN_HISTORY])
+    for iteration, value in points[MIN_HISTORY:]:
+        usual = median(before)
         if usual > 0 and value > KL_SPIKE * usual:
             spikes.append((value / usual, -iteration, value))
+        insort(before, abs(value))
     if not spikes:
         return None
     ratio, negative, value = max(spikes)

@@ -233,14 +233,15 @@ def expanded_tail(n: int, df: int, level: float = LEVEL) -> float:
 
 @lru_cache(maxsize=1024)
 def student_quantile(p: float, df: int) -> float:
-    """Quantile of Student's t for p > 1/2 and whole degrees of freedom, by bisection."""
+    """Quantile of Student's t for p > 1/2 and whole degrees of freedom, bisected to the end."""
     low, high = 0.0, 1.0
     while student_cdf(high, df) < p:
         high *= 2.0
-    for _ in range(200):
-        middle = 0.5 * (low + high)
+    middle = 0.5 * (low + high)
+    while low < middle < high:
         low, high = (middle, high) if student_cdf(middle, df) < p else (low, middle)
-    return 0.5 * (low + high)
+        middle = 0.5 * (low + high)
+    return middle
 
 
 def student_cdf(t: float, df: int) -> float:

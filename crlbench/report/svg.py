@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from html import escape
 
 from crlbench.report.words import visible
@@ -54,10 +55,15 @@ def element(tag: str, *children: str, **attributes: str | float) -> str:
     """
     parts = [tag]
     for name, value in attributes.items():
-        text = value if isinstance(value, str) else num(value)
-        parts.append(f'{name.rstrip("_").replace("_", "-")}="{escape(text)}"')
+        text = escape(value) if isinstance(value, str) else num(value)
+        parts.append(f'{_hyphened(name)}="{text}"')
     opening = " ".join(parts)
     return f"<{opening}>{''.join(children)}</{tag}>" if children else f"<{opening}/>"
+
+
+@lru_cache(maxsize=256)
+def _hyphened(name: str) -> str:
+    return name.rstrip("_").replace("_", "-")
 
 
 def text(x: float, y: float, content: str, **attributes: str | float) -> str:

@@ -44,9 +44,10 @@ class Table:
     def rows(self, boards: Sequence[StoredBoard]) -> Iterator[tuple[Value, ...]]:
         """The values of every row, in the order of the columns."""
         names = [column.name for column in self.columns]
+        all_of_them = set(names)
         for board in boards:
             for row in self.of_board(board):
-                assert row.keys() == set(names), row.keys() ^ set(names)
+                assert row.keys() == all_of_them, row.keys() ^ all_of_them
                 yield tuple(row[name] for name in names)
 
 
