@@ -12,6 +12,9 @@ from threadpoolctl import threadpool_limits
 
 T, R = TypeVar("T"), TypeVar("R")
 
+on_one_thread = threadpool_limits.wrap(limits=1, user_api="blas")
+"""A function whose products of matrices have the same last bits on any number of cores."""
+
 FEW = 8
 """Fewer things are not worth a process."""
 

@@ -17,6 +17,7 @@ import numpy as np
 
 from crlbench.dynamics import UPDATE_STATS
 from crlbench.errors import UsageError
+from crlbench.parallel import on_one_thread
 from crlbench.report.alarms import series
 from crlbench.report.estimators import (
     MIN_HEADROOM,
@@ -160,6 +161,7 @@ class Ablation:
         return json.dumps(asdict(self), indent=1, sort_keys=True, allow_nan=False) + "\n"
 
 
+@on_one_thread
 def summarise_study(
     folder: str | Path, replicates: int = REPLICATES, seed: int = ROOT_SEED
 ) -> Ablation:

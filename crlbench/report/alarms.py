@@ -62,8 +62,7 @@ def alarms(record: RunRecord) -> list[Alarm]:
 def series(health: Health, name: str) -> Points:
     """(iteration, value) of one figure where it is finite."""
     pairs = zip(health.get("iteration", ()), health.get(name, ()), strict=False)
-    numbers = (int, float)
-    return [(int(i or 0), float(value)) for i, value in pairs if isinstance(value, numbers)]
+    return [(int(i or 0), float(value)) for i, value in pairs if value is not None]
 
 
 def _kl_spike(health: Health) -> Alarm | None:

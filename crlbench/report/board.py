@@ -18,7 +18,7 @@ import numpy as np
 
 from crlbench.conditions import Reference, Track
 from crlbench.errors import ValidationError, unknown_name
-from crlbench.parallel import spread_out
+from crlbench.parallel import on_one_thread, spread_out
 from crlbench.records import RunRecord
 from crlbench.report.axes import (
     AXES,
@@ -135,6 +135,7 @@ class Board:
         return json.dumps(self.plain(), indent=1, sort_keys=True, allow_nan=False) + "\n"
 
 
+@on_one_thread
 def summarise_board(runs: Runs, replicates: int = REPLICATES, seed: int = ROOT_SEED) -> Board:
     """The verdict on the runs below one folder.
 

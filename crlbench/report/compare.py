@@ -19,6 +19,7 @@ from typing import Any, Literal
 import numpy as np
 
 from crlbench.errors import UsageError, unknown_name
+from crlbench.parallel import on_one_thread
 from crlbench.report.axes import AXES, MARGIN, Axis, AxisScore, score_of
 from crlbench.report.census import Standing
 from crlbench.report.compare_axis import By, TaskView, task_view, wall_seconds
@@ -154,6 +155,7 @@ class Comparison:
         return json.dumps(plain(self), indent=1, sort_keys=True, allow_nan=False) + "\n"
 
 
+@on_one_thread
 def compare(
     loaded: Sequence[Loaded],
     axes: Sequence[Axis] = AXES,

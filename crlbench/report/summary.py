@@ -16,6 +16,7 @@ import numpy as np
 
 from crlbench.conditions import diff
 from crlbench.errors import NotComparable, ValidationError
+from crlbench.parallel import on_one_thread
 from crlbench.records import RunRecord
 from crlbench.report.census import (
     DECLARED_SEEDS,
@@ -182,6 +183,7 @@ class Summary:
         return json.dumps(asdict(self), indent=1, sort_keys=True, allow_nan=False) + "\n"
 
 
+@on_one_thread
 def summarise(runs: Runs, replicates: int = REPLICATES, seed: int = ROOT_SEED) -> Summary:
     """Summarise every model, recipe and arm of a folder.
 

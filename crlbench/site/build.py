@@ -13,7 +13,7 @@ from itertools import chain
 from pathlib import Path
 
 from crlbench.errors import EnvironmentUnfit, UsageError, ValidationError
-from crlbench.parallel import spread
+from crlbench.parallel import on_one_thread, spread
 from crlbench.report.resources import leaderboard_folder
 from crlbench.site import (
     addresses,
@@ -60,6 +60,7 @@ SAFE = re.compile(r"(?!\.)[A-Za-z0-9@._+=,:-]{1,160}")
 """A part of a path that people may name in their results."""
 
 
+@on_one_thread
 def build(site: Site, jobs: int | None = None) -> dict[str, bytes]:
     """Every file of the site by its path from the root.
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from crlbench.errors import EnvironmentUnfit, ValidationError
+from crlbench.parallel import on_one_thread
 from crlbench.site.run_tables import CURVES, RUNS
 from crlbench.site.source import StoredBoard
 from crlbench.site.tables import ENTRIES, PAIRS, Table, Value
@@ -91,6 +92,7 @@ WRITERS: dict[str, Callable[[Table, Iterable[Sequence[Value]]], bytes]] = {
 }
 
 
+@on_one_thread
 def table_file(table: Table, boards: Sequence[StoredBoard], form: str) -> bytes:
     """A table of some boards in one of :data:`WRITERS`."""
     return WRITERS[form](table, table.rows(boards))

@@ -13,7 +13,7 @@ from crlbench.catalog import Catalog
 from crlbench.chain import parsed, whole_lines
 from crlbench.contribute.layout import read_submission, submitted
 from crlbench.errors import ValidationError
-from crlbench.parallel import spread
+from crlbench.parallel import on_one_thread, spread
 from crlbench.report.badges import read_badges
 from crlbench.report.board import Board, summarise_board
 from crlbench.report.census import Archive
@@ -120,6 +120,7 @@ class Site:
         return sum(len(board.runs.runs) for board in self.boards)
 
 
+@on_one_thread
 def read_site(
     results: Path, catalog: Catalog, url: str = "", repository: Repository | None = None
 ) -> Site:

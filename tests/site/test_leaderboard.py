@@ -17,6 +17,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
+from threadpoolctl import threadpool_limits
 
 from crlbench import cli
 from crlbench.catalog import Catalog
@@ -52,6 +53,15 @@ def built(results: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 # -- build ---------------------------------------------------------------------------------
+
+
+def test_any_number_of_threads_gives_the_same_bytes(results: Path) -> None:
+    found = []
+    for threads in (1, 2):
+        with threadpool_limits(threads, user_api="blas"):
+            site = read_site(results, Catalog())
+            found.append(formats.table_file(formats.PAIRS, site.boards, "csv"))
+    assert found[0] == found[1]
 
 
 def test_check_says_what_differs(
