@@ -364,4 +364,10 @@ class _explained:  # noqa: N801  (a context manager, read as a word)
 def parameter_counts(policy: Policy) -> tuple[int, int]:
     """Parameters of the language model, and those that learn (value head included)."""
     trainable = sum(p.numel() for p in policy.trainable().values())
-    return sum(p.numel() for p in policy.model.parameters()), trainable
+    return sum(map(_stands_for, policy.model.parameters())), trainable
+
+
+def _stands_for(weights: torch.nn.Parameter) -> int:
+    """Numbers in a parameter; nf4 packs two of them into a byte."""
+    packed = getattr(weights, "quant_state", None)
+    return weights.numel() if packed is None else packed.shape.numel()

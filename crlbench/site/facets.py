@@ -50,7 +50,7 @@ def facets(record: RunRecord, badge: Badge | None, standing: str) -> Facets:
     subject = record.subject
     return Facets(
         family=subject.family,
-        size=next(label for most, label in SIZES if subject.params_total < most),
+        size=next(label for most, label in SIZES if model_size(subject) < most),
         kind=subject.kind,
         precision=precision(subject),
         hardware=str(record.environment.get("hardware_class") or "not stated"),
@@ -74,7 +74,16 @@ def precision(subject: Subject | ModelCard) -> str:
 
 def parameters(subject: Subject) -> str:
     """``1.01M``, ``135M``, ``7.6B``."""
-    return counted(subject.params_total)
+    return counted(model_size(subject))
+
+
+def model_size(subject: Subject) -> int:
+    """Parameters of the model alone: a record's total has those of an adapter too.
+
+    What learns under an adapter is the adapter and the value head, which the total does not have:
+    one row of the last layer, too little to be seen.
+    """
+    return subject.params_total - (subject.params_trainable if subject.adapter else 0)
 
 
 def counted(parameters: int) -> str:

@@ -15,12 +15,14 @@ ROW_WIDTH, ROW_HEIGHT, EDGE = 280, 28, 18
 
 
 def score_scale(scores: Sequence[AxisScore], anchor: float) -> Scale:
-    """One axis for all rows: every interval fits, and so does the anchor."""
+    """One axis for all rows: every interval fits, and so does the anchor; 0 to 1 without scores."""
     values = [anchor]
     for score in scores:
         spans = [i for i in (score.interval, score.wider) if i is not None]
         values += [end for i in spans for end in (i.low, i.high)]
         values += [] if score.value is None else [score.value]
+    if min(values) == max(values):
+        values += [0.0, 1.0]
     return Scale(min(values), max(values), EDGE, ROW_WIDTH - EDGE)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from crlbench.report.resources import known_track
-from crlbench.site.facets import counted
+from crlbench.site.facets import counted, model_size
 from crlbench.site.pages import Page, board_path
 from crlbench.site.source import Site, StoredBoard
 from crlbench.site.standings import facts, standings
@@ -51,7 +51,7 @@ def _page(site: Site, stored: StoredBoard, recipe: str, path: str) -> Page:
 def _sizes(stored: StoredBoard, recipe: str) -> str:
     """``1.01M to 1.04M``: the smallest and the largest model."""
     entries = stored.entries(recipe)
-    sizes = [stored.by_entry[e.name][0].record.subject.params_total for e in entries]
+    sizes = [model_size(stored.by_entry[e.name][0].record.subject) for e in entries]
     ends = dict.fromkeys(counted(size) for size in (min(sizes), max(sizes)))
     return " to ".join(ends)
 

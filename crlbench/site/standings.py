@@ -15,7 +15,7 @@ from crlbench.report.page_axes import place, rank_words
 from crlbench.report.ranking import AxisRanking
 from crlbench.report.tiers import Leader, Standing
 from crlbench.site import figures
-from crlbench.site.facets import Facets, choices, facets, parameters
+from crlbench.site.facets import Facets, choices, facets, model_size, parameters
 from crlbench.site.source import StoredBoard
 
 QUESTIONS: dict[Axis, str] = {
@@ -299,7 +299,7 @@ def _cells(stored: StoredBoard, entry: Entry, own: Facets) -> Cells:
     scores |= {**gen.parts, "forgot": gen.forgetting}
     return {
         **{key: (words.number(value), value) for key, value in scores.items()},
-        "size": (parameters(subject), subject.params_total),
+        "size": (parameters(subject), model_size(subject)),
         "seeds": (str(entry.n), entry.n),
         "failed": (str(failed), failed),
         "badge": (own.badge, None),

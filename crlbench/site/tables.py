@@ -94,7 +94,7 @@ ENTRY_COLUMNS = (
     Column("display_name", "text", "of the model, for people"),
     Column("family", "text", "of the model"),
     Column("kind", "text", "base, instruct or reasoning"),
-    Column("parameters", "whole", "all weights of the model"),
+    Column("parameters", "whole", "all weights of the model, with those of an adapter"),
     Column("trained_parameters", "whole", "those that the optimizer moves"),
     Column("standing", "text", "ranked, provisional, preview, partial or retracted"),
     Column("badge", "text", "recomputed, replayed or reproduced; empty: not verified yet"),

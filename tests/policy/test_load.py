@@ -18,7 +18,13 @@ from crlbench.catalog import Catalog
 from crlbench.checkpoint import local_card
 from crlbench.errors import EnvironmentUnfit, ValidationError
 from crlbench.policy.chat import render
-from crlbench.policy.load import Location, build_policy, load_backbone, load_reader
+from crlbench.policy.load import (
+    Location,
+    build_policy,
+    load_backbone,
+    load_reader,
+    parameter_counts,
+)
 from tests.checkpoints import CHAT_TEMPLATE, CONFIGS, write_checkpoint
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -182,6 +188,8 @@ def test_a_quantised_base_trains_its_adapter(kind, stored):
     backbone = load_backbone(card, Location(str(card.weights_dir)))
     assert backbone.model.layers[0].mlp.up_proj.weight.dtype == stored
     policy = build_policy(card, backbone, value_head=True, reference=True, seed=0)
+    total, learning = parameter_counts(policy)
+    assert total == card.params_total + learning - (policy.model.config.hidden_size + 1)
     ids, mask = torch.arange(1, 9).reshape(1, 8), torch.ones(1, 8, dtype=torch.bool)
     row = (ids, mask, ids[:, :4], mask[:, :4], torch.tensor([0]), 1.0)
     with torch.autocast("cpu", torch.bfloat16):

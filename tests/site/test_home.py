@@ -16,7 +16,7 @@ from crlbench.errors import ValidationError
 from crlbench.report import words
 from crlbench.report.axes import AXES
 from crlbench.report.tiers import Leader
-from crlbench.site import home
+from crlbench.site import facets, figures, home
 from crlbench.site.build import build
 from crlbench.site.source import Site
 from crlbench.site.standings import Panel, _luck, standings
@@ -33,6 +33,20 @@ def test_the_board_that_ranks_stands_at_the_front(files: Mapping[str, bytes], si
     front = files["index.html"].decode()
     ranked = files[home.board_path(site.boards[0].id, "ppo")].decode()
     assert front.count("tr role") == ranked.count("tr role")
+
+
+def test_the_size_of_a_model_is_that_without_its_adapter(site: Site):
+    subject = site.boards[0].runs.runs[0].record.subject
+    lora = {"kind": "lora", "rank": 16}
+    change = {"adapter": lora, "params_total": 139_399_488, "params_trainable": 4_885_057}
+    assert facets.parameters(subject.model_copy(update=change)) == "135M"
+    assert facets.parameters(subject) == facets.counted(subject.params_total)
+
+
+def test_a_board_without_scores_has_an_axis_from_0_to_1():
+    for anchor in (0.0, 1.0):
+        scale = figures.score_scale([], anchor)
+        assert (scale.low, scale.high) == (0.0, 1.0)
 
 
 def test_rows_stand_by_tier_and_then_by_name(panels: Mapping[str, Panel]):
