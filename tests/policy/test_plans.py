@@ -88,7 +88,8 @@ def test_a_bundled_model_hardly_ever_differs():
     tasks = [load_task(name, ()) for name in RANKED]
     prompts = [p for task in tasks for p in prompts_of(task, "train", reader, TOKENS, count)]
     assert len(prompts) * EACH == COMPLETIONS
-    model = Policy(subject.backbone, value_head=False)
+    # As it trains: in bfloat16 some processors round each plan in its own way.
+    model = Policy(subject.backbone.float(), value_head=False)
     loop = DecodeLoop(NoText(), 1.0, TOKENS, ends=reader.ends, pad=reader.pad)
     assert share_that_differs(model, prompts, loop) <= 5e-4
 
