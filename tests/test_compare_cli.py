@@ -75,11 +75,31 @@ def test_an_entry_is_found_by_every_name_that_it_has(runs: Path):
     assert find_entry("tiny-llama/grpo", runs).name == "grpo"
 
 
+def test_a_bare_model_means_it_with_the_recipe_that_evaluate_takes(runs: Path):
+    assert find_entry("tiny-llama", runs) == find_entry("tiny-llama/ppo", runs)
+
+
+def test_a_bare_model_means_it_under_the_conditions_of_its_track(tmp_path: Path):
+    from tests.report.test_compare import write_entries
+
+    write_entries(tmp_path, replace(LLAMA, seeds=1))
+    write_entries(tmp_path, replace(LLAMA, seeds=1, items=8, division="open"))
+    closed, opened = (
+        next(e.folder for e in stored_entries.stored_entries(tmp_path) if e.plan["division"] == d)
+        for d in ("closed", "open")
+    )
+    assert find_entry("tiny-llama", tmp_path) == closed
+    assert find_entry(f"{opened.parts[-3]}/tiny-llama", tmp_path) == opened
+
+
+def test_the_examples_of_the_help_find_the_committed_results():
+    for name in ("tiny-llama", "tiny-qwen2", "tiny-gemma"):
+        found = find_entry(name, ROOT / "leaderboard" / "results")
+        assert found.name == "ppo" and found.parts[-3].startswith("mini-")
+
+
 def test_an_ambiguous_name_is_answered_with_names_that_are_not(runs: Path):
-    with pytest.raises(UsageError, match="'tiny-llama' is ambiguous: 2 stored") as caught:
-        find_entry("tiny-llama", runs)
-    assert "tiny-llama/grpo" in str(caught.value) and "tiny-llama/ppo" in str(caught.value)
-    with pytest.raises(UsageError, match="ambiguous") as caught:
+    with pytest.raises(UsageError, match="'tiny-qwen2' is ambiguous: 2 stored") as caught:
         find_entry("tiny-qwen2", runs)
     offered = [line.split()[0] for line in str(caught.value).splitlines()[1:]]
     assert len({find_entry(name, runs) for name in offered}) == 2

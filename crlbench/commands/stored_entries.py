@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
+from typing import Any
 
+from crlbench.commands.settings import Settings
 from crlbench.errors import CrlbenchError, UsageError, unknown_name
 from crlbench.packed import PACKED
 from crlbench.reading import Malformed, json_value, read_bytes
@@ -45,20 +48,36 @@ class Stored:
         return short + tuple(f"{self.board}/{name}" for name in short)
 
     @property
-    def shortened(self) -> bool:
-        """Whether its plan was of a shortened run (--smoke, --limit)."""
+    def recipe(self) -> str:
+        return self.folder.name
+
+    @cached_property
+    def plan(self) -> dict[str, Any]:
+        """Empty where none can be read."""
         try:
             plan = json_value(read_bytes(self.folder / PLAN))
         except (CrlbenchError, Malformed):
-            return False
-        return isinstance(plan, dict) and plan.get("partial") is True
+            return {}
+        return plan if isinstance(plan, dict) else {}
+
+
+USUAL: tuple[Callable[[Stored], bool], ...] = (
+    lambda entry: entry.plan.get("partial") is not True,
+    lambda entry: entry.plan.get("division") != "open",
+    lambda entry: entry.recipe == Settings.recipe,
+)
+"""What a name means where several entries have it: runs that were not shortened (--smoke,
+--limit), under the conditions of their track, with the recipe that evaluate takes unless told."""
 
 
 def find_entry(name: str, runs: Path) -> Path:
     """The folder that ``name`` means: a folder of runs, or the name of one entry below ``runs``.
 
+    Of several entries with the name it is the usual one (:data:`USUAL`).
+
     Raises:
-        UsageError: nothing has this name (the nearest are named), or several entries have it.
+        UsageError: nothing has this name (the nearest are named), or several entries have it
+            that are equally usual.
     """
     for folder in (Path(name), runs / name):
         if _holds_runs(folder):
@@ -68,8 +87,9 @@ def find_entry(name: str, runs: Path) -> Path:
     found = [entry for entry in stored if wanted in entry.names or _slug(name) in entry.names]
     if not found:
         raise _unknown(name, runs, stored)
-    whole = [entry for entry in found if not entry.shortened] if len(found) > 1 else found
-    found = whole or found
+    for usual in USUAL:
+        if len(found) > 1:
+            found = list(filter(usual, found)) or found
     if len(found) > 1:
         raise _ambiguous(name, found, stored)
     return found[0].folder

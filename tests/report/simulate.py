@@ -141,7 +141,12 @@ def declare(folder: Path, **changes: Any) -> str:
 
 
 def _declared(plan: Plan) -> dict[str, Any]:
-    return {"tasks": list(plan.tasks), "arms": {plan.arm: plan.seeds}, "partial": plan.partial}
+    return {
+        "tasks": list(plan.tasks),
+        "arms": {plan.arm: plan.seeds},
+        "partial": plan.partial,
+        "division": plan.division,
+    }
 
 
 def write_cell(folder: Path, plan: Plan, task: str, index: int) -> Path:
