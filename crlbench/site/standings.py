@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 from typing import Any
 
 from markupsafe import Markup
@@ -13,6 +14,7 @@ from crlbench.report.axes import AXES, AXIS_SIGNS, AXIS_WORDS, Axis, AxisScore
 from crlbench.report.entries import Entry
 from crlbench.report.page_axes import place, rank_words
 from crlbench.report.ranking import AxisRanking
+from crlbench.report.summary import EntrySummary
 from crlbench.report.tiers import Leader, Standing
 from crlbench.site import figures
 from crlbench.site.facets import Facets, choices, facets, model_size, parameters
@@ -38,6 +40,10 @@ ANCHORS: dict[Axis, float] = {"efficiency": 0.0, "stability": 1.0, "generalizati
 """What every figure of an axis shows: nothing learned, or no sign of instability."""
 
 
+DECODED = {"sampled": "id", "greedy": "id_greedy"}
+"""Splits by the columns that show their scores."""
+
+
 @dataclass(frozen=True)
 class Column:
     """A column that a reader may show or hide."""
@@ -57,6 +63,8 @@ COLUMNS = (
     Column("head", "H", "Head start: 0 at a task's floor, 1 at its ceiling", axis="efficiency"),
     Column("learned", "L", "Area that learning added; E = H + L", axis="efficiency"),
     Column("net", "Λ*", "Λ minus Λ under a reward without content", axis="efficiency"),
+    Column("sampled", "Sampled", "Sampled score, before → after", axis="efficiency"),
+    Column("greedy", "Greedy", "Greedy score, before → after", axis="efficiency"),
     Column("id", "ID", "Gain on fresh items of the task", axis="generalization"),
     Column("hard", "Hard", "Gain on harder items", axis="generalization"),
     Column("format", "Format", "Gain in other wordings", axis="generalization"),
@@ -152,6 +160,8 @@ class Standings:
     columns: tuple[Column, ...]
     shared: Sequence[tuple[str, str]]
     """Columns that are the same in every row, which stand nowhere else: label and text."""
+    decoding: str
+    """Scores before and after training, sampled and greedy; empty where one is not known."""
 
 
 @dataclass(frozen=True)
@@ -171,7 +181,8 @@ def standings(stored: StoredBoard, recipe: str) -> Standings:
     columns = tuple(column for column in COLUMNS if column.key not in shared)
     panels = tuple(_panel(stored, recipe, axis, entries, told, columns) for axis in AXES)
     labels = [(column.label, shared[column.key]) for column in COLUMNS if column.key in shared]
-    return Standings(stored, recipe, panels, filters, columns, labels)
+    decoding = _decoding([stored.summaries[entry.name] for entry in entries])
+    return Standings(stored, recipe, panels, filters, columns, labels, decoding)
 
 
 def _told(stored: StoredBoard, entry: Entry) -> _Told:
@@ -297,8 +308,10 @@ def _cells(stored: StoredBoard, entry: Entry, own: Facets) -> Cells:
     gen = entry.generalization.model
     scores = {"head": entry.efficiency.H, "learned": entry.efficiency.L, "net": net}
     scores |= {**gen.parts, "forgot": gen.forgetting}
+    ends = {key: _ends([stored.summaries[entry.name]], split) for key, split in DECODED.items()}
     return {
         **{key: (words.number(value), value) for key, value in scores.items()},
+        **{key: (_arrow(found), found and found[1]) for key, found in ends.items()},
         "size": (parameters(subject), model_size(subject)),
         "seeds": (str(entry.n), entry.n),
         "failed": (str(failed), failed),
@@ -307,6 +320,32 @@ def _cells(stored: StoredBoard, entry: Entry, own: Facets) -> Cells:
         "hardware": (own.hardware, None),
         "submitter": (stored.submitters[entry.name], None),
     }
+
+
+def _ends(summaries: Sequence[EntrySummary], split: str) -> tuple[float, float] | None:
+    """Mean score on a split before and after training; None where one was not scored."""
+    tasks = [task for summary in summaries for task in summary.tasks]
+    found = [part for task in tasks for part in task.splits if part.name == split]
+    if len(found) < len(tasks) or any(part.end is None for part in found):
+        return None
+    return fmean(part.start for part in found), fmean(part.end for part in found)
+
+
+def _arrow(ends: tuple[float, float] | None) -> str:
+    return "–" if ends is None else " → ".join(map(words.number, ends))
+
+
+def _decoding(summaries: Sequence[EntrySummary]) -> str:
+    """What a reader must know who will not sample from the trained model."""
+    sampled, greedy = (_ends(summaries, split) for split in DECODED.values())
+    if sampled is None or greedy is None:
+        return ""
+    mean = "on average over these entries " if len(summaries) > 1 else ""
+    ends = tuple(map(words.number, (*sampled, *greedy)))
+    return (
+        "Scores are of completions that were sampled at temperature 1, as in training: "
+        f"{mean}{ends[0]} before it and {ends[1]} after. Decoded greedily: {ends[2]} and {ends[3]}."
+    )
 
 
 def _answer(leaders: Sequence[Row], ranked: int) -> tuple[str, str]:
@@ -318,7 +357,7 @@ def _answer(leaders: Sequence[Row], ranked: int) -> tuple[str, str]:
     if not others:
         return "alone ahead", "Every other ranked entry is significantly worse."
     if len(leaders) == ranked:
-        return f"All {ranked} tie", "None of the others is significantly worse."
+        return f"All {ranked} tie", "No difference stands when all pairs are tested at once."
     told = f"It has the best estimate; not significantly worse: {words.listed(others, 4)}."
     return f"tie of {len(leaders)}", told
 

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import pytest
@@ -114,6 +115,30 @@ def test_every_number_is_that_of_its_entry(site: Site, panels: Mapping[str, Pane
             assert row.score is entry.axes[axis]
             assert row.cells["learned"][1] == entry.efficiency.L
             assert row.cells["seeds"] == (str(entry.n), entry.n)
+
+
+def test_greedy_scores_stand_beside_sampled_ones(
+    site: Site, panels: Mapping[str, Panel], files: Mapping[str, bytes]
+):
+    whole = 0
+    for row in (*panels["efficiency"].rows, *panels["efficiency"].apart):
+        runs = site.boards[0].arm(row.name, "real")
+        if any(run.record.status.state == "failed" for run in runs):
+            continue
+        whole += 1
+        for column, split in (("sampled", "id"), ("greedy", "id_greedy")):
+            tasks: dict[str, list[tuple[float, float]]] = {}
+            for run in runs:
+                found = run.record.splits[split]
+                tasks.setdefault(run.record.task.name, []).append((found.start, found.end))
+            start, end = (
+                fmean(fmean(pair[side] for pair in pairs) for pairs in tasks.values())
+                for side in (0, 1)
+            )
+            text, order = row.cells[column]
+            assert text == f"{start:.3f} → {end:.3f}" and order == pytest.approx(end)
+    assert whole > 1
+    assert "Decoded greedily: 0." in files["index.html"].decode()
 
 
 def test_other_boards_and_recipes_are_one_click_away(files: Mapping[str, bytes], site: Site):
