@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import io
 import re
+import stat
 import tarfile
 from collections.abc import Mapping
 from functools import lru_cache
@@ -28,6 +29,9 @@ MAX_PACKED = 64 * 2**20
 MAX_UNPACKED = 128 * 2**20
 """Bytes of an archive, packed and unpacked; an entry of 100 runs unpacks to about 6 MB."""
 MAX_WINDOW = 2**27
+KEPT = 48
+"""Archives that stay unpacked: a board's worth. Who reads run by run, or page by page, comes
+back to each."""
 LEVEL = 19
 
 NAME = re.compile(
@@ -147,7 +151,7 @@ def members(archive: Path) -> Mapping[str, bytes]:
     """
     try:
         status = archive.stat()
-        if not archive.is_file() or status.st_size > MAX_PACKED:
+        if not stat.S_ISREG(status.st_mode) or status.st_size > MAX_PACKED:
             raise ValidationError(f"{archive}: no regular file of at most {MAX_PACKED} bytes")
         return _members(archive, status.st_mtime_ns, status.st_size)
     except BadArchive as error:
@@ -160,6 +164,6 @@ def members(archive: Path) -> Mapping[str, bytes]:
         raise ValidationError(f"{archive}: cannot be read: {error.strerror}") from None
 
 
-@lru_cache(maxsize=16)
+@lru_cache(maxsize=KEPT)
 def _members(archive: Path, _time: int, _size: int) -> Mapping[str, bytes]:
     return unpack(archive.read_bytes())

@@ -330,6 +330,16 @@ def paired(
         margin: half-width of the equivalence region, in units of the values.
         by_variance: take Student's interval (see :func:`around`) for the percentiles'.
     """
+    return paired_with_replicates(base, arm, margin, by_variance)[0]
+
+
+def paired_with_replicates(
+    base: Sequence[Replicates],
+    arm: Sequence[Replicates],
+    margin: float,
+    by_variance: bool = False,
+) -> tuple[Paired, np.ndarray]:
+    """The same, and (R,) replicates of the difference, the noise of single answers counted once."""
     pairs = list(zip(base, arm, strict=True))
     sizes = [len(b.values) for b, _ in pairs]
     value = float(np.mean([a.location - b.location for b, a in pairs]))
@@ -337,8 +347,8 @@ def paired(
         mean_of_rows([getattr(a, name) - getattr(b, name) for b, a in pairs])
         for name in ("drawn", "seeds", "items")
     )
-    seeds, items = variance_parts(drawn, by_seed, by_item)
-    whole = shrunk(value, drawn, seeds + items)
+    total, seeds, items = variance_parts(drawn, by_seed, by_item)
+    whole = shrunk(value, drawn, total, seeds + items)
     outer = inner = None
     if enough_seeds(sizes) and by_variance:
         variances = [float(np.var(a.drawn - b.drawn)) for b, a in pairs]
@@ -349,7 +359,7 @@ def paired(
     if found == "undecided":
         # The bootstrap variance of a mean of n is (n - 1) / n of the unbiased one.
         more = seeds_to_settle(value, seeds * n * n / max(1, n - 1), items, sizes, margin)
-    return Paired(value, outer, inner, found, pair_correlation(pairs), more, n)
+    return Paired(value, outer, inner, found, pair_correlation(pairs), more, n), whole
 
 
 def mean_of_rows(rows: Sequence[np.ndarray]) -> np.ndarray:
@@ -373,12 +383,13 @@ def noise_once(
     Args:
         drawn, by_seed, by_item: (R,) replicates of one statistic, as in :class:`Replicates`.
     """
-    return shrunk(value, drawn, sum(variance_parts(drawn, by_seed, by_item)))
+    total, seeds, items = variance_parts(drawn, by_seed, by_item)
+    return shrunk(value, drawn, total, seeds + items)
 
 
-def shrunk(value: float, drawn: np.ndarray, variance: float) -> np.ndarray:
-    """(R,) ``drawn`` moved towards ``value`` until they have this variance, where it is less."""
-    total = float(np.var(drawn))
+def shrunk(value: float, drawn: np.ndarray, total: float, variance: float) -> np.ndarray:
+    """(R,) ``drawn``, of variance ``total``, moved towards ``value`` until they have the other
+    variance, where it is less."""
     if total <= 0:
         return drawn
     return value + math.sqrt(min(1.0, variance / total)) * (drawn - value)
@@ -386,15 +397,16 @@ def shrunk(value: float, drawn: np.ndarray, variance: float) -> np.ndarray:
 
 def variance_parts(
     drawn: np.ndarray, by_seed: np.ndarray, by_item: np.ndarray
-) -> tuple[float, float]:
-    """Variance from the choice of seeds (with the noise of single answers), and of items.
+) -> tuple[float, float, float]:
+    """Variance of ``drawn``; from the choice of seeds (with the noise of answers); of items.
 
     Resampling both at once counts the noise of single answers three times (Owen 2007, "The
     pigeonhole bootstrap"): var(both) = S + I + 3 N, var(seeds) = S + N, var(items) = I + N.
     The interval should have S + I + N, or few items make it far too wide.
     """
-    seeds, items = split_variance(*(np.var(part) for part in (drawn, by_seed, by_item)))
-    return float(seeds), float(items)
+    total, *single = (np.var(part) for part in (drawn, by_seed, by_item))
+    seeds, items = split_variance(total, *single)
+    return float(total), float(seeds), float(items)
 
 
 def split_variance(

@@ -7,8 +7,15 @@ from dataclasses import dataclass
 
 from crlbench.report.axes import AXES, MARGIN, Axis
 from crlbench.report.entries import Entry
-from crlbench.report.intervals import MIN_SEEDS, Interval, Paired, Replicates, paired
-from crlbench.report.replicates import wider_interval
+from crlbench.report.intervals import (
+    MIN_SEEDS,
+    Interval,
+    Paired,
+    Replicates,
+    paired,
+    paired_with_replicates,
+)
+from crlbench.report.replicates import widened
 
 
 @dataclass(frozen=True)
@@ -62,34 +69,24 @@ def _pair(axis: Axis, a: Entry, b: Entry, margin: float, tasks: Sequence[str] | 
             found[task] = parts
     base, arm = ([parts[side] for parts in found.values()] for side in (0, 1))
     by_variance = axis == "stability"
-    effect = paired(base, arm, margin, by_variance) if found else None
+    effect = wider = None
+    if found:
+        effect, whole = paired_with_replicates(base, arm, margin, by_variance)
+        locations = [y.location - x.location for x, y in zip(base, arm, strict=True)]
+        sizes = [len(part.values) for part in base]
+        wider = widened(whole, locations, sizes, b.evidence.count, b.evidence.seed)
+        if wider is not None and effect.interval is not None:
+            wider = wider.union(effect.interval)
     return AxisPair(
         axis=axis,
         effect=effect,
-        wider=_wider(base, arm, b, effect) if found else None,
+        wider=wider,
         by_task={t: paired([x], [y], margin, by_variance) for t, (x, y) in found.items()},
         tasks=tuple(found),
         seeds={task: prefix[task] for task in found},
         left_out=tuple(sorted(asked - set(found))),
         reason=None if found else _reason(axis, a, b),
     )
-
-
-def _wider(
-    base: Sequence[Replicates], arm: Sequence[Replicates], b: Entry, effect: Paired
-) -> Interval | None:
-    parts = [
-        Replicates(
-            values=y.values - x.values,
-            location=y.location - x.location,
-            drawn=y.drawn - x.drawn,
-            seeds=y.seeds - x.seeds,
-            items=y.items - x.items,
-        )
-        for x, y in zip(base, arm, strict=True)
-    ]
-    found = wider_interval(parts, b.evidence.count, b.evidence.seed)
-    return found if found is None or effect.interval is None else found.union(effect.interval)
 
 
 def _reason(axis: Axis, a: Entry, b: Entry) -> str:

@@ -270,23 +270,44 @@ def wider_interval(
 ) -> Interval | None:
     """The same with tasks resampled too: what would be found on other tasks of the kind.
 
-    The spread of the tasks' estimates holds the uncertainty inside tasks already, so that the
-    replicates get the larger of the two variances and not their sum. Never narrower than
-    :func:`axis_interval`, and inside the bounds of the number; None for fewer than three tasks.
+    Never narrower than :func:`axis_interval`, and inside the bounds of the number; None for fewer
+    than three tasks.
     """
-    sizes, tasks = [len(part.values) for part in parts], len(parts)
-    if not enough_seeds(sizes) or tasks < MIN_TASKS:
+    sizes, estimates = [len(part.values) for part in parts], [part.location for part in parts]
+    if not enough_seeds(sizes) or len(parts) < MIN_TASKS:
         return None
-    estimates = np.array([part.location for part in parts])
-    value, within = float(estimates.mean()), over_tasks(parts)
-    inner = expanded(within, sizes, level)
+    found = widened(over_tasks(parts), estimates, sizes, count, seed, level)
+    return _within(found, [part.bounds for part in parts])
+
+
+def widened(
+    within: np.ndarray,
+    estimates: Sequence[float],
+    sizes: Sequence[int],
+    count: int = REPLICATES,
+    seed: int = ROOT_SEED,
+    level: float = LEVEL,
+) -> Interval | None:
+    """Interval of a mean over tasks with tasks resampled too; None for fewer than three.
+
+    The spread of the tasks' estimates holds the uncertainty inside tasks already, so that the
+    replicates get the larger of the two variances and not their sum.
+
+    Args:
+        within: (R,) replicates of the mean over these tasks.
+        estimates: of each task.
+        sizes: seeds of each task.
+    """
+    if not enough_seeds(sizes) or len(sizes) < MIN_TASKS:
+        return None
+    estimates, tasks = np.array(estimates), len(sizes)
+    value, inner = float(estimates.mean()), expanded(within, sizes, level)
     between = estimates[_task_index(tasks, count, seed)].mean(axis=1)
     whole = within + between - value
     larger, total = max(float(within.var()), float(between.var())), float(whole.var())
     if total > 0:
         whole = value + np.sqrt(min(1.0, larger / total)) * (whole - value)
-    outer = inner.union(expanded(whole, [tasks], level))
-    return _within(outer, [part.bounds for part in parts])
+    return inner.union(expanded(whole, [tasks], level))
 
 
 def _within(found: Interval, bounds: Sequence[tuple[float, float] | None]) -> Interval:

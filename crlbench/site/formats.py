@@ -24,18 +24,21 @@ def as_csv(table: Table, rows: Iterable[Sequence[Value]]) -> bytes:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow([column.name for column in table.columns])
-    writer.writerows([_cell(value) for value in row] for row in rows)
+    # The module itself writes nothing for None, and whole numbers and others as repr does.
+    special = [i for i, column in enumerate(table.columns) if column.kind in ("text", "yes or no")]
+    for row in map(list, rows):
+        for i in special:
+            row[i] = _cell(row[i])
+        writer.writerow(row)
     return text.getvalue().encode()
 
 
-def _cell(value: Value) -> str:
-    if value is None:
-        return ""
+def _cell(value: Value) -> Value:
     if isinstance(value, bool):
         return "true" if value else "false"
-    if isinstance(value, str):
-        return f"'{value}" if value.startswith(COMPUTED) else value
-    return repr(value)
+    if isinstance(value, str) and value.startswith(COMPUTED):
+        return f"'{value}"
+    return value
 
 
 def as_json(table: Table, rows: Iterable[Sequence[Value]]) -> bytes:

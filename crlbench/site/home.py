@@ -3,31 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 from crlbench.report.resources import known_track
 from crlbench.site.facets import counted, model_size
-from crlbench.site.pages import Page, board_path
+from crlbench.site.pages import Made, Page, board_path
 from crlbench.site.source import Site, StoredBoard
 from crlbench.site.standings import facts, standings
 
 
-def pages(site: Site) -> Iterator[Page]:
+def pages(site: Site) -> Iterator[Made]:
     """Standings of every board and recipe; those of the first also stand at the front."""
     front = True
     for stored in site.boards:
         for recipe in stored.recipes:
             if front:
-                yield _page(site, stored, recipe, "index.html")
+                yield partial(_page, site, stored, recipe, "index.html")
                 front = False
-            yield _page(site, stored, recipe, board_path(stored.id, recipe))
+            yield partial(_page, site, stored, recipe, board_path(stored.id, recipe))
 
 
-def _page(site: Site, stored: StoredBoard, recipe: str, path: str) -> Page:
+def _page(site: Site, stored: StoredBoard, recipe: str, path: str) -> Iterator[Page]:
     board = stored.board
     where = f"{board.track} v{board.track_version}, {recipe}"
     front = path == "index.html"
     track = known_track(board.track)
-    return Page(
+    yield Page(
         path=path,
         template="home.html.j2",
         title="crlbench: which language model learns best under RL" if front else where,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from crlbench.report.generalization import PARTS as SPLITS
 from crlbench.report.intervals import REPLICATES, TRIM, expanded_tail
 from crlbench.report.pairs import paired_axes
 from crlbench.report.stability_shares import WORST_SEEDS, kept, rounded_up, worst_seeds
-from crlbench.site.pages import Page
+from crlbench.site.pages import Made, Page
 from crlbench.site.source import Site, StoredBoard
 from crlbench.verification import BADGES
 
@@ -24,8 +25,12 @@ CHANGED = "conditions.optimization.learning_rate"
 """The leaf that the example of the fingerprint doubles."""
 
 
-def pages(site: Site) -> Iterator[Page]:
+def pages(site: Site) -> Iterator[Made]:
     """The one page."""
+    yield partial(_page, site)
+
+
+def _page(site: Site) -> Iterator[Page]:
     stored = site.boards[0]
     recipe = stored.recipes[0]
     entry = example(stored, recipe)

@@ -215,7 +215,7 @@ def test_items_move_every_pair_as_they_move_its_difference():
         differences, tasks = generator.normal(size=count + 1), pair % 3 + 1
         wanted, variance = differences.copy(), 0.0
         drawn, by_seed, by_item = spread[a] - spread[b]
-        moved, fixed = by_item - by_item.mean(), variance_parts(drawn, by_seed, by_item)[1]
+        moved, fixed = by_item - by_item.mean(), variance_parts(drawn, by_seed, by_item)[2]
         if moved.any():
             wanted[1:] += tasks * np.sqrt(min(1.0, fixed / moved.var())) * moved
             variance = tasks**2 * fixed
