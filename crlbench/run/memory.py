@@ -19,6 +19,8 @@ from crlbench.run.workload import Batch, Work
 PROCESS_BYTES = {"cpu": 520_000_000, "cuda": 600_000_000}
 """Libraries, tasks and prompts of a worker: of the machine's memory on the CPU, of the device's
 (its context and kernels) on a GPU."""
+ADAPTER_BYTES = {"cpu": 300_000_000, "cuda": 0}
+"""What peft takes, and what the heap of a whole run gains where an adapter learns. Fitted too."""
 DECODING_HOLES = 1.5
 GRAPH_HOLES = {"full": 1.1, "adapter": 1.5}
 """What decoding and backward passes take of the system for each byte that they hold at once: the
@@ -259,7 +261,8 @@ def estimate(shape: Shape, form: Form, work: Work) -> Estimate:
     if full:  # a start model in bfloat16 is widened, the linear layers not under autocast
         reference += FLOAT * (shape.total - (shape.linear if autocast else 0))
 
-    resident = PROCESS_BYTES[work.device] + start + own
+    process = PROCESS_BYTES[work.device] + (0 if full else ADAPTER_BYTES[work.device])
+    resident = process + start + own
     trained = resident + optimizer + 2 * remembered
     evaluated = max(decoding[b] for b in (work.evaluations or (work.rollout,)))
     moments = {
@@ -275,7 +278,7 @@ def estimate(shape: Shape, form: Form, work: Work) -> Estimate:
             name: moments[name] for name in ("decoding", "reference", "backward", "optimizer")
         }
     parts = {
-        "process": PROCESS_BYTES[work.device],
+        "process": process,
         "start": start,
         "learner": own,
         "optimizer": gradients + optimizer + 2 * remembered,

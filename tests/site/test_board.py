@@ -12,7 +12,7 @@ import pytest
 
 from crlbench.site.build import build
 from crlbench.site.home import pages as home_pages
-from crlbench.site.pages import Page
+from crlbench.site.pages import Page, whole
 from crlbench.site.render import Renderer
 from crlbench.site.source import Site
 from crlbench.site.standings import Standings
@@ -225,7 +225,7 @@ def test_controls_are_large_enough_to_touch(visit: Visitor):
 def large(site: Site, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A front page with 500 entries."""
     folder = tmp_path_factory.mktemp("large")
-    page = next(home_pages(site))
+    page = next(whole(home_pages(site)))
     (folder / "index.html").write_bytes(Renderer(site).html(grown(page, 500)))
     for name, content in build(site).items():
         if name.startswith("static/") and "/vendor/" not in name:
@@ -255,7 +255,7 @@ def visit_large(chromium: Any, large: Path) -> Iterator[Visitor]:
 
 
 def test_a_front_page_of_200_entries_is_light(site: Site):
-    html = Renderer(site).html(grown(next(home_pages(site)), 200))
+    html = Renderer(site).html(grown(next(whole(home_pages(site))), 200))
     assert len(html) < 900_000 and len(gzip.compress(html, 9)) < 60_000
 
 
