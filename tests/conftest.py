@@ -35,6 +35,15 @@ settings.register_profile("full", settings.get_profile("crlbench"), max_examples
 settings.load_profile("full" if os.environ.get("CRLBENCH_FULL") else "crlbench")
 
 
+LONGEST = {f"test_{name}.py" for name in ("devices", "fuzz", "honest", "learning", "static")}
+"""Files of slow tests that no process should be left alone with at the end."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with them; pytest-xdist keeps that order under --no-loadscope-reorder."""
+    items.sort(key=lambda item: item.path.name not in LONGEST)
+
+
 @pytest.fixture(autouse=True)
 def switches_of_this_test(monkeypatch: pytest.MonkeyPatch) -> None:
     """``--offline`` switches a whole process off the network, which tests share."""
