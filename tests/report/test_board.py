@@ -16,7 +16,9 @@ from crlbench.errors import NotComparable, UsageError, ValidationError
 from crlbench.report import board as board_module
 from crlbench.report import load_runs, summarise
 from crlbench.report.board import AXES, Board, paired_axes, summarise_board
+from crlbench.report.intervals import Replicates
 from crlbench.report.load import Run, Runs
+from crlbench.report.replicates import wider_interval
 from tests.clock import cpu_seconds
 from tests.report.simulate import Plan, replace_items, rewrite, write_board, write_run
 
@@ -265,6 +267,25 @@ def test_losing_score_is_no_failure_of_a_placebo(tmp_path: Path):
     rewrite(cell, status={"state": "failed", "rule": "kl_cap", "at": 40})
     (entry,) = summarise_board(load_runs(folder), replicates=200).entries
     assert entry.placebo.failed == ("addition seed-01: kl_cap at iteration 40",)
+
+
+def test_the_interval_of_a_pair_over_other_tasks_is_that_of_the_plain_path(ranked: Board):
+    """From the differences of every replicate, resampled anew."""
+    a, b = (ranked.entries[i].evidence for i in (0, 1))
+    pairs = paired_axes(*ranked.entries[:2])
+    compared = 0
+    for axis, pair in pairs.items():
+        differences = []
+        for task in pair.tasks:
+            x, y = (e.replicates(axis, task, pair.seeds[task]) for e in (a, b))
+            fields = ("values", "location", "drawn", "seeds", "items")
+            differences.append(Replicates(*(getattr(y, f) - getattr(x, f) for f in fields)))
+        plain = wider_interval(differences, b.count, b.seed)
+        if plain is not None and pair.effect.interval is not None:
+            plain = plain.union(pair.effect.interval)
+        assert pair.wider == plain
+        compared += plain is not None
+    assert compared
 
 
 def test_pairs_on_every_axis(ranked: Board):
