@@ -14,6 +14,7 @@
   const orders = form.elements.sort;
   const filters = [...form.querySelectorAll("select[data-filter]")];
   const columns = [...form.querySelectorAll("input[name=column]")];
+  const fold = form.querySelector("[data-fold]");
 
   // What the page says, read once ----------------------------------------------------------------
 
@@ -116,6 +117,8 @@
       some === all
         ? `${all} ${all === 1 ? "entry" : "entries"}`
         : `${some} of ${all} entries; tiers and ranks are those of the whole board`;
+    const set = filters.filter((select) => select.value).length;
+    fold.textContent = set ? `Filters (${set})` : "Filters";
   }
 
   const visible = new Map(columns.map((box) => [box.value, box.checked]));
@@ -219,6 +222,10 @@
     order = FIRST;
     everything = false;
     changed();
+  });
+  fold.addEventListener("click", () => {
+    const open = form.classList.toggle("unfolded");
+    fold.setAttribute("aria-expanded", String(open));
   });
   form.querySelector("details").addEventListener("keydown", (event) => {
     if (event.key !== "Escape" || !event.currentTarget.open) return;

@@ -204,6 +204,18 @@ def test_a_phone_sorts_by_a_list(visit: Visitor):
     assert page.locator("#efficiency thead button").first.is_visible() is False
 
 
+def test_a_phone_keeps_filters_behind_a_button_that_counts_them(visit: Visitor):
+    page = visit("index.html#standing=preview", width=360)
+    button = page.get_by_role("button", name="Filters (1)")
+    standing = page.get_by_label("Standing")
+    assert not standing.is_visible() and button.get_attribute("aria-expanded") == "false"
+    button.click()
+    assert standing.is_visible() and button.get_attribute("aria-expanded") == "true"
+    standing.select_option("all")
+    assert page.get_by_role("button", name="Filters", exact=True).is_visible()
+    assert not visit(width=1280).get_by_role("button", name="Filters").is_visible()
+
+
 def test_a_phone_shows_whole_rows(visit: Visitor):
     page = opened(visit(width=360))
     hidden = "[...document.querySelectorAll('.scroll')].filter(e => e.scrollWidth > e.clientWidth)"
@@ -213,6 +225,7 @@ def test_a_phone_shows_whole_rows(visit: Visitor):
 def test_controls_are_large_enough_to_touch(visit: Visitor):
     page = visit(width=360)
     page.locator("summary").click()
+    page.get_by_role("button", name="Filters").click()
     low = page.evaluate(
         "[...document.querySelectorAll('.bar a, .pill, .jump a, .controls select, summary,"
         " .controls button, .controls input[type=search]')]"
