@@ -61,8 +61,11 @@ def alarms(record: RunRecord) -> list[Alarm]:
 
 def series(health: Health, name: str) -> Points:
     """(iteration, value) of one figure where it is finite."""
-    pairs = zip(health.get("iteration", ()), health.get(name, ()), strict=False)
-    return [(int(i or 0), float(value)) for i, value in pairs if value is not None]
+    iterations, values = health.get("iteration", ()), health.get(name, ())
+    if None in iterations or None in values:
+        pairs = zip(iterations, values, strict=False)
+        return [(int(i or 0), float(value)) for i, value in pairs if value is not None]
+    return list(zip(map(int, iterations), map(float, values), strict=False))
 
 
 def _kl_spike(health: Health) -> Alarm | None:

@@ -81,6 +81,9 @@ MANY = 16
 """Entries from which on several processes make them; each keeps what it read of the runs to
 itself."""
 
+FEW = 64
+"""Entries up to which each brings its replicates along, 3 MB; pairs would make them again."""
+
 
 @dataclass(frozen=True)
 class Improvement:
@@ -216,6 +219,8 @@ def _entries(
     def made(arms: dict[str, list[Run]]) -> bytes:
         real, placebo = arms["real"], arms["placebo"]
         entry = make_entry(real, placebo, board, archive, reference, count, seed)
+        if len(groups) <= FEW:
+            entry.evidence.keep()
         data = sent(entry, places)
         for run in (*real, *placebo):
             run.forget()

@@ -23,7 +23,7 @@ from typing import Literal
 
 import numpy as np
 
-from crlbench.report.sorting import order_statistics
+from crlbench.report.sorting import order_statistics, variance
 from crlbench.seeding import derive
 
 REPLICATES = 10_000
@@ -343,15 +343,16 @@ def paired_with_replicates(
     pairs = list(zip(base, arm, strict=True))
     sizes = [len(b.values) for b, _ in pairs]
     value = float(np.mean([a.location - b.location for b, a in pairs]))
-    drawn, by_seed, by_item = (
-        mean_of_rows([getattr(a, name) - getattr(b, name) for b, a in pairs])
-        for name in ("drawn", "seeds", "items")
-    )
+    apart = [a.drawn - b.drawn for b, a in pairs]
+    drawn = by_seed = mean_of_rows(apart)
+    if not all(part.drawn is part.seeds for pair in pairs for part in pair):
+        by_seed = mean_of_rows([a.seeds - b.seeds for b, a in pairs])
+    by_item = mean_of_rows([a.items - b.items for b, a in pairs])
     total, seeds, items = variance_parts(drawn, by_seed, by_item)
     whole = shrunk(value, drawn, total, seeds + items)
     outer = inner = None
     if enough_seeds(sizes) and by_variance:
-        variances = [float(np.var(a.drawn - b.drawn)) for b, a in pairs]
+        variances = [variance(part) for part in apart]
         outer, inner = (around(value, variances, sizes, level) for level in LEVELS)
     elif enough_seeds(sizes):
         outer, inner = expanded_at(whole, sizes, LEVELS)
@@ -404,9 +405,10 @@ def variance_parts(
     pigeonhole bootstrap"): var(both) = S + I + 3 N, var(seeds) = S + N, var(items) = I + N.
     The interval should have S + I + N, or few items make it far too wide.
     """
-    total, *single = (np.var(part) for part in (drawn, by_seed, by_item))
-    seeds, items = split_variance(total, *single)
-    return float(total), float(seeds), float(items)
+    total = variance(drawn)
+    single = total if by_seed is drawn else variance(by_seed)
+    seeds, items = split_variance(total, single, variance(by_item))
+    return total, float(seeds), float(items)
 
 
 def split_variance(

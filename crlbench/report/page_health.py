@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from markupsafe import Markup
 
 from crlbench.dynamics import UPDATE_STATS
 from crlbench.report import words
-from crlbench.report.alarms import Alarm, Points, alarms, series
+from crlbench.report.alarms import Alarm, alarms, series
 from crlbench.report.load import Run
-from crlbench.report.page_sparks import Columns, Flag, by_iteration, means, sparkline, trend
+from crlbench.report.page_sparks import Figure, Flag, Seeds, over_seeds, sparkline, trend
 
 PANELS = {
     "reward": ("Reward", "mean over completions"),
@@ -33,7 +32,6 @@ PANELS = {
 
 SHOWN_TOKENS = 12
 
-Seeds = list[tuple[int, Points]]
 Raised = list[tuple[int, Alarm]]
 """Seed index and alarm."""
 
@@ -46,7 +44,10 @@ def health_panel(task: str, runs: Sequence[Run]) -> dict[str, Any]:
     """
     of_task = [run for run in runs if run.record.task.name == task]
     raised = [(r.record.seed.index, alarm) for r in of_task for alarm in alarms(r.record)]
-    figures = {name: _figure(name, of_task) for name in {**PANELS, **UPDATE_STATS}}
+    figures = {
+        name: over_seeds([(r.record.seed.index, series(r.record.health, name)) for r in of_task])
+        for name in {**PANELS, **UPDATE_STATS}
+    }
     panels, constant = _panels(task, figures, raised)
     return {
         "task": task,
@@ -56,21 +57,6 @@ def health_panel(task: str, runs: Sequence[Run]) -> dict[str, Any]:
         "dynamics": _dynamics_rows(task, figures),
         "clipped": _clipped_tokens(of_task),
     }
-
-
-@dataclass(frozen=True)
-class Figure:
-    """One figure of the dynamics over all seeds."""
-
-    seeds: Seeds
-    columns: Columns
-    values: frozenset[float]
-
-
-def _figure(name: str, runs: Sequence[Run]) -> Figure:
-    seeds = [(run.record.seed.index, series(run.record.health, name)) for run in runs]
-    columns = by_iteration(seeds)
-    return Figure(seeds, columns, frozenset().union(*(values for _, values in columns)))
 
 
 def _panels(
@@ -102,13 +88,12 @@ def _line(seed: int, alarm: Alarm) -> dict[str, str]:
 
 
 def _spark(task: str, title: str, unit: str, found: Figure, flags: list[Flag]) -> dict[str, Any]:
-    mean = means(found.columns)
     return {
         "title": title,
         "unit": unit,
-        "figure": Markup(sparkline(f"{title} on {task}", found.seeds, flags)),
-        "first": words.short(mean[0][1]),
-        "last": words.short(mean[-1][1]),
+        "figure": Markup(sparkline(f"{title} on {task}", found, flags)),
+        "first": words.short(found.mean[0][1]),
+        "last": words.short(found.mean[-1][1]),
         "alarmed": words.count(len(flags), "alarm") if flags else "",
     }
 
@@ -118,12 +103,9 @@ def _dynamics_rows(task: str, figures: Mapping[str, Figure]) -> list[dict[str, A
     rows = []
     for name, meaning in UPDATE_STATS.items():
         found = figures[name]
-        mean = means(found.columns)
-        if mean:
-            drawn = ""
-            if len(found.values) > 1:
-                drawn = Markup(trend(f"{name} on {task}", found.seeds))
-            first, last = words.short(mean[0][1]), words.short(mean[-1][1])
+        if found.mean:
+            drawn = Markup(trend(f"{name} on {task}", found)) if len(found.values) > 1 else ""
+            first, last = words.short(found.mean[0][1]), words.short(found.mean[-1][1])
             rows.append(
                 {"name": name, "meaning": meaning, "figure": drawn, "first": first, "last": last}
             )

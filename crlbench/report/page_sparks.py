@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from crlbench.report import svg
 from crlbench.report.figures import GRID
@@ -16,6 +17,27 @@ Seeds = Sequence[tuple[int, Points]]
 """Seed index and its points."""
 Columns = Sequence[tuple[float, Sequence[float]]]
 """Iteration, and the values of the seeds at it."""
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One figure of the dynamics over all seeds."""
+
+    seeds: Seeds
+    columns: Columns
+    mean: Points
+    """Over the seeds that have a value at an iteration."""
+
+    @cached_property
+    def values(self) -> frozenset[float]:
+        """All that occur."""
+        return frozenset().union(*(values for _, values in self.columns))
+
+
+def over_seeds(seeds: Seeds) -> Figure:
+    """The figure that these seeds make."""
+    columns = by_iteration(seeds)
+    return Figure(seeds, columns, [(i, sum(column) / len(column)) for i, column in columns])
 
 
 @dataclass(frozen=True)
@@ -33,9 +55,10 @@ class Flag:
         return f"alarm: seed {self.seed}, iteration {self.iteration}"
 
 
-def sparkline(name: str, seeds: Seeds, flags: Sequence[Flag] = ()) -> str:
+def sparkline(name: str, found: Figure, flags: Sequence[Flag] = ()) -> str:
     """Seeds thin, their mean bold; alarms as triangles, their threshold as a dotted line."""
     width, height, pad = 160, 56, 4
+    seeds = found.seeds
     limits = {flag.limit for flag in flags if flag.limit is not None}
     values = [v for _, points in seeds for _, v in points]
     stops = [i for _, points in seeds for i, _ in points]
@@ -54,7 +77,7 @@ def sparkline(name: str, seeds: Seeds, flags: Sequence[Flag] = ()) -> str:
     parts.append(element("g", *lines, style=f"fill:none;{thin}"))
     if len(seeds) > 1:
         bold = f"{hue};stroke-width:2.2;stroke-linejoin:round"
-        parts.append(polyline(_placed(means(by_iteration(seeds)), x, y), bold))
+        parts.append(polyline(_placed(found.mean, x, y), bold))
     parts += [_flag(flag, x, y) for flag in flags]
     return figure(name, _words(seeds, values, flags), height, *parts, width=width)
 
@@ -79,10 +102,10 @@ def _words(seeds: Seeds, values: Sequence[float], flags: Sequence[Flag]) -> str:
     return ". ".join([spans, *(flag.words.capitalize() for flag in flags)]) + "."
 
 
-def trend(name: str, seeds: Seeds) -> str:
+def trend(name: str, found: Figure) -> str:
     """A row-high chart: the mean over the seeds on the range that they span."""
     width, height, pad = 132, 30, 2
-    columns = by_iteration(seeds)
+    columns, seeds = found.columns, len(found.seeds)
     if not columns:
         return figure(name, "no values", height, width=width)
     lows, highs = [min(column) for _, column in columns], [max(column) for _, column in columns]
@@ -92,31 +115,26 @@ def trend(name: str, seeds: Seeds) -> str:
     y = Scale(low - flat, high + flat, height - pad, pad)
     across, hue = x.all(i for i, _ in columns), svg.series_color(0)
     parts = []
-    if len(seeds) > 1:
+    if seeds > 1:
         there = zip(across, y.all(highs), strict=True)
         back = zip(reversed(across), y.all(reversed(lows)), strict=True)
         area = svg.path([*there, *back], close=True)
         parts.append(element("path", d=area, style=f"fill:{hue};opacity:.16"))
     stroke = f"stroke:{hue};stroke-width:1.8;stroke-linejoin:round"
-    mean = y.all(value for _, value in means(columns))
-    parts.append(polyline(zip(across, mean, strict=True), stroke))
-    described = f"{count(len(seeds), 'seed')}, from {number(low, 4)} to {number(high, 4)}."
+    heights = y.all(value for _, value in found.mean)
+    parts.append(polyline(zip(across, heights, strict=True), stroke))
+    described = f"{count(seeds, 'seed')}, from {number(low, 4)} to {number(high, 4)}."
     return figure(name, described, height, *parts, width=width)
 
 
 def by_iteration(seeds: Seeds) -> Columns:
     """The values of the seeds that have one at an iteration, in order."""
-    grids = [[i for i, _ in points] for _, points in seeds]
-    if grids and all(grid == grids[0] for grid in grids):
-        values = zip(*([v for _, v in points] for _, points in seeds), strict=True)
-        return list(zip(grids[0], values, strict=True))
+    if seeds and all(points for _, points in seeds):
+        grids, values = zip(*(zip(*points, strict=True) for _, points in seeds), strict=True)
+        if all(grid == grids[0] for grid in grids):
+            return list(zip(grids[0], zip(*values, strict=True), strict=True))
     columns: dict[float, list[float]] = {}
     for _, points in seeds:
         for iteration, value in points:
             columns.setdefault(iteration, []).append(value)
     return sorted(columns.items())
-
-
-def means(columns: Columns) -> list[tuple[float, float]]:
-    """Mean over the seeds that have a value at an iteration."""
-    return [(i, sum(column) / len(column)) for i, column in columns]

@@ -35,7 +35,7 @@ from crlbench.report.intervals import (
     seed_index,
     times_drawn,
 )
-from crlbench.report.sorting import gaps, mean_of_ranks, sorted_rows
+from crlbench.report.sorting import gaps, mean_of_ranks, sorted_rows, variance
 from crlbench.report.stability_shares import headline, selected_shares, shares
 from crlbench.seeding import derive
 
@@ -257,7 +257,7 @@ def shortfall_interval(parts: Sequence[Replicates], level: float = LEVEL) -> Int
     value = float(np.mean([part.location for part in parts]))
     if not enough_seeds(sizes) or value >= 1:
         return axis_interval(parts, level)
-    width = half_width([float(part.drawn.var()) for part in parts], sizes, level) / (1 - value)
+    width = half_width([variance(part.drawn) for part in parts], sizes, level) / (1 - value)
     low, high = (1 - (1 - value) * math.exp(sign * width) for sign in (1, -1))
     return Interval(max(0.0, low), high, level)
 
@@ -304,7 +304,7 @@ def widened(
     value, inner = float(estimates.mean()), expanded(within, sizes, level)
     between = estimates[_task_index(tasks, count, seed)].mean(axis=1)
     whole = within + between - value
-    larger, total = max(float(within.var()), float(between.var())), float(whole.var())
+    larger, total = max(variance(within), variance(between)), variance(whole)
     if total > 0:
         whole = value + np.sqrt(min(1.0, larger / total)) * (whole - value)
     return inner.union(expanded(whole, [tasks], level))

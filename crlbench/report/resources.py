@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from pathlib import Path
 
 from pydantic import ValidationError as PydanticError
@@ -32,9 +33,13 @@ def leaderboard_folder() -> Path:
 def known_track(name: str) -> Track | None:
     """The track of that name as this installation knows it; None where it does not."""
     found = {path.stem: path for path in (leaderboard_folder() / "tracks").glob("*.toml")}
-    if name not in found:
-        return None
+    return _track(found[name].read_bytes()) if name in found else None
+
+
+@lru_cache(maxsize=16)
+def _track(content: bytes) -> Track | None:
+    """A site asks for its few tracks once for each of its pages."""
     try:
-        return Track.model_validate(toml_table(found[name].read_bytes()))
+        return Track.model_validate(toml_table(content))
     except (Malformed, PydanticError):
         return None

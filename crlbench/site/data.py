@@ -11,7 +11,7 @@ from crlbench import __version__
 from crlbench.json_schema import schema_of
 from crlbench.records import RunRecord, StoredPlan
 from crlbench.retractions import Retraction, read_retractions
-from crlbench.site.formats import CURVES, ENTRIES, RUNS, TABLES, WRITERS, table_file
+from crlbench.site.formats import CURVES, ENTRIES, RUNS, TABLES, WRITERS
 from crlbench.site.pages import File, Made, Page, data_path
 from crlbench.site.source import Site, StoredBoard
 
@@ -60,9 +60,10 @@ def _pages(site: Site) -> Iterator[Page | File]:
 def _files(stored: StoredBoard) -> Iterator[tuple[str, File]]:
     """Label and file of each table of a board, and of its conditions."""
     for table in OFFERED:
+        rows = list(table.rows([stored]))
         for form in FORMS:
             name = f"{table.name}.{form}"
-            yield name, File(data_path(stored.id, name), table_file(table, [stored], form))
+            yield name, File(data_path(stored.id, name), WRITERS[form](table, rows))
     leaves = {"fingerprint": stored.board.fingerprint, "leaves": stored.leaves}
     text = json.dumps(leaves, indent=1, sort_keys=True) + "\n"
     yield "fingerprint.json", File(data_path(stored.id, "fingerprint.json"), text.encode())

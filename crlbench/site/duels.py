@@ -1,7 +1,8 @@
 """Pairs of entries of a board with their paired differences, as many as a build has time for.
 
 A pair takes about 10 ms and 3 kB; 200 entries have 19,900. Up to :data:`MOST_PAIRS` all are
-compared; on a larger board those that are asked for first.
+compared; on a larger board those that are asked for first, and none in which both the model and the
+recipe differ: its difference would belong to neither.
 """
 
 from __future__ import annotations
@@ -66,7 +67,8 @@ def _by_interest(stored: StoredBoard) -> Iterator[Pair]:
         order = sorted(ranking.standings, key=lambda standing: -standing.estimate)
         yield from ((a.model, b.model) for a, b in zip(order, order[1:], strict=False))
     yield from ((a.name, b.name) for a, b in everyone if a.recipe == b.recipe)
-    yield from ((a.name, b.name) for a, b in everyone)
+    if len(everyone) <= MOST_PAIRS:
+        yield from ((a.name, b.name) for a, b in everyone)
 
 
 def call_of(effect: Paired, a: Entry, b: Entry) -> Call:

@@ -71,6 +71,8 @@ def test_entries_made_by_several_processes_are_those_made_by_one(
     assert found.to_json() == ranked.to_json()
     own = {id(run) for run in runs}
     for entry, plain in zip(found.entries, ranked.entries, strict=True):
+        kept_replicates = entry.evidence._kept
+        assert len(kept_replicates) == len(AXES) * len(entry.tasks), "they came along"
         for task, kept in entry.evidence.tasks.items():
             assert {id(run) for run in kept.runs} <= own, "runs of the board, not copies"
             for axis in AXES:

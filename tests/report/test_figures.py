@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from crlbench.report import figures, page_figures, page_sparks, svg
 from crlbench.report.figures import Bar, Change, CurveSeries, Dot, SeedCurve
 from crlbench.report.page_figures import ArrivalRow
-from crlbench.report.page_sparks import Flag
+from crlbench.report.page_sparks import Flag, over_seeds
 
 NS = "{http://www.w3.org/2000/svg}"
 ATTACK = "<script>alert(1)</script>\"'&\x00\u202e"
@@ -30,6 +30,7 @@ def curve_series(seeds: int = 3, label: str = "tiny ppo", measured: int = 5) -> 
 
 def every_figure(label: str = "addition") -> dict[str, str]:
     points = [(1, 0.2), (2, 0.4), (3, 0.1)]
+    seeds = [(0, points), (1, points[:2]), (2, [])]
     return {
         "curves": figures.learning_curves(
             label, [curve_series(label=label)], budget=40, floor=0.02, ceiling=0.9
@@ -44,11 +45,11 @@ def every_figure(label: str = "addition") -> dict[str, str]:
             [Dot(label, 0.2, 0.1, 0.3, [0.1, 0.2]), Dot("b", -0.2), Dot("c", None)], "Λ"
         ),
         "dumbbells": figures.dumbbells([Change(label, 0.2, 0.6), Change("b", 0.5, None)], label),
-        "sparkline": page_sparks.sparkline(label, [(0, points), (1, points[:2]), (2, [])]),
-        "alarmed": page_sparks.sparkline(label, [(0, points)], [Flag(0, 2, 0.4, 0.3)]),
-        "nothing": page_sparks.sparkline(label, []),
-        "trend": page_sparks.trend(label, [(0, points), (1, points[:2]), (2, [])]),
-        "no trend": page_sparks.trend(label, []),
+        "sparkline": page_sparks.sparkline(label, over_seeds(seeds)),
+        "alarmed": page_sparks.sparkline(label, over_seeds([(0, points)]), [Flag(0, 2, 0.4, 0.3)]),
+        "nothing": page_sparks.sparkline(label, over_seeds([])),
+        "trend": page_sparks.trend(label, over_seeds(seeds)),
+        "no trend": page_sparks.trend(label, over_seeds([])),
         "arrivals": page_figures.arrival_plot(
             label, [ArrivalRow(0.5, [(0, 12.0), (1, INF)], 26.0), ArrivalRow(0.75, [], 40.0)], 40
         ),
@@ -104,8 +105,9 @@ def test_curve_coordinates_are_where_the_numbers_say():
 
 def test_an_alarm_is_drawn_on_its_point_and_its_threshold_as_a_line():
     points = [(1, 0.0), (2, 1.0), (3, 0.0)]
-    plain = ET.fromstring(page_sparks.sparkline("KL", [(4, points)]))
-    root = ET.fromstring(page_sparks.sparkline("KL", [(4, points)], [Flag(4, 2, 1.0, 0.5)]))
+    found = over_seeds([(4, points)])
+    plain = ET.fromstring(page_sparks.sparkline("KL", found))
+    root = ET.fromstring(page_sparks.sparkline("KL", found, [Flag(4, 2, 1.0, 0.5)]))
     titles = [e.text for p in root.iter(f"{NS}path") for e in p if e.tag == f"{NS}title"]
     assert titles == ["seed 4", "alarm: seed 4, iteration 2"]
     curve, flag = (p.get("d") for p in root.iter(f"{NS}path"))

@@ -26,7 +26,7 @@ from crlbench.report.intervals import (
     task_balanced_iqm,
     trimmed_mean,
 )
-from crlbench.report.sorting import order_statistics, row_at
+from crlbench.report.sorting import order_statistics, row_at, variance
 from crlbench.seeding import derive
 from tests.clock import cpu_seconds
 from tests.report.simulate import lam_stratum
@@ -66,11 +66,19 @@ def test_expanded_tail_widens_small_samples_and_fades():
 @pytest.mark.parametrize("n", [2, 5, 1_000, 10_000])
 def test_order_statistics_are_those_of_the_sorted_values(n: int):
     values = np.random.default_rng(n).normal(size=n).round(2)
-    for quantiles in [(0.025, 0.975), (0.0, 0.5, 1.0), (0.001, 0.999, 0.05, 0.95)]:
+    tails = [(0.025, 0.975), (0.001, 0.999, 0.05, 0.95)]
+    for quantiles in [*tails, (0.0, 0.5, 1.0), (0.01,), (0.99,), (0.4999, 0.5001)]:
         positions = [q * (n - 1) for q in quantiles]
         assert order_statistics(values, *positions) == [
             float(row_at(np.sort(values), position)) for position in positions
         ]
+
+
+@pytest.mark.parametrize("n", [1, 7, 129, 10_000])
+def test_a_variance_is_numpys_to_the_last_bit(n: int):
+    for scale in (1e-9, 1.0, 1e6):
+        values = np.random.default_rng(n).normal(3.0, scale, size=n)
+        assert variance(values) == np.var(values)
 
 
 def test_several_levels_at_once_are_each_alone():

@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 from collections.abc import Callable
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -198,6 +199,23 @@ def test_a_board_with_too_many_pairs_says_which_are_missing(
     assert f"crlbench compare {' '.join(names)}" in told
     visit.close()
     assert visit.problems == []
+
+
+def test_a_large_board_leaves_out_pairs_that_differ_in_model_and_recipe(
+    board: StoredBoard, monkeypatch: pytest.MonkeyPatch
+):
+    entries = {entry.name: entry for entry in board.board.entries}
+
+    def two_things_differ(pair: duels.Pair) -> bool:
+        a, b = (entries[name] for name in pair)
+        return a.model != b.model and a.recipe != b.recipe
+
+    everything = duels.chosen(board)
+    assert len(everything) == len(list(combinations(entries, 2)))
+    assert any(two_things_differ(pair) for pair in everything)
+    monkeypatch.setattr(duels, "MOST_PAIRS", len(everything) - 1)
+    monkeypatch.setattr(duels, "PAIRS_EACH", len(everything))
+    assert set(duels.chosen(board)) == {p for p in everything if not two_things_differ(p)}
 
 
 @pytest.mark.parametrize("over", WAYS)
