@@ -7,6 +7,7 @@ recipe differ: its difference would belong to neither.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from itertools import combinations
 from typing import Any
@@ -33,10 +34,21 @@ Duels = dict[Pair, dict[Axis, AxisPair]]
 
 def duels(stored: StoredBoard) -> Duels:
     """Every pair of a board that is compared."""
-    entries = {entry.name: entry for entry in stored.board.entries}
-    return {
-        (a, b): paired_axes(entries[a], entries[b], stored.board.margin) for a, b in chosen(stored)
+    entries, pairs = {entry.name: entry for entry in stored.board.entries}, chosen(stored)
+    found = {
+        (a, b): paired_axes(entries[a], entries[b], stored.board.margin)
+        for a, b in _returning(pairs)
     }
+    return {pair: found[pair] for pair in pairs}
+
+
+def _returning(pairs: list[Pair]) -> list[Pair]:
+    """The pairs in an order in which entries come again soon: their replicates are still there.
+
+    Leaders are in most pairs and never leave; all others come one after the other.
+    """
+    times = Counter(name for pair in pairs for name in pair)
+    return sorted(pairs, key=lambda pair: min((times[name], name) for name in pair))
 
 
 def chosen(stored: StoredBoard) -> list[Pair]:

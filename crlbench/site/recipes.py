@@ -90,6 +90,9 @@ class RateCell:
     """Against the rate of the board; None for that rate itself."""
     best: bool
     """Highest Λ of its row, which was seen before it was named."""
+    failed: int
+    """Runs that ended by a failure rule or vanished, of these tasks."""
+    runs: int
 
 
 @dataclass(frozen=True)
@@ -305,7 +308,8 @@ def _rate_row(
             continue
         against = None if home is None or rate == family.rate else home
         effect = None if against is None else effects(against, entry, tasks)["efficiency"]
-        cells.append(RateCell(lams[rate], effect, rate == best))
+        ends = [run.failed for task in tasks for run in entry.evidence.tasks[task].measures]
+        cells.append(RateCell(lams[rate], effect, rate == best, sum(ends), len(ends)))
     return RateRow(model, recipe, tuple(tasks), tuple(cells))
 
 

@@ -42,7 +42,8 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Site:
         plan("grpo", 2.0, model="tiny-qwen2", display_name="Tiny Qwen2"),
     )
     arm = {"learning_rate": 3e-5, "division": "open"}
-    write_board(root / "runs", plan("grpo", 0.5, seeds=3, **arm), plan("ppo", 3.0, seeds=3, **arm))
+    slow = plan("grpo", 0.5, seeds=3, failed=(("addition", 1, 2),), **arm)
+    write_board(root / "runs", slow, plan("ppo", 3.0, seeds=3, **arm))
     write_board(root / "runs", plan("ppo", 1.0, items=12))
     return read_site(submit(root / "runs", root / "results"), Catalog())
 
@@ -117,6 +118,17 @@ def test_the_best_learning_rate_is_the_highest_and_bears_no_verdict(board: Techn
     assert rows["grpo"][1e-4].best and rows["grpo"][1e-4].effect is None
     slow = rows["grpo"][3e-5].effect
     assert slow.call == "preview" and slow.value < 0
+
+
+def test_a_learning_rate_says_how_many_of_its_runs_failed(
+    board: Techniques, files: Mapping[str, bytes]
+):
+    cells = {(row.recipe, rate): cell for row in board.rates.rows
+             for rate, cell in zip(board.rates.rates, row.cells, strict=True)}
+    assert {key for key, cell in cells.items() if cell.failed} == {("grpo", 3e-5)}
+    cell = cells["grpo", 3e-5]
+    assert cell.failed == 1 and cell.runs == 3 * len(board.rates.rows[0].tasks)
+    assert files["recipes.html"].decode().count(f"1 of {cell.runs} runs failed") == 1
 
 
 def test_the_pages_say_it(files: Mapping[str, bytes]):
