@@ -183,9 +183,12 @@ def visible(text: str, limit: int | None = None) -> str:
     if text.isprintable() and (limit is None or len(text) <= limit):
         return text
     hidden = len(text) - limit if limit is not None and len(text) > limit else 0
+    note = f" … ({hidden:,} more characters)"
+    if hidden <= len(note):  # a cut that says more than it hides
+        hidden, note = 0, ""
     shown = text[:limit] if hidden else text
     escaped = "".join(c if c == "\n" or _printable(c) else f"\\u{ord(c):04x}" for c in shown)
-    return f"{escaped} … ({hidden:,} more characters)" if hidden else escaped
+    return escaped + note
 
 
 def clean(text: str) -> str:

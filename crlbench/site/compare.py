@@ -175,7 +175,7 @@ def _index(site: Site) -> bytes:
     """Boards with their conditions, and entries with the addresses of what belongs to them."""
     boards = {
         stored.id: {
-            "title": f"{stored.board.track} v{stored.board.track_version}",
+            "title": stored.title,
             "fingerprint": stored.board.fingerprint,
             "hardware": stored.board.hardware,
             "division": stored.board.division,

@@ -25,7 +25,7 @@ def pages(site: Site) -> Iterator[Made]:
 
 def _page(site: Site, stored: StoredBoard, recipe: str, path: str) -> Iterator[Page]:
     board = stored.board
-    where = f"{board.track} v{board.track_version}, {recipe}"
+    where = f"{stored.title}, {recipe}"
     front = path == "index.html"
     track = known_track(board.track)
     yield Page(
@@ -61,10 +61,7 @@ def _boards(site: Site) -> Iterator[tuple[StoredBoard, str, str]]:
     """Every board with its page and what tells it from the others."""
     for stored in site.boards:
         board = stored.board
-        alike = sum(
-            (other.board.track, other.board.track_version) == (board.track, board.track_version)
-            for other in site.boards
-        )
+        alike = sum(other.title == stored.title for other in site.boards)
         parts = [board.hardware or "", "not ranked" if board.unranked else ""]
         parts += [board.fingerprint[:4] if alike > 1 else ""]
         yield stored, board_path(stored.id, stored.recipes[0]), ", ".join(filter(None, parts))

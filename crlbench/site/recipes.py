@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -88,6 +89,8 @@ class RateCell:
     """Λ over the tasks that it has at every rate."""
     effect: Effect | None
     """Against the rate of the board; None for that rate itself."""
+    base: Effect | None
+    """Against the base of the recipe at this rate; None for a base, and where there is none."""
     best: bool
     """Highest Λ of its row, which was seen before it was named."""
     failed: int
@@ -101,6 +104,8 @@ class RateRow:
 
     model: str
     recipe: str
+    base: str | None
+    """What the recipe is measured against; None for a base."""
     tasks: tuple[str, ...]
     cells: tuple[RateCell | None, ...]
 
@@ -112,6 +117,10 @@ class Rates:
     rates: tuple[float, ...]
     home: float
     rows: tuple[RateRow, ...]
+    answers: tuple[str, ...]
+    """A sentence on every rate but the board's."""
+    absent: tuple[str, ...]
+    """Recipes of these models that were run at the board's rate alone."""
 
 
 @dataclass(frozen=True)
@@ -281,17 +290,49 @@ def _answer(axis: Axis, groups: Sequence[Group]) -> Answer:
 
 def _rates(family: Family) -> Rates | None:
     """Λ by learning rate, of what was run at two rates or more."""
-    rates = tuple(family.by_rate)
+    rates, names = tuple(family.by_rate), family.names
+    main, recipes = techniques.main_base(names), sorted({recipe for _, recipe in names})
     rows = []
-    for model, recipe in family.names:
+    for model, recipe in names:
         own = family.entries(model, recipe)
-        if len(own) > 1 and (row := _rate_row(family, model, recipe, own)) is not None:
+        base = None if main is None else techniques.base_of(recipe, recipes, main)
+        if len(own) > 1 and (row := _rate_row(family, model, recipe, base, own)) is not None:
             rows.append(row)
-    return Rates(rates, family.rate, tuple(rows)) if rows else None
+    if not rows:
+        return None
+    shown = {(row.model, row.recipe) for row in rows}
+    models = {model for model, _ in shown}
+    absent = {recipe for model, recipe in names if model in models and (model, recipe) not in shown}
+    answers = [_rate_answer(i, rates, family.rate, rows) for i in range(len(rates))]
+    known = tuple(filter(None, answers))
+    return Rates(rates, family.rate, tuple(rows), known, tuple(sorted(absent)))
+
+
+def _rate_answer(i: int, rates: Sequence[float], home: float, rows: Sequence[RateRow]) -> str:
+    """What a rate did to the recipes, and whether it changed their order; empty for the board's."""
+    here = [(row, cell) for row in rows if (cell := row.cells[i]) is not None]
+    if rates[i] == home or not here:
+        return ""
+    own = [cell.effect for _, cell in here if cell.effect and cell.effect.call]
+    against = [(r, c.base) for r, c in here if c.base and c.base.call]
+    parts = [f"against the same recipe at {techniques.rate_words(home)}: {_tally(own)}"]
+    if against:
+        bases = words.listed(sorted({row.base for row, _ in against if row.base}))
+        parts.append(f"against {bases} at this rate: {_tally([effect for _, effect in against])}")
+    if broken := sorted((-cell.failed, row.recipe, cell.runs) for row, cell in here if cell.failed):
+        told = [f"{recipe} {-failed} of {runs}" for failed, recipe, runs in broken]
+        parts.append(f"runs that failed: {', '.join(told)}")
+    return f"At {techniques.rate_words(rates[i])}, Λ {'; '.join(parts)}."
+
+
+def _tally(found: Sequence[Effect]) -> str:
+    """``1 equivalent, 8 worse``."""
+    numbers = Counter(effect.call for effect in found)
+    return ", ".join(f"{numbers[call]} {call}" for call in OUTCOMES if numbers[call])
 
 
 def _rate_row(
-    family: Family, model: str, recipe: str, own: dict[float, Entry]
+    family: Family, model: str, recipe: str, base: str | None, own: dict[float, Entry]
 ) -> RateRow | None:
     tasks = sorted(set.intersection(*(set(entry.tasks) for entry in own.values())))
     lams = {rate: _lam(entry, tasks) for rate, entry in own.items()}
@@ -299,7 +340,7 @@ def _rate_row(
     if len(known) < 2:
         return None
     best = max(known, key=lambda rate: (known[rate], -rate))
-    home = own.get(family.rate)
+    home, bases = own.get(family.rate), family.entries(model, base) if base is not None else {}
     cells = []
     for rate in family.by_rate:
         entry = own.get(rate)
@@ -308,9 +349,10 @@ def _rate_row(
             continue
         against = None if home is None or rate == family.rate else home
         effect = None if against is None else effects(against, entry, tasks)["efficiency"]
+        beside = effects(bases[rate], entry)["efficiency"] if rate in bases else None
         ends = [run.failed for task in tasks for run in entry.evidence.tasks[task].measures]
-        cells.append(RateCell(lams[rate], effect, rate == best, sum(ends), len(ends)))
-    return RateRow(model, recipe, tuple(tasks), tuple(cells))
+        cells.append(RateCell(lams[rate], effect, beside, rate == best, sum(ends), len(ends)))
+    return RateRow(model, recipe, base, tuple(tasks), tuple(cells))
 
 
 def _lam(entry: Entry, tasks: Sequence[str]) -> Estimate:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import dataclass
 from functools import cached_property
@@ -20,12 +21,17 @@ from crlbench.report.census import Archive
 from crlbench.report.entries import Entry
 from crlbench.report.entry_summary import entry_summary
 from crlbench.report.load import Run, Runs, load_runs
+from crlbench.report.reproduce import changed_conditions
 from crlbench.report.summary import EntrySummary
+from crlbench.report.words import visible
 from crlbench.site.repository import Repository
+from crlbench.site.techniques import rate_words
 from crlbench.verification import Badge
 
 MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", re.ASCII)
 """How a ledger writes the time of an event."""
+FEW_CHANGES = 2
+"""Of a board whose conditions were changed: so many stand in its title."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +53,22 @@ class StoredBoard:
     def newest(self) -> str:
         """When its youngest run ended."""
         return max(self.dates.values(), default="")
+
+    @cached_property
+    def changed(self) -> dict[str, str]:
+        """Conditions that differ from the track's, by the names that ``--set`` takes."""
+        changed = changed_conditions(self.runs.runs[0].record)
+        return {name: _told(value) for name, value in changed.items()}
+
+    @cached_property
+    def title(self) -> str:
+        """``mini v1``; with what was changed, ``mini v1, learning rate 3e-4``."""
+        whole = f"{self.board.track} v{self.board.track_version}"
+        if len(self.changed) > FEW_CHANGES:
+            return f"{whole}, {len(self.changed)} conditions changed"
+        parts = [f"{name.rpartition('.')[2].replace('_', ' ')} {value}"
+                 for name, value in self.changed.items()]
+        return ", ".join([whole, *parts])
 
     @property
     def leaves(self) -> dict[str, Any]:
@@ -151,6 +173,11 @@ def _read_board(folder: Path) -> StoredBoard:
         stored.badges[name] = read_badges(folder / name).of_entry(own)
         stored.submitters[name] = read_submission(folder / name).submitter
     return stored
+
+
+def _told(value: Any) -> str:
+    small = isinstance(value, float) and 0 < value < 0.01
+    return rate_words(value) if small else visible(json.dumps(value), 40)
 
 
 def _last_event(entry: Path) -> str:

@@ -295,7 +295,7 @@ def _why(stored: StoredBoard, entry: Entry, axis: Axis) -> str:
 def _flags(entry: Entry, axis: Axis) -> Iterator[Flag]:
     failed = len(entry.failed) + len(entry.vanished)
     if failed:
-        about = "It stays in: from the failure on it counts as having learned nothing"
+        about = "It stays in: from the failure on it counts as the floor, as knowing nothing"
         yield Flag(f"{failed} failed", f"{words.listed((*entry.failed, *entry.vanished))}. {about}")
     if axis == "efficiency" and entry.placebo is not None and entry.placebo.elicitation:
         yield Flag("mostly elicitation", "A reward without content brings more than a quarter of Λ")

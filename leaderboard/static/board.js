@@ -4,7 +4,7 @@
   "use strict";
   const form = document.querySelector("[data-controls]");
   const FIRST = "tier";
-  const FEW = 100;
+  const FEW = 60;
   const texts = new Intl.Collator("en", { numeric: true });
   let order = FIRST;
   let everything = false;
@@ -116,7 +116,9 @@
     count.textContent =
       some === all
         ? `${all} ${all === 1 ? "entry" : "entries"}`
-        : `${some} of ${all} entries; tiers and ranks are those of the whole board`;
+        : !some
+          ? "No entry matches."
+          : `${some} of ${all} entries; tiers and ranks are those of the whole board`;
     const set = filters.filter((select) => select.value).length;
     fold.textContent = set ? `Filters (${set})` : "Filters";
   }

@@ -331,8 +331,23 @@
       `B against A is B minus A, over the seeds that both have: headline numbers over other seeds cannot be subtracted from one another. Equivalent: the 90 % interval lies inside ±${margin}, the shaded band. Else better or worse, where the 95 % interval leaves out 0; else undecided. r is the correlation of the paired seeds; to settle: how many more would likely decide it.`,
       { class: "note" },
     );
-    const parts = AXES.map(([axis, title, sign]) => axisVerdicts(sides, axis, title, sign, margin));
-    return section("verdicts", "Verdicts", about, ...parts);
+    const all = pairs(sides);
+    const absent = all.filter(([first, second]) => !difference(first, second, AXES[0][0]));
+    const model = (side) => side.name.slice(0, -side.recipe.length - 1);
+    const notices = absent.map(([first, second]) => {
+      const both = first.recipe !== second.recipe && model(first) !== model(second);
+      const why = both
+        ? "Both the model and the recipe differ, so that a difference would belong to neither, and this build did not compare them."
+        : "This build did not compare them, as the board has too many pairs.";
+      const hint = [`${second.letter} against ${first.letter}: ${why} On your machine: `];
+      hint.push(element("code", `crlbench compare ${first.name} ${second.name}`));
+      return element("p", hint, { class: "calm", "data-absent": "" });
+    });
+    const parts =
+      absent.length < all.length
+        ? AXES.map(([axis, title, sign]) => axisVerdicts(sides, axis, title, sign, margin))
+        : [];
+    return section("verdicts", "Verdicts", about, ...notices, ...parts);
   }
 
   function axisVerdicts(sides, axis, title, sign, margin) {
@@ -340,21 +355,15 @@
       label: `${second.letter} against ${first.letter}`,
       short: `${second.letter} − ${first.letter}`,
       pair: difference(first, second, axis),
-      command: `crlbench compare ${first.name} ${second.name}`,
     }));
     const made = element("section", element("h3", `${title} ${sign}`, { id: `axis-${axis}` }), {
       "aria-labelledby": `axis-${axis}`,
       "data-axis": axis,
     });
-    found.forEach(({ label, pair, command }) => {
-      if (!pair) {
-        const hint = [
-          "This build did not compare them. On your machine: ",
-          element("code", command),
-        ];
-        made.append(element("p", [`${label}: `, ...hint], { class: "calm" }));
-      } else if (!pair.effect)
+    found.forEach(({ label, pair }) => {
+      if (pair && !pair.effect) {
         made.append(element("p", `${label}: ${pair.reason}`, { class: "calm" }));
+      }
     });
     const effects = found.filter(({ pair }) => pair && pair.effect);
     if (!effects.length) return made;

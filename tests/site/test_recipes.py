@@ -131,6 +131,24 @@ def test_a_learning_rate_says_how_many_of_its_runs_failed(
     assert files["recipes.html"].decode().count(f"1 of {cell.runs} runs failed") == 1
 
 
+def test_a_rate_is_answered_against_the_boards_and_against_the_base(
+    board: Techniques, files: Mapping[str, bytes]
+):
+    (told,) = board.rates.answers
+    assert told == (
+        "At 3e-5, Λ against the same recipe at 1e-4: 2 preview; "
+        "against ppo at this rate: 1 preview; runs that failed: grpo 1 of 6."
+    )
+    assert board.rates.absent == (FLIP,)
+    cells = {row.recipe: row.cells for row in board.rates.rows}
+    assert all(cell.base is None for cell in cells["ppo"])
+    beside = cells["grpo"][board.rates.rates.index(3e-5)].base
+    assert beside.value < 0 and beside.interval.high < 0
+    text = files["recipes.html"].decode()
+    assert f"At the board’s rate alone: {FLIP}." in text
+    assert text.count("against ppo") >= 2 and 'href="#' in text.split("Is it the learning rate?")[0]
+
+
 def test_the_pages_say_it(files: Mapping[str, bytes]):
     text = files["recipes.html"].decode()
     assert "measured against <b>ppo</b>" in text and "no ppo to compare with" in text
