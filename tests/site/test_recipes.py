@@ -212,3 +212,13 @@ def test_equal_configurations_change_nothing():
 )
 def test_learning_rates_are_short(rate: float, text: str):
     assert rate_words(rate) == text
+
+
+def test_a_board_says_what_was_changed_of_its_track(site: Site, files: Mapping[str, bytes]):
+    for stored in site.boards:
+        slow = stored.leaves["conditions.optimization.learning_rate"] == 3e-5
+        assert (stored.changed.get("optimization.learning_rate") == "3e-5") == slow
+        page = files[f"boards/{stored.id}/{stored.recipes[0]}.html"].decode()
+        assert (page.count("optimization.learning_rate = 3e-5") == 1) == slow
+        assert f"<h1>{stored.title}: {stored.recipes[0]}</h1>" in page
+    assert len({stored.title for stored in site.boards}) == 2
