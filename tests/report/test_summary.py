@@ -201,7 +201,8 @@ def test_numbers_as_text(value, digits, signed, text):
 def test_invisible_characters_become_visible():
     assert words.visible("a\x00\u202eb\n") == "a\\u0000\\u202eb\n"
     assert words.visible("é 漢 \u05d0") == "é 漢 \u05d0"
-    assert words.visible("x" * 1005, 1000).endswith("… (5 more characters)")
+    assert words.visible("x" * 1050, 1000) == f"{'x' * 1000} … (50 more characters)"
+    assert words.visible("x" * 1005, 1000) == "x" * 1005, "a cut would say more than it hides"
 
 
 def test_a_board_gives_the_summary_of_its_entries_without_reading_them_again(tmp_path: Path):
