@@ -22,6 +22,7 @@ from crlbench.report.entries import Entry
 from crlbench.report.entry_summary import entry_summary
 from crlbench.report.load import Run, Runs, load_runs
 from crlbench.report.reproduce import changed_conditions
+from crlbench.report.resources import known_track
 from crlbench.report.summary import EntrySummary
 from crlbench.report.words import visible
 from crlbench.site.repository import Repository
@@ -56,7 +57,13 @@ class StoredBoard:
 
     @cached_property
     def changed(self) -> dict[str, str]:
-        """Conditions that differ from the track's, by the names that ``--set`` takes."""
+        """Conditions that differ from the track's, by the names that ``--set`` takes.
+
+        None where the track has moved on: what it was is not known any more.
+        """
+        track = known_track(self.board.track)
+        if track is None or track.version != self.board.track_version:
+            return {}
         changed = changed_conditions(self.runs.runs[0].record)
         return {name: _told(value) for name, value in changed.items()}
 

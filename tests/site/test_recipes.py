@@ -221,4 +221,6 @@ def test_a_board_says_what_was_changed_of_its_track(site: Site, files: Mapping[s
         page = files[f"boards/{stored.id}/{stored.recipes[0]}.html"].decode()
         assert (page.count("optimization.learning_rate = 3e-5") == 1) == slow
         assert f"<h1>{stored.title}: {stored.recipes[0]}</h1>" in page
+        older = replace(stored, board=replace(stored.board, track_version=0))
+        assert older.changed == {} and older.title == "mini v0", "not told by another version"
     assert len({stored.title for stored in site.boards}) == 2
