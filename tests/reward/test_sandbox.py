@@ -25,7 +25,7 @@ from crlbench.reward.sandbox import GRACE_S, Limits, Result, Sandbox, spread
 from crlbench.reward.sandbox_values import Unreadable, decode, encode
 
 HOSTILE = tomllib.loads(Path(__file__).with_name("hostile_programs.toml").read_text())
-QUICK = Limits(cpu_s=0.3, wall_s=2.0, memory_bytes=64 << 20)
+QUICK = Limits(cpu_s=0.3, memory_bytes=64 << 20)
 DOUBLE = "def f(x):\n    return x * 2\n"
 DOUBLE_TESTS = "assert f(2) == 4\nassert f('ab') == 'abab'\nassert f((1,)) == (1, 1)\n"
 SECRET_TESTS = "for x in range(5):\n    assert f(x) == 'token-9' + str(x) * 13, 'token-9000'\n"

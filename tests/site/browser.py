@@ -89,7 +89,7 @@ class Visitor:
         page.on("console", lambda message: self._note(path, message.text))
         page.on("pageerror", lambda error: self._note(path, str(error)))
         page.on("dialog", lambda dialog: (self._note(path, "a dialog"), dialog.dismiss()))
-        page.on("requestfailed", lambda asked: self._note(path, f"failed: {asked.url}"))
+        page.on("requestfailed", lambda asked: self._failed(path, asked))
         page.on("response", lambda answer: self._answered(path, answer))
         page.on("request", lambda asked: self._asked(path, base, asked.url))
         page.goto(base + path)
@@ -97,6 +97,11 @@ class Visitor:
 
     def _note(self, path: str, what: str) -> None:
         self.problems.append(f"{path}: {what}")
+
+    def _failed(self, path: str, asked: Any) -> None:
+        # A page that is left gives up what it still loads; a file that lacks says so otherwise.
+        if asked.failure != "net::ERR_ABORTED":
+            self._note(path, f"failed: {asked.url} ({asked.failure})")
 
     def _answered(self, path: str, answer: Any) -> None:
         if answer.status >= 400:
