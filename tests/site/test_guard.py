@@ -1,4 +1,4 @@
-"""The guard of the browser tests notices what it is there for, and nothing of a page that is left."""
+"""The guard of the browser tests notices what it is there for; a page that is left is no fault."""
 
 from __future__ import annotations
 
@@ -40,9 +40,10 @@ def test_a_page_left_while_it_loads_is_no_fault(chromium: Any, tmp_path: Path) -
     given_up: list[str] = []
     page.on("requestfailed", lambda asked: given_up.append(asked.failure))
     page.route("**/slow.svg", lambda _: None)
-    page.goto(f"{tmp_path.as_uri()}/index.html", wait_until="commit")
-    page.goto(f"{tmp_path.as_uri()}/next.html")
-    page.wait_for_timeout(100)
+    with page.expect_request("**/slow.svg"):
+        page.goto(f"{tmp_path.as_uri()}/index.html", wait_until="commit")
+    with page.expect_event("requestfailed"):
+        page.goto(f"{tmp_path.as_uri()}/next.html")
     visitor.close()
     assert given_up == ["net::ERR_ABORTED"]
     assert visitor.problems == []
