@@ -319,10 +319,16 @@ def _rate_answer(i: int, rates: Sequence[float], home: float, rows: Sequence[Rat
     if against:
         bases = words.listed(sorted({row.base for row, _ in against if row.base}))
         parts.append(f"against {bases} at this rate: {_tally([effect for _, effect in against])}")
-    if broken := sorted((-cell.failed, row.recipe, cell.runs) for row, cell in here if cell.failed):
-        told = [f"{recipe} {-failed} of {runs}" for failed, recipe, runs in broken]
+    several = len({row.model for row in rows}) > 1
+    broken = sorted((-cell.failed, _named(row, several), cell.runs) for row, cell in here)
+    if told := [f"{name} {-failed} of {runs}" for failed, name, runs in broken if failed]:
         parts.append(f"runs that failed: {', '.join(told)}")
     return f"At {techniques.rate_words(rates[i])}, Λ {'; '.join(parts)}."
+
+
+def _named(row: RateRow, several: bool) -> str:
+    """The recipe; with its model where a board has several."""
+    return f"{row.recipe} of {row.model.partition('@')[0]}" if several else row.recipe
 
 
 def _tally(found: Sequence[Effect]) -> str:

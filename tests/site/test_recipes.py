@@ -131,6 +131,18 @@ def test_a_learning_rate_says_how_many_of_its_runs_failed(
     assert files["recipes.html"].decode().count(f"1 of {cell.runs} runs failed") == 1
 
 
+def test_a_failed_run_is_told_with_its_model_where_there_are_several(tmp_path: Path):
+    own = {"seeds": 3, "tasks": TASKS[:1], "board": TASKS[:1]}
+    other = {"model": "tiny-qwen2", "display_name": "Tiny Qwen2"}
+    arm = {"learning_rate": 3e-5, "division": "open"}
+    broken = plan("ppo", 0.5, failed=((TASKS[0], 1, 2),), **own, **other, **arm)
+    write_board(tmp_path / "runs", plan("ppo", 1.0, **own), plan("ppo", 1.0, **own, **other))
+    write_board(tmp_path / "runs", plan("ppo", 0.5, **own, **arm), broken)
+    results = read_site(submit(tmp_path / "runs", tmp_path / "results"), Catalog())
+    (answer,) = techniques_of(families(results)[0]).rates.answers
+    assert answer.endswith("; runs that failed: ppo of tiny-qwen2 1 of 3.")
+
+
 def test_a_rate_is_answered_against_the_boards_and_against_the_base(
     board: Techniques, files: Mapping[str, bytes]
 ):
