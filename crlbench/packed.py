@@ -29,9 +29,9 @@ MAX_PACKED = 64 * 2**20
 MAX_UNPACKED = 128 * 2**20
 """Bytes of an archive, packed and unpacked; an entry of 100 runs unpacks to about 6 MB."""
 MAX_WINDOW = 2**27
-KEPT = 48
-"""Archives that stay unpacked: a board's worth. Who reads run by run, or page by page, comes
-back to each."""
+KEPT = 96
+"""Archives that stay unpacked, about 1.3 MB each: a site's worth. Who reads run by run, or page by
+page, comes back to each, and one place too few would mean to unpack all of them every time."""
 LEVEL = 19
 
 NAME = re.compile(

@@ -145,6 +145,7 @@ def test_the_same_command_elsewhere_gives_the_identical_record(finished, tmp_pat
     assert stable(tmp_path / "runs") == stable(finished)
 
 
+@pytest.mark.slow
 def test_a_killed_run_continues_to_the_identical_record(finished, tmp_path):
     out = tmp_path / "runs"
     process = start(out)
@@ -201,6 +202,7 @@ def test_a_second_run_on_the_folder_says_who_holds_it(tmp_path):
         process.wait()
 
 
+@pytest.mark.slow
 def test_a_damaged_record_is_named(finished, tmp_path):
     out = tmp_path / "runs"
     import shutil

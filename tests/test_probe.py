@@ -230,6 +230,7 @@ def test_the_interval_of_a_gap() -> None:
     assert low < 0 < high
 
 
+@pytest.mark.slow
 def test_a_model_that_learned_the_published_items_by_heart_is_found(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

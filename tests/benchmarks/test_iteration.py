@@ -17,6 +17,7 @@ from tests.checkpoints import write_checkpoint
 PROGRAM = Path(iteration.__file__)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("work", ["grpo", "ppo"])
 def test_every_phase_and_kind_has_its_share(work, tmp_path):
     folder = write_checkpoint(tmp_path / "m")

@@ -66,6 +66,7 @@ def test_our_runner_does_the_work_and_times_its_parts(kind, checkpoint, monkeypa
     assert {"torch", "transformers", "lightning"} <= set(found["versions"])
 
 
+@pytest.mark.slow
 def test_a_process_of_ours_prints_its_figures(checkpoint):
     found = one_process(Path(sys.executable), "ours.py", small(checkpoint).plan("grpo", {}))
     assert len(found["iteration_s"]) == 1
@@ -197,6 +198,7 @@ def test_a_missing_environment_without_network_says_what_helps(tmp_path, monkeyp
     assert not [*tmp_path.iterdir()]
 
 
+@pytest.mark.slow
 def test_an_environment_that_cannot_be_made_leaves_nothing(tmp_path, monkeypatch):
     monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:9/simple")
     monkeypatch.setenv("PIP_RETRIES", "0")

@@ -108,6 +108,7 @@ def ci(base: Path, script: str, *arguments: object) -> tuple[int, str]:
     return done.returncode, done.stdout + done.stderr
 
 
+@pytest.mark.slow
 def test_a_pull_request_goes_through_the_script_of_the_workflow(
     base: Path, clone: Path, tmp_path: Path
 ) -> None:
@@ -123,6 +124,7 @@ def test_a_pull_request_goes_through_the_script_of_the_workflow(
     assert code == 3 and "the box is not ticked" in printed
 
 
+@pytest.mark.slow
 def test_code_of_a_pull_request_is_not_run(base: Path, clone: Path, tmp_path: Path) -> None:
     mark = tmp_path / "mark"
     for name in ("crlbench/__init__.py", "crlbench/__main__.py", "sitecustomize.py", "json.py"):
@@ -143,6 +145,7 @@ def test_a_replay_goes_through_the_script_of_the_workflow(base: Path, clone: Pat
     assert "replayed" in printed
 
 
+@pytest.mark.slow
 def test_the_site_goes_through_the_script_of_the_workflow(
     base: Path, clone: Path, tmp_path: Path
 ) -> None:

@@ -85,6 +85,7 @@ def test_a_new_entry_is_welcome(repository: Path, home: Path, other: Path, tmp_p
     assert "No other entry changes its tier." in text
 
 
+@pytest.mark.slow
 def test_more_seeds_are_welcome(one_seed_then_two: Path, home: Path, tmp_path: Path) -> None:
     root = tmp_path / "clone"
     (root / RESULTS).mkdir(parents=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -503,7 +503,13 @@ def better_answers_are_invented(folder: Path) -> None:
     forger.write()
 
 
-@pytest.mark.parametrize("name", FORGERIES)
+def by_name() -> Iterator[Any]:
+    """Those that a replay of three updates catches take seconds each."""
+    for name, (_, command, _) in FORGERIES.items():
+        yield pytest.param(name, marks=pytest.mark.slow) if "--updates 3" in command else name
+
+
+@pytest.mark.parametrize("name", by_name())
 def test_a_forgery_is_caught(name: str, entry: Path, home: Path, tmp_path: Path) -> None:
     forge, command, words = FORGERIES[name]
     folder = copied(entry, tmp_path / "results")

@@ -108,6 +108,7 @@ def test_wrong_usage(
     assert not (tmp_path / "results").exists() and not (tmp_path / "pull-request.md").exists()
 
 
+@pytest.mark.slow
 def test_a_shortened_run_is_not_submitted(home: Path, tmp_path: Path) -> None:
     run = evaluated(tmp_path / "runs", home, arms="real", more=("--limit", "8"))
     code, printed, _ = submit(run, tmp_path / "results", home)
@@ -115,6 +116,7 @@ def test_a_shortened_run_is_not_submitted(home: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "results").exists()
 
 
+@pytest.mark.slow
 def test_an_open_result_is_submitted_and_says_so(home: Path, tmp_path: Path) -> None:
     more = ("--set", "optimization.learning_rate=1e-3")
     run = evaluated(tmp_path / "runs", home, arms="real", more=more)
@@ -122,6 +124,7 @@ def test_an_open_result_is_submitted_and_says_so(home: Path, tmp_path: Path) -> 
     assert code == 0 and "Open division" in printed
 
 
+@pytest.mark.slow
 def test_a_study_is_submitted_with_all_its_arms(home: Path, tmp_path: Path) -> None:
     runs, results = tmp_path / "runs", tmp_path / "results"
     (tmp_path / "grid.toml").write_text(

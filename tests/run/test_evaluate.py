@@ -140,6 +140,7 @@ def test_dry_run_estimates_and_writes_nothing(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_a_vanished_run_counts_as_failed_until_it_is_repeated(
     model: Path, finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -102,6 +102,7 @@ def test_an_adapter_is_read_by_peft_and_a_merged_model_by_transformers(
     assert load_reader(card, Location(str(tmp_path / "whole"))).ends == (130, ord("~"))
 
 
+@pytest.mark.slow
 def test_a_model_without_an_adapter_is_written_whole(tmp_path: Path) -> None:
     model = terse(write_base(tmp_path / "base"))
     fast = ("--set", "optimization.learning_rate=0.01", "-q")

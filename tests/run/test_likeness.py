@@ -37,6 +37,7 @@ def digests(run: Run, update: int, **changes: Any) -> dict[str, Any]:
     return {"digests": rows}
 
 
+@pytest.mark.slow
 def test_the_same_is_no_difference(run: Run) -> None:
     assert differences(stored(run), replayed(run), BAND) == []
     assert other_class(stored(run), replayed(run)) == {}

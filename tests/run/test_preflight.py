@@ -168,6 +168,7 @@ def test_an_unknown_task_is_still_a_usage_error(tmp_path):
         board_of(tmp_path, "countin")
 
 
+@pytest.mark.slow
 def test_a_measured_task_is_scored_as_a_transfer_task(tmp_path, capsys):
     """A board of one trained task and one that has ID items alone, as a person runs it."""
     root = copied(tmp_path / "c", "letters", without("train", "train_fixed", "hard", "format"))

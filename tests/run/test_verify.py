@@ -114,6 +114,7 @@ def test_edited_samples(
     assert expected in findings(run, capsys)
 
 
+@pytest.mark.slow
 def test_losses_that_keep_their_mean_are_caught_by_the_replay_alone(
     run: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -130,6 +131,7 @@ def test_losses_that_keep_their_mean_are_caught_by_the_replay_alone(
     assert "the machines differ in nothing that explains it" in said
 
 
+@pytest.mark.slow
 def test_a_curve_that_was_made_up_is_caught_by_the_replay_alone(
     run: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -325,6 +327,7 @@ def test_another_class_of_machine_has_a_band(
     assert "first difference: update 1: prompt ids: stored 000000000000" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_runs_that_failed_and_placebo_runs_are_honest_too(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -30,11 +30,13 @@ KINDS = sorted(
     if path.read_text(encoding="utf-8").startswith("{% extends")
 )
 
-LOOKS = [(1280, "light"), (360, "dark")] + [
-    pytest.param(*look, marks=(pytest.mark.slow, pytest.mark.full))
-    for look in ((1280, "dark"), (360, "light"))
+LOOKS = [
+    (1280, "light"),
+    pytest.param(360, "dark", marks=pytest.mark.slow),
+    pytest.param(1280, "dark", marks=(pytest.mark.slow, pytest.mark.full)),
+    pytest.param(360, "light", marks=(pytest.mark.slow, pytest.mark.full)),
 ]
-"""Each width and each theme once; the other pairs in full."""
+"""One at once, each width and each theme in CI, the other pairs in full."""
 
 
 @pytest.fixture(params=KINDS)

@@ -69,7 +69,12 @@ def test_the_tasks_of_the_tracks_are_there() -> None:
     assert {"addition", "list-ops", "counting", "key-value", "modular", "letters"} <= {*TASKS}
 
 
-@pytest.mark.parametrize("name", TASKS)
+LONG = ("chains", "countdown", "graph", "knights", "logic", "schema", "string-edits", "units")
+TRIED = [pytest.param(n, marks=pytest.mark.slow) if n in LONG else n for n in TASKS]
+"""These take three to fifteen seconds each."""
+
+
+@pytest.mark.parametrize("name", TRIED)
 def test_every_rule_on_a_part_drawn_by_hashing(name: str) -> None:
     assert_kept(report(name, "quick"))
 
