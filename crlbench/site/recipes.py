@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -85,12 +84,12 @@ class Answer:
 class RateCell:
     """A model and recipe at one learning rate."""
 
-    lam: Estimate
-    """Λ over the tasks that it has at every rate."""
-    effect: Effect | None
-    """Against the rate of the board; None for that rate itself."""
-    base: Effect | None
-    """Against the base of the recipe at this rate; None for a base, and where there is none."""
+    scores: dict[Axis, Estimate]
+    """Over the tasks that it has at every rate."""
+    effects: dict[Axis, Effect]
+    """Against the rate of the board; empty for that rate itself."""
+    bases: dict[Axis, Effect]
+    """Against the base of the recipe at this rate; empty for a base, and where there is none."""
     best: bool
     """Highest Λ of its row, which was seen before it was named."""
     failed: int
@@ -118,7 +117,7 @@ class Rates:
     home: float
     rows: tuple[RateRow, ...]
     answers: tuple[str, ...]
-    """A sentence on every rate but the board's."""
+    """What every rate but the board's did."""
     absent: tuple[str, ...]
     """Recipes of these models that were run at the board's rate alone."""
 
@@ -158,6 +157,7 @@ def _pages(site: Site) -> Iterator[Page]:
             "boards": shown,
             "silent": [one.stored for one in found if one not in shown],
             "signs": SIGNS,
+            "axes": [(axis, AXIS_SIGNS[axis], AXIS_WORDS[axis].capitalize()) for axis in AXES],
         },
         section="recipes",
     )
@@ -313,17 +313,18 @@ def _rate_answer(i: int, rates: Sequence[float], home: float, rows: Sequence[Rat
     here = [(row, cell) for row in rows if (cell := row.cells[i]) is not None]
     if rates[i] == home or not here:
         return ""
-    own = [cell.effect for _, cell in here if cell.effect and cell.effect.call]
-    against = [(r, c.base) for r, c in here if c.base and c.base.call]
-    parts = [f"against the same recipe at {techniques.rate_words(home)}: {_tally(own)}"]
-    if against:
-        bases = words.listed(sorted({row.base for row, _ in against if row.base}))
-        parts.append(f"against {bases} at this rate: {_tally([effect for _, effect in against])}")
+    own = _tallies([cell.effects for _, cell in here])
+    parts = [f"At {techniques.rate_words(rates[i])}, against the same recipe at "
+             f"{techniques.rate_words(home)}: {own}."]
+    if against := [(row.base, cell.bases) for row, cell in here if row.base and cell.bases]:
+        names = words.listed(sorted({base for base, _ in against}))
+        tallies = _tallies([found for _, found in against])
+        parts.append(f"Against {names} at this rate: {tallies}.")
     several = len({row.model for row in rows}) > 1
     broken = sorted((-cell.failed, _named(row, several), cell.runs) for row, cell in here)
     if told := [f"{name} {-failed} of {runs}" for failed, name, runs in broken if failed]:
-        parts.append(f"runs that failed: {', '.join(told)}")
-    return f"At {techniques.rate_words(rates[i])}, Λ {'; '.join(parts)}."
+        parts.append(f"Runs that failed: {', '.join(told)}.")
+    return " ".join(parts)
 
 
 def _named(row: RateRow, several: bool) -> str:
@@ -331,18 +332,23 @@ def _named(row: RateRow, several: bool) -> str:
     return f"{row.recipe} of {row.model.partition('@')[0]}" if several else row.recipe
 
 
-def _tally(found: Sequence[Effect]) -> str:
-    """``1 equivalent, 8 worse``."""
-    numbers = Counter(effect.call for effect in found)
-    return ", ".join(f"{numbers[call]} {call}" for call in OUTCOMES if numbers[call])
+def _tallies(found: Sequence[dict[Axis, Effect]]) -> str:
+    """``Λ 1 equivalent, 8 worse; Stab 9 equivalent; Gen 9 equivalent``."""
+    parts = []
+    for axis in AXES:
+        numbers = counted([one[axis].call for one in found if one])
+        if told := ", ".join(f"{number} {call}" for call, number in numbers.items()):
+            parts.append(f"{AXIS_SIGNS[axis]} {told}")
+    return "; ".join(parts) or "no number"
 
 
 def _rate_row(
     family: Family, model: str, recipe: str, base: str | None, own: dict[float, Entry]
 ) -> RateRow | None:
     tasks = sorted(set.intersection(*(set(entry.tasks) for entry in own.values())))
-    lams = {rate: _lam(entry, tasks) for rate, entry in own.items()}
-    known = {rate: lam.value for rate, lam in lams.items() if lam.value is not None}
+    scores = {rate: _scores(entry, tasks) for rate, entry in own.items()}
+    lams = {rate: found["efficiency"].value for rate, found in scores.items()}
+    known = {rate: lam for rate, lam in lams.items() if lam is not None}
     if len(known) < 2:
         return None
     best = max(known, key=lambda rate: (known[rate], -rate))
@@ -354,17 +360,22 @@ def _rate_row(
             cells.append(None)
             continue
         against = None if home is None or rate == family.rate else home
-        effect = None if against is None else effects(against, entry, tasks)["efficiency"]
-        beside = effects(bases[rate], entry)["efficiency"] if rate in bases else None
+        found = {} if against is None else effects(against, entry, tasks)
+        beside = effects(bases[rate], entry) if rate in bases else {}
         ends = [run.failed for task in tasks for run in entry.evidence.tasks[task].measures]
-        cells.append(RateCell(lams[rate], effect, beside, rate == best, sum(ends), len(ends)))
+        cells.append(RateCell(scores[rate], found, beside, rate == best, sum(ends), len(ends)))
     return RateRow(model, recipe, base, tuple(tasks), tuple(cells))
 
 
-def _lam(entry: Entry, tasks: Sequence[str]) -> Estimate:
-    """Λ over some of an entry's tasks."""
-    parts = {task: entry.evidence.replicates("efficiency", task) for task in tasks}
+def _scores(entry: Entry, tasks: Sequence[str]) -> dict[Axis, Estimate]:
+    """An entry over some of its tasks; in stability over those of them that are rated."""
+    return {axis: _score(axis, entry, tasks) for axis in AXES}
+
+
+def _score(axis: Axis, entry: Entry, tasks: Sequence[str]) -> Estimate:
+    rated = [task for task in tasks if axis != "stability" or task in entry.stability.rated]
+    parts = {task: entry.evidence.replicates(axis, task) for task in rated}
     if not parts or any(part is None for part in parts.values()):
         return Estimate(None, None, 0)
-    score = score_of("efficiency", parts, entry.evidence)
+    score = score_of(axis, parts, entry.evidence)
     return Estimate(score.value, score.interval, score.n)

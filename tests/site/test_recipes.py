@@ -12,6 +12,7 @@ import pytest
 from crlbench.algo import recipes as bundled
 from crlbench.algo.recipe import to_config
 from crlbench.catalog import Catalog
+from crlbench.report import words
 from crlbench.report.pairs import paired_axes
 from crlbench.site.article import rivals
 from crlbench.site.build import build
@@ -116,8 +117,8 @@ def test_the_best_learning_rate_is_the_highest_and_bears_no_verdict(board: Techn
             for row in board.rates.rows}
     assert rows.keys() == {"grpo", "ppo"}
     assert rows["ppo"][3e-5].best and not rows["ppo"][1e-4].best
-    assert rows["grpo"][1e-4].best and rows["grpo"][1e-4].effect is None
-    slow = rows["grpo"][3e-5].effect
+    assert rows["grpo"][1e-4].best and not rows["grpo"][1e-4].effects
+    slow = rows["grpo"][3e-5].effects["efficiency"]
     assert slow.call == "preview" and slow.value < 0
 
 
@@ -132,6 +133,22 @@ def test_a_learning_rate_says_how_many_of_its_runs_failed(
     assert files["recipes.html"].decode().count(f"1 of {cell.runs} runs failed") == 1
 
 
+def test_a_rate_is_told_on_the_other_axes_too(
+    site: Site, board: Techniques, files: Mapping[str, bytes]
+):
+    (row,) = [row for row in board.rates.rows if row.recipe == "ppo"]
+    cells = dict(zip(board.rates.rates, row.cells, strict=True))
+    own = families(site)[0].entries(row.model, "ppo")
+    pair = paired_axes(own[1e-4], own[3e-5])["generalization"].effect
+    assert cells[3e-5].effects["generalization"].value == pair.value
+    assert cells[1e-4].scores["stability"].value == own[1e-4].axes["stability"].value
+    assert cells[3e-5].scores["stability"].value is None
+    text = files["recipes.html"].decode()
+    folded = text.split("Stability and generalization by learning rate")[1].split("</details>")[0]
+    assert words.number(own[3e-5].axes["generalization"].value) in folded
+    assert f"{words.number(pair.value, signed=True)} " in folded
+
+
 def test_a_failed_run_is_told_with_its_model_where_there_are_several(tmp_path: Path):
     own = {"seeds": 3, "tasks": TASKS[:1], "board": TASKS[:1]}
     other = {"model": "tiny-qwen2", "display_name": "Tiny Qwen2"}
@@ -141,7 +158,7 @@ def test_a_failed_run_is_told_with_its_model_where_there_are_several(tmp_path: P
     write_board(tmp_path / "runs", plan("ppo", 0.5, **own, **arm), broken)
     results = read_site(submit(tmp_path / "runs", tmp_path / "results"), Catalog())
     (answer,) = techniques_of(families(results)[0]).rates.answers
-    assert answer.endswith("; runs that failed: ppo of tiny-qwen2 1 of 3.")
+    assert answer.endswith(" Runs that failed: ppo of tiny-qwen2 1 of 3.")
 
 
 def test_a_rate_is_answered_against_the_boards_and_against_the_base(
@@ -149,13 +166,14 @@ def test_a_rate_is_answered_against_the_boards_and_against_the_base(
 ):
     (told,) = board.rates.answers
     assert told == (
-        "At 3e-5, Λ against the same recipe at 1e-4: 2 preview; "
-        "against ppo at this rate: 1 preview; runs that failed: grpo 1 of 6."
+        "At 3e-5, against the same recipe at 1e-4: Λ 2 preview; Gen 2 preview. "
+        "Against ppo at this rate: Λ 1 preview; Gen 1 preview. "
+        "Runs that failed: grpo 1 of 6."
     )
     assert board.rates.absent == (FLIP,)
     cells = {row.recipe: row.cells for row in board.rates.rows}
-    assert all(cell.base is None for cell in cells["ppo"])
-    beside = cells["grpo"][board.rates.rates.index(3e-5)].base
+    assert not any(cell.bases for cell in cells["ppo"])
+    beside = cells["grpo"][board.rates.rates.index(3e-5)].bases["efficiency"]
     assert beside.value < 0 and beside.interval.high < 0
     text = files["recipes.html"].decode()
     assert f"At the board’s rate alone: {FLIP}." in text
