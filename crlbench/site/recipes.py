@@ -76,8 +76,8 @@ class Answer:
     sign: str
     title: str
     counts: dict[Call, int]
-    helped: tuple[tuple[str, str], ...]
-    """Recipe and the models that it is better for; the most helpful first."""
+    helped: tuple[tuple[str, str, str], ...]
+    """Recipe, its base, and the models that it is better for; the most helpful first."""
 
 
 @dataclass(frozen=True)
@@ -268,23 +268,23 @@ def _config(stored: StoredBoard, recipe: str) -> dict[str, Any]:
 
 
 def _answer(axis: Axis, groups: Sequence[Group]) -> Answer:
-    rows = [row for group in groups for row in group.rows]
-    calls = [name for row in rows for name in row.calls(axis)]
+    rows = [(group.base, row) for group in groups for row in group.rows]
+    calls = [name for _, row in rows for name in row.calls(axis)]
     helped = []
-    for row in rows:
+    for base, row in rows:
         models = [
             cell.entry.display_name
             for cell in row.cells.values()
             if cell.effects and cell.effects[axis].call == "better"
         ]
         if models:
-            helped.append((-len(models), row.recipe, words.listed(models)))
+            helped.append((-len(models), row.recipe, base, words.listed(models)))
     return Answer(
         axis=axis,
         sign=AXIS_SIGNS[axis],
         title=AXIS_WORDS[axis].capitalize(),
         counts=counted(calls),
-        helped=tuple((recipe, models) for _, recipe, models in sorted(helped)),
+        helped=tuple((recipe, base, models) for _, recipe, base, models in sorted(helped)),
     )
 
 

@@ -133,6 +133,12 @@ def test_a_learning_rate_says_how_many_of_its_runs_failed(
     assert files["recipes.html"].decode().count(f"1 of {cell.runs} runs failed") == 1
 
 
+def test_what_helps_most_says_against_what(board: Techniques, files: Mapping[str, bytes]):
+    efficiency = board.answers[0]
+    assert efficiency.helped[0] == ("grpo", "ppo", "Tiny Llama")
+    assert "better than ppo for Tiny Llama" in files["recipes.html"].decode()
+
+
 def test_a_rate_is_told_on_the_other_axes_too(
     site: Site, board: Techniques, files: Mapping[str, bytes]
 ):
