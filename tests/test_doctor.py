@@ -211,7 +211,7 @@ def test_the_hub_is_asked_for_a_short_time_only(monkeypatch: pytest.MonkeyPatch)
         begun = time.monotonic()
         found = ask_hub(offline=False, seconds=0.3)
         assert found.state == "silent" and found.finding.level == "warning"
-        assert time.monotonic() - begun < 20
+        assert time.monotonic() - begun < 2.0
 
 
 def test_a_hub_that_refuses_still_answers_and_tells_the_time(

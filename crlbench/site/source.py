@@ -59,7 +59,7 @@ class StoredBoard:
     def changed(self) -> dict[str, str]:
         """Conditions that differ from the track's, by the names that ``--set`` takes.
 
-        None where the track has moved on: what it was is not known any more.
+        Empty where the track has moved on: what it was is not known any more.
         """
         track = known_track(self.board.track)
         if track is None or track.version != self.board.track_version:

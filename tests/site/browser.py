@@ -7,6 +7,7 @@ anything outside of the site.
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -64,6 +65,9 @@ class Visitor:
         self.bases = bases
         self.problems: list[str] = []
         self._contexts: list[Any] = []
+        self._documents: Counter[Any] = Counter()
+        self._asked_by: dict[Any, int] = {}
+        self._given_up: list[tuple[str, Any, Any]] = []
 
     def __call__(
         self,
@@ -89,29 +93,38 @@ class Visitor:
         page.on("console", lambda message: self._note(path, message.text))
         page.on("pageerror", lambda error: self._note(path, str(error)))
         page.on("dialog", lambda dialog: (self._note(path, "a dialog"), dialog.dismiss()))
-        page.on("requestfailed", lambda asked: self._failed(path, asked))
+        page.on("requestfailed", lambda asked: self._failed(path, page, asked))
         page.on("response", lambda answer: self._answered(path, answer))
-        page.on("request", lambda asked: self._asked(path, base, asked.url))
+        page.on("request", lambda asked: self._asked(path, base, page, asked))
         page.goto(base + path)
         return page
 
     def _note(self, path: str, what: str) -> None:
         self.problems.append(f"{path}: {what}")
 
-    def _failed(self, path: str, asked: Any) -> None:
-        # A page that is left gives up what it still loads; a file that lacks says so otherwise.
-        if asked.failure != "net::ERR_ABORTED":
+    def _failed(self, path: str, page: Any, asked: Any) -> None:
+        if asked.failure == "net::ERR_ABORTED":
+            self._given_up.append((path, page, asked))
+        else:
             self._note(path, f"failed: {asked.url} ({asked.failure})")
 
     def _answered(self, path: str, answer: Any) -> None:
         if answer.status >= 400:
             self._note(path, f"{answer.status}: {answer.url}")
 
-    def _asked(self, path: str, base: str, url: str) -> None:
+    def _asked(self, path: str, base: str, page: Any, asked: Any) -> None:
+        self._documents[page] += asked.is_navigation_request()
+        self._asked_by[asked] = self._documents[page]
+        url = asked.url
         if not url.startswith((base, "data:", "blob:")) and not url.endswith("/favicon.ico"):
             self._note(path, f"asked for {url}")
 
     def close(self) -> None:
+        # A page that is left gives up what it still loads; one that stays has no reason to.
+        for path, page, asked in self._given_up:
+            if self._asked_by[asked] == self._documents[page]:
+                self._note(path, f"given up: {asked.url}")
+        self._given_up.clear()
         for context in self._contexts:
             context.close()
 

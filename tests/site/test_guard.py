@@ -17,7 +17,12 @@ BROKEN = {
     "a dialog": ("<script>alert(1)</script>", "a dialog"),
     "outside": ('<img src="https://example.invalid/a.png" alt="">', "asked for https://example"),
 }
-HEAD = '<!doctype html><meta charset="utf-8"><title>Page</title>'
+GIVEN_UP = """<script>
+    const stop = new AbortController();
+    fetch("slow.json", {signal: stop.signal}).catch(() => {});
+    setTimeout(() => stop.abort(), 50);
+</script>"""
+HEAD = '<!doctype html><meta charset="utf-8"><link rel="icon" href="data:,"><title>Page</title>'
 
 
 @pytest.mark.parametrize("what", BROKEN)
@@ -47,3 +52,16 @@ def test_a_page_left_while_it_loads_is_no_fault(chromium: Any, tmp_path: Path) -
     visitor.close()
     assert given_up == ["net::ERR_ABORTED"]
     assert visitor.problems == []
+
+
+def test_a_page_that_stays_gives_nothing_up(chromium: Any, tmp_path: Path) -> None:
+    (tmp_path / "index.html").write_text(HEAD)
+    (tmp_path / "stays.html").write_text(HEAD + GIVEN_UP)
+    with served(tmp_path) as http:
+        visitor = Visitor(chromium, {"http": http})
+        page = visitor(over="http")
+        page.route("**/slow.json", lambda _: None)
+        with page.expect_event("requestfailed"):
+            page.goto(f"{http}stays.html")
+        visitor.close()
+    assert visitor.problems == [f"index.html: given up: {http}slow.json"]
