@@ -29,6 +29,8 @@ MAX_PACKED = 64 * 2**20
 MAX_UNPACKED = 128 * 2**20
 """Bytes of an archive, packed and unpacked; an entry of 100 runs unpacks to about 6 MB."""
 MAX_WINDOW = 2**27
+_PIECE = 2**12
+"""Bytes that are unpacked at once: a byte can unpack to some 26,000."""
 KEPT = 96
 """Archives that stay unpacked, about 1.3 MB each: a site's worth. Who reads run by run, or page by
 page, comes back to each, and one place too few would mean to unpack all of them every time."""
@@ -76,7 +78,7 @@ def unpack(data: bytes) -> dict[str, bytes]:
     Raises:
         BadArchive: the bytes are not what :func:`pack` writes, or unpack to too much.
     """
-    plain = _decompressed(data)
+    plain = decompress(data, MAX_UNPACKED)
     files: dict[str, bytes] = {}
     place, last = 0, ""
     while plain[place : place + _BLOCK] != _END[:_BLOCK]:
@@ -121,16 +123,33 @@ def _stated(header: bytes) -> tuple[str, int]:
     return name, size
 
 
-def _decompressed(data: bytes) -> bytes:
-    decompressor = zstandard.ZstdDecompressor(max_window_size=MAX_WINDOW)
+def decompress(data: bytes, most: int) -> bytes:
+    """The content of one zstandard frame, which is all of ``data``.
+
+    Args:
+        most: bytes that it may unpack to.
+
+    Raises:
+        BadArchive: the bytes are no frame, hold anything before or behind it, or unpack to more.
+    """
+    if data[: len(zstandard.FRAME_HEADER)] != zstandard.FRAME_HEADER:
+        raise BadArchive("does not begin with a zstandard frame")
+    frame = zstandard.ZstdDecompressor(max_window_size=MAX_WINDOW).decompressobj()
+    parts, size, place = [], 0, 0
     try:
-        with decompressor.stream_reader(data) as reader:
-            plain = reader.read(MAX_UNPACKED + 1)
+        while place < len(data) and not frame.eof:
+            parts.append(frame.decompress(data[place : place + _PIECE]))
+            place += _PIECE
+            size += len(parts[-1])
+            if size > most:
+                raise BadArchive(f"unpacks to more than {most} bytes")
     except zstandard.ZstdError as error:
         raise BadArchive(str(error)) from None
-    if len(plain) > MAX_UNPACKED:
-        raise BadArchive(f"unpacks to more than {MAX_UNPACKED} bytes")
-    return plain
+    if not frame.eof:
+        raise BadArchive("its zstandard frame is cut off")
+    if behind := len(frame.unused_data) + max(0, len(data) - place):
+        raise BadArchive(f"{behind} bytes stand behind its zstandard frame")
+    return b"".join(parts)
 
 
 def inside(path: Path) -> tuple[Path, str] | None:

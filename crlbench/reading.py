@@ -74,12 +74,15 @@ def json_value(data: bytes) -> Any:
     """The value of a JSON text in UTF-8, of any type.
 
     Raises:
-        Malformed: it is none; also for NaN and Infinity, half characters, whole numbers of more
-            than 4300 digits, a depth that Python cannot follow, and very many parts.
+        Malformed: it is none; also for NaN and Infinity, names that an object holds twice, half
+            characters, whole numbers of more than 4300 digits, a depth that Python cannot
+            follow, and very many parts.
     """
     few_parts(data)
     try:
-        value = json.loads(data.decode("utf-8"), parse_constant=_no_number)
+        value = json.loads(
+            data.decode("utf-8"), parse_constant=_no_number, object_pairs_hook=unique_names
+        )
     except UnicodeDecodeError as error:
         raise Malformed(f"not UTF-8 text (byte {error.start})") from None
     except json.JSONDecodeError as error:
@@ -87,10 +90,28 @@ def json_value(data: bytes) -> Any:
         raise Malformed(f"not valid JSON: {error.msg} ({line}column {error.colno})") from None
     except RecursionError:
         raise Malformed("not valid JSON: nested too deeply") from None
+    except Malformed:
+        raise
     except ValueError as error:
         raise Malformed(f"not valid JSON: {_digits(error)}") from None
     if b"\\ud" in data or b"\\uD" in data:
         whole_characters(value)
+    return value
+
+
+def unique_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """The object of parsed pairs, for ``object_pairs_hook`` of :func:`json.loads`.
+
+    Readers disagree on which of two equal names counts: Python takes the last, others the first.
+
+    Raises:
+        Malformed: a name stands twice.
+    """
+    value = dict(pairs)
+    if len(value) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise Malformed(f"not valid JSON: the name {twice!r:.60} stands twice in one object")
     return value
 
 

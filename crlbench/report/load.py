@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-import zstandard
 from pydantic import BaseModel
 from pydantic import ValidationError as PydanticError
 
@@ -26,7 +25,8 @@ from crlbench.attempts import PLAN_NAME as PLAN
 from crlbench.attempts import plan_hash
 from crlbench.conditions import canonical_json, explain, fingerprint
 from crlbench.errors import UsageError, ValidationError
-from crlbench.packed import PACKED, members
+from crlbench.packed import PACKED, decompress, members
+from crlbench.packed import BadArchive as BadFrame
 from crlbench.reading import Malformed, json_value
 from crlbench.records import FileDigest, Fingerprint, IterationDigest, RunRecord, SplitScore
 from crlbench.report.npz import BadArchive, read_arrays
@@ -231,7 +231,9 @@ class Run:
         rows = []
         for number, line in enumerate(content.splitlines(), start=1):
             try:
-                rows.append(IterationDigest.model_validate_json(line, strict=True))
+                rows.append(IterationDigest.model_validate(json_value(line), strict=True))
+            except Malformed as error:
+                raise ValidationError(f"{self.folder / DIGESTS}:{number}: {error}") from None
             except PydanticError as error:
                 where = f"{self.folder / DIGESTS}:{number}"
                 raise ValidationError(explain(error, where)) from None
@@ -458,12 +460,9 @@ def _read_plan(path: Path) -> dict[str, Any]:
 
 def _read_samples(path: Path, packed: bytes) -> Iterator[Sample]:
     try:
-        with zstandard.ZstdDecompressor().stream_reader(packed) as reader:
-            data = reader.read(MAX_SAMPLE_BYTES + 1)
-    except zstandard.ZstdError as error:
+        data = decompress(packed, MAX_SAMPLE_BYTES)
+    except BadFrame as error:
         raise ValidationError(f"{path}: not a readable zstandard file: {error}") from None
-    if len(data) > MAX_SAMPLE_BYTES:
-        raise ValidationError(f"{path}: unpacks to more than {MAX_SAMPLE_BYTES} bytes")
     if data.count(b"\n") > MAX_SAMPLE_LINES:
         raise ValidationError(f"{path}: more than {MAX_SAMPLE_LINES} lines")
     for number, line in enumerate(data.split(b"\n"), start=1):

@@ -3,7 +3,8 @@
 A result has some forty small arrays, and numpy's reader spends most of its time on opening each.
 Here the archive's directory is read once and equal array headers are parsed once. What numpy would
 refuse is refused, and so are archives that no result is: encrypted or split ones, members that
-share a name, members that are longer than they say, more than :data:`MAX_UNPACKED` bytes.
+share a name, members that are longer than they say, bytes that belong to no member, more than
+:data:`MAX_UNPACKED` bytes.
 
 Source of the layout: PKWARE's APPNOTE 6.3, sections 4.3.7, 4.3.12 and 4.3.16; NumPy's NEP 1.
 """
@@ -14,7 +15,6 @@ import io
 import math
 import struct
 import zlib
-from collections.abc import Iterator
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -53,10 +53,18 @@ def read_arrays(data: bytes) -> dict[str, np.ndarray]:
         BadArchive: the bytes are no archive of plain arrays, or unpack to too much.
     """
     try:
-        members = list(_directory(data))
+        directory, members = _directory(data)
         if sum(member.size for member in members) > MAX_UNPACKED:
             raise BadArchive(f"unpacks to more than {MAX_UNPACKED} bytes")
-        arrays = {_name(member): _array(_content(data, member)) for member in members}
+        arrays, place = {}, 0
+        for member in members:
+            if member.offset != place:
+                raise BadArchive("something stands between its members, or before them")
+            name = _name(member)
+            content, place = _content(data, member)
+            arrays[name] = _array(content)
+        if place != directory:
+            raise BadArchive("something stands between its members and its directory")
     except (struct.error, zlib.error, ValueError, OverflowError) as error:
         raise BadArchive(str(error)) from None
     if len(arrays) < len(members):
@@ -64,8 +72,8 @@ def read_arrays(data: bytes) -> dict[str, np.ndarray]:
     return arrays
 
 
-def _directory(data: bytes) -> Iterator[_Member]:
-    """The members as the central directory lists them."""
+def _directory(data: bytes) -> tuple[int, list[_Member]]:
+    """Where the central directory begins, and the members as it lists them."""
     end = data.rfind(b"PK\5\6", max(0, len(data) - _END.size - _LONGEST_COMMENT))
     if end < 0:
         raise BadArchive("no zip archive")
@@ -74,16 +82,23 @@ def _directory(data: bytes) -> Iterator[_Member]:
         raise BadArchive("the archive is split or damaged")
     if position + size != end:
         raise BadArchive("the archive's directory is not where it should be")
+    if comment:
+        raise BadArchive("the archive has a comment")
+    begin, members = position, []
     for _ in range(count):
         fields = _MEMBER.unpack_from(data, position)
         if fields[0] != b"PK\1\2":
             raise BadArchive("the archive's directory is damaged")
         name, extra, remark = fields[10:13]
+        if extra or remark:
+            raise BadArchive("a member has a comment or an extra field")
         start = position + _MEMBER.size
-        yield _Member(data[start : start + name], fields[3], fields[4], *fields[7:10], fields[16])
-        position = start + name + extra + remark
+        label = data[start : start + name]
+        members.append(_Member(label, fields[3], fields[4], *fields[7:10], fields[16]))
+        position = start + name
     if position != end:
         raise BadArchive("the archive's directory is damaged")
+    return begin, members
 
 
 def _name(member: _Member) -> str:
@@ -93,8 +108,8 @@ def _name(member: _Member) -> str:
     return name[:-4]
 
 
-def _content(data: bytes, member: _Member) -> bytes:
-    """The unpacked bytes of a member, as many as it says and with its checksum."""
+def _content(data: bytes, member: _Member) -> tuple[bytes, int]:
+    """The unpacked bytes of a member, as many as it says and with its checksum, and its end."""
     local = _LOCAL.unpack_from(data, member.offset)
     start = member.offset + _LOCAL.size
     if local[0] != b"PK\3\4" or data[start : start + local[9]] != member.name:
@@ -106,11 +121,13 @@ def _content(data: bytes, member: _Member) -> bytes:
     if member.method == _DEFLATED:
         unpacker = zlib.decompressobj(-zlib.MAX_WBITS)
         content = unpacker.decompress(content, member.size + 1)
+        if unpacker.unused_data or not unpacker.eof:
+            raise BadArchive("a member is longer, shorter or other than the directory says")
     elif member.method != _STORED:
         raise BadArchive(f"compression method {member.method}")
     if len(content) != member.size or zlib.crc32(content) != member.crc:
         raise BadArchive("a member is longer, shorter or other than the directory says")
-    return content
+    return content, start + member.packed
 
 
 def _array(content: bytes) -> np.ndarray:

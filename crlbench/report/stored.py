@@ -111,7 +111,13 @@ def _object(path: Path, content: bytes) -> dict[str, Any]:
     constants: list[float] = []
     try:
         reading.few_parts(content)
-        data = json.loads(content.decode("utf-8"), parse_constant=_collecting(constants))
+        data = json.loads(
+            content.decode("utf-8"),
+            parse_constant=_collecting(constants),
+            object_pairs_hook=reading.unique_names,
+        )
+    except reading.Malformed as error:
+        raise ValidationError(f"{path}: {error}") from None
     except (ValueError, RecursionError) as error:
         raise ValidationError(f"{path}: not valid JSON: {error}") from None
     if constants:
@@ -188,7 +194,7 @@ def _as_written(content: bytes, data: dict[str, Any]) -> RunRecord | None:
     """
     try:
         identity = _text_id(content, data)
-        if identity != data["record_id"] or content.count(b'":') != _named(data):
+        if identity != data["record_id"]:
             return None
         record = RunRecord.model_validate(data, strict=True)
         canonical_json([data["environment"], data["verification"], data["subject"]["adapter"]])
@@ -223,26 +229,6 @@ def _text_id(content: bytes, data: dict[str, Any]) -> str | None:
     if not found or not after.endswith(last):
         return None
     return hashlib.sha256(before + after.removesuffix(last) + b"}").hexdigest()
-
-
-def _named(data: dict[str, Any]) -> int:
-    """How often a quote stands before a colon in the text of parsed JSON.
-
-    After every name of its objects, of which one that was given twice is missing, and in values
-    such as ``":"``.
-    """
-    count, waiting = 0, [data]
-    while waiting:
-        part = waiting.pop()
-        count += len(part)
-        for value in part.values():
-            if type(value) is dict:
-                waiting.append(value)
-            elif type(value) is str:
-                count += value.startswith(":") + value.count('":')
-            elif type(value) is list and value and type(value[0]) is dict:
-                waiting += [inner for inner in value if type(inner) is dict]
-    return count
 
 
 def _complete(record: RunRecord, data: dict[str, Any]) -> bool:

@@ -31,6 +31,7 @@ from crlbench.conditions import canonical_json
 from crlbench.errors import EnvironmentUnfit, ValidationError
 from crlbench.files import TEMPORARY, put
 from crlbench.hashing import sha256_file
+from crlbench.packed import BadArchive, decompress
 from crlbench.reading import Malformed, json_value, read_bytes
 
 LOCK_NAME = ".lock"
@@ -178,12 +179,9 @@ def read_jsonl_zst(path: Path | str) -> list[Any]:
         ValidationError: the file is damaged.
     """
     try:
-        with open(path, "rb") as file, zstandard.ZstdDecompressor().stream_reader(file) as stream:
-            data = stream.read(MAX_ROWS_BYTES + 1)
-        if len(data) > MAX_ROWS_BYTES:
-            raise Malformed(f"unpacks to more than {MAX_ROWS_BYTES} bytes")
+        data = decompress(Path(path).read_bytes(), MAX_ROWS_BYTES)
         return [json_value(line) for line in data.splitlines()]
-    except (zstandard.ZstdError, Malformed, OSError) as error:
+    except (BadArchive, Malformed, OSError) as error:
         raise damaged(path, error) from None
 
 

@@ -157,8 +157,8 @@ def test_members_that_are_no_plain_arrays(members, message):
         (10, "<H", 12, "compression method 12"),
         (16, "<L", 7, "longer, shorter or other"),
         (20, "<L", 3, "longer, shorter or other"),
-        (42, "<L", 1, "points to another member"),
-        (42, "<L", 2**31, "unpack_from requires"),
+        (42, "<L", 1, "stands between its members, or before"),
+        (42, "<L", 2**31, "stands between its members, or before"),
     ],
 )
 def test_a_directory_that_lies(offset: int, layout: str, value: int, message: str):
@@ -170,6 +170,51 @@ def test_a_directory_that_lies(offset: int, layout: str, value: int, message: st
 def test_bytes_before_or_behind_the_archive(change):
     with pytest.raises(BadArchive):
         read_arrays(change(saved(**VECTORS)))
+
+
+def with_gap(content: bytes, place: int, more: bytes) -> bytes:
+    """The archive with more bytes at ``place``; its directory points to where members now are."""
+    end = content.rindex(b"PK\5\6")
+    count, size, begin = struct.unpack_from("<HLL", content, end + 10)
+    changed = bytearray(content)
+    at = begin
+    for _ in range(count):
+        offset = struct.unpack_from("<L", changed, at + 42)[0]
+        struct.pack_into("<L", changed, at + 42, offset + len(more) * (offset >= place))
+        at += 46 + struct.unpack_from("<H", changed, at + 28)[0]
+    struct.pack_into("<L", changed, end + 16, begin + len(more))
+    assert at == begin + size
+    return bytes(changed[:place]) + more + bytes(changed[place:])
+
+
+@pytest.mark.parametrize("where", ["first member", "second member", "directory"])
+def test_bytes_that_belong_to_no_member(where: str):
+    content = zipped([(f"{name}.npy", array(np.ones(3))) for name in "ab"])
+    second = content.index(b"PK\3\4", 1)
+    place = {"first member": 0, "second member": second, "directory": content.index(b"PK\1\2")}
+    forged = with_gap(content, place[where], b"<script>alert(1)</script>")
+    with zipfile.ZipFile(io.BytesIO(forged)) as archive:
+        assert archive.namelist() == ["a.npy", "b.npy"] and archive.testzip() is None
+    with pytest.raises(BadArchive, match="something stands"):
+        read_arrays(forged)
+
+
+def test_remarks_and_bytes_behind_a_compressed_member():
+    entry = zipfile.ZipInfo("a.npy")
+    for field in ("comment", "extra"):
+        file = io.BytesIO()
+        with zipfile.ZipFile(file, "w") as archive:
+            setattr(entry, field, b"\1\1\4\0text")
+            archive.writestr(entry, array(np.ones(3)))
+        with pytest.raises(BadArchive, match="comment or an extra field"):
+            read_arrays(file.getvalue())
+        setattr(entry, field, b"")
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.writestr("a.npy", array(np.ones(3)))
+        archive.comment = b"text"
+    with pytest.raises(BadArchive, match="comment"):
+        read_arrays(file.getvalue())
 
 
 def test_a_checksum_that_fits_wrong_bytes_is_not_enough():
