@@ -32,6 +32,8 @@ process that died twice, ``discarded`` a result that was given up to be made aga
 ENDED = frozenset({"done", "failed"})
 """Events after which a record stands."""
 
+MAX_REASON = 2000
+"""Characters of what a ledger says of a run that did not finish."""
 MAX_SEEDS = 10_000
 MAX_RUNS = 100_000
 """Of a plan or a study."""

@@ -11,7 +11,7 @@ from typing import Any
 from crlbench import __version__
 from crlbench.catalog import Catalog
 from crlbench.commands.console import count, note, out, out_json
-from crlbench.commands.verify_recompute import Recomputed, recompute
+from crlbench.commands.verify_recompute import Recomputed, check_bytes, recompute
 from crlbench.commands.verify_replay import Replayed, chosen_seed, replay
 from crlbench.errors import OK, EnvironmentUnfit, Mismatch, UsageError
 from crlbench.report.audit_entry import Home, homes_of
@@ -31,6 +31,7 @@ def verify(options: Namespace) -> int:
     updates = _updates(options.updates)
     runs, catalog = load_runs(options.result), Catalog(options.catalog)
     homes = homes_of(runs)
+    check_bytes(homes)
     if options.badge is not None and any(run.folder not in homes for run in runs):
         raise UsageError("--badge: give the folder of an entry, which holds plan.json.")
     note(options, f"computing {count(len(runs), 'run')} again...")

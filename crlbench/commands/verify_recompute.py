@@ -8,13 +8,16 @@ from pathlib import Path
 from typing import Any
 
 from crlbench.catalog import Catalog
-from crlbench.errors import EnvironmentUnfit
+from crlbench.contribute.canonical import uncanonical
+from crlbench.errors import EnvironmentUnfit, ValidationError
+from crlbench.packed import PACKED
 from crlbench.report.audit import audit_run
-from crlbench.report.audit_entry import Home, audit_in
+from crlbench.report.audit_entry import Home, audit_home, audit_in
 from crlbench.report.audit_facts import Facts, facts_of
 from crlbench.report.audit_files import config_of
 from crlbench.report.load import Run, Runs
 from crlbench.run.checkout import Comparison, compare
+from crlbench.run.payable import unpayable
 from crlbench.run.rescore import check_prompts, reader_of, rescore
 from crlbench.verification import Finding
 
@@ -41,6 +44,17 @@ class Recomputed:
         return [finding for found in self.findings.values() for finding in found]
 
 
+def check_bytes(homes: Mapping[Path, Home]) -> None:
+    """Refuse submitted entries whose bytes say more than their runs.
+
+    Raises:
+        ValidationError: names the file.
+    """
+    for folder in {home.folder: None for home in homes.values() if (home.folder / PACKED).exists()}:
+        for fault in uncanonical(folder):
+            raise ValidationError(f"{folder / fault}")
+
+
 def recompute(runs: Runs, homes: Mapping[Path, Home], catalog: Catalog) -> Recomputed:
     """Compute every run again from its own files, and compare it with this checkout.
 
@@ -49,9 +63,13 @@ def recompute(runs: Runs, homes: Mapping[Path, Home], catalog: Catalog) -> Recom
         EnvironmentUnfit: a verifier cannot run here.
     """
     done, readers = Recomputed(), _Readers()
+    for home in {home.folder: home for home in homes.values()}.values():
+        if faults := list(audit_home(home)):
+            done.findings[faults[0].run] = faults
     for run in runs:
         found = done.findings.setdefault(run.name, [])
         found += audit_run(run)
+        found += unpayable(run.record, run.name, run.items, catalog)
         if run.folder in homes:
             found += audit_in(homes[run.folder], run)
         facts = facts_of(run)

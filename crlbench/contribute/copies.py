@@ -1,9 +1,9 @@
 """Runs that are another run's under a new name.
 
 Two runs of different entries in models/, tasks or seeds never measure the same: their curves differ
-in some of thousands of items, and their digests in the weights. Two recipes may, where the part in
-which they differ never acts, and so may two arms where no reward is ever paid: runs of one model,
-task and seed are not compared.
+in some of thousands of items, and their digests in the weights. Neither do the two arms of a cell,
+unless no completion, or every one, was right: then both are paid alike. Two recipes may, where the
+part in which they differ never acts: runs of one model, task, seed and arm are not compared.
 """
 
 from __future__ import annotations
@@ -18,7 +18,11 @@ from typing import Any
 import numpy as np
 
 from crlbench.errors import CrlbenchError
+from crlbench.records import DIGESTED_ITERATIONS
 from crlbench.report.load import Run, load_runs
+
+PARTING_ITERATIONS = 10
+"""Fewer updates may move no sampled token, so that both arms of a cell have one curve."""
 
 
 @dataclass(frozen=True)
@@ -26,8 +30,17 @@ class _Seen:
     """One run of a known entry."""
 
     name: str
-    drawn: tuple[Any, ...]
-    """What decides its draws: two runs that share it may measure the same."""
+    cell: tuple[Any, ...]
+    """What decides its draws."""
+    arm: str
+    alike: bool
+    """Whether the other arm of its cell may measure the same: it was paid the same for all that
+    the mark is of, or had too few iterations for the curves to part."""
+
+    def may_equal(self, other: _Seen) -> bool:
+        """Whether two runs can have measured the same."""
+        same_arm = self.arm == other.arm or (self.alike and other.alike)
+        return self.cell == other.cell and same_arm
 
 
 @dataclass
@@ -45,14 +58,12 @@ class Known:
         for entry in entries:
             try:
                 runs = load_runs(entry, files="used")
-                marked = [(run, list(marks(run))) for run in runs]
+                marked = [(mark, _seen(run, mark, entry)) for run in runs for mark in marks(run)]
             except CrlbenchError:
                 known.unreadable.append(entry)
                 continue
-            for run, own in marked:
-                seen = _Seen(f"{entry}: {run.name}", _drawn(run))
-                for mark in own:
-                    known._by_mark[mark].append(seen)
+            for mark, seen in marked:
+                known._by_mark[mark].append(seen)
         return known
 
     def like(self, run: Run) -> list[str]:
@@ -61,7 +72,7 @@ class Known:
             seen.name: None
             for mark in marks(run)
             for seen in self._by_mark.get(mark, ())
-            if seen.drawn != _drawn(run)
+            if not seen.may_equal(_seen(run, mark))
         }
         return list(found)
 
@@ -74,6 +85,15 @@ def marks(run: Run) -> Iterator[str]:
         yield f"curve {hashlib.sha256(np.ascontiguousarray(curve).tobytes()).hexdigest()}"
 
 
-def _drawn(run: Run) -> tuple[Any, ...]:
+def _seen(run: Run, mark: str, entry: Path | None = None) -> _Seen:
     r = run.record
-    return (r.subject.slug, r.task.name, r.seed.index)
+    scores = r.health.get("score", [])
+    of_digests = mark.startswith("digests")
+    paid = scores[:DIGESTED_ITERATIONS] if of_digests else scores
+    early = not of_digests and len(scores) < PARTING_ITERATIONS
+    return _Seen(
+        name=f"{entry}: {run.name}",
+        cell=(r.subject.slug, r.task.name, r.seed.index),
+        arm=r.arm,
+        alike=early or all(score in (0.0, 1.0) for score in paid),
+    )

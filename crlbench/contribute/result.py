@@ -10,18 +10,20 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from crlbench.catalog import Catalog
+from crlbench.contribute.canonical import uncanonical
 from crlbench.contribute.copies import Known
 from crlbench.contribute.layout import misplaced, read_submission
 from crlbench.contribute.report import Examined
 from crlbench.errors import CrlbenchError
 from crlbench.packed import RUN_FILES
 from crlbench.report.audit import audit_run
-from crlbench.report.audit_entry import audit_in, homes_of
+from crlbench.report.audit_entry import audit_home, audit_in, homes_of
 from crlbench.report.census import Archive, Census, take_census
 from crlbench.report.load import Runs, load_runs
 from crlbench.report.stored import exists
 from crlbench.report.summary import board_tasks, same_conditions
 from crlbench.run.checkout import compare
+from crlbench.run.payable import unpayable
 
 SHOWN = 4
 """Cells that a finding names."""
@@ -73,6 +75,7 @@ class _Entry:
         """In the order in which a person wants to read what they find."""
         return (
             self._submitter,
+            self._bytes,
             self._one_entry,
             self._place,
             self._declared,
@@ -85,6 +88,10 @@ class _Entry:
     def _submitter(self) -> Findings:
         read_submission(self.folder)
         yield from ()
+
+    def _bytes(self) -> Findings:
+        """The files hold what they say and nothing else."""
+        yield from (f"{self.folder / fault}" for fault in uncanonical(self.folder))
 
     def _one_entry(self) -> Findings:
         """One model, one recipe, one fingerprint, one class of hardware; nothing shortened."""
@@ -116,6 +123,8 @@ class _Entry:
     def _declared(self) -> Findings:
         """Each run is one that the plan declared and that the ledger says ended so."""
         homes = homes_of(self.runs)
+        for home in {home.folder: home for home in homes.values()}.values():
+            yield from map(str, audit_home(home))
         for run in self.runs:
             if run.folder in homes:
                 yield from map(str, audit_in(homes[run.folder], run))
@@ -171,6 +180,8 @@ class _Entry:
         """Every number of every record belongs to its item vectors and its conditions."""
         for run in self.runs:
             yield from map(str, audit_run(run))
+            scores = unpayable(run.record, run.name, run.items, self.examiner.catalog)
+            yield from map(str, scores)
             run.samples()
 
     def _copies(self) -> Findings:

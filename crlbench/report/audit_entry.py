@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from crlbench.attempts import PLAN_NAME, plan_hash
+from crlbench.attempts import LEDGER_NAME, PLAN_NAME, plan_hash, read
 from crlbench.report.attempts import Attempts, key_of, read_attempts
+from crlbench.report.audit_ledger import audit_ledger, audit_plan
 from crlbench.report.load import ITEMS, RECORD, Run, Runs
 from crlbench.report.stored import json_object
 from crlbench.verification import Finding
@@ -59,6 +60,13 @@ def _folder(runs: Runs, run: Run) -> Path | None:
             return runs.folder / parent
     above = (runs.folder.absolute(), *runs.folder.absolute().parents[:3])
     return next((folder for folder in above if (folder / PLAN_NAME).is_file()), None)
+
+
+def audit_home(home: Home) -> Iterator[Finding]:
+    """The plan and the ledger of an entry have the form that a run gives them."""
+    name = "/".join(home.folder.absolute().parts[-2:])
+    yield from audit_plan(name, home.plan)
+    yield from audit_ledger(name, read(home.folder / LEDGER_NAME))
 
 
 def audit_in(home: Home, run: Run) -> Iterator[Finding]:

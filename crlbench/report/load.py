@@ -480,6 +480,8 @@ def _sample(line: bytes, where: str) -> Sample:
     for name, kind in SAMPLE_FIELDS.items():
         if not isinstance(row.get(name), kind):
             raise ValidationError(f"{where}: {name}: expected {kind.__name__}")
+    if more := sorted(row.keys() - SAMPLE_FIELDS.keys() - {"score"}):
+        raise ValidationError(f"{where}: {more[0]!r:.60}: no field of a sample")
     score = row.get("score")
     if isinstance(score, bool) or not isinstance(score, int | float):
         raise ValidationError(f"{where}: score: expected a number")

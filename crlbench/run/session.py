@@ -15,13 +15,14 @@ from typing import Any
 from crlbench.attempts import (
     ENDED,
     LEDGER_NAME,
+    MAX_REASON,
     Event,
     History,
     declarations,
     histories,
     salvaged,
 )
-from crlbench.errors import ValidationError
+from crlbench.errors import ValidationError, printable
 from crlbench.records import Cell, RunRecord
 from crlbench.run.grid import Launcher, Outcome, StopLevel
 from crlbench.run.ledger import Ledger
@@ -329,7 +330,7 @@ def run_missing(
     outcomes = []
     with contextlib.closing(launcher.run(work.missing, on_event, stop_level)) as running:
         for outcome in running:
-            detail = {"reason": outcome.message} if outcome.message else {}
+            detail = {"reason": printable(outcome.message)[:MAX_REASON]} if outcome.message else {}
             event = _LEDGER_EVENTS[outcome.state]
             if event in ENDED:
                 detail |= _identity(outcome.cell)

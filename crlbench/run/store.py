@@ -135,7 +135,12 @@ def damaged(path: Path | str, why: object, repair: str = _REDO) -> ValidationErr
 
 
 def write_npz(path: Path | str, arrays: Mapping[str, np.ndarray]) -> Path:
-    """Store named arrays without pickle: equal arrays give equal bytes.
+    """Store named arrays as :func:`npz_bytes`, atomically."""
+    return write_bytes(path, npz_bytes(arrays))
+
+
+def npz_bytes(arrays: Mapping[str, np.ndarray]) -> bytes:
+    """Named arrays without pickle, in order of their names: equal arrays give equal bytes.
 
     Not compressed: a zip compresses each of many small arrays by itself, and results are packed
     together (:mod:`crlbench.packed`).
@@ -150,7 +155,7 @@ def write_npz(path: Path | str, arrays: Mapping[str, np.ndarray]) -> Path:
             entry = zipfile.ZipInfo(f"{name}.npy", date_time=_EPOCH)
             entry.external_attr = 0o644 << 16
             archive.writestr(entry, content.getvalue())
-    return write_bytes(path, buffer.getvalue())
+    return buffer.getvalue()
 
 
 def read_npz(path: Path | str) -> dict[str, np.ndarray]:

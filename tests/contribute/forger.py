@@ -17,6 +17,7 @@ from crlbench.chain import GENESIS
 from crlbench.conditions import canonical_json, digest, fingerprint
 from crlbench.packed import PACKED, pack, unpack
 from crlbench.records import RunRecord
+from crlbench.run.store import npz_bytes
 
 Json = dict[str, Any]
 
@@ -43,7 +44,7 @@ class Forger:
         """Change a record's fields."""
         record = self.record(cell)
         change(record)
-        self.runs[cell]["record.json"] = json.dumps(record).encode()
+        self.runs[cell]["record.json"] = f"{canonical_json(record)}\n".encode()
 
     def items(self, cell: str) -> dict[str, np.ndarray]:
         with np.load(io.BytesIO(self.runs[cell]["items.npz"])) as stored:
@@ -51,9 +52,7 @@ class Forger:
 
     def put_items(self, cell: str, arrays: dict[str, np.ndarray]) -> None:
         """Exchange the item vectors, and the scores that follow from them."""
-        content = io.BytesIO()
-        np.savez(content, **arrays)
-        self.runs[cell]["items.npz"] = content.getvalue()
+        self.runs[cell]["items.npz"] = npz_bytes(arrays)
 
         def rescore(record: Json) -> None:
             for point in record["curve"]:

@@ -6,8 +6,10 @@ leaves with 5.
 
 from __future__ import annotations
 
+import io
 import json
 import re
+import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -404,6 +406,246 @@ def replayed(key: str, change: Callable[[Any], Any]) -> Callable[[Path], None]:
         forger.write()
 
     return forge
+
+
+# What says the same, or more, in other bytes.
+
+
+@forgery("validate", "bytes stand behind its zstandard frame")
+def a_script_stands_behind_the_archive(folder: Path) -> None:
+    path = folder / PACKED
+    path.write_bytes(path.read_bytes() + b"<script>alert(1)</script>" * 2000)
+
+
+@forgery("validate", "does not begin with a zstandard frame")
+def a_frame_that_readers_skip_stands_before_the_archive(folder: Path) -> None:
+    path = folder / PACKED
+    skipped = b"<script>alert(1)</script>"
+    frame = b"\x50\x2a\x4d\x18" + len(skipped).to_bytes(4, "little") + skipped
+    path.write_bytes(frame + path.read_bytes())
+
+
+def exchanged(name: str, change: Callable[[bytes], bytes]) -> Callable[[Path], None]:
+    """Another content of a run's file, with every hash made to fit."""
+
+    def forge(folder: Path) -> None:
+        forger = Forger(folder)
+        forger.runs[CELL][name] = change(forger.runs[CELL][name])
+        forger.write()
+
+    return forge
+
+
+@forgery("validate", "something stands between its members, or before them")
+def a_page_stands_before_the_item_vectors(folder: Path) -> None:
+    def change(content: bytes) -> bytes:
+        page, file = b"<html><script>alert(1)</script>", io.BytesIO()
+        file.write(page)
+        with zipfile.ZipFile(io.BytesIO(content)) as old, zipfile.ZipFile(file, "a") as new:
+            for member in old.infolist():
+                new.writestr(member, old.read(member))
+        return file.getvalue()
+
+    exchanged("items.npz", change)(folder)
+
+
+@forgery("validate", "items.npz: not in the bytes that crlbench writes")
+def the_item_vectors_are_packed_otherwise(folder: Path) -> None:
+    def change(content: bytes) -> bytes:
+        with np.load(io.BytesIO(content)) as stored:
+            arrays = {name: stored[name] for name in stored.files}
+        np.savez_compressed(file := io.BytesIO(), **arrays)
+        return file.getvalue()
+
+    exchanged("items.npz", change)(folder)
+
+
+@forgery("validate", "bytes stand behind its zstandard frame")
+def a_script_stands_behind_the_samples(folder: Path) -> None:
+    exchanged("samples.jsonl.zst", lambda content: content + b"<script>alert(1)</script>")(folder)
+
+
+@forgery("validate", "'note': no field of a sample")
+def a_sample_has_a_field_more(folder: Path) -> None:
+    forger = Forger(folder)
+    rows = forger.lines(CELL, "samples.jsonl.zst")
+    rows[0]["note"] = "x" * 10_000
+    forger.put_lines(CELL, "samples.jsonl.zst", rows)
+    forger.write()
+
+
+@forgery("validate", "the name 'curve' stands twice in one object")
+def a_record_says_two_things(folder: Path) -> None:
+    name = f"{CELL}/record.json"
+    repacked(folder, replaced(name, b'"curve":[', b'"curve":[],"curve":['))
+
+
+@forgery("validate", "the name 'env' stands twice|the name 'host' stands twice")
+def an_attempt_says_two_things(folder: Path) -> None:
+    name = f"{CELL}/record.json"
+    repacked(folder, replaced(name, b'"host":"', b'"host":"000000000000","host":"'))
+
+
+@forgery("validate", "the name 'event' stands twice|was changed or damaged")
+def a_line_of_the_ledger_says_two_things(folder: Path) -> None:
+    path = folder / LEDGER_NAME
+    path.write_text(path.read_text().replace('"event":"done"', '"event":"failed","event":"done"'))
+
+
+@forgery("validate", "not in the bytes that crlbench writes")
+def a_record_is_spelled_with_spaces(folder: Path) -> None:
+    def change(files: dict[str, bytes]) -> None:
+        name = f"{CELL}/record.json"
+        files[name] = json.dumps(json.loads(files[name]), indent=1).encode()
+
+    repacked(folder, change)
+
+
+@forgery("validate", "ledger.jsonl: not")
+def more_stands_behind_the_ledgers_last_line(folder: Path) -> None:
+    path = folder / LEDGER_NAME
+    path.write_bytes(path.read_bytes() + b"<script>" * 12_500)
+
+
+@forgery("validate", "plan.json: not in the bytes|submission.json: not in the bytes")
+def plan_and_submission_are_padded(folder: Path) -> None:
+    for name in (PLAN_NAME, "submission.json"):
+        path = folder / name
+        path.write_bytes(path.read_bytes() + b"\n" * 5000)
+
+
+@forgery("validate", r"plan\.json: note: stored")
+def a_plan_has_a_field_more(folder: Path) -> None:
+    forger = Forger(folder)
+    forger.declare(note="<script>alert(1)</script>")
+    forger.write()
+
+
+# What no machine says of itself.
+
+
+def in_the_ledger(change: Callable[[Json], Any]) -> Callable[[Path], None]:
+    """An event changed, of a ledger whose chain fits again."""
+
+    def forge(folder: Path) -> None:
+        forger = Forger(folder)
+        change(next(event for event in forger.ledger if event["event"] == "done"))
+        forger.write()
+
+    return forge
+
+
+@forgery("validate", "time: .*a time that is past")
+def a_run_ended_in_the_year_9999(folder: Path) -> None:
+    in_the_ledger(lambda event: event.update(time="9999-12-31T23:59:59Z"))(folder)
+
+
+@forgery("validate", "time: .*at or after")
+def a_run_ended_before_it_was_planned(folder: Path) -> None:
+    in_the_ledger(lambda event: event.update(time="2020-01-01T00:00:00Z"))(folder)
+
+
+@forgery("validate", "time: .*a time of the calendar")
+def a_run_ended_on_no_day(folder: Path) -> None:
+    in_the_ledger(lambda event: event.update(time="2026-02-31T00:00:00Z"))(folder)
+
+
+@forgery("validate", r"ledger\.jsonl: line \d+: time: stored <script>")
+def a_time_is_a_script(folder: Path) -> None:
+    in_the_ledger(lambda event: event.update(time="<script>alert(1)</script>"))(folder)
+
+
+@forgery("validate", r"line \d+: host: stored")
+def a_host_is_a_novel(folder: Path) -> None:
+    in_the_ledger(lambda event: event.update(host="once upon a time " * 1000))(folder)
+
+
+@forgery("validate", r"line \d+: detail\.note: stored")
+def an_event_has_a_field_more(folder: Path) -> None:
+    in_the_ledger(lambda event: event["detail"].update(note="<script>alert(1)</script>"))(folder)
+
+
+@forgery("validate", r"volatile\.note: stored")
+def what_may_differ_is_a_novel(folder: Path) -> None:
+    edited(CELL, lambda r: r["volatile"].update(note="once upon a time " * 4000))(folder)
+
+
+@forgery("validate", r"volatile\.attempts\.0\.host: stored")
+def an_attempt_is_of_a_strange_host(folder: Path) -> None:
+    edited(CELL, lambda r: r["volatile"]["attempts"][0].update(host="<img src=x>"))(folder)
+
+
+@forgery("validate", r"volatile\.attempts: stored .*a time that is past")
+def an_attempt_ends_in_the_future(folder: Path) -> None:
+    edited(CELL, lambda r: r["volatile"]["attempts"][0].update(end=9e9))(folder)
+
+
+@forgery("validate", "volatile.peak_memory_bytes: stored 1, expected at least")
+def the_weights_took_one_byte(folder: Path) -> None:
+    edited(CELL, lambda r: r["volatile"].update(peak_memory_bytes=1))(folder)
+
+
+@forgery("validate", r"environment\.packages\.<b>x</b>")
+def a_package_has_a_hostile_name(folder: Path) -> None:
+    edited(CELL, lambda r: r["environment"]["packages"].update({"<b>x</b>": "1.0"}))(folder)
+
+
+@forgery("validate", r"environment\.cpu: stored")
+def a_processor_is_a_page(folder: Path) -> None:
+    edited(CELL, lambda r: r["environment"].update(cpu="<img src=x onerror=alert(1)>"))(folder)
+
+
+@forgery("validate", r"environment\.note: stored")
+def a_machine_has_a_field_more(folder: Path) -> None:
+    edited(CELL, lambda r: r["environment"].update(note="\u202e"))(folder)
+
+
+@forgery("validate", r"counts\.<script>")
+def an_event_that_nobody_counts(folder: Path) -> None:
+    edited(CELL, lambda r: r["counts"].update({"<script>": 1}))(folder)
+
+
+@forgery("validate", r"crlbench\.git: stored")
+def the_commit_is_no_commit(folder: Path) -> None:
+    edited(CELL, lambda r: r["crlbench"].update(git="main"))(folder)
+
+
+# What no verifier pays, and no coin throws.
+
+
+@forgery("validate", r"items\.npz: end/id: stored 0\.9\d*, expected 0 or 1 \(the verifier of")
+def an_item_is_almost_right(folder: Path) -> None:
+    forger = Forger(folder)
+    arrays = forger.items(CELL)
+    arrays["end/id"] = np.where(arrays["end/id"] > 0, 1.0, 0.97).astype(np.float32)
+    forger.put_items(CELL, arrays)
+    forger.write()
+
+
+@forgery("validate", "curve/8: stored 0.5, expected 0 or 1|curve/16: stored 0.5, expected 0 or 1")
+def half_of_an_answer_is_paid(folder: Path) -> None:
+    forger = Forger(folder)
+    arrays = forger.items(CELL)
+    name = sorted(name for name in arrays if name.startswith("curve/"))[1]
+    arrays[name] = np.full(arrays[name].shape, 0.5, np.float32)
+    forger.put_items(CELL, arrays)
+    forger.write()
+
+
+@forgery("validate", "addition/placebo/seed-00: the same measurements as")
+def the_placebo_arm_is_a_copy_of_the_real_one(folder: Path) -> None:
+    """Its curve, digests, health and samples; it has no ends, as a placebo run has none."""
+    forger = Forger(folder)
+    real, placebo = forger.record(CELL), forger.record(PLACEBO)
+    arrays, own = forger.items(CELL), forger.items(PLACEBO)
+    curve = {name: vector for name, vector in arrays.items() if name.startswith("curve/")}
+    rest = {name: vector for name, vector in own.items() if not name.startswith("curve/")}
+    forger.runs[PLACEBO]["digests.jsonl"] = forger.runs[CELL]["digests.jsonl"]
+    parts = ("curve", "health", "counts", "cost", "clipped_tokens")
+    forger.edit(PLACEBO, lambda r: r.update({part: real[part] for part in parts}))
+    forger.put_items(PLACEBO, curve | rest)
+    assert placebo["seed"] == real["seed"]
+    forger.write()
 
 
 # What only scoring or training again shows.

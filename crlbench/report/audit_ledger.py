@@ -1,0 +1,147 @@
+"""A submitted ledger, plan and list of verifications, held against the forms that crlbench writes.
+
+Reading them for a report asks only for what it uses (:mod:`crlbench.attempts`). A result that is
+kept for ever holds nothing else: no field, text or time that no run could have written.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from typing import Annotated, Any, Literal, NotRequired
+
+from pydantic import ConfigDict, Field, TypeAdapter
+from pydantic import ValidationError as PydanticError
+from typing_extensions import TypedDict
+
+from crlbench.attempts import LEDGER_NAME, MAX_REASON, PLAN_NAME
+from crlbench.records import StoredPlan
+from crlbench.report.audit_forms import SKEW_S, Hash, Host
+from crlbench.verification import Finding
+
+Moment = Annotated[str, Field(pattern=r"^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}Z$")]
+CellName = Annotated[str, Field(pattern=r"^[A-Za-z0-9._+@=,:/-]+$", max_length=300)]
+Reason = Annotated[str, Field(pattern=r"^[\P{C}\n\t]*$", max_length=MAX_REASON)]
+KeptName = Annotated[str, Field(pattern=r"^(?:plan|ledger)\.damaged-\d{1,4}\.jsonl?$")]
+Attempt = Annotated[int, Field(ge=1, le=100_000)]
+
+_FORM = ConfigDict(extra="forbid", strict=True)
+
+
+class _Begin(TypedDict):
+    __pydantic_config__ = _FORM  # type: ignore[misc]
+
+    plan_hash: Hash
+    attempt: Attempt
+
+
+class _End(TypedDict):
+    __pydantic_config__ = _FORM  # type: ignore[misc]
+
+    record_id: NotRequired[Hash]
+    items_sha256: NotRequired[Hash]
+    reason: NotRequired[Reason]
+    found: NotRequired[Literal[True]]
+
+
+class _Stop(TypedDict):
+    __pydantic_config__ = _FORM  # type: ignore[misc]
+
+    reason: NotRequired[Reason]
+
+
+class _Discard(TypedDict):
+    __pydantic_config__ = _FORM  # type: ignore[misc]
+
+    reason: NotRequired[Reason]
+    kept: NotRequired[KeptName]
+
+
+class _Line(TypedDict):
+    __pydantic_config__ = _FORM  # type: ignore[misc]
+
+    event: str
+    cell: CellName | None
+    time: Moment
+    host: Host
+    detail: dict[str, Any]
+    n: int
+    previous: Hash
+    hash: Hash
+
+
+_LINE = TypeAdapter(_Line)
+_BEGIN, _END, _STOP = TypeAdapter(_Begin), TypeAdapter(_End), TypeAdapter(_Stop)
+_DETAILS: dict[str, TypeAdapter[Any]] = {
+    "plan": TypeAdapter(StoredPlan),
+    "start": _BEGIN,
+    "resume": _BEGIN,
+    "done": _END,
+    "failed": _END,
+    "error": _STOP,
+    "interrupted": _STOP,
+    "lost": _STOP,
+    "discarded": TypeAdapter(_Discard),
+}
+
+
+def audit_plan(name: str, plan: Mapping[str, Any]) -> Iterator[Finding]:
+    """A stored plan has the fields of one, and no other.
+
+    Args:
+        name: of the entry, for findings.
+    """
+    yield from _faults(name, PLAN_NAME, "", _DETAILS["plan"], plan)
+
+
+def audit_ledger(name: str, entries: list[dict[str, Any]]) -> Iterator[Finding]:
+    """Every line is an event as a run writes it, at a time that is real, past and in order.
+
+    Args:
+        name: of the entry, for findings.
+        entries: of the ledger, whose chain holds.
+    """
+    before, now = "", time.time() + SKEW_S
+    for number, entry in enumerate(entries, start=1):
+        where = f"line {number}: "
+        faults = list(_faults(name, LEDGER_NAME, where, _LINE, entry))
+        detail = _DETAILS[entry["event"]]
+        faults += _faults(name, LEDGER_NAME, f"{where}detail.", detail, entry["detail"])
+        yield from faults
+        if not faults:
+            yield from _moment(name, where, entry["time"], before, now)
+            before = max(before, entry["time"])
+
+
+def _faults(
+    name: str, file: str, where: str, form: TypeAdapter[Any], value: Any
+) -> Iterator[Finding]:
+    try:
+        form.validate_python(value)
+    except PydanticError as error:
+        for fault in error.errors():
+            field = where + ".".join(map(str, fault["loc"]))
+            yield Finding(name, file, field, fault["input"], fault["msg"])
+
+
+def _moment(name: str, where: str, stated: str, before: str, now: float) -> Iterator[Finding]:
+    field = f"{where}time"
+    try:
+        moment = seconds(stated)
+    except ValueError:
+        yield Finding(name, LEDGER_NAME, field, stated, "a time of the calendar")
+        return
+    if moment > now:
+        yield Finding(name, LEDGER_NAME, field, stated, "a time that is past")
+    elif before and moment < seconds(before) - SKEW_S:
+        yield Finding(name, LEDGER_NAME, field, stated, f"at or after {before}", "of lines before")
+
+
+def seconds(stated: str) -> float:
+    """Seconds since 1970 of a time such as ``2026-11-24T18:19:13Z``.
+
+    Raises:
+        ValueError: no time of the calendar.
+    """
+    return datetime.strptime(stated, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC).timestamp()
