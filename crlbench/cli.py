@@ -11,6 +11,7 @@ import difflib
 import errno
 import os
 import sys
+import tempfile
 import traceback
 from collections.abc import Callable, Sequence
 from importlib import import_module
@@ -726,6 +727,8 @@ def _refuse_unknown(known: argparse.ArgumentParser, unknown: Sequence[str]) -> N
 def _export(options: argparse.Namespace) -> None:
     """What the rooms and the workers read from the environment."""
     os.environ["CRLBENCH_HOME"] = str(options.home)
+    # torch makes a folder for its compiler as soon as it is imported: no new one for that.
+    os.environ.setdefault(switches.COMPILER_FOLDER, tempfile.gettempdir())
     if options.offline:
         os.environ.update(dict.fromkeys(OFFLINE_SWITCHES, "1"))
 

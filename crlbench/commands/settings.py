@@ -120,6 +120,8 @@ def resolve(options: Namespace) -> tuple[Settings, dict[str, str]]:
     if "model" in given:
         models = given["model"]
         given["model"] = (models,) if isinstance(models, str) else tuple(models)
+    if given.get("smoke") and getattr(options, "seeds", None) is None:
+        given["seeds"] = 1
     settings = Settings(**given)
     _check(settings)
     return settings, conditions

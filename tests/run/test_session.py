@@ -102,8 +102,9 @@ def test_a_damaged_ledger_is_kept_and_what_it_declared_holds(
         twenty.path.unlink()
     entries = fresh(plan_of(tasks=("addition",), seeds=5))
     assert (twenty.folder / "ledger.damaged-1.jsonl").read_bytes() == content
-    assert (entries[0]["event"], entries[0]["cell"]) == ("discarded", LEDGER_NAME)
-    assert entries[0]["detail"] == {"kept": "ledger.damaged-1.jsonl"}
+    (event,) = (entry for entry in entries if entry["event"] == "rebuilt")
+    assert event["cell"] == LEDGER_NAME and event["detail"]["kept"] == "ledger.damaged-1.jsonl"
+    assert f"{1 if kept == 'plan' else 2}" in event["detail"]["reason"]
     assert planned(declarations(entries)) == {("addition", "real"): 20}
     assert not list(twenty.folder.glob("*.new.*"))
     read_attempts(twenty.folder)
@@ -117,8 +118,8 @@ def test_a_damaged_plan_is_kept_and_stays_declared(twenty: Plan, plan_of: PlanOf
     twenty.path.write_text("{")
     entries = fresh(plan_of(tasks=("addition",), seeds=5))
     assert (twenty.folder / "plan.damaged-1.json").read_text() == "{"
-    event = next(entry for entry in entries if entry["event"] == "discarded")
-    assert (event["cell"], event["detail"]) == ("plan.json", {"kept": "plan.damaged-1.json"})
+    event = next(entry for entry in entries if entry["event"] == "rebuilt")
+    assert (event["cell"], event["detail"]["kept"]) == ("plan.json", "plan.damaged-1.json")
     assert planned(declarations(entries)) == {("addition", "real"): 20}
     read_attempts(twenty.folder)
 
@@ -137,7 +138,7 @@ def test_a_ledger_and_a_plan_may_both_be_damaged(twenty: Plan) -> None:
     damage(twenty.folder / LEDGER_NAME, 1)
     twenty.path.write_text("{")
     entries = fresh(twenty)
-    assert [e["cell"] for e in entries if e["event"] == "discarded"] == [LEDGER_NAME, "plan.json"]
+    assert [e["cell"] for e in entries if e["event"] == "rebuilt"] == [LEDGER_NAME, "plan.json"]
     assert planned(declarations(entries)) == {("addition", "real"): 20}
     read_attempts(twenty.folder)
 
@@ -145,9 +146,9 @@ def test_a_ledger_and_a_plan_may_both_be_damaged(twenty: Plan) -> None:
 @pytest.fixture
 def dies_before(monkeypatch: pytest.MonkeyPatch) -> Callable[[Path], None]:
     """Lets a command die when it is about to put a file somewhere."""
-    from crlbench.run import session
+    import os
 
-    replace = session.os.replace
+    replace = os.replace
 
     def arm(last: Path) -> None:
         def dies(source: Path, target: Path) -> None:
@@ -155,7 +156,7 @@ def dies_before(monkeypatch: pytest.MonkeyPatch) -> Callable[[Path], None]:
                 raise OSError("power cut")
             replace(source, target)
 
-        monkeypatch.setattr(session.os, "replace", dies)
+        monkeypatch.setattr(os, "replace", dies)
 
     return arm
 
@@ -170,7 +171,9 @@ def test_a_damaged_ledger_stands_until_the_new_one_is_whole(
         fresh(twenty)
     assert ledger.read_bytes() == content
     monkeypatch.undo()
-    assert fresh(twenty)[0]["cell"] == LEDGER_NAME
+    entries = fresh(twenty)
+    assert [e["cell"] for e in entries if e["event"] == "rebuilt"] == [LEDGER_NAME]
+    assert len(list(twenty.folder.glob("ledger.damaged-*"))) == 1
 
 
 def test_a_plan_is_set_aside_after_the_ledger_says_so(
