@@ -60,7 +60,7 @@ def jobs(work: Path) -> dict[str, Job]:
         shutil.rmtree(making, ignore_errors=True)
         os.replace(terse(write_checkpoint(making)), tiny)
     tasks = ("--tasks", "addition,counting", "--jobs", "2")
-    short = _settings(SHORT | {"budget.grid": 12})
+    short = _settings(SHORT | {"budget.grid": 12, "rules.patience": 100})
     real = _settings(SHORT | {"budget.grid": 6, "budget.prompts": 8, "budget.completions": 4})
     found = [
         Job("tiny", ("--model", str(tiny), "--seeds", "1", *tasks, *short)),
