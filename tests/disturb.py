@@ -23,7 +23,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -302,12 +302,12 @@ def wait_for_moment(
 ) -> None:
     """Half of the moments are drawn from the clock, half from the work that was done."""
     if draw.random() < 0.5:
-        wanted, deadline = draw.uniform(0.1, 1.0) * whole_s, time.monotonic()
+        wanted, deadline = draw.uniform(0.1, 0.8) * whole_s, time.monotonic()
         deadline += wanted
         while run.poll() is None and time.monotonic() < deadline:
             time.sleep(0.05)
         return
-    before, steps = _progressed(out), draw.randint(1, 30)
+    before, steps = _progressed(out), draw.randint(1, 24)
     while run.poll() is None and _progressed(out) < before + steps:
         time.sleep(0.02)
     time.sleep(draw.uniform(0.0, 0.3))
@@ -321,6 +321,8 @@ def kill_trial(number: int, job: Job, work: Path, seed: int, whole: Whole) -> Tr
     shutil.rmtree(place.folder, ignore_errors=True)
     first = KILLS[number % len(KILLS)]
     for act in [first, *draw.choices(KILLS, k=draw.choice((0, 0, 1, 2)))]:
+        if not trial.done:  # what was to be disturbed had ended
+            shutil.rmtree(place.folder, ignore_errors=True)
         run = place.start(job)
         wait_for_moment(run, place.out, draw, whole.seconds)
         if run.poll() is None:
@@ -337,6 +339,9 @@ def kill_trial(number: int, job: Job, work: Path, seed: int, whole: Whole) -> Tr
         if code not in ENDS:
             trial.faults.append(f"{act.__name__}: exit code {code}: {place.said()[-400:]}")
         trial.check(place, place.said())
+    if not trial.done:
+        shutil.rmtree(place.folder, ignore_errors=True)
+        return replace(kill_trial(number + 1000, job, work, seed, whole), number=number)
     code, said = place.finish(job)
     trial.check(place, said)
     if code != 0:
@@ -464,7 +469,9 @@ def damage_trial(number: int, job: Job, work: Path, seed: int, whole: Whole) -> 
     trial.check(place, said)
     if left := place.leftovers():
         trial.faults.append(f"left behind: {left}")
-    worded = path.name in said or path.name in json.dumps(_events(place.out)[len(before) :])
+    later = json.dumps(_events(place.out)[len(before) :])
+    part = path.name.split(".")[0] if kind.startswith("start") else path.name
+    worded = part in said or part in later
     if code in (3, 7) and path.name in said or code == 7 and "the record is gone" in said:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(whole_file)
