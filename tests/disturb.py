@@ -569,9 +569,15 @@ def summary(work: Path) -> list[str]:
             tally[f"{found['kind']}: {word}"][found["outcome"]] += 1
     said = [f"{what}: {dict(counts)}" for what, counts in sorted(tally.items())]
     for kind in ("kill", "damage"):
-        outcomes = collections.Counter(f["outcome"] for f in lines if f["kind"] == kind)
-        said.append(f"{kind}: {sum(outcomes.values())} trials, {dict(outcomes)}")
+        counts = outcomes(work, kind)
+        said.append(f"{kind}: {sum(counts.values())} trials, {dict(counts)}")
     return said
+
+
+def outcomes(work: Path, kind: str) -> collections.Counter[str]:
+    """How the trials of a kind came out."""
+    lines = map(json.loads, (work / "trials.jsonl").read_text().splitlines())
+    return collections.Counter(found["outcome"] for found in lines if found["kind"] == kind)
 
 
 def main() -> int:

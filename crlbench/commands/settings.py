@@ -120,7 +120,9 @@ def resolve(options: Namespace) -> tuple[Settings, dict[str, str]]:
     if "model" in given:
         models = given["model"]
         given["model"] = (models,) if isinstance(models, str) else tuple(models)
-    if given.get("smoke") and getattr(options, "seeds", None) is None:
+    # A file that asks for a smoke test says how many seeds; one for the whole job does not.
+    flags = {name for name in ("smoke", "seeds") if getattr(options, name, None) is not None}
+    if given.get("smoke") and (flags == {"smoke"} or "seeds" not in given):
         given["seeds"] = 1
     settings = Settings(**given)
     _check(settings)
