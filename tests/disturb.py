@@ -449,8 +449,8 @@ def damage_trial(number: int, job: Job, work: Path, seed: int, whole: Whole) -> 
     draw = random.Random(f"{seed}/damage/{number}")
     kind = list(FILES)[number % len(FILES)]
     act = DAMAGES[(number // len(FILES) + number) % len(DAMAGES)]
-    finished = kind in ("record", "curve", "config", "env", "items", "digests", "samples", "policy")
-    finished |= kind in ("ledger", "ledger's end", "plan", "log", "summary") and draw.random() < 0.5
+    both = kind in ("ledger", "ledger's end", "plan", "log")
+    finished = draw.random() < 0.5 if both else not list(whole.interrupted.rglob(FILES[kind][3:]))
     source = whole.finished if finished else whole.interrupted
     trial = Trial(number, "damage", job.name)
     place = Place(work / f"damage-{number:03d}")
