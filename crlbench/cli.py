@@ -162,7 +162,7 @@ def _evaluate(parser: argparse.ArgumentParser) -> None:
     add("--dry-run", action="store_true", default=None,
         help="say what would run, how long and its plan hash; write nothing")
     add("--smoke", action="store_true", default=None,
-        help="try it: 2 tasks, seed 0, 3 iterations; marked partial")
+        help="try it: 2 tasks, 1 seed, 3 iterations; marked partial")
     more = parser.add_argument_group("Advanced").add_argument
     more("--arm", metavar="A,B", help="real, placebo or both: real,placebo (real)")
     more("--jobs", metavar="N", help="cells at once (auto: cores / threads per cell)")
