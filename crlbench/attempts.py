@@ -25,10 +25,20 @@ PLACEBO_SEEDS = 3
 """The placebo arm runs on the first seed indices only (protocol CRL-1, A.4)."""
 
 Event = Literal[
-    "plan", "start", "resume", "done", "failed", "error", "interrupted", "lost", "discarded"
+    "plan",
+    "start",
+    "resume",
+    "done",
+    "failed",
+    "error",
+    "interrupted",
+    "lost",
+    "discarded",
+    "rebuilt",
 ]
 """``failed`` is a run that broke a stability rule, ``error`` a wrong input or machine, ``lost`` a
-process that died twice, ``discarded`` a result that was given up to be made again."""
+process that died twice, ``discarded`` a result that was given up to be made again. ``rebuilt`` is
+a file that was damaged or gone and was made again from others; its ``cell`` is the file's name."""
 ENDED = frozenset({"done", "failed"})
 """Events after which a record stands."""
 
@@ -39,9 +49,10 @@ MAX_RUNS = 100_000
 """Of a plan or a study."""
 
 _EVENTS = frozenset(get_args(Event))
-_REPAIR = (
-    "Restore the file, or repeat the command with --fresh to make this run folder's cells again "
-    "under a new ledger: the damaged one is kept beside it, and what is made under it never ranks."
+REPAIR = (
+    "Restore the file if you have a copy. Otherwise repeat the command that made the runs: it "
+    "keeps the damaged file, and begins a new ledger from what can be read. No run is lost; runs "
+    "under a ledger that was begun anew never rank."
 )
 
 
@@ -58,10 +69,10 @@ def read(path: Path | str) -> list[dict[str, Any]]:
         if not follows(entry, entries):
             raise ValidationError(
                 f"{path}:{number}: the attempt ledger was changed or damaged: this line does not "
-                f"follow from the one before. {_REPAIR}"
+                f"follow from the one before. {REPAIR}"
             )
         if (fault := _fault(entry)) is not None:
-            raise ValidationError(f"{path}:{number}: no event of a ledger: {fault}. {_REPAIR}")
+            raise ValidationError(f"{path}:{number}: no event of a ledger: {fault}. {REPAIR}")
         entries.append(entry)
     return entries
 
@@ -99,10 +110,32 @@ def plan_hash(plan: Mapping[str, Any]) -> str:
     return digest({key: value for key, value in plan.items() if key != "plan_hash"})
 
 
-def salvaged(path: Path) -> list[dict[str, Any]]:
+def attempt_hashes(entries: Iterable[Mapping[str, Any]], cell: str) -> tuple[str, ...]:
+    """The hashes of the lines that say that a cell was begun, and continued since, oldest first."""
+    found: list[str] = []
+    for entry in entries:
+        if entry.get("cell") == cell and entry["event"] == "start":
+            found = [entry["hash"]]
+        elif entry.get("cell") == cell and entry["event"] == "resume":
+            found.append(entry["hash"])
+    return tuple(found)
+
+
+def salvaged(content: bytes) -> list[dict[str, Any]]:
     """The plans of a damaged ledger whose own hash still holds, in order."""
-    entries = map(parsed, path.read_bytes().splitlines())
+    entries = map(parsed, content.splitlines())
     return [entry["detail"] for entry in entries if _holds_plan(entry)]
+
+
+def sound_lines(content: bytes) -> list[dict[str, Any]]:
+    """The events of a damaged ledger up to the first line that is none."""
+    entries: list[dict[str, Any]] = []
+    for line in content.rpartition(b"\n")[0].splitlines():
+        entry = parsed(line)
+        if not follows(entry, entries) or _fault(entry) is not None:
+            break
+        entries.append(entry)
+    return entries
 
 
 def _holds_plan(entry: Mapping[str, Any]) -> bool:
@@ -115,7 +148,7 @@ def _holds_plan(entry: Mapping[str, Any]) -> bool:
         return False
 
 
-def _subject(plan: Mapping[str, Any]) -> str:
+def subject_of(plan: Mapping[str, Any]) -> str:
     """What a plan's runs are runs of: the model's entry and the recipe, as a hash."""
     return digest([plan.get("model"), plan.get("recipe")])
 
@@ -153,7 +186,7 @@ def declarations(entries: Iterable[Mapping[str, Any]]) -> tuple[Declaration, ...
                 arms=dict(plan.get("arms", {})),
                 ended=ended,
             )
-            found.append((_subject(plan), declared))
+            found.append((subject_of(plan), declared))
     return tuple(declared for subject, declared in found if subject == found[-1][0])
 
 
@@ -179,6 +212,8 @@ class History:
     discarded: int = 0
     ends: tuple[str | None, ...] = ()
     """``record_id`` at each end, oldest first; None where the ledger states none."""
+    record_sha256: str | None = None
+    """Of the record's file at the last end; None where the ledger states none."""
     results: tuple[tuple[str, str | None], ...] = ()
     """At each end what the run was of, as a hash, and the SHA-256 of its item vectors."""
 
@@ -203,10 +238,11 @@ class History:
     def after(self, entry: Mapping[str, Any], subject: str) -> History:
         """This history and one event more, under a plan of ``subject``."""
         event = entry["event"]
-        ends, results = self.ends, self.results
+        ends, results, written = self.ends, self.results, self.record_sha256
         if event in ENDED:
             ends += (_text(entry["detail"].get("record_id")),)
             results += ((subject, _text(entry["detail"].get("items_sha256"))),)
+            written = _text(entry["detail"].get("record_sha256"))
         return replace(
             self,
             last=event,
@@ -214,8 +250,32 @@ class History:
             resumed=event == "resume" or (self.resumed and event != "start"),
             discarded=self.discarded + (event == "discarded"),
             ends=ends,
+            record_sha256=written,
             results=results,
         )
+
+
+def stored_plan(entries: Iterable[Mapping[str, Any]]) -> dict[str, Any] | None:
+    """The plan that stands on the disk by what a ledger declared; None before the first one.
+
+    A later plan replaces it unless it is a part of it.
+    """
+    found: dict[str, Any] | None = None
+    for entry in entries:
+        plan = entry["detail"]
+        if entry["event"] == "plan" and (found is None or not covers(found, plan)):
+            found = plan
+    return found
+
+
+def covers(plan: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Whether a plan holds all runs of another one."""
+    arms = plan.get("arms", {})
+    return (
+        subject_of(plan) == subject_of(other)
+        and set(other.get("tasks", ())) <= set(plan.get("tasks", ()))
+        and all(count <= arms.get(arm, 0) for arm, count in other.get("arms", {}).items())
+    )
 
 
 def _text(value: Any) -> str | None:
@@ -228,8 +288,8 @@ def histories(entries: Iterable[Mapping[str, Any]]) -> dict[str, History]:
     subject = ""
     for entry in entries:
         if entry["event"] == "plan":
-            subject = _subject(entry["detail"])
-        else:
+            subject = subject_of(entry["detail"])
+        elif entry["event"] != "rebuilt":
             name = entry["cell"]
             found[name] = found.get(name, History(entry["event"])).after(entry, subject)
     return found

@@ -11,6 +11,7 @@ import difflib
 import errno
 import os
 import sys
+import tempfile
 import traceback
 from collections.abc import Callable, Sequence
 from importlib import import_module
@@ -161,7 +162,7 @@ def _evaluate(parser: argparse.ArgumentParser) -> None:
     add("--dry-run", action="store_true", default=None,
         help="say what would run, how long and its plan hash; write nothing")
     add("--smoke", action="store_true", default=None,
-        help="try it: 2 tasks, seed 0, 3 iterations; marked partial")
+        help="try it: 2 tasks, 1 seed, 3 iterations; marked partial")
     more = parser.add_argument_group("Advanced").add_argument
     more("--arm", metavar="A,B", help="real, placebo or both: real,placebo (real)")
     more("--jobs", metavar="N", help="cells at once (auto: cores / threads per cell)")
@@ -726,6 +727,8 @@ def _refuse_unknown(known: argparse.ArgumentParser, unknown: Sequence[str]) -> N
 def _export(options: argparse.Namespace) -> None:
     """What the rooms and the workers read from the environment."""
     os.environ["CRLBENCH_HOME"] = str(options.home)
+    # torch makes a folder for its compiler as soon as it is imported: no new one for that.
+    os.environ.setdefault(switches.COMPILER_FOLDER, tempfile.gettempdir())
     if options.offline:
         os.environ.update(dict.fromkeys(OFFLINE_SWITCHES, "1"))
 

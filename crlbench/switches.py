@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+COMPILER_FOLDER = "TORCHINDUCTOR_CACHE_DIR"
+"""Where torch's compiler keeps what it made."""
 _OFF = ("", "0", "false", "no")
 
 

@@ -119,7 +119,7 @@ def plan_of(
         (chosen.name, to_config(chosen.recipe)),
         tasks,
         settings.arm,
-        1 if settings.smoke else settings.seeds,
+        settings.seeds,
         settings.out,
         catalog=[str(folder) for folder in catalog.extra],
         device=device(settings.device),
@@ -164,7 +164,10 @@ def _contender(name: str, card: Any) -> Contender:
 def say_division(track: str, reasons: Sequence[str], settings: Settings) -> None:
     """An open or partial run is announced even under ``--quiet``: it cannot be ranked."""
     if settings.smoke:
-        warn("smoke: 3 iterations and 32 items; marked partial, open division, not comparable")
+        warn(
+            f"smoke: {count(settings.seeds, 'seed')}, 3 iterations and 32 items; marked partial, "
+            "open division, not comparable"
+        )
     elif reasons:
         warn(f"WARNING: open division, never ranked with track '{track}', because")
         for reason in reasons:
@@ -206,6 +209,8 @@ def run_plans(
     part = shard(settings.shard)
     again = {"fresh": settings.fresh, "repeat": settings.repeat}
     with opened(plans, command, shard=part, **again) as work:
+        for sentence in work.said:
+            warn(sentence)
         _say_declared(work)
         say_vanished(work)
         where = plans[0].cells[0].device

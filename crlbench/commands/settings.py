@@ -120,6 +120,10 @@ def resolve(options: Namespace) -> tuple[Settings, dict[str, str]]:
     if "model" in given:
         models = given["model"]
         given["model"] = (models,) if isinstance(models, str) else tuple(models)
+    # A file that asks for a smoke test says how many seeds; one for the whole job does not.
+    flags = {name for name in ("smoke", "seeds") if getattr(options, name, None) is not None}
+    if given.get("smoke") and (flags == {"smoke"} or "seeds" not in given):
+        given["seeds"] = 1
     settings = Settings(**given)
     _check(settings)
     return settings, conditions

@@ -19,7 +19,7 @@ from crlbench.report.load import MAX_SAMPLE_BYTES
 from crlbench.report.npz import BadArchive as BadArrays
 from crlbench.report.npz import read_arrays
 from crlbench.report.stored import read_bytes
-from crlbench.run.store import npz_bytes
+from crlbench.run.store import packed_arrays
 from crlbench.verification import VERIFICATION_NAME
 
 
@@ -66,6 +66,6 @@ _FORMS: dict[str, Callable[[bytes], bytes]] = {
     ".json": _text,
     ".jsonl": _lines,
     ".jsonl.zst": _packed_lines,
-    ".npz": lambda content: npz_bytes(read_arrays(content)),
+    ".npz": lambda content: packed_arrays(read_arrays(content)),
 }
 """By the endings of a name: what the content would be if crlbench wrote it."""

@@ -14,6 +14,8 @@ from __future__ import annotations
 
 import functools
 import math
+import os
+import tempfile
 from collections.abc import Callable, MutableMapping
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -26,6 +28,7 @@ from transformers.cache_utils import StaticLayer, get_layer_types_and_kwargs
 from crlbench.policy.cache import held_type
 from crlbench.policy.forward import extend, prefill
 from crlbench.policy.precision import Kept
+from crlbench.switches import COMPILER_FOLDER
 from crlbench.types import PromptBatch
 
 FEWEST_ROWS = 8
@@ -41,6 +44,8 @@ def cuda_graph(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
     No kernel is chosen by timing it: the same command gives the same numbers.
     """
+    if os.environ.get(COMPILER_FOLDER) == tempfile.gettempdir():
+        del os.environ[COMPILER_FOLDER]  # what is compiled goes into a folder of torch's own
     compiled = torch.compile(
         function,
         fullgraph=True,

@@ -8,7 +8,7 @@ record *vanished* where the ledger says that it ended; it counts as a failed run
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -58,7 +58,7 @@ class Attempts:
     cells: dict[Key, History]
     """Every cell that was attempted."""
     discarded: tuple[str, ...]
-    """Files of the folder, a plan or a ledger, that were discarded."""
+    """Files of the folder that were damaged or gone and lost what they said: a plan, a ledger."""
 
     def vanished(self, key: Key) -> bool:
         """Whether a planned cell without a record had ended."""
@@ -168,8 +168,17 @@ def read_attempts(folder: Path) -> Attempts | None:
         declared=declared,
         planned=planned(declared),
         cells={_key(path, name): history for name, history in found.items() if name not in files},
-        discarded=tuple(e["cell"] for e in entries if e.get("cell") in files),
+        discarded=tuple(e["cell"] for e in entries if _lost(e)),
     )
+
+
+def _lost(entry: Mapping[str, Any]) -> bool:
+    """Whether an event says that a file of the folder lost what it said.
+
+    A plan that was rebuilt says what the ledger says; a ledger follows from nothing.
+    """
+    files = {"discarded": (PLAN_NAME, LEDGER_NAME), "rebuilt": (LEDGER_NAME,)}
+    return entry.get("cell") in files.get(entry["event"], ())
 
 
 def _check_order(path: Path, entries: list[dict[str, Any]]) -> None:

@@ -34,12 +34,15 @@ class _Begin(TypedDict):
 
     plan_hash: Hash
     attempt: Attempt
+    reason: NotRequired[Reason]
+    checkpoint: NotRequired[Hash]
 
 
 class _End(TypedDict):
     __pydantic_config__ = _FORM  # type: ignore[misc]
 
     record_id: NotRequired[Hash]
+    record_sha256: NotRequired[Hash]
     items_sha256: NotRequired[Hash]
     reason: NotRequired[Reason]
     found: NotRequired[Literal[True]]
@@ -51,7 +54,7 @@ class _Stop(TypedDict):
     reason: NotRequired[Reason]
 
 
-class _Discard(TypedDict):
+class _File(TypedDict):
     __pydantic_config__ = _FORM  # type: ignore[misc]
 
     reason: NotRequired[Reason]
@@ -73,6 +76,7 @@ class _Line(TypedDict):
 
 _LINE = TypeAdapter(_Line)
 _BEGIN, _END, _STOP = TypeAdapter(_Begin), TypeAdapter(_End), TypeAdapter(_Stop)
+_FILE = TypeAdapter(_File)
 _DETAILS: dict[str, TypeAdapter[Any]] = {
     "plan": TypeAdapter(StoredPlan),
     "start": _BEGIN,
@@ -82,7 +86,8 @@ _DETAILS: dict[str, TypeAdapter[Any]] = {
     "error": _STOP,
     "interrupted": _STOP,
     "lost": _STOP,
-    "discarded": TypeAdapter(_Discard),
+    "discarded": _FILE,
+    "rebuilt": _FILE,
 }
 
 

@@ -312,7 +312,7 @@ def _doubts(attempts: Attempts | None, runs: Sequence[Run]) -> tuple[str, ...]:
         found.append(f"{what} ended with another result under the same seed: {named(redrawn)}.")
     if LEDGER_NAME in attempts.discarded:
         found.append(
-            "The attempt ledger was damaged and replaced (--fresh), so what was tried before "
+            "The attempt ledger was damaged or gone and was begun anew, so what was tried before "
             "cannot be known."
         )
     return tuple(found)

@@ -20,14 +20,15 @@ import torch
 from crlbench.algo import recipes
 from crlbench.algo.recipe import Recipe, from_config
 from crlbench.algo.step import TrustRegion
-from crlbench.conditions import PROTOCOL, Conditions, leaves
+from crlbench.conditions import PROTOCOL, Conditions, digest, leaves
 from crlbench.errors import Interrupted, ValidationError
 from crlbench.frozen import Task
 from crlbench.hashing import sha256_file
 from crlbench.policy.load import build_policy
 from crlbench.records import Cell, RunRecord
 from crlbench.retain.panel import Panel
-from crlbench.run import store
+from crlbench.run import checkpoints, store
+from crlbench.run.checkpoints import Checkpoint
 from crlbench.run.ends import End, Examiner, own_splits
 from crlbench.run.record import Finished, peak_memory, write_run
 from crlbench.run.starts import StartScores
@@ -97,7 +98,8 @@ def run_on(ranks: Ranks, cell: Cell, emit: Emit, should_stop: Callable[[], bool]
     module = make_module(cell, conditions, subject, task, ranks)
 
     emit({"kind": "progress", "phase": "start", "iteration": 0, "reward": None, "score": None})
-    starts = StartScores(examiner, module.policy, Path(cell.start_folder))
+    scored = digest([cell.fingerprint, cell.entry_sha256])
+    starts = StartScores(examiner, module.policy, Path(cell.start_folder), scored, emit)
     start = starts.of_run(task, others, should_stop)
     recorder, failure = train(cell, conditions, subject, task, module, emit, should_stop)
     end = None
@@ -223,9 +225,12 @@ def train(
     curve = EvalPrompts(items, pad=subject.reader.pad, rows=DECODE_ROWS)
 
     folder = Path(cell.folder)
-    checkpoint = store.make_folder(folder / "ckpt") / "last.ckpt"
-    stored = read_checkpoint(checkpoint)
-    recorder, keeper = RunRecorder(emit), LastCheckpoint(checkpoint)
+    checkpoint = checkpoints.path_of(cell)
+    store.make_folder(checkpoint.parent)
+    attempts = checkpoints.attempts_of(cell)
+    known, stored = read_checkpoint(checkpoint, attempts)
+    keeper = LastCheckpoint(checkpoint, checkpoints.Stating(attempts[-1], known))
+    recorder = RunRecorder(emit)
     stops = [keeper, StopOnRequest(should_stop, keeper)]
     if cell.until is not None:
         stops = [StopAfter(cell.until)]
@@ -269,14 +274,29 @@ def final_end(
     return examiner.whole(module.policy, task, others, module.seed, "end", x)
 
 
-def read_checkpoint(path: Path) -> dict[str, Any] | None:
-    """The stored checkpoint of an unfinished run, or None."""
-    if not path.exists():
-        return None
+def read_checkpoint(
+    path: Path, attempts: Sequence[str]
+) -> tuple[Checkpoint | None, dict[str, Any] | None]:
+    """What is known of the checkpoint of an unfinished run, and its content; None without one.
+
+    Raises:
+        ValidationError: it is not as one of ``attempts`` wrote it.
+    """
     try:
-        return torch.load(path, map_location="cpu", weights_only=True)
+        known = checkpoints.standing(path, attempts)
+        stored = torch.load(path, map_location="cpu", weights_only=True) if known else None
+    except checkpoints.Worthless as error:
+        raise ValidationError(f"{error}. {_begin_again(path)}") from None
     except Exception as error:
-        raise store.damaged(path, error) from None
+        raise store.damaged(path, error, _begin_again(path)) from None
+    return known, stored
+
+
+def _begin_again(path: Path) -> str:
+    return (
+        f"Delete {path.parent} and repeat the command: this run begins again from its start, and "
+        "ends with the same files."
+    )
 
 
 def calibrate(cell: Cell) -> dict[str, float]:

@@ -19,6 +19,7 @@ import signal
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from multiprocessing import connection, reduction, resource_tracker
+from types import ModuleType
 from typing import Any
 
 from crlbench.run.worker import (
@@ -120,15 +121,29 @@ def started_quietly(threads: int, extra: Mapping[str, str] | None = None) -> Ite
     So Ctrl-C reaches only the parent, even before the child can say that it ignores it. The
     resource tracker comes first because starting it unblocks these signals; its warning about
     what a killed worker could not clean up is of no use to a person.
+
+    The child does not import the program that called: nothing of it is needed there, and a script
+    that calls without asking ``__name__ == "__main__"`` would run a second time in every child.
     """
     with _environment({"PYTHONWARNINGS": "ignore:resource_tracker:UserWarning"}):
         resource_tracker.ensure_running()
     before = signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
     try:
-        with _environment(environment_of(threads) | dict(extra or {})):
+        with _environment(environment_of(threads) | dict(extra or {})), _nameless_program():
             yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@contextlib.contextmanager
+def _nameless_program() -> Iterator[None]:
+    """Give children that are started inside no ``__main__`` to import."""
+    program = sys.modules["__main__"]
+    sys.modules["__main__"] = ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = program
 
 
 @contextlib.contextmanager

@@ -37,10 +37,10 @@ from crlbench.seeding import seed_value
 RECORD_NAME = "record.json"
 LOG_NAME = "attempt.log"
 
-_REDO_PLAN = "Repeat the command with --fresh to discard and redo all wanted cells."
+_REWRITE_PLAN = "Repeat the command that made these runs: it writes the plan of the ledger again."
 REDO_CELL = (
-    "Delete the folder of that cell and repeat the command with --repeat to run it again, which "
-    "the ledger will say; with --fresh the command redoes all wanted cells."
+    "Restore it if you have a copy. Otherwise delete the folder of that run and repeat the command "
+    "with --repeat: it makes this one run again, which the ledger will say."
 )
 
 Arm = Literal["real", "placebo"]
@@ -239,7 +239,7 @@ def check_folder(plan: Plan) -> None:
     """
     if not plan.path.exists():
         return
-    stored = read_json(plan.path, _REDO_PLAN)
+    stored = read_json(plan.path, _REWRITE_PLAN)
     try:
         body = {key: value for key, value in stored.items() if key != "plan_hash"}
         sound = stored["plan_hash"] == digest(body)
@@ -247,7 +247,7 @@ def check_folder(plan: Plan) -> None:
     except (AttributeError, KeyError, TypeError):
         sound, same = False, {}
     if not sound:
-        raise damaged(plan.path, "its content does not match its own hash", _REDO_PLAN)
+        raise damaged(plan.path, "its content does not match its own hash", _REWRITE_PLAN)
     for part, equal in same.items():
         if not equal:
             raise ValidationError(

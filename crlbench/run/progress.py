@@ -147,8 +147,11 @@ class Progress:
 
     def say(self, line: str) -> None:
         """One line for the person, above the bar if there is one."""
-        if self._quiet:
-            return
+        if not self._quiet:
+            self.warn(line)
+
+    def warn(self, line: str) -> None:
+        """As :meth:`say`, and never silenced."""
         if self._bar is not None:
             self._bar.console.print(line, markup=False, highlight=False)
         else:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import csv
 import hashlib
-import io
 import resource
 import sys
 import time
@@ -15,12 +13,11 @@ from typing import Any
 import numpy as np
 from safetensors.torch import save
 
-from crlbench.cards import ModelCard, dump_toml
+from crlbench.cards import ModelCard
 from crlbench.conditions import PROTOCOL, Conditions, canonical_json
 from crlbench.frozen import Task
 from crlbench.policy.load import parameter_counts
 from crlbench.records import (
-    CURVE_COLUMNS,
     SCORE_DROP,
     Algo,
     Cell,
@@ -36,7 +33,7 @@ from crlbench.records import (
     TaskRef,
 )
 from crlbench.records import Subject as SubjectRecord
-from crlbench.run import environment, store
+from crlbench.run import derived, environment, store
 from crlbench.run.ends import End
 from crlbench.run.subject import Subject
 from crlbench.train.callbacks import RunRecorder, RunStopped
@@ -83,10 +80,11 @@ def write_run(
     store.write_bytes(folder / "digests.jsonl", digests)
     rows = start.samples + (finished.end.samples if finished.end else [])
     store.write_jsonl_zst(folder / "samples.jsonl.zst", rows)
-    store.write_text(folder / "curve.csv", curve_csv(recorder))
-    store.write_text(folder / "config.toml", config_toml(cell))
+    curve = [curve_point(point) for point in recorder.curve]
+    store.write_bytes(folder / "curve.csv", derived.curve_csv(curve))
+    store.write_bytes(folder / "config.toml", derived.config_toml(cell))
     machine = machine_of(cell)
-    store.write_json(folder / "env.json", machine | {"packages": environment.packages()})
+    store.write_bytes(folder / "env.json", derived.environment_json(machine))
     store.write_bytes(folder / POLICY_NAME, weights_bytes(module))
 
     total, trainable = parameter_counts(module.policy)
@@ -111,7 +109,7 @@ def write_run(
         ),
         seed=Seed(index=cell.seed_index, value=module.seed),
         arm=cell.arm,
-        curve=[curve_point(point) for point in recorder.curve],
+        curve=curve,
         splits=split_scores(vectors),
         health=health_columns(recorder.health),
         clipped_tokens=clipped_tokens(recorder, subject),
@@ -231,36 +229,6 @@ def token_text(tokenizer: Any, token: int) -> str:
     text = tokenizer.decode([token])
     broken = "\N{REPLACEMENT CHARACTER}" in text
     return tokenizer.convert_ids_to_tokens(token) if broken else text
-
-
-def curve_csv(recorder: RunRecorder) -> str:
-    """The curve as a table for spreadsheets."""
-    text = io.StringIO()
-    writer = csv.DictWriter(text, CURVE_COLUMNS, extrasaction="ignore", lineterminator="\n")
-    writer.writeheader()
-    writer.writerows({"n_items": len(p["items"]), **p} for p in recorder.curve)
-    return text.getvalue()
-
-
-def config_toml(cell: Cell) -> str:
-    """Everything that was decided for this run, to read and to diff."""
-    names = (
-        "model",
-        "recipe",
-        "task",
-        "arm",
-        "seed_index",
-        "track",
-        "track_version",
-        "division",
-        "partial",
-        "fingerprint",
-        "plan_hash",
-        "conditions",
-        "recipe_config",
-    )
-    data = cell.model_dump(mode="json")
-    return dump_toml({name: data[name] for name in names})
 
 
 def weights_bytes(module: PolicyOptimization) -> bytes:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
-import os
 import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -18,14 +16,17 @@ from crlbench.attempts import (
     MAX_REASON,
     Event,
     History,
+    covers,
     declarations,
     histories,
-    salvaged,
 )
-from crlbench.errors import ValidationError, printable
+from crlbench.errors import printable
+from crlbench.hashing import sha256_file
 from crlbench.records import Cell, RunRecord
+from crlbench.run import checkpoints
 from crlbench.run.grid import Launcher, Outcome, StopLevel
 from crlbench.run.ledger import Ledger
+from crlbench.run.mend import identity, mend, set_plan_aside
 from crlbench.run.plan import (
     RECORD_NAME,
     REDO_CELL,
@@ -33,19 +34,11 @@ from crlbench.run.plan import (
     check_folder,
     label,
     of_shard,
-    state,
+    read_record,
     stored_record,
 )
 from crlbench.run.progress import Progress
-from crlbench.run.store import (
-    clean_temporaries,
-    damaged,
-    explained,
-    locked,
-    read_json,
-    remove_tree,
-    write_bytes,
-)
+from crlbench.run.store import clean_temporaries, damaged, locked, read_json, remove_tree
 
 _LEDGER_EVENTS: dict[str, Event] = {
     "done": "done",
@@ -106,6 +99,8 @@ class Work:
     """Without a record though the ledger says that they ended: they count as failed runs."""
     ledgers: dict[str, Ledger]
     """By the folder of the plan."""
+    said: list[str] = field(default_factory=list)
+    """A sentence for each file that was damaged or gone, and was made again or does no harm."""
 
     def ledger(self, cell: Cell) -> Ledger:
         """The ledger of the run folder that a cell belongs to."""
@@ -134,6 +129,7 @@ def survey(plans: Sequence[Plan], shard: tuple[int, int] | None = None) -> Work:
         record = stored_record(cell)
         if record is not None:
             _check_end(cell, record, history)
+            work.said += _volatile_changed(cell, history)
         elif history is not None and history.ended:
             work.vanished.append(cell)
         else:
@@ -161,6 +157,18 @@ def _check_end(cell: Cell, record: RunRecord, history: History | None) -> None:
         )
 
 
+def _volatile_changed(cell: Cell, history: History | None) -> list[str]:
+    """A word on a record whose content holds and whose file is not the one that was written."""
+    path = Path(cell.folder) / RECORD_NAME
+    stated = history.record_sha256 if history is not None and history.ended else None
+    if stated in (None, sha256_file(path)):
+        return []
+    return [
+        f"{path} was changed since it was written, outside of what its record_id covers: do not "
+        "trust its times and its memory (volatile). Its results are as they were."
+    ]
+
+
 @contextlib.contextmanager
 def opened(
     plans: Sequence[Plan],
@@ -185,9 +193,11 @@ def opened(
             held.enter_context(locked(plan.folder, command))
             clean_temporaries(plan.folder)
             clean_temporaries(plan.cells[0].start_folder)
+        mended = [sentence for plan in plans for sentence in mend(plan)]
         if fresh:
             _discard(plans, shard)
         work = survey(plans, shard)
+        work.said[:0] = mended
         for plan in plans:
             _declare(plan, work.ledgers[str(plan.folder)])
         _note_ends(work)
@@ -199,23 +209,14 @@ def opened(
 def _declare(plan: Plan, ledger: Ledger) -> None:
     """Put a plan into the ledger and on the disk; what was declared before stays declared.
 
-    So does the plan on the disk where the ledger that held it is gone.
+    So does a plan on the disk that the ledger does not hold.
     """
-    for body in (*_stored_plan(plan), plan.stored):
+    stored = [read_json(plan.path)] if plan.path.exists() else []
+    for body in (*stored, plan.stored):
         if body["plan_hash"] not in {found.plan_hash for found in declarations(ledger.entries)}:
             ledger.append("plan", **body)
-    if not _covered(plan):
+    if not stored or not covers(stored[0], plan.stored):
         plan.write()
-
-
-def _covered(plan: Plan) -> bool:
-    """Whether the stored plan holds all of this one, so that a narrower one replaces no wider."""
-    if not plan.path.exists():
-        return False
-    stored = read_json(plan.path)
-    return set(plan.body["tasks"]) <= set(stored["tasks"]) and all(
-        count <= stored["arms"].get(arm, 0) for arm, count in plan.body["arms"].items()
-    )
 
 
 def _note_ends(work: Work) -> None:
@@ -228,7 +229,8 @@ def _note_ends(work: Work) -> None:
         record = stored_record(cell) if begun else None
         if record is not None:
             event: Event = "failed" if record.status.state == "failed" else "done"
-            work.ledger(cell).append(event, label(cell), **_identity(cell), found=True)
+            path = Path(cell.folder) / RECORD_NAME
+            work.ledger(cell).append(event, label(cell), **identity(path, record), found=True)
 
 
 def _repeat_vanished(work: Work) -> None:
@@ -240,11 +242,11 @@ def _repeat_vanished(work: Work) -> None:
 
 
 def _discard(plans: Sequence[Plan], shard: tuple[int, int] | None) -> None:
-    """Give up the wanted cells, the start scores, and a plan or ledger that is of no use."""
+    """Give up the wanted cells, the start scores, and a plan of another model or recipe."""
     wanted = set(map(label, of_shard([cell for plan in plans for cell in plan.cells], shard)))
     for plan in plans:
-        ledger = _sound_ledger(plan)
-        _set_plan_aside(plan, ledger)
+        ledger = Ledger(plan.folder / LEDGER_NAME)
+        set_plan_aside(plan, ledger)
         known = histories(ledger.entries)
         for cell in plan.cells:
             history = known.get(label(cell))
@@ -260,54 +262,6 @@ def _give_up(cell: Cell, ledger: Ledger, **detail: str) -> None:
     remove_tree(cell.folder)
 
 
-def _set_plan_aside(plan: Plan, ledger: Ledger) -> None:
-    """Rename a stored plan that is damaged, or of another entry or recipe."""
-    try:
-        check_folder(plan)
-    except ValidationError:
-        kept = _aside(plan.path)
-        ledger.append("discarded", plan.path.name, kept=kept.name)
-        with explained(kept):
-            os.replace(plan.path, kept)
-
-
-def _sound_ledger(plan: Plan) -> Ledger:
-    """The ledger of a run folder; a damaged one is kept beside a new one, which says so.
-
-    What can be read of its declared plans is declared again, so that no number of seeds becomes
-    smaller. The new ledger is whole before it takes the place of the old.
-    """
-    path = plan.folder / LEDGER_NAME
-    try:
-        return Ledger(path)
-    except ValidationError:
-        kept = write_bytes(_aside(path), path.read_bytes())
-    begun = path.with_suffix(".new.jsonl")
-    begun.unlink(missing_ok=True)
-    ledger = Ledger(begun)
-    ledger.append("discarded", path.name, kept=kept.name)
-    for declared in salvaged(kept):
-        ledger.append("plan", **declared)
-    with explained(path):
-        os.replace(begun, path)
-    return Ledger(path)
-
-
-def _stored_plan(plan: Plan) -> list[dict[str, Any]]:
-    """The plan on the disk, where it is sound."""
-    try:
-        check_folder(plan)
-    except ValidationError:
-        return []
-    return [read_json(plan.path)] if plan.path.exists() else []
-
-
-def _aside(path: Path) -> Path:
-    """The first free ``<name>.damaged-N``, beside a file that is of no use."""
-    names = (path.with_name(f"{path.stem}.damaged-{n}{path.suffix}") for n in itertools.count(1))
-    return next(name for name in names if not name.exists())
-
-
 def run_missing(
     work: Work, launcher: Launcher, progress: Progress, stop: StopSwitch
 ) -> list[Outcome]:
@@ -317,10 +271,13 @@ def run_missing(
     """
 
     def on_event(cell: Cell, event: dict[str, Any]) -> None:
+        ledger = work.ledger(cell)
         if event["kind"] == "start":
-            known = work.ledger(cell)
-            kind = "resume" if state(cell) == "started" else "start"
-            known.append(kind, label(cell), plan_hash=cell.plan_hash, attempt=event["attempt"])
+            if (lost := _begin(cell, ledger, event["attempt"])) is not None:
+                progress.warn(f"{label(cell)} begins again: {lost}")
+        elif event["kind"] == "rebuilt":
+            ledger.append("rebuilt", event["file"], reason=event["reason"])
+            progress.warn(f"{event['file']} was made again: {event['reason']}")
         progress.event(cell, event)
 
     def stop_level() -> StopLevel:
@@ -332,24 +289,32 @@ def run_missing(
         for outcome in running:
             detail = {"reason": printable(outcome.message)[:MAX_REASON]} if outcome.message else {}
             event = _LEDGER_EVENTS[outcome.state]
-            if event in ENDED:
-                detail |= _identity(outcome.cell)
+            path = Path(outcome.cell.folder) / RECORD_NAME
+            if event in ENDED and path.exists():
+                detail |= identity(path, read_record(path))
             work.ledger(outcome.cell).append(event, label(outcome.cell), **detail)
             progress.ended(outcome)
             outcomes.append(outcome)
     return outcomes
 
 
-def _identity(cell: Cell) -> dict[str, str]:
-    """What ties the end of a run to its record and its item vectors.
+def _begin(cell: Cell, ledger: Ledger, attempt: int) -> str | None:
+    """Write that a cell is begun, or continued from a checkpoint that is as it was written.
 
-    Another record cannot stand in its place, and a repetition shows whether it is another draw.
+    Returns:
+        Why a checkpoint is of no use, which is gone then: the cell begins again.
     """
-    path = Path(cell.folder) / RECORD_NAME
-    if not path.exists():
-        return {}
-    record = read_json(path)
-    items = record["files"].get("items.npz")
-    return {"record_id": record["record_id"]} | (
-        {} if items is None else {"items_sha256": items["sha256"]}
-    )
+    where = {"plan_hash": cell.plan_hash, "attempt": attempt}
+    path = checkpoints.path_of(cell)
+    try:
+        known = checkpoints.standing(path, checkpoints.known_attempts(cell, ledger.entries))
+    except checkpoints.Worthless as error:
+        reason = str(error).replace(f"{Path(cell.folder)}/", "")
+        ledger.append("start", label(cell), **where, reason=reason)
+        remove_tree(path.parent)
+        return str(error)
+    if known is None:
+        ledger.append("start", label(cell), **where)
+    else:
+        ledger.append("resume", label(cell), **where, checkpoint=known.sha256)
+    return None

@@ -4,6 +4,9 @@ They belong to (model, task, conditions) and to no seed. They come in parts: the
 task, its other splits, the retain panel. A missing part is made by the process that claims it
 first, so that several processes divide the parts among them and no part is made twice. Of a run
 on several ranks the first one claims and writes for all, and all make the part together.
+
+A part is read back with the digests that ``<part>.json`` states, which is written last. One that
+is damaged, of another part or another model, or without digests, is missing: it is made again.
 """
 
 from __future__ import annotations
@@ -11,16 +14,19 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from crlbench.conditions import PROTOCOL
-from crlbench.errors import Interrupted
+from crlbench.errors import EnvironmentUnfit, Interrupted, ValidationError
 from crlbench.frozen import Task
+from crlbench.hashing import sha256_bytes
 from crlbench.policy.policy import Policy
+from crlbench.reading import read_bytes
 from crlbench.run import store
 from crlbench.run.ends import End, Examiner
 from crlbench.seeding import seed_value
@@ -39,6 +45,12 @@ class StartScores:
     examiner: Examiner
     policy: Policy
     folder: Path
+    subject: str = ""
+    """What the scores are of, as a hash: the board and the entry of the model."""
+    emit: Callable[[dict[str, Any]], None] = lambda event: None
+    """Told of a part that was of no use: ``{"kind": "rebuilt", "file": name, "reason": text}``."""
+    _read: dict[str, dict[str, bytes]] = field(default_factory=dict)
+    """The files of the parts whose digests were right, by part and name."""
 
     def of_run(self, task: Task, others: Sequence[Task], should_stop: Callable[[], bool]) -> End:
         """What a run on ``task`` compares its end with: own splits, ``transfer/*``, ``retain/*``.
@@ -54,12 +66,15 @@ class StartScores:
         return self.examiner.ranks
 
     def _stored(self, task: Task, others: Sequence[Task]) -> End:
-        vectors = self._read(_id(task)) | self._read(_splits(task))
+        vectors = self._vectors(_id(task)) | self._vectors(_splits(task))
         for other in others:
-            vectors[f"transfer/{other.name}"] = self._read(_id(other))["id"]
+            vectors[f"transfer/{other.name}"] = self._vectors(_id(other))["id"]
         if self.examiner.members:
-            vectors |= self._read(RETAIN)
-        return End(vectors, store.read_jsonl_zst(self._rows(task)))
+            vectors |= self._vectors(RETAIN)
+        return End(vectors, store.rows_of(self._read[_id(task)][_rows(_id(task))]))
+
+    def _vectors(self, part: str) -> dict[str, np.ndarray]:
+        return store.arrays_of(self._read[part][f"{part}.npz"])
 
     def _parts(self, task: Task, others: Sequence[Task]) -> dict[str, Callable[[], None]]:
         """The parts that a run needs, by name, each with what makes it."""
@@ -74,7 +89,7 @@ class StartScores:
         self, parts: dict[str, Callable[[], None]], should_stop: Callable[[], bool]
     ) -> None:
         """Make the missing parts; wait only when others are making all that are left."""
-        while missing := self._ranks.agreed([p for p in parts if not self._path(p).exists()]):
+        while missing := self._ranks.agreed([p for p in parts if self._fault(p) is not None]):
             if should_stop():
                 raise Interrupted("stopped while the start model was scored")
             if not any(self._make_alone(part, parts[part]) for part in missing):
@@ -82,40 +97,77 @@ class StartScores:
 
     def _make_alone(self, part: str, make: Callable[[], None]) -> bool:
         """Make a part unless another process is at it; whether it is stored now."""
-        ranks, path = self._ranks, self._path(part)
-        claim = store.claimed(path) if ranks.first else contextlib.nullcontext(False)
+        ranks = self._ranks
+        claim = store.claimed(self._path(part)) if ranks.first else contextlib.nullcontext(False)
         with claim as held:
-            mine, absent = ranks.agreed((held, not path.exists()))
-            if mine and absent:
+            mine, fault = ranks.agreed((held, self._fault(part) if held else None))
+            if mine and fault is not None:
                 make()
+                if fault and ranks.first:
+                    file = f"{self.folder.name}/{part}.npz"
+                    self.emit({"kind": "rebuilt", "file": file, "reason": fault})
             return mine
+
+    def _fault(self, part: str) -> str | None:
+        """Why a part must be made: empty where nothing is there yet; None where it stands."""
+        if part in self._read:
+            return None
+        path = self._path(part)
+        if not path.exists() and not self._statement(part).exists():
+            return ""
+        try:
+            stated = store.read_json(self._statement(part))
+            if (stated["part"], stated["subject"]) != (part, self.subject):
+                return "it was of something else"
+            found = {name: read_bytes(self.folder / name) for name in stated["files"]}
+            if f"{part}.npz" not in found or stated["files"] != _digests(found):
+                return "it was not as it was written"
+        except (ValidationError, EnvironmentUnfit, KeyError, TypeError, AttributeError):
+            known = self._statement(part).exists()
+            return "it was damaged" if known else "it had no digest beside it"
+        self._read[part] = found
+        return None
 
     def _make_id(self, task: Task) -> None:
         end = self.examiner.id_items(self.policy, task, _seed(task), PURPOSE, 0)
-        if not self._ranks.first:
-            return
-        store.write_jsonl_zst(self._rows(task), end.samples)
-        store.write_npz(self._path(_id(task)), end.vectors)  # last: it says that both are there
+        self._write(_id(task), end.vectors, {_rows(_id(task)): store.packed_rows(end.samples)})
 
     def _make_splits(self, task: Task) -> None:
         vectors = self.examiner.other_splits(self.policy, task, _seed(task), PURPOSE)
-        if self._ranks.first:
-            store.write_npz(self._path(_splits(task)), vectors)
+        self._write(_splits(task), vectors)
 
     def _make_retain(self) -> None:
-        vectors = self.examiner.retain(self.policy)
-        if self._ranks.first:
-            store.write_npz(self._path(RETAIN), vectors)
+        self._write(RETAIN, self.examiner.retain(self.policy))
 
-    def _read(self, part: str) -> dict[str, np.ndarray]:
-        return store.read_npz(self._path(part))
+    def _write(
+        self, part: str, vectors: dict[str, np.ndarray], more: dict[str, bytes] | None = None
+    ) -> None:
+        if not self._ranks.first:
+            return
+        files = {f"{part}.npz": store.packed_arrays(vectors), **(more or {})}
+        for name, content in files.items():
+            store.write_bytes(self.folder / name, content)
+        stated = {"part": part, "subject": self.subject, "files": _digests(files)}
+        store.write_json(self._statement(part), stated)
+        self._read[part] = files
 
     def _path(self, part: str) -> Path:
         return self.folder / f"{part}.npz"
 
-    def _rows(self, task: Task) -> Path:
-        """The completions of ID items that are stored to read."""
-        return self.folder / f"{_id(task)}.jsonl.zst"
+    def _statement(self, part: str) -> Path:
+        return self.folder / f"{part}.json"
+
+
+def _digests(files: dict[str, bytes]) -> dict[str, dict[str, Any]]:
+    return {
+        name: {"sha256": sha256_bytes(content), "bytes": len(content)}
+        for name, content in files.items()
+    }
+
+
+def _rows(part: str) -> str:
+    """The file of the completions of ID items that are stored to read."""
+    return f"{part}.jsonl.zst"
 
 
 def _id(task: Task) -> str:

@@ -44,8 +44,8 @@ _EPOCH = (1980, 1, 1, 0, 0, 0)
 _STALE_CHECKPOINT = ".last.ckpt.tmp"
 """Written only while the run folder's lock is held, so that a leftover has no writer."""
 _REDO = (
-    "Delete the folder of that cell, or of the start scores, and repeat the command to redo that "
-    "part; with --fresh the command redoes all wanted cells."
+    "Restore it if you have a copy. Otherwise delete the folder of that run and repeat the command "
+    "with --repeat: it makes this one run again."
 )
 
 
@@ -135,12 +135,12 @@ def damaged(path: Path | str, why: object, repair: str = _REDO) -> ValidationErr
 
 
 def write_npz(path: Path | str, arrays: Mapping[str, np.ndarray]) -> Path:
-    """Store named arrays as :func:`npz_bytes`, atomically."""
-    return write_bytes(path, npz_bytes(arrays))
+    """Store named arrays as :func:`packed_arrays` has them, atomically."""
+    return write_bytes(path, packed_arrays(arrays))
 
 
-def npz_bytes(arrays: Mapping[str, np.ndarray]) -> bytes:
-    """Named arrays without pickle, in order of their names: equal arrays give equal bytes.
+def packed_arrays(arrays: Mapping[str, np.ndarray]) -> bytes:
+    """An npz file without pickle: equal arrays give equal bytes.
 
     Not compressed: a zip compresses each of many small arrays by itself, and results are packed
     together (:mod:`crlbench.packed`).
@@ -165,16 +165,26 @@ def read_npz(path: Path | str) -> dict[str, np.ndarray]:
         ValidationError: the file is damaged or holds pickled objects.
     """
     try:
-        with np.load(path, allow_pickle=False) as archive:
-            return {name: archive[name] for name in archive.files}
+        return arrays_of(Path(path).read_bytes())
     except Exception as error:  # numpy asks Python's own parser, which raises in many ways
         raise damaged(path, error) from None
 
 
+def arrays_of(content: bytes) -> dict[str, np.ndarray]:
+    """The arrays of an npz file by its content, of which the caller has checked the digest."""
+    with np.load(io.BytesIO(content), allow_pickle=False) as archive:
+        return {name: archive[name] for name in archive.files}
+
+
 def write_jsonl_zst(path: Path | str, rows: Iterable[Any]) -> Path:
-    """Store rows as zstandard-compressed canonical JSON lines, atomically."""
+    """Store rows as :func:`packed_rows` has them, atomically."""
+    return write_bytes(path, packed_rows(rows))
+
+
+def packed_rows(rows: Iterable[Any]) -> bytes:
+    """Rows as zstandard-compressed canonical JSON lines."""
     text = "".join(canonical_json(row) + "\n" for row in rows)
-    return write_bytes(path, zstandard.ZstdCompressor(level=10).compress(text.encode()))
+    return zstandard.ZstdCompressor(level=10).compress(text.encode())
 
 
 def read_jsonl_zst(path: Path | str) -> list[Any]:
@@ -184,10 +194,19 @@ def read_jsonl_zst(path: Path | str) -> list[Any]:
         ValidationError: the file is damaged.
     """
     try:
-        data = decompress(Path(path).read_bytes(), MAX_ROWS_BYTES)
-        return [json_value(line) for line in data.splitlines()]
+        return rows_of(Path(path).read_bytes())
     except (BadArchive, Malformed, OSError) as error:
         raise damaged(path, error) from None
+
+
+def rows_of(content: bytes) -> list[Any]:
+    """The rows of :func:`packed_rows`.
+
+    Raises:
+        BadArchive, Malformed: they are damaged, or larger than any that were written.
+    """
+    data = decompress(content, MAX_ROWS_BYTES)
+    return [json_value(line) for line in data.splitlines()]
 
 
 def file_digests(folder: Path | str, names: Iterable[str]) -> dict[str, dict[str, Any]]:

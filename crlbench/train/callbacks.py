@@ -117,16 +117,23 @@ class LastCheckpoint(Callback):
 
     Written at the end of an evaluation, as the last callback, so that the recorder's point is
     in it; an evaluation is thus never lost to a resume.
+
+    Args:
+        path: Where it stands.
+        state: Called with the new file, its place and the iteration before it is renamed.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(
+        self, path: Path, state: Callable[[Path, Path, int], None] = lambda new, path, done: None
+    ) -> None:
         self.path = path
+        self.state = state
 
-    def on_validation_end(self, trainer: L.Trainer, module: L.LightningModule) -> None:
+    def on_validation_end(self, trainer: L.Trainer, module: PolicyOptimization) -> None:
         if trainer.state.fn == "fit":
-            self.save(trainer)
+            self.save(trainer, module)
 
-    def save(self, trainer: L.Trainer) -> None:
+    def save(self, trainer: L.Trainer, module: PolicyOptimization) -> None:
         """Replace the checkpoint by the trainer's present state."""
         temporary = self.path.with_name(f".{self.path.name}.tmp")
         trainer.save_checkpoint(temporary)  # by all ranks; the first one writes
@@ -134,6 +141,7 @@ class LastCheckpoint(Callback):
             return
         with temporary.open("rb") as file:
             os.fsync(file.fileno())
+        self.state(temporary, self.path, module.iterations_done)
         os.replace(temporary, self.path)
 
 
@@ -147,7 +155,7 @@ class StopOnRequest(Callback):
     def on_train_batch_end(self, trainer: L.Trainer, module: PolicyOptimization, *_: Any) -> None:
         # At a point of the grid the evaluation comes first: on_validation_end stops then.
         if self.should_stop() and not evaluation_due(trainer, module):
-            self.checkpoint.save(trainer)
+            self.checkpoint.save(trainer, module)
             raise RunStopped(None, module.iterations_done)
 
     def on_validation_end(self, trainer: L.Trainer, module: PolicyOptimization) -> None:

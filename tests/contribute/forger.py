@@ -17,7 +17,7 @@ from crlbench.chain import GENESIS
 from crlbench.conditions import canonical_json, digest, fingerprint
 from crlbench.packed import PACKED, pack, unpack
 from crlbench.records import RunRecord
-from crlbench.run.store import npz_bytes
+from crlbench.run.store import packed_arrays
 
 Json = dict[str, Any]
 
@@ -52,7 +52,7 @@ class Forger:
 
     def put_items(self, cell: str, arrays: dict[str, np.ndarray]) -> None:
         """Exchange the item vectors, and the scores that follow from them."""
-        self.runs[cell]["items.npz"] = npz_bytes(arrays)
+        self.runs[cell]["items.npz"] = packed_arrays(arrays)
 
         def rescore(record: Json) -> None:
             for point in record["curve"]:

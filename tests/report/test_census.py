@@ -162,6 +162,25 @@ def test_a_discarded_file_is_told_and_a_ledger_keeps_from_a_rank(board: Path, na
     assert any("stored plan was replaced" in note for note in entry.notes) != lost
 
 
+@pytest.mark.parametrize(
+    ("name", "standing"),
+    [
+        ("ledger.jsonl", "preview"),
+        ("plan.json", "provisional"),
+        ("start/addition_id.npz", "provisional"),
+        ("addition/real/seed-04/curve.csv", "provisional"),
+    ],
+)
+def test_only_a_ledger_that_was_begun_anew_keeps_from_a_rank(
+    board: Path, name: str, standing: str
+):
+    ledger = tell(board, "start", "done")
+    ledger.append("rebuilt", name, reason="it was damaged")
+    entry = entry_of(board)
+    assert entry.standing == standing and not entry.notes
+    assert any("ledger was damaged or gone" in why for why in entry.why) == (standing == "preview")
+
+
 @pytest.mark.parametrize("last", ["done", "failed"])
 def test_a_run_that_ended_and_left_nothing_vanished(board: Path, last: str):
     tell(board, "start", last)

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import tomllib
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from crlbench import cli
+from crlbench.hashing import sha256_file
 from crlbench.report.attempts import read_attempts
 from crlbench.report.load import load_runs
 from crlbench.run.ledger import read
@@ -18,7 +22,8 @@ from tests.run.commands import SHORT, command, terse
 
 def test_a_run_folder_holds_plan_ledger_summary_and_page(finished: Path) -> None:
     assert {path.name for path in finished.iterdir()} == {
-        "plan.json", "ledger.jsonl", "summary.json", "report.html", "addition", ".lock",
+        "plan.json", "ledger.jsonl", "ledger.head.json", "summary.json", "report.html", "addition",
+        ".lock",
     }
     assert finished.name == "ppo" and finished.parent.name.startswith("very-tiny@")
     assert [e["event"] for e in read(finished / "ledger.jsonl")] == ["plan", "start", "done"]
@@ -27,6 +32,9 @@ def test_a_run_folder_holds_plan_ledger_summary_and_page(finished: Path) -> None
     stored = json.loads((finished / "plan.json").read_text())["plan_hash"]
     assert record.plan_hash == stored == ledger[0]["detail"]["plan_hash"]
     assert ledger[1]["detail"]["plan_hash"] == stored
+    assert ledger[2]["detail"].pop("record_sha256") == sha256_file(
+        finished / "addition" / "real" / "seed-00" / "record.json"
+    )
     assert ledger[2]["detail"] == {
         "record_id": record.record_id,
         "items_sha256": record.files["items.npz"].sha256,
@@ -138,6 +146,80 @@ def test_dry_run_estimates_and_writes_nothing(
     assert found["calibration"][str(model)]["start_s"] > 0
     assert len(found["plans"][0]["hash"]) == 64
     assert list(tmp_path.iterdir()) == []
+
+
+def flip(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 3] ^= 1
+    path.write_bytes(content)
+
+
+@pytest.fixture
+def copied(finished: Path, tmp_path: Path) -> Path:
+    """A copy of the finished run's folder."""
+    import shutil
+
+    shutil.copytree(finished.parents[2], tmp_path / "runs")
+    (record,) = (tmp_path / "runs").rglob("record.json")
+    return record.parent
+
+
+@pytest.mark.parametrize("damaging", [flip, Path.unlink, lambda path: path.write_bytes(b"")])
+def test_what_follows_from_the_record_is_written_again(
+    model: Path,
+    copied: Path,
+    damaging: Callable[[Path], Any],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    paths = [copied / name for name in ("curve.csv", "config.toml", "env.json")]
+    contents = [path.read_bytes() for path in paths]
+    for path in paths:
+        damaging(path)
+    assert cli.main(command(model, copied.parents[5], "-q")) == 0
+    said = capsys.readouterr().err
+    assert all(f"{path} was " in said for path in paths)
+    assert [path.read_bytes() for path in paths] == contents
+    ledger = read(copied.parents[2] / "ledger.jsonl")
+    events = [entry["cell"] for entry in ledger if entry["event"] == "rebuilt"]
+    assert events == [f"addition/real/seed-00/{path.name}" for path in paths]
+    assert read_attempts(copied.parents[2]).discarded == ()
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "items.npz",
+        pytest.param("digests.jsonl", marks=pytest.mark.slow),
+        pytest.param("samples.jsonl.zst", marks=pytest.mark.slow),
+        pytest.param("policy.safetensors", marks=pytest.mark.slow),
+        pytest.param("record.json", marks=pytest.mark.slow),
+    ],
+)
+def test_what_follows_from_nothing_is_refused_by_name(
+    model: Path, copied: Path, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = copied / name
+    path.write_bytes(path.read_bytes()[:-2])
+    assert cli.main(command(model, copied.parents[5], "-q")) == 3
+    said = capsys.readouterr().err
+    assert str(path) in said and "--repeat" in said and "--fresh" not in said
+
+
+def test_smoke_takes_as_many_seeds_as_it_is_asked_for(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = ["evaluate", "--model", str(model), "--tasks", "addition"]
+    config = tmp_path / "plan.toml"
+    for flags, text, seeds in (
+        (["--smoke", "--seeds", "2"], "seeds = 20\n", 2),
+        (["--smoke"], "seeds = 20\n", 1),
+        ([], "seeds = 20\nsmoke = true\n", 20),
+        ([], "smoke = true\n", 1),
+    ):
+        config.write_text(text)
+        more = ["--config", str(config), "--out", str(tmp_path / "runs"), "--print-config"]
+        assert cli.main([*asked, *flags, *more]) == 0
+        assert tomllib.loads(capsys.readouterr().out)["seeds"] == seeds
 
 
 @pytest.mark.slow

@@ -33,7 +33,7 @@ def test_a_removed_attempt_shows(ledger: Ledger, line: int) -> None:
     lines = ledger.path.read_text().splitlines(keepends=True)
     del lines[line]
     ledger.path.write_text("".join(lines))
-    with pytest.raises(ValidationError, match=rf"ledger\.jsonl:{line + 1}: .*--fresh"):
+    with pytest.raises(ValidationError, match=rf"ledger\.jsonl:{line + 1}: .*begins a new ledger"):
         read(ledger.path)
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -87,6 +89,39 @@ def test_a_worker_is_spawned_where_a_library_left_a_thread(plan_of: PlanOf) -> N
 def test_what_cannot_be_loaded_is_left_to_the_cells(plan_of: PlanOf) -> None:
     outcomes = run(plan_of(seeds=1).cells, "tests.run.cells:work", "fail_to_load")
     assert {o.state for o in outcomes} == {"done"}
+
+
+UNGUARDED = """
+import json, sys
+from crlbench.records import Cell
+from crlbench.run.grid import LocalLauncher
+print("the script runs", flush=True)
+cells = [Cell.model_validate(cell) for cell in json.loads(open("cells.json").read())]
+launcher = LocalLauncher(1, 1, "tests.run.cells:work", warm=None, shared=SHARED)
+print([outcome.state for outcome in launcher.run(cells, lambda *_: None, lambda: 0)])
+sys.exit(0)
+"""
+
+
+@pytest.mark.parametrize("shared", [True, False])
+@pytest.mark.parametrize("piped", [True, False])
+def test_a_script_without_a_guard_runs_once(
+    plan_of: PlanOf, tmp_path: Path, shared: bool, piped: bool
+) -> None:
+    cells = [cell.model_dump(mode="json") for cell in plan_of(seeds=1, tasks=("addition",)).cells]
+    (tmp_path / "cells.json").write_text(json.dumps(cells))
+    script = UNGUARDED.replace("SHARED", str(shared))
+    (tmp_path / "script.py").write_text(script)
+    done = subprocess.run(
+        [sys.executable, *([] if piped else ["script.py"])],
+        input=script if piped else "",
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.stdout.splitlines() == ["the script runs", "['done']"] and done.stderr == ""
 
 
 def test_the_death_of_the_nursery_is_survived(plan_of: PlanOf) -> None:

@@ -160,7 +160,8 @@ def test_damage_to_a_finished_cell_is_named(
     change(finish(cell))
     with pytest.raises(ValidationError, match=expected) as error:
         state(cell)
-    assert "--fresh" in str(error.value) and cell.folder in str(error.value)
+    said = str(error.value)
+    assert "--repeat" in said and "--fresh" not in said and cell.folder in said
 
 
 def test_a_record_of_another_seed_is_refused(plan_of: PlanOf) -> None:

@@ -18,6 +18,7 @@ from crlbench.commands.running import Ending, say_preview, verdict
 from crlbench.commands.settings import Settings
 from crlbench.conditions import Track
 from crlbench.errors import ValidationError
+from crlbench.hashing import sha256_file
 from crlbench.records import Cell
 from crlbench.run.grid import LocalLauncher, Outcome
 from crlbench.run.plan import RECORD_NAME, Plan, label
@@ -94,9 +95,12 @@ def test_fewer_seeds_make_no_declared_plan_smaller(
 def test_the_end_of_a_run_names_its_record(plan_of: PlanOf) -> None:
     plan = plan_of(tasks=("addition",), seeds=1)
     sit(plan)
-    stored = json.loads((Path(plan.cells[0].folder) / RECORD_NAME).read_text())
+    path = Path(plan.cells[0].folder) / RECORD_NAME
     done = read(plan.folder / LEDGER_NAME)[-1]
-    assert done["event"] == "done" and done["detail"] == {"record_id": stored["record_id"]}
+    assert done["event"] == "done" and done["detail"] == {
+        "record_id": json.loads(path.read_text())["record_id"],
+        "record_sha256": sha256_file(path),
+    }
 
 
 def test_a_vanished_run_is_said_and_not_made_again(plan_of: PlanOf) -> None:

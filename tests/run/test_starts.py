@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import shutil
 import signal
 import time
 from collections.abc import Callable, Sequence
@@ -53,10 +54,17 @@ class SlowExaminer:
 
 
 def scores(
-    folder: Path, number: int, at: Callable[[str], None] = lambda part: None, stop: bool = False
+    folder: Path,
+    number: int,
+    at: Callable[[str], None] = lambda part: None,
+    stop: bool = False,
+    subject: str = "",
+    events: list[dict[str, Any]] | None = None,
 ) -> End:
     """What a run on one of the tasks gets."""
-    starts = StartScores(SlowExaminer(folder / "log", at), None, folder / "start")  # type: ignore[arg-type]
+    emit = [].append if events is None else events.append
+    examiner = SlowExaminer(folder / "log", at)
+    starts = StartScores(examiner, None, folder / "start", subject, emit)  # type: ignore[arg-type]
     others = [task for task in TASKS if task is not TASKS[number]]
     return starts.of_run(TASKS[number], others, lambda: stop)  # type: ignore[arg-type]
 
@@ -115,6 +123,64 @@ def test_a_part_outlives_the_process_that_was_making_it(tmp_path: Path) -> None:
     killed.join()
     assert killed.exitcode == -signal.SIGKILL
     assert "transfer/counting" in scores(tmp_path, 0).vectors
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """All parts of a run on the first task."""
+    home = tmp_path_factory.mktemp("made")
+    scores(home, 0)
+    return home
+
+
+def flip(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 4
+    path.write_bytes(content)
+
+
+def swap(path: Path) -> None:
+    """By another part, with the digests of that one."""
+    for suffix in (".npz", ".json"):
+        content = path.with_name(f"list-ops_id{suffix}").read_bytes()
+        path.with_suffix(suffix).write_bytes(content)
+
+
+@pytest.mark.parametrize(
+    ("name", "damaging"),
+    [
+        ("counting_id.npz", flip),
+        ("counting_id.npz", swap),
+        ("counting_id.npz", Path.unlink),
+        ("counting_id.npz", lambda path: path.write_bytes(path.read_bytes()[:-1])),
+        ("counting_id.npz", lambda path: path.write_bytes(path.read_bytes() + b"x")),
+        ("counting_id.npz", lambda path: path.with_name("counting_id.json").unlink()),
+        ("counting_id.json", flip),
+        ("counting_id.json", lambda path: path.write_text("[]")),
+        ("addition_id.jsonl.zst", flip),
+        ("addition_id.jsonl.zst", Path.unlink),
+        ("_retain.npz", flip),
+    ],
+)
+def test_a_part_that_is_not_as_it_was_written_is_made_again(
+    made: Path, tmp_path: Path, name: str, damaging: Callable[[Path], Any]
+) -> None:
+    shutil.copytree(made, tmp_path, dirs_exist_ok=True)
+    before = {path.name: path.read_bytes() for path in (made / "start").iterdir()}
+    damaging(tmp_path / "start" / name)
+    events: list[dict[str, Any]] = []
+    scores(tmp_path, 0, events=events)
+    part = name.split(".")[0]
+    assert [event["file"] for event in events] == [f"start/{part}.npz"]
+    assert events[0]["kind"] == "rebuilt" and events[0]["reason"]
+    assert len(log(tmp_path)) == len(log(made)) + 1
+    assert {p.name: p.read_bytes() for p in (tmp_path / "start").iterdir()} == before
+
+
+def test_scores_of_another_subject_are_made_again(made: Path, tmp_path: Path) -> None:
+    shutil.copytree(made, tmp_path, dirs_exist_ok=True)
+    scores(tmp_path, 0, subject="another entry of the model")
+    assert len(log(tmp_path)) == 2 * len(log(made))
 
 
 def test_one_waits_for_what_another_is_making_unless_told_to_stop(tmp_path: Path) -> None:

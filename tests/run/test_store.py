@@ -135,7 +135,7 @@ def test_npz_refuses_pickles_and_damage(tmp_path: Path) -> None:
         store.write_npz(tmp_path / "x.npz", {"a": np.array([object()])})
     good = store.write_npz(tmp_path / "y.npz", {"a": np.zeros(1000)})
     good.write_bytes(good.read_bytes()[:-40])
-    with pytest.raises(ValidationError, match=r"y\.npz is damaged .*--fresh"):
+    with pytest.raises(ValidationError, match=r"y\.npz is damaged .*--repeat"):
         store.read_npz(good)
 
 
@@ -150,7 +150,7 @@ def test_compressed_rows_come_back_and_damage_is_named(tmp_path: Path) -> None:
 
 def test_damaged_json_is_named(tmp_path: Path) -> None:
     (tmp_path / "record.json").write_text('{"schema_version": 1, "rec')
-    with pytest.raises(ValidationError, match=r"record\.json is damaged .*--fresh"):
+    with pytest.raises(ValidationError, match=r"record\.json is damaged .*--repeat"):
         store.read_json(tmp_path / "record.json")
 
 

@@ -1,0 +1,252 @@
+"""What is damaged or gone in a run folder and follows from other files is made again from them.
+
+The plan follows from the ledger; ``curve.csv``, ``config.toml`` and ``env.json`` of a run from its
+record, and they are written only where they get the digest that the record states. A ledger
+follows from nothing: what can be read of it is kept, and the new one says that it was begun anew.
+What no file can give back is refused by whoever reads it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from crlbench.attempts import (
+    LEDGER_NAME,
+    PLAN_NAME,
+    Event,
+    declarations,
+    histories,
+    plan_hash,
+    salvaged,
+    sound_lines,
+    stored_plan,
+    subject_of,
+)
+from crlbench.errors import ValidationError
+from crlbench.hashing import sha256_bytes, sha256_file
+from crlbench.records import Cell, RunRecord
+from crlbench.run import derived
+from crlbench.run.ledger import Ledger, head_of, write_head
+from crlbench.run.plan import RECORD_NAME, Plan, check_folder, read_record
+from crlbench.run.store import explained, read_json, write_bytes, write_json
+
+Events = list[tuple[Event, str | None, dict[str, Any]]]
+
+
+def mend(plan: Plan) -> list[str]:
+    """Mend the folder of a plan, whose lock must be held; a sentence for each file that was."""
+    said = [*_mend_ledger(plan)]
+    ledger = Ledger(plan.folder / LEDGER_NAME)
+    if write_head(ledger):
+        said.append(f"{head_of(ledger.path)} was damaged and written again from the ledger")
+    said += _mend_plan(plan, ledger)
+    for cell in plan.cells:
+        said += _mend_run(plan, cell, ledger)
+    return said
+
+
+# -- the ledger --------------------------------------------------------------------------------
+
+
+def _mend_ledger(plan: Plan) -> Iterator[str]:
+    path = plan.folder / LEDGER_NAME
+    if path.exists():
+        try:
+            Ledger(path)
+            return
+        except ValidationError as error:
+            reason = str(error).removeprefix(f"{path}:").split(". ")[0].strip()
+        if not path.is_file():
+            return
+        content = path.read_bytes()
+        kept = _set_aside(path, content)
+        detail = {"reason": _short(reason), "kept": kept.name}
+        sound, plans = sound_lines(content), salvaged(content)
+        yield (
+            f"WARNING: {path} was damaged ({reason}). It is kept as {kept.name}, and a new one is "
+            "begun from what can be read, which says so: these runs never rank unless you restore "
+            "the old one."
+        )
+    elif any(_traces(plan)):
+        reason = "the ledger was gone beside " + " and ".join(_traces(plan))
+        detail, sound, plans = {"reason": reason}, [], []
+        yield (
+            f"WARNING: {path}: {reason}. A new one is begun from them, which says so: these runs "
+            "never rank unless you restore the old one."
+        )
+    else:
+        return
+    events: Events = [("rebuilt", LEDGER_NAME, detail)]
+    known = {declared.plan_hash for declared in declarations(sound)}
+    for body in [*plans, *_sound_plan(plan)]:
+        if body["plan_hash"] not in known:
+            known.add(body["plan_hash"])
+            events.append(("plan", None, body))
+    events += _ends(plan, {name for name, history in histories(sound).items() if history.ended})
+    Ledger.begin(path, sound, events)
+
+
+def _traces(plan: Plan) -> Iterator[str]:
+    """What stands in a folder only where a ledger stood as well."""
+    if head_of(plan.folder / LEDGER_NAME).exists():
+        yield head_of(plan.folder / LEDGER_NAME).name
+    if plan.path.exists():
+        yield PLAN_NAME
+    if count := sum(1 for _ in _records(plan)):
+        yield "1 record" if count == 1 else f"{count} records"
+
+
+def _records(plan: Plan) -> list[Path]:
+    return sorted(plan.folder.glob(f"*/*/seed-*/{RECORD_NAME}"))
+
+
+def _ends(plan: Plan, known: set[str]) -> Iterator[tuple[Event, str | None, dict[str, Any]]]:
+    """How the runs ended of which a record stands and a new ledger knows nothing."""
+    for path in _records(plan):
+        name = "/".join(path.parent.parts[-5:])
+        try:
+            record = read_record(path)
+        except ValidationError:
+            continue  # refused by name when the runs are read
+        if name not in known:
+            event: Event = "failed" if record.status.state == "failed" else "done"
+            yield event, name, identity(path, record) | {"found": True}
+
+
+def identity(path: Path, record: RunRecord) -> dict[str, Any]:
+    """What ties the end of a run to its record and its item vectors.
+
+    Another record cannot stand in its place, and a repetition shows whether it is another draw.
+    """
+    items = record.files.get("items.npz")
+    found = {"record_id": record.record_id, "record_sha256": sha256_file(path)}
+    return found | ({} if items is None else {"items_sha256": items.sha256})
+
+
+# -- the plan ----------------------------------------------------------------------------------
+
+
+def _mend_plan(plan: Plan, ledger: Ledger) -> Iterator[str]:
+    """Write the plan again that the ledger declared, where another thing or none stands there."""
+    declared = stored_plan(ledger.entries)
+    if not plan.path.exists():
+        if declared is not None:
+            write_json(plan.path, declared)
+        return
+    reason = _plan_fault(plan, declared)
+    if reason is None:
+        return
+    kept = _aside(plan.path)
+    detail = {"reason": reason, "kept": kept.name}
+    ledger.append("discarded" if declared is None else "rebuilt", PLAN_NAME, **detail)
+    with explained(kept):
+        os.replace(plan.path, kept)
+    if declared is None:
+        yield f"{plan.path} was damaged ({reason}) and is kept as {kept.name}"
+        return
+    write_json(plan.path, declared)
+    yield (
+        f"{plan.path} was damaged ({reason}) and written again from the ledger; it is kept as "
+        f"{kept.name}"
+    )
+
+
+def _plan_fault(plan: Plan, declared: dict[str, Any] | None) -> str | None:
+    """Why the stored plan is not one of this folder; None where it may be."""
+    try:
+        stored = read_json(plan.path)
+        if stored["plan_hash"] != plan_hash(stored):
+            return "its content does not match its own hash"
+        foreign = declared is not None and subject_of(stored) != subject_of(declared)
+    except (ValidationError, AttributeError, KeyError, TypeError):
+        return "it is no plan"
+    return "it is of another model or recipe than the ledger says" if foreign else None
+
+
+def _sound_plan(plan: Plan) -> list[dict[str, Any]]:
+    """The plan on the disk, where it is sound and of the same model and recipe."""
+    try:
+        check_folder(plan)
+    except ValidationError:
+        return []
+    return [read_json(plan.path)] if plan.path.exists() else []
+
+
+def set_plan_aside(plan: Plan, ledger: Ledger) -> None:
+    """Rename a stored plan that is of another entry or recipe."""
+    try:
+        check_folder(plan)
+    except ValidationError:
+        kept = _aside(plan.path)
+        ledger.append("discarded", plan.path.name, kept=kept.name)
+        with explained(kept):
+            os.replace(plan.path, kept)
+
+
+# -- what follows from a record ------------------------------------------------------------------
+
+
+def _mend_run(plan: Plan, cell: Cell, ledger: Ledger) -> Iterator[str]:
+    folder = Path(cell.folder)
+    if not (folder / RECORD_NAME).is_file():
+        return
+    try:
+        record = read_record(folder / RECORD_NAME)
+    except ValidationError:
+        return  # refused by name when the runs are read
+    for name, candidates in _derivations(plan, cell, record).items():
+        stated, path = record.files.get(name), folder / name
+        if stated is None or _has_digest(path, stated.sha256):
+            continue
+        state = "damaged" if path.exists() else "gone"
+        content = next((c for c in candidates() if sha256_bytes(c) == stated.sha256), None)
+        if content is None or path.is_dir():
+            continue
+        where = path.relative_to(plan.folder).as_posix()
+        ledger.append("rebuilt", where, reason=f"it was {state}")
+        write_bytes(path, content)
+        yield f"{path} was {state}, and written again from {RECORD_NAME}"
+
+
+def _derivations(
+    plan: Plan, cell: Cell, record: RunRecord
+) -> dict[str, Callable[[], Iterable[bytes]]]:
+    """What each file may have held; one of another run of the folder may be the same."""
+    planned = cell.model_copy(update={"plan_hash": record.plan_hash})
+    return {
+        "curve.csv": lambda: [derived.curve_csv(record.curve)],
+        "config.toml": lambda: [derived.config_toml(planned)],
+        "env.json": lambda: itertools.chain(
+            [derived.environment_json(record.environment)],
+            (path.read_bytes() for path in plan.folder.glob("*/*/seed-*/env.json")),
+        ),
+    }
+
+
+def _has_digest(path: Path, sha256: str) -> bool:
+    return path.is_file() and sha256_file(path) == sha256
+
+
+# -- what is kept --------------------------------------------------------------------------------
+
+
+def _set_aside(path: Path, content: bytes) -> Path:
+    """Keep a copy of a damaged file, once."""
+    copies = path.parent.glob(f"{path.stem}.damaged-*{path.suffix}")
+    same = (copy for copy in sorted(copies) if copy.read_bytes() == content)
+    return next(same, None) or write_bytes(_aside(path), content)
+
+
+def _aside(path: Path) -> Path:
+    """The first free ``<name>.damaged-N``, beside a file that is of no use."""
+    names = (path.with_name(f"{path.stem}.damaged-{n}{path.suffix}") for n in itertools.count(1))
+    return next(name for name in names if not name.exists())
+
+
+def _short(reason: str) -> str:
+    """A reason as a ledger holds it."""
+    return reason[:200]
