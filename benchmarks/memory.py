@@ -154,8 +154,8 @@ def cell_of(options: argparse.Namespace, kind: str, folder: Path) -> Any:
     from crlbench.commands.running import choose, plan_of
     from crlbench.commands.settings import Settings
     from crlbench.policy.shape import config_of, skeleton
+    from crlbench.run.admission import locate
     from crlbench.run.board import Request, load_track, make_board
-    from crlbench.run.subject import locate
 
     changes, precision = KINDS[kind]
     card = Catalog().load_model(options.model)

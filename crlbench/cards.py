@@ -40,6 +40,7 @@ _CONTROLS = r"\u0000-\u001f\u007f-\u009f\u2028\u2029\u202a-\u202e\u2066-\u2069"
 LINE = rf"^[^{_CONTROLS}]+$"
 LINE_OR_NOTHING = rf"^[^{_CONTROLS}]*$"
 FILE_NAME = rf"^[^/\\.{_CONTROLS}][^/\\{_CONTROLS}]*$"
+SIDE_NAME = rf"^(additional_chat_templates/)?[^/\\.{_CONTROLS}][^/\\{_CONTROLS}]*$"
 GGUF_NAME = rf"^[^/\\.{_CONTROLS}][^/\\{_CONTROLS}]*\.gguf$"
 INSIDE = r"^(\.|[A-Za-z0-9_][A-Za-z0-9_.+-]*(/[A-Za-z0-9_][A-Za-z0-9_.+-]*)*)$"
 HUB_ID = r"^[A-Za-z0-9_][A-Za-z0-9_.-]*/[A-Za-z0-9_][A-Za-z0-9_.-]*$"
@@ -60,6 +61,7 @@ Line = Annotated[str, Field(pattern=LINE, max_length=4000)]
 """Text of one line, as strangers may write it: terminals and tables show it."""
 FieldName = Annotated[str, Field(pattern=FIELD_NAME, max_length=100)]
 FileName = Annotated[str, Field(pattern=FILE_NAME, max_length=255)]
+SideName = Annotated[str, Field(pattern=SIDE_NAME, max_length=255)]
 PackageName = Annotated[str, Field(pattern=PACKAGE_NAME, max_length=200)]
 
 RULES = {
@@ -74,6 +76,7 @@ RULES = {
     LINE: "text of one line without control characters",
     LINE_OR_NOTHING: "text of one line without control characters, or nothing",
     FILE_NAME: "the name of a file, without its folder",
+    SIDE_NAME: "the name of a file, or additional_chat_templates/ and such a name",
     INSIDE: "a folder below the entry's own, as a/b: never absolute, never with '..'",
     FIELD_NAME: "a name of letters, digits and '_'",
     LANGUAGE: "a code of ISO 639-1, two letters (or three of ISO 639-3)",
@@ -426,6 +429,9 @@ class ModelCard(Card):
     source: Source
     weights_sha256: dict[FileName, Sha256] = {}
     """File name inside the weights folder to digest, checked when the weights are loaded."""
+    side_sha256: dict[SideName, Sha256] = {}
+    """Digests of the files beside the weights that decide what the model is: config, tokenizer,
+    chat template, generation settings. All of them, or none where a hub's commit pins them."""
     frame: Literal["terse", "plain", "chat", "auto"]
     """How a prompt is shown; ``auto`` (unlisted models): chat iff the tokenizer has a template."""
     params_total: Count | None = None
@@ -523,14 +529,24 @@ class ModelCard(Card):
     def revision(self) -> str:
         """What pins the weights, as 40 characters: the hub commit or a digest of digests."""
         if self.source.kind == "hub":
-            return self.source.revision or UNPINNED
+            return self.source.revision or UNPINNED  # a commit pins every file
         pinned = self.weights_sha256 or self.model_dump(mode="json")["source"]
+        if self.unlisted and self.side_sha256:
+            pinned = {"weights": pinned, "side": self.side_sha256}
         return digest(pinned)[:40]
 
     @property
     def digest(self) -> str:
-        """SHA-256 of what the card states; a field that it leaves out has no part in it."""
-        return digest(self.model_dump(mode="json", by_alias=True, exclude_defaults=True))
+        """SHA-256 of what the card states; a field that it leaves out has no part in it.
+
+        Nor have the side files of an entry: they are compared when it is loaded, and the names of
+        runs that were stored before an entry stated them stay.
+        """
+        left_out = set() if self.unlisted else {"side_sha256"}
+        stated = self.model_dump(
+            mode="json", by_alias=True, exclude_defaults=True, exclude=left_out
+        )
+        return digest(stated)
 
 
 def _leaves_of(value: Any) -> Iterator[Any]:

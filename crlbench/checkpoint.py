@@ -3,19 +3,31 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from crlbench.cards import CONTEXT_FIELDS, FILE_NAME, HUB_ID, ModelCard, validate_card
+from crlbench.cards import CONTEXT_FIELDS, FILE_NAME, HUB_ID, ChatTemplate, ModelCard, validate_card
 from crlbench.errors import EnvironmentUnfit, UsageError, ValidationError
 from crlbench.hashing import sha256_file
 from crlbench.reading import Malformed, json_value, read_bytes
+from crlbench.side_files import ADAPTER, QUANTISED, side_digests
 
 PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt")
 """Weights that can run code when they are read, and are therefore never read."""
 CAUSAL = ("ForCausalLM", "LMHeadModel")
 """How the architectures of causal language models end."""
 DTYPES = ("float32", "bfloat16", "float16")
+WHOLE = "model.safetensors"
+INDEX = "model.safetensors.index.json"
+UNREAD = (
+    *("consolidated*.safetensors", "value_head.safetensors", "adapter_model*.safetensors"),
+    *("optimizer*.safetensors", "scheduler*.safetensors"),
+)
+"""Weight files that nothing reads here and that are known to stand beside a model: the same
+weights in their maker's own format, the critic of an exported run, an adapter without its config,
+the state of a training."""
 UNKNOWN = "unknown: not in the catalogue"
 
 
@@ -35,8 +47,14 @@ def local_card(folder: Path) -> ModelCard:
                 f"{folder}: holds several GGUF files ({names}); name one: --model {ggufs[0]}"
             )
         return gguf_card(ggufs[0])
-    config = causal_config(folder)
-    weights = _safetensors(folder)
+    config = check_folder(folder)
+    weights = {path.name: _sha256(path) for path in weight_files(folder, config)}
+    return _folder_card(folder, config, weights, side_digests(folder))
+
+
+def _folder_card(
+    folder: Path, config: Mapping[str, Any], weights: dict[str, str], side: dict[str, str]
+) -> ModelCard:
     dtype = config.get("dtype", config.get("torch_dtype"))
     return _unlisted(
         folder.name,
@@ -44,13 +62,33 @@ def local_card(folder: Path) -> ModelCard:
         source={"path": "."},
         root=folder,
         family=str(config.get("model_type") or "unknown"),
-        weights_sha256={path.name: _sha256(path) for path in weights},
+        weights_sha256=weights,
+        side_sha256=side,
         frame=config.get("crlbench_frame", "auto"),
         stop_tokens=config.get("crlbench_stop_tokens", ()),
         chat_template={"thinking": config.get("crlbench_thinking", "n/a")},
         context=next((config[f] for f in CONTEXT_FIELDS if isinstance(config.get(f), int)), None),
         dtype=dtype if dtype in DTYPES else "float32",
     )
+
+
+def former_card(card: ModelCard) -> ModelCard | None:
+    """The card that an unlisted model had before side files were part of it; None of an entry.
+
+    Runs that were stored then are filed under its revision and digest.
+    """
+    if not card.unlisted:
+        return None
+    if card.source.kind == "hub" or card.source.gguf_file:
+        before = {"side_sha256": {}, "frame": "auto", "chat_template": ChatTemplate()}
+        return card.model_copy(update=before)
+    folder = card.weights_dir
+    known = card.weights_sha256
+    weights = {
+        path.name: known.get(path.name) or _sha256(path)
+        for path in sorted(folder.glob("*.safetensors"))
+    }
+    return _folder_card(folder, _read_config(folder), weights, {})
 
 
 def gguf_card(file: Path) -> ModelCard:
@@ -98,21 +136,58 @@ def _unlisted(name: str, where: str | Path, **facts: Any) -> ModelCard:
     return validate_card(ModelCard, defaults | facts, where)
 
 
-def causal_config(folder: Path) -> dict[str, Any]:
-    """The ``config.json`` of a causal language model's folder.
+def check_folder(folder: Path) -> dict[str, Any]:
+    """The ``config.json`` of a folder that transformers loads as what it says, and as it stands.
 
     Raises:
-        ValidationError: it is missing, damaged, or another kind of model's.
+        ValidationError: it is missing, damaged, or another kind of model's; the weights are
+            stored quantised; an adapter stands beside them, which would be put on top.
         EnvironmentUnfit: it cannot be read.
     """
     config = _read_config(folder)
     _check_causal(config, folder)
+    check_stored_whole(config, folder)
+    _check_no_adapter(folder)
     return config
+
+
+def check_stored_whole(config: Mapping[str, Any], folder: Path) -> None:
+    """Refuse weights that are stored quantised, by the config or by a file of a tool's own.
+
+    Raises:
+        ValidationError: says where it is stated.
+    """
+    inner = [part for part in config.values() if isinstance(part, dict)]
+    fields = ("quantization_config", "compression_config")
+    stated = [name for name in fields for part in (config, *inner) if part.get(name)]
+    stated += [name for name in QUANTISED if (folder / name).is_file()]
+    if stated:
+        raise ValidationError(quantised_words(folder, stated[0]))
+
+
+def quantised_words(folder: Path | str, where: str) -> str:
+    """Why weights that are stored quantised are refused; ``where`` it is said or seen."""
+    return (
+        f"{folder}: its weights are stored quantised ({where}), and a layer without them cannot"
+        " be trained. Take the whole weights (the repository that these were made from); an entry"
+        " says by itself how they are quantised when they are loaded (quantisation)."
+    )
+
+
+def _check_no_adapter(folder: Path) -> None:
+    """An adapter beside a whole model: merged already or not, nobody can tell."""
+    if (folder / ADAPTER).exists():
+        raise ValidationError(
+            f"{folder}: holds a whole model and an adapter ({ADAPTER}), which would be put on top"
+            f" of it, twice where it is merged already. Move {ADAPTER} and adapter_model.* away"
+            " for the model as it stands; or merge the adapter (merge_and_unload) and save the"
+            " result into a new folder."
+        )
 
 
 def _read_config(folder: Path) -> dict[str, Any]:
     path = folder / "config.json"
-    if (folder / "adapter_config.json").exists() and not path.exists():
+    if (folder / ADAPTER).exists() and not path.exists():
         raise ValidationError(
             f"{folder}: is an adapter without its base model; merge it (merge_and_unload) and"
             " save the whole model."
@@ -131,9 +206,14 @@ def _read_config(folder: Path) -> dict[str, Any]:
     return config
 
 
-def _safetensors(folder: Path) -> list[Path]:
-    """The weight files of a folder, every one that its index names among them."""
-    weights = sorted(folder.glob("*.safetensors"))
+def weight_files(folder: Path, config: Mapping[str, Any]) -> list[Path]:
+    """The files that transformers reads the weights of a folder from: one, or an index's shards.
+
+    Raises:
+        ValidationError: there are none, one is missing, or there are weights besides that would
+            be dropped in silence.
+    """
+    weights = sorted(path.name for path in folder.glob("*.safetensors"))
     pickles = sorted(path.name for pattern in PICKLES for path in folder.glob(pattern))
     if not weights and pickles:
         raise ValidationError(
@@ -141,19 +221,52 @@ def _safetensors(folder: Path) -> list[Path]:
             "code when they are read; crlbench reads safetensors only. Convert a checkpoint that "
             "you trust: AutoModelForCausalLM.from_pretrained(DIR).save_pretrained(DIR)."
         )
-    for index in sorted(folder.glob("*.safetensors.index.json")):
-        absent = sorted(shards_of(index) - {path.name for path in weights})
-        if absent:
-            raise ValidationError(
-                f"{folder}: lacks {', '.join(absent[:3])}"
-                f"{f' and {len(absent) - 3} more' if len(absent) > 3 else ''}, which {index.name} "
-                "names; copy or download the checkpoint again."
-            )
-    if not weights:
+    index = folder / INDEX
+    shards = shards_of(index) if index.exists() else set()
+    if absent := sorted(shards - set(weights)):
         raise ValidationError(
-            f"{folder}: holds no weights (*.safetensors); save the model with save_pretrained."
+            f"{folder}: lacks {', '.join(absent[:3])}"
+            f"{f' and {len(absent) - 3} more' if len(absent) > 3 else ''}, which {index.name} "
+            "names; copy or download the checkpoint again."
         )
-    return weights
+    read = {WHOLE} if WHOLE in weights else shards
+    if not read:
+        held = f" but {', '.join(weights[:3])}" if weights else ""
+        raise ValidationError(
+            f"{folder}: holds no weights ({WHOLE}, or {INDEX} with its shards){held}; save the "
+            "model with save_pretrained."
+        )
+    named = config.get("transformers_weights")
+    if named not in (None, WHOLE if WHOLE in read else INDEX):
+        raise ValidationError(
+            f"{folder / 'config.json'}: transformers_weights = {named!r:.80} names other weights "
+            "than the folder's own; remove the field."
+        )
+    if besides := [name for name in weights if name not in read and not _unread(name)]:
+        rest = f"{', '.join(besides[:3])}{' and more' if len(besides) > 3 else ''}"
+        why = f"{INDEX} does not name" if WHOLE not in read else f"nothing reads beside {WHOLE}"
+        raise ValidationError(
+            f"{folder}: holds {rest}, which {why}: two checkpoints in one folder, or parts of "
+            "another one. Keep the files of one model, and move the others away."
+        )
+    return [folder / name for name in sorted(read)]
+
+
+def unread_files(folder: Path, read: list[Path]) -> list[str]:
+    """The safetensors of a folder that are known to stand beside weights and are not ``read``."""
+    names = {path.name for path in folder.glob("*.safetensors")}
+    return sorted(names - {path.name for path in read})
+
+
+def _unread(name: str) -> bool:
+    return any(fnmatchcase(name, pattern) for pattern in UNREAD)
+
+
+def all_here(folder: Path) -> bool:
+    """Whether a snapshot of a hub's repository holds all weights that it names."""
+    if (folder / WHOLE).is_file() or not (folder / INDEX).is_file():
+        return (folder / WHOLE).is_file()
+    return all((folder / name).is_file() for name in shards_of(folder / INDEX))
 
 
 def shards_of(index: Path) -> set[str]:

@@ -18,7 +18,7 @@ from crlbench.catalog import Catalog
 from crlbench.errors import ValidationError
 from crlbench.policy.convert import convert
 from crlbench.policy.load import Location, build_policy, load_backbone, load_reader
-from crlbench.run.subject import locate
+from crlbench.run.admission import locate
 from tests.test_bad_models import ENTRY
 from tests.test_fetch import digest, weights, write_gguf
 
@@ -113,7 +113,7 @@ def test_a_file_on_the_hub_is_converted_too(gguf: Path, tmp_path: Path) -> None:
     shutil.copy(gguf, snapshot / "little.gguf")
     code = (
         "from crlbench.catalog import Catalog\n"
-        "from crlbench.run.subject import locate\n"
+        "from crlbench.run.admission import locate\n"
         f"card = Catalog().load_model('org/name@{COMMIT}')\n"
         "source = card.source.model_copy(update={'gguf_file': 'little.gguf'})\n"
         "print(locate(card.model_copy(update={'source': source})).name)\n"

@@ -30,6 +30,7 @@ LEAVES = {
     "proportion",
     "reading",
     "rowfiles",
+    "side_files",
     "switches",
 }
 """Plain data and pure functions; they import one another at most."""
@@ -48,6 +49,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "proportion": set(),
     "reading": {"errors"},
     "rowfiles": {"errors"},
+    "side_files": {"errors", "hashing"},
     "switches": set(),
     "conditions": {"errors"},
     "records": {"conditions", "errors"},

@@ -24,7 +24,7 @@ from crlbench.policy.policy import Policy
 from crlbench.policy.sample import DecodeLoop
 from crlbench.policy.shape import config_of, skeleton
 from crlbench.reward.score import Score
-from crlbench.run.subject import locate
+from crlbench.run.admission import locate
 from crlbench.train.callbacks import RunRecorder
 from crlbench.train.module import PolicyOptimization
 from crlbench.train.stream import EvalPrompts, Prompt, PromptStream

@@ -99,7 +99,7 @@ def find_model(name: str, home: Path | None = None) -> Model:
         UsageError: unknown, or a hub id: both sides run without the network.
         EnvironmentUnfit: an entry that was never fetched.
     """
-    from crlbench.run.subject import locate
+    from crlbench.run.admission import locate
 
     if name in RANDOM:
         folder = _random_model(name, home)

@@ -16,6 +16,7 @@ from crlbench.commands.running import (
     require_fetched,
     run_plans,
     say_division,
+    settled,
 )
 from crlbench.commands.settings import Settings, names_in, resolve
 from crlbench.commands.star import SEEDS
@@ -41,8 +42,9 @@ def ablate(options: Namespace) -> int:
         raise UsageError(f"ablate needs --model X. Known: {known}; or a folder, or a hub id.")
     track = load_track(catalog, settings.track)
     cards = cards_of(wanted.models, catalog)
+    require_fetched(cards.values(), options.home)
+    cards, admitted = settled(cards, download=not settings.dry_run)
     plan = design(wanted, cards, track, conditions, settings, catalog)
-    require_fetched(plan.cards, options.home)
     for reasons in _different(plan.reasons.values()):
         say_division(track.id, reasons, settings)
     if settings.dry_run:
@@ -50,7 +52,7 @@ def ablate(options: Namespace) -> int:
 
         return dry_run(options, settings, plan.plans, plan.cards)
     estimates = checked_memory(options, settings, plan.plans, plan.cards)
-    check_models(plan.cards, plan.board, catalog)
+    check_models(plan.cards, plan.board, catalog, admitted)
     note(options, f"study {plan.study.id}: {plan.study.title}")
     check_writable(settings.out)
     write_json(plan.folder / STUDY_NAME, plan.study.model_dump(mode="json"))

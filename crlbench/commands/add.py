@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from crlbench.catalog import BUNDLED, Catalog
-from crlbench.commands.console import note, out, out_json
+from crlbench.commands.console import note, out, out_json, warn
 from crlbench.errors import OK, UsageError
 from crlbench.suite.scaffold import Scaffold, check_name, write
 
@@ -61,6 +61,8 @@ def _add_model(options: Namespace) -> int:
         added = add_from_hub(options.from_hub, place, day)
     else:
         added = add_local(Path(options.name), place, day, options.home)
+    if added.notice:
+        warn(f"written, and no run can use it: {added.notice}")
     path = shlex.quote(_shown(added.path))
     inside = place.root in catalog.roots
     commands = [

@@ -93,6 +93,7 @@ def _of_model(
     conditions = track.conditions
     place = of.weights(card, options.home, hub)
     findings = [of.entry(card), place.finding, *of.extras(card, place.here)]
+    findings += of.checkpoint(card, place.here)
     finding, shape = of.architecture(card, place.here)
     findings.append(finding)
     if shape is None:

@@ -19,6 +19,7 @@ from crlbench.commands.running import (
     run_plans,
     say_division,
     say_preview,
+    settled,
 )
 from crlbench.commands.settings import as_toml, resolve
 from crlbench.errors import OK, UsageError
@@ -44,6 +45,7 @@ def evaluate(options: Namespace) -> int:
     cards = cards_of(settings.model, catalog)
     recipe = choose(settings.recipe, catalog)
     require_fetched(cards.values(), options.home)
+    cards, admitted = settled(cards, download=not settings.dry_run)
     plans = [
         plan_of(board, model, recipe, tasks, settings, catalog) for model in cards.items()
     ]
@@ -61,7 +63,7 @@ def evaluate(options: Namespace) -> int:
             return OK
     with hosting(place) if settings.num_nodes > 1 else contextlib.nullcontext():
         estimates = checked_memory(options, settings, plans, [*cards.values()])
-        check_models(cards.values(), board, catalog)
+        check_models(cards.values(), board, catalog, admitted)
         return run_plans(
             options,
             settings,

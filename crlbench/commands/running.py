@@ -9,11 +9,12 @@ from argparse import Namespace
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from crlbench.attempts import DECLARED_SEEDS, declarations, planned
 from crlbench.cards import ModelCard
 from crlbench.catalog import Catalog
+from crlbench.checkpoint import former_card
 from crlbench.commands.console import count, note, out, warn
 from crlbench.commands.settings import Settings, shard
 from crlbench.conditions import Conditions
@@ -37,15 +38,18 @@ from crlbench.run.capacity import (
     seen_bytes,
 )
 from crlbench.run.devices import RUN_ON_DEVICES
+from crlbench.run.former import former_runs
 from crlbench.run.grid import LocalLauncher, Outcome
 from crlbench.run.memory import Estimate
 from crlbench.run.plan import RECORD_NAME, Board, Contender, Plan, label, make_plan, read_record
+from crlbench.run.preflight import at_hand
 from crlbench.run.progress import Progress
 from crlbench.run.session import StopSwitch, Work, opened, run_missing, survey
 from crlbench.run.store import check_space, check_writable
 
 if TYPE_CHECKING:
     from crlbench.algo.recipe import Recipe
+    from crlbench.run.admission import Admitted
 
 
 def cards_of(models: Sequence[str], catalog: Catalog) -> dict[str, ModelCard]:
@@ -55,6 +59,34 @@ def cards_of(models: Sequence[str], catalog: Catalog) -> dict[str, ModelCard]:
         UsageError: an unknown model.
     """
     return {name: catalog.load_model(name) for name in dict.fromkeys(models)}
+
+
+def settled(
+    cards: dict[str, ModelCard], download: bool
+) -> tuple[dict[str, ModelCard], list[Admitted]]:
+    """The cards as plans name them: of models without an entry as their files make them.
+
+    Args:
+        download: whether to get, or to convert, what cannot be looked at without; else such a
+            card stays as it is.
+
+    Returns:
+        The cards by the name that was given, and what was found on the way.
+
+    Raises:
+        ValidationError: a checkpoint that cannot be used.
+        EnvironmentUnfit: the hub is out of reach, or something to convert it is missing.
+    """
+    chosen = [n for n, card in cards.items() if card.unlisted and (download or at_hand(card))]
+    if not chosen:
+        return cards, []
+    from crlbench.run.admission import admit
+
+    found = {name: admit(cards[name]) for name in chosen}
+    for one in found.values():
+        for word in one.words:
+            warn(word)
+    return cards | {name: one.card for name, one in found.items()}, [*found.values()]
 
 
 def require_fetched(cards: Iterable[ModelCard], home: Path) -> None:
@@ -115,7 +147,7 @@ def plan_of(
         _require_credit_of_steps(chosen.recipe)
     return make_plan(
         board,
-        _contender(*model),
+        _contender(*model, Path(settings.out) / board.folder, chosen.name),
         (chosen.name, to_config(chosen.recipe)),
         tasks,
         settings.arm,
@@ -155,9 +187,15 @@ def device(wanted: str) -> str:
     raise EnvironmentUnfit("--device cuda: torch finds no CUDA device here. Use --device cpu.")
 
 
-def _contender(name: str, card: Any) -> Contender:
+def _contender(name: str, card: ModelCard, board: Path, recipe: str) -> Contender:
+    """A model as the plan names it: as before, where runs from before can go on."""
     spec = str(Path(name).expanduser().resolve()) if card.source.kind == "path" and card.unlisted \
         else name
+    found = former_runs(card, board, recipe)
+    if found is not None and not found.changed:
+        card = found.card
+    elif found is not None:
+        warn(f"model '{card.slug}': the runs in {found.folder} do not go on: {found.changed}")
     return Contender(spec, card.slug, card.revision[:8], card.digest)
 
 
@@ -391,7 +429,8 @@ def checked_memory(
             before anything is loaded or written, unless ``--ignore-memory``.
     """
     catalog, device = Catalog(options.catalog), plans[0].cells[0].device
-    panel, by_digest = find_panel(catalog.roots), {card.digest: card for card in cards}
+    panel = find_panel(catalog.roots)
+    by_digest = {one.digest: card for card in cards for one in (card, former_card(card)) if one}
     free, what = free_memory(device)
     if device == "cpu" and free is not None:
         free //= settings.devices  # each process of a cell takes as much

@@ -17,11 +17,11 @@ from crlbench.errors import EnvironmentUnfit, UsageError, ValidationError
 from crlbench.report.audit_entry import Home
 from crlbench.report.audit_facts import board_tasks, facts_of
 from crlbench.report.load import Run
+from crlbench.run.admission import locate
 from crlbench.run.board import load_track
 from crlbench.run.checkout import Comparison
 from crlbench.run.likeness import BANDS, Difference, Stored, differences, other_class
 from crlbench.run.replay import Trace, cell_of, replays
-from crlbench.run.subject import locate
 from crlbench.verification import Finding, Outcome
 
 

@@ -20,6 +20,7 @@ from crlbench.entry.facts import Facts, facts_of
 from crlbench.errors import EnvironmentUnfit, UsageError
 from crlbench.fetch import gguf_folder
 from crlbench.files import write_bytes
+from crlbench.side_files import side_files
 
 BESIDE = ("README.md", "LICENSE*")
 """Files that are copied along with a checkpoint."""
@@ -69,6 +70,8 @@ class Added:
     draft: Draft
     copied: Path | None = None
     """The folder that its weights were copied to, where they were not in place already."""
+    notice: str = ""
+    """Why no run can use it yet."""
 
 
 def add_from_hub(spec: str, place: Place, added: date) -> Added:
@@ -102,7 +105,7 @@ def add_from_hub(spec: str, place: Place, added: date) -> Added:
     )
     slug = place.free(slug_of(name, facts, hub=True))
     made = draft(slug, origin, facts, place.families(), added)
-    return Added(_write(place, made), made)
+    return Added(_write(place, made), made, notice=facts.notice)
 
 
 def add_local(path: Path, place: Place, added: date, home: Path) -> Added:
@@ -131,12 +134,18 @@ def add_local(path: Path, place: Place, added: date, home: Path) -> Added:
     slug = place.free(slug_of(card.display_name, facts, hub=False))
     inside = _inside(card, place.folder)
     source = {"path": inside or slug, "gguf_file": card.source.gguf_file}
-    origin = Origin(card.display_name, source, card.weights_sha256, metadata=metadata_of(path))
+    origin = Origin(
+        card.display_name,
+        source,
+        card.weights_sha256,
+        card.side_sha256,
+        metadata=metadata_of(path),
+    )
     made = draft(slug, origin, facts, place.families(), added)
     if inside is not None:
-        return Added(_write(place, made), made)
+        return Added(_write(place, made), made, notice=facts.notice)
     with _copied(card, place.folder / slug) as folder:
-        return Added(_write(place, made), made, folder)
+        return Added(_write(place, made), made, folder, facts.notice)
 
 
 def _facts(card: ModelCard, home: Path) -> Facts:
@@ -175,8 +184,9 @@ def _copied(card: ModelCard, target: Path) -> Iterator[Path]:
     partial = target.parent / f".{target.name}.{os.getpid()}.partial"
     try:
         partial.mkdir(parents=True)
-        for path in _files(card):
-            shutil.copyfile(path, partial / path.name)
+        for name in _files(card):
+            (partial / name).parent.mkdir(exist_ok=True)
+            shutil.copyfile(card.weights_dir / name, partial / name)
         partial.rename(target)
     except OSError as error:
         shutil.rmtree(partial, ignore_errors=True)
@@ -193,11 +203,10 @@ def _copied(card: ModelCard, target: Path) -> Iterator[Path]:
         raise
 
 
-def _files(card: ModelCard) -> Iterator[Path]:
-    from crlbench.entry.hub import SMALL
-
-    patterns = () if card.source.gguf_file else SMALL
-    for path in sorted(card.weights_dir.iterdir()):
-        wanted = any(fnmatch(path.name, pattern) for pattern in (*patterns, *BESIDE))
-        if path.is_file() and (wanted or path.name in card.weights_sha256):
-            yield path
+def _files(card: ModelCard) -> Iterator[str]:
+    """The names, within the folder, of the files that make the model, and of a few words on it."""
+    folder = card.weights_dir
+    beside = [path.name for path in folder.iterdir() if path.is_file()]
+    yield from sorted(n for n in beside if any(fnmatch(n, pattern) for pattern in BESIDE))
+    yield from card.weights_sha256
+    yield from () if card.source.gguf_file else side_files(folder)

@@ -3,20 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from crlbench.cards import CONTEXT_FIELDS
 from crlbench.entry.draft import ASKED, unfilled
 from crlbench.entry.subject import Examined
 from crlbench.gauntlet.finding import Finding
 
-TEXTS = ("Sort: 10, 9, 8 -> 8, 9, 10", "a  12+3\n  45", '{"key": [1, 2.5, "x"]}\n')
-"""What a tokenizer has to give back: prompts and completions of the tasks look like this."""
 WIDE_TEXT = "naïve café, 東京"
-MESSAGES = [
-    {"role": "system", "content": "Answer with a number."},
-    {"role": "user", "content": "What is 12 + 34?"},
-]
 
 
 def check_filled_in(given: Examined) -> Finding:
@@ -26,27 +19,38 @@ def check_filled_in(given: Examined) -> Finding:
 
 
 def check_weights(given: Examined) -> Finding:
-    """Files that are here have their digests and whole headers."""
-    from crlbench.policy.load import Location
-    from crlbench.policy.load import check_weights as check_files
+    """The files that are here have their digests, and make one whole model that uses all of them.
 
-    if given.card.source.kind == "package":
-        return Finding(figures={"folder": str(given.weights)})  # verified file by file
+    So have the files beside the weights, where the entry states them.
+    """
+    from crlbench.run.admission import ask_files, ask_folder, ask_tensors
+
+    card = given.card
     folder = given.weights
-    check_files(given.card, Location(str(folder)))
-    stated = given.card.weights_sha256
-    if not stated:
+    for ask in (ask_folder, ask_files, ask_tensors):
+        ask(given.checkpoint)
+    figures = {"side files": len(card.side_sha256)} if card.side_sha256 else {}
+    if card.source.kind == "package":
+        return Finding(figures={"folder": str(folder)} | figures)  # verified file by file
+    if card.source.kind == "path" and not (card.side_sha256 or card.source.gguf_file):
+        return Finding(
+            warning="the table side_sha256 is missing, so nothing pins config, tokenizer and"
+            " template: crlbench add model writes it"
+        )
+    if not card.weights_sha256:
         return Finding(skipped="the entry states no digests: its commit pins the weights")
-    names = [name for name in stated if (folder / name).exists()]
-    return Finding(figures={"files": len(names)})
+    names = [name for name in card.weights_sha256 if (folder / name).exists()]
+    return Finding(figures={"files": len(names)} | figures)
 
 
 def check_config(given: Examined) -> Finding:
     """What the entry states is what the checkpoint has."""
     from crlbench.policy.shape import same_structure
+    from crlbench.run.admission import ask_folder
 
     if not given.card.config:
         return Finding(skipped="the entry states none: its folder has it")
+    ask_folder(given.checkpoint)
     found = given.file_config
     stated, real = given.config.to_dict(), found.to_dict()
     problems = [
@@ -98,44 +102,31 @@ def check_context(given: Examined) -> Finding:
 
 def check_tokenizer(given: Examined) -> Finding:
     """Texts come back, and completions can end."""
+    from crlbench.run.admission import text_back, tokenizer_problems
+
     reader = given.reader
     tokenizer = reader.tokenizer
-    problems = []
-    for text in TEXTS:
-        back = _back(tokenizer, text)
-        if back != text:
-            problems.append(f"its tokenizer turns {text!r} into {back!r:.80}")
-    size = given.config.get_text_config().vocab_size
-    for name, ids in (("end", reader.ends), ("padding", (reader.pad,))):
-        problems += [f"its {name} token {i} has no embedding" for i in ids if not 0 <= i < size]
+    problems = tokenizer_problems(reader, given.config.get_text_config().vocab_size)
     figures = {
         "vocabulary": len(tokenizer),
         "ends": ", ".join(map(str, tokenizer.convert_ids_to_tokens(list(reader.ends)))),
         "pad": str(tokenizer.convert_ids_to_tokens(reader.pad)),
         "pads with an end": "yes" if reader.pad in reader.ends else "no",
-        "other scripts": "whole" if _back(tokenizer, WIDE_TEXT) == WIDE_TEXT else "changed",
+        "other scripts": "whole" if text_back(tokenizer, WIDE_TEXT) == WIDE_TEXT else "changed",
     }
     return Finding(problems, figures)
 
 
-def _back(tokenizer: Any, text: str) -> str:
-    return tokenizer.decode(tokenizer(text, add_special_tokens=False)["input_ids"])
-
-
 def check_template(given: Examined) -> Finding:
     """A prompt shows what is asked; the entry says what it tells its template."""
-    from crlbench.errors import CrlbenchError
-    from crlbench.policy.chat import render
+    from crlbench.policy.chat import has_switch, render, template_of
+    from crlbench.run.admission import MESSAGES, ask_template
 
-    card, reader = given.card, given.reader  # the digest was compared when it was read
-    try:
-        ids = render(MESSAGES, reader.frame, reader.tokenizer, reader.thinking)
-    except CrlbenchError as error:
-        return Finding([str(error)])
-    text = reader.tokenizer.decode(ids)
-    problems = [] if MESSAGES[1]["content"] in text else ["a prompt does not show what is asked"]
-    template = reader.tokenizer.chat_template or ""
-    switch = "enable_thinking" in template
+    ask_template(given.checkpoint)
+    card, reader = given.card, given.reader
+    ids = render(MESSAGES, reader.frame, reader.tokenizer, reader.thinking)
+    problems = []
+    switch = has_switch(template_of(reader.tokenizer))
     if card.frame == "chat" and switch != (reader.thinking != "n/a"):
         known = "knows" if switch else "does not know"
         problems.append(

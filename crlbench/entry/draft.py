@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import date
 from typing import Any
 
@@ -42,6 +42,7 @@ class Origin:
     """What its makers call the model."""
     source: Mapping[str, Any]
     weights_sha256: Mapping[str, str]
+    side_sha256: Mapping[str, str] = field(default_factory=dict)
     found_at: str = ""
     """Where a hub's commit was resolved, for the comment above it."""
     metadata: Mapping[str, Any] | None = None
@@ -130,6 +131,7 @@ def draft(slug: str, origin: Origin, facts: Facts, families: Iterable[str], adde
         "added": added,
         "source": dict(origin.source),
         "weights_sha256": dict(origin.weights_sha256),
+        "side_sha256": dict(origin.side_sha256) or None,
         "chat_template": template if facts.template_sha256 else None,
     }
     if not whole:

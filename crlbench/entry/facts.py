@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from crlbench.cards import ModelCard, Thinking
-from crlbench.checkpoint import DTYPES, causal_config
+from crlbench.checkpoint import DTYPES
 from crlbench.errors import ValidationError
 from crlbench.hashing import sha256_bytes
 
@@ -33,6 +33,8 @@ class Facts:
     """Tokens that end generation, by its own settings, and that are not known without them."""
     thinking: Thinking
     template_sha256: str | None
+    notice: str = ""
+    """Why no run can use it, where its files are right and its architecture is not served."""
 
 
 def facts_of(card: ModelCard, folder: Path) -> Facts:
@@ -43,25 +45,22 @@ def facts_of(card: ModelCard, folder: Path) -> Facts:
     Raises:
         ValidationError: config or tokenizer cannot be used here, with the reason.
     """
-    from crlbench.policy.chat import end_tokens
-    from crlbench.policy.load import Location, load_reader, read_config
+    from crlbench.policy.chat import end_tokens, template_of
+    from crlbench.policy.load import Location
     from crlbench.policy.shape import parameter_totals, shaping_fields
+    from crlbench.run.admission import QUESTIONS, Checkpoint
 
-    raw = causal_config(folder)
-    if "quantization_config" in raw:
-        raise ValidationError(
-            f"model '{card.slug}': its weights are stored quantised (quantization_config), and a"
-            " layer without them cannot be trained. Add the repository of the whole weights; an"
-            " entry says by itself how they are quantised when they are loaded (quantisation)."
-        )
-    location = Location(str(folder))
-    config = read_config(card, location)
-    reader = load_reader(card, location)
-    tokenizer = reader.tokenizer
-    template = (tokenizer.chat_template or "") if reader.frame == "chat" else ""
-    thinking = card.chat_template.thinking
-    if thinking == "n/a" and "enable_thinking" in template:
-        thinking = "off"  # a completion of the tracks is too short for a thought
+    given, notice = Checkpoint(card, Location(str(folder))), ""
+    for name, ask in QUESTIONS.items():
+        try:
+            ask(given)
+        except ValidationError as error:
+            if name != "architecture":
+                raise
+            notice = str(error)  # an entry can be right where the code here is not yet
+    raw, config, reader = given.raw, given.config, given.reader
+    tokenizer, thinking = reader.tokenizer, reader.thinking
+    template = template_of(tokenizer) if reader.frame == "chat" else ""
     ends = end_tokens(tokenizer, (), reader.frame, thinking)
     further = [tokenizer.convert_ids_to_tokens(end) for end in _generation_ends(folder)
                if end not in ends and 0 <= end < len(tokenizer)]
@@ -85,6 +84,7 @@ def facts_of(card: ModelCard, folder: Path) -> Facts:
         stop_tokens=tuple(dict.fromkeys([*card.stop_tokens, *further])),
         thinking=thinking,
         template_sha256=sha256_bytes(template.strip().encode()) if template else None,
+        notice=notice,
     )
 
 

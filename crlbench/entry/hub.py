@@ -14,20 +14,14 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
-from crlbench.checkpoint import PICKLES, shards_of
+from crlbench.checkpoint import INDEX, PICKLES, WHOLE, shards_of
 from crlbench.errors import CrlbenchError, EnvironmentUnfit, UsageError, ValidationError
 from crlbench.hashing import sha256_file
+from crlbench.side_files import is_side_file
 
 CONFIG = "config.json"
-INDEX = "model.safetensors.index.json"
-WHOLE = "model.safetensors"
-SMALL = (
-    *(CONFIG, "generation_config.json", "tokenizer*", "special_tokens_map.json", INDEX),
-    *("added_tokens.json", "vocab.*", "merges.txt", "spiece.model", "chat_template.*"),
-)
-"""Files that say what a model is: config, tokenizer, template, and which files hold the weights."""
 MOST_BYTES = 100 * 2**20
-"""Of such a file."""
+"""Of a side file."""
 SECONDS = 20.0
 """Longest that the hub is waited for, at each step."""
 
@@ -68,8 +62,7 @@ def look_up(hf_id: str, revision: str = "main") -> HubModel:
         commit = str(info.sha)
         if not re.fullmatch("[0-9a-f]{40}", commit):
             raise EnvironmentUnfit(f"the hub names no commit for {hf_id}: {commit!r:.60}")
-        beside = [name for name in sorted(sizes) if "/" not in name]
-        names = [name for name in beside if any(fnmatch(name, pattern) for pattern in SMALL)]
+        names = filter(is_side_file, sorted(sizes))
         found = _downloaded(hf_id, commit, {name: sizes[name] for name in names})
         if CONFIG not in found:
             raise ValidationError(f"{hf_id}: has no {CONFIG}, so it is no model of transformers.")

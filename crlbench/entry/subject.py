@@ -15,6 +15,7 @@ from crlbench.fetch import fetched_folder, gguf_folder
 if TYPE_CHECKING:
     from crlbench.entry.hub import HubModel
     from crlbench.policy.load import Reader
+    from crlbench.run.admission import Checkpoint
 
 
 class Absent(Exception):
@@ -98,6 +99,18 @@ class Examined:
                 raise Absent(f"{absent}; the hub has no such model: {error}") from None
 
     @cached_property
+    def checkpoint(self) -> Checkpoint:
+        """What the questions of every command are asked of: the weights, else the small files.
+
+        Raises:
+            Absent: neither is here.
+        """
+        from crlbench.policy.load import Location
+        from crlbench.run.admission import Checkpoint
+
+        return Checkpoint(self.card, Location(str(self.files)))
+
+    @cached_property
     def config(self) -> Any:
         """The transformers config: as the entry states it, else that of its files.
 
@@ -119,9 +132,7 @@ class Examined:
             Absent: it is not here.
             ValidationError: the installed transformers cannot read it.
         """
-        from crlbench.policy.load import Location, read_config
-
-        return read_config(self.card, Location(str(self.files)))
+        return self.checkpoint.config
 
     @cached_property
     def reader(self) -> Reader:
@@ -131,6 +142,4 @@ class Examined:
             Absent: it is not here.
             ValidationError: it cannot be used.
         """
-        from crlbench.policy.load import Location, load_reader
-
-        return load_reader(self.card, Location(str(self.files)))
+        return self.checkpoint.reader

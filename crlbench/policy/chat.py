@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from typing import Any
 
 import torch
+from jinja2 import Environment, TemplateError
+from jinja2.ext import loopcontrols
+from jinja2.meta import find_undeclared_variables
 from torch import Tensor
 
 from crlbench.errors import ValidationError
 from crlbench.policy.bounds import LONGEST, bounded, refuse_powers
 
 Message = dict[str, str]
+_GRAMMAR = Environment(extensions=[loopcontrols], autoescape=False)  # noqa: S701  (only parses)
 
 STILL_CLOCK = (
     "{% macro strftime_now(form) %}{{ form"
@@ -88,6 +93,65 @@ def _templated(
     if len(text) > LONGEST + 2 * sum(len(m["content"]) for m in messages):
         raise ValidationError(f"it makes {len(text)} characters of them")
     return text
+
+
+SWITCH = re.compile(r"\benable_thinking\b")
+"""The switch of a template that ``thinking`` sets."""
+OTHER_SWITCH = re.compile(r"think|reason")
+"""How templates call other switches: ``thinking``, ``reasoning_effort``, ``enable_reasoning``."""
+THOUGHTS = ("<think>", "<thinking>", "<thought>", "<reasoning>", "[THINK]", "<|START_THINKING|>")
+"""With what a thought begins."""
+
+
+def template_of(tokenizer: Any) -> str:
+    """The text of the template that prompts are made with; empty without one."""
+    try:
+        return tokenizer.get_chat_template() if tokenizer.chat_template else ""
+    except ValueError:  # several and no default: rendering says so
+        return ""
+
+
+def has_switch(template: str) -> bool:
+    """Whether a template knows ``enable_thinking``."""
+    return SWITCH.search(template) is not None
+
+
+def thought_notice(tokenizer: Any, thinking: str) -> str | None:
+    """What a person should know of a template that thinks by other means; None where all is said.
+
+    Templates with other switches keep their own default, and some open a thought themselves.
+    """
+    template = template_of(tokenizer)
+    question = [{"role": "user", "content": "question"}]
+    try:
+        text = _chat_text(question, tokenizer, thinking).rstrip()
+    except ValidationError:  # is said where prompts are made
+        return None
+    if text.endswith(THOUGHTS):
+        return (
+            "its template opens a thought, on which completions of a few bytes are spent: the "
+            "answer may never come"
+        )
+    names = sorted(name for name in _variables(template) if OTHER_SWITCH.search(name))
+    if names and not has_switch(template):
+        return (
+            f"its template has a switch of its own for thinking ({', '.join(names[:3])}), which "
+            "is left at the template's default"
+        )
+    if not names and any(tag in template for tag in THOUGHTS):
+        return (
+            "its template has a tag for thoughts and no switch that is known, so a completion of a "
+            "few bytes may be spent on a thought"
+        )
+    return None
+
+
+def _variables(template: str) -> set[str]:
+    """What a template reads of its caller; empty for one that cannot be parsed here."""
+    try:
+        return find_undeclared_variables(_GRAMMAR.parse(template))
+    except (TemplateError, RecursionError):  # tags of transformers' own, or no end of brackets
+        return set()
 
 
 def _without_system(messages: Sequence[Message]) -> list[Message]:

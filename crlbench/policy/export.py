@@ -12,8 +12,8 @@ from crlbench.cards import ModelCard
 from crlbench.errors import ValidationError
 from crlbench.policy.adapters import lora_config
 from crlbench.policy.load import Location, Reader, build_policy, load_backbone
-from crlbench.policy.reward_model import silent
 from crlbench.policy.shape import config_of, skeleton
+from crlbench.policy.tensors import silent
 
 Weights = dict[str, Tensor]
 """By the names of :class:`crlbench.policy.policy.Policy`: what a run trained."""

@@ -6,11 +6,9 @@ import copy
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import safe_open
 from torch import Tensor, nn
 from transformers import (
     CONFIG_MAPPING,
@@ -21,27 +19,21 @@ from transformers import (
     PretrainedConfig,
 )
 from transformers import __version__ as transformers_version
-from transformers.utils import cached_file
 
 from crlbench.cards import ModelCard
-from crlbench.errors import CrlbenchError, EnvironmentUnfit, ValidationError
-from crlbench.hashing import sha256_bytes, sha256_file
+from crlbench.errors import ValidationError
+from crlbench.hashing import sha256_bytes
 from crlbench.policy.adapters import add_lora
-from crlbench.policy.chat import end_tokens, pad_token
+from crlbench.policy.chat import end_tokens, has_switch, pad_token, template_of
+from crlbench.policy.files import Location, check_weights, explained
 from crlbench.policy.policy import Policy
 from crlbench.policy.precision import narrowed
+from crlbench.policy.tensors import check_report
+from crlbench.side_files import ADAPTER
 
 MOST = 2**31
 PARTS, MOST_PARTS = re.compile(r"layers?$|experts$"), 2048
 """Largest number in a config; and of what a model is put together from, one module each."""
-
-
-@dataclass(frozen=True)
-class Location:
-    """Where transformers finds a model: a folder, or a hub id with its commit."""
-
-    name: str
-    revision: str | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,7 +52,7 @@ class Reader:
 def load_reader(card: ModelCard, location: Location) -> Reader:
     """The tokenizer of a model, its frame, end and padding tokens, and its context length."""
     text = read_config(card, location).get_text_config()
-    with _explained(card, location, "tokenizer"):
+    with explained(card, location, "tokenizer"):
         tokenizer = AutoTokenizer.from_pretrained(
             location.name, revision=location.revision, trust_remote_code=False
         )
@@ -71,6 +63,9 @@ def load_reader(card: ModelCard, location: Location) -> Reader:
         frame = "chat" if tokenizer.chat_template else "plain"
     check_template(card, tokenizer)
     thinking = card.chat_template.thinking
+    if card.unlisted and thinking == "n/a" and frame == "chat":
+        # As in all entries: a completion of the tracks is too short for a thought.
+        thinking = "off" if has_switch(template_of(tokenizer)) else thinking
     try:
         ends = end_tokens(tokenizer, card.stop_tokens, frame, thinking)
     except ValidationError as error:
@@ -122,7 +117,7 @@ def read_config(card: ModelCard, location: Location) -> Any:
         ValidationError: the architecture is unknown, is no causal language model, or lives in
             code of the checkpoint's own, which is never run.
     """
-    with _explained(card, location, "config"):
+    with explained(card, location, "config"):
         stated, _ = PretrainedConfig.get_config_dict(location.name, revision=location.revision)
         check_bounds(stated, f"model '{card.slug}': {location.name}/config.json")
         kind = stated.get("model_type")
@@ -162,19 +157,6 @@ def check_bounds(config: Mapping[str, Any], where: str) -> None:
             raise ValidationError(f"{where}: {name} = {value}: no model has more than {most:,}.")
 
 
-def gguf_file(card: ModelCard, location: Location) -> Path:
-    """The GGUF file that an entry names: in its folder, or downloaded from the hub.
-
-    Raises:
-        ValidationError: it is not there.
-        EnvironmentUnfit: the hub is out of reach.
-    """
-    with _explained(card, location, f"file {card.source.gguf_file}"):
-        return Path(
-            cached_file(location.name, card.source.gguf_file, revision=location.revision)
-        )
-
-
 def load_backbone(card: ModelCard, location: Location, precision: str = "bf16") -> nn.Module:
     """The start model of an entry, frozen and without dropout, to be shared and never changed.
 
@@ -188,7 +170,7 @@ def load_backbone(card: ModelCard, location: Location, precision: str = "bf16") 
     dtype = torch.float32 if wide else getattr(torch, card.dtype)
     quantised = quantisation(card, dtype)
     options = {"quantization_config": quantised} if quantised else {}
-    with _explained(card, location, "weights"):
+    with explained(card, location, "weights"):
         model, report = AutoModelForCausalLM.from_pretrained(
             location.name,
             revision=location.revision,
@@ -198,13 +180,13 @@ def load_backbone(card: ModelCard, location: Location, precision: str = "bf16") 
             trust_remote_code=False,
             **options,
         )
-    missing = sorted(report["missing_keys"])
-    if missing:
+    if getattr(model, "_hf_peft_config_loaded", False):
         raise ValidationError(
-            f"model '{card.slug}': {location.name} lacks weights for {', '.join(missing[:3])}"
-            f"{' and more' if len(missing) > 3 else ''}: the checkpoint is incomplete or belongs "
-            "to another architecture."
+            f"model '{card.slug}': {location.name} brings an adapter of its own "
+            f"({ADAPTER}), which transformers put on top of the weights. Merge it "
+            "(merge_and_unload) and save the whole model."
         )
+    check_report(card, location.name, report, {}, model.config)
     _check_count(card, location, model)
     model = settled(without_dropout(model)).requires_grad_(False).eval()
     return model if card.adapter else narrowed(model)
@@ -294,7 +276,7 @@ def check_template(card: ModelCard, tokenizer: Any) -> None:
     expected = card.chat_template.sha256
     if expected is None:
         return
-    found = sha256_bytes((tokenizer.chat_template or "").strip().encode())
+    found = sha256_bytes(template_of(tokenizer).strip().encode())
     if found != expected:
         raise ValidationError(
             f"model '{card.slug}': its chat template was changed: the sha256 is {found}, the "
@@ -317,48 +299,6 @@ def settled(model: nn.Module) -> nn.Module:
         if hasattr(module, "init_8bit_state"):
             module.init_8bit_state()
     return model
-
-
-def check_weights(card: ModelCard, location: Location) -> None:
-    """Compare the weight files with the digests in the entry, if any, and with their headers."""
-    for name, expected in card.weights_sha256.items():
-        if name == card.source.gguf_file:
-            continue  # was checked when it was converted
-        path = Path(location.name) / name
-        if not path.is_file():
-            if location.revision is not None:
-                continue  # on the hub the commit pins the bytes
-            raise ValidationError(f"model '{card.slug}': {path} is missing.")
-        found = sha256_file(path)
-        if found != expected:
-            raise ValidationError(
-                f"model '{card.slug}': {path} was changed: its sha256 is {found}, the entry says "
-                f"{expected}. Restore the file, or make an entry for the new weights."
-            )
-    for path in sorted(Path(location.name).glob("*.safetensors")):
-        with _explained(card, location, f"weights in {path.name}"), safe_open(path, "pt"):
-            pass  # the header tells whether the file is whole
-
-
-class _explained:  # noqa: N801  (a context manager, read as a word)
-    """Turns the many exceptions of loading into one message for a person."""
-
-    def __init__(self, card: ModelCard, location: Location, what: str) -> None:
-        self.where = f"model '{card.slug}': the {what} of {location.name}"
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: type | None, error: BaseException | None, _: object) -> None:
-        if not isinstance(error, Exception) or isinstance(error, CrlbenchError):
-            return
-        text = " ".join(str(error).split())[:300]
-        if isinstance(error, OSError) and ("connect" in text or "offline" in text.lower()):
-            raise EnvironmentUnfit(
-                f"{self.where} cannot be had: the hub is out of reach and nothing is cached. "
-                "Fetch it on a machine with network, or give a local folder."
-            ) from error
-        raise ValidationError(f"{self.where} cannot be loaded: {text}") from error
 
 
 def parameter_counts(policy: Policy) -> tuple[int, int]:

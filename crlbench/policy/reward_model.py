@@ -6,8 +6,7 @@ reward is a fixed increasing map of the score into [0, 1], stored beside the wei
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,13 +14,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
-from transformers.utils import logging
 
 from crlbench.cards import RewardCard, read_toml, validate_card
 from crlbench.errors import EnvironmentUnfit, ValidationError
 from crlbench.hashing import sha256_file
 from crlbench.policy.chat import Message, render
 from crlbench.policy.load import Location, Reader, without_dropout
+from crlbench.policy.tensors import silent
 
 CARD = "reward.toml"
 WEIGHTS = "model.safetensors"
@@ -91,20 +90,6 @@ def load_scalar_model(location: Location, what: str, *, new_head: bool) -> Scala
             if name in heads:
                 nn.init.zeros_(parameter)
     return ScalarModel(model).eval()
-
-
-@contextlib.contextmanager
-def silent() -> Iterator[None]:
-    """Keep transformers' bars and its report of a head that is new on purpose off the terminal."""
-    verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        logging.set_verbosity(verbosity)
-        if bars:
-            logging.enable_progress_bar()
 
 
 @dataclass(frozen=True)

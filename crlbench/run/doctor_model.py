@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from crlbench.cards import ModelCard
+from crlbench.checkpoint import all_here
 from crlbench.conditions import Conditions
 from crlbench.errors import CrlbenchError, EnvironmentUnfit
 from crlbench.fetch import BYTES, fetched_folder, gguf_dir
 from crlbench.frozen import Task
-from crlbench.reading import json_value, read_bytes
 from crlbench.retain.panel import Member
 from crlbench.run.capacity import gigabytes
 from crlbench.run.doctor import Finding, Hub, Level
@@ -64,7 +64,7 @@ def weights(card: ModelCard, home: Path, hub: Hub) -> Weights:
         if card.source.kind == "package":
             folder = fetched_folder(card, home)
         else:
-            from crlbench.policy.load import Location, check_weights
+            from crlbench.policy.files import Location, check_weights
 
             folder = card.weights_dir
             check_weights(card, Location(str(folder)))
@@ -91,15 +91,10 @@ def hub_folder(card: ModelCard) -> Path | None:
 
 
 def _whole(folder: Path) -> bool:
-    """Whether a checkpoint folder holds all weights that it names."""
-    index = folder / "model.safetensors.index.json"
-    if not index.is_file():
-        return any(folder.glob("*.safetensors"))
     try:
-        shards = set(map(str, json_value(read_bytes(index))["weight_map"].values()))
-    except (CrlbenchError, ValueError, KeyError, TypeError, AttributeError):
+        return all_here(folder)
+    except CrlbenchError:  # an index that is damaged
         return False
-    return all((folder / shard).is_file() for shard in shards)
 
 
 def extras(card: ModelCard, weights_here: bool) -> Iterator[Finding]:
@@ -116,6 +111,22 @@ def extras(card: ModelCard, weights_here: bool) -> Iterator[Finding]:
             yield Finding("extras", "ok", f"{name} {packages().get(name, '')} ({why})")
 
 
+def checkpoint(card: ModelCard, here: bool) -> Iterator[Finding]:
+    """Whether the files of a model, where they are ``here``, are what a run could use."""
+    from crlbench.run.admission import QUESTIONS, admit
+
+    if not here:
+        return
+    try:
+        found = admit(card)
+    except CrlbenchError as error:
+        yield Finding("checkpoint", "problem", str(error))
+        return
+    yield Finding("checkpoint", "ok", f"in order: {', '.join(QUESTIONS)}")
+    for word in found.words:
+        yield Finding("checkpoint", "warning", word)
+
+
 def architecture(card: ModelCard, here: bool) -> tuple[Finding, Shape | None]:
     """Whether the installed transformers can build the model, and its shape counted exactly.
 
@@ -123,7 +134,7 @@ def architecture(card: ModelCard, here: bool) -> tuple[Finding, Shape | None]:
     """
     from crlbench.policy.served import check_served
     from crlbench.policy.shape import config_of, skeleton
-    from crlbench.run.subject import locate
+    from crlbench.run.admission import locate
 
     if not here and not card.config:
         text = "not known until its checkpoint is on this machine"
@@ -177,7 +188,7 @@ def context(
     """
     if here:
         from crlbench.policy.load import load_reader
-        from crlbench.run.subject import locate
+        from crlbench.run.admission import locate
 
         try:
             reader = load_reader(card, locate(card))

@@ -11,6 +11,7 @@ import contextlib
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,7 @@ from crlbench.policy.load import build_policy
 from crlbench.records import Cell, RunRecord
 from crlbench.retain.panel import Panel
 from crlbench.run import checkpoints, store
+from crlbench.run.admission import as_filed
 from crlbench.run.checkpoints import Checkpoint
 from crlbench.run.ends import End, Examiner, own_splits
 from crlbench.run.record import Finished, peak_memory, write_run
@@ -130,6 +132,7 @@ def load(cell: Cell) -> tuple[Conditions, Subject, Task]:
     torch.use_deterministic_algorithms(True)
     os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"
     subject = load_subject(cell.model, cell.catalog, conditions.hardware.precision)
+    subject = replace(subject, card=as_filed(subject.card, cell.entry_sha256))
     return conditions, subject, load_task(cell.task, cell.catalog)
 
 

@@ -14,12 +14,11 @@ from crlbench.catalog import Catalog
 from crlbench.errors import CrlbenchError, UsageError, ValidationError
 from crlbench.hashing import sha256_file
 from crlbench.policy.export import write_adapter, write_checkpoint
-from crlbench.policy.load import load_reader
 from crlbench.run import store
+from crlbench.run.admission import admit, as_filed
 from crlbench.run.fit_reward import check_target
 from crlbench.run.plan import RECORD_NAME, REDO_CELL, read_record
 from crlbench.run.record import POLICY_NAME
-from crlbench.run.subject import locate
 
 
 def export_run(run: Path, catalog: Catalog, target: Path, merge: bool) -> str:
@@ -51,14 +50,15 @@ def export_run(run: Path, catalog: Catalog, target: Path, merge: bool) -> str:
         raise store.damaged(run / "config.toml", error, REDO_CELL) from None
     if not isinstance(name, str):
         raise store.damaged(run / "config.toml", "it names no model", REDO_CELL)
-    card = catalog.load_model(name)
+    found = admit(catalog.load_model(name))
+    card, location = as_filed(found.card, record.subject.entry_sha256), found.location
     if card.digest != record.subject.entry_sha256:
         raise ValidationError(
             f"model '{card.slug}' has changed since this run was made, so that the trained weights "
             "may not fit it. Restore its entry, or train again."
         )
     check_target(target)
-    location, trained = locate(card), load(weights.read_bytes())
+    trained = load(weights.read_bytes())
     with store.explained(target):
         target.parent.mkdir(parents=True, exist_ok=True)
         partial = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name}."))
@@ -66,7 +66,7 @@ def export_run(run: Path, catalog: Catalog, target: Path, merge: bool) -> str:
             if card.adapter is not None and not merge:
                 write_adapter(card, location, trained, partial)
             else:
-                write_checkpoint(card, location, load_reader(card, location), trained, partial)
+                write_checkpoint(card, location, found.reader, trained, partial)
             for path in partial.iterdir():
                 path.chmod(0o644)
             partial.chmod(0o755)

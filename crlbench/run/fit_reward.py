@@ -18,7 +18,7 @@ from crlbench.cards import ModelCard, RewardCard, dump_toml, validate_card
 from crlbench.errors import EnvironmentUnfit, UsageError, ValidationError, unknown_name
 from crlbench.frozen import Task
 from crlbench.hashing import sha256_file
-from crlbench.policy.load import Reader, check_weights, load_reader
+from crlbench.policy.load import Reader
 from crlbench.policy.reward_model import (
     CARD,
     WEIGHTS,
@@ -27,10 +27,10 @@ from crlbench.policy.reward_model import (
     completion_row,
     load_scalar_model,
     prompt_ids,
-    silent,
 )
+from crlbench.policy.tensors import silent
 from crlbench.proportion import wilson
-from crlbench.run.subject import locate
+from crlbench.run.admission import admit
 from crlbench.suite.pairs import SPLITS, Pair, Split, load_pairs, pairs_card
 from crlbench.train.reward_modeling import PairStream, RewardTraining, Row, fit, pair_scores
 
@@ -57,9 +57,8 @@ def fit_reward(
         EnvironmentUnfit: the pairs were not fetched, or the folder cannot be written.
     """
     check_target(out)
-    location = locate(base)
-    check_weights(base, location)
-    reader = load_reader(base, location)
+    found = admit(base)
+    base, location, reader = found.card, found.location, found.reader
     files = {split: load_pairs(task, split)[:limit] for split in SPLITS}
     rows = {split: token_pairs(pairs, reader, config.max_tokens) for split, pairs in files.items()}
     for split, kept in rows.items():

@@ -31,6 +31,7 @@ from crlbench.conditions import (
 from crlbench.errors import ValidationError
 from crlbench.hashing import sha256_file
 from crlbench.records import Cell, RunRecord
+from crlbench.run.environment import source_digest
 from crlbench.run.store import damaged, file_digests, read_json, write_json
 from crlbench.seeding import seed_value
 
@@ -196,7 +197,7 @@ def make_plan(
         "plan_hash": plan_hash,
         "entry_sha256": contender.entry_sha256,
         "tasks": tuple(board.tasks),
-        "start_folder": str(home / "start"),
+        "start_folder": str(home / "start" / start_key(contender, device)),
         "catalog": tuple(catalog),
         "device": device,
         "devices": devices,
@@ -218,6 +219,16 @@ def make_plan(
         if index < count
     )
     return Plan(body=body, folder=home / name, cells=cells)
+
+
+def start_key(contender: Contender, device: str) -> str:
+    """Names the start scores of a model beside its runs.
+
+    The folder above says the weights, the tasks and the conditions; what else a score depends on
+    is the rest of the entry (its frame, its end tokens), the code, and the kind of device.
+    """
+    made_by = [contender.entry_sha256, source_digest(), device]
+    return digest(made_by)[:12]
 
 
 def _code(recipe_file: Path | None) -> dict[str, str]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from crlbench import rowfiles
 from crlbench.cards import ModelCard
@@ -17,6 +18,9 @@ from crlbench.conditions import Conditions
 from crlbench.errors import CrlbenchError, ValidationError
 from crlbench.frozen import Task
 from crlbench.run.plan import Board
+
+if TYPE_CHECKING:
+    from crlbench.run.admission import Admitted
 
 HEAVY_GOLDS = 16
 """Gold completions of a task whose verifier is slow, over all its splits."""
@@ -39,11 +43,21 @@ def check_board(board: Board, trained: Sequence[str], catalog: Catalog) -> None:
         check_golds(task)
 
 
-def check_models(cards: Iterable[ModelCard], board: Board, catalog: Catalog) -> None:
+def at_hand(card: ModelCard) -> bool:
+    """Whether a model's folder can be looked at without a download or a conversion."""
+    return card.source.kind == "path" and not card.source.gguf_file
+
+
+def check_models(
+    cards: Iterable[ModelCard], board: Board, catalog: Catalog, admitted: Sequence[Admitted] = ()
+) -> None:
     """Refuse models that no cell could load, and contexts that no prompt would fit into.
 
-    Weights are compared with their digests and not read. Bundled models are left to the cells:
-    their files came with the package, and the imports alone take seconds.
+    Weights are compared with their digests, and their headers are read. Bundled models are left
+    to the cells: their files came with the package, and the imports alone take seconds.
+
+    Args:
+        admitted: models whose checkpoints were asked already.
 
     Raises:
         ValidationError: an architecture, a tokenizer or weights that cannot be used, or a context
@@ -54,15 +68,12 @@ def check_models(cards: Iterable[ModelCard], board: Board, catalog: Catalog) -> 
     foreign = [card for card in cards if card.source.kind != "path" or card.root != own]
     if not foreign:
         return
-    from crlbench.policy.load import check_weights, load_reader, read_config
-    from crlbench.policy.served import check_served
-    from crlbench.run.subject import check_context, locate
+    from crlbench.run.admission import admit
+    from crlbench.run.subject import check_context
 
+    known = {one.card.digest: one for one in admitted}
     for card in foreign:
-        location = locate(card)
-        check_weights(card, location)
-        check_served(card.slug, read_config(card, location))
-        reader = load_reader(card, location)
+        reader = (known.get(card.digest) or admit(card)).reader
         for name in board.tasks:
             check_context(catalog.load_task(name), reader, board.conditions)
 

@@ -8,8 +8,8 @@ from typing import Any
 from crlbench.cards import ModelCard
 from crlbench.frozen import Row, Task
 from crlbench.policy.chat import render
-from crlbench.policy.load import Reader, load_reader
-from crlbench.run.subject import locate
+from crlbench.policy.load import Reader
+from crlbench.run.admission import admit
 
 REPLACEMENT = "\ufffd"
 
@@ -49,7 +49,7 @@ def rendered_prompts(card: ModelCard, task: Task, count: int) -> dict[str, list[
         EnvironmentUnfit: the model, or the rows of the task, have to be fetched first.
         ValidationError: the tokenizer cannot be loaded.
     """
-    reader = load_reader(card, locate(card))
+    reader = admit(card).reader
     return {
         split: [_rendered(row, reader) for row in task.rows(split)[:count]]
         for split in task.card.splits

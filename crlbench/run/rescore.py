@@ -15,13 +15,13 @@ import numpy as np
 from crlbench.cards import ModelCard
 from crlbench.conditions import Conditions
 from crlbench.frozen import Task
-from crlbench.policy.load import Reader, load_reader
+from crlbench.policy.load import Reader
 from crlbench.records import RunRecord
+from crlbench.run.admission import admit
 from crlbench.run.ends import AUDITED, SHOWN
 from crlbench.run.reward_model import asked
 from crlbench.run.subject import (
     auditor_of,
-    locate,
     make_sampler,
     prompts_of,
     scorer_of,
@@ -132,7 +132,7 @@ def reader_of(card: ModelCard) -> Reader:
     Raises:
         EnvironmentUnfit: the model's tokenizer is not on this machine.
     """
-    return load_reader(card, locate(card))
+    return admit(card).reader
 
 
 def check_prompts(

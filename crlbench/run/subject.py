@@ -9,29 +9,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from pathlib import Path
 
 from torch import nn
 
 from crlbench.cards import ModelCard
 from crlbench.catalog import Catalog
 from crlbench.conditions import Conditions
-from crlbench.errors import UsageError, ValidationError
-from crlbench.fetch import fetched_folder, gguf_folder
+from crlbench.errors import ValidationError
 from crlbench.frozen import Row, Task
 from crlbench.policy.chat import completion_cap, render
-from crlbench.policy.load import (
-    Location,
-    Reader,
-    gguf_file,
-    load_backbone,
-    load_reader,
-    read_config,
-)
+from crlbench.policy.load import Location, Reader, load_backbone
 from crlbench.policy.sample import DecodeLoop
-from crlbench.policy.served import check_served
 from crlbench.retain.panel import Panel, find_panel
 from crlbench.reward.score import score
+from crlbench.run.admission import admit
 from crlbench.run.reward_model import asked, learned_scorer
 from crlbench.train.reward import Scorer
 from crlbench.train.stream import Prompt
@@ -57,11 +48,9 @@ class Subject:
 @lru_cache(maxsize=2)
 def load_subject(model: str, catalog: tuple[str, ...], precision: str = "bf16") -> Subject:
     """The subject of a ``--model`` name, for runs of a precision."""
-    card = Catalog(catalog).load_model(model)
-    location = locate(card)
-    reader = load_reader(card, location)
-    check_served(card.slug, read_config(card, location))
-    return Subject(card, location, reader, load_backbone(card, location, precision))
+    found = admit(Catalog(catalog).load_model(model))
+    backbone = load_backbone(found.card, found.location, precision)
+    return Subject(found.card, found.location, found.reader, backbone)
 
 
 @lru_cache(maxsize=2)
@@ -74,25 +63,6 @@ def load_panel(catalog: tuple[str, ...]) -> Panel:
 def load_task(name: str, catalog: tuple[str, ...]) -> Task:
     """A frozen task whose digests were checked."""
     return Catalog(catalog).load_task(name)
-
-
-def locate(card: ModelCard) -> Location:
-    """Where transformers finds the weights of an entry; a GGUF file is converted first."""
-    if card.source.kind == "package":
-        return Location(str(fetched_folder(card)))
-    if card.source.kind == "hub":
-        if Path(card.source.hf_id).exists():
-            raise UsageError(
-                f"model '{card.slug}': the present folder holds {card.source.hf_id}, which "
-                f"transformers would read in place of the hub's commit. Run the command elsewhere, "
-                f"or name the folder itself: --model ./{card.source.hf_id}"
-            )
-        location = Location(card.source.hf_id, card.source.revision if card.pinned else None)
-    else:
-        location = Location(str(card.weights_dir))
-    if card.source.gguf_file:
-        return Location(str(gguf_folder(card, gguf_file(card, location))))
-    return location
 
 
 @lru_cache(maxsize=64)

@@ -12,6 +12,7 @@ from corpus import FAMILIES, RANKED
 from scoring import Score
 
 from crlbench.cards import dump_toml
+from crlbench.side_files import side_digests
 
 FIRST = ("tiny-llama", "tiny-qwen2", "tiny-mistral", "tiny-deepseek", "tiny-llama-sft")
 
@@ -51,6 +52,7 @@ def entry(name: str, folder: Path, family: str, counts: tuple[int, int], data: s
             "added": added(name),
             "source": {"path": f"tiny/{folder.name}"},
             "weights_sha256": {"model.safetensors": weights_digest(folder)},
+            "side_sha256": side_digests(folder),
         }
     )
 

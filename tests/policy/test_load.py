@@ -171,7 +171,7 @@ def test_weights_of_another_size_than_the_entrys_are_refused():
 
 def test_a_folder_that_is_called_like_a_hub_model_is_not_taken_for_it(tmp_path, monkeypatch):
     from crlbench.errors import UsageError
-    from crlbench.run.subject import locate
+    from crlbench.run.admission import locate
 
     write_checkpoint(tmp_path / "org/name")
     card = Catalog().load_model(f"org/name@{COMMIT}")

@@ -23,11 +23,12 @@ from crlbench.policy.sample import DecodeLoop, DrawKey
 from crlbench.policy.shape import config_of, skeleton
 from crlbench.retain.panel import find_panel
 from crlbench.run import ends, memory, workload
+from crlbench.run.admission import locate
 from crlbench.run.board import load_track
 from crlbench.run.capacity import stated_config
 from crlbench.run.doctor_model import counted
 from crlbench.run.memory import FORMS, Form, estimate, form_of, learned_of, shape_of
-from crlbench.run.subject import load_subject, locate
+from crlbench.run.subject import load_subject
 from crlbench.run.workload import Batch, Work, batch, work_by_bytes, work_by_tokens
 from crlbench.seeding import derive
 from crlbench.train import displacement as moved

@@ -1,0 +1,165 @@
+"""Where the files of a model are, and whether they are those that its entry and its commit name."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from transformers.utils import cached_file
+from transformers.utils.hub import try_to_load_from_cache
+
+from crlbench.cards import ModelCard
+from crlbench.errors import CrlbenchError, EnvironmentUnfit, ValidationError
+from crlbench.hashing import sha256_file
+from crlbench.policy.tensors import tensor_kinds
+from crlbench.side_files import first_change, side_digests, side_files
+
+
+@dataclass(frozen=True)
+class Location:
+    """Where transformers finds a model: a folder, or a hub id with its commit."""
+
+    name: str
+    revision: str | None = None
+
+
+def gguf_file(card: ModelCard, location: Location) -> Path:
+    """The GGUF file that an entry names: in its folder, or downloaded from the hub.
+
+    Raises:
+        ValidationError: it is not there.
+        EnvironmentUnfit: the hub is out of reach.
+    """
+    with explained(card, location, f"file {card.source.gguf_file}"):
+        return Path(
+            cached_file(location.name, card.source.gguf_file, revision=location.revision)
+        )
+
+
+def check_weights(card: ModelCard, location: Location) -> None:
+    """Compare the weight files with the digests in the entry, if any, and with their headers.
+
+    Of a model of the hub the files that are in the cache; the commit pins the others.
+    """
+    folder = here(card, location)
+    if folder is None:
+        return
+    for name, expected in card.weights_sha256.items():
+        if name == card.source.gguf_file:
+            continue  # was checked when it was converted
+        path = folder / name
+        if not path.is_file():
+            if location.revision is not None:
+                continue  # on the hub the commit pins the bytes
+            raise ValidationError(f"model '{card.slug}': {path} is missing.")
+        found = sha256_file(path)
+        if found != expected:
+            raise ValidationError(
+                f"model '{card.slug}': {path} was changed: its sha256 is {found}, the entry says "
+                f"{expected}. Restore the file, or make an entry for the new weights."
+            )
+    for path in sorted(folder.glob("*.safetensors")):
+        with explained(card, location, f"weights in {path.name}"):
+            tensor_kinds([path])  # the header tells whether the file is whole
+
+
+def check_side_files(card: ModelCard, folder: Path) -> None:
+    """Compare the files beside the weights with the digests in the entry, if it states any.
+
+    Raises:
+        ValidationError: names the file that was changed, is missing, or is new.
+    """
+    if card.source.kind == "hub":
+        check_snapshot(card, folder)
+    if not card.side_sha256:
+        return
+    change = first_change(card.side_sha256, side_digests(folder))
+    if change is not None:
+        name, what = change
+        why = {
+            "was changed": "its sha256 is another one than the entry says",
+            "is missing": "the entry states its digest",
+            "is new": "the entry does not state it, and it would be read",
+        }
+        made = ""
+        if card.source.kind == "package" or card.source.gguf_file:
+            made = (
+                " Other library versions may have made other bytes: install those of "
+                "constraints.txt, delete the folder, and fetch or convert again."
+            )
+        raise ValidationError(
+            f"model '{card.slug}': {folder / name} {what}: {why[what]}. It decides what the model "
+            f"computes or reads, so this is another model. Restore the file, or make an entry for "
+            f"it.{made}"
+        )
+
+
+def check_snapshot(card: ModelCard, folder: Path) -> None:
+    """Compare the small files of a snapshot in the hub's cache with the names of their blobs.
+
+    A snapshot is made of links to files that are named by the digest which the hub gave: SHA-256,
+    or git's SHA-1 of a blob. Where there are no links, nothing is known of what the hub gave.
+
+    Raises:
+        ValidationError: names the file that was changed.
+    """
+    for name in side_files(folder):
+        path = folder / name
+        blob = os.path.basename(os.readlink(path)) if path.is_symlink() else ""
+        if re.fullmatch("[0-9a-f]{64}", blob):
+            found = sha256_file(path)
+        elif re.fullmatch("[0-9a-f]{40}", blob):
+            data = path.read_bytes()
+            found = hashlib.sha1(b"blob %d\0" % len(data) + data).hexdigest()
+        else:
+            continue
+        if found != blob:
+            raise ValidationError(
+                f"model '{card.slug}': {path} was changed: it is not the file of the hub's commit "
+                f"any more. Delete {path.resolve()}; the next run downloads it again."
+            )
+
+
+def here(card: ModelCard, location: Location) -> Path | None:
+    """The folder of a checkpoint as far as it is on this machine; None where nothing is."""
+    if card.source.kind != "hub" or Path(location.name).is_dir():
+        return Path(location.name)
+    found = try_to_load_from_cache(location.name, "config.json", revision=location.revision)
+    return Path(found).parent if isinstance(found, str) else None
+
+
+def folder_of(card: ModelCard, location: Location) -> Path:
+    """The folder with a model's config: its own, or the snapshot in the hub's cache.
+
+    Raises:
+        ValidationError: it has no config.json.
+        EnvironmentUnfit: the hub is out of reach and nothing is cached.
+    """
+    if card.source.kind != "hub" or Path(location.name).is_dir():
+        return Path(location.name)
+    with explained(card, location, "config"):
+        return Path(cached_file(location.name, "config.json", revision=location.revision)).parent
+
+
+class explained:  # noqa: N801  (a context manager, read as a word)
+    """Turns the many exceptions of loading into one message for a person."""
+
+    def __init__(self, card: ModelCard, location: Location, what: str) -> None:
+        self.where = f"model '{card.slug}': the {what} of {location.name}"
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: type | None, error: BaseException | None, _: object) -> None:
+        if not isinstance(error, Exception) or isinstance(error, CrlbenchError):
+            return
+        text = " ".join(str(error).split())[:300]
+        if isinstance(error, OSError) and ("connect" in text or "offline" in text.lower()):
+            raise EnvironmentUnfit(
+                f"{self.where} cannot be had: the hub is out of reach and nothing is cached. "
+                "Fetch it on a machine with network, or give a local folder."
+            ) from error
+        raise ValidationError(f"{self.where} cannot be loaded: {text}") from error

@@ -1,0 +1,245 @@
+"""Whether a checkpoint can be used, and as what: the questions that every command asks of it.
+
+``evaluate``, ``doctor``, ``probe``, ``fit-reward``, ``show --render`` and ``export`` ask all of
+:data:`QUESTIONS` at once; ``validate`` and ``add model`` ask them one by one, to say which one
+failed. A new question belongs into that table and nowhere else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from crlbench.cards import ChatTemplate, ModelCard
+from crlbench.checkpoint import (
+    all_here,
+    check_folder,
+    former_card,
+    quantised_words,
+    unread_files,
+    weight_files,
+)
+from crlbench.errors import CrlbenchError, UsageError, ValidationError
+from crlbench.fetch import fetched_folder, gguf_folder
+from crlbench.policy.chat import render, thought_notice
+from crlbench.policy.files import (
+    Location,
+    check_side_files,
+    check_weights,
+    explained,
+    folder_of,
+    gguf_file,
+)
+from crlbench.policy.load import Reader, load_reader, read_config
+from crlbench.policy.served import check_served
+from crlbench.policy.tensors import check_tensors, packed_tensor, tensor_kinds
+from crlbench.side_files import side_digests
+
+TEXTS = ("Sort: 10, 9, 8 -> 8, 9, 10", "a  12+3\n  45", '{"key": [1, 2.5, "x"]}\n')
+"""What a tokenizer has to give back: prompts and completions of the tasks look like this."""
+MESSAGES = [
+    {"role": "system", "content": "Answer with a number."},
+    {"role": "user", "content": "What is 12 + 34?"},
+]
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A model's files, and what the questions look at, read when it is first asked for."""
+
+    card: ModelCard
+    location: Location
+
+    @cached_property
+    def folder(self) -> Path:
+        """With the config: the model's own, or the snapshot in the hub's cache."""
+        return folder_of(self.card, self.location)
+
+    @cached_property
+    def raw(self) -> dict[str, Any]:
+        """The ``config.json`` as it is written."""
+        return check_folder(self.folder)
+
+    @cached_property
+    def config(self) -> Any:
+        """The transformers config."""
+        return read_config(self.card, self.location)
+
+    @cached_property
+    def reader(self) -> Reader:
+        """The tokenizer with its frame, ends and padding."""
+        return load_reader(self.card, self.location)
+
+    @cached_property
+    def weights(self) -> list[Path]:
+        """The files that the weights are read from; none where the hub has some of them still."""
+        if self.card.source.kind == "hub" and not all_here(self.folder):
+            return []
+        return weight_files(self.folder, self.raw)
+
+
+@dataclass(frozen=True)
+class Admitted:
+    """A model that every question let pass."""
+
+    card: ModelCard
+    """Of an unlisted model with its frame, its thinking and its side files settled."""
+    location: Location
+    reader: Reader
+    config: Any
+    words: tuple[str, ...] = ()
+    """What a person should know, a sentence each."""
+
+
+def ask_folder(given: Checkpoint) -> None:
+    """The folder is one whole model of a kind that is known: no adapter, nothing quantised."""
+    given.raw  # noqa: B018  (reading it asks)
+    given.config  # noqa: B018
+    given.weights  # noqa: B018
+
+
+def ask_files(given: Checkpoint) -> None:
+    """Weights and side files have the digests that the entry, or the hub's commit, states."""
+    check_weights(given.card, given.location)
+    check_side_files(given.card, given.folder)
+
+
+def ask_tensors(given: Checkpoint) -> None:
+    """The weights are stored whole, and are those that the architecture uses: all and no more."""
+    if not given.weights:
+        return  # loading them asks
+    with explained(given.card, given.location, "weights"):
+        kinds = tensor_kinds(given.weights)
+        if (name := packed_tensor(kinds)) is not None:
+            words = quantised_words(given.folder, f"{name} as {kinds[name][1]}")
+            raise ValidationError(f"model '{given.card.slug}': {words}")
+        check_tensors(given.card, given.location.name, given.config, kinds)
+
+
+def ask_architecture(given: Checkpoint) -> None:
+    """A random toy of it gives one log-probability by three ways."""
+    check_served(given.card.slug, given.config)
+
+
+def ask_tokenizer(given: Checkpoint) -> None:
+    """Texts come back from their tokens; what ends and pads has an embedding."""
+    problems = tokenizer_problems(given.reader, given.config.get_text_config().vocab_size)
+    if problems:
+        raise ValidationError(f"model '{given.card.slug}': {problems[0]}.")
+
+
+def ask_template(given: Checkpoint) -> None:
+    """A prompt shows what is asked."""
+    reader = given.reader  # the template's digest was compared when it was read
+    try:
+        ids = render(MESSAGES, reader.frame, reader.tokenizer, reader.thinking)
+    except CrlbenchError as error:
+        raise ValidationError(f"model '{given.card.slug}': {error}") from None
+    if MESSAGES[1]["content"] not in reader.tokenizer.decode(ids):
+        raise ValidationError(f"model '{given.card.slug}': a prompt does not show what is asked.")
+
+
+QUESTIONS: dict[str, Callable[[Checkpoint], None]] = {
+    "folder": ask_folder,
+    "files": ask_files,
+    "architecture": ask_architecture,
+    "tensors": ask_tensors,
+    "tokenizer": ask_tokenizer,
+    "template": ask_template,
+}
+"""In the order in which they are asked; each raises what is wrong."""
+
+
+def admit(card: ModelCard) -> Admitted:
+    """Ask every question of a model's checkpoint; of a hub's, what can be asked without weights.
+
+    Raises:
+        ValidationError: the first answer that is wrong.
+        EnvironmentUnfit: it is not on this machine and cannot be had, or something to convert it
+            is missing.
+    """
+    given = Checkpoint(card, locate(card))
+    for ask in QUESTIONS.values():
+        ask(given)
+    return Admitted(settled(given), given.location, given.reader, given.config, _words(given))
+
+
+def settled(given: Checkpoint) -> ModelCard:
+    """The card of an unlisted model with what only its tokenizer, or its conversion, can say."""
+    card, reader = given.card, given.reader
+    if not card.unlisted:
+        return card
+    change: dict[str, Any] = {
+        "frame": reader.frame,
+        "chat_template": ChatTemplate(thinking=reader.thinking),
+    }
+    if card.source.gguf_file:
+        change["side_sha256"] = side_digests(given.folder)
+    return card.model_copy(update=change)
+
+
+def as_filed(card: ModelCard, entry_sha256: str | None) -> ModelCard:
+    """The card that runs are filed under by its digest: the model's own, or its former one.
+
+    Where neither has that digest, the model's own: it has changed since.
+    """
+    before = former_card(card)
+    return before if before is not None and before.digest == entry_sha256 else card
+
+
+def _words(given: Checkpoint) -> tuple[str, ...]:
+    card = given.card
+    if not card.unlisted:
+        return ()
+    found = []
+    if given.reader.thinking == "off" and card.chat_template.thinking == "n/a":
+        found.append(
+            "its template knows enable_thinking, and thinking is off, as in all entries; "
+            'for on: "crlbench_thinking": "on" in its config.json'
+        )
+    if given.reader.frame == "chat" and (
+        word := thought_notice(given.reader.tokenizer, given.reader.thinking)
+    ):
+        found.append(word)
+    if card.source.kind == "path" and (names := unread_files(given.folder, given.weights)):
+        found.append(f"beside its weights, and not read: {', '.join(names[:3])}")
+    return tuple(f"model '{card.slug}': {word}" for word in found)
+
+
+def tokenizer_problems(reader: Reader, size: int) -> list[str]:
+    """What is wrong with a tokenizer; ``size``: embeddings of the model."""
+    found = []
+    for text in TEXTS:
+        back = text_back(reader.tokenizer, text)
+        if back != text:
+            found.append(f"its tokenizer turns {text!r} into {back!r:.80}")
+    for name, ids in (("end", reader.ends), ("padding", (reader.pad,))):
+        found += [f"its {name} token {i} has no embedding" for i in ids if not 0 <= i < size]
+    return found
+
+
+def text_back(tokenizer: Any, text: str) -> str:
+    """A text after its way through tokens."""
+    return tokenizer.decode(tokenizer(text, add_special_tokens=False)["input_ids"])
+
+
+def locate(card: ModelCard) -> Location:
+    """Where transformers finds the weights of an entry; a GGUF file is converted first."""
+    if card.source.kind == "package":
+        return Location(str(fetched_folder(card)))
+    if card.source.kind == "hub":
+        if Path(card.source.hf_id).exists():
+            raise UsageError(
+                f"model '{card.slug}': the present folder holds {card.source.hf_id}, which "
+                f"transformers would read in place of the hub's commit. Run the command elsewhere, "
+                f"or name the folder itself: --model ./{card.source.hf_id}"
+            )
+        location = Location(card.source.hf_id, card.source.revision if card.pinned else None)
+    else:
+        location = Location(str(card.weights_dir))
+    if card.source.gguf_file:
+        return Location(str(gguf_folder(card, gguf_file(card, location))))
+    return location

@@ -1,0 +1,80 @@
+"""The files beside a model's weights that decide what it computes and how it reads a text.
+
+The libraries look for them by name: config, generation settings, tokenizer, chat templates, a
+sharded checkpoint's index, an adapter, a quantisation. Two checkpoints with the same weights and
+other side files are two models, so the digests of these files belong to what a model is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from crlbench.errors import EnvironmentUnfit
+from crlbench.hashing import sha256_file
+
+TEMPLATES = "additional_chat_templates"
+"""The folder of further chat templates."""
+CONFIGS = ("config.json", "config.*.json", "generation_config.json")
+TOKENIZERS = (
+    *("tokenizer*.json", "*.tokenizer", "special_tokens_map.json", "added_tokens.json"),
+    *("*vocab*.json", "*vocab*.txt", "merges*.txt", "*.model", "*.model.v*", "*.spm"),
+    *("*.tiktoken", "tekken.json", "bpe.codes", "dict.txt", "emoji.json", "normalizer.json"),
+    *("byte_maps.json", "word_*.json"),
+    *("chat_template*.jinja", "chat_template*.json", f"{TEMPLATES}/*.jinja"),
+)
+QUANTISED = ("quantize_config.json", "quant_config.json", "hf_quant_config.json")
+"""Where tools that quantise put their settings, if not into config.json."""
+ADAPTER = "adapter_config.json"
+READ = (*CONFIGS, *TOKENIZERS, *QUANTISED, ADAPTER, "*.safetensors.index.json")
+"""Patterns of all side files."""
+def is_side_file(name: str) -> bool:
+    """Whether a file of that name, relative to the checkpoint's folder, is a side file."""
+    if name.rpartition("/")[2].startswith("."):
+        return False
+    depth = name.count("/")
+    return any(p.count("/") == depth and fnmatchcase(name, p) for p in READ)
+
+
+def side_files(folder: Path) -> Iterator[str]:
+    """The names of a folder's side files, in order."""
+    try:
+        beside = [path.name for path in folder.iterdir() if path.is_file()]
+        inner = folder / TEMPLATES
+        further = [path.name for path in inner.iterdir()] if inner.is_dir() else []
+    except OSError as error:
+        raise EnvironmentUnfit(f"{folder}: cannot be read: {error.strerror}.") from None
+    names = [*beside, *(f"{TEMPLATES}/{name}" for name in further)]
+    yield from sorted(filter(is_side_file, names))
+
+
+def side_digests(folder: Path) -> dict[str, str]:
+    """SHA-256 of every side file of a folder, by name.
+
+    Raises:
+        EnvironmentUnfit: one may not be read.
+    """
+    found = {}
+    for name in side_files(folder):
+        try:
+            found[name] = sha256_file(folder / name)
+        except OSError as error:
+            raise EnvironmentUnfit(f"{folder / name}: cannot be read: {error.strerror}.") from None
+    return found
+
+
+def first_change(stated: Mapping[str, str], found: Mapping[str, str]) -> tuple[str, str] | None:
+    """The first file that is not as stated, and what became of it; None where all are.
+
+    Returns:
+        The name, and ``was changed``, ``is missing`` or ``is new``.
+    """
+    for name in sorted({*stated, *found}):
+        if name not in found:
+            return name, "is missing"
+        if name not in stated:
+            return name, "is new"
+        if stated[name] != found[name]:
+            return name, "was changed"
+    return None
