@@ -180,9 +180,13 @@ def scorer_of(task: Task, device: str = "cpu") -> Scorer:
     """
     if task.card.reward_model is not None:
         return learned_scorer(task, device)
-    return lambda texts, answers: score(task.verify, texts, answers, task.name)
+    return lambda texts, answers: score(
+        task.judge_of("verify", texts, answers), texts, answers, task.name
+    )
 
 
 def auditor_of(task: Task) -> Scorer:
     """The task's second verifier, as :func:`scorer_of`."""
-    return lambda texts, answers: score(task.audit, texts, answers, f"{task.name}, audit")
+    return lambda texts, answers: score(
+        task.judge_of("audit", texts, answers), texts, answers, f"{task.name}, audit"
+    )
