@@ -16,6 +16,7 @@ from torch import nn
 from crlbench.cards import ModelCard
 from crlbench.catalog import Catalog
 from crlbench.conditions import Conditions
+from crlbench.confine.task import ConfinedTask
 from crlbench.errors import UsageError, ValidationError
 from crlbench.fetch import fetched_folder, gguf_folder
 from crlbench.frozen import Row, Task
@@ -30,6 +31,7 @@ from crlbench.policy.load import (
 )
 from crlbench.policy.sample import DecodeLoop
 from crlbench.policy.served import check_served
+from crlbench.records import Cell
 from crlbench.retain.panel import Panel, find_panel
 from crlbench.reward.score import score
 from crlbench.run.reward_model import asked, learned_scorer
@@ -74,6 +76,19 @@ def load_panel(catalog: tuple[str, ...]) -> Panel:
 def load_task(name: str, catalog: tuple[str, ...]) -> Task:
     """A frozen task whose digests were checked."""
     return Catalog(catalog).load_task(name)
+
+
+@lru_cache(maxsize=64)
+def confined_task(name: str, catalog: tuple[str, ...]) -> ConfinedTask:
+    """The same task with its code in a confined process, for who examines what others made."""
+    task = ConfinedTask(Catalog(catalog).find("task", name).path)
+    task.require_rows()
+    return task
+
+
+def task_of(cell: Cell, name: str) -> Task:
+    """A task of a cell's board: in this process, or confined where the cell says so."""
+    return (confined_task if cell.confined else load_task)(name, cell.catalog)
 
 
 def locate(card: ModelCard) -> Location:
