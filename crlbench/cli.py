@@ -45,6 +45,7 @@ LISTABLE = ("models", "tasks", "recipes", "tracks", "runs", "results")
 SHOWABLE = ("model", "task", "recipe", "track")
 ADDABLE = ("task", "model")
 KINDS = ("auto", "task", "model", "result")
+SCOPES = ("results", "models", "tasks", "code")
 OFFLINE_SWITCHES = ("CRLBENCH_OFFLINE", "HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
 
 GLOBALS: dict[str, Any] = {
@@ -535,6 +536,8 @@ def _validate(parser: argparse.ArgumentParser) -> None:
     add("--since", metavar="COMMIT",
         help="all that this checkout changes since it left COMMIT: one kind of thing, and results "
         "only grow")
+    add("--only", metavar="KIND", choices=SCOPES,
+        help=f"with --since: refuse a change of any other kind at once: {', '.join(SCOPES)}")
     add("--body", metavar="FILE", help="with --since: a pull request's text, whose boxes are read")
     add("--comment", metavar="FILE", help="with --since: write what changes on the boards")
     add("--quick", action="store_true",

@@ -13,7 +13,7 @@ import io
 import os
 import sys
 import types
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypedDict
@@ -136,6 +136,12 @@ class Task:
     def audit(self, text: str, answer: str) -> float:
         """The second, stricter opinion, never trained on."""
         return self._audit(text, answer)
+
+    def judge_of(
+        self, name: str, texts: Sequence[str], answers: Sequence[str]
+    ) -> Callable[[str, str], Any]:
+        """``verify`` or ``audit``, to be called with these pairs in this order."""
+        return self.verify if name == "verify" else self.audit
 
     @cached_property
     def code(self) -> types.ModuleType:
@@ -392,6 +398,10 @@ def _direct_imports(path: Path) -> set[str]:
         tree = ast.parse(read_bytes(path))
     except SyntaxError as error:
         raise ValidationError(f"{path}:{error.lineno}: not valid Python: {error.msg}.") from None
+    except (ValueError, RecursionError, MemoryError) as error:
+        raise ValidationError(
+            f"{path}: not valid Python: {error or type(error).__name__}."
+        ) from None
     names: set[str] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and node.module:

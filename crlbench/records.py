@@ -248,6 +248,8 @@ class Cell(_Part):
     loggers: tuple[str, ...] = ("tensorboard",)
     until: int | None = None
     """Iterations after which a replay stops; None for a run, which makes all of them."""
+    confined: bool = False
+    """Whether the code of the tasks runs in confined processes: in every replay."""
 
     @property
     def ranks(self) -> int:

@@ -12,8 +12,10 @@ import pytest
 from crlbench import cli
 from crlbench.catalog import Catalog
 from crlbench.errors import ValidationError
+from crlbench.frozen import Task
 from crlbench.gauntlet import MEANINGS
 from crlbench.gauntlet.table import cards, replaced, table
+from tests.confined import frozen_again
 from tests.entries import plain
 
 Out = pytest.CaptureFixture[str]
@@ -92,12 +94,27 @@ def test_an_answer_that_its_own_verifier_rejects_is_named(folder: Path, capsys: 
             "    return exact(text, answer)\n", "    return exact(text, answer) * (len(text) > 4)\n"
         )
     )
+    frozen_again(folder)
+    spoil(folder / "id.jsonl", 2, '"meta": {}', '"meta":{}')
     assert validate(str(folder)) == 3
     printed = capsys.readouterr().out
-    assert "the verifier changed since the task was frozen" in printed
+    assert "id.jsonl: was changed: its sha256 is" in printed
     assert re.search("^  BROKEN +gold ", printed, re.MULTILINE)
     assert re.search(r"\.jsonl(\.zst)?:\d+: field answer: \S+: its own verifier rejects", printed)
     assert re.search(r"\* and [\d]+ more", printed)
+
+
+@pytest.mark.parametrize("digest", ["verifier", "generator"])
+def test_code_with_another_digest_is_named_and_nothing_of_it_runs(
+    folder: Path, digest: str, capsys: Out
+) -> None:
+    card = folder / "frozen.toml"
+    known = getattr(Task(folder).card, digest).sha256
+    card.write_text(card.read_text().replace(known, "0" * 64))
+    assert validate(str(folder)) == 3
+    printed = capsys.readouterr().out
+    assert f"frozen.toml says {'0' * 64}" in printed
+    assert re.search("^  not run +gold ", printed, re.MULTILINE)
 
 
 def test_all_broken_files_are_named_at_once(folder: Path, capsys: Out) -> None:

@@ -12,20 +12,27 @@ if TYPE_CHECKING:
 
 
 def since(validation: Validation) -> None:
-    """What changed since a commit: the changes themselves, and each thing that they touch."""
+    """What changed since a commit: the changes themselves, and each thing that they touch.
+
+    With ``--only`` a change of another kind ends it before any file of the change is opened.
+    """
     from crlbench.contribute.boxes import unticked
-    from crlbench.contribute.changes import changes_since, mixed, rewritten
+    from crlbench.contribute.changes import besides, changes_since, code_unread, mixed, rewritten
     from crlbench.contribute.report import Examined
 
     options = validation.options
     changes = changes_since(options.since, Path.cwd())
     scopes = changes.scopes
-    findings = [*mixed(scopes), *rewritten(changes)]
+    beyond = besides(scopes, options.only)
+    findings = beyond or [*mixed(scopes), *rewritten(changes)]
     if options.body:
         findings += unticked(_read(Path(options.body)))
     counted = ", ".join(f"{len(files)} {kind}" for kind, files in sorted(scopes.items()))
     name, summary = f"since {changes.base[:12]}", counted or "nothing changed"
-    validation.add(Examined("changes", name, summary, tuple(findings)))
+    notes = code_unread(scopes)
+    validation.add(Examined("changes", name, summary, tuple(findings), notes))
+    if beyond:
+        return
     touched = [changes.root / entry for entry in changes.entries()]
     validation.results([entry for entry in touched if entry.is_dir()])
     if options.comment:

@@ -110,7 +110,7 @@ def validate(options: Namespace) -> int:
 
     if bool(options.since) == bool(options.paths):
         raise UsageError("validate needs either PATH, one or more, or --since COMMIT.")
-    for flag in ("body", "comment"):
+    for flag in ("only", "body", "comment"):
         if getattr(options, flag) and not options.since:
             raise UsageError(f"--{flag} belongs to --since COMMIT.")
     validation = Validation(options, Catalog(options.catalog))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Literal
@@ -20,10 +20,13 @@ from crlbench.verification import VERIFICATION_NAME
 Scope = Literal["results", "models", "tasks", "code"]
 
 ALONG: dict[Scope, tuple[str, ...]] = {
-    "models": ("docs/models.md", "docs/schemas/", "tests/models/", "tests/policy/rendered.json"),
-    "tasks": ("tests/tasks/",),
+    "models": ("docs/models.md", "docs/schemas/", "tests/policy/rendered.json"),
+    "tasks": (),
 }
-"""What a contribution of a kind brings along."""
+"""What a contribution of a kind brings along: files and folders of data. Python files are code
+wherever they are, because a workflow that runs the tests runs them."""
+DATA = (".json", ".md", ".toml")
+"""Endings of files that nothing executes."""
 MAX_SHOWN = 8
 ENTRY_DEPTH = 3
 """Levels of an entry's folder below the results."""
@@ -54,7 +57,7 @@ class Changes:
             found.setdefault(scope_of(path), []).append(path)
         for kind, along in ALONG.items():
             if kind in found and "code" in found:
-                own = [p for p in found["code"] if p.startswith(along)]
+                own = [p for p in found["code"] if _along(p, along)]
                 found[kind] += own
                 found["code"] = [p for p in found["code"] if p not in own]
         return {kind: tuple(paths) for kind, paths in found.items() if paths}
@@ -64,6 +67,11 @@ class Changes:
         inside = [PurePosixPath(p) for p in self.paths if scope_of(p) == "results"]
         depth = len(RESULTS.parts) + ENTRY_DEPTH
         return sorted({Path(*p.parts[:depth]) for p in inside if len(p.parts) > depth})
+
+
+def _along(path: str, along: tuple[str, ...]) -> bool:
+    names = [a for a in along if path == a or (a.endswith("/") and path.startswith(a))]
+    return bool(names) and PurePosixPath(path).suffix in DATA
 
 
 def changes_since(reference: str, folder: Path) -> Changes:
@@ -126,6 +134,24 @@ def mixed(scopes: Iterable[Scope]) -> list[str]:
     if len(contributed) > 1:
         return [f"touches {' and '.join(contributed)}: open one pull request for each"]
     return []
+
+
+def besides(scopes: Mapping[Scope, Sequence[str]], only: Scope | None) -> list[str]:
+    """What was changed besides the one kind that may change; nothing where any may."""
+    found = [path for kind, paths in sorted(scopes.items()) if kind != only for path in paths]
+    if only is None or not found:
+        return []
+    shown = ", ".join(found[:MAX_SHOWN]) + (" ..." if len(found) > MAX_SHOWN else "")
+    return [f"only {only} may change here (--only), and this also touches {shown}"]
+
+
+def code_unread(scopes: Mapping[Scope, Sequence[str]]) -> tuple[str, ...]:
+    """What a reader must know of code that comes with a contribution of another kind."""
+    code = scopes.get("code", ())
+    if not code or len(scopes) == 1:
+        return ()
+    shown = ", ".join(code[:MAX_SHOWN]) + (" ..." if len(code) > MAX_SHOWN else "")
+    return (f"code comes along that no rule examines: read it before it runs: {shown}",)
 
 
 def rewritten(changes: Changes) -> list[str]:

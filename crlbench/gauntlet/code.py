@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import ast
 import hashlib
-import inspect
-import random
 from collections.abc import Iterator
 from typing import Any
 
 from crlbench import frozen, seeding
 from crlbench.frozen import Task
+from crlbench.gauntlet.asking import ask, made
 from crlbench.gauntlet.effort import Level, effort_of
 from crlbench.gauntlet.finding import Finding
-from crlbench.gauntlet.remake import digests_elsewhere, made
-from crlbench.suite import external
+from crlbench.gauntlet.remake import digests_elsewhere
 
 FORBIDDEN_MODULES = {
     "the clock": {"time", "timeit", "sched"},
@@ -35,7 +33,6 @@ FORBIDDEN_CALLS = {
     "__import__": "imports what no digest covers",
     "breakpoint": "stops for a person",
 }
-DRAWS_SEEN = 4
 CLOCK_METHODS = {"now", "utcnow", "today"}
 MUTATING = {
     *("append", "extend", "insert", "remove", "pop", "clear", "sort", "reverse"),
@@ -189,7 +186,9 @@ def _changed(node: ast.AST) -> str:
 def check_seeds(task: Task, level: Level = "full") -> Finding:
     """build draws from the generator it is handed, which is derived by hashing from the names
     of task, version and split, and from nothing else."""
-    takes = [*inspect.signature(frozen.entry_point(task.code, "build")).parameters]
+    takes = ask(task, "facts")["functions"].get("build")
+    if takes is None:
+        return Finding([f"{task.folder / task.card.generator.module}: defines no function 'build'"])
     wanted = ["split", "rng"] + (["files"] if task.card.source is not None else [])
     if takes != wanted:
         return Finding([f"build({', '.join(takes)}): must take exactly ({', '.join(wanted)})"])
@@ -201,38 +200,11 @@ def check_seeds(task: Task, level: Level = "full") -> Finding:
     return _draws(task, split) if level == "quick" else _depends(task, split)
 
 
-class _Enough(Exception):
-    """Leaves a build that has drawn as often as we need to see."""
-
-
-class _Watched(random.Random):
-    """A generator that counts its draws and stops the build after some."""
-
-    drawn = 0
-
-    def getrandbits(self, k: int) -> int:
-        self._count()
-        return super().getrandbits(k)
-
-    def random(self) -> float:
-        self._count()
-        return super().random()
-
-    def _count(self) -> None:
-        self.drawn += 1
-        if self.drawn == DRAWS_SEEN:
-            raise _Enough
-
-
 def _draws(task: Task, split: str) -> Finding:
     """Whether build draws from the generator at all; cheap, for it is stopped."""
-    rng = _Watched(seeding.derive(0, "gauntlet", "watched", task.name))
-    try:
-        task.code.build(split, rng)
-    except _Enough:
-        pass
-    found = Finding(figures={"draws seen": rng.drawn})
-    if not rng.drawn:
+    drawn = ask(task, "draws", split, seeding.derive(0, "gauntlet", "watched", task.name))
+    found = Finding(figures={"draws seen": drawn})
+    if not drawn:
         found.problems.append(f"{split}: build does not use the generator that it is handed")
     return found
 
@@ -240,19 +212,12 @@ def _draws(task: Task, split: str) -> Finding:
 def _depends(task: Task, split: str) -> Finding:
     """Whether the rows depend on the generator, and not on the global one of random."""
     found = Finding()
-    before = random.getstate()
-    try:
-        random.seed("a seed that no row may depend on")
-        state = random.getstate()
-        again = made(task.code, False, [split])[split]
-        if random.getstate() != state:
-            found.problems.append("build draws from the global generator of random")
-    finally:
-        random.setstate(before)
+    moved, again = ask(task, "drawn_globally", split)
+    if moved:
+        found.problems.append("build draws from the global generator of random")
     if hashlib.sha256(again).hexdigest() != task.card.splits[split].sha256:
         found.problems.append(f"{split}: two builds with the same generator differ")
-    other = task.code.build(split, seeding.rng(0, "gauntlet", "another generator", task.name))
-    if external.lines(other) == again:
+    if ask(task, "drawn_otherwise", split, task.name) == again:
         found.problems.append(f"{split}: build does not use the generator that it is handed")
     return found
 
@@ -271,9 +236,9 @@ def check_regeneration(task: Task, level: Level = "full") -> Finding:
             f"the sources that make the rows have sha256 {digest}, frozen.toml says"
             f" {task.card.generator.sha256}"
         )
-    places = {"in another process": digests_elsewhere(task.folder, splits)}
+    places = {"in another process": digests_elsewhere(task, splits)}
     if level == "full":
-        files = made(task.code, task.card.source is not None, splits)
+        files = made(task, splits)
         places["here"] = {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}
     found.problems += [
         f"{task.card.splits[split].file}: the code makes other bytes {place} than the frozen file"

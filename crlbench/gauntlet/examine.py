@@ -9,6 +9,8 @@ from pathlib import Path
 
 from crlbench import frozen, rowfiles
 from crlbench.cards import TaskCard, read_task_card
+from crlbench.confine.room import Code
+from crlbench.confine.task import ConfinedTask, facts_of, judge_of
 from crlbench.errors import CrlbenchError, EnvironmentUnfit, ValidationError
 from crlbench.frozen import Row, Task
 from crlbench.gauntlet.effort import Level
@@ -33,7 +35,9 @@ def examine(
 
     A folder whose files are whole goes through every rule. Of any other the report names each
     broken file, line and field, and answers that their own verifier rejects; the other rules
-    are marked as not run. ``known`` holds findings that need no second try, by rule.
+    are marked as not run. The files are read first. The task's code runs confined, after that,
+    and only if it has the digests that its card states. ``known`` holds findings that need no
+    second try, by rule.
     """
     begun = time.perf_counter()
     try:
@@ -42,10 +46,19 @@ def examine(
         return _unreadable(folder, effort, [str(error)], begun)
     if card.source is not None and not frozen.has_rows(card, folder):
         return _not_fetched(card, effort)
-    problems = list(_file_problems(card, folder))
-    if problems:
-        return _unreadable(folder, effort, problems, begun, card)
-    return run(Task(folder), effort, others, known)
+    problems = [*_file_problems(card, folder)]
+    digests = [*_digest_problems(card, folder)]
+    if digests:
+        return _unreadable(folder, effort, [*problems, *digests], begun, card)
+    code = Code(frozen.read_bytes(folder / card.generator.module), folder / card.generator.module)
+    try:
+        problems += _code_problems(card, code)
+        if problems:
+            return _unreadable(folder, effort, problems, begun, card, code)
+    finally:
+        code.close()
+    with ConfinedTask(folder) as task:
+        return run(task, effort, others, known)
 
 
 def _not_fetched(card: TaskCard, effort: Level) -> Report:
@@ -55,11 +68,17 @@ def _not_fetched(card: TaskCard, effort: Level) -> Report:
 
 
 def _unreadable(
-    folder: Path, effort: Level, problems: list[str], begun: float, card: TaskCard | None = None
+    folder: Path,
+    effort: Level,
+    problems: list[str],
+    begun: float,
+    card: TaskCard | None = None,
+    code: Code | None = None,
 ) -> Report:
+    """The report on broken files; ``code`` where it may run."""
     seconds = time.perf_counter() - begun
     files = Outcome(FILES, MEANINGS[FILES], "broken", tuple(problems), seconds=seconds)
-    gold = _gold_outcome(card, folder) if card is not None else None
+    gold = _gold_outcome(card, folder, code) if card is not None and code is not None else None
     rest = not_run((rule for rule in CHECKS if not (gold and rule == "gold")), BROKEN)
     found = (files, *([gold] if gold else []), *rest)
     return Report(folder.name, card.version if card else "", effort, found)
@@ -88,7 +107,6 @@ def _file_problems(card: TaskCard, folder: Path) -> Iterator[str]:
         if found != split.sha256 and not inside:
             yield f"{path}: was changed: its sha256 is {found}, frozen.toml says {split.sha256}"
     yield from _pairs_problems(card, place)
-    yield from _code_problems(card, folder)
 
 
 def _pairs_problems(card: TaskCard, place: Path) -> Iterator[str]:
@@ -122,7 +140,8 @@ def _line_problems(data: bytes, path: Path, split: str, levels: tuple[int, ...])
             yield f"{place} template: {row['template']} is unknown; allowed: 0 to 5"
 
 
-def _code_problems(card: TaskCard, folder: Path) -> Iterator[str]:
+def _digest_problems(card: TaskCard, folder: Path) -> Iterator[str]:
+    """Why the code may not run: its sources are not those that the card was frozen with."""
     path = folder / card.generator.module
     try:
         found = frozen.verifier_digest(path)
@@ -131,23 +150,39 @@ def _code_problems(card: TaskCard, folder: Path) -> Iterator[str]:
                 f"{path}: the verifier changed since the task was frozen: its sources have sha256"
                 f" {found}, frozen.toml says {card.verifier.sha256}"
             )
-        for name in (card.verifier.entry, card.verifier.audit):
-            frozen.entry_point(frozen.load_code(path), name)
+        found = frozen.generator_digest(path)
+        if found != card.generator.sha256:
+            yield (
+                f"{path}: the sources that make the rows have sha256 {found}, frozen.toml says"
+                f" {card.generator.sha256}"
+            )
     except CrlbenchError as error:
         yield str(error)
 
 
-def _gold_outcome(card: TaskCard, folder: Path) -> Outcome | None:
+def _code_problems(card: TaskCard, code: Code) -> Iterator[str]:
+    """Functions that the code lacks, or why it cannot be loaded; none where nothing can run."""
+    try:
+        functions = facts_of(code)["functions"]
+    except EnvironmentUnfit:
+        return
+    except CrlbenchError as error:
+        yield str(error)
+        return
+    for name in (card.verifier.entry, card.verifier.audit):
+        if name not in functions:
+            yield f"{code.path}: defines no function '{name}'."
+
+
+def _gold_outcome(card: TaskCard, folder: Path, code: Code) -> Outcome | None:
     """Answers of readable split files that their own verifier rejects; None if it cannot run."""
     if not card.golds:
         return None
     try:
-        verify = frozen.entry_point(
-            frozen.load_code(folder / card.generator.module), card.verifier.entry
-        )
         places = [place for split in card.splits for place in _readable(card, folder, split)]
         answers = [row["answer"] for _, row in places]
-        paid = outcomes(verify, answers, answers, card.name)
+        judge = judge_of(code, card.verifier.entry, answers, answers)
+        paid = outcomes(judge, answers, answers, card.name)
     except EnvironmentUnfit:
         return None
     except CrlbenchError as error:

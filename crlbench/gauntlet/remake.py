@@ -1,98 +1,54 @@
-"""The task's code in another process: other hash seed, folder, locale and time zone.
+"""The task's code in another process: other hash seed, locale and time zone.
 
-Run as a module it reads one JSON request from its input and writes one JSON answer: the SHA-256
-of split files that it made, or verdicts.
+The process is confined, and its answers are data: the bytes of split files, or verdicts.
 """
 
 from __future__ import annotations
 
+import atexit
+import functools
 import hashlib
-import json
 import os
-import subprocess
-import sys
-import tempfile
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Any
 
-from crlbench import frozen
-from crlbench.errors import CrlbenchError, EnvironmentUnfit, ValidationError
-from crlbench.reward.score import outcomes
-from crlbench.suite import external
+from crlbench.confine.room import Room
+from crlbench.confine.task import ConfinedTask
+from crlbench.errors import EnvironmentUnfit, ValidationError
+from crlbench.frozen import Task
+from crlbench.gauntlet.asking import judged, made
 
-ELSEWHERE = {"PYTHONHASHSEED": "4711", "TZ": "Pacific/Chatham", "LC_ALL": "C", "LANG": "C"}
-"""What the other process finds in its environment."""
-MINUTES = 30
-"""Longest time that the other process may take."""
+ELSEWHERE = {"PYTHONHASHSEED": "4711", "TZ": "CHAST-12:45", "LC_ALL": "C", "LANG": "C"}
+"""What the other process starts with. The zone is that of Chatham, in winter."""
 
 
-def digests_elsewhere(folder: Path, splits: Sequence[str]) -> dict[str, str]:
+def digests_elsewhere(task: Task, splits: Sequence[str]) -> dict[str, str]:
     """SHA-256 of split files, made from a task's code in another process."""
-    return _asked({"folder": str(folder.resolve()), "splits": list(splits)})
-
-
-def verdicts_elsewhere(folder: Path, cases: Sequence[tuple[str, str]]) -> list[float]:
-    """What the verifier says in another process to pairs of completion and answer."""
-    return _asked({"folder": str(folder.resolve()), "cases": [list(case) for case in cases]})
-
-
-def _asked(request: dict[str, Any]) -> Any:
-    root = str(Path(__file__).resolve().parents[2])
-    path = os.pathsep.join([root, *filter(None, [os.environ.get("PYTHONPATH")])])
-    with tempfile.TemporaryDirectory() as empty:
+    with _elsewhere(task) as other:
         try:
-            done = subprocess.run(
-                [sys.executable, "-m", __name__],
-                input=json.dumps(request),
-                capture_output=True,
-                text=True,
-                cwd=empty,
-                env={**os.environ, **ELSEWHERE, "PYTHONPATH": path},
-                timeout=60 * MINUTES,
-            )
-        except subprocess.TimeoutExpired:
-            raise ValidationError(
-                f"in another process: no answer within {MINUTES} minutes"
-            ) from None
-    if done.returncode:
-        message = done.stderr.strip().splitlines()[-1:] or ["it said nothing"]
-        unfit = done.returncode == EnvironmentUnfit.exit_code
-        kind = EnvironmentUnfit if unfit else ValidationError
-        raise kind(f"in another process: {message[0]}")
-    return json.loads(done.stdout)
+            files = made(other, splits)
+        except EnvironmentUnfit:
+            raise
+        except ValidationError as error:
+            raise ValidationError(f"in another process: {error}") from None
+    return {split: hashlib.sha256(data).hexdigest() for split, data in files.items()}
 
 
-def made(code: Any, card_source: bool, splits: Sequence[str] | None) -> dict[str, bytes]:
-    """The split files that a task's code makes, by split; all of them for None."""
-    files = None
-    if card_source:
-        source = external.declared(code)
-        assert source is not None
-        files = external.stored_sources(source, code.CARD["name"])
-    rows = external.split_rows(code, files, splits)
-    return {split: external.lines(found) for split, found in rows.items()}
+def verdicts_elsewhere(task: Task, cases: Sequence[tuple[str, str]]) -> list[float]:
+    """What the verifier says in another process to pairs of completion and answer."""
+    with _elsewhere(task) as other:
+        try:
+            return judged(other, "verify", [t for t, _ in cases], [a for _, a in cases])
+        except ValidationError as error:
+            raise ValidationError(f"in another process: {error}") from None
 
 
-def _answer(request: dict[str, Any]) -> Any:
-    code = frozen.load_code(Path(request["folder"]) / "task.py")
-    if "cases" in request:
-        verify = frozen.entry_point(code, "verify")
-        texts, answers = zip(*request["cases"], strict=True) if request["cases"] else ((), ())
-        return outcomes(verify, texts, answers, code.CARD["name"])
-    found = made(code, hasattr(code, "SOURCE"), request["splits"])
-    return {split: hashlib.sha256(data).hexdigest() for split, data in found.items()}
+def _elsewhere(task: Task) -> ConfinedTask:
+    home = task.rows_folder.parents[1] if task.card.source is not None else None
+    return ConfinedTask(task.folder, home, _room(os.getpid()))
 
 
-def main() -> int:
-    """Answer one request; the exit code is that of the error, if there is one."""
-    try:
-        json.dump(_answer(json.load(sys.stdin)), sys.stdout)
-    except CrlbenchError as error:
-        print(str(error).replace("\n", " "), file=sys.stderr)
-        return error.exit_code
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+@functools.cache
+def _room(process: int) -> Room:
+    room = Room(ELSEWHERE)
+    atexit.register(room.close)
+    return room

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import inspect
 import itertools
 from collections import Counter
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
+from functools import partial
 
+from crlbench.confine.room import Stopped
 from crlbench.errors import ValidationError
 from crlbench.frozen import Row, Task
+from crlbench.gauntlet.asking import ask, defined, judged, null_texts
 from crlbench.gauntlet.effort import Level, drawn, drawn_texts, effort_of
 from crlbench.gauntlet.finding import Finding
 from crlbench.gauntlet.items import all_rows
@@ -28,22 +29,24 @@ WRONG_ANSWERS = 8
 LEARNED = "paid by a reward model, which can be gamed: its floors are frozen with it"
 NO_GOLDS = "an answer says what a completion must obey and is no completion"
 
-Judge = Callable[[str, str], Any]
+JUDGES = ("verify", "audit")
 Case = tuple[str, str]
 """A completion and the answer of the row that it is judged by."""
 
 
 def check_gold(task: Task, level: Level = "full") -> Finding:
     """Verifier and audit give every gold completion 1."""
-    if not task.card.golds and not hasattr(task.code, "gold"):
+    if not task.card.golds and not defined(task, "gold"):
         return Finding(skipped=NO_GOLDS)
     rows = _rows(task, effort_of(task, level).golds, "gold")
     found = Finding(figures={"golds": len(rows)})
-    for judge in (task.verify, task.audit):
+    golds = [task.gold(row) or "" for row in rows]
+    for judge in JUDGES:
+        paid = judged(task, judge, golds, [row["answer"] for row in rows])
         found.problems += [
-            f"{row['id']}: {judge.__name__} gives its own answer {row['answer']!r} less than 1"
-            for row in rows
-            if _outcome(judge, task.gold(row) or "", row["answer"], task) != 1.0
+            f"{row['id']}: {judge} gives its own answer {row['answer']!r} less than 1"
+            for row, outcome in zip(rows, paid, strict=True)
+            if outcome != 1.0
         ]
     return found
 
@@ -53,7 +56,7 @@ def check_mutants(task: Task, level: Level = "full") -> Finding:
     if not task.card.golds:
         return Finding(skipped=NO_GOLDS)
     cases = _mutant_cases(task, level)
-    paid = outcomes(task.verify, [t for t, _ in cases], [a for _, a in cases], task.name)
+    paid = _paid(task, "verify", cases)
     found = Finding(figures={"mutants": len(cases)})
     found.problems = [
         f"the wrong completion {text!r} is paid in full; right is {answer!r}"
@@ -72,10 +75,8 @@ def check_agreement(task: Task, level: Level = "full") -> Finding:
     ]
     if not cases:
         return Finding(skipped="there is no gold completion and no mutant to judge")
-    same = sum(
-        _outcome(task.verify, *case, task) == _outcome(task.audit, *case, task) for case in cases
-    )
-    share = same / len(cases)
+    both = zip(*(_paid(task, judge, cases) for judge in JUDGES), strict=True)
+    share = sum(a == b for a, b in both) / len(cases)
     found = Finding(figures={"cases": len(cases), "agreement": share})
     if share < AGREEMENT:
         found.problems.append(
@@ -121,7 +122,7 @@ def check_adversarial(task: Task, level: Level = "full") -> Finding:
             cases = [
                 (t, row["answer"]) for t, row in zip(texts, rows, strict=True) if t is not None
             ]
-            paid = outcomes(task.verify, [t for t, _ in cases], [a for _, a in cases], task.name)
+            paid = _paid(task, "verify", cases)
             mean = sum(paid) / max(len(cases), 1)
             tried += len(cases)
             worst = max(worst, (mean, f"{name}, on {split}", round(limit, 4)))
@@ -142,13 +143,16 @@ def check_total(task: Task, level: Level = "full") -> Finding:
     said = [*battery([row["answer"] for row in task.rows("id")]).values()]
     texts = noise + (said[:: len(said) // 6] if task.card.heavy else said)
     found = Finding(figures={"texts": len(texts), "answers": len(answers)})
-    for judge, text, answer in itertools.product(
-        (task.verify, task.audit), texts, answers.values()
-    ):
-        try:
-            _outcome(judge, text, answer, task)
-        except ValidationError as error:
-            found.problems.append(f"{judge.__name__}: {error}")
+    cases = [*itertools.product(texts, answers.values())]
+    for judge in JUDGES:
+        say = task.judge_of(judge, [t for t, _ in cases], [a for _, a in cases])
+        for text, answer in cases:
+            try:
+                outcomes(say, [text], [answer], task.name)
+            except Stopped:
+                raise
+            except ValidationError as error:
+                found.problems.append(f"{judge}: {error}")
     return found
 
 
@@ -156,19 +160,20 @@ def check_pure(task: Task, level: Level = "full") -> Finding:
     """A verdict depends on text and answer alone: the same again, in another order, and in
     another process; verify and audit take nothing else."""
     found = Finding()
-    for judge in ("verify", "audit"):
-        names = [*inspect.signature(getattr(task.code, judge)).parameters]
+    functions = ask(task, "facts")["functions"]
+    for judge in JUDGES:
+        names = functions.get(judge)
         if names != ["text", "answer"]:
             found.problems.append(
-                f"{judge}({', '.join(names)}): must take exactly (text, answer), the completion"
-                " and the frozen answer"
+                f"{judge}({', '.join(names or ())}): must take exactly (text, answer), the"
+                " completion and the frozen answer"
             )
     if found.problems:
         return found
     cases = _pure_cases(task, level)
-    first = [_outcome(task.verify, *case, task) for case in cases]
-    again = [_outcome(task.verify, *case, task) for case in reversed(cases)][::-1]
-    elsewhere = verdicts_elsewhere(task.folder, cases)
+    first = _paid(task, "verify", cases)
+    again = _paid(task, "verify", cases[::-1])[::-1]
+    elsewhere = verdicts_elsewhere(task, cases)
     for (text, answer), a, b, c in zip(cases, first, again, elsewhere, strict=True):
         if a != b:
             found.problems.append(f"the verifier said {a} and then {b} to {text!r} for {answer!r}")
@@ -222,21 +227,25 @@ def _mutant_cases(task: Task, level: Level) -> list[Case]:
 
 def _mutants(task: Task, row: Row) -> list[str]:
     """Wrong completions one slip away; a task that compares to a tolerance says them itself."""
-    return getattr(task.code, "mutants", mutants)(row["answer"])
+    if not defined(task, "mutants"):
+        return mutants(row["answer"])
+    (found,) = ask(task, "texts", "mutants", [row["answer"]])
+    return found
 
 
 def _golds(task: Task, row: Row) -> list[str]:
     """The completions that a row is tried with: its gold, else those of who knows nothing."""
     gold = task.gold(row)
-    return [*freeze.null_texts(task.code)] if gold is None else [gold]
+    return null_texts(task) if gold is None else [gold]
 
 
 def _nulls(task: Task, rows: list[Row], constants: int | None) -> dict[str, float]:
     """The scores of the null policies; with ``constants``, only so many answers are tried as
     the best single one, and no random ones."""
-    texts = freeze.null_texts(task.code) if not task.card.golds else ()
+    texts = null_texts(task) if not task.card.golds else ()
     if constants is None:
-        return freeze.null_scores(task.verify, rows, task.name, texts)
+        paid = partial(judged, task, "verify")
+        return freeze.null_scores(paid, rows, task.name, texts)
     said = list(texts) or [row["answer"] for row in rows]
     frequent = [text for text, _ in Counter(said).most_common(constants // 2)]
     others = [text for text in dict.fromkeys(said) if text not in frequent]
@@ -255,14 +264,14 @@ def _luck(task: Task, split: str, rows: Sequence[Row]) -> float:
 
 
 def _mean(task: Task, texts: Sequence[str], rows: Sequence[Row]) -> float:
-    paid = outcomes(task.verify, texts, [row["answer"] for row in rows], task.name)
+    paid = judged(task, "verify", texts, [row["answer"] for row in rows])
     return round(sum(paid) / len(rows), freeze.PLACES)
 
 
 def _attacks(task: Task, split: str, rows: Sequence[Row]) -> dict[str, list[str | None]]:
     """Every text of the battery by name, one for each row; None where it is no attack."""
     answers = [row["answer"] for row in task.rows(split)]
-    said = answers if task.card.golds else [*freeze.null_texts(task.code)]
+    said = answers if task.card.golds else null_texts(task)
     found: dict[str, list[str | None]] = {
         name: [text] * len(rows) for name, text in battery(said).items()
     }
@@ -287,8 +296,9 @@ def _wrong_answers(task: Task, row: Row, rows: Sequence[Row]) -> list[str]:
     others = [one for one in dict.fromkeys(alike) if one != row["answer"]]
     count = 2 if task.card.heavy else WRONG_ANSWERS
     tried = drawn_texts(others, count, task.name, row["id"])
-    return [one for one in tried if _outcome(task.verify, one, row["answer"], task) < 1.0]
+    paid = judged(task, "verify", tried, [row["answer"]] * len(tried))
+    return [one for one, outcome in zip(tried, paid, strict=True) if outcome < 1.0]
 
 
-def _outcome(judge: Judge, text: str, answer: str, task: Task) -> float:
-    return outcomes(judge, [text], [answer], task.name)[0]
+def _paid(task: Task, judge: str, cases: Sequence[Case]) -> list[float]:
+    return judged(task, judge, [text for text, _ in cases], [answer for _, answer in cases])

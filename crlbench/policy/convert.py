@@ -152,6 +152,7 @@ def _read_model(file: Path) -> nn.Module:
             quantization_config=GgufConfig(dequantize=True),
             output_loading_info=True,
             local_files_only=True,
+            trust_remote_code=False,
         )
     except Exception as error:  # the readers of transformers raise whatever they trip over
         raise ValidationError(f"{file.name}: cannot be read as a model: {_short(error)}") from error
@@ -193,7 +194,7 @@ def _read_tokenizer(file: Path) -> Any:
         )
     try:
         tokenizer = AutoTokenizer.from_pretrained(
-            file.parent, gguf_file=file.name, local_files_only=True
+            file.parent, gguf_file=file.name, local_files_only=True, trust_remote_code=False
         )
     except Exception as error:  # see _read_model
         raise ValidationError(f"{file.name}: cannot read its tokenizer: {_short(error)}") from error
@@ -284,7 +285,7 @@ def _check_template(tokenizer: Any, file: Path) -> None:
 
 
 def _check_reload(tokenizer: Any, out: Path) -> None:
-    again = AutoTokenizer.from_pretrained(out, local_files_only=True)
+    again = AutoTokenizer.from_pretrained(out, local_files_only=True, trust_remote_code=False)
     same = all(again(text)["input_ids"] == tokenizer(text)["input_ids"] for text in PROBES)
     ends = (again.pad_token, again.eos_token) == (tokenizer.pad_token, tokenizer.eos_token)
     if not (same and ends and again.chat_template == tokenizer.chat_template):

@@ -65,7 +65,11 @@ def load_scalar_model(location: Location, what: str, *, new_head: bool) -> Scala
     try:
         with silent():
             model, report = AutoModelForSequenceClassification.from_pretrained(
-                location.name, revision=location.revision, output_loading_info=True, **options
+                location.name,
+                revision=location.revision,
+                output_loading_info=True,
+                trust_remote_code=False,
+                **options,
             )
     except Exception as error:
         text = " ".join(str(error).split())[:300]
@@ -219,7 +223,7 @@ def file_digests(folder: Path) -> dict[str, str]:
 def load_reward_reader(folder: Path) -> Reader:
     """How a reward model reads prompts and completions, without its weights."""
     card = read_card(folder)
-    tokenizer: Any = AutoTokenizer.from_pretrained(str(folder))
+    tokenizer: Any = AutoTokenizer.from_pretrained(str(folder), trust_remote_code=False)
     return Reader(
         tokenizer, card.frame, (card.end_token,), card.pad_token, card.context, card.thinking
     )

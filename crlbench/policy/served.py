@@ -71,7 +71,7 @@ def toy(config: Any, seed: int = 0) -> Any:
     """A random model of a config at toy size, in float32, without dropout."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        model = AutoModelForCausalLM.from_config(shrunk(config)).float()
+        model = AutoModelForCausalLM.from_config(shrunk(config), trust_remote_code=False).float()
         with torch.no_grad():
             for parameter in model.parameters():
                 if parameter.dim() == 1:

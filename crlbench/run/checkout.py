@@ -20,7 +20,7 @@ from crlbench.records import RunRecord
 from crlbench.run.board import Request, load_track, make_board
 from crlbench.run.plan import Board
 from crlbench.run.record import card_fields
-from crlbench.run.subject import load_task
+from crlbench.run.subject import confined_task
 from crlbench.verification import Finding
 
 RECORD = "record.json"
@@ -38,7 +38,7 @@ class Comparison:
     card: ModelCard | None = None
     """The model's entry, where the checkout has the one that ran."""
     task: Task | None = None
-    """The task, where the checkout has the one that ran."""
+    """The task, where the checkout has the one that ran; its code is confined."""
 
 
 def compare(
@@ -127,7 +127,7 @@ def _compare_task(found: Comparison, record: RunRecord, run: str, catalog: Catal
     if ref.name not in catalog.list("task"):
         found.gaps.append(f"samples: there is no task '{ref.name}' here.")
         return
-    task = load_task(ref.name, tuple(map(str, catalog.extra)))
+    task = confined_task(ref.name, tuple(map(str, catalog.extra)))
     if task.card.version != ref.version:
         found.gaps.append(
             f"samples: task '{ref.name}' {ref.version} cannot be checked here: this checkout has "

@@ -40,10 +40,10 @@ from crlbench.run.subject import (
     evaluation_sampler,
     load_panel,
     load_subject,
-    load_task,
     make_sampler,
     prompts_of,
     scorer_of,
+    task_of,
     training_prompts,
 )
 from crlbench.seeding import seed_value
@@ -92,7 +92,7 @@ def run_on(ranks: Ranks, cell: Cell, emit: Emit, should_stop: Callable[[], bool]
     """As :func:`run_cell`, among its ranks; ``should_stop()`` says the same to all of them."""
     started = time.time()
     conditions, subject, task = load(cell)
-    others = [load_task(name, cell.catalog) for name in cell.tasks if name != cell.task]
+    others = [task_of(cell, name) for name in cell.tasks if name != cell.task]
     panel = load_panel(cell.catalog)
     check_unchanged(cell, subject, [task, *others], panel)
     members = panel.choose(conditions.evaluation.retain)
@@ -133,7 +133,7 @@ def load(cell: Cell) -> tuple[Conditions, Subject, Task]:
     os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"
     subject = load_subject(cell.model, cell.catalog, conditions.hardware.precision)
     subject = replace(subject, card=as_filed(subject.card, cell.entry_sha256))
-    return conditions, subject, load_task(cell.task, cell.catalog)
+    return conditions, subject, task_of(cell, cell.task)
 
 
 def check_unchanged(cell: Cell, subject: Subject, tasks: Sequence[Task], panel: Panel) -> None:

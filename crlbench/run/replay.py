@@ -2,7 +2,8 @@
 
 An *update* of ``crlbench verify`` is an iteration: a rollout and its optimizer steps, because that
 is what a record keeps digests of. Nothing is read from the stored run but its names, conditions
-and seed index, and nothing is written but into the folder that the cell names.
+and seed index, and nothing is written but into the folder that the cell names. The code of its
+tasks runs in confined processes, and pays over a channel.
 """
 
 from __future__ import annotations
@@ -174,6 +175,7 @@ def cell_of(
         strategy=machine.get("strategy") or "ddp",
         loggers=(),
         until=until,
+        confined=True,
     )
 
 

@@ -15,11 +15,13 @@ from torch import nn
 from crlbench.cards import ModelCard
 from crlbench.catalog import Catalog
 from crlbench.conditions import Conditions
+from crlbench.confine.task import ConfinedTask
 from crlbench.errors import ValidationError
 from crlbench.frozen import Row, Task
 from crlbench.policy.chat import completion_cap, render
 from crlbench.policy.load import Location, Reader, load_backbone
 from crlbench.policy.sample import DecodeLoop
+from crlbench.records import Cell
 from crlbench.retain.panel import Panel, find_panel
 from crlbench.reward.score import score
 from crlbench.run.admission import admit
@@ -63,6 +65,19 @@ def load_panel(catalog: tuple[str, ...]) -> Panel:
 def load_task(name: str, catalog: tuple[str, ...]) -> Task:
     """A frozen task whose digests were checked."""
     return Catalog(catalog).load_task(name)
+
+
+@lru_cache(maxsize=64)
+def confined_task(name: str, catalog: tuple[str, ...]) -> ConfinedTask:
+    """The same task with its code in a confined process, for who examines what others made."""
+    task = ConfinedTask(Catalog(catalog).find("task", name).path)
+    task.require_rows()
+    return task
+
+
+def task_of(cell: Cell, name: str) -> Task:
+    """A task of a cell's board: in this process, or confined where the cell says so."""
+    return (confined_task if cell.confined else load_task)(name, cell.catalog)
 
 
 @lru_cache(maxsize=64)
@@ -150,9 +165,13 @@ def scorer_of(task: Task, device: str = "cpu") -> Scorer:
     """
     if task.card.reward_model is not None:
         return learned_scorer(task, device)
-    return lambda texts, answers: score(task.verify, texts, answers, task.name)
+    return lambda texts, answers: score(
+        task.judge_of("verify", texts, answers), texts, answers, task.name
+    )
 
 
 def auditor_of(task: Task) -> Scorer:
     """The task's second verifier, as :func:`scorer_of`."""
-    return lambda texts, answers: score(task.audit, texts, answers, f"{task.name}, audit")
+    return lambda texts, answers: score(
+        task.judge_of("audit", texts, answers), texts, answers, f"{task.name}, audit"
+    )

@@ -19,9 +19,9 @@ from crlbench.run.subject import (
     evaluation_sampler,
     load_panel,
     load_subject,
-    load_task,
     make_sampler,
     prompts_of,
+    task_of,
 )
 
 
@@ -48,8 +48,8 @@ def _models(contents: Sequence[dict[str, Any]]) -> list[tuple[str, tuple[str, ..
 
 def _different(contents: Sequence[dict[str, Any]]) -> list[Cell]:
     """One cell of each kind: seeds, arms and recipes load the same."""
-    names = ("model", "catalog", "task", "tasks", "conditions")
-    kinds = {canonical_json({name: c[name] for name in names}): c for c in contents}
+    names = ("model", "catalog", "task", "tasks", "conditions", "confined")
+    kinds = {canonical_json({name: c.get(name) for name in names}): c for c in contents}
     return [Cell.model_validate(content) for content in kinds.values()]
 
 
@@ -63,7 +63,7 @@ def _load(cell: Cell) -> None:
 
 def _render(name: str, cell: Cell, reader: Reader, conditions: Conditions) -> None:
     """The prompts of a task that the cell trains on, or only measures transfer to."""
-    task, e = load_task(name, cell.catalog), conditions.evaluation
+    task, e = task_of(cell, name), conditions.evaluation
     cap = make_sampler(task, reader, conditions).max_tokens
     evaluation_sampler(task, reader, conditions)
     prompts_of(task, "id", reader, cap, e.curve_items)

@@ -10,6 +10,7 @@ import hashlib
 import types
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -173,7 +174,7 @@ def regenerate(
 
 
 def null_scores(
-    verify: Callable[[str, str], Any],
+    paid: Callable[[Sequence[str], Sequence[str]], list[float]],
     rows: list[dict[str, Any]],
     task: str,
     texts: Sequence[str] = (),
@@ -181,10 +182,11 @@ def null_scores(
 ) -> dict[str, float]:
     """Mean scores of the policies that know nothing, over the first rows of a split.
 
-    ``empty`` says nothing, ``constant`` gives the one answer of the split that scores best
-    over it, ``echo`` repeats the user text, ``random_format`` gives another item's answer.
-    ``texts`` are said instead of answers where an answer is no completion (NULL_TEXTS of a
-    task's code). ``heavy`` looks at fewer rows, and as constants at the most frequent answers.
+    ``paid`` gives the outcomes of completions with the answers of their rows. ``empty`` says
+    nothing, ``constant`` gives the one answer of the split that scores best over it, ``echo``
+    repeats the user text, ``random_format`` gives another item's answer. ``texts`` are said
+    instead of answers where an answer is no completion (NULL_TEXTS of a task's code). ``heavy``
+    looks at fewer rows, and as constants at the most frequent answers.
     """
     rows = rows[: HEAVY_ROWS if heavy else NULL_ROWS]
     answers = [row["answer"] for row in rows]
@@ -192,12 +194,12 @@ def null_scores(
     said = list(texts) or answers
 
     def mean(texts: list[str]) -> float:
-        return round(sum(outcomes(verify, texts, answers, task)) / len(rows), PLACES)
+        return round(sum(paid(texts, answers)) / len(rows), PLACES)
 
     def constant(text: str) -> float:
-        found = outcomes(verify, [text] * len(counts), [*counts], task)
-        paid = sum(n * one for n, one in zip(counts.values(), found, strict=True))
-        return round(paid / len(rows), PLACES)
+        found = paid([text] * len(counts), [*counts])
+        total = sum(n * one for n, one in zip(counts.values(), found, strict=True))
+        return round(total / len(rows), PLACES)
 
     draws = [
         seeding.rng(0, "null", task, len(rows), draw).choices(said, k=len(rows))
@@ -246,9 +248,10 @@ def _split_facts(
     verify, name = frozen.entry_point(code, "verify"), code.CARD["name"]
     answers = [row["answer"] for row in rows]
     golds = code.CARD.get("golds", True)
-    gold = outcomes(verify, answers, answers, name) if golds else [1.0] * len(rows)
+    paid = partial(outcomes, verify, task=name)
+    gold = paid(answers, answers) if golds else [1.0] * len(rows)
     heavy = bool(code.CARD.get("heavy", False))
-    nulls = null_scores(verify, rows, name, () if golds else null_texts(code), heavy)
+    nulls = null_scores(paid, rows, name, () if golds else null_texts(code), heavy)
     rejected = [row["id"] for row, outcome in zip(rows, gold, strict=True) if outcome < 1.0]
     if rejected:
         raise ValidationError(
