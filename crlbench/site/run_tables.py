@@ -66,8 +66,8 @@ RUN_COLUMNS = (
     Column("generated_tokens", "whole", "in training"),
     Column("trained_tokens", "whole", "in training"),
     Column("flops", "number", "estimate, of training"),
-    Column("seconds", "number", "wall time as the machine said it, not checked; compares only inside one class of machine"),
-    Column("peak_memory_bytes", "whole", "of the process"),
+    Column("seconds", "number", "wall time, not checked; compares inside one class of machine"),
+    Column("peak_memory_bytes", "whole", "of the process, not checked"),
     Column("record_id", "text", "SHA-256 of what the record says; empty without a record"),
 )
 
