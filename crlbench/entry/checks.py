@@ -27,7 +27,7 @@ def check_weights(given: Examined) -> Finding:
 
     card = given.card
     folder = given.weights
-    for ask in (ask_folder, ask_files, ask_tensors):
+    for ask in (ask_files, ask_folder, ask_tensors):
         ask(given.checkpoint)
     figures = {"side files": len(card.side_sha256)} if card.side_sha256 else {}
     if card.source.kind == "package":

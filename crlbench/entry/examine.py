@@ -20,7 +20,7 @@ MEANINGS = {
     "filled-in": "nothing is left for a person to fill in",
     REVISION: "a commit or digests pin the weights",
     "hub": "the hub has that commit, with these files",
-    "weights": "the files that are here have their digests and make one whole model",
+    "weights": "the files that are here have their digests",
     "config": "[config] is what the checkpoint's config.json says",
     "parameters": "the architecture has as many parameters as stated",
     "context": "the architecture allows the context",

@@ -143,8 +143,8 @@ def ask_template(given: Checkpoint) -> None:
 
 
 QUESTIONS: dict[str, Callable[[Checkpoint], None]] = {
-    "folder": ask_folder,
     "files": ask_files,
+    "folder": ask_folder,
     "architecture": ask_architecture,
     "tensors": ask_tensors,
     "tokenizer": ask_tokenizer,
