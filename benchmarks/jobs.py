@@ -216,7 +216,8 @@ def cells_of(
     from crlbench.algo import recipes
     from crlbench.algo.recipe import to_config
 
-    track = Track.model_validate(tomllib.loads(Catalog().find("track", "mini").path.read_text()))
+    text = Catalog().find("track", "mini").path.read_text("utf-8")
+    track = Track.model_validate(tomllib.loads(text))
     conditions = override(track.conditions, settings)
     control = control_leaves(track, conditions, {})
     board = Board(track, conditions, track.tasks, control, "open", partial=True)
@@ -289,7 +290,7 @@ def killed_once(
     def fatal(event: dict[str, Any]) -> None:
         emit(event)
         if not tried.exists():
-            tried.write_text("")
+            tried.write_text("", encoding="utf-8")
             os.kill(os.getpid(), signal.SIGKILL)
 
     return run_cell(cell, fatal, should_stop)
@@ -315,7 +316,7 @@ def weighed(cell: Cell, emit: Callable[[dict[str, Any]], None], _: Callable[[], 
 
 def pss(pid: int) -> int:
     """Bytes of a process's memory, what several have divided among them."""
-    for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
+    for line in Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="utf-8").splitlines():
         if line.startswith("Pss:"):
             return int(line.split()[1]) * 1024
     raise ValueError(f"/proc/{pid}/smaps_rollup has no line Pss")

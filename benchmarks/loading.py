@@ -68,7 +68,7 @@ def multiply(source: Path, out: Path, count: int) -> list[Path]:
         seed = record.seed.model_copy(update={"index": index})
         copy = record.model_copy(update={"subject": subject, "seed": seed}).sealed()
         paths.append(folder / RECORD)
-        paths[-1].write_text(canonical_json(copy.model_dump(mode="json")) + "\n")
+        paths[-1].write_text(canonical_json(copy.model_dump(mode="json")) + "\n", encoding="utf-8")
     return paths
 
 

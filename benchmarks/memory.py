@@ -69,7 +69,7 @@ PHASES = (
 def main() -> None:
     options = parse()
     if options.cell:
-        run(json.loads(Path(options.cell).read_text()), options.phases)
+        run(json.loads(Path(options.cell).read_text(encoding="utf-8")), options.phases)
         return
     with tempfile.TemporaryDirectory(prefix="crlbench-memory-") as scratch:
         rows = [measured(options, kind, Path(scratch)) for kind in options.only or KINDS]
@@ -97,12 +97,12 @@ def measured(options: argparse.Namespace, kind: str, scratch: Path) -> dict[str,
 
     cell = cell_of(options, kind, scratch / kind)
     path = scratch / f"{kind}.json"
-    path.write_text(cell.model_dump_json())
+    path.write_text(cell.model_dump_json(), encoding="utf-8")
     done = subprocess.run(
         [sys.executable, __file__, "--cell", str(path), *(["--phases"] * options.phases)],
         env=os.environ | environment_of(options.threads) | {"PYTHONPATH": str(ROOT)},
         capture_output=True,
-        text=True,
+        encoding="utf-8", errors="replace",
     )
     if done.returncode:
         raise SystemExit(done.stderr)
@@ -178,7 +178,7 @@ def cell_of(options: argparse.Namespace, kind: str, folder: Path) -> Any:
     }
     # An entry reaches no folder but one below its own.
     shutil.copytree(locate(card).name, folder / "models" / "weights")
-    (folder / "models" / f"{slug}.toml").write_text(dump_toml(entry | changes))
+    (folder / "models" / f"{slug}.toml").write_text(dump_toml(entry | changes), encoding="utf-8")
 
     catalog = Catalog([folder])
     track = load_track(catalog, options.track)
@@ -224,9 +224,9 @@ def watched(function: Callable[..., Any], phase: str, peaks: dict[str, float]) -
 
 def forget() -> float:
     """The peak of this process so far in GB, which starts again from what is resident."""
-    lines = Path("/proc/self/status").read_text().splitlines()
+    lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
     peak = next(int(line.split()[1]) for line in lines if line.startswith("VmHWM"))
-    Path("/proc/self/clear_refs").write_text("5")
+    Path("/proc/self/clear_refs").write_text("5", encoding="utf-8")
     return round(peak * 1024 / 1e9, 3)
 
 

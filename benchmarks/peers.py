@@ -237,7 +237,7 @@ def one_process(python: Path, runner: str, plan: dict[str, Any]) -> Figures:
     done = subprocess.run(
         [str(python), str(RUNNERS / runner), json.dumps(plan)],
         capture_output=True,
-        text=True,
+        encoding="utf-8", errors="replace",
         check=False,
         env=environment_of,
     )
@@ -284,7 +284,7 @@ def measured_peak(work: Work) -> dict[str, Any]:
     say(f"measuring the peak of {work.device} with {work.threads} threads")
     command = [sys.executable, str(HERE / "floor.py"), "--peak-only"]
     command += ["--threads", str(work.threads), "--device", work.device]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, capture_output=True, encoding="utf-8", check=False)
     if done.returncode:
         raise RunFailed(f"floor.py ended with {done.returncode}: {done.stderr.strip()[-300:]}")
     return json.loads(done.stdout.strip().splitlines()[-1])
@@ -379,7 +379,7 @@ class Store:
         self.entries.append(entry)
         if self.path is not None:
             partial = self.path.with_name(self.path.name + ".partial")
-            partial.write_text(json.dumps(self.entries, indent=1) + "\n")
+            partial.write_text(json.dumps(self.entries, indent=1) + "\n", encoding="utf-8")
             partial.replace(self.path)
 
 

@@ -154,7 +154,7 @@ def records(
                 )
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(made.read_bytes())
-    return [json.loads(path.read_text()) for path in kept.values()]
+    return [json.loads(path.read_text(encoding="utf-8")) for path in kept.values()]
 
 
 def places(

@@ -75,7 +75,7 @@ def write_entry(results: Path, number: int, base: Path) -> None:
     stored = members(base / PACKED)
     generator = np.random.Generator(np.random.PCG64(derive(0, "benchmark", number)))
     skill = float(generator.normal(0.0, 0.04))
-    plan = json.loads((base / PLAN_NAME).read_text())
+    plan = json.loads((base / PLAN_NAME).read_text(encoding="utf-8"))
     plan["model"]["name"] = slug
     plan["plan_hash"] = plan_hash(plan)
     files, ends = dict(stored), {}
@@ -92,10 +92,11 @@ def write_entry(results: Path, number: int, base: Path) -> None:
     place = results / base.parts[-3] / f"{slug}@{revision}" / base.name
     place.mkdir(parents=True)
     (place / PACKED).write_bytes(pack(files, LEVEL))
-    (place / PLAN_NAME).write_text(canonical_json(plan))
+    (place / PLAN_NAME).write_text(canonical_json(plan), encoding="utf-8")
     (place / SUBMISSION).write_bytes((base / SUBMISSION).read_bytes())
     ledger = _ledger(base / LEDGER_NAME, f"{slug}@{revision}", plan, ends)
-    (place / LEDGER_NAME).write_text("".join(f"{canonical_json(line)}\n" for line in ledger))
+    text = "".join(f"{canonical_json(line)}\n" for line in ledger)
+    (place / LEDGER_NAME).write_text(text, "utf-8")
 
 
 def _moved(
@@ -139,7 +140,7 @@ def _ledger(
 ) -> list[dict[str, Any]]:
     """The ledger of the base as that of another model."""
     entries: list[dict[str, Any]] = []
-    for line in path.read_text().splitlines():
+    for line in path.read_text(encoding="utf-8").splitlines():
         body = json.loads(line)
         del body["hash"]
         if body["event"] == "plan":
@@ -193,7 +194,7 @@ def _watch(process: subprocess.Popen[bytes], peaks: dict[str, int]) -> None:
 
 def _family(pid: int) -> list[int]:
     try:
-        below = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+        below = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="utf-8").split()
     except OSError:
         below = []
     return [pid, *(one for child in below for one in _family(int(child)))]
@@ -202,8 +203,8 @@ def _family(pid: int) -> list[int]:
 def _memory(pid: int) -> tuple[int, int]:
     """The peak resident set and the present proportional one of a process, kB."""
     try:
-        status = Path(f"/proc/{pid}/status").read_text()
-        rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
+        status = Path(f"/proc/{pid}/status").read_text(encoding="utf-8")
+        rollup = Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="utf-8")
         return _field(status, "VmHWM:"), _field(rollup, "Pss:")
     except (OSError, ValueError, IndexError):  # it has ended
         return 0, 0

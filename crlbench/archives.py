@@ -27,6 +27,7 @@ from typing import IO, Any
 
 from crlbench.cards import Package
 from crlbench.errors import EnvironmentUnfit, UsageError, ValidationError
+from crlbench.files import expanded
 from crlbench.hashing import sha256_file
 
 NPM_REGISTRY = "https://registry.npmjs.org"
@@ -50,7 +51,7 @@ def given(package: Package, source: Path) -> list[Path]:
     Raises:
         UsageError: the folder does not exist or lacks one.
     """
-    source = source.expanduser()
+    source = expanded(source)
     if source.is_file() and len(package.names) == 1:
         return [source]
     if not source.is_dir():
@@ -158,7 +159,7 @@ def _from_pypi(package: Package, name: str, dest: Path) -> Path:
         cwd=dest,  # away from files of the user's folder that python -m could pick up
         env=os.environ | {"TMPDIR": str(dest)},  # so that a kill leaves nothing elsewhere
         capture_output=True,
-        text=True,
+        encoding="utf-8", errors="replace",
         check=False,
     )
     found = sorted(dest.glob(_pattern(package, name)))
@@ -197,9 +198,11 @@ def npm_registry() -> str:
     told = os.environ.get("NPM_CONFIG_REGISTRY") or os.environ.get("npm_config_registry")
     if not told and (npm := shutil.which("npm")):
         asked = [npm, "config", "get", "registry"]
-        told = subprocess.run(asked, capture_output=True, text=True, check=False).stdout.strip()
-    if not told and (config := Path("~/.npmrc").expanduser()).is_file():
-        found = re.search(r"^\s*registry\s*=\s*[\"']?([^\"'\s]+)", config.read_text(), re.MULTILINE)
+        answer = subprocess.run(asked, capture_output=True, check=False).stdout
+        told = answer.decode("utf-8", "replace").strip()
+    if not told and (config := Path(os.path.expanduser("~/.npmrc"))).is_file():
+        settings = config.read_text(encoding="utf-8", errors="replace")
+        found = re.search(r"^\s*registry\s*=\s*[\"']?([^\"'\s]+)", settings, re.MULTILINE)
         told = found.group(1) if found else None
     return (told or NPM_REGISTRY).rstrip("/")
 

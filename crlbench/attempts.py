@@ -14,6 +14,7 @@ from typing import Any, Literal, get_args
 from crlbench.chain import follows, parsed, whole_lines
 from crlbench.conditions import digest
 from crlbench.errors import ValidationError
+from crlbench.line_ends import BOM, remedy
 
 PLAN_NAME = "plan.json"
 LEDGER_NAME = "ledger.jsonl"
@@ -67,9 +68,10 @@ def read(path: Path | str) -> list[dict[str, Any]]:
     for number, line in enumerate(whole_lines(Path(path)), start=1):
         entry = parsed(line)
         if not follows(entry, entries):
+            marked = line.startswith(BOM) and follows(parsed(line.removeprefix(BOM)), entries)
             raise ValidationError(
                 f"{path}:{number}: the attempt ledger was changed or damaged: this line does not "
-                f"follow from the one before. {REPAIR}"
+                f"follow from the one before. {remedy(Path(path), BOM) if marked else REPAIR}"
             )
         if (fault := _fault(entry)) is not None:
             raise ValidationError(f"{path}:{number}: no event of a ledger: {fault}. {REPAIR}")

@@ -9,13 +9,14 @@ from __future__ import annotations
 import argparse
 import difflib
 import errno
+import io
 import os
 import sys
 import tempfile
 import traceback
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from importlib import import_module
-from pathlib import Path
 from typing import Any, NoReturn
 
 from crlbench import __version__, switches
@@ -39,8 +40,8 @@ from crlbench.errors import (
     UsageError,
     unknown_name,
 )
+from crlbench.files import require_temporary
 
-HOME = "~/.cache/crlbench"
 LISTABLE = ("models", "tasks", "recipes", "tracks", "runs", "results")
 SHOWABLE = ("model", "task", "recipe", "track")
 ADDABLE = ("task", "model")
@@ -92,6 +93,15 @@ HANDLERS = {
 }
 
 
+LIGHT = frozenset({"compare", "fetch", "fingerprint", "list", "report", "show"})
+"""Commands that need no temporary files."""
+
+WITH_MODELS = frozenset(
+    {"ablate", "add", "doctor", "evaluate", "export", "fit-reward", "probe", "submit", "verify"}
+)
+"""Commands that hand names of files to libraries, which take UTF-8 alone."""
+
+
 class _Parser(argparse.ArgumentParser):
     """Wrong usage becomes a :class:`UsageError` with the nearest names."""
 
@@ -139,7 +149,7 @@ def _add_shared(parser: argparse.ArgumentParser) -> None:
     def add(*names: str, **options: Any) -> None:
         group.add_argument(*names, default=argparse.SUPPRESS, **options)
 
-    add("--home", metavar="DIR", help=f"downloads and caches ($CRLBENCH_HOME, {HOME})")
+    add("--home", metavar="DIR", help=f"downloads and caches ($CRLBENCH_HOME, {switches.HOME})")
     add("--catalog", metavar="DIR", action="append",
         help="folder with further tasks/, models/, leaderboard/, recipes/ (repeatable)")
     add("--offline", action="store_true", help="never use the network")
@@ -700,8 +710,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     options.no_color |= bool(os.environ.get("NO_COLOR"))
     options.no_progress |= bool(os.environ.get("CI"))
     options.offline |= switches.offline()
-    home = options.home or os.environ.get("CRLBENCH_HOME") or HOME
-    options.home = Path(home).expanduser()
+    options.home = switches.find_home(options.home)
     return options
 
 
@@ -729,21 +738,59 @@ def _refuse_unknown(known: argparse.ArgumentParser, unknown: Sequence[str]) -> N
 
 def _export(options: argparse.Namespace) -> None:
     """What the rooms and the workers read from the environment."""
-    os.environ["CRLBENCH_HOME"] = str(options.home)
+    if options.home is not None:
+        os.environ["CRLBENCH_HOME"] = str(options.home)
+        if not switches.hub_placed():
+            os.environ["HF_HOME"] = str(options.home / "huggingface")
     # torch makes a folder for its compiler as soon as it is imported: no new one for that.
-    os.environ.setdefault(switches.COMPILER_FOLDER, tempfile.gettempdir())
+    with suppress(FileNotFoundError):  # commands that need none go on without
+        os.environ.setdefault(switches.COMPILER_FOLDER, tempfile.gettempdir())
     if options.offline:
         os.environ.update(dict.fromkeys(OFFLINE_SWITCHES, "1"))
 
 
+def _require_readable_names(options: argparse.Namespace) -> None:
+    """Refuse names of files that the libraries of models cannot take.
+
+    Raises:
+        EnvironmentUnfit: in this locale they cannot be read, in another one they can.
+        UsageError: they are no UTF-8.
+    """
+    given = (value for value in vars(options).values())
+    names = [one for value in given for one in (value if isinstance(value, list) else [value])]
+    for name in (*map(str, names), os.getcwd()):
+        if name.isascii() or not any("\ud800" <= character <= "\udfff" for character in name):
+            continue
+        try:
+            text = os.fsencode(name).decode("utf-8")
+        except ValueError:
+            raise UsageError(f"{name!r:.200}: is no UTF-8 text. Give it another name.") from None
+        raise EnvironmentUnfit(
+            f"{ascii(text)}: names of files are read as {sys.getfilesystemencoding()} here, and "
+            "this one has other characters. Set PYTHONUTF8=1, or LC_ALL=C.UTF-8."
+        )
+
+
 def _handle(options: argparse.Namespace) -> int:
+    if options.command not in LIGHT:
+        require_temporary()
+    if options.command in WITH_MODELS:
+        _require_readable_names(options)
     module, _, function = HANDLERS[options.command].partition(":")
     return getattr(import_module(module), function)(options)
+
+
+def _print_anything() -> None:
+    """Characters that a terminal's encoding lacks are escaped instead of ending the command."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code; never raises for anything a person did."""
     arguments = list(sys.argv[1:] if argv is None else argv)
+    _print_anything()
     verbose = bool({"-v", "--verbose"} & set(arguments))
     try:
         options = parse(arguments)

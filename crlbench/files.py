@@ -1,4 +1,4 @@
-"""Files that are either whole or absent, and the lock of a folder that is made once.
+"""Files that are either whole or absent, and the paths that people give.
 
 A file is written to a temporary name beside its target, flushed to the disk and renamed, so
 that ``kill -9`` at any moment leaves the old content or the new one, never a half.
@@ -6,17 +6,18 @@ that ``kill -9`` at any moment leaves the old content or the new one, never a ha
 
 from __future__ import annotations
 
+import errno
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+import shlex
+import tempfile
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
-from filelock import FileLock, Timeout
+from crlbench.errors import EnvironmentUnfit, UsageError
 
-from crlbench.errors import EnvironmentUnfit
-
+NO_PERMISSION = (errno.EACCES, errno.EPERM)
+NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 TEMPORARY = re.compile(r"^\..+\.(\d+)\.[0-9a-f]{8}\.tmp$")
 """Names of temporary files; the group is the process that writes one."""
 
@@ -62,23 +63,50 @@ def put(files: Mapping[Path, bytes]) -> None:
         _sync_folder(folder)
 
 
-@contextmanager
-def alone(target: Path, echo: Callable[[str], Any] | None = None) -> Iterator[None]:
-    """Hold the lock of a folder that is being made; whoever comes second waits.
+def expanded(path: Path | str) -> Path:
+    """A path that a person gave, ``~`` and ``~name`` at its begin read as home folders.
 
-    ``echo`` is given one line when there is something to wait for.
+    Raises:
+        UsageError: that user has no home folder.
     """
-    lock = FileLock(target.parent / f".{target.name}.lock")
+    found = os.path.expanduser(path)
+    if found.startswith("~") and not os.path.lexists(found):
+        who = found.split("/")[0]
+        raise UsageError(
+            f"{path}: '{who}' has no home folder here. Write the path out; a name that begins "
+            "with ~ is written ./~name."
+        )
+    return Path(found)
+
+
+def require_temporary() -> None:
+    """Refuse to begin where libraries would fail half-way for want of a temporary file.
+
+    Raises:
+        EnvironmentUnfit: no folder for temporary files can be written.
+    """
     try:
-        lock.acquire(timeout=0)
-    except Timeout:
-        if echo is not None:
-            echo(f"{target.name}: another process is fetching it; waiting...")
-        lock.acquire()
-    try:
-        yield
-    finally:
-        lock.release()
+        tempfile.gettempdir()
+    except FileNotFoundError as error:
+        raise EnvironmentUnfit(f"{error.strerror}. Set TMPDIR to a folder that you may write in.") \
+            from None
+
+
+def refusal(error: OSError, where: Path) -> str:
+    """What the operating system said about a folder of CRLBENCH_HOME, and what helps."""
+    place = error.filename or where
+    reason = f"{place}: {error.strerror or error}."
+    elsewhere = "choose another folder with CRLBENCH_HOME, then run the same command again."
+    if error.errno in NO_PERMISSION and os.path.isdir(where):
+        return (
+            f"{reason} It may belong to another user, who can share it with: chmod -R g+rwX "
+            f"{shlex.quote(str(where))} - or {elsewhere}"
+        )
+    if error.errno == errno.EROFS:
+        return f"{reason} What is not there yet cannot be put there: {elsewhere}"
+    if error.errno in NO_SPACE:
+        return f"{reason} Free space or {elsewhere}"
+    return f"{reason} {elsewhere[0].upper()}{elsewhere[1:]}"
 
 
 def _temporary(path: Path) -> Path:

@@ -18,7 +18,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, TypedDict
 
-from crlbench import reading, rowfiles, switches
+from crlbench import line_ends, reading, rowfiles, switches
 from crlbench.cards import TaskCard, read_task_card
 from crlbench.errors import CrlbenchError, EnvironmentUnfit, ValidationError, unknown_name
 from crlbench.reading import Malformed, json_value
@@ -77,8 +77,7 @@ class Task:
         """``home`` is CRLBENCH_HOME unless given."""
         self.folder = folder
         self.card: TaskCard = read_task_card(folder / "frozen.toml")
-        self.rows_folder = rows_folder(self.card, folder, home)
-        """Where the split files are, or belong."""
+        self._home = home
         self._bytes: dict[str, bytes] = {}
         self._rows: dict[str, list[Row]] = {}
         if self.card.source is None:
@@ -88,6 +87,11 @@ class Task:
     def name(self) -> str:
         """The task's name, which is its folder's."""
         return self.card.name
+
+    @cached_property
+    def rows_folder(self) -> Path:
+        """Where the split files are, or belong."""
+        return rows_folder(self.card, self.folder, self._home)
 
     @property
     def digest(self) -> str:
@@ -176,7 +180,8 @@ class Task:
         if found != expected.sha256:
             raise ValidationError(
                 f"{rowfiles.standing(path)}: the file was changed: its sha256 is {found},"
-                f" frozen.toml says {expected.sha256}. {advice}"
+                f" frozen.toml says {expected.sha256}."
+                f" {line_ends.rewritten(path, data, expected.sha256) or advice}"
             )
         return data
 
@@ -192,7 +197,7 @@ def checked_code(task: Task) -> Path:
         raise ValidationError(
             f"{path}: the verifier changed since the task was frozen: its sources have sha256"
             f" {verifier_digest(path)}, frozen.toml says {task.card.verifier.sha256}."
-            f" {_advice(path.parent, str(path))}"
+            f" {rewritten_code(path, task.card.verifier.sha256) or _advice(path.parent, str(path))}"
         )
     return path
 
@@ -204,7 +209,10 @@ def rows_folder(card: TaskCard, folder: Path, home: Path | None = None) -> Path:
 
 def has_rows(card: TaskCard, folder: Path, home: Path | None = None) -> bool:
     """Whether a task's split files are on this machine; their digests are not looked at."""
-    place = rows_folder(card, folder, home)
+    try:
+        place = rows_folder(card, folder, home)
+    except EnvironmentUnfit:  # without a home nothing was ever fetched
+        return False
     return all(
         any(form.is_file() for form in rowfiles.forms(place / split.file))
         for split in card.splits.values()
@@ -330,7 +338,7 @@ def load_code(path: Path) -> types.ModuleType:
     Raises :class:`ValidationError` when it cannot be read or executed.
     """
     source = read_bytes(path)
-    unique = hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:12]
+    unique = hashlib.sha256(os.fsencode(path.resolve())).hexdigest()[:12]
     module = types.ModuleType(f"crlbench_task_{unique}")
     module.__file__ = str(path)
     sys.modules[module.__name__] = module
@@ -351,29 +359,49 @@ def entry_point(module: types.ModuleType, name: str) -> Callable[..., Any]:
     return function
 
 
-def verifier_digest(task_file: Path) -> str:
-    """SHA-256 over the task's code and the crlbench.reward sources its verifier uses."""
+def verifier_digest(task_file: Path, *, marks: bool = True) -> str:
+    """SHA-256 over the task's code and the crlbench.reward sources its verifier uses.
+
+    ``marks``: whether a byte order mark counts; the ends of lines never do.
+    """
     used = [name for name in _imports(task_file) if name not in BUILDING]
-    return _sources_digest(task_file, used)
+    return _sources_digest(task_file, used, marks)
 
 
-def generator_digest(task_file: Path) -> str:
+def rewritten_code(
+    task_file: Path, sha256: str, digest: Callable[..., str] = verifier_digest
+) -> str:
+    """What :func:`line_ends.rewritten` says of the source that a byte order mark changed.
+
+    ``digest``: that of the verifier, or of the generator.
+    """
+    for path in (task_file, *map(_module_file, _imports(task_file))):
+        data = read_bytes(path)
+        if data.startswith(line_ends.BOM):
+            return line_ends.rewritten_so_that(
+                path, data, lambda text: digest(task_file, marks=False) == sha256
+            )
+    return ""
+
+
+def generator_digest(task_file: Path, *, marks: bool = True) -> str:
     """SHA-256 over the task's code and the crlbench sources that build its rows."""
     used = [name for name in _imports(task_file) if name in BUILDING]
-    return _sources_digest(task_file, used)
+    return _sources_digest(task_file, used, marks)
 
 
-def _sources_digest(task_file: Path, modules: Iterable[str]) -> str:
-    sources = {"task.py": _normalised(task_file)}
-    sources |= {name: _normalised(_module_file(name)) for name in modules}
+def _sources_digest(task_file: Path, modules: Iterable[str], marks: bool = True) -> str:
+    files = {"task.py": task_file} | {name: _module_file(name) for name in modules}
+    sources = {name: _normalised(path, marks) for name, path in files.items()}
     lines = [
         f"{name} {hashlib.sha256(source).hexdigest()}\n" for name, source in sorted(sources.items())
     ]
     return hashlib.sha256("".join(lines).encode()).hexdigest()
 
 
-def _normalised(path: Path) -> bytes:
-    return read_bytes(path).replace(b"\r\n", b"\n")
+def _normalised(path: Path, marks: bool) -> bytes:
+    source = read_bytes(path)
+    return source.replace(b"\r\n", b"\n") if marks else line_ends.plain(source)
 
 
 def _module_file(name: str) -> Path:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from crlbench.errors import EnvironmentUnfit, ValidationError
+from crlbench.line_ends import BOM
 
 MAX_BYTES = 16 * 2**20
 """Of a file that is read whole, unless its reader says more."""
@@ -79,6 +80,7 @@ def json_value(data: bytes) -> Any:
             follow, and very many parts.
     """
     few_parts(data)
+    no_mark(data)
     try:
         value = json.loads(
             data.decode("utf-8"), parse_constant=_no_number, object_pairs_hook=unique_names
@@ -125,6 +127,18 @@ def few_parts(data: bytes) -> None:
         raise Malformed(f"more than {MAX_PARTS} lists and objects")
 
 
+def no_mark(data: bytes) -> None:
+    """Refuse text behind a byte order mark, which JSON and TOML do not know.
+
+    Raises:
+        Malformed: there is one.
+    """
+    if data.startswith(BOM):
+        raise Malformed(
+            "begins with a byte order mark, as some editors write it; save it as UTF-8 without one"
+        )
+
+
 def whole_characters(value: Any) -> None:
     """Refuse half of a surrogate pair, which can be escaped in JSON and written to no file.
 
@@ -146,6 +160,7 @@ def toml_table(data: bytes) -> dict[str, Any]:
     """
     if len(data) > MAX_TOML_BYTES:
         raise Malformed(f"{len(data)} bytes; no TOML file here has more than {MAX_TOML_BYTES}")
+    no_mark(data)
     try:
         text = data.decode("utf-8")
         _few_dots(text)

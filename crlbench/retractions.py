@@ -18,6 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from crlbench.chain import MAX_BYTES, follows, parsed
 from crlbench.conditions import explain
 from crlbench.errors import ValidationError
+from crlbench.line_ends import BOM, remedy
 from crlbench.reading import read_bytes
 
 RETRACTIONS_NAME = "retractions.jsonl"
@@ -82,9 +83,10 @@ def parse_retractions(content: bytes, path: Path) -> tuple[Retraction, ...]:
     for number, line in enumerate(content.splitlines(keepends=True), start=1):
         entry, where = parsed(line), f"{path}:{number}"
         if not line.endswith(b"\n") or not follows(entry, entries):
+            marked = line.startswith(BOM) and follows(parsed(line.removeprefix(BOM)), entries)
             raise ValidationError(
                 f"{where}: changed or damaged: this line does not follow from the one before. "
-                "Restore the file; .ci/retract adds a line."
+                + (remedy(path, BOM) if marked else "Restore the file; .ci/retract adds a line.")
             )
         try:
             found.append(Retraction.model_validate(entry))

@@ -181,7 +181,7 @@ def peak_rss() -> int:
     ``VmHWM`` where there is a /proc: ``ru_maxrss`` would count the parent's memory at the fork.
     """
     try:
-        with open("/proc/self/status") as status:
+        with open("/proc/self/status", encoding="utf-8") as status:
             high = next(line for line in status if line.startswith("VmHWM:"))
         return int(high.split()[1]) * 1024
     except (OSError, StopIteration):

@@ -78,7 +78,7 @@ def _make(peer: Peer, place: Path, python: Path) -> None:
         (str(python), *install, *pinned, f"trl=={peer.version}"),
     )
     for step in steps:
-        done = subprocess.run(step, capture_output=True, text=True, check=False)
+        done = subprocess.run(step, capture_output=True, encoding="utf-8", check=False)
         if done.returncode:
             shutil.rmtree(place, ignore_errors=True)
             reason = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
@@ -91,5 +91,5 @@ def _make(peer: Peer, place: Path, python: Path) -> None:
 
 def _output(command: list[str]) -> str:
     clean = {n: v for n, v in os.environ.items() if n != "PYTHONPATH"}
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=clean)
+    done = subprocess.run(command, capture_output=True, encoding="utf-8", check=False, env=clean)
     return done.stdout.strip() if done.returncode == 0 else ""

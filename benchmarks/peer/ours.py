@@ -85,7 +85,7 @@ def conditions_of(work: dict[str, Any]) -> Any:
     from crlbench.conditions import Track
 
     path = ROOT / "leaderboard" / "tracks" / "small.toml"
-    track = Track.model_validate(tomllib.loads(path.read_text())).conditions
+    track = Track.model_validate(tomllib.loads(path.read_text(encoding="utf-8"))).conditions
     beta1, beta2 = work["betas"]
     changes = {
         "budget": {

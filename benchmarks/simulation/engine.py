@@ -68,7 +68,7 @@ def simulate_rows(
         for row, boards in rows:
             path = None if kept is None else kept / f"{_key(row, boards, seed, count)}.json"
             if path is not None and path.exists():
-                stored = json.loads(path.read_text())["values"]
+                stored = json.loads(path.read_text(encoding="utf-8"))["values"]
                 yield row, {name: np.array(column) for name, column in stored.items()}
                 continue
             found = simulate_row(row, boards, seed, count, pool)
@@ -76,7 +76,8 @@ def simulate_rows(
                 kept.mkdir(parents=True, exist_ok=True)
                 plain = {name: column.tolist() for name, column in found.items()}
                 partial = path.with_suffix(".part")
-                partial.write_text(json.dumps({"row": row.name, "boards": boards, "values": plain}))
+                content = {"row": row.name, "boards": boards, "values": plain}
+                partial.write_text(json.dumps(content), "utf-8")
                 partial.replace(path)
             yield row, found
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from crlbench.catalog import BUNDLED, Catalog
 from crlbench.commands.console import note, out, out_json, warn
 from crlbench.errors import OK, UsageError
+from crlbench.files import expanded
 from crlbench.suite.scaffold import Scaffold, check_name, write
 
 if TYPE_CHECKING:
@@ -112,7 +113,7 @@ def _day(given: str | None) -> date:
 def _root(options: Namespace, catalog: Catalog) -> Path:
     """The folder that gets the entry: ``--to``, else the checkout."""
     if options.to:
-        return Path(options.to).expanduser().resolve()
+        return expanded(options.to).resolve()
     own = catalog.roots[-1]
     if own == BUNDLED:
         raise UsageError(

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from crlbench import switches
 from crlbench.attempts import DECLARED_SEEDS, declarations, planned
 from crlbench.cards import ModelCard
 from crlbench.catalog import Catalog
@@ -28,6 +29,7 @@ from crlbench.errors import (
     UsageError,
 )
 from crlbench.fetch import BYTES, fetched_folder
+from crlbench.files import expanded
 from crlbench.retain.panel import find_panel
 from crlbench.run.capacity import (
     available_memory,
@@ -89,13 +91,15 @@ def settled(
     return cards | {name: one.card for name, one in found.items()}, [*found.values()]
 
 
-def require_fetched(cards: Iterable[ModelCard], home: Path) -> None:
+def require_fetched(cards: Iterable[ModelCard], home: Path | None) -> None:
     """Refuse models of packages that have not been downloaded.
 
     Raises:
-        EnvironmentUnfit: names the command that downloads.
+        EnvironmentUnfit: names the command that downloads, or a model of the hub has no place.
     """
     for card in cards:
+        if card.source.kind == "hub" and not switches.hub_placed():
+            switches.home()
         if card.source.kind == "package":
             fetched_folder(card, home)
 
@@ -189,7 +193,7 @@ def device(wanted: str) -> str:
 
 def _contender(name: str, card: ModelCard, board: Path, recipe: str) -> Contender:
     """A model as the plan names it: as before, where runs from before can go on."""
-    spec = str(Path(name).expanduser().resolve()) if card.source.kind == "path" and card.unlisted \
+    spec = str(expanded(name).resolve()) if card.source.kind == "path" and card.unlisted \
         else name
     found = former_runs(card, board, recipe)
     if found is not None and not found.changed:

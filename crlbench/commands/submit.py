@@ -12,6 +12,7 @@ from typing import Any
 from crlbench.catalog import BUNDLED, Catalog
 from crlbench.commands.console import note, out, out_json
 from crlbench.errors import OK, UsageError, ValidationError
+from crlbench.files import expanded
 
 
 def submit(options: Namespace) -> int:
@@ -53,7 +54,7 @@ def _target(options: Namespace, catalog: Catalog) -> Path:
     from crlbench.contribute.layout import RESULTS
 
     if options.to:
-        return Path(options.to).expanduser()
+        return expanded(options.to)
     root = catalog.roots[-1]
     if root == BUNDLED:
         raise UsageError(

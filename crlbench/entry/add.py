@@ -19,7 +19,7 @@ from crlbench.entry.draft import Draft, Origin, check_slug, draft, slug_of
 from crlbench.entry.facts import Facts, facts_of
 from crlbench.errors import EnvironmentUnfit, UsageError
 from crlbench.fetch import gguf_folder
-from crlbench.files import write_bytes
+from crlbench.files import expanded, write_bytes
 from crlbench.side_files import side_files
 
 BESIDE = ("README.md", "LICENSE*")
@@ -108,7 +108,7 @@ def add_from_hub(spec: str, place: Place, added: date) -> Added:
     return Added(_write(place, made), made, notice=facts.notice)
 
 
-def add_local(path: Path, place: Place, added: date, home: Path) -> Added:
+def add_local(path: Path, place: Place, added: date, home: Path | None) -> Added:
     """Write the entry of a checkpoint folder or a GGUF file, without any network.
 
     Weights that are not below ``models/`` already are copied to ``models/<slug>``.
@@ -120,7 +120,7 @@ def add_local(path: Path, place: Place, added: date, home: Path) -> Added:
     """
     from crlbench.entry.hub import metadata_of
 
-    path = path.expanduser().resolve()
+    path = expanded(path).resolve()
     if path.is_dir():
         card = local_card(path)
     elif path.is_file() and path.suffix == ".gguf":
@@ -148,7 +148,7 @@ def add_local(path: Path, place: Place, added: date, home: Path) -> Added:
         return Added(_write(place, made), made, folder, facts.notice)
 
 
-def _facts(card: ModelCard, home: Path) -> Facts:
+def _facts(card: ModelCard, home: Path | None) -> Facts:
     folder = card.weights_dir
     if card.source.gguf_file is not None:
         folder = gguf_folder(card, folder / card.source.gguf_file, home)

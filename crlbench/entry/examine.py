@@ -37,7 +37,7 @@ NEVER_RANKS = "it names no commit, so it runs and never ranks"
 def examine(
     path: Path,
     conditions: Conditions,
-    home: Path,
+    home: Path | None,
     silence: Callable[[], str] = lambda: "",
     full: bool = False,
 ) -> Report:

@@ -27,7 +27,7 @@ class Examined:
     """An entry, and everything that its rules look at, brought together when first asked for."""
 
     card: ModelCard
-    home: Path
+    home: Path | None
     silence: Callable[[], str]
     """Says why the hub is not asked; "" where it may be."""
 

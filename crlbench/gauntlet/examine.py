@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
-from crlbench import frozen, rowfiles
+from crlbench import frozen, line_ends, rowfiles
 from crlbench.cards import TaskCard, read_task_card
 from crlbench.confine.room import Code
 from crlbench.confine.task import ConfinedTask, facts_of, judge_of
@@ -105,7 +105,10 @@ def _file_problems(card: TaskCard, folder: Path) -> Iterator[str]:
         yield from inside
         found = hashlib.sha256(data).hexdigest()
         if found != split.sha256 and not inside:
-            yield f"{path}: was changed: its sha256 is {found}, frozen.toml says {split.sha256}"
+            yield (
+                f"{path}: was changed: its sha256 is {found}, frozen.toml says {split.sha256}. "
+                f"{line_ends.rewritten(path, data, split.sha256)}"
+            ).removesuffix(". ")
     yield from _pairs_problems(card, place)
 
 
@@ -148,14 +151,16 @@ def _digest_problems(card: TaskCard, folder: Path) -> Iterator[str]:
         if found != card.verifier.sha256:
             yield (
                 f"{path}: the verifier changed since the task was frozen: its sources have sha256"
-                f" {found}, frozen.toml says {card.verifier.sha256}"
-            )
+                f" {found}, frozen.toml says {card.verifier.sha256}."
+                f" {frozen.rewritten_code(path, card.verifier.sha256)}"
+            ).removesuffix(". ")
         found = frozen.generator_digest(path)
         if found != card.generator.sha256:
             yield (
                 f"{path}: the sources that make the rows have sha256 {found}, frozen.toml says"
-                f" {card.generator.sha256}"
-            )
+                f" {card.generator.sha256}."
+                f" {frozen.rewritten_code(path, card.generator.sha256, frozen.generator_digest)}"
+            ).removesuffix(". ")
     except CrlbenchError as error:
         yield str(error)
 

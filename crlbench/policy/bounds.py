@@ -61,7 +61,7 @@ def _late(*_: object) -> None:
 @contextmanager
 def _memory() -> Iterator[None]:
     try:
-        used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+        used = int(Path("/proc/self/statm").read_text("utf-8").split()[0]) * resource.getpagesize()
     except OSError:
         yield
         return

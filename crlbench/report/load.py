@@ -298,7 +298,7 @@ class Runs:
 
 
 def load_runs(folder: str | Path, files: Files = "all") -> Runs:
-    """Every run below ``folder``, checked.
+    """Every run below ``folder``, checked; those of several boards too.
 
     Args:
         files: ``all`` compares every file that a record lists with its digest at once; ``used``
@@ -491,8 +491,11 @@ def _sample(line: bytes, where: str) -> Sample:
 
 
 def _refuse_duplicates(runs: tuple[Run, ...]) -> None:
-    for first, second in zip(runs, runs[1:], strict=False):
-        if first.order == second.order:
+    """Refuse a run that stands in two folders; under other conditions it is another run."""
+    seen: dict[tuple[Any, ...], Run] = {}
+    for second in runs:
+        first = seen.setdefault((*second.order, second.record.fingerprint.hash), second)
+        if first is not second:
             raise ValidationError(
                 f"{second.folder / RECORD}: the same run ({second.name}) is also stored in "
                 f"{first.folder}; keep one of the two"

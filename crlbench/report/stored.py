@@ -15,7 +15,7 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic import ValidationError as PydanticError
 
-from crlbench import reading
+from crlbench import line_ends, reading
 from crlbench.conditions import canonical_json, explain
 from crlbench.errors import EnvironmentUnfit, ValidationError
 from crlbench.hashing import sha256_file
@@ -59,7 +59,8 @@ def read_checked(path: Path, stated: FileDigest) -> bytes:
         ValidationError, EnvironmentUnfit: as :func:`read_bytes`, or the digest is another.
     """
     content = read_bytes(path)
-    _compare(path, hashlib.sha256(content).hexdigest(), stated)
+    found = hashlib.sha256(content).hexdigest()
+    _compare(path, found, stated, lambda: line_ends.rewritten(path, content, stated.sha256))
     return content
 
 
@@ -77,23 +78,24 @@ def check_file(path: Path, stated: FileDigest) -> None:
         if not stat.S_ISREG(os.lstat(path).st_mode):
             raise ValidationError(f"{path}: is no regular file")
         if (size := os.lstat(path).st_size) != stated.bytes:
+            rewritten = line_ends.rewritten_file(path, stated.sha256)
             raise ValidationError(
-                f"{path}: {size} bytes, but {RECORD}: files.{path.name} says {stated.bytes}: the "
-                "file was changed or is incomplete"
+                f"{path}: {size} bytes, but {RECORD}: files.{path.name} says {stated.bytes}: "
+                f"{rewritten or 'the file was changed or is incomplete'}"
             )
         found = sha256_file(path)
     except PermissionError:
         raise EnvironmentUnfit(f"{path}: no permission to read it") from None
     except OSError as error:
         raise ValidationError(f"{path}: cannot be read: {error.strerror}") from None
-    _compare(path, found, stated)
+    _compare(path, found, stated, lambda: line_ends.rewritten_file(path, stated.sha256))
 
 
-def _compare(path: Path, found: str, stated: FileDigest) -> None:
+def _compare(path: Path, found: str, stated: FileDigest, rewritten: Callable[[], str]) -> None:
     if found != stated.sha256:
         raise ValidationError(
             f"{path}: sha256 is {found[:12]}..., but {RECORD}: files.{path.name} says "
-            f"{stated.sha256[:12]}...: the file was changed or is incomplete"
+            f"{stated.sha256[:12]}...: {rewritten() or 'the file was changed or is incomplete'}"
         )
 
 
@@ -111,6 +113,7 @@ def _object(path: Path, content: bytes) -> dict[str, Any]:
     constants: list[float] = []
     try:
         reading.few_parts(content)
+        reading.no_mark(content)
         data = json.loads(
             content.decode("utf-8"),
             parse_constant=_collecting(constants),

@@ -13,9 +13,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from crlbench import line_ends
 from crlbench.cards import dump_toml, validate_card
 from crlbench.errors import ValidationError
 from crlbench.files import write_all
+from crlbench.hashing import sha256_bytes
 from crlbench.retain.panel import (
     CARD_NAME,
     TEXT,
@@ -69,10 +71,11 @@ def freeze(folder: Path, check: bool = False) -> PanelCard:
         return card
     for name, data in files.items():
         path = folder / name
-        if read(path) != data:
+        if (found := read(path)) != data:
+            restore = "Restore it with git, or run: crlbench freeze --retain"
             raise ValidationError(
-                f"{path}: is not what the code makes. Restore it with git, or run: "
-                "crlbench freeze --retain"
+                f"{path}: is not what the code makes. "
+                f"{line_ends.rewritten(path, found, sha256_bytes(data)) or restore}"
             )
     return card
 

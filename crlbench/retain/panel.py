@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from crlbench import line_ends
 from crlbench.cards import (
     Card,
     Count,
@@ -148,7 +149,8 @@ def load_panel(folder: Path) -> Panel:
     if card.verifier != verifier_digest():
         raise ValidationError(
             f"{verifiers.__file__}: changed since the retain panel was frozen: its sha256 is "
-            f"{verifier_digest()}, {folder / CARD_NAME} says {card.verifier}. {_RESTORE}"
+            f"{verifier_digest()}, {folder / CARD_NAME} says {card.verifier}. "
+            f"{line_ends.rewritten_file(Path(verifiers.__file__), card.verifier) or _RESTORE}"
         )
     return Panel(card, {name: _member(folder, name, one) for name, one in card.members.items()})
 
@@ -165,7 +167,7 @@ def _member(folder: Path, name: str, card: MemberCard) -> Member:
     if found != card.sha256:
         raise ValidationError(
             f"{path}: the file was changed: its sha256 is {found}, {CARD_NAME} says "
-            f"{card.sha256}. {_RESTORE}"
+            f"{card.sha256}. {line_ends.rewritten(path, data, card.sha256) or _RESTORE}"
         )
     if name == TEXT:
         return Member(name, card, passages=parse_text(data, path))
@@ -183,7 +185,7 @@ def read(path: Path) -> bytes:
 def parse_text(data: bytes, path: Path) -> tuple[str, ...]:
     """The passages of a text: what stands between blank lines, line ends read as spaces."""
     try:
-        parts = data.decode().strip().split("\n\n")
+        parts = line_ends.plain(data).decode().strip().split("\n\n")
     except UnicodeDecodeError as error:
         raise ValidationError(f"{path}: not UTF-8 text (byte {error.start}).") from None
     passages = tuple(" ".join(part.split()) for part in parts)

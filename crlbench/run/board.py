@@ -157,8 +157,7 @@ def make_board(
     panel = find_panel(catalog.roots)
     if conditions.data.reward == "process":
         _require_steps([loaded[name].card for name in tasks if name in trained], catalog)
-    for task in loaded.values():
-        _check_counts(task.card, conditions)
+    _check_counts([task.card for task in loaded.values()], conditions)
     content = {name: _content(task.card, task.digest) for name, task in loaded.items()}
     versions = violations(track.packages, installed)
     control = (
@@ -230,18 +229,29 @@ def _content(card: TaskCard, digest: str) -> dict[str, Any]:
     }
 
 
-def _check_counts(card: TaskCard, conditions: Conditions) -> None:
-    evaluation = conditions.evaluation
-    for split in ("id", "hard", "format", "train_fixed"):
-        asked = evaluation.end_items
-        if split == "id":
-            asked = max(asked, evaluation.curve_items)
-        if split in card.splits and asked > card.splits[split].count:
-            raise UsageError(
-                f"the conditions ask for {asked} items of the split '{split}' of task "
-                f"'{card.name}', which has {card.splits[split].count}. Lower "
-                "evaluation.curve_items or evaluation.end_items."
-            )
+def _check_counts(cards: list[TaskCard], conditions: Conditions) -> None:
+    """Refuse to ask a split for more items than it has, with the conditions that all tasks fill."""
+    asked = conditions.evaluation
+    short = []
+    counts = {"curve_items": [asked.curve_items], "end_items": [asked.end_items]}
+    for card in cards:
+        for split in ("id", "hard", "format", "train_fixed"):
+            wanted = max(asked.end_items, asked.curve_items if split == "id" else 0)
+            if split not in card.splits:
+                continue
+            count = card.splits[split].count
+            counts["end_items"].append(count)
+            if split == "id":
+                counts["curve_items"].append(count)
+            if wanted > count:
+                short.append(
+                    f"the conditions ask for {wanted} items of the split '{split}' of task "
+                    f"'{card.name}', which has {count}"
+                )
+    if short:
+        flags = [f"--set evaluation.{name}={min(found)}" for name, found in counts.items()
+                 if min(found) < found[0]]  # fmt: skip
+        raise UsageError(f"{short[0]}. Add to the command: {' '.join(flags)}.")
 
 
 def _reasons(

@@ -47,7 +47,7 @@ def jobs_for(
     return max(1, min(int(wanted), cells))
 
 
-def stated_config(card: ModelCard, home: Path) -> dict[str, Any] | None:
+def stated_config(card: ModelCard, home: Path | None) -> dict[str, Any] | None:
     """The config of a model as its entry or its checkpoint on this machine states it.
 
     None where neither does: a hub id without an entry, a checkpoint that was not fetched, a GGUF
@@ -57,12 +57,12 @@ def stated_config(card: ModelCard, home: Path) -> dict[str, Any] | None:
         return dict(card.config)
     if card.source.kind == "hub":
         return None
-    folder = card.weights_dir or model_dir(card, home)
-    if (file := card.source.gguf_file) is not None:
-        folder = gguf_dir(card, file, card.weights_sha256.get(file, ""), home)
     try:
+        folder = card.weights_dir or model_dir(card, home)
+        if (file := card.source.gguf_file) is not None:
+            folder = gguf_dir(card, file, card.weights_sha256.get(file, ""), home)
         found = json.loads((folder / "config.json").read_bytes())
-    except (OSError, ValueError):
+    except (OSError, ValueError, EnvironmentUnfit):
         return None
     return found if isinstance(found, dict) else None
 
@@ -72,7 +72,7 @@ def expected(
     conditions: Conditions,
     tasks: Sequence[TaskCard],
     members: Sequence[Member],
-    home: Path,
+    home: Path | None,
     device: str = "cpu",
 ) -> dict[str, Estimate]:
     """What a cell of a model takes, by form: the entry's own first, then the others.
@@ -143,7 +143,7 @@ def available_memory(root: Path = Path("/")) -> int | None:
 
 def _of_system(path: Path) -> int | None:
     try:
-        lines = path.read_text().splitlines()
+        lines = path.read_text(encoding="utf-8").splitlines()
     except OSError:
         return None
     sizes = [line.split()[1] for line in lines if line.startswith("MemAvailable:")]
@@ -153,10 +153,10 @@ def _of_system(path: Path) -> int | None:
 def _of_group(folder: Path) -> int | None:
     """Of a container: its limit less what it holds, file cache aside; None without a limit."""
     try:
-        limit = int((folder / "memory.max").read_text())
-        held = int((folder / "memory.current").read_text())
+        limit = int((folder / "memory.max").read_text(encoding="utf-8"))
+        held = int((folder / "memory.current").read_text(encoding="utf-8"))
         statistics = dict(
-            line.split() for line in (folder / "memory.stat").read_text().splitlines()
+            line.split() for line in (folder / "memory.stat").read_text("utf-8").splitlines()
         )
     except (OSError, ValueError):
         return None

@@ -10,6 +10,7 @@ import json
 from dataclasses import dataclass, field
 from functools import lru_cache
 
+from crlbench import line_ends
 from crlbench.cards import ModelCard
 from crlbench.catalog import Catalog
 from crlbench.conditions import canonical_json, diff, leaves, stated_conditions
@@ -182,8 +183,8 @@ def _compare_recipe(found: Comparison, record: RunRecord, run: str, catalog: Cat
         )
     expected = None if file is None else sha256_file(file)
     if expected != algo.recipe_sha256:
+        rewritten = file and line_ends.rewritten_file(file, algo.recipe_sha256 or "")
+        whose = f"its file. {rewritten}" if rewritten else "its file"
         found.findings.append(
-            Finding(run, RECORD, "algo.recipe_sha256", algo.recipe_sha256, expected, "its file")
+            Finding(run, RECORD, "algo.recipe_sha256", algo.recipe_sha256, expected, whose)
         )
-
-

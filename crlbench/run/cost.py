@@ -5,6 +5,7 @@ The unit is a parameter times a byte of text run forward once: only ratios betwe
 
 from __future__ import annotations
 
+import os
 from functools import lru_cache
 from pathlib import Path
 
@@ -64,7 +65,7 @@ def _texts(task: str, catalog: tuple[str, ...]) -> tuple[int, int]:
 def _parameters(model: str, catalog: tuple[str, ...]) -> int:
     """What an entry says, else what the weight files of a folder suggest (2 bytes each)."""
     entries = Catalog(catalog).entries("model")
-    folder = Path(model).expanduser()
+    folder = Path(os.path.expanduser(model))
     if model in entries:
         known = Catalog(catalog).load_model(model).params_total or TYPICAL_PARAMETERS
     elif folder.is_dir():

@@ -97,7 +97,7 @@ def machine(conditions: Conditions) -> Iterator[Finding]:
 
 def _cpu_flags() -> set[str]:
     with suppress(OSError):
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
             if line.startswith(("flags", "Features")):
                 return set(line.split(":", 1)[1].split())
     return set()
@@ -107,10 +107,10 @@ def memory_total(root: Path = Path("/")) -> int | None:
     """Bytes of memory of the system or, if less, of this process's control group."""
     sizes = []
     with suppress(OSError, ValueError, IndexError):
-        first = (root / "proc/meminfo").read_text().splitlines()[0]
+        first = (root / "proc/meminfo").read_text(encoding="utf-8").splitlines()[0]
         sizes.append(int(first.split()[1]) * 1024)
     with suppress(OSError, ValueError):
-        sizes.append(int((root / "sys/fs/cgroup/memory.max").read_text()))
+        sizes.append(int((root / "sys/fs/cgroup/memory.max").read_text(encoding="utf-8")))
     return min(sizes, default=None)
 
 
@@ -141,7 +141,7 @@ def accelerators(wanted: str) -> Iterator[Finding]:
 
 def _driver() -> str:
     with suppress(OSError, IndexError):
-        line = Path("/proc/driver/nvidia/version").read_text().splitlines()[0]
+        line = Path("/proc/driver/nvidia/version").read_text(encoding="utf-8").splitlines()[0]
         return "driver " + next(w for w in line.split() if w[0].isdigit() and "." in w)
     return "driver unknown"
 
@@ -182,12 +182,20 @@ def switches(conditions: Conditions) -> Iterator[Finding]:
             )
 
 
-def disk(home: Path, out: Path) -> Iterator[Finding]:
+def disk(home: Path | None, out: Path) -> Iterator[Finding]:
     """Free space where downloads and runs go, and whether both can be written."""
     for what, folder in (("CRLBENCH_HOME", home), ("runs", out)):
+        if folder is None:
+            text = f"{what}: there is no home folder, so that nothing can be fetched or converted"
+            yield Finding("disk", "warning", text, f"set {what}")
+            continue
         try:
             check_writable(folder)
         except EnvironmentUnfit as error:
+            if what == "CRLBENCH_HOME" and folder.is_dir():
+                text = f"{what}: {folder} cannot be written: what stands there is used"
+                yield Finding("disk", "warning", text, f"to fetch more: {_elsewhere(what)}")
+                continue
             yield Finding("disk", "problem", f"{what}: {error}", _elsewhere(what))
             continue
         free = shutil.disk_usage(nearest_existing(folder)).free
@@ -296,7 +304,7 @@ def sandbox(needed: Sequence[str]) -> Finding:
 
 def runs_programs(task: Task) -> bool:
     """Whether a task's verifier runs what a model wrote."""
-    return "crlbench.reward.sandbox" in (task.folder / "task.py").read_text()
+    return "crlbench.reward.sandbox" in (task.folder / "task.py").read_text(encoding="utf-8")
 
 
 def tasks_ready(tasks: Sequence[Task], conditions: Conditions) -> Iterator[Finding]:

@@ -40,7 +40,7 @@ class Weights:
     finding: Finding
 
 
-def weights(card: ModelCard, home: Path, hub: Hub) -> Weights:
+def weights(card: ModelCard, home: Path | None, hub: Hub) -> Weights:
     """Whether the weights of an entry are on this machine, else the command that brings them."""
     size = gigabytes((card.params_total or 0) * BYTES[card.dtype]) if card.params_total else "?"
     if card.source.kind == "hub":
@@ -55,7 +55,10 @@ def weights(card: ModelCard, home: Path, hub: Hub) -> Weights:
         command = f"hf download {card.source.hf_id} --revision {pinned}"
         return Weights(False, Finding("weights", level, text, command))
     if (file := card.source.gguf_file) is not None:
-        folder = gguf_dir(card, file, card.weights_sha256.get(file, ""), home)
+        try:
+            folder = gguf_dir(card, file, card.weights_sha256.get(file, ""), home)
+        except EnvironmentUnfit as error:
+            return Weights(False, Finding("weights", "problem", str(error)))
         if not folder.is_dir():
             text = f"{card.weights_dir / file}: a run converts it when it is first used"
             return Weights(False, Finding("weights", "ok", text))
@@ -84,7 +87,8 @@ def hub_folder(card: ModelCard) -> Path | None:
     cache = os.environ.get("HF_HUB_CACHE") or os.path.join(
         os.environ.get("HF_HOME") or "~/.cache/huggingface", "hub"
     )
-    folder = Path(cache).expanduser() / f"models--{(card.source.hf_id or '').replace('/', '--')}"
+    name = f"models--{(card.source.hf_id or '').replace('/', '--')}"
+    folder = Path(os.path.expanduser(cache)) / name
     snapshots = folder / "snapshots"
     wanted = [snapshots / card.revision] if card.pinned else sorted(snapshots.glob("*"))
     return next((path for path in wanted if _whole(path)), None)

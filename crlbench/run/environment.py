@@ -92,7 +92,7 @@ def is_range(text: str) -> bool:
 def cpu_model() -> str:
     """The processor's name as the operating system tells it."""
     try:
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
             if line.startswith("model name"):
                 return line.split(":", 1)[1].strip()
     except OSError:
@@ -110,7 +110,7 @@ def cores() -> int:
 def driver() -> str | None:
     """The version of NVIDIA's kernel driver, None where none is loaded."""
     try:
-        found = re.search(r"\d{3,}\.\d+(\.\d+)*", _DRIVER.read_text())
+        found = re.search(r"\d{3,}\.\d+(\.\d+)*", _DRIVER.read_text(encoding="utf-8"))
     except OSError:
         return None
     return found.group() if found else None
@@ -221,7 +221,7 @@ def _git(checkout: Path, *arguments: str) -> str | None:
         done = subprocess.run(
             ["git", "-C", str(checkout), *arguments],
             capture_output=True,
-            text=True,
+            encoding="utf-8", errors="replace",
             timeout=20,
             stdin=subprocess.DEVNULL,
         )

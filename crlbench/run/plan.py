@@ -18,6 +18,7 @@ from typing import Any, Literal
 
 from pydantic import ValidationError as PydanticError
 
+from crlbench import line_ends
 from crlbench.attempts import PLACEBO_SEEDS, PLAN_NAME
 from crlbench.conditions import (
     PROTOCOL,
@@ -306,7 +307,8 @@ def check_record(cell: Cell) -> RunRecord:
         if not (folder / name).is_file():
             raise damaged(folder / name, "missing, though record.json names it", REDO_CELL)
         if file_digests(folder, [name])[name]["sha256"] != stored.sha256:
-            raise damaged(folder / name, "its sha256 is not the one in record.json", REDO_CELL)
+            repair = line_ends.rewritten_file(folder / name, stored.sha256) or REDO_CELL
+            raise damaged(folder / name, "its sha256 is not the one in record.json", repair)
     return record
 
 

@@ -106,7 +106,7 @@ WHOLE = ("splits", "counts", "cost", "clipped_tokens")
 def whole_trace(folder: Path) -> Trace:
     """The trace of a run that was made to its end."""
     record = read_record(folder / RECORD_NAME)
-    lines = (folder / "digests.jsonl").read_text().splitlines()
+    lines = (folder / "digests.jsonl").read_text(encoding="utf-8").splitlines()
     data = record.model_dump(mode="json")
     return Trace(
         status=record.status,

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import io
 import json
 import os
@@ -27,6 +26,7 @@ from typing import Any
 import numpy as np
 import zstandard
 
+from crlbench import locks
 from crlbench.conditions import canonical_json
 from crlbench.errors import EnvironmentUnfit, ValidationError
 from crlbench.files import TEMPORARY, put
@@ -288,36 +288,26 @@ def nearest_existing(folder: Path | str) -> Path:
 
 @contextlib.contextmanager
 def locked(folder: Path | str, command: str | None = None) -> Iterator[Path]:
-    """Hold the run folder alone; the kernel releases it when this process dies.
+    """Hold the run folder alone; it is free again when this process dies (:mod:`locks`).
 
     Raises:
         EnvironmentUnfit: another process holds it; names its pid, host, start and command.
     """
     folder = make_folder(Path(folder))
     path = folder / LOCK_NAME
-    with explained(path):
-        file = open(path, "a+", encoding="utf-8")
-    with file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise EnvironmentUnfit(_held(folder, path)) from None
-        except OSError as error:
-            raise EnvironmentUnfit(f"{folder} cannot be locked ({error.strerror}).") from None
-        holder = {
-            "pid": os.getpid(),
-            "host": socket.gethostname(),
-            "start": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-            "command": command or shlex.join(sys.argv),
-        }
-        file.truncate(0)
-        file.write(canonical_json(holder) + "\n")
-        file.flush()
-        try:
-            yield folder
-        finally:
-            file.truncate(0)
-            fcntl.flock(file, fcntl.LOCK_UN)
+    with contextlib.ExitStack() as stack:
+        with explained(path):
+            if not stack.enter_context(locks.held(path)):
+                raise EnvironmentUnfit(_held(folder, path))
+            holder = {
+                "pid": os.getpid(),
+                "host": socket.gethostname(),
+                "start": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+                "command": command or shlex.join(sys.argv),
+            }
+            with contextlib.suppress(PermissionError):  # left behind by another user
+                path.write_text(canonical_json(holder) + "\n", encoding="utf-8")
+        yield folder
 
 
 @contextlib.contextmanager
@@ -325,39 +315,28 @@ def claimed(path: Path) -> Iterator[bool]:
     """Whether this process alone may make ``path`` now; the kernel ends a claim at its death.
 
     Raises:
-        EnvironmentUnfit: the folder of ``path`` may not be written, or cannot be locked.
+        EnvironmentUnfit: the folder of ``path`` may not be written.
     """
     make_folder(path.parent)
-    lock = path.with_name(f".{path.name}.lock")
-    with explained(path):
-        file = open(lock, "a")
-    with file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            # Whoever held it before may have removed the file that is locked here.
-            mine = os.path.samestat(os.fstat(file.fileno()), os.stat(lock))
-        except (BlockingIOError, FileNotFoundError):
-            mine = False
-        except OSError as error:
-            raise EnvironmentUnfit(f"{path.parent} cannot be locked ({error.strerror}).") from None
-        try:
-            yield mine
-        finally:
-            if mine:
-                lock.unlink(missing_ok=True)
+    with contextlib.ExitStack() as stack:
+        with explained(path):
+            mine = stack.enter_context(locks.held(path.with_name(f".{path.name}.lock")))
+        yield mine
 
 
 def _held(folder: Path, path: Path) -> str:
     """The sentence that says who holds a locked run folder."""
     try:
-        holder = json.loads(path.read_text())
+        holder = json.loads(path.read_text(encoding="utf-8"))
         who = (
             f"process {holder['pid']} on {holder['host']}, started {holder['start']}, "
             f"command: {holder['command']}"
         )
-    except (ValueError, KeyError, TypeError, RecursionError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         who = "a process that has not said who it is"
+    marker = path.with_name(path.name + locks.HOLDER)
+    gone = f" If it is gone, delete {marker}." if marker.exists() else ""
     return (
         f"{folder} is in use by {who}. Wait for it to end, end it, or choose another folder "
-        "with --out."
+        f"with --out.{gone}"
     )

@@ -95,7 +95,7 @@ CARD_FACTS = ("version", "tags", "summary", "licence", "canary", "contact")
 def _digest_of(source: str) -> str:
     with tempfile.TemporaryDirectory() as place:
         path = Path(place) / CODE
-        path.write_text(source)
+        path.write_text(source, encoding="utf-8")
         return verifier_digest(path)
 
 

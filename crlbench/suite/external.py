@@ -28,7 +28,8 @@ from crlbench.errors import (
     UsageError,
     ValidationError,
 )
-from crlbench.files import alone
+from crlbench.files import refusal
+from crlbench.locks import alone
 from crlbench.reward.splits import SPLITS, freeze_rng
 from crlbench.suite.pairs import load_pairs, pair_files
 from crlbench.suite.sources import (
@@ -47,7 +48,7 @@ Rows = list[dict[str, Any]]
 
 def fetch_task(
     name: str,
-    home: Path,
+    home: Path | None,
     catalog: Catalog,
     echo: Callable[[str], Any] = print,
     *,
@@ -60,7 +61,7 @@ def fetch_task(
     network.
 
     Args:
-        home: CRLBENCH_HOME; the folder is ``home/tasks/<task>``.
+        home: None for CRLBENCH_HOME; the folder is ``home/tasks/<task>``.
         echo: is given one line for each step.
         offline: refuse the network; None reads CRLBENCH_OFFLINE.
 
@@ -77,10 +78,13 @@ def fetch_task(
         raise UsageError(f"task '{name}': its rows travel with it; there is nothing to fetch.")
     offline = switches.offline() if offline is None else offline
     try:
+        if _whole(task):
+            echo(f"{name}: already in {target}, every file verified.")
+            return target
         target.parent.mkdir(parents=True, exist_ok=True)
         with alone(target, echo):
             _recover(target)
-            if _whole(task):
+            if _whole(frozen.Task(folder, home)):
                 echo(f"{name}: already in {target}, every file verified.")
                 return target
             files = _sources(source, name, target, source_dir, offline, echo)
@@ -89,11 +93,7 @@ def fetch_task(
             _replace(target, splits, files)
             echo(f"{name}: {len(splits)} splits, in {target}")
     except OSError as error:
-        where = error.filename or target.parent
-        raise EnvironmentUnfit(
-            f"task '{name}': {where}: {error.strerror or error}. Free space or choose another "
-            "folder with CRLBENCH_HOME, then run the same command again."
-        ) from error
+        raise EnvironmentUnfit(f"task '{name}': {refusal(error, target.parent)}") from error
     except KeyboardInterrupt:
         raise Interrupted(f"task '{name}': fetching was stopped; run it again.") from None
     return target

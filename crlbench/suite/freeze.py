@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from crlbench import frozen, rowfiles, seeding
+from crlbench import frozen, line_ends, rowfiles, seeding
 from crlbench.cards import DataSource, TaskCard, dump_toml, validate_card
 from crlbench.catalog import Catalog
 from crlbench.errors import EnvironmentUnfit, ValidationError
@@ -287,10 +287,11 @@ def _compare(folder: Path, files: dict[str, bytes], card: TaskCard) -> None:
         form = rowfiles.written(path, data) if rows_folder == folder else path
         problems += _differences(path, data, form)
     if problems:
+        keep = f"\nRestore them, or keep the change: crlbench freeze {folder.name} --bump"
         raise ValidationError(
             "the frozen files are not what the code makes:\n  "
             + "\n  ".join(problems)
-            + f"\nRestore them, or keep the change: crlbench freeze {folder.name} --bump"
+            + ("" if all(line_ends.CAUSE in problem for problem in problems) else keep)
         )
 
 
@@ -309,4 +310,5 @@ def _differences(path: Path, expected: bytes, form: Path) -> Iterator[str]:
     pairs = zip(here, there, strict=False)
     line = next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(here), len(there)))
     has, makes = (hashlib.sha256(data).hexdigest() for data in (found, expected))
-    yield f"{place}:{line + 1}: differs; the file has sha256 {has}, the code makes {makes}"
+    differs = f"{place}:{line + 1}: differs; the file has sha256 {has}, the code makes {makes}."
+    yield f"{differs} {line_ends.rewritten(place, found, makes)}".removesuffix(". ")

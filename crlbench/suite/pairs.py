@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, TypedDict
 
-from crlbench import rowfiles
+from crlbench import line_ends, rowfiles
 from crlbench.cards import PairsCard, TaskCard
 from crlbench.errors import EnvironmentUnfit, UsageError, ValidationError
 from crlbench.frozen import Message, Task, entry_point, fetch_command, parse_lines, read_rows
@@ -127,7 +127,8 @@ def frozen_pairs(card: TaskCard, split: Split, place: Path) -> list[Pair]:
     if found != expected.sha256:
         raise ValidationError(
             f"{path}: the file was changed: its sha256 is {found}, frozen.toml says "
-            f"{expected.sha256}. Restore it with: {again}"
+            f"{expected.sha256}. "
+            + (line_ends.rewritten(path, data, expected.sha256) or f"Restore it with: {again}")
         )
     return parse_pairs(data, path)
 

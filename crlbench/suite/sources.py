@@ -17,8 +17,10 @@ import zlib
 from collections.abc import Iterable
 from pathlib import Path
 
+from crlbench import line_ends
 from crlbench.cards import DataSource, SourceFile
 from crlbench.errors import EnvironmentUnfit, UsageError, ValidationError
+from crlbench.files import expanded
 
 TIMEOUT = 60
 """Seconds without an answer after which a download is given up."""
@@ -36,7 +38,7 @@ def given_sources(source: DataSource, task: str, folder: Path) -> dict[str, byte
         UsageError: no such folder, or a file is missing from it.
         ValidationError: every copy of a file has other bytes than the task was frozen from.
     """
-    folder = folder.expanduser()
+    folder = expanded(folder)
     if not folder.is_dir():
         raise UsageError(f"--from {folder}: this folder does not exist.")
     return {name: _given(name, file, task, folder) for name, file in source.files.items()}
@@ -71,7 +73,7 @@ def _given(name: str, file: SourceFile, task: str, folder: Path) -> bytes:
     copies = [path for path in _places(name, task, folder) if path.is_file()]
     if not copies:
         raise UsageError(f"--from {folder}: holds no {name} or {name}.gz. {_inside(name, folder)}")
-    problems = []
+    problems, rewritten = [], ""
     for path in copies:
         try:
             data = _read(path, file)
@@ -82,10 +84,11 @@ def _given(name: str, file: SourceFile, task: str, folder: Path) -> bytes:
         if problem is None:
             return data
         problems.append(f"{path}: {problem}")
-    raise ValidationError(
-        f"task '{task}': {'; '.join(problems)}. These are other data than the task was frozen "
-        "from, or the file was damaged. Nothing was kept."
+        rewritten = rewritten or line_ends.rewritten_file(path, file.sha256)
+    why = rewritten or (
+        "These are other data than the task was frozen from, or the file was damaged."
     )
+    raise ValidationError(f"task '{task}': {'; '.join(problems)}. {why} Nothing was kept.")
 
 
 def _places(name: str, task: str, folder: Path) -> Iterable[Path]:

@@ -14,7 +14,7 @@ import pytest
 import zstandard
 
 from crlbench.conditions import canonical_json, digest
-from crlbench.errors import UsageError, ValidationError
+from crlbench.errors import NotComparable, UsageError, ValidationError
 from crlbench.report import load_runs, stored, summarise
 from tests.report.simulate import (
     Plan,
@@ -211,6 +211,16 @@ def test_the_same_run_twice_is_refused(tmp_path: Path):
     write_cell(tmp_path / "copy", plan, "addition", 0)
     with pytest.raises(ValidationError, match="the same run .* is also stored in"):
         load_runs(tmp_path)
+
+
+def test_the_same_run_under_other_conditions_is_another_run(tmp_path: Path):
+    for folder, rate in (("one", None), ("two", 3e-4)):
+        plan = Plan(tasks=("addition",), seeds=1, items=16, learning_rate=rate)
+        write_cell(tmp_path / folder, plan, "addition", 0)
+    runs = load_runs(tmp_path)
+    assert len(runs) == 2 and len({run.name for run in runs}) == 1
+    with pytest.raises(NotComparable, match="learning_rate"):
+        summarise(runs)
 
 
 def test_a_malformed_plan_is_named(tmp_path: Path):

@@ -23,7 +23,6 @@ from tests.run.commands import SHORT, command, terse
 def test_a_run_folder_holds_plan_ledger_summary_and_page(finished: Path) -> None:
     assert {path.name for path in finished.iterdir()} == {
         "plan.json", "ledger.jsonl", "ledger.head.json", "summary.json", "report.html", "addition",
-        ".lock",
     }
     assert finished.name == "ppo" and finished.parent.name.startswith("very-tiny@")
     assert [e["event"] for e in read(finished / "ledger.jsonl")] == ["plan", "start", "done"]

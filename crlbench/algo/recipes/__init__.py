@@ -11,6 +11,7 @@ from __future__ import annotations
 import ast
 import hashlib
 import importlib.util
+import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, replace
@@ -23,6 +24,7 @@ from crlbench.algo.flip import NUMBERS, flipped, part_class
 from crlbench.algo.part import Part, fit_fields, fit_part, parts_of
 from crlbench.algo.recipe import AXES, Recipe, from_config
 from crlbench.errors import CrlbenchError, UsageError, ValidationError, unknown_name
+from crlbench.files import expanded
 from crlbench.reading import Malformed, read_bytes, toml_table
 
 Folders = Sequence[str | Path]
@@ -115,7 +117,7 @@ def _paths(folders: Folders) -> dict[str, Path]:
     """Identifier -> file; the first folder that has a name wins."""
     found: dict[str, Path] = {}
     for folder in folders:
-        home = Path(folder).expanduser().resolve() / "recipes"
+        home = expanded(folder).resolve() / "recipes"
         for path in sorted([*home.glob("*.py"), *home.glob("*.toml")]):
             if path.name != "__init__.py":
                 found.setdefault(_identifier(path), path)
@@ -151,7 +153,7 @@ def _imported(path: Path) -> ModuleType:
     if path.parent == _OWN:
         return importlib.import_module(f"{__name__}.{path.stem}")
     content = _bytes(path)
-    home = _PREFIX + hashlib.sha256(str(path).encode()).hexdigest()[:12]
+    home = _PREFIX + hashlib.sha256(os.fsencode(path)).hexdigest()[:12]
     text = hashlib.sha256(content).hexdigest()[:12]
     name = f"{home}_{text}"
     if name in sys.modules:
