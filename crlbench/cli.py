@@ -46,7 +46,7 @@ LISTABLE = ("models", "tasks", "recipes", "tracks", "runs", "results")
 SHOWABLE = ("model", "task", "recipe", "track")
 ADDABLE = ("task", "model")
 KINDS = ("auto", "task", "model", "result")
-SCOPES = ("results", "models", "tasks", "code")
+SCOPES = ("results", "retractions", "models", "tasks", "code")
 OFFLINE_SWITCHES = ("CRLBENCH_OFFLINE", "HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
 
 GLOBALS: dict[str, Any] = {
@@ -549,7 +549,10 @@ def _validate(parser: argparse.ArgumentParser) -> None:
     add("--only", metavar="KIND", choices=SCOPES,
         help=f"with --since: refuse a change of any other kind at once: {', '.join(SCOPES)}")
     add("--body", metavar="FILE", help="with --since: a pull request's text, whose boxes are read")
+    add("--author", metavar="@HANDLE",
+        help="with --since: who brings it; entries are extended by their submitter or a maintainer")
     add("--comment", metavar="FILE", help="with --since: write what changes on the boards")
+    add("--findings", metavar="FILE", help="with --since: the same as JSON, for who posts it")
     add("--quick", action="store_true",
         help="of tasks a part of the rows, drawn by hashing: seconds a task")
     add("--full", action="store_true",
@@ -580,6 +583,9 @@ def _verify(parser: argparse.ArgumentParser) -> None:
         help="class: equal bits on the class of machine that the run was made on, a band "
         "elsewhere; bitwise: equal bits (class)")
     add("--recompute-only", action="store_true", help="replay nothing")
+    add("--max-minutes", metavar="M", default="60",
+        help="refuse a replay that by its conditions and the size of its model would take a core "
+        "longer (60)")
     add("--badge", metavar="BY",
         help="for those who keep a leaderboard: note what was proven, and by whom, in "
         "verification.jsonl beside the plan")

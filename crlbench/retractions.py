@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterable
+from datetime import date
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import pydantic
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from crlbench.chain import MAX_BYTES, follows, parsed
 from crlbench.conditions import explain
@@ -24,6 +25,12 @@ from crlbench.reading import read_bytes
 RETRACTIONS_NAME = "retractions.jsonl"
 ENTRY_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._+@=,:-]*(?:/[A-Za-z0-9][A-Za-z0-9._+@=,:-]*){2}$"
 MAX_REASON = 500
+
+
+def _a_day(text: str) -> str:
+    """A day that the calendar has."""
+    date.fromisoformat(text)
+    return text
 
 
 class Retraction(BaseModel):
@@ -37,7 +44,7 @@ class Retraction(BaseModel):
         list[Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]], Field(min_length=1)
     ]
     """Ids of records; ``all`` means those added later too."""
-    date: str = Field(pattern=r"^\d{4}-\d{2}-\d{2}$")
+    date: Annotated[str, Field(pattern=r"^\d{4}-\d{2}-\d{2}$"), AfterValidator(_a_day)]
     """UTC."""
     reason: str = Field(min_length=1, max_length=MAX_REASON)
     by: str = Field(min_length=1, max_length=100)

@@ -22,7 +22,9 @@ BADGES: tuple[Badge, ...] = get_args(Badge)
 
 Outcome = Literal["equal", "within", "mismatch"]
 """Equal to the last bit, within the band of another class of machine, or neither."""
-OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
+UNCHECKED = "unchecked"
+"""Somebody tried and could not tell; the line says ``why``. It is no badge and refutes nothing."""
+OUTCOMES: tuple[str, ...] = (*get_args(Outcome), UNCHECKED)
 
 SHOWN = 90
 """Characters of a value that a sentence shows."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from crlbench.errors import CrlbenchError, UsageError
+from crlbench.errors import UsageError
 
 if TYPE_CHECKING:
     from crlbench.commands.validate import Validation
@@ -16,33 +16,67 @@ def since(validation: Validation) -> None:
 
     With ``--only`` a change of another kind ends it before any file of the change is opened.
     """
-    from crlbench.contribute.boxes import unticked
-    from crlbench.contribute.changes import besides, changes_since, code_unread, mixed, rewritten
-    from crlbench.contribute.report import Examined
+    from crlbench.contribute.changes import besides, changes_since, linking
+    from crlbench.contribute.layout import RESULTS, submitted
 
     options = validation.options
     changes = changes_since(options.since, Path.cwd())
-    scopes = changes.scopes
-    beyond = besides(scopes, options.only)
-    findings = beyond or [*mixed(scopes), *rewritten(changes)]
-    if options.body:
-        findings += unticked(_read(Path(options.body)))
-    counted = ", ".join(f"{len(files)} {kind}" for kind, files in sorted(scopes.items()))
-    name, summary = f"since {changes.base[:12]}", counted or "nothing changed"
-    notes = code_unread(scopes)
-    validation.add(Examined("changes", name, summary, tuple(findings), notes))
-    if beyond:
+    if options.only and (beyond := [*besides(changes.scopes, options.only), *linking(changes)]):
+        validation.add(_report(changes, beyond))
         return
+    validation.add(_examined(changes, options))
+    refused = validation.reports[-1].broken
     touched = [changes.root / entry for entry in changes.entries()]
     validation.results([entry for entry in touched if entry.is_dir()])
-    if options.comment:
-        _comment(Path(options.comment), changes, validation.reports)
-    validation.paths([str(changes.root / path) for path in _things(changes.root, scopes)])
+    # What stands was made with the entry that stood: it must still agree with what is there now.
+    slugs = {Path(path).stem for path in changes.scopes.get("models", ()) if "/" in path}
+    standing = submitted(changes.root / RESULTS)
+    validation.results([e for e in standing if e.parts[-2].rpartition("@")[0] in slugs])
+    if not refused:  # what already broke a rule is looked at no further
+        things = _things(changes.root, changes.scopes)
+        validation.paths([str(changes.root / path) for path in things])
+    _write(options, changes, validation.reports)
+
+
+def _examined(changes: Any, options: Any) -> Any:
+    """What the changes alone say, before anything that they touch is opened."""
+    from crlbench.contribute.boxes import unticked
+    from crlbench.contribute.changes import astray, linking, mixed
+    from crlbench.contribute.growth import added_retractions, republished, rewritten
+    from crlbench.contribute.people import author_of, brought
+
+    author = author_of(changes, options.author)
+    findings = [*mixed(changes.scopes), *linking(changes)]
+    if not author.keeps:  # whose code and tasks may belong together
+        findings += astray(changes)
+    if not findings:
+        retracted, wrong = added_retractions(changes)
+        people = brought(changes, author, retracted)
+        findings += [*rewritten(changes), *wrong, *republished(changes), *people.findings]
+    else:
+        findings += rewritten(changes)
+        people = None
+    if options.body:
+        findings += unticked(_read(Path(options.body)))
+    return _report(changes, findings, people.notes if people else ())
+
+
+def _report(changes: Any, findings: list[str], notes: tuple[str, ...] = ()) -> Any:
+    from crlbench.contribute.report import Examined
+
+    files = sorted(changes.scopes.items())
+    counted = ", ".join(f"{len(paths)} {kind}" for kind, paths in files) or "nothing changed"
+    name = f"since {changes.base[:12]}"
+    return Examined("changes", name, counted, tuple(findings), notes, changes.unjudged)
 
 
 def _things(root: Path, scopes: dict[Any, tuple[str, ...]]) -> list[str]:
     """Model entries and folders of tasks that were touched and are still there."""
-    models = [path for path in scopes.get("models", ()) if path.startswith("models/")]
+    models = [
+        path
+        for path in scopes.get("models", ())
+        if path.startswith("models/") and path.endswith(".toml")
+    ]
     tasks = {"/".join(p.split("/")[:2]) for p in scopes.get("tasks", ()) if p.startswith("tasks/")}
     return [path for path in (*models, *sorted(tasks)) if (root / path).exists()]
 
@@ -54,12 +88,18 @@ def _read(path: Path) -> str:
         raise UsageError(f"--body {path}: cannot be read: {error}") from None
 
 
-def _comment(path: Path, changes: Any, reports: list[Any]) -> None:
-    from crlbench.contribute.comment import comment
+def _write(options: Any, changes: Any, reports: list[Any]) -> None:
+    """The comment, and the findings from which another process makes it."""
+    if not options.comment and not options.findings:
+        return
+    import json
+
+    from crlbench.contribute.comment import verdict_of
+    from crlbench.contribute.posting import rendered
     from crlbench.run.store import write_text
 
-    try:
-        text = comment(changes, reports)
-    except CrlbenchError as error:
-        text = f"The boards could not be compared: {error}\n"
-    write_text(path, text)
+    verdict = verdict_of(changes, reports)
+    if options.findings:
+        write_text(Path(options.findings), json.dumps(verdict, ensure_ascii=True) + "\n")
+    if options.comment:
+        write_text(Path(options.comment), rendered(verdict))

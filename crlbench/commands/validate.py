@@ -40,10 +40,22 @@ class Validation:
 
     def paths(self, given: Iterable[str]) -> None:
         """Everything that the paths mean: results, then tasks, then models."""
-        found = subjects(given, self.catalog, self.options.kind)
+        paths = [*given]
+        found = subjects(paths, self.catalog, self.options.kind)
+        self._foreign(paths, [one.folder for one in found if one.kind == "result"])
         self.results([one.folder for one in found if one.kind == "result"])
         self._tasks([one for one in found if one.kind == "task"])
         self._models([one for one in found if one.kind == "model"])
+
+    def _foreign(self, given: Sequence[str], folders: Sequence[Path]) -> None:
+        """Of a folder of all results also what belongs to none of them."""
+        from crlbench.contribute.layout import foreign
+        from crlbench.contribute.report import Examined
+
+        homes = {folder.absolute().parents[2] for folder in folders}
+        for path in map(Path, given):
+            if path.absolute() in homes and (strange := foreign(path)):
+                self.add(Examined("results", str(path), "foreign files", tuple(strange)))
 
     def results(self, folders: Sequence[Path]) -> None:
         """Submitted entries, with every other entry beside them known."""
@@ -110,7 +122,7 @@ def validate(options: Namespace) -> int:
 
     if bool(options.since) == bool(options.paths):
         raise UsageError("validate needs either PATH, one or more, or --since COMMIT.")
-    for flag in ("only", "body", "comment"):
+    for flag in ("only", "author", "body", "comment", "findings"):
         if getattr(options, flag) and not options.since:
             raise UsageError(f"--{flag} belongs to --since COMMIT.")
     validation = Validation(options, Catalog(options.catalog))

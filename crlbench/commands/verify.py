@@ -11,10 +11,12 @@ from typing import Any
 from crlbench import __version__
 from crlbench.catalog import Catalog
 from crlbench.commands.console import count, note, out, out_json
+from crlbench.commands.verify_budget import require_budget
 from crlbench.commands.verify_recompute import Recomputed, check_bytes, recompute
 from crlbench.commands.verify_replay import Replayed, chosen_seed, replay
 from crlbench.errors import OK, EnvironmentUnfit, Mismatch, UsageError
 from crlbench.report.audit_entry import Home, homes_of
+from crlbench.report.badges import Badges, read_badges
 from crlbench.report.load import Run, load_runs
 from crlbench.run.ledger import append_line, utc_now
 from crlbench.verification import VERIFICATION_NAME, Badge, Outcome, read_verifications
@@ -28,7 +30,7 @@ def verify(options: Namespace) -> int:
 
     Returns 0 where everything agrees and 5 where something does not.
     """
-    updates = _updates(options.updates)
+    updates, minutes = _updates(options.updates), _minutes(options.max_minutes)
     runs, catalog = load_runs(options.result), Catalog(options.catalog)
     homes = homes_of(runs)
     check_bytes(homes)
@@ -46,6 +48,7 @@ def verify(options: Namespace) -> int:
         if not options.json:
             out(f"seed index {seed}{drawn if options.seed_index == 'random' else ''}:")
         chosen = [run for run in runs if run.record.seed.index == seed]
+        note(options, require_budget(chosen, catalog, updates, minutes, options.home))
         bitwise = options.tolerance == "bitwise"
         made = replay(chosen, homes, recomputed.comparisons, catalog, updates, bitwise)
         for one in made:
@@ -73,6 +76,21 @@ def _updates(text: str) -> int | None:
     if not text.isdigit() or not int(text):
         raise UsageError(f"--updates {text}: a whole number from 1, or all.")
     return int(text)
+
+
+def _minutes(text: str) -> float:
+    """What a replay may take.
+
+    Raises:
+        UsageError: no number above 0.
+    """
+    try:
+        minutes = float(text)
+    except ValueError:
+        minutes = 0.0
+    if not 0 < minutes < float("inf"):
+        raise UsageError(f"--max-minutes {text}: a number above 0.")
+    return minutes
 
 
 def _say_recomputed(found: Recomputed, runs: int) -> None:
@@ -145,9 +163,15 @@ def _write(
     """
     if found.gaps and not found.all_findings:
         raise EnvironmentUnfit(f"--badge: not everything could be checked here: {found.gaps[0]}")
+    known: dict[Path, Badges] = {}
     for run in runs:
         outcome: Outcome = "mismatch" if found.findings[run.name] else "equal"
-        _add(homes[run.folder], run, "recomputed", by, 0, outcome)
+        home = homes[run.folder]
+        if home.folder not in known:
+            known[home.folder] = read_badges(home.folder)
+        last = known[home.folder].last(run.record.record_id, "recomputed")
+        if last != outcome:  # said once, however often a seed is replayed
+            _add(home, run, "recomputed", by, 0, outcome)
     for one in replayed:
         kind: Badge = "reproduced" if one.whole and one.outcome != "within" else "replayed"
         updates: int | str = "all" if one.whole else one.updates

@@ -1,35 +1,38 @@
-"""What changed since a commit: one kind of thing at a time, and nothing that stood is rewritten."""
+"""What changed since a commit, and what each changed file is."""
 
 from __future__ import annotations
 
+import re
+import stat
 import subprocess
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Literal
 
-from crlbench.contribute.layout import ALLOWED, RESULTS
-from crlbench.contribute.packing import grown, opened
-from crlbench.contribute.retract import RETRACTIONS, unfounded
-from crlbench.errors import CrlbenchError, EnvironmentUnfit, UsageError
-from crlbench.packed import PACKED, BadArchive
-from crlbench.reading import read_bytes
-from crlbench.retractions import parse_retractions
-from crlbench.verification import VERIFICATION_NAME
+from crlbench.contribute.layout import ENTRY_DEPTH, RESULTS
+from crlbench.contribute.retract import RETRACTIONS
+from crlbench.errors import EnvironmentUnfit, UsageError
 
-Scope = Literal["results", "models", "tasks", "code"]
+Scope = Literal["results", "retractions", "models", "tasks", "code"]
 
-ALONG: dict[Scope, tuple[str, ...]] = {
-    "models": ("docs/models.md", "docs/schemas/", "tests/policy/rendered.json"),
-    "tasks": (),
-}
-"""What a contribution of a kind brings along: files and folders of data. Python files are code
-wherever they are, because a workflow that runs the tests runs them."""
-DATA = (".json", ".md", ".toml")
-"""Endings of files that nothing executes."""
 MAX_SHOWN = 8
-ENTRY_DEPTH = 3
-"""Levels of an entry's folder below the results."""
+
+NO_FILE = {"120000": "link", "160000": "submodule"}
+"""What is no file, by the mode that git has for it."""
+OF_MODELS = re.compile(
+    r"docs/models\.md|docs/schemas/[^/]+\.json|tests/policy/rendered\.json"
+)
+"""Tables that a model's entry renews: data, and no code."""
+CHECKPOINT = re.compile(
+    r"models/(?P<slug>[^/]+)/(?:[^/]+\.(?:safetensors|gguf|json|model|txt|jinja|md)|LICENSE)"
+)
+"""A file of a checkpoint that is brought with its entry ``models/<slug>.toml``."""
+OF_TASKS = ("docs/tasks.md",)
+TASK_FILE = re.compile(
+    r"tasks/[^/]+/(?:task\.py|README\.md|frozen\.toml|[a-z0-9_-]+\.jsonl(?:\.zst)?"
+    r"|reward_model/[^/]+\.(?:safetensors|json|toml))"
+)
 
 
 @dataclass(frozen=True)
@@ -43,6 +46,8 @@ class Changes:
     modified: tuple[str, ...]
     """Changed, or of another type."""
     deleted: tuple[str, ...]
+    linked: dict[str, str] = field(default_factory=dict)
+    """What is no regular file now: path -> ``link`` or ``submodule``."""
 
     @property
     def paths(self) -> tuple[str, ...]:
@@ -55,12 +60,19 @@ class Changes:
         found: dict[Scope, list[str]] = {}
         for path in self.paths:
             found.setdefault(scope_of(path), []).append(path)
-        for kind, along in ALONG.items():
+        for kind in ("models", "tasks"):
             if kind in found and "code" in found:
-                own = [p for p in found["code"] if _along(p, along)]
-                found[kind] += own
-                found["code"] = [p for p in found["code"] if p not in own]
+                along = [path for path in found["code"] if _along(kind, path, found[kind])]
+                found[kind] += along
+                found["code"] = [path for path in found["code"] if path not in along]
         return {kind: tuple(paths) for kind, paths in found.items() if paths}
+
+    @property
+    def unjudged(self) -> tuple[str, ...]:
+        """Paths that no rule judges, because they are code: a person has to read them."""
+        scopes = self.scopes
+        inside = [path for path in scopes.get("tasks", ()) if path.endswith(".py")]
+        return tuple(sorted((*scopes.get("code", ()), *inside)))
 
     def entries(self) -> list[Path]:
         """Folders of the results that were touched, from the root."""
@@ -68,10 +80,28 @@ class Changes:
         depth = len(RESULTS.parts) + ENTRY_DEPTH
         return sorted({Path(*p.parts[:depth]) for p in inside if len(p.parts) > depth})
 
+    def before(self, path: str) -> bytes:
+        """A file's bytes at the base.
 
-def _along(path: str, along: tuple[str, ...]) -> bool:
-    names = [a for a in along if path == a or (a.endswith("/") and path.startswith(a))]
-    return bool(names) and PurePosixPath(path).suffix in DATA
+        Raises:
+            UsageError: it had none of that name.
+        """
+        return git_bytes(self.root, "show", f"{self.base}:{path}")
+
+    def names_before(self, folder: str) -> list[str]:
+        """Paths of the files that stood directly in a folder at the base."""
+        listed = git(self.root, "ls-tree", "--name-only", "-z", self.base, "--", f"{folder}/")
+        return [path for path in listed.split("\0") if path]
+
+
+def _along(kind: Scope, path: str, own: Iterable[str]) -> bool:
+    """Whether a file is one that a contribution of a kind brings along: exactly named, or not."""
+    if kind == "models":
+        checkpoint = CHECKPOINT.fullmatch(path)
+        return OF_MODELS.fullmatch(path) is not None or (
+            checkpoint is not None and f"models/{checkpoint['slug']}.toml" in own
+        )
+    return path in OF_TASKS
 
 
 def changes_since(reference: str, folder: Path) -> Changes:
@@ -83,24 +113,49 @@ def changes_since(reference: str, folder: Path) -> Changes:
         UsageError: no such commit, or no git checkout.
         EnvironmentUnfit: git is not installed.
     """
-    root = Path(_git(folder, "rev-parse", "--show-toplevel").strip())
+    root = Path(git(folder, "rev-parse", "--show-toplevel").strip())
     if reference.startswith("-"):
         raise UsageError(f"--since {reference}: no name of a commit.")
-    base = _git(root, "merge-base", reference, "HEAD").strip()
-    listed = _git(root, "diff", "--name-status", "--no-renames", "-z", base, "--").split("\0")
-    status = dict(zip(listed[1::2], listed[::2], strict=False))
-    untracked = _git(root, "ls-files", "--others", "--exclude-standard", "-z").split("\0")
-    by_kind = {kind: sorted(p for p, s in status.items() if s == kind) for kind in "AD"}
-    rest = sorted(p for p, s in status.items() if s not in "AD")
-    added = sorted({*by_kind["A"], *filter(None, untracked)})
-    return Changes(root, base, tuple(added), tuple(rest), tuple(by_kind["D"]))
+    base = git(root, "merge-base", reference, "HEAD").strip()
+    listed = git(root, "diff", "--raw", "--no-renames", "-z", base, "--").split("\0")
+    status, linked = {}, {}
+    for facts, path in zip(listed[::2], listed[1::2], strict=False):
+        _, mode, _, _, letter = facts.split(" ")
+        status[path] = letter[0]
+        if mode in NO_FILE:
+            linked[path] = NO_FILE[mode]
+    untracked = git(root, "ls-files", "--others", "--exclude-standard", "-z").split("\0")
+    for path in filter(None, untracked):
+        status[path] = "A"
+        if (kind := _kind_on_disk(root / path)) is not None:
+            linked[path] = kind
+    by_kind = {
+        kind: tuple(sorted(p for p, s in status.items() if s == kind)) for kind in "AD"
+    }
+    rest = tuple(sorted(p for p, s in status.items() if s not in "AD"))
+    return Changes(root, base, by_kind["A"], rest, by_kind["D"], linked)
 
 
-def _git(folder: Path, *arguments: str) -> str:
-    return _git_bytes(folder, *arguments).decode("utf-8", "surrogateescape")
+def _kind_on_disk(path: Path) -> str | None:
+    """Of what git does not know yet; a repository inside another is listed as a folder."""
+    mode = path.lstat().st_mode
+    if stat.S_ISLNK(mode):
+        return "link"
+    return "submodule" if stat.S_ISDIR(mode) else None
 
 
-def _git_bytes(folder: Path, *arguments: str) -> bytes:
+def git(folder: Path, *arguments: str) -> str:
+    """What a git command prints.
+
+    Raises:
+        UsageError: it failed; with its words.
+        EnvironmentUnfit: git is not installed.
+    """
+    return git_bytes(folder, *arguments).decode("utf-8", "surrogateescape")
+
+
+def git_bytes(folder: Path, *arguments: str) -> bytes:
+    """As :func:`git`, undecoded."""
     try:
         done = subprocess.run(["git", "-C", str(folder), *arguments], capture_output=True)
     except FileNotFoundError:
@@ -115,6 +170,8 @@ def scope_of(path: str) -> Scope:
     parts = PurePosixPath(path).parts
     if parts[: len(RESULTS.parts)] == RESULTS.parts:
         return "results"
+    if path == RETRACTIONS.as_posix():
+        return "retractions"
     if parts[0] == "models" and len(parts) == 2 and path.endswith(".toml"):
         return "models"
     if parts[0] == "tasks" and len(parts) > 2:
@@ -125,12 +182,13 @@ def scope_of(path: str) -> Scope:
 def mixed(scopes: Iterable[Scope]) -> list[str]:
     """Why changes of several kinds cannot be taken at once."""
     kinds = sorted(scopes)
+    for alone in ("results", "retractions"):
+        if alone in kinds and len(kinds) > 1:
+            return [
+                f"{alone} stand alone in a pull request, and this one also touches "
+                f"{', '.join(k for k in kinds if k != alone)}: open one for each"
+            ]
     contributed = [kind for kind in kinds if kind != "code"]
-    if "results" in kinds and len(kinds) > 1:
-        return [
-            f"results stand alone in a pull request, and this one also touches "
-            f"{', '.join(k for k in kinds if k != 'results')}: open one for each"
-        ]
     if len(contributed) > 1:
         return [f"touches {' and '.join(contributed)}: open one pull request for each"]
     return []
@@ -145,79 +203,28 @@ def besides(scopes: Mapping[Scope, Sequence[str]], only: Scope | None) -> list[s
     return [f"only {only} may change here (--only), and this also touches {shown}"]
 
 
-def code_unread(scopes: Mapping[Scope, Sequence[str]]) -> tuple[str, ...]:
-    """What a reader must know of code that comes with a contribution of another kind."""
-    code = scopes.get("code", ())
-    if not code or len(scopes) == 1:
-        return ()
-    shown = ", ".join(code[:MAX_SHOWN]) + (" ..." if len(code) > MAX_SHOWN else "")
-    return (f"code comes along that no rule examines: read it before it runs: {shown}",)
-
-
-def rewritten(changes: Changes) -> list[str]:
-    """What of the results was changed though it may only grow."""
-    found = _retractions(changes)
-    for entry in changes.entries():
-        before = _before(changes, entry)
-        if not before:
-            continue
-        try:
-            old, new = opened(before), opened(_now(changes.root / entry))
-        except BadArchive as error:
-            found.append(f"{entry / PACKED}: {error}")
-            continue
-        found += [f"{entry}/{line}" for line in grown(old, new)]
-    outside = [p for p in changes.paths if scope_of(p) == "results" and not _belongs(p)]
-    found += [f"{path}: not a place for a file of a result" for path in outside[:MAX_SHOWN]]
-    names = {PurePosixPath(path): path for path in changes.paths if scope_of(path) == "results"}
-    return found + [
-        f"{path}: badges are written by the maintainers' checks alone"
-        for parts, path in names.items()
-        if parts.name == VERIFICATION_NAME
+def astray(changes: Changes) -> list[str]:
+    """Code that comes with a model or a task and is not the test of that task."""
+    scopes = changes.scopes
+    kind = next((kind for kind in ("models", "tasks") if kind in scopes), None)
+    if kind is None:
+        return []
+    names = {path.split("/")[1] for path in scopes[kind] if path.startswith("tasks/")}
+    tests = {f"tests/tasks/test_{name.replace('-', '_')}.py" for name in names}
+    found = [path for path in scopes.get("code", ()) if path not in tests]
+    if not found:
+        return []
+    shown = ", ".join(found[:MAX_SHOWN]) + (" ..." if len(found) > MAX_SHOWN else "")
+    return [
+        f"{kind} stand alone in a pull request, and this one also touches {shown}: open one for "
+        "the code. A model's entry brings its checkpoint and the tables of docs/, a task its test."
     ]
 
 
-def _retractions(changes: Changes) -> list[str]:
-    """What is wrong with the log of retractions, where it was touched."""
-    path = RETRACTIONS.as_posix()
-    if path in changes.deleted:
-        return [f"{path}: removed; what was taken back stays in sight"]
-    if path not in changes.paths:
-        return []
-    before = b""
-    if path not in changes.added:
-        before = _git_bytes(changes.root, "show", f"{changes.base}:{path}")
-    try:
-        content = read_bytes(changes.root / path, links=False)
-        if not content.startswith(before):
-            return [f"{path}: what it said was changed; it only grows"]
-        lines = parse_retractions(content, RETRACTIONS)
-        return [*unfounded(changes.root, lines[len(before.splitlines()) :])]
-    except CrlbenchError as error:
-        return [str(error)]
-
-
-def _belongs(path: str) -> bool:
-    parts = PurePosixPath(path).parts[len(RESULTS.parts) :]
-    if parts == ("README.md",):
-        return True
-    return len(parts) == ENTRY_DEPTH + 1 and parts[-1] in ALLOWED
-
-
-def _before(changes: Changes, entry: Path) -> dict[str, bytes]:
-    """The files of an entry as they were at the base."""
-    spec = f"{entry.as_posix()}/"
-    listed = _git(changes.root, "ls-tree", "--name-only", "-z", changes.base, "--", spec)
-    names = [PurePosixPath(path).name for path in listed.split("\0") if path]
-    return {
-        name: _git_bytes(changes.root, "show", f"{changes.base}:{spec}{name}") for name in names
-    }
-
-
-def _now(folder: Path) -> dict[str, bytes]:
-    """The files of an entry as they are; links and folders are none."""
-    if not folder.is_dir():
-        return {}
-    files = [path for path in folder.iterdir() if path.is_file() and not path.is_symlink()]
-    return {path.name: path.read_bytes() for path in files}
-
+def linking(changes: Changes) -> list[str]:
+    """Links and submodules where files belong that are read."""
+    return [
+        f"{path}: is a {kind}, and only regular files stand there"
+        for path, kind in sorted(changes.linked.items())
+        if path.split("/")[0] in ("leaderboard", "models", "tasks") or scope_of(path) != "code"
+    ][:MAX_SHOWN]

@@ -1,4 +1,8 @@
-"""What changes on the boards: the comment under a pull request that brings results."""
+"""What a pull request's comment is made of: what was found, and what changes on the boards.
+
+Plain data (:mod:`crlbench.contribute.posting` has its form). Whoever posts it makes the text, in a
+process that a pull request cannot reach.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +15,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
+from typing import Any
 
 from crlbench.contribute.changes import Changes
 from crlbench.contribute.layout import RESULTS
+from crlbench.contribute.posting import MAX_LINES, MAX_WIDTH, SCHEMA
 from crlbench.contribute.report import Examined
 from crlbench.contribute.retract import RETRACTIONS
 from crlbench.errors import CrlbenchError
@@ -41,29 +47,38 @@ class _Boards:
     after: Board
 
 
-def comment(changes: Changes, examined: Sequence[Examined]) -> str:
-    """Markdown: what was refused, or the new rows, tiers that moved, the nearest, alarms."""
-    lines = [f"## {_verdict(examined)}", "", "```text"]
-    lines += [_harmless(line) for found in examined for line in found.lines()]
-    lines += ["```", ""]
-    if any(found.broken for found in examined):
-        return "\n".join(lines)
+def verdict_of(changes: Changes, examined: Sequence[Examined]) -> dict[str, Any]:
+    """What was refused; else the new rows, tiers that moved, the nearest entries, alarms."""
+    lines = [_short(line) for found in examined for line in found.lines()]
+    refused = sum(found.broken for found in examined)
+    return {
+        "schema": SCHEMA,
+        "examined": len(examined),
+        "refused": refused,
+        "scopes": {scope: len(paths) for scope, paths in sorted(changes.scopes.items())},
+        "unjudged": len(changes.unjudged),
+        "lines": lines[:MAX_LINES],
+        "boards": [] if refused else [_short(line) for line in _boards(changes)][:MAX_LINES],
+    }
+
+
+def _boards(changes: Changes) -> list[str]:
+    """What changes on the boards that a change touches."""
     touched = [entry for entry in changes.entries() if (changes.root / entry).is_dir()]
-    with tempfile.TemporaryDirectory() as folder:
-        base = _base_results(changes, Path(folder))
-        for name, entries in groupby(touched, key=lambda entry: entry.parts[len(RESULTS.parts)]):
-            lines += _board(changes.root, base, name, list(entries))
-    return "\n".join(lines)
+    lines: list[str] = []
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            base = _base_results(changes, Path(folder))
+            depth = len(RESULTS.parts)
+            for name, entries in groupby(touched, key=lambda entry: entry.parts[depth]):
+                lines += _board(changes.root, base, name, list(entries))
+    except CrlbenchError as error:
+        lines.append(f"The boards could not be compared: {error}")
+    return lines
 
 
-def _harmless(line: str) -> str:
-    """A line for a fenced block: what strangers wrote neither ends it nor moves the cursor."""
-    return clean(line).replace("```", "'''")
-
-
-def _verdict(examined: Sequence[Examined]) -> str:
-    broken = sum(found.broken for found in examined)
-    return f"{broken} of {len(examined)} refused" if broken else "Every rule is kept"
+def _short(line: str) -> str:
+    return clean(line)[:MAX_WIDTH]
 
 
 def _base_results(changes: Changes, folder: Path) -> Path:
@@ -83,7 +98,7 @@ def _board(root: Path, base: Path, name: str, entries: Sequence[Path]) -> Iterat
     """One board's part of the comment."""
     before = summarise_board(load_runs(base / name)) if (base / name).is_dir() else None
     boards = _Boards(before, summarise_board(load_runs(root / RESULTS / name)))
-    yield from (f"### {boards.after.track} v{boards.after.track_version} `{name}`", "")
+    yield from (f"{boards.after.track} v{boards.after.track_version}, {name}:", "")
     for entry in entries:
         own = load_runs(root / entry)
         yield from _rows(boards, f"{own.runs[0].model}/{own.runs[0].recipe}")
@@ -94,8 +109,8 @@ def _board(root: Path, base: Path, name: str, entries: Sequence[Path]) -> Iterat
 
 def _rows(boards: _Boards, name: str) -> Iterator[str]:
     entry = boards.after.entry(name)
-    yield f"**{name}**: {entry.standing}, {entry.n} seeds"
-    yield from ("", "| axis | score | tier | rank |", "|---|---|---|---|")
+    yield f"{name}: {entry.standing}, {entry.n} seeds"
+    yield "| axis | score | tier | rank |"
     for axis in AXES:
         score = entry.axes[axis]
         value = NONE if score.value is None else f"{score.value:.3f} {span(score.interval)}"

@@ -24,6 +24,10 @@ SUBMISSION = "submission.json"
 NEEDED = (PLAN_NAME, LEDGER_NAME, PACKED, SUBMISSION)
 """Files of a submitted entry."""
 ALLOWED = frozenset((*NEEDED, VERIFICATION_NAME))
+README = "README.md"
+"""The one file beside the boards."""
+ENTRY_DEPTH = 3
+"""Levels of an entry's folder below the results."""
 MAX_BYTES = 5 * 2**20
 """Of all files of an entry; 240 runs take about 2 MB."""
 
@@ -59,6 +63,32 @@ def submitted(root: Path) -> Iterator[Path]:
         below.sort()
         if PACKED in names:
             yield Path(folder)
+
+
+def foreign(root: Path) -> list[str]:
+    """What stands below the folder of all results and belongs to no entry.
+
+    Args:
+        root: ``leaderboard/results`` of a checkout.
+    """
+    found = []
+    for folder, below, names in os.walk(root):
+        place = Path(folder).relative_to(root)
+        depth = len(place.parts)
+        links = [name for name in below if (Path(folder) / name).is_symlink()]
+        found += [f"{Path(folder) / name}: is a link" for name in links]
+        if depth == ENTRY_DEPTH:
+            found += [f"{Path(folder) / name}: not a place for a folder" for name in below]
+            below.clear()
+            if PACKED not in names:
+                found.append(f"{folder}: holds no {PACKED}")
+        else:
+            readme = Path(folder) / README
+            own = [README] if not depth and README in names and not readme.is_symlink() else []
+            others = [name for name in names if name not in own]
+            found += [f"{Path(folder) / name}: not a place for a file" for name in others]
+        below.sort()
+    return found
 
 
 def misplaced(folder: Path) -> list[str]:

@@ -23,6 +23,8 @@ class Examined:
     """What is wrong; nothing is wrong where there is none."""
     notes: tuple[str, ...] = ()
     """What a reader must know, and what could not be checked here."""
+    unjudged: tuple[str, ...] = ()
+    """Paths of code, which no rule judges: a person has to read them."""
 
     @property
     def broken(self) -> bool:
@@ -31,12 +33,20 @@ class Examined:
 
     def lines(self) -> Iterator[str]:
         """The report for a person, line by line."""
-        verdict = "refused" if self.broken else "keeps every rule"
-        yield f"{self.name}: {verdict} ({self.summary})"
+        yield f"{self.name}: {self._verdict} ({self.summary})"
         yield from (f"  * {finding}" for finding in self.findings[:SHOWN])
         if len(self.findings) > SHOWN:
             yield f"  * and {len(self.findings) - SHOWN} more"
+        yield from (f"  not judged, for a person to read: {p}" for p in self.unjudged[:SHOWN])
+        if len(self.unjudged) > SHOWN:
+            yield f"  not judged: {len(self.unjudged) - SHOWN} more files of code"
         yield from (f"  note: {note}" for note in self.notes)
+
+    @property
+    def _verdict(self) -> str:
+        if self.broken:
+            return "refused"
+        return "code is not judged by rules" if self.unjudged else "keeps every rule"
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, for JSON."""
@@ -47,4 +57,5 @@ class Examined:
             "summary": self.summary,
             "findings": list(self.findings),
             "notes": list(self.notes),
+            "not_judged": list(self.unjudged),
         }

@@ -23,7 +23,9 @@ from crlbench.report.load import Runs, load_runs
 from crlbench.report.stored import exists
 from crlbench.report.summary import board_tasks, same_conditions
 from crlbench.run.checkout import compare
+from crlbench.run.effort import MINUTES, UPDATES, out_of_reach, replay_seconds
 from crlbench.run.payable import unpayable
+from crlbench.run.progress import duration
 
 SHOWN = 4
 """Cells that a finding names."""
@@ -81,6 +83,7 @@ class _Entry:
             self._declared,
             self._history,
             self._checkout,
+            self._replay,
             self._numbers,
             self._copies,
         )
@@ -175,6 +178,24 @@ class _Entry:
             self.notes.append("Open division: shown apart, never ranked.")
         if here.card is None:
             self.notes.append(f"models/{slug}.toml says more or less than when the runs were made.")
+
+    def _replay(self) -> Findings:
+        """Somebody else can make the first updates again."""
+        catalog = self.examiner.catalog
+        first = self.first.record.seed.index
+        records = [run.record for run in self.runs if run.record.seed.index == first]
+        reason = out_of_reach(records, catalog)
+        if reason is not None:
+            yield f"{self.folder}: {reason}"
+            return
+        extra = tuple(map(str, catalog.extra))
+        seconds = sum(replay_seconds(r, r.subject.slug, UPDATES, extra) for r in records)
+        if seconds > 60 * MINUTES:
+            self.notes.append(
+                f"A replay takes about {duration(seconds)} on one core, and those who keep a "
+                f"leaderboard give it {MINUTES:g} minutes unless they allow more: it may stay "
+                "without the badge."
+            )
 
     def _numbers(self) -> Findings:
         """Every number of every record belongs to its item vectors and its conditions."""

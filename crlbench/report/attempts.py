@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -85,6 +85,22 @@ class Attempts:
                 found.append(Extension(plan.time, max(grown), count, plan.ended))
             known |= {task: max(count, known.get(task, 0)) for task in plan.tasks}
         return tuple(found)
+
+    def until(self, count: int) -> Attempts:
+        """The same ledger as if only the first ``count`` plans had been declared."""
+        if count >= len(self.declared):
+            return self
+        declared = self.declared[:count]
+        return replace(self, declared=declared, planned=planned(declared))
+
+    def added_by(self, number: int) -> tuple[Key, ...]:
+        """The cells that the plan of this number declares beyond those before it."""
+        before, after = (planned(self.declared[:n]) for n in (number, number + 1))
+        return tuple(
+            (task, arm, index)
+            for (task, arm), count in after.items()
+            for index in range(before.get((task, arm), 0), count)
+        )
 
     @property
     def repeated(self) -> tuple[Key, ...]:

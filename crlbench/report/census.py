@@ -6,6 +6,9 @@ everywhere; else the seeds that went badly could be left away. A planned run tha
 started, or only interrupted or lost, is *missing*: the same command runs it, and until then
 nothing ranks. Nor does anything without a ledger that knows how every run ended, nor a submitted
 entry that was retracted.
+
+Runs that a later plan added to an entry with badges *wait*: they count once they were verified too,
+so that nobody moves a verified entry by adding to it.
 """
 
 from __future__ import annotations
@@ -26,7 +29,8 @@ from crlbench.attempts import (
 from crlbench.cards import UNPINNED
 from crlbench.packed import PACKED
 from crlbench.records import SCORE_DROP, Status, Subject
-from crlbench.report.attempts import Attempts, Key, check_declared, read_attempts
+from crlbench.report.attempts import Attempts, Key, check_declared, key_of, read_attempts
+from crlbench.report.badges import read_badges
 from crlbench.report.load import Run, Runs
 from crlbench.retractions import Retraction, concerning, read_retractions
 
@@ -66,6 +70,8 @@ class Census:
     """Seeds were added after runs had ended and could be looked at."""
     retracted: tuple[str, ...] = ()
     """When, by whom and why the entry or some of its records were taken back; sentences."""
+    waiting: tuple[str, ...] = ()
+    """Runs that were added to an entry with badges, and were not verified yet."""
 
     @property
     def n(self) -> int:
@@ -79,6 +85,16 @@ class Census:
 
     def standing(self) -> tuple[Standing, tuple[str, ...]]:
         """What the number of seeds allows, and what keeps it from more, in sentences."""
+        standing, why = self._standing()
+        if not self.waiting:
+            return standing, why
+        return standing, (
+            *why,
+            f"{len(self.waiting)} added runs count once they are replayed: "
+            f"{_listed(self.waiting)}.",
+        )
+
+    def _standing(self) -> tuple[Standing, tuple[str, ...]]:
         if self.shortened:
             return "partial", ("Shortened runs never rank.",)
         if self.retracted:
@@ -156,6 +172,7 @@ class Archive:
         self._runs = runs
         self._retractions: dict[Path, tuple[Retraction, ...]] = {}
         self._attempts: dict[Path, Attempts | None] = {}
+        self._settled: dict[Path, Attempts | None] = {}
         self._placebo: dict[tuple[str, str], list[Run]] = {}
         self._folders: dict[Path, Path | None] = {}
         for run in runs:
@@ -175,6 +192,40 @@ class Archive:
             self._attempts[folder] = read_attempts(folder)
         return self._attempts[folder]
 
+    def settled(self, run: Run) -> Attempts | None:
+        """What the ledger above a run says up to the last plan whose runs count.
+
+        In a submitted entry that has badges, what a later plan adds counts once it has them too.
+        """
+        attempts, folder = self.attempts(run), self._folder(run)
+        if attempts is None or folder is None or not (folder / PACKED).is_file():
+            return attempts
+        if folder not in self._settled:
+            self._settled[folder] = self._verified(folder, attempts)
+        return self._settled[folder]
+
+    def _verified(self, folder: Path, attempts: Attempts) -> Attempts:
+        later = range(1, len(attempts.declared))
+        badges = read_badges(folder) if later else None
+        if badges is None or not badges.lines:
+            return attempts
+        for number in later:
+            if not badges.cover(self._inside[folder], attempts.added_by(number)):
+                return attempts.until(number)
+        return attempts
+
+    def counted(self, runs: Iterable[Run]) -> list[Run]:
+        """Those that do not wait."""
+        return [run for run in runs if not self.waits(run)]
+
+    def waits(self, run: Run) -> bool:
+        """Whether a run was added to an entry with badges, and is not verified yet."""
+        settled = self.settled(run)
+        if settled is None or settled is self.attempts(run):
+            return False
+        task, arm, index = key_of(run)
+        return index >= settled.planned.get((task, arm), 0)
+
     def placebo(self, run: Run) -> list[Run]:
         """All runs of the placebo arm of a run's entry."""
         return self._placebo.get((run.model, run.recipe), [])
@@ -190,7 +241,7 @@ class Archive:
         leaderboard = above[LEADERBOARD_ABOVE]
         if leaderboard not in self._retractions:
             self._retractions[leaderboard] = read_retractions(leaderboard)
-        inside = self._inside.get(folder, [])
+        inside = [inner.record.record_id for inner in self._inside.get(folder, [])]
         name = "/".join(folder.absolute().parts[-3:])
         found = concerning(self._retractions[leaderboard], name, inside)
         return tuple(line.sentence(len(inside)) for line in found)
@@ -200,7 +251,7 @@ class Archive:
         stored = {
             (control.record.task.name, control.record.seed.index)
             for control in self.placebo(run)
-            if control.record.status.state != "partial"
+            if control.record.status.state != "partial" and not self.waits(control)
         }
         wanted = [(task, index) for task in sorted(tasks) for index in range(PLACEBO_SEEDS)]
         return tuple(cell_name(*cell) for cell in wanted if cell not in stored)
@@ -215,11 +266,11 @@ class Archive:
                 check_declared(run, (plan_hash(plan),), folder / PLAN_NAME)
 
     @cached_property
-    def _inside(self) -> dict[Path | None, list[str]]:
-        """The ids of all records by the folder of their plan and ledger."""
-        found: dict[Path | None, list[str]] = {}
+    def _inside(self) -> dict[Path | None, list[Run]]:
+        """All runs by the folder of their plan and ledger."""
+        found: dict[Path | None, list[Run]] = {}
         for run in self._runs:
-            found.setdefault(self._folder(run), []).append(run.record.record_id)
+            found.setdefault(self._folder(run), []).append(run)
         return found
 
     def _folder(self, run: Run) -> Path | None:
@@ -247,13 +298,16 @@ def take_census(runs: Sequence[Run], board: Iterable[str], archive: Archive) -> 
         runs: all of them, by task and seed index.
         board: tasks of the board.
     """
+    archive.check(runs)
+    waiting = [run for run in runs if archive.waits(run)]
+    runs = archive.counted(runs) or runs  # none counts: no plan that does declares the arm
     partial = [run for run in runs if run.record.status.state == "partial"]
     shortened = bool(partial) and not any(r.record.status.state == "completed" for r in runs)
     counted = [run for run in runs if shortened or run.record.status.state != "partial"]
-    archive.check(runs)
     attempts, arm = archive.attempts(runs[0]), runs[0].record.arm
+    settled = archive.settled(runs[0])
     control = archive.placebo(runs[0]) if arm == "real" else []
-    declared = _declared(archive.plan(runs[0]), attempts, arm)
+    declared = _declared(archive.plan(runs[0]), settled, arm)
     gone, missing = ([], []) if shortened else _without(runs, counted, declared, attempts)
     tasks: dict[str, list[Run]] = {}
     for run in counted:
@@ -277,8 +331,9 @@ def take_census(runs: Sequence[Run], board: Iterable[str], archive: Archive) -> 
         doubts=_doubts(attempts, [*runs, *control]),
         uncontrolled=archive.uncontrolled(runs[0], tasks) if arm == "real" else (),
         unrankable=_unrankable(runs[0].record.subject),
-        extended=attempts is not None and any(e.ended for e in attempts.extensions(arm)),
+        extended=settled is not None and any(e.ended for e in settled.extensions(arm)),
         retracted=archive.retracted(runs[0]),
+        waiting=tuple(map(_cell, waiting)),
     )
 
 

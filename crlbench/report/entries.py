@@ -221,6 +221,7 @@ def _placebo(
     real: Evidence,
     score: AxisScore,
 ) -> Placebo | None:
+    runs = archive.counted(runs)
     if not runs:
         return None
     census = take_census(runs, board, archive)

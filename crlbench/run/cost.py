@@ -6,6 +6,7 @@ The unit is a parameter times a byte of text run forward once: only ratios betwe
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
@@ -31,13 +32,29 @@ WATCHED = 2
 def cost(cell: Cell) -> float:
     """Of a whole run of a cell; above 0."""
     c = Conditions.model_validate(cell.conditions)
-    prompt, completion = _texts(cell.task, cell.catalog)
-    completion = min(completion, c.sampling.max_completion_bytes)
-    shared = prompt / c.budget.completions  # a group's prompt is run once
-    learned = (shared + completion) * (WATCHED + BACKWARD * c.optimization.epochs)
-    training = c.budget.total * (DECODED * completion + shared + learned)
-    scored = evaluated(cell, c) * (DECODED * completion + prompt)
-    return _parameters(cell.model, cell.catalog) * (training + scored)
+    work = Workpiece(cell.model, cell.task, cell.catalog, c)
+    return work.cost(c.budget.total, evaluated(cell, c))
+
+
+@dataclass(frozen=True)
+class Workpiece:
+    """A model on a task under conditions: what its completions cost."""
+
+    model: str
+    task: str
+    catalog: tuple[str, ...]
+    conditions: Conditions
+
+    def cost(self, learned: int, scored: int) -> float:
+        """Of completions that are learned from, and of others that are only scored."""
+        c = self.conditions
+        prompt, completion = _texts(self.task, self.catalog)
+        completion = min(completion, c.sampling.max_completion_bytes)
+        shared = prompt / c.budget.completions  # a group's prompt is run once
+        update = (shared + completion) * (WATCHED + BACKWARD * c.optimization.epochs)
+        training = learned * (DECODED * completion + shared + update)
+        scoring = scored * (DECODED * completion + prompt)
+        return _parameters(self.model, self.catalog) * (training + scoring)
 
 
 def evaluated(cell: Cell, conditions: Conditions) -> int:

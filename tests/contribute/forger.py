@@ -13,11 +13,12 @@ import numpy as np
 import zstandard
 
 from crlbench.attempts import LEDGER_NAME, PLAN_NAME, plan_hash
-from crlbench.chain import GENESIS
+from crlbench.chain import GENESIS, linked
 from crlbench.conditions import canonical_json, digest, fingerprint
 from crlbench.packed import PACKED, pack, unpack
 from crlbench.records import RunRecord
 from crlbench.run.store import packed_arrays
+from crlbench.seeding import seed_value
 
 Json = dict[str, Any]
 
@@ -131,3 +132,77 @@ class Forger:
             event |= {"n": number, "previous": previous}
             event.pop("hash", None)
             event["hash"] = previous = digest(event)
+
+
+def extended(folder: Path, seeds: int) -> Path:
+    """Add runs to an entry that nobody made, by a plan of more seeds; what stands stays.
+
+    Each is another run of its task with two points of its curve exchanged, digests of nothing, and
+    every hash right.
+    """
+    plan: Json = json.loads((folder / PLAN_NAME).read_text())
+    ledger = [json.loads(line) for line in (folder / LEDGER_NAME).read_text().splitlines()]
+    files = unpack((folder / PACKED).read_bytes())
+    before = plan["arms"]["real"]
+    plan["arms"] = plan["arms"] | {"real": seeds}
+    plan["seeds"] = {
+        task: [{"index": i, "value": seed_value(plan["protocol"], task, i)} for i in range(seeds)]
+        for task in plan["seeds"]
+    }
+    plan["plan_hash"] = plan_hash(plan)
+    head = {"cell": None, "event": "plan", "detail": plan}
+    events: list[Json] = [head]
+    model = f"{plan['model']['name']}@{plan['model']['revision8']}/{plan['recipe']['name']}"
+    for task in plan["tasks"]:
+        for index in range(before, seeds):
+            cell = f"{task}/real/seed-{index:02d}"
+            run = _invented(files, f"{task}/real/seed-{index - before:02d}", plan, task, index)
+            files |= {f"{cell}/{name}": content for name, content in run.items()}
+            record = json.loads(run["record.json"])
+            name = f"{model}/{cell}"
+            cited = {"attempt": 1, "plan_hash": plan["plan_hash"]}
+            ended = {
+                "items_sha256": record["files"]["items.npz"]["sha256"],
+                "record_id": record["record_id"],
+            }
+            events.append({"cell": name, "event": "start", "detail": cited})
+            events.append({"cell": name, "event": "done", "detail": ended})
+    for event in events:
+        body = event | {"time": ledger[-1]["time"], "host": ledger[-1]["host"]}
+        ledger.append(linked(ledger, body))
+    (folder / PLAN_NAME).write_text(canonical_json(plan) + "\n")
+    (folder / LEDGER_NAME).write_text("".join(canonical_json(e) + "\n" for e in ledger))
+    (folder / PACKED).write_bytes(pack(files))
+    return folder
+
+
+def _invented(
+    files: dict[str, bytes], source: str, plan: Json, task: str, index: int
+) -> dict[str, bytes]:
+    """The files of a run like ``source``, of another seed."""
+    run = {
+        name: files[f"{source}/{name}"]
+        for name in ("record.json", "items.npz", "digests.jsonl", "samples.jsonl.zst")
+    }
+    with np.load(io.BytesIO(run["items.npz"])) as stored:
+        arrays = {name: stored[name] for name in stored.files}
+    record = json.loads(run["record.json"])
+    one, other = (point["items_ref"] for point in record["curve"][-2:])
+    arrays[one], arrays[other] = arrays[other], arrays[one]
+    run["items.npz"] = packed_arrays(arrays)
+    rows = [json.loads(line) for line in run["digests.jsonl"].splitlines()]
+    for number, row in enumerate(rows):
+        row["parameters"] = digest([task, index, number])
+    run["digests.jsonl"] = "".join(canonical_json(row) + "\n" for row in rows).encode()
+    for point in record["curve"]:
+        point["score"] = float(arrays[point["items_ref"]].astype(float).mean())
+    record["seed"] = {"index": index, "value": seed_value(plan["protocol"], task, index)}
+    record["plan_hash"] = plan["plan_hash"]
+    for name, held in run.items():
+        if name != "record.json":
+            stated = {"sha256": hashlib.sha256(held).hexdigest(), "bytes": len(held)}
+            record["files"][name] = stated
+    record["digest_root"] = record["files"]["digests.jsonl"]["sha256"]
+    record["record_id"] = RunRecord.model_validate(record).content_id()
+    run["record.json"] = (canonical_json(record) + "\n").encode()
+    return run

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -10,7 +11,15 @@ from pathlib import Path
 import pytest
 
 from crlbench.contribute.boxes import HUMAN
-from crlbench.contribute.changes import changes_since, mixed, scope_of
+from crlbench.contribute.changes import (
+    Changes,
+    astray,
+    changes_since,
+    linking,
+    mixed,
+    scope_of,
+)
+from crlbench.contribute.growth import republished
 from crlbench.errors import UsageError
 from crlbench.packed import PACKED, pack, unpack
 from tests.contribute.honest import crlbench, run_in, submitted
@@ -59,6 +68,8 @@ def validated(repository: Path, home: Path, *more: object) -> tuple[int, str]:
         ("models/tiny/recipe.py", "code"),
         ("tasks/addition/id.jsonl", "tasks"),
         ("leaderboard/tracks/mini.toml", "code"),
+        ("leaderboard/retractions.jsonl", "retractions"),
+        ("tasks/addition", "code"),
         ("README.md", "code"),
     ],
 )
@@ -68,6 +79,7 @@ def test_scopes(path: str, scope: str) -> None:
 
 def test_one_kind_at_a_time() -> None:
     assert mixed(["results"]) == mixed(["tasks", "code"]) == mixed(["code"]) == mixed([]) == []
+    assert "retractions stand alone" in mixed(["retractions", "code"])[0]
     assert "results stand alone" in mixed(["results", "code"])[0]
     assert "models and tasks" in mixed(["models", "tasks"])[0]
 
@@ -80,7 +92,7 @@ def test_a_new_entry_is_welcome(repository: Path, home: Path, other: Path, tmp_p
     assert "4 results" in printed
     text = comment.read_text()
     assert text.startswith("## Every rule is kept")
-    assert "**tiny-llama@" in text and "| sample efficiency (Λ) |" in text
+    assert "\ntiny-llama@" in text and "| sample efficiency (Λ) |" in text
     assert "against tiny-llama-0.3m" in text.lower() or "minus" in text
     assert "No other entry changes its tier." in text
 
@@ -164,6 +176,7 @@ def test_a_strangers_words_stay_in_the_comments_block(
     assert code == 3
     text = comment.read_text()
     assert text.count("```") == 2 and "\n@everyone" not in text
+    assert text.startswith("## 2 of 2 refused\n")
 
 
 def test_a_commit_that_is_not_there(repository: Path) -> None:
@@ -171,3 +184,209 @@ def test_a_commit_that_is_not_there(repository: Path) -> None:
         changes_since("nowhere", repository)
     with pytest.raises(UsageError, match="no name of a commit"):
         changes_since("--output=x", repository)
+
+
+TRACK = Path("leaderboard/tracks/nano.toml")
+FROZEN = Path("tasks/sums/frozen.toml")
+
+
+@pytest.fixture
+def published(tmp_path: Path, home: Path) -> Path:
+    """A clone with a published track, a published task and a draft of each at ``base``."""
+    root = tmp_path / "clone"
+    for name, version in (("nano", 1), ("draft", 0)):
+        path = root / TRACK.with_name(f"{name}.toml")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        text = (home / TRACK).read_text().replace('"nano"', f'"{name}"')
+        path.write_text(text.replace("version = 1", f"version = {version}"))
+    for name, version in (("sums", "1.2.0"), ("draft", "0.3.0")):
+        path = root / "tasks" / name / "frozen.toml"
+        path.parent.mkdir(parents=True)
+        path.write_text(f'name = "{name}"\nversion = "{version}"\ndigest = "{"a" * 64}"\n')
+    git(tmp_path, "init", "-q", str(root))
+    commit(root)
+    git(root, "tag", "base")
+    return root
+
+
+def faults(root: Path) -> list[str]:
+    return republished(changes_since("base", root))
+
+
+def replaced(path: Path, *pairs: tuple[str, str]) -> None:
+    text = path.read_text()
+    for old, new in pairs:
+        assert old in text
+        text = text.replace(old, new, 1)
+    path.write_text(text)
+
+
+@pytest.mark.parametrize(
+    ("pairs", "words"),
+    [
+        ([("learning_rate = 1e-4", "learning_rate = 1e-3")], "conditions.optimization.learning"),
+        ([('tasks = ["addition", "counting"]', 'tasks = ["addition"]')], "tasks"),
+        ([("ranked = true", "ranked = false")], "ranked"),
+        ([("levels = [1, 2]", "levels = [1, 2]\nreward_bonus = 1")], "reward_bonus"),
+        ([("version = 1", "version = 0"), ("1e-4", "1e-3")], "a version only rises"),
+        ([("version = 1", 'version = "x"')], "a version only rises"),
+        ([('id = "nano"', "id =")], "cannot be read"),
+    ],
+)
+def test_a_published_track_says_the_same_under_its_version(
+    published: Path, pairs: list, words: str
+) -> None:
+    replaced(published / TRACK, *pairs)
+    (found,) = faults(published)
+    assert words in found and found.startswith(f"{TRACK}: ")
+
+
+@pytest.mark.parametrize(
+    "pairs",
+    [
+        [("version = 1", "version = 2"), ("learning_rate = 1e-4", "learning_rate = 1e-3")],
+        [("Three iterations", "3 iterations")],
+        [('id = "nano"', 'id = "nano" # a comment')],
+        [("learning_rate = 1e-4", "learning_rate = 0.0001")],
+        [("[conditions.budget]", '[pilot]\nrule = "x"\n\n[conditions.budget]')],
+        [
+            ("[conditions.budget]", '[reference]\nmodel = "m"\nrecipe = "ppo"\nseeds = 5\n\n'
+             "[reference.times.addition]\n\n[conditions.budget]")
+        ],
+    ],
+)
+def test_a_new_version_words_and_a_reference_are_welcome(published: Path, pairs: list) -> None:
+    replaced(published / TRACK, *pairs)
+    assert faults(published) == []
+
+
+def test_drafts_change_and_what_was_published_does_not(published: Path) -> None:
+    replaced(published / TRACK.with_name("draft.toml"), ("1e-4", "1e-3"))
+    replaced(published / "tasks/draft/frozen.toml", ("aaa", "bbb"))
+    assert faults(published) == []
+    replaced(published / FROZEN, ("aaa", "bbb"))
+    assert "digest" in faults(published)[0] and "1.2.0" in faults(published)[0]
+    replaced(published / FROZEN, ("1.2.0", "1.1.0"))
+    assert "a version only rises" in faults(published)[0]
+    replaced(published / FROZEN, ("1.1.0", "1.10.0"))
+    assert faults(published) == []
+    (published / FROZEN).unlink()
+    (published / TRACK).unlink()
+    assert [" removed, and " in found for found in faults(published)] == [True, True]
+
+
+@pytest.mark.parametrize(
+    ("path", "kind"),
+    [
+        ("tasks/x", "submodule"),
+        ("tasks/x", "link"),
+        ("leaderboard/results/README.md", "link"),
+        ("leaderboard/results/nano-1", "link"),
+        ("leaderboard/retractions.jsonl", "link"),
+        ("models/x.toml", "link"),
+        ("models/x", "submodule"),
+    ],
+)
+@pytest.mark.parametrize("added", [True, False], ids=["committed", "untracked"])
+def test_links_and_submodules_are_refused(
+    published: Path, path: str, kind: str, added: bool
+) -> None:
+    target = published / path
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if kind == "link":
+        target.symlink_to("/etc/passwd")
+    else:
+        git(published.parent, "init", "-q", str(target))
+        git(target, "commit", "--allow-empty", "-m", "inside")
+    if added:
+        git(published, "-c", "advice.addEmbeddedRepo=false", "add", path)
+        git(published, "commit", "-m", "change")
+    (found,) = linking(changes_since("base", published))
+    assert found.startswith(path) and kind in found
+
+
+def test_a_link_in_code_is_shown_and_not_refused(published: Path) -> None:
+    (published / "docs.md").symlink_to("README.md")
+    changes = changes_since("base", published)
+    assert linking(changes) == [] and changes.unjudged == ("docs.md",)
+
+
+@pytest.mark.parametrize(
+    ("paths", "stray"),
+    [
+        (["models/my.toml", "docs/models.md", "docs/schemas/plan.schema.json"], None),
+        (["models/my.toml", "models/my/model.safetensors", "models/my/LICENSE"], None),
+        (["models/my.toml", "tests/policy/rendered.json"], None),
+        (["models/my.toml", "tests/models/conftest.py"], "tests/models/conftest.py"),
+        (["models/my.toml", "models/my/modeling.py"], "models/my/modeling.py"),
+        (["models/my.toml", "models/other/model.safetensors"], "models/other/model.safetensors"),
+        (["models/my.toml", "docs/models.md.html"], "docs/models.md.html"),
+        (["models/my.toml", "docs/models.md/x.py"], "docs/models.md/x.py"),
+        (["models/my.toml", "crlbench/report/audit.py"], "crlbench/report/audit.py"),
+        (["tasks/a-b/task.py", "tests/tasks/test_a_b.py", "docs/tasks.md"], None),
+        (["tasks/a-b/task.py", "tests/tasks/conftest.py"], "tests/tasks/conftest.py"),
+        (["tasks/a-b/task.py", "tests/tasks/test_other.py"], "tests/tasks/test_other.py"),
+        (["tasks/a-b/task.py", "crlbench/reward/numbers.py"], "crlbench/reward/numbers.py"),
+        (["crlbench/report/audit.py", "tests/models/conftest.py"], None),
+    ],
+)
+def test_what_comes_along_is_data_or_refused(paths: list[str], stray: str | None) -> None:
+    changes = Changes(Path("/"), "0" * 40, tuple(paths), (), ())
+    found = astray(changes)
+    assert (stray is None and found == []) or (len(found) == 1 and f"touches {stray}:" in found[0])
+    code = [path for path in paths if path.endswith(".py")]
+    assert set(code) <= set(changes.unjudged)
+
+
+def test_code_is_not_called_right(repository: Path, home: Path, tmp_path: Path) -> None:
+    (repository / "crlbench").mkdir()
+    (repository / "crlbench/audit.py").write_text("")
+    comment = tmp_path / "comment.md"
+    code, printed = validated(repository, home, "--comment", comment)
+    assert code == 0 and "keeps every rule" not in printed
+    assert "not judged, for a person to read: crlbench/audit.py" in printed
+    assert comment.read_text().startswith("## No rule judges this: it is code")
+
+
+def test_foreign_files_below_the_results(repository: Path, home: Path, entry: Path) -> None:
+    root = repository / RESULTS
+    (root / "README.md").write_text("x")
+
+    def said() -> tuple[int, str]:
+        done = crlbench("-q", "validate", root, catalog=home)
+        return done.returncode, done.stdout
+
+    assert said()[0] == 0
+    strange = [root / "x.html", root / entry.parts[-3] / "y", place(repository, entry) / "d" / "z"]
+    for path in strange:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("x")
+        code, printed = said()
+        assert code == 3 and "not a place for a" in printed, printed
+        path.unlink()
+    strange[-1].parent.rmdir()
+    (root / "README.md").unlink()
+    (root / "README.md").symlink_to("/etc/passwd")
+    assert said()[0] == 3
+
+
+def test_an_entry_whose_results_stand_keeps_its_weights(
+    repository: Path, home: Path, entry: Path
+) -> None:
+    slug = entry.parts[-2].partition("@")[0]
+    source = Path(__file__).parents[2] / "models" / f"{slug}.toml"
+    (repository / "models").mkdir()
+    target = repository / "models" / source.name
+    shutil.copy(source, target)
+    commit(repository)
+    git(repository, "tag", "-f", "base")
+    text = target.read_text()
+    digest = re.search(r'"([0-9a-f]{64})"', text)
+    assert digest is not None
+    target.write_text(text.replace(digest[1], "0" * 64))
+    mine = home.parent / f"{home.name}-with-models"
+    shutil.copytree(home, mine, dirs_exist_ok=True)
+    (mine / "models").mkdir(exist_ok=True)
+    shutil.copy(target, mine / "models")
+    code, printed = validated(repository, mine)
+    assert code == 3 and "subject." in printed, printed

@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import json
 import re
+import shutil
 import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,10 +21,15 @@ import zstandard
 
 from crlbench.attempts import LEDGER_NAME, PLAN_NAME
 from crlbench.cards import read_model_card
-from crlbench.conditions import fingerprint
+from crlbench.chain import linked
+from crlbench.conditions import canonical_json, fingerprint
+from crlbench.contribute.retract import RETRACTIONS
 from crlbench.packed import PACKED, pack, unpack
-from tests.contribute.forger import Forger, Json
+from tests.contribute.forger import Forger, Json, extended
 from tests.contribute.honest import copied, crlbench
+from tests.contribute.test_changes import RESULTS, commit, git, place, repository, validated
+
+__all__ = ["repository"]
 
 CELL = "addition/real/seed-00"
 SECOND = "addition/real/seed-01"
@@ -249,6 +255,42 @@ def another_learning_rate_is_called_closed(folder: Path) -> None:
     for cell in forger.runs:
         forger.edit(cell, lambda r: r["fingerprint"]["leaves"].update({name: 0.001}))
     forger.write()
+
+
+def stating(**changes: int) -> Callable[[Path], None]:
+    """An entry of the open division under other conditions, by every hash."""
+    leaves = {f"conditions.{name.replace('__', '.')}": value for name, value in changes.items()}
+
+    def forge(folder: Path) -> None:
+        forger = Forger(folder)
+        forger.declare(control=forger.plan["control"] | leaves, division="open")
+        forger.declare(fingerprint=fingerprint(forger.plan["control"]))
+        for cell in forger.runs:
+            forger.edit(cell, lambda r: r["fingerprint"]["leaves"].update(leaves))
+            forger.edit(cell, lambda r: r["protocol"].update(division="open"))
+        forger.write()
+
+    return forge
+
+
+@forgery("validate", r"budget: 320,000 completions an iteration, and nobody can replay more than")
+def a_rollout_that_nobody_can_make_again(folder: Path) -> None:
+    stating(budget__prompts=80_000)(folder)
+
+
+@forgery("validate", r"budget: 1,000,000,000,000 completions an iteration")
+def a_group_that_nobody_can_make_again(folder: Path) -> None:
+    stating(budget__completions=250_000_000_000)(folder)
+
+
+@forgery("validate", r"first 3 updates take about \S+ h on one core, and nobody replays more than")
+def epochs_that_nobody_can_make_again(folder: Path) -> None:
+    stating(optimization__epochs=1_000_000_000)(folder)
+
+
+@forgery("validate", r"first 3 updates take about \S+ h on one core, and nobody replays more than")
+def an_evaluation_that_nobody_can_make_again(folder: Path) -> None:
+    stating(evaluation__curve_items=10**400)(folder)
 
 
 @forgery("validate", r"leaves\.tasks\.addition\.verifier: stored e+, expected .* \(track nano ver")
@@ -745,6 +787,19 @@ def better_answers_are_invented(folder: Path) -> None:
     forger.write()
 
 
+MOVED = frozenset(
+    (
+        "another_learning_rate_is_called_closed",
+        "a_kinder_verifier_is_used",
+        "a_rollout_that_nobody_can_make_again",
+        "a_group_that_nobody_can_make_again",
+        "epochs_that_nobody_can_make_again",
+        "an_evaluation_that_nobody_can_make_again",
+    )
+)
+"""Forgeries of conditions, whose board has another name."""
+
+
 def by_name() -> Iterator[Any]:
     """Those that a replay of three updates catches take seconds each."""
     for name, (_, command, _) in FORGERIES.items():
@@ -759,7 +814,7 @@ def test_a_forgery_is_caught(name: str, entry: Path, home: Path, tmp_path: Path)
     verb, *flags = command.split()
     if name == "anothers_curve_is_copied":
         (folder,) = [p.parent for p in folder.parents[1].rglob(PACKED) if p.parent != folder]
-    elif name.startswith(("another_learning_rate", "a_kinder_verifier")):
+    elif name in MOVED:
         board = folder.parents[1]
         plan = json.loads((folder / PLAN_NAME).read_text())
         moved = board.rename(board.with_name(f"nano-{plan['fingerprint']}"))
@@ -778,3 +833,93 @@ def test_the_honest_entry_is_accepted(entry: Path, home: Path) -> None:
     done = crlbench("--quiet", "validate", entry, catalog=home)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "keeps every rule" in done.stdout
+
+
+PULL_REQUESTS: dict[str, tuple[Callable[[Path, Path], Any], tuple[str, ...], str]] = {}
+"""What only the base shows: what is done to a checkout with an entry, flags, and the words."""
+
+
+def brought(words: str, *flags: str) -> Callable[[Callable[[Path, Path], Any]], Any]:
+    def add(forge: Callable[[Path, Path], Any]) -> Callable[[Path, Path], Any]:
+        PULL_REQUESTS[forge.__name__] = forge, flags, words
+        return forge
+
+    return add
+
+
+@brought("@mallory adds to an entry of @someone", "--author", "@mallory")
+def somebody_elses_entry_is_extended(root: Path, entry: Path) -> None:
+    extended(entry, 5)
+
+
+@brought("submitter @someone, and @mallory brings it", "--author", "@mallory")
+def an_entry_is_brought_in_anothers_name(root: Path, entry: Path) -> None:
+    shutil.copytree(entry, entry.parent / "grpo")
+
+
+def retracting(root: Path, entry: Path, **changes: str) -> None:
+    body = {"entry": "/".join(entry.parts[-3:]), "records": "all", "date": "2026-11-24",
+            "reason": "x", "by": "@crlbench-maintainer"}
+    line = canonical_json(linked([], body | changes))
+    (root / RETRACTIONS).write_text(f"{line}\n")
+
+
+@brought("taken back by @crlbench-maintainer, and @mallory brings it", "--author", "@mallory")
+def an_entry_is_retracted_in_a_maintainers_name(root: Path, entry: Path) -> None:
+    retracting(root, entry)
+
+
+@brought("day is out of range|month must be in 1..12|date")
+def an_entry_is_retracted_on_a_day_that_there_is_not(root: Path, entry: Path) -> None:
+    retracting(root, entry, date="2026-02-30")
+
+
+@brought("date: 9999-12-31 is still to come")
+def an_entry_is_retracted_on_a_day_to_come(root: Path, entry: Path) -> None:
+    retracting(root, entry, date="9999-12-31")
+
+
+@brought("README.md: is a link")
+def the_page_of_the_results_becomes_a_link(root: Path, entry: Path) -> None:
+    (root / RESULTS / "README.md").symlink_to("/etc/passwd")
+
+
+@brought("tasks/x.*: is a submodule")
+def a_task_is_another_repository(root: Path, entry: Path) -> None:
+    git(root, "init", "-q", str(root / "tasks/x"))
+    git(root / "tasks/x", "commit", "--allow-empty", "-m", "x")
+
+
+@brought("models stand alone in a pull request, and this one also touches crlbench/report/audit")
+def the_rules_are_removed_beside_a_model(root: Path, entry: Path) -> None:
+    for path in ("models/my-model.toml", "crlbench/report/audit.py"):
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).write_text("")
+
+
+@brought("also touches tests/models/conftest.py")
+def a_model_brings_code_for_the_tests(root: Path, entry: Path) -> None:
+    for path in ("models/my-model.toml", "tests/models/conftest.py"):
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).write_text("")
+
+
+@brought("learning_rate: 0.01, and track 1 was published with 0.0001")
+def a_published_track_is_made_easier(root: Path, entry: Path) -> None:
+    path = root / "leaderboard/tracks/nano.toml"
+    path.write_text(path.read_text().replace("1e-4", "1e-2"))
+
+
+@pytest.mark.parametrize("name", PULL_REQUESTS)
+def test_a_pull_request_is_caught(
+    name: str, repository: Path, home: Path, entry: Path
+) -> None:
+    forge, flags, words = PULL_REQUESTS[name]
+    track = repository / "leaderboard/tracks/nano.toml"
+    track.parent.mkdir(parents=True)
+    shutil.copy(home / "leaderboard/tracks/nano.toml", track)
+    commit(repository)
+    git(repository, "tag", "-f", "base")
+    forge(repository, place(repository, entry))
+    code, printed = validated(repository, home, *flags)
+    assert code == 3 and re.search(words, printed), printed

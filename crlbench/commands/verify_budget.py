@@ -1,0 +1,64 @@
+"""What a replay costs, said and bounded before it starts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from crlbench.catalog import Catalog
+from crlbench.commands.console import count
+from crlbench.commands.verify_recompute import model_of
+from crlbench.errors import CrlbenchError, EnvironmentUnfit
+from crlbench.report.audit_facts import board_tasks
+from crlbench.report.load import Run
+from crlbench.retain.panel import find_panel
+from crlbench.run.capacity import expected, free_memory, require_memory
+from crlbench.run.effort import conditions_of, replay_seconds, require_within
+from crlbench.run.progress import duration
+
+
+def require_budget(
+    runs: Sequence[Run], catalog: Catalog, updates: int | None, minutes: float, home: Path
+) -> str:
+    """The estimate as a sentence.
+
+    Args:
+        runs: to be made again, one after the other.
+        updates: iterations to make; None: whole runs.
+        minutes: what all of them together may take.
+        home: CRLBENCH_HOME.
+
+    Raises:
+        EnvironmentUnfit: they would take longer, or one more memory than this machine has.
+    """
+    extra = tuple(map(str, catalog.extra))
+    seconds = sum(replay_seconds(run.record, model_of(run), updates, extra) for run in runs)
+    require_within(seconds, minutes, runs[0].name)
+    for run in _one_per_board(runs):
+        _require_memory(run, catalog, home)
+    return f"replaying {count(len(runs), 'run')}: about {duration(seconds)} on one core"
+
+
+def _one_per_board(runs: Sequence[Run]) -> Sequence[Run]:
+    boards = {(run.model, run.record.fingerprint.hash): run for run in runs}
+    return [*boards.values()]
+
+
+def _require_memory(run: Run, catalog: Catalog, home: Path) -> None:
+    record = run.record
+    machine = record.environment.get("hardware_class")
+    free, what = free_memory("cpu" if machine == "cpu" else "cuda")
+    try:
+        card, conditions = catalog.load_model(model_of(run)), conditions_of(record)
+        tasks = [catalog.task_card(name) for name in board_tasks(record.fingerprint.leaves)]
+        members = find_panel(catalog.roots).choose(conditions.evaluation.retain)
+        estimates = expected(card, conditions, tasks, members, home)
+    except CrlbenchError:  # what is not here is said by the replay itself
+        return
+    try:
+        require_memory(card.slug, estimates, free, what)
+    except EnvironmentUnfit as error:
+        raise EnvironmentUnfit(
+            f"{run.name} cannot be replayed here: {str(error).partition(';')[0]}. Replay it on a "
+            "larger machine; --recompute-only replays nothing."
+        ) from None

@@ -1,0 +1,189 @@
+"""What stands is never rewritten: results and retractions only grow, published numbers stay."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterator, Mapping
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from crlbench.contribute.changes import MAX_SHOWN, TASK_FILE, Changes, scope_of
+from crlbench.contribute.layout import ALLOWED, ENTRY_DEPTH, README, RESULTS
+from crlbench.contribute.packing import grown, opened
+from crlbench.contribute.retract import RETRACTIONS, unfounded
+from crlbench.errors import CrlbenchError
+from crlbench.packed import PACKED, BadArchive
+from crlbench.reading import read_bytes
+from crlbench.retractions import Retraction, parse_retractions
+from crlbench.verification import VERIFICATION_NAME
+
+WORDS = ("summary", "pilot")
+"""Of a track: how its numbers were chosen, which changes none."""
+LATER = ("reference",)
+"""Of a track: measured once it stands, and kept from then on."""
+
+Findings = Iterator[str]
+
+
+def rewritten(changes: Changes) -> list[str]:
+    """What of the results was changed though it may only grow."""
+    found = []
+    for entry in changes.entries():
+        before = before_of(changes, entry)
+        if not before:
+            continue
+        try:
+            old, new = opened(before), opened(_now(changes.root / entry))
+        except BadArchive as error:
+            found.append(f"{entry / PACKED}: {error}")
+            continue
+        found += [f"{entry}/{line}" for line in grown(old, new)]
+    outside = [p for p in changes.paths if scope_of(p) == "results" and not belongs(p)]
+    found += [f"{path}: not a place for a file of a result" for path in outside[:MAX_SHOWN]]
+    foreign = [
+        path
+        for path in changes.paths
+        if path not in changes.deleted and scope_of(path) == "tasks"
+        if not TASK_FILE.fullmatch(path)
+    ]
+    found += [f"{path}: not a file of a task" for path in foreign[:MAX_SHOWN]]
+    names = {PurePosixPath(path): path for path in changes.paths if scope_of(path) == "results"}
+    return found + [
+        f"{path}: badges are written by the maintainers' checks alone"
+        for parts, path in names.items()
+        if parts.name == VERIFICATION_NAME
+    ]
+
+
+def added_retractions(changes: Changes) -> tuple[list[Retraction], list[str]]:
+    """The new lines of the log of retractions, and what is wrong with them."""
+    path = RETRACTIONS.as_posix()
+    if path in changes.deleted:
+        return [], [f"{path}: removed; what was taken back stays in sight"]
+    if path not in changes.paths:
+        return [], []
+    before = b"" if path in changes.added else changes.before(path)
+    try:
+        content = read_bytes(changes.root / path, links=False)
+        if not content.startswith(before):
+            return [], [f"{path}: what it said was changed; it only grows"]
+        lines = list(parse_retractions(content, RETRACTIONS))[len(before.splitlines()) :]
+        return lines, [*_undated(lines), *unfounded(changes.root, lines)]
+    except CrlbenchError as error:
+        return [], [str(error)]
+
+
+def _undated(lines: list[Retraction]) -> Findings:
+    """Days that have not come; one more, for clocks of other places."""
+    last = datetime.now(UTC).date() + timedelta(days=1)
+    for line in lines:
+        if date.fromisoformat(line.date) > last:
+            yield f"{RETRACTIONS}:{line.n + 1}: date: {line.date} is still to come"
+
+
+def republished(changes: Changes) -> list[str]:
+    """Tracks, tasks and the retain panel that say other numbers under the version they had."""
+    found: list[str] = []
+    for path in (*changes.modified, *changes.deleted):
+        what = _published(path)
+        if what is None:
+            continue
+        try:
+            before = _facts(changes.before(path))
+        except ValueError:  # nothing could be published by it
+            continue
+        if not _stands(before):
+            continue
+        if path in changes.deleted:
+            found.append(f"{path}: removed, and {what} {before['version']} was published")
+            continue
+        try:
+            now = _facts(read_bytes(changes.root / path, links=False))
+        except (CrlbenchError, ValueError) as error:
+            found.append(f"{path}: cannot be read: {error}")
+            continue
+        found += [f"{path}: {fault}" for fault in _moved(what, before, now)]
+    return found
+
+
+def _published(path: str) -> str | None:
+    """What a file publishes under a version."""
+    parts = PurePosixPath(path).parts
+    if parts[:2] == ("leaderboard", "tracks") and len(parts) == 3 and path.endswith(".toml"):
+        return "track"
+    if parts == ("leaderboard", "retain", "panel.toml"):
+        return "retain panel"
+    return "task" if parts[0] == "tasks" and parts[2:] == ("frozen.toml",) else None
+
+
+def _facts(content: bytes) -> dict[str, Any]:
+    return tomllib.loads(content.decode("utf-8"))
+
+
+def _stands(facts: Mapping[str, Any]) -> bool:
+    """Whether a version was published: 0, and 0.x.y, are drafts."""
+    return _order(facts) >= (1,)
+
+
+def _order(facts: Mapping[str, Any]) -> tuple[int, ...]:
+    parts = str(facts.get("version", "")).split(".")
+    return tuple(map(int, parts)) if all(part.isdecimal() for part in parts) else ()
+
+
+def _moved(what: str, before: Mapping[str, Any], now: Mapping[str, Any]) -> Findings:
+    old, new = before["version"], now.get("version")
+    if _order(now) < _order(before):
+        yield f"version: {new}, and {what} {old} was published: a version only rises"
+    elif _order(now) == _order(before):
+        ours, theirs = _numbers(what, before), _numbers(what, now)
+        later = tuple(name for name in LATER if name not in before)
+        changed = sorted(
+            name
+            for name in ours.keys() | theirs.keys()
+            if ours.get(name) != theirs.get(name) and name.partition(".")[0] not in later
+        )
+        for name in changed[:MAX_SHOWN]:
+            yield (
+                f"{name}: {theirs.get(name)!r:.80}, and {what} {old} was published with "
+                f"{ours.get(name)!r:.80}: other numbers are another version"
+            )
+
+
+def _numbers(what: str, facts: Mapping[str, Any]) -> dict[str, Any]:
+    """What may not change under a version, by dotted name."""
+    if what == "task":
+        return {"digest": facts.get("digest")}
+    words = WORDS if what == "track" else ()
+    return _flat({name: value for name, value in facts.items() if name not in words})
+
+
+def _flat(value: Any, prefix: str = "") -> dict[str, Any]:
+    if not isinstance(value, dict):
+        return {prefix: value}
+    flat: dict[str, Any] = {}
+    for name, part in value.items():
+        flat |= _flat(part, f"{prefix}.{name}" if prefix else str(name))
+    return flat
+
+
+def belongs(path: str) -> bool:
+    """Whether results have a place for a file of that path, from the root of the checkout."""
+    parts = PurePosixPath(path).parts[len(RESULTS.parts) :]
+    if parts == (README,):
+        return True
+    return len(parts) == ENTRY_DEPTH + 1 and parts[-1] in ALLOWED
+
+
+def before_of(changes: Changes, entry: Path) -> dict[str, bytes]:
+    """The files of an entry as they were at the base."""
+    paths = changes.names_before(entry.as_posix())
+    return {PurePosixPath(path).name: changes.before(path) for path in paths}
+
+
+def _now(folder: Path) -> dict[str, bytes]:
+    """The files of an entry as they are; links and folders are none."""
+    if not folder.is_dir():
+        return {}
+    files = [path for path in folder.iterdir() if path.is_file() and not path.is_symlink()]
+    return {path.name: path.read_bytes() for path in files}

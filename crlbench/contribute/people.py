@@ -1,0 +1,169 @@
+"""Who may bring a change: an entry is extended by those who submitted it, and by maintainers."""
+
+from __future__ import annotations
+
+import tempfile
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import get_args
+
+from crlbench.contribute.changes import Changes
+from crlbench.contribute.growth import before_of
+from crlbench.contribute.layout import RESULTS, SUBMISSION, read_submission
+from crlbench.errors import CrlbenchError, UsageError, ValidationError
+from crlbench.files import write_all
+from crlbench.report.census import Archive, Standing, take_census
+from crlbench.report.load import load_runs
+from crlbench.report.summary import board_tasks
+from crlbench.retractions import Retraction
+from crlbench.verification import VERIFICATION_NAME
+
+MAINTAINERS = RESULTS.parent / "maintainers.toml"
+"""From the root of a checkout."""
+STANDINGS: tuple[Standing, ...] = get_args(Standing)
+"""From the weakest to the strongest."""
+
+
+@dataclass(frozen=True)
+class Author:
+    """Who brings a change, as the platform says and nobody's file does."""
+
+    handle: str | None
+    """None where nobody said; then nothing is taken that needs to know."""
+    maintainers: frozenset[str]
+
+    @property
+    def keeps(self) -> bool:
+        """Whether they keep the leaderboard."""
+        return self.handle is not None and _plain(self.handle) in self.maintainers
+
+    def speaks_for(self, handle: str) -> bool:
+        """Whether they are that person, or keep the leaderboard."""
+        return self.keeps or (self.handle is not None and _plain(self.handle) == _plain(handle))
+
+
+def author_of(changes: Changes, handle: str | None) -> Author:
+    """The author of a change, beside the maintainers as they were at its base.
+
+    Raises:
+        UsageError: no GitHub handle.
+        ValidationError: the list of maintainers is malformed.
+    """
+    if handle is not None and not _plain(handle):
+        raise UsageError(f"--author {handle!r:.80}: a GitHub handle, such as @some-name.")
+    path = MAINTAINERS.as_posix()
+    if path not in changes.names_before(RESULTS.parent.as_posix()):
+        return Author(handle, frozenset())
+    try:
+        handles = tomllib.loads(changes.before(path).decode())["handles"]
+        return Author(handle, frozenset(map(_plain, handles)))
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ValidationError(f"{path}: handles: expected a list of handles: {error}") from None
+
+
+def _plain(handle: str) -> str:
+    """Without the sign; GitHub tells no case apart."""
+    return handle.removeprefix("@").lower()
+
+
+@dataclass(frozen=True)
+class Brought:
+    """What is wrong with who brings a change, and what a reader must know of it."""
+
+    findings: tuple[str, ...]
+    notes: tuple[str, ...]
+
+
+def brought(changes: Changes, author: Author, retracted: Sequence[Retraction]) -> Brought:
+    """Whether entries and retractions come from those who may bring them.
+
+    Args:
+        retracted: the new lines of the log.
+    """
+    findings: list[str] = []
+    notes: list[str] = []
+    for entry in changes.entries():
+        try:
+            before = before_of(changes, entry)
+            rule = _extended(changes, entry, before, author) if before else _new(
+                changes.root / entry, entry, author
+            )
+            for refused, line in rule:
+                (findings if refused else notes).append(line)
+        except CrlbenchError as error:  # an entry that cannot be read is refused by name elsewhere
+            notes.append(f"{entry}: who may bring it cannot be told: {error}")
+    for line in retracted:
+        if author.handle is None:
+            notes.append(f"{line.entry}: whether {line.by} takes it back was not asked (--author).")
+        elif not author.speaks_for(line.by):
+            findings.append(
+                f"{line.entry}: taken back by {line.by}, and {author.handle} brings it: a line is "
+                "brought by the person it names, or by a maintainer"
+            )
+    return Brought(tuple(findings), tuple(dict.fromkeys(notes)))
+
+
+def _new(folder: Path, entry: Path, author: Author) -> Iterator[tuple[bool, str]]:
+    if author.handle is None or not folder.is_dir():
+        return
+    submitter = read_submission(folder).submitter
+    if not author.speaks_for(submitter):
+        yield True, (
+            f"{entry}/{SUBMISSION}: submitter {submitter}, and {author.handle} brings it: an entry "
+            "is brought by the person it names, or by a maintainer"
+        )
+
+
+def _extended(
+    changes: Changes, entry: Path, before: Mapping[str, bytes], author: Author
+) -> Iterator[tuple[bool, str]]:
+    """Whether the author may add to an entry; yields (refused, sentence)."""
+    if not (changes.root / entry).is_dir():  # which is refused whoever did it
+        return
+    with tempfile.TemporaryDirectory() as temporary:
+        old = Path(temporary) / "before" / entry
+        old.mkdir(parents=True)
+        write_all({old / name: content for name, content in before.items()})
+        submitter = read_submission(old).submitter
+        was, now = standing_of(old), standing_of(changes.root / entry)
+    lower = STANDINGS.index(now) < STANDINGS.index(was)
+    moved = f"{entry}: what is added takes its standing from {was} to {now}"
+    if author.speaks_for(submitter):
+        if lower:
+            yield False, f"{moved}; {author.handle} may do that."
+    elif author.handle is not None:
+        yield True, (
+            f"{entry}: {author.handle} adds to an entry of {submitter}: only {submitter} or a "
+            "maintainer does"
+        )
+    elif lower:
+        yield True, (
+            f"{moved}: only {submitter} or a maintainer does that (--author says who brings it)"
+        )
+    else:
+        yield False, f"{entry}: whether {submitter} adds to it was not asked (--author)."
+
+
+def standing_of(folder: Path) -> Standing:
+    """The standing of an entry if all its runs count, verified or not.
+
+    Raises:
+        CrlbenchError: it cannot be read.
+    """
+    with tempfile.TemporaryDirectory() as temporary:
+        alone = Path(temporary) / RESULTS / Path(*folder.absolute().parts[-3:])
+        alone.mkdir(parents=True)
+        write_all(
+            {
+                alone / path.name: path.read_bytes()
+                for path in sorted(folder.iterdir())
+                if path.is_file() and not path.is_symlink() and path.name != VERIFICATION_NAME
+            }
+        )
+        runs = load_runs(alone)
+        real = [run for run in runs if run.record.arm == "real"]
+        if not real:
+            return "preview"
+        return take_census(real, board_tasks(real[0].record), Archive(runs)).standing()[0]
