@@ -4,9 +4,10 @@ r"""Who judges spelled answers as a person does: crlbench, math-verify, lm-evalu
     python benchmarks/spellings.py --lm-eval DIR/bin/python --markdown
     python benchmarks/spellings.py --differ verify
 
-``tests/reward/spellings.toml`` holds replies with a person's verdict on each. Every judge gets the
-right answer and the reply; its agreement is the share of replies that it pays exactly where the
-person says "right". ``--differ JUDGE`` prints where a judge says something else.
+``tests/reward/spellings.toml`` holds replies with a person's verdict on each, and ``--unseen``
+takes those of ``spellings_unseen.toml``. Every judge gets the right answer and the reply; what is
+counted are replies that it pays exactly where the person says "right". ``--differ JUDGE`` prints
+where a judge says something else.
 
 math-verify (extra ``math``) parses reply and gold with its defaults, the gold in ``\boxed{}``.
 lm-evaluation-harness judges numbers alone; it is installed apart (``pip install lm-eval==0.4.13``
@@ -27,7 +28,7 @@ from typing import Any
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
-from tests.spellings import Spelling, audit, read_spellings, verify  # noqa: E402
+from tests.spellings import TABLE, UNSEEN, Spelling, audit, read_spellings, verify  # noqa: E402
 
 
 def math_verify(row: Spelling) -> bool:
@@ -75,7 +76,7 @@ def _share(rows: Sequence[Spelling], values: list[Any], members: list[int]) -> s
 
 def main() -> int:
     options = _options()
-    rows = read_spellings()
+    rows = read_spellings(UNSEEN if options.unseen else TABLE)
     verdicts: dict[str, list[Any]] = {
         "verify": [verify(row) for row in rows],
         "audit": [audit(row) for row in rows],
@@ -102,6 +103,9 @@ def main() -> int:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--lm-eval", metavar="PYTHON", help="Python that has lm_eval")
+    parser.add_argument(
+        "--unseen", action="store_true", help="the rows that no verifier was made on"
+    )
     parser.add_argument("--markdown", action="store_true", help="print a Markdown table")
     parser.add_argument(
         "--differ", metavar="JUDGE", help="print where a judge and the person differ"

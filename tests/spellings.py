@@ -13,6 +13,8 @@ from crlbench.reward.final_number_audit import audited
 from crlbench.reward.latex_numeric import same_answer
 
 TABLE = Path(__file__).parent / "reward" / "spellings.toml"
+UNSEEN = TABLE.with_stem("spellings_unseen")
+"""Rows that were written when the verifiers were finished."""
 PLACES = {
     "open": "{}",
     "boxed": r"\boxed{{{}}}",
