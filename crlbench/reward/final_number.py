@@ -112,8 +112,10 @@ def _wrapped(text: str, form: str | None) -> str:
     if form in (None, "tag") and "<" in text:
         marks += tags(text)
     if form in (None, "hashes") and "####" in text:
+        end = len(text.rstrip())
+        digit = max((found.start() for found in _NUMERAL.finditer(text)), default=-1)
         marks += [
-            Marked(found.start(), heading_number(found[1], not text[found.end() :].isspace()))
+            Marked(found.start(), heading_number(found[1], found.end() < end, found.end() < digit))
             for found in _HASHES.finditer(text)
         ]
     filled = (mark for mark in marks if mark.content and _NUMERAL.search(mark.content))
@@ -140,7 +142,7 @@ def _last(text: str) -> Decimal | None:
         if not _NUMERAL.search(line):
             continue
         heading = HEADING.match(line)
-        line = heading_number(heading["text"], True) if heading else plain(line)
+        line = heading_number(heading["text"], True, False) if heading else plain(line)
         line = _QUOTED.sub("", line, count=1) if line.lstrip().startswith(">") else line
         found = [*_NUMBER.finditer(line)]
         if found:

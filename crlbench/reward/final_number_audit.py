@@ -24,6 +24,12 @@ JOINING = {"or", "plus", "minus", "times", "by"}
 """Words that join two numbers into something else than a conclusion."""
 ENDS = {*".;:!?"}
 LEADS = {"the", "final", "answer", "total", "result", "about", "roughly", "around"}
+IDLE = {*"per is are answer final total result text boxed mathrm".split()}
+"""Words beside a number that tell nothing more of it."""
+MOST_WORDS = 2
+"""Words of a unit, as in "square feet"; more of them tell a story."""
+LONGEST_LEAD = 400
+"""Characters of a heading in which its first number is looked for."""
 MONEY = {"usd", "eur", "gbp", "inr", "us"}
 
 
@@ -58,32 +64,61 @@ def _wrapped(text: str, form: str | None) -> str:
 def _hashed(text: str) -> list[tuple[int, str]]:
     found, place = [], 0
     pieces = text.split("####")
+    last = max((i for i, piece in enumerate(pieces) if any(map(_is_numeral, piece))), default=-1)
     for number, piece in enumerate(pieces):
         if number and piece[:1] in (" ", "\t"):
             line, _, rest = piece.partition("\n")
             followed = bool(rest.strip()) or number + 1 < len(pieces)
-            found.append((place, _claim(line, followed)))
+            counted = last > number or any(map(_is_numeral, rest))
+            found.append((place, _claim(line, followed, counted)))
         place += len(piece) + len("####")
     return found
 
 
-def _claim(heading: str, followed: bool) -> str:
-    """What a heading says as an answer; "" where it only names a part."""
-    tokens = [token for token in tokens_of(heading) if token.kind != "space"]
-    while tokens and (tokens[0].text in DRESS | {*"-+=*", "**"} or tokens[0].text.lower() in LEADS):
-        tokens = tokens[1:]
-    if tokens and tokens[0].text.lower() in MONEY:
-        tokens = tokens[1:]
-    if tokens and tokens[0].kind == "number":
-        marks = [token.text for token in tokens[1:3]]
-        numbered = len(tokens) > 2 and marks[0] in (".", ")", ":") and tokens[2].kind == "word"
-        return "" if numbered and followed else heading
-    for sign in (":", "=", "\u2248", " is ", " are "):
-        label, found, rest = heading.partition(sign)
-        if found and not any(map(_is_numeral, label)) and len(label) <= 60:
-            again = _claim(rest, False) if any(map(_is_numeral, rest)) else ""
-            return rest if again else ""
-    return ""
+def _claim(heading: str, followed: bool, counted: bool) -> str:
+    """What a heading says as an answer; "" where it only names a part.
+
+    ``followed`` says that a text follows, ``counted`` that it has numbers.
+    """
+    if _begins_with_number(heading):
+        part = followed and _is_numbered(heading)
+        return "" if part or (counted and _tells_a_story(heading)) else heading
+    signs = [sign for sign in (":", "=", "\u2248", " is ", " are ") if sign in heading]
+    if not signs:
+        return ""
+    first = min(signs, key=heading.index)
+    label, _, rest = heading.partition(first)
+    short = len(label) <= 60 and not any(map(_is_numeral, label))
+    return rest if short and _begins_with_number(rest) else ""
+
+
+def _tells_a_story(heading: str) -> bool:
+    """Whether more words follow a number than a unit has."""
+    line = "".join(one if one.isalpha() else " " for one in heading.lower())
+    words = {*line.split()} - IDLE
+    pieces = "".join(one if one.isalnum() else " " for one in heading).split()
+    numbers = [i for i, piece in enumerate(pieces) if piece.isdigit()]
+    between = pieces[numbers[0] : numbers[-1]] if numbers and "=" not in heading else []
+    return len(words) > MOST_WORDS or any(len(one) > 1 and one.isalpha() for one in between)
+
+
+def _begins_with_number(text: str) -> bool:
+    """Whether only marks, currencies and words such as "about" stand before the first number."""
+    for token in tokens_of(text[:LONGEST_LEAD]):
+        if token.kind == "number":
+            return True
+        idle = token.text in DRESS | {*"-+=*:", "**"} or token.text.lower() in LEADS | MONEY
+        if token.kind != "space" and not idle:
+            return False
+    return False
+
+
+def _is_numbered(heading: str) -> bool:
+    """Whether a heading begins like a part of a list, as in "1. Add" or "2) Multiply"."""
+    dense = [token for token in tokens_of(heading[:LONGEST_LEAD]) if token.kind != "space"]
+    first = next(i for i, token in enumerate(dense) if token.kind == "number")
+    marks = [token.text for token in dense[first + 1 : first + 3]]
+    return len(marks) == 2 and marks[0] in (".", ")", ":") and dense[first + 2].kind == "word"
 
 
 def _single(text: str) -> Fraction | None:
@@ -127,7 +162,7 @@ def _closing_number(text: str) -> Fraction | None:
         bare = line.lstrip()
         hashes = len(bare) - len(bare.lstrip("#"))
         if 0 < hashes <= 6 and bare[hashes : hashes + 1].isspace():
-            line = _claim(bare[hashes:], True)
+            line = _claim(bare[hashes:], True, False)
         while line.lstrip().startswith(">"):
             line = line.lstrip()[1:]
         tokens = tokens_of(line)

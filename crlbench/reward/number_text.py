@@ -43,6 +43,11 @@ _STARTS = re.compile(
     rf"[-+=~\u2248(\s]*[{CURRENCY}]?[-+]?\.?[0-9]",
     re.IGNORECASE,
 )
+MOST_WORDS = 2
+"""Words of a unit, as in "square feet"; more of them tell a story."""
+_SECOND = re.compile(r"[0-9]\s[^0-9=]*[A-Za-z]{2}[^0-9=]*\s[0-9]")
+"""A second number behind words, as in "3 boxes of 12"."""
+_FILLING = frozenset("per is are answer final total result usd eur gbp inr".split())
 HEADING = re.compile(r"\s{0,3}#{1,6}\s+(?P<text>.*)")
 """A Markdown heading, or the marker ``#### 18``."""
 
@@ -104,20 +109,23 @@ _DIGITS = dict(
 )
 
 
-def heading_number(heading: str, followed: bool) -> str:
+def heading_number(heading: str, followed: bool, counted: bool) -> str:
     """What a heading says as an answer; "" where it is the heading of a part.
 
     It says one that begins with a number, also behind "Answer:" or another label without
-    digits. "1. Add" over further text (``followed``) begins with its own number.
+    digits. "1. Add" over further text (``followed``) begins with its own number, and "3 boxes of
+    a kind" over further numbers (``counted``) with more than a unit behind it.
 
-    >>> heading_number("Answer: **18**", True), heading_number("Step 1", True)
+    >>> heading_number("Answer: **18**", True, True), heading_number("Step 1", True, True)
     (' 18', '')
     """
     text = plain(heading).strip()
     if followed and _ENUMERATOR.match(text):
         return ""
     if _STARTS.match(text):
-        return text
+        words = {*re.findall("[a-z]+", text.lower())} - _FILLING
+        story = len(words) > MOST_WORDS or _SECOND.search(text)
+        return "" if counted and story else text
     label = _LABEL.match(text)
     rest = text[label.end() :] if label else ""
     return rest if _STARTS.match(rest) else ""

@@ -169,9 +169,28 @@ def test_every_whole_number_is_read_in_every_wrapping(number: int, wrapping: str
     assert not agreed(other, gold)
 
 
+HEADINGS = [
+    ("#### 18\nThat took 3 steps.", "18"),
+    ("#### 18 square feet\nin 3 steps", "18"),
+    ("#### 18 miles per hour\nin 3 steps", "18"),
+    ("#### 18 is the answer\n(3 steps)", "18"),
+    ("#### 3 boxes of 12\n3 * 12 = 36\nSo 36.", "36"),
+    ("#### 2 packs of pens cost money\n2 * 18 = 36", "36"),
+    ("#### 2 boxes, each 18\nThus 36", "36"),
+    ("#### **Answer:** 18", "18"),
+]
+
+
+@pytest.mark.parametrize(("text", "answer"), HEADINGS)
+def test_a_heading_that_tells_a_story_is_no_marker(text: str, answer: str) -> None:
+    assert final_number(text, answer) == 1.0
+    assert agreed(text, answer)
+
+
 PIECES = st.sampled_from(
     [*"0123456789,.-+/=$%*eE \n", "####", "#### ", r"\boxed{", "}", "{", "<answer>", "</answer>"]
-    + [r"\frac{", r"\$", "{,}", "\u2212", "\uff11"]
+    + [r"\frac{", r"\$", "{,}", "\u2212", "\uff11", "<think>", "</think>", "a:", " is ", "\u00bd"]
+    + ["\u00b2", "\u00a0", "\\text{", "**", "x", " or ", "\\", "(", "'", "Rs.", "\U0001d7cf", "_{"]
 )
 
 
@@ -184,12 +203,15 @@ def test_any_text_gets_zero_or_one(text: str, answer: str) -> None:
 
 @pytest.mark.parametrize(
     "piece",
-    ["1,111", r"\boxed{", r"\frac{1}{", "#### ", "{", "-", "<answer>", r"\boxed{{}", "1.1", "1/"],
+    ["1,111", r"\boxed{", r"\frac{1}{", "#### ", "{", "-", "<answer>", r"\boxed{{}", "1.1", "1/"]
+    + ["#### 1", "a:", "a = ", "(", "**a", "_", "\u00bd", "\u00b2", " + ", " or ", "1\u00a0111"]
+    + ["> ", "\\text{", "<b>", "m^2", "Rs. ", "is 1 "],
 )
 def test_no_long_text_takes_long(piece: str) -> None:
     text = r"\boxed{" + piece * 4000
     start = time.process_time()
     final_number(text, r"\boxed{18}")
-    final_number(text, "18")
-    audited(text, "18")
+    for reply in (text, f"#### {piece * 4000}1", f"#### a:{piece * 4000}"):
+        final_number(reply, "18")
+        audited(reply, "18")
     assert time.process_time() - start < 2.0
