@@ -1,11 +1,13 @@
 r"""Mathematical equivalence of a completion's final answer and the gold, by ``math-verify``.
 
 What is read is the place that the gold completion's own format names, and nothing else of the
-text: the last ``\boxed{...}``, the last ``<answer>...</answer>``, or the last line, after
-"Answer:" or alone. What stands there must be one answer as a whole; a number somewhere in a
-sentence earns nothing. An integral, a sum or another operator that is still to be evaluated
-restates the problem and is no answer, unless the gold holds it too. The comparison runs under
-hard limits in a process of its own (:mod:`crlbench.reward.forked`), and never raises for a text.
+text: the last ``\boxed{...}`` or ``<answer>...</answer>`` with content, or the last line, after
+"Answer:" or alone (:mod:`crlbench.reward.answers`). How it is spelled is undone first
+(:mod:`crlbench.reward.notation`). What stands there must be one answer as a whole; a number
+somewhere in a sentence earns nothing. An integral, a sum or another operator that is still to be
+evaluated restates the problem and is no answer, unless the gold holds it too. The comparison runs
+under hard limits in a process of its own (:mod:`crlbench.reward.forked`), and never raises for a
+text.
 
 The library (extra ``math``, versions pinned) is Apache-2.0; its rounding of decimals (six
 places, so that 0.333333 is 1/3) and of percent (50% is 50, and 1/2) are kept.
@@ -16,7 +18,9 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from crlbench.reward.answers import boxes, last_filled, outside_thoughts, tags
 from crlbench.reward.forked import CPU_S, Server, require
+from crlbench.reward.notation import readings, tidy
 
 VERSIONS = {
     "math-verify": "0.9.0",
@@ -36,6 +40,8 @@ MAX_TOWER = 3
 """Most power signs in an answer without a letter, where values can explode."""
 SMALLEST_RATIO = 1e-5
 """Largest relative difference of two numbers that count as equal."""
+EXACT_DIGITS = 30
+"""Digits to which constants agree that count as identical."""
 WORDS = ("no", "if", "or")
 """Short answers that are compared as words, as those of three letters and more always are: as
 mathematics they would be products of letters, equal in any order."""
@@ -46,12 +52,24 @@ def equivalent(text: str, answer: str) -> float:
 
     Raises :class:`crlbench.errors.EnvironmentUnfit` without the extra ``math``.
     """
-    gold, given = final(answer, answer), final(text, answer)
-    if not gold or not given or (given != gold and too_much(given)):
+    gold, given = tidy(_place(answer, answer)), tidy(_place(text, answer))
+    if not gold.value or not given.value or (gold.unit and given.unit and gold.unit != given.unit):
+        return 0.0
+    wanted = _ungrouped(gold.value)
+    return max(_same(wanted, reading) for reading in readings(given.value, wanted))
+
+
+def _ungrouped(gold: str) -> str:
+    """A gold answer that is one number with commas, without them."""
+    return gold.replace(",", "") if _GROUPED.fullmatch(gold) else gold
+
+
+def _same(gold: str, given: str) -> float:
+    if given != gold and too_much(given):
         return 0.0
     if _word(gold) or _word(given):
         return float(_word(gold) == _word(given))
-    if given == gold:
+    if given == gold or _choice(gold) == given.strip("()"):
         return 1.0
     if operators(given) - operators(gold):
         return 0.0
@@ -59,7 +77,12 @@ def equivalent(text: str, answer: str) -> float:
         return float("".join(gold.split()) == "".join(given.split()))
     if _INTEGER.fullmatch(gold) and _INTEGER.fullmatch(given):
         return float(int(gold) == int(given))
-    return compare(gold, given)
+    return compare(_apart(gold), _apart(given))
+
+
+def _apart(found: str) -> str:
+    """Elements of a list apart, for the library takes "1,234" to be one number."""
+    return _ELEMENTS.sub(", ", found)
 
 
 def judgeable(answer: str) -> bool:
@@ -69,7 +92,10 @@ def judgeable(answer: str) -> bool:
     like :func:`equivalent`.
     """
     gold = final(answer, answer)
-    return bool(gold) and (_word(gold) != "" or (not too_much(gold) and compare(gold, gold) == 1.0))
+    gold = _ungrouped(gold)
+    if _word(gold):
+        return True
+    return bool(gold) and not too_much(gold) and compare(_apart(gold), _apart(gold)) == 1.0
 
 
 def compare(gold: str, given: str) -> float:
@@ -87,6 +113,8 @@ def compare(gold: str, given: str) -> float:
 _server = Server("crlbench.reward.equivalence")
 _checked = False
 _INTEGER = re.compile(r"[-+]?[0-9]{1,60}")
+_ELEMENTS = re.compile(r"(?<=[0-9]),(?=[0-9]{3}(?![0-9]))")
+_GROUPED = re.compile(r"[-+]?[1-9][0-9]{0,2}(?:,[0-9]{3})+(?:\.[0-9]+)?")
 _EVALUATED = re.compile(r"\\(?:gcd|lcm)[^A-Za-z].*[A-Za-z]")
 """The library takes the greatest common divisor of two letters to be 1: compared as text alone."""
 _NAMED = re.compile(
@@ -120,94 +148,52 @@ def operators(found: str) -> set[str]:
     return written | set(_NAMED.findall(found))
 
 
-_TAGGED = re.compile(r"<answer>(.*?)</answer>", re.DOTALL)
-_PREFIX = "Answer:"
-
-
 def final(text: str, answer: str) -> str:
     r"""The final answer of a completion in the format of the gold completion; "" without one.
 
     >>> final(r"So \boxed{1}, no: \boxed{\frac{1}{2}}.", r"\boxed{0}")
     '\\frac{1}{2}'
     """
+    return tidy(_place(text, answer)).value
+
+
+def _place(text: str, answer: str) -> str:
+    """What stands where the gold completion's format asks for the answer, as it is written."""
+    text = outside_thoughts(text)
     if answer.startswith(r"\boxed{"):
-        found = boxed(text)
-    elif answer.startswith("<answer>"):
-        tagged = _TAGGED.findall(text)
-        found = tagged[-1] if tagged else ""
-    else:
-        found = _last_line(text)
-        if answer.startswith(_PREFIX):
-            found = found.removeprefix(_PREFIX) if found.startswith(_PREFIX) else ""
-    return tidy(found)
+        return last_filled(boxes(text))
+    if answer.startswith("<answer>"):
+        return last_filled(tags(text))
+    lines = [line.strip() for line in text[-4 * MAX_CHARS :].splitlines() if line.strip()]
+    if answer.startswith("Answer:"):
+        return _behind_label(lines)
+    return lines[-1] if lines else ""
 
 
-def boxed(text: str) -> str:
-    r"""The inside of the last ``\boxed{...}``; "" where there is none or it does not close."""
-    start = text.rfind(r"\boxed{")
-    if start < 0:
+_LABEL = re.compile(r"[#*_\s]*(?:the\s+)?(?:final\s+)?answer\s*(?:\*\*)?:", re.IGNORECASE)
+
+
+def _behind_label(lines: list[str]) -> str:
+    """What follows "Answer:" on the last line, or fills the last line behind a bare "Answer:"."""
+    if not lines:
         return ""
-    first = start + len(r"\boxed{")
-    depth = 1
-    for place in range(first, min(len(text), first + MAX_CHARS + 1)):
-        if text[place] in "{}" and not _escaped(text, place):
-            depth += 1 if text[place] == "{" else -1
-        if depth == 0:
-            return text[first:place]
-    return ""
-
-
-def _escaped(text: str, place: int) -> bool:
-    slashes = 0
-    while place - slashes > 0 and text[place - slashes - 1] == "\\":
-        slashes += 1
-    return slashes % 2 == 1
-
-
-def _last_line(text: str) -> str:
-    lines = [line for line in text[-4 * MAX_CHARS :].splitlines() if line.strip()]
-    return lines[-1].strip() if lines else ""
-
-
-_SIGNS = {
-    "\u2212": "-", "\u2013": "-", "\u00d7": r"\times ", "\u00b7": r"\cdot ", "\u22c5": r"\cdot ",
-    "\u00f7": "/", "\u2044": "/", "\u2264": r"\le ", "\u2265": r"\ge ", "\u2260": r"\neq ",
-    "\u221e": r"\infty ", "\u222a": r"\cup ", "\u2229": r"\cap ", "\u2208": r"\in ",
-    "\u2205": r"\emptyset ", "\u03c0": r"\pi ", "\u00b1": r"\pm ", "\u00b0": r"^{\circ}",
-    "\u211d": r"\mathbb{R}", "\u00b2": "^{2}", "\u00b3": "^{3}", "\u2074": "^{4}",
-    "\u00bd": r"\frac{1}{2}", "\u00bc": r"\frac{1}{4}", "\u00be": r"\frac{3}{4}",
-    "\u2153": r"\frac{1}{3}", "\u2154": r"\frac{2}{3}", "\u03b8": r"\theta ", "\u03b1": r"\alpha ",
-    "\u00a0": " ", "\u2009": " ",
-}  # fmt: skip
-_ROOT = re.compile("\u221a" + r"\s*(\d+|[A-Za-z]|\([^()]*\)|\{[^{}]*\})")
-_GROUPED = re.compile(r"(?<![\d.])(\d{1,3})((?:(?:\\[,;:! ]|\{,\}|,\\!|~)\d{3})+)(?!\d)")
-_WRAPPED = re.compile(r"\\(?:left|right|displaystyle|tfrac|dfrac)(?![A-Za-z])")
-_UNIT = re.compile(
-    r"(?<=[0-9}])\s*(?:\\(?:text|mathrm|operatorname)\{[^{}]*\}|\s(?:cm|mm|km|m|kg|g|s|min|minutes?|"
-    r"hours?|days?|years?|degrees?|dollars?|cents?|units?|inches|feet|km/h|m/s)\b)(?:\^\{?[23]\}?)?$"
-)
-_PLAIN = {r"\tfrac": r"\frac", r"\dfrac": r"\frac"}
-
-
-def tidy(found: str) -> str:
-    r"""A final answer without dollar signs, a closing full stop, a unit or size commands.
-
-    Signs such as \u2212, \u03c0 or \u221a become LaTeX, and 1\,234 and 1{,}234 the number 1234.
-    """
-    found = found.strip().removesuffix(".").strip("$ \t\n").removesuffix(".").strip()
-    for sign, latex in _SIGNS.items():
-        if sign in found:
-            found = found.replace(sign, latex)
-    found = _ROOT.sub(lambda match: r"\sqrt{" + match[1].strip("{}") + "}", found)
-    found = _WRAPPED.sub(lambda match: _PLAIN.get(match[0], ""), found)
-    found = _GROUPED.sub(lambda match: match[1] + re.sub(r"\D", "", match[2]), found)
-    return _UNIT.sub("", " ".join(found.split()))
+    label = _LABEL.match(lines[-1])
+    if label:
+        return lines[-1][label.end() :].strip("* ")
+    above = _LABEL.match(lines[-2]) if len(lines) > 1 else None
+    return lines[-1] if above and not lines[-2][above.end() :].strip("* ") else ""
 
 
 def _word(found: str) -> str:
     """An answer that is a word, in small letters; "" for any other."""
-    bare = re.sub(r"\\(?:text|textbf|mathrm|textit)\{([^{}]*)\}", r"\1", found).strip(" .").lower()
+    bare = re.sub(r"\\(?:text|mathrm|operatorname)\{([^{}]*)\}", r"\1", found).strip(" .").lower()
     return bare if bare in WORDS or re.fullmatch("[a-z]{3,}", bare) else ""
+
+
+def _choice(gold: str) -> str:
+    """The letter of a gold answer that names one in parentheses, as "(A)"; "" for any other."""
+    choice = re.fullmatch(r"\\text\{\(([A-Z])\)\}", gold)
+    return choice[1] if choice else ""
 
 
 _POWER = re.compile(r"(?:\^|\*\*)[\s({+-]*(\d+)")
@@ -277,7 +263,24 @@ def answer(question: list[str]) -> float:
 
     gold, given = (_parsed(latex) for latex in question)
     same = verify(gold, given, timeout_seconds=None) and _plausible(gold, given)
-    return float(same)
+    return float(same or _identical(gold, given))
+
+
+def _identical(gold: Any, given: Any) -> bool:
+    """Whether two constants agree to so many digits that no accident can be the reason.
+
+    The library does not know that the logarithm of 3 to base 2 is ln 3 / ln 2.
+    """
+    from sympy import Float
+
+    if not (getattr(gold, "is_number", False) and getattr(given, "is_number", False)):
+        return False
+    if gold.has(Float) or given.has(Float):
+        return False
+    a, b = (value.doit().evalf(2 * EXACT_DIGITS) for value in (gold, given))
+    if not (a.is_finite and b.is_finite):
+        return False
+    return bool(abs(a - b) <= abs(a) * 10**-EXACT_DIGITS)
 
 
 def _parsed(latex: str) -> Any:

@@ -13,8 +13,8 @@ import math
 import re
 from collections.abc import Callable
 
-LONGEST = 400
-"""Characters of an answer that is evaluated."""
+from crlbench.reward.latex_plain import LONGEST, place_of, plain_answer
+
 POINTS = 3
 """Values of the letters that two expressions must agree at."""
 ROUNDED_POINTS = 64
@@ -22,91 +22,135 @@ ROUNDED_POINTS = 64
 CLOSE = 1e-6
 """Relative difference of values that count as equal."""
 
-_SPACING = re.compile(r"\\[,;:! ]|\\q?quad(?![a-z])|~|\\(?:left|right|displaystyle)(?![a-z])|\s+")
-_TEXT = re.compile(r"\\(?:text|mathrm|textbf|mathbf|operatorname|textit)\{([^{}]*)\}")
-_UNIT = re.compile(r"(?<=[\d}])\\(?:text|mathrm)\{[^{}]*\}(?:\^\{?[23]\}?)?$")
+_TEXT = re.compile(r"\\(?:text|mathrm|operatorname)\{([^{}]*)\}")
 _RELATION = re.compile(r"(\\leq?|\\geq?|\\neq?|\\in|<|>|=)(?![A-Za-z])")
 _SAME = {r"\leq": r"\le", r"\geq": r"\ge", r"\neq": r"\ne"}
 _PAIRS = {"(": ")", "[": "]", r"\{": r"\}"}
-_TOKEN = re.compile(r"\d+(?:,\d{3})+(?!\d)|\d+\.?\d*|\.\d+|\\[A-Za-z]+|\\.|[A-Za-z]|\S")
+_TOKEN = re.compile(
+    r"[1-9]\d{0,2}(?:,\d{3})+(?!\d)|\d+\.?\d*|\.\d+|\^\s*\{?\s*\\circ\s*\}?|\\[A-Za-z]+|\\."
+    r"|[A-Za-z]|\S"
+)
+_IN_BRACES = re.compile(r"(?<!\\)\{[1-9]\d{0,2}(?:,\d{3})+\}")
+"""A number that is an argument: its commas separate nothing else."""
+_INDIAN = re.compile(r"[-+]?[1-9]\d?,(?:\d\d,)*0\d,(?:\d\d,)*\d{3}")
+MAX_DEPTH = 12
+"""Deepest nesting of lists and relations that is compared."""
+MAX_MERGES = 8
+"""Most ways to read commas that are tried."""
 
 
 def same_answer(text: str, gold: str) -> float:
     """1.0 iff the completion ends in the format of the gold completion with an equal answer."""
-    given, wanted = _inside(text, gold), _inside(gold, gold)
-    if given is None or wanted is None or not given:
+    found, wanted = place_of(text, gold), place_of(gold, gold)
+    if not found or not wanted or len(found) > LONGEST:
         return 0.0
-    return float(_same(given, wanted))
+    (given, unit), (answer, measure) = plain_answer(found), plain_answer(wanted)
+    if not given or not given.isascii() or (unit and measure and unit != measure):
+        return 0.0
+    if _is_group(answer):
+        answer = answer.replace(",", "")
+    given = _IN_BRACES.sub(lambda match: match[0].replace(",", ""), given)
+    if "," not in answer and _INDIAN.fullmatch(given):
+        given = given.replace(",", "")
+    return float(_same(answer, given, MAX_DEPTH))
 
 
-def _inside(text: str, gold: str) -> str | None:
-    """The answer's place in a text, cleaned; None where the format is not kept."""
-    if gold.startswith("\\boxed"):
-        parts = text.split("\\boxed{")
-        found = _until_closed(parts[-1]) if len(parts) > 1 else None
-    elif gold.startswith("<answer>"):
-        head, mark, _ = text.rpartition("</answer>")
-        found = head.rpartition("<answer>")[2] if mark and "<answer>" in head else None
-    else:
-        found = text.strip().rpartition("\n")[2].strip()
-        if gold.startswith("Answer:"):
-            found = found[len("Answer:") :] if found.startswith("Answer:") else None
-    if found is None or len(found) > LONGEST:
-        return None
-    cleaned = _cleaned(found)
-    return cleaned if cleaned.isascii() else None
+def _is_group(text: str) -> bool:
+    """Whether a whole text is one number with commas between its thousands."""
+    return re.fullmatch(r"[-+]?[1-9]\d{0,2}(,\d{3})+(\.\d+)?", text) is not None
 
 
-def _until_closed(rest: str) -> str | None:
-    opened = 1
-    for place, character in enumerate(rest):
-        if rest[place - 1 : place] != "\\":
-            opened += {"{": 1, "}": -1}.get(character, 0)
-        if not opened:
-            return rest[:place]
-    return None
-
-
-def _cleaned(found: str) -> str:
-    found = _SPACING.sub(" ", found.replace("$", "")).strip().rstrip(".").strip()
-    found = re.sub(r"\\[dt]frac", r"\\frac", found)
-    found = found.replace("\u2212", "-").replace("\u03c0", r"\pi ")
-    found = _UNIT.sub("", found.replace(" \\text", "\\text"))
-    return found.replace(r"^\circ", "").replace(r"^{\circ}", "")
-
-
-def _same(a: str, b: str) -> bool:
-    if _bare(a) == _bare(b):
+def _same(a: str, b: str, depth: int) -> bool:
+    """Whether the gold answer a and the given one b are equal."""
+    if depth == 0:
+        return False
+    if _bare(a) == _bare(b) or (_choice(a) and _choice(a) == _choice(b)):
         return True
     if any(_bare(text).isalpha() and len(_bare(text)) > 2 for text in (a, b)):
         return False
     if _bare(a).isdigit() and _bare(b).isdigit():
         return a == b
-    for split, ordered in ((_unions, False), (_relations, True), (_listed, True)):
-        left, right = split(a), split(b)
-        if len(left) > 1 or len(right) > 1:
-            if split is _relations and len(left) != len(right):
-                return _same(left[-1], right[-1]) and "=" in (*left[-2:-1], *right[-2:-1])
-            if split is _listed and not (_tupled(a) or _tupled(b)):
-                ordered = False
-            if split is _listed and not _brackets_agree(a, b):
-                return False
-            return _all_same(left, right, ordered)
+    left, right = _unions(a), _unions(b)
+    if len(left) > 1 or len(right) > 1:
+        return _all_same(left, right, False, depth)
+    listed = _same_lists(a, b, depth) if "," in a + b or "\\pm" in a + b else None
+    if listed is not None:
+        return listed
+    left, right = _relations(a), _relations(b)
+    if len(left) == len(right) > 1:
+        return left[1::2] == right[1::2] and _all_same(left[::2], right[::2], True, depth)
+    if len(left) > 1 or len(right) > 1:
+        stated = "=" in (*left[-2:-1], *right[-2:-1])
+        return stated and _same(left[-1], right[-1], depth - 1)
+    inner = _enclosed(a)[1], _enclosed(b)[1]
+    if inner != (a, b) and _brackets_agree(a, b) and "(" not in (a[:1], b[:1]):
+        return _same(*inner, depth - 1)
     return _equal_values(a, b)
 
 
+def _same_lists(a: str, b: str, depth: int) -> bool | None:
+    """Whether two lists have equal elements; None where neither is a list."""
+    left, right = _signed_apart(_listed(a)), _signed_apart(_listed(b))
+    if len(left) == len(right) == 1:
+        return None
+    alone = len(left) == 1 and _enclosed(b)[0] and not _zeros_lead(right)
+    if alone or not _brackets_agree(a, b):
+        return False
+    ordered = _tupled(a) or _tupled(b)
+    return any(_all_same(left, way, ordered, depth) for way in _merges(right, len(left)))
+
+
+def _signed_apart(parts: list[str]) -> list[str]:
+    r"""Elements with \pm in front as two elements."""
+    found: list[str] = []
+    for part in parts:
+        bare = part.strip()
+        signed = bare.startswith("\\pm")
+        found += [bare[3:].strip(), "-" + bare[3:].strip()] if signed else [part]
+    return found
+
+
+def _zeros_lead(parts: list[str]) -> bool:
+    """Whether a part after the first begins like no number: 0 and another digit."""
+    return any(part[:1] == "0" and part[1:2].isdigit() for part in parts[1:])
+
+
+def _merges(parts: list[str], count: int) -> list[list[str]]:
+    """The ways to join neighbours that a comma between thousands separates, down to a count."""
+    ways = [[(parts[0], False)]]
+    """Each element with whether it is one that grew."""
+    for part in parts[1:]:
+        grouped = re.match(r"\d{3}(?!\d)", part)
+        following = []
+        for way in ways:
+            following.append([*way, (part, False)])
+            text, grew = way[-1]
+            head = re.search(r"(?<![\d.])[1-9]\d*\Z", text)
+            if grouped and head and (grew or len(head[0]) <= 3):
+                following.append([*way[:-1], (text + part, part.isdigit())])
+        ways = following[-4 * MAX_MERGES :]
+    texts = [[text for text, _ in way] for way in ways if len(way) == count]
+    return [way for way in texts if not _zeros_lead(way)][-MAX_MERGES:]
+
+
 def _bare(text: str) -> str:
-    return re.sub(r"\s+", "", _TEXT.sub(r"\1", text)).lower()
+    return re.sub(r"(?<!\d)\s+|\s+(?!\d)", "", _TEXT.sub(r"\1", text)).lower().strip(".")
 
 
-def _all_same(left: list[str], right: list[str], ordered: bool) -> bool:
+def _choice(text: str) -> str:
+    """The capital letter that an answer is, with or without parentheses; "" for any other."""
+    letter = _TEXT.sub(r"\1", text).strip().strip("()")
+    return letter if len(letter) == 1 and letter.isupper() else ""
+
+
+def _all_same(left: list[str], right: list[str], ordered: bool, depth: int) -> bool:
     if len(left) != len(right):
         return False
     if ordered:
-        return all(_same(a, b) for a, b in zip(left, right, strict=True))
+        return all(_same(a.strip(), b.strip(), depth - 1) for a, b in zip(left, right, strict=True))
     rest = list(right)
     for a in left:
-        match = next((b for b in rest if _same(a, b)), None)
+        match = next((b for b in rest if _same(a.strip(), b.strip(), depth - 1)), None)
         if match is None:
             return False
         rest.remove(match)
@@ -152,21 +196,23 @@ def _never_closes(inner: str) -> bool:
 
 
 def _listed(text: str) -> list[str]:
+    """The elements between the commas of a text or of the brackets around it; spaces stay."""
     inner = _enclosed(text)[1] if "," in text else text
-    if re.fullmatch(r"-?\d{1,3}(,\d{3})+", text):
-        return [text]
+    inner = re.sub(r"\\text\{\s*(?:and|,)\s*\}", ",", inner)
     parts, depth, start = [], 0, 0
     for place, character in enumerate(inner):
         depth += (character in "([{") - (character in ")]}")
         if character == "," and depth == 0:
-            parts.append(inner[start:place].strip())
+            parts.append(inner[start:place])
             start = place + 1
-    return [*parts, inner[start:].strip()]
+    return [*parts, inner[start:]]
 
 
 def _equal_values(a: str, b: str) -> bool:
     rounds = re.search(r"\\(?:lfloor|lceil)", a + b)
     points = range(ROUNDED_POINTS if rounds else POINTS)
+    if b.endswith("%") and not a.endswith("%") and _equal_values(a, b.rstrip("\\%")):
+        return True
     try:
         return all(_near(_value(a, point), _value(b, point)) for point in points)
     except (ValueError, IndexError, OverflowError, ZeroDivisionError, RecursionError, TypeError):
@@ -196,6 +242,8 @@ _FUNCTIONS: dict[str, Callable[[complex], complex]] = {
     "\\cot": lambda z: 1 / cmath.tan(z), "\\sec": lambda z: 1 / cmath.cos(z),
     "\\csc": lambda z: 1 / cmath.sin(z),
 }  # fmt: skip
+_ANGLES = {"\\sin", "\\cos", "\\tan", "\\cot", "\\sec", "\\csc"}
+"""Functions within which degrees are not counted but are angles."""
 _CONSTANTS = {"\\pi": cmath.pi, "e": cmath.e, "i": 1j, "\\infty": math.inf}
 _CLOSERS = {"(": ")", "{": "}", "[": "]", "|": "|", "\\lfloor": "\\rfloor", "\\lceil": "\\rceil"}
 _STOPS = {")", "}", "]", "+", "-", "/", "*", "^", "!", "_", "\\rfloor", "\\rceil", "%", "\\%", "|"}
@@ -208,6 +256,7 @@ class _Reader:
     def __init__(self, tokens: list[str], point: int) -> None:
         self.tokens = tokens[::-1]
         self.point = point
+        self.degree = math.pi / 180 if {*tokens} & _ANGLES else 1.0
 
     def rest(self) -> list[str]:
         return self.tokens
@@ -251,9 +300,11 @@ class _Reader:
         """An atom with its powers, factorials and percent signs; whether it is a plain number."""
         plain = self.next()[:1].isdigit()
         value = self.atom()
-        while self.next() in ("^", "!", "%", "\\%"):
+        while self.next() in ("!", "%", "\\%") or self.next().startswith("^"):
             sign, plain = self.tokens.pop(), False
-            if sign == "^":
+            if sign.endswith(("\\circ", "\\circ}")):
+                value = value * self.degree
+            elif sign == "^":
                 value = complex(value) ** self.exponent()
             elif sign == "!":
                 value = math.gamma(complex(value).real + 1)

@@ -26,7 +26,7 @@ from crlbench.reward.splits import held_out
 
 CARD = {
     "name": "deepmath",
-    "version": "1.0.0",
+    "version": "2.0.0",
     "tags": ["mathematics", "credit", "external"],
     "summary": "Hard problems of university mathematics, answers compared as mathematics.",
     "max_completion_bytes": 8192,

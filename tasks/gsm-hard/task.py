@@ -27,7 +27,7 @@ __all__ = ["CARD", "SOURCE", "SPLITS", "TEMPLATES", "audit", "build", "mutants",
 
 CARD = {
     "name": "gsm-hard",
-    "version": "1.0.0",
+    "version": "2.0.0",
     "tags": ["arithmetic", "compositional", "external"],
     "summary": "Solve GSM8K's test problems with large numbers in them (measured only).",
     "max_completion_bytes": 1536,

@@ -22,7 +22,7 @@ __all__ = ["CARD", "SOURCE", "TEMPLATES", "audit", "build", "verify"]
 
 CARD = {
     "name": "gsm8k",
-    "version": "1.0.0",
+    "version": "2.0.0",
     "tags": ["arithmetic", "compositional", "external"],
     "summary": "Solve grade-school word problems of two to eight steps.",
     "max_completion_bytes": 1536,

@@ -24,7 +24,7 @@ from crlbench.reward.slips import slips
 
 CARD = {
     "name": "olympiadbench",
-    "version": "1.0.0",
+    "version": "2.0.0",
     "tags": ["mathematics", "credit", "external"],
     "summary": "Olympiad problems with final answers compared as mathematics; measured only.",
     "max_completion_bytes": 8192,

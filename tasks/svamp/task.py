@@ -20,7 +20,7 @@ __all__ = ["CARD", "SOURCE", "SPLITS", "TEMPLATES", "audit", "build", "verify"]
 
 CARD = {
     "name": "svamp",
-    "version": "1.0.0",
+    "version": "2.0.0",
     "tags": ["arithmetic", "external"],
     "summary": "Solve short word problems varied against shortcuts (measured only).",
     "max_completion_bytes": 1024,

@@ -253,16 +253,10 @@ def test_a_fork_may_not_write(tmp_path: object) -> None:
     forked._forbid("open", ("x", "r", 0))
 
 
-ROUNDED = {("50", r"50\%"), ("1/3", "0.333333")}
-"""The library's own conventions: percent without its sign, and decimals of six places."""
-NOT_READ = {
-    *((gold, given) for gold, given in EQUAL if set("\u00bd\u221a\u00b2\u221e\u2264") & set(given)),
-    *((gold, given) for gold, given in EQUAL if "pmatrix" in gold),
-    ("12", "12 km"),
-    ("1234", r"1{,}234"),
-}
-"""Forms that the audit leaves to the verifier: most signs beyond ASCII, matrices that are spelt
-differently, units without a command around them, and braces around a comma."""
+NOT_READ = {(gold, given) for gold, given in EQUAL if "pmatrix" in gold and gold != given}
+"""Forms that the audit leaves to the verifier: matrices that are spelt differently."""
+ROUNDED = {("1/3", "0.333333")}
+"""The library's own convention: decimals of six places."""
 
 
 def test_the_audit_agrees() -> None:

@@ -109,19 +109,17 @@ BOTH = [
     ("<answer>\n18\n</answer> in 3 steps", "<answer>18</answer>", 1),
     ("<answer>18", "<answer>18</answer>", 0),
     ("<answer>17, 18</answer>", "<answer>18</answer>", 0),
-]
-STRICTER = [
-    ("total:18", "18"),
-    ("6*3=18", "18"),
-    ("6*3=**18**", "18"),
-    ("6 * 3=18", "18"),
-    ("6 * 3 = $<<6*3=18>>18 a day.", "18"),
-    ("6*3\u224818", "18"),
-    ("6*3->18", "18"),
-    ("#### 17\n#### 18", "18"),
-    (r"\boxed{17} \boxed{18}", r"\boxed{18}"),
-    (r"\frac{9}{2}", "4.5"),
-    ("1e3", "1000"),
+    ("total:18", "18", 1),
+    ("6*3=18", "18", 1),
+    ("6*3=**18**", "18", 1),
+    ("6 * 3=18", "18", 1),
+    ("6 * 3 = $<<6*3=18>>18 a day.", "18", 1),
+    ("6*3\u224818", "18", 1),
+    ("6*3->18", "18", 1),
+    ("#### 17\n#### 18", "18", 1),
+    (r"\boxed{17} \boxed{18}", r"\boxed{18}", 1),
+    (r"\frac{9}{2}", "4.5", 1),
+    ("1e3", "1000", 1),
 ]
 
 
@@ -129,12 +127,6 @@ STRICTER = [
 def test_verifier_and_audit_read_the_same_conclusion(text: str, answer: str, paid: int) -> None:
     assert final_number(text, answer) == paid
     assert float(agreed(text, answer)) == paid
-
-
-@pytest.mark.parametrize(("text", "answer"), STRICTER)
-def test_the_audit_pays_no_hedging_and_no_arithmetic_left_over(text: str, answer: str) -> None:
-    assert final_number(text, answer) == 1.0
-    assert not agreed(text, answer)
 
 
 def agreed(text: str, answer: str) -> bool:
@@ -177,9 +169,28 @@ def test_every_whole_number_is_read_in_every_wrapping(number: int, wrapping: str
     assert not agreed(other, gold)
 
 
+HEADINGS = [
+    ("#### 18\nThat took 3 steps.", "18"),
+    ("#### 18 square feet\nin 3 steps", "18"),
+    ("#### 18 miles per hour\nin 3 steps", "18"),
+    ("#### 18 is the answer\n(3 steps)", "18"),
+    ("#### 3 boxes of 12\n3 * 12 = 36\nSo 36.", "36"),
+    ("#### 2 packs of pens cost money\n2 * 18 = 36", "36"),
+    ("#### 2 boxes, each 18\nThus 36", "36"),
+    ("#### **Answer:** 18", "18"),
+]
+
+
+@pytest.mark.parametrize(("text", "answer"), HEADINGS)
+def test_a_heading_that_tells_a_story_is_no_marker(text: str, answer: str) -> None:
+    assert final_number(text, answer) == 1.0
+    assert agreed(text, answer)
+
+
 PIECES = st.sampled_from(
     [*"0123456789,.-+/=$%*eE \n", "####", "#### ", r"\boxed{", "}", "{", "<answer>", "</answer>"]
-    + [r"\frac{", r"\$", "{,}", "\u2212", "\uff11"]
+    + [r"\frac{", r"\$", "{,}", "\u2212", "\uff11", "<think>", "</think>", "a:", " is ", "\u00bd"]
+    + ["\u00b2", "\u00a0", "\\text{", "**", "x", " or ", "\\", "(", "'", "Rs.", "\U0001d7cf", "_{"]
 )
 
 
@@ -192,12 +203,15 @@ def test_any_text_gets_zero_or_one(text: str, answer: str) -> None:
 
 @pytest.mark.parametrize(
     "piece",
-    ["1,111", r"\boxed{", r"\frac{1}{", "#### ", "{", "-", "<answer>", r"\boxed{{}", "1.1", "1/"],
+    ["1,111", r"\boxed{", r"\frac{1}{", "#### ", "{", "-", "<answer>", r"\boxed{{}", "1.1", "1/"]
+    + ["#### 1", "a:", "a = ", "(", "**a", "_", "\u00bd", "\u00b2", " + ", " or ", "1\u00a0111"]
+    + ["> ", "\\text{", "<b>", "m^2", "Rs. ", "is 1 "],
 )
 def test_no_long_text_takes_long(piece: str) -> None:
     text = r"\boxed{" + piece * 4000
     start = time.process_time()
     final_number(text, r"\boxed{18}")
-    final_number(text, "18")
-    audited(text, "18")
+    for reply in (text, f"#### {piece * 4000}1", f"#### a:{piece * 4000}"):
+        final_number(reply, "18")
+        audited(reply, "18")
     assert time.process_time() - start < 2.0

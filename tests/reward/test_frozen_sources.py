@@ -1,0 +1,66 @@
+"""The sources of the frozen tracks' tasks stay as they are, byte by byte.
+
+A task's digest holds its own code and every module of crlbench that the code imports. One changed
+byte, also of a comment, would make another task, another track and another board.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from crlbench import frozen
+
+ROOT = Path(__file__).parents[2]
+SHA256 = """
+7c7065769ba09f46f6230362bf838cf2909d3cd771a1063cf85c34b326c8d413 crlbench/reward/extract.py
+8b84bc5c10da5a7f36216dbb0c0fa6add8e597652e269c9fe4476e0fcbb7e7ed crlbench/reward/score.py
+601906a0f4788f7cde6d05cb06ece3e6e98f7ff4d069b6e446fd043febf43e37 crlbench/reward/splits.py
+23e60c6ace63ba997f43bccdd5ec06ac6096a010720bd254f60a6c7f7adb12b2 crlbench/reward/verify.py
+a227af220f74aa9089fb441a37103d17c01e9efb78fe7b30e603e13e739d0931 crlbench/seeding.py
+66cfc3edcaf4e81b6b41bcaae3289b29d82c21305b2d58c60e228dfd8e2892d7 tasks/addition/task.py
+c632303300e80216938524d0cc64bf98af232bfa81f5e3273651ff4fba316b24 tasks/chains/task.py
+b1c9fd3c9e1df4c8dd6fa2995b34e367dbafc67ee112aebe16a7ff815824abd0 tasks/countdown/task.py
+c1d5de1e4dcb6b352ce09260cb7d91b9bde632b4275ae10855b4e577791124ad tasks/counting/task.py
+d45a681d0f69a59e583a8b90545a06ef573144cf70418c6f72d7eb01d31fcdd4 tasks/graph/task.py
+5ae6bb0b65773d99a1749e3a98b7f868ebf63b88fce91f188ed3e7e5f64164e9 tasks/instructions/task.py
+e11c0cbf2acf609738261be6a8acd112f8072148bcee8ea79c5d1f2aa9d470c9 tasks/key-value/task.py
+db15047328b7cd2fcebf1b66ab97cb14de54557d8bcec2e7b65c9b895fd646b7 tasks/knights/task.py
+7cb5b1d67d5b15cab37beafb17ca4cee2829f45b863dfca454f189e95a981cb5 tasks/letters/task.py
+77c08e381a6a82a2e19d7509088d2cfca67e62c22ce2fdc254cdebc419d7204e tasks/list-ops/task.py
+7ca049783612a5743a10c21cde94409e3939952b15c1f5edb63a67172feb4b26 tasks/modular/task.py
+066d8658b9daa60b76afcedfed2760a4e3f63d28def64ad9c2bddb8bdd2f4f61 tasks/sequences/task.py
+b4f374b22ea82e349086b5686fb6e3f1a094daa9957f537fc8879d7171bb666a tasks/units/task.py
+"""
+PINNED = {path: digest for digest, path in map(str.split, SHA256.strip().splitlines())}
+"""SHA-256 of each source, by its path in the repository."""
+
+
+def _track_tasks() -> set[str]:
+    """The tasks of all tracks: those that are ranked and those that calibrate."""
+    tracks = [tomllib.loads(path.read_text()) for path in ROOT.glob("leaderboard/tracks/*.toml")]
+    named = [track["tasks"] for track in tracks]
+    named += [track.get("pilot", {}).get("tasks", []) for track in tracks]
+    return {task for tasks in named for task in tasks}
+
+
+def _sources() -> set[str]:
+    """Paths of the tracks' task code and of the modules that its digests hold."""
+    codes = [ROOT / "tasks" / task / "task.py" for task in _track_tasks()]
+    modules = {module for code in codes for module in frozen._imports(code)}
+    files = {*codes, *(ROOT / (module.replace(".", "/") + ".py") for module in modules)}
+    return {path.relative_to(ROOT).as_posix() for path in files}
+
+
+def test_every_source_of_a_track_is_pinned() -> None:
+    assert len(_track_tasks()) == 13
+    assert _sources() == {*PINNED}
+
+
+@pytest.mark.parametrize("source", PINNED)
+def test_a_pinned_source_has_its_bytes(source: str) -> None:
+    found = hashlib.sha256((ROOT / source).read_bytes()).hexdigest()
+    assert found == PINNED[source], f"{source} changed: put what is new into a module of its own"
