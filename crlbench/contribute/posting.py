@@ -15,7 +15,6 @@ import os
 import re
 import stat
 import sys
-import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
