@@ -181,7 +181,7 @@ def test_a_looping_task_is_refused_in_time(
     folder = attacking(tmp_path, "while True: pass", "verify")
     begun = time.monotonic()
     assert "the code was stopped: no answer within 1 s" in said_of(folder)
-    assert time.monotonic() - begun < 10
+    assert time.monotonic() - begun < 30
 
 
 @pytest.mark.parametrize("broken", ["verifier", "generator"])

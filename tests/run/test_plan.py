@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -66,7 +67,8 @@ def test_folders_follow_the_documented_layout(plan_of: PlanOf, tmp_path: Path) -
     board = tmp_path / "runs" / f"mini-{plan.body['fingerprint']}" / "tiny-llama@0a1b2c3d"
     assert plan.folder == board / "ppo"
     assert plan.cells[0].folder == str(board / "ppo" / "addition" / "real" / "seed-00")
-    assert plan.cells[0].start_folder == str(board / "start")
+    start = Path(plan.cells[0].start_folder)
+    assert start.parent == board / "start" and re.fullmatch("[0-9a-f]{12}", start.name)
 
 
 def test_cells_are_every_task_and_seed_prefix_once(plan_of: PlanOf) -> None:
