@@ -157,6 +157,8 @@ class Room:
         try:
             data = self._control.recv(1 << 16)
         except OSError as error:
+            self._control.close()  # a late answer must not be read as that to the next request
+            self._control = None
             raise unfit(f"an answer of the process that confines code ({error})") from None
         said = json.loads(data) if data else {"missing": "a process that confines code"}
         if "missing" in said:
