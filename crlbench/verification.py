@@ -20,6 +20,11 @@ Badge = Literal["recomputed", "replayed", "reproduced"]
 BADGES: tuple[Badge, ...] = get_args(Badge)
 """From the weakest proof to the strongest."""
 
+Proof = Literal["recomputed", "replayed within a band", "replayed", "reproduced"]
+"""What a badge says to a reader: equal bits and a band are two different things."""
+PROOFS: tuple[Proof, ...] = get_args(Proof)
+"""From the weakest to the strongest."""
+
 Outcome = Literal["equal", "within", "mismatch"]
 """Equal to the last bit, within the band of another class of machine, or neither."""
 UNCHECKED = "unchecked"

@@ -11,16 +11,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from crlbench.algo.step import TrustRegion
 from crlbench.catalog import Catalog
 from crlbench.commands.verify_recompute import model_of
 from crlbench.errors import EnvironmentUnfit, UsageError, ValidationError
+from crlbench.machine import machine_class
 from crlbench.report.audit_entry import Home
 from crlbench.report.audit_facts import board_tasks, facts_of
 from crlbench.report.load import Run
 from crlbench.run.admission import locate
+from crlbench.run.bands import band_of
 from crlbench.run.board import load_track
 from crlbench.run.checkout import Comparison
-from crlbench.run.likeness import BANDS, Difference, Stored, differences, other_class
+from crlbench.run.likeness import Difference, Stored, differences, other_class
 from crlbench.run.replay import Trace, cell_of, replays
 from crlbench.verification import Finding, Outcome
 
@@ -40,6 +43,8 @@ class Replayed:
     """First things first."""
     elsewhere: Mapping[str, tuple[Any, Any]]
     """In what the machine of the run was of another class: name -> (its, this one's)."""
+    machine: Mapping[str, Any]
+    """The class of this machine."""
     outcome: Outcome
 
 
@@ -93,7 +98,7 @@ def replay(
             cells.append(cell)
         for cell, trace in replays(cells):
             run = by_folder[cell.folder]
-            yield _judged(run, homes.get(run.folder), trace, bitwise)
+            yield _judged(run, comparisons[run.name], trace, bitwise)
 
 
 @contextlib.contextmanager
@@ -107,7 +112,7 @@ def _ended_like_ctrl_c() -> Iterator[None]:
 
 
 def _require_here(run: Run, here: Comparison) -> None:
-    gaps = [gap for gap in here.gaps if gap.startswith(("model:", "recipe:", "samples:"))]
+    gaps = [*here.gaps, *here.outdated]
     if gaps or here.card is None or here.task is None:
         raise EnvironmentUnfit(
             f"{run.name} cannot be replayed here. {' '.join(gaps)} Name the folder that has it "
@@ -127,16 +132,17 @@ def _order(run: Run, home: Home | None, catalog: Catalog) -> list[str]:
     return list(own) if sorted(own) == tasks else tasks
 
 
-def _judged(run: Run, home: Home | None, trace: Trace, bitwise: bool) -> Replayed:
+def _judged(run: Run, here: Comparison, trace: Trace, bitwise: bool) -> Replayed:
     facts = facts_of(run)
     if isinstance(facts, Finding):
         raise ValidationError(str(facts))
     stored = Stored(run.record, run.digests() or (), run.items)
-    band = BANDS[facts.conditions.hardware.precision]
-    found = differences(stored, trace, band)
+    # The recipe was compared with the one of that name here.
+    solved = run.record.algo.config["step"]["part"] == TrustRegion.__name__
+    band = band_of(facts.conditions.hardware.precision, solved)
+    learned = here.task is not None and here.task.card.reward_model is not None
+    found = differences(stored, trace, band, facts.conditions.budget.rows, learned)
     elsewhere = other_class(stored, trace)
-    if home is None or home.resumed(run):
-        elsewhere["attempts"] = ("continued from a checkpoint, or not known", "one")
     refuted = found and (bitwise or not elsewhere or not all(d.within for d in found))
     return Replayed(
         run=run,
@@ -145,5 +151,6 @@ def _judged(run: Run, home: Home | None, trace: Trace, bitwise: bool) -> Replaye
         evaluations=len(trace.curve),
         differences=tuple(found),
         elsewhere=elsewhere,
+        machine=machine_class(trace.environment, trace.source),
         outcome="mismatch" if refuted else "within" if found else "equal",
     )

@@ -8,8 +8,10 @@ shapes the distribution.
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -84,7 +86,9 @@ class DecodeLoop:
 
     def sample(self, policy: Policy, batch: PromptBatch, key: DrawKey) -> Rollout:
         """See :class:`Sampler`; runs as :meth:`complete`."""
-        return self.complete(policy, batch, draw_uniforms(key, batch, self.max_tokens))
+        watch = _WATCH.get()
+        with contextlib.nullcontext() if watch is None else watch.during(key.iteration):
+            return self.complete(policy, batch, draw_uniforms(key, batch, self.max_tokens))
 
     @torch.no_grad()
     def complete(self, policy: Policy, batch: PromptBatch, draws: Tensor) -> Rollout:
@@ -121,6 +125,8 @@ class DecodeLoop:
         for t in range(self.max_tokens):
             logits = next_token_logits(backbone, rows.states, self.temperature)
             taken, logprobs = pick(logits, draws[active, t])
+            if (watch := _WATCH.get()) is not None:
+                watch.note(logits, draws[active, t])
             found.tokens[active, t] = taken
             found.logprobs[active, t] = logprobs
             if found.values is not None:
@@ -161,6 +167,63 @@ class DecodeLoop:
             for row, keep in zip(tokens, mask, strict=True)
         ]
         return self.tokenizer.batch_decode(rows, skip_special_tokens=True)
+
+
+class ClosestDraws:
+    """How close the draws of an iteration came to falling on another token.
+
+    Two machines round differently. A draw that lies nearer to the edge of its token than their
+    rounding may be another token on the other; no other draw may.
+    """
+
+    def __init__(self, iterations: int) -> None:
+        """``iterations`` are watched, from the first one on, which is 0."""
+        self.iterations = iterations
+        self.by_iteration: dict[int, float] = {}
+        """Iteration -> smallest distance of a draw from an edge of the CDF, 0 to 1."""
+        self._present: int | None = None
+
+    @contextlib.contextmanager
+    def during(self, iteration: int) -> Iterator[None]:
+        """Watch what is drawn for an iteration, if it is one of the first."""
+        self._present = iteration if iteration < self.iterations else None
+        try:
+            yield
+        finally:
+            self._present = None
+
+    def note(self, logits: Tensor, draws: Tensor) -> None:
+        """Look at the draws (B,) of one position under logits (B, V)."""
+        if self._present is not None:
+            known = self.by_iteration.get(self._present, math.inf)
+            self.by_iteration[self._present] = min(known, edge_distance(logits, draws))
+
+
+_WATCH: ContextVar[ClosestDraws | None] = ContextVar("closest_draws", default=None)
+
+
+@contextlib.contextmanager
+def watched_draws(iterations: int) -> Iterator[ClosestDraws]:
+    """Watch the training draws of the first iterations that are made inside."""
+    watch = ClosestDraws(iterations)
+    token = _WATCH.set(watch)
+    try:
+        yield watch
+    finally:
+        _WATCH.reset(token)
+
+
+def edge_distance(logits: Tensor, draws: Tensor) -> float:
+    """The smallest distance of uniforms (B,) from an inner edge of the CDF of logits (B, V)."""
+    size = max(1, CACHED_FLOATS // logits.shape[1])
+    closest = math.inf
+    for rows, some in zip(logits.split(size), draws.split(size), strict=True):
+        weights = (rows - rows.amax(dim=-1, keepdim=True)).to("cpu", torch.float64).exp_()
+        cdf = weights.cumsum(-1)
+        edges = cdf[:, :-1] / cdf[:, -1:]
+        if edges.numel():
+            closest = min(closest, float((edges - some.cpu().unsqueeze(1)).abs().amin()))
+    return closest
 
 
 def row_groups(batch: PromptBatch) -> Tensor:

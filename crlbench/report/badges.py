@@ -1,7 +1,8 @@
 """Which badge a stored result has: what those who keep the leaderboard have proven of it.
 
 ``recomputed``: every number follows from what is stored. ``replayed``: the first updates were made
-again. ``reproduced``: a whole seed was, to the last bit.
+again, to the last bit. ``replayed within a band``: they were made again by two witnesses, and each
+came as near as another class of machine may. ``reproduced``: a whole seed was, to the last bit.
 """
 
 from __future__ import annotations
@@ -11,14 +12,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from crlbench.conditions import canonical_json
 from crlbench.report.load import Run
 from crlbench.verification import (
-    BADGES,
+    PROOFS,
     UNCHECKED,
     VERIFICATION_NAME,
     Badge,
+    Proof,
     read_verifications,
 )
+
+WITNESSES = 2
+"""Replays within a band that count as one proof. A band cannot tell an honest run from one that
+was made to keep to it on one machine, so that a single replay grants nothing."""
 
 
 @dataclass(frozen=True)
@@ -27,16 +34,24 @@ class Badges:
 
     lines: Sequence[Mapping[str, Any]]
 
-    def of_run(self, record_id: str) -> Badge | None:
-        """The strongest badge of a record; None where it has none, or was refuted since."""
-        last = {
-            line["kind"]: line["outcome"]
+    def of_run(self, record_id: str) -> Proof | None:
+        """The strongest badge of a record; None where it has none, or was refuted since.
+
+        What refuted it is outweighed by equal bits alone, and not by a band.
+        """
+        own = [
+            line
             for line in self.lines
             if line["record_id"] == record_id and line["outcome"] != UNCHECKED
-        }
+        ]
+        last = {line["kind"]: line["outcome"] for line in own if line["outcome"] != "within"}
         if "mismatch" in last.values():
             return None
-        return max(last, key=BADGES.index, default=None)
+        equal = {line["kind"] for line in own if line["outcome"] == "equal"}
+        found: list[Proof] = [proof for proof in PROOFS if proof in equal]
+        if len({_witness(line) for line in own if line["outcome"] == "within"}) >= WITNESSES:
+            found.append("replayed within a band")
+        return max(found, key=PROOFS.index, default=None)
 
     def last(self, record_id: str, kind: Badge) -> str | None:
         """How the last verification of a kind ended; None without one."""
@@ -69,10 +84,10 @@ class Badges:
             badge = self.of_run(stored[cell].record.record_id) if cell in stored else None
             if badge is None:
                 return False
-            best[cell[:2]] = max(best.get(cell[:2], 0), BADGES.index(badge))
-        return all(rank > BADGES.index("recomputed") for rank in best.values())
+            best[cell[:2]] = max(best.get(cell[:2], 0), PROOFS.index(badge))
+        return all(rank > PROOFS.index("recomputed") for rank in best.values())
 
-    def of_entry(self, runs: Iterable[Run]) -> Badge | None:
+    def of_entry(self, runs: Iterable[Run]) -> Proof | None:
         """The badge of all runs of an entry.
 
         Every run must be recomputed at least; beyond that one seed of every task and arm counts
@@ -84,8 +99,13 @@ class Badges:
             if badge is None:
                 return None
             group = (run.record.task.name, run.record.arm)
-            best[group] = max(best.get(group, 0), BADGES.index(badge))
-        return BADGES[min(best.values())] if best else None
+            best[group] = max(best.get(group, 0), PROOFS.index(badge))
+        return PROOFS[min(best.values())] if best else None
+
+
+def _witness(line: Mapping[str, Any]) -> str:
+    """Who made a replay, and on which class of machine: the same twice says nothing new."""
+    return canonical_json([line.get("by"), line.get("machine")])
 
 
 def read_badges(folder: Path) -> Badges:

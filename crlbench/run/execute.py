@@ -32,7 +32,7 @@ from crlbench.run import checkpoints, store
 from crlbench.run.admission import as_filed
 from crlbench.run.checkpoints import Checkpoint
 from crlbench.run.ends import End, Examiner, own_splits
-from crlbench.run.record import Finished, peak_memory, write_run
+from crlbench.run.record import Finished, class_of, peak_memory, write_run
 from crlbench.run.starts import StartScores
 from crlbench.run.subject import (
     Subject,
@@ -233,7 +233,7 @@ def train(
     attempts = checkpoints.attempts_of(cell)
     known, stored = read_checkpoint(checkpoint, attempts)
     keeper = LastCheckpoint(checkpoint, checkpoints.Stating(attempts[-1], known))
-    recorder = RunRecorder(emit)
+    recorder = RunRecorder(emit, class_of(cell))
     stops = [keeper, StopOnRequest(should_stop, keeper)]
     if cell.until is not None:
         stops = [StopAfter(cell.until)]

@@ -16,6 +16,7 @@ from safetensors.torch import save
 from crlbench.cards import ModelCard
 from crlbench.conditions import PROTOCOL, Conditions, canonical_json
 from crlbench.frozen import Task
+from crlbench.machine import BEGUN_ON, machine_class
 from crlbench.policy.load import parameter_counts
 from crlbench.records import (
     SCORE_DROP,
@@ -39,6 +40,7 @@ from crlbench.run.subject import Subject
 from crlbench.train.callbacks import RunRecorder, RunStopped
 from crlbench.train.module import PolicyOptimization
 
+PROTOCOL_NAME = "CRL-1"
 LAST = 3
 """Evaluations whose mean is the final score of the score-drop rule (protocol CRL-1, A.2)."""
 SHOWN_TOKENS = 20
@@ -84,6 +86,8 @@ def write_run(
     store.write_bytes(folder / "curve.csv", derived.curve_csv(curve))
     store.write_bytes(folder / "config.toml", derived.config_toml(cell))
     machine = machine_of(cell)
+    if recorder.machine not in ({}, class_of(cell)):
+        machine |= {BEGUN_ON: recorder.machine}
     store.write_bytes(folder / "env.json", derived.environment_json(machine))
     store.write_bytes(folder / POLICY_NAME, weights_bytes(module))
 
@@ -91,7 +95,7 @@ def write_run(
     record = RunRecord(
         crlbench=environment.source(),
         protocol=Protocol(
-            name="CRL-1",
+            name=PROTOCOL_NAME,
             version=PROTOCOL,
             track=cell.track,
             track_version=cell.track_version,
@@ -154,6 +158,12 @@ def machine_of(cell: Cell) -> dict[str, Any]:
         nodes=cell.nodes,
         strategy=cell.strategy if cell.ranks > 1 else None,
     )
+
+
+def class_of(cell: Cell) -> dict[str, Any]:
+    """The class of the machine that this process runs a cell on."""
+    source = environment.source().source_tree_sha256
+    return machine_class(machine_of(cell), source)
 
 
 def item_vectors(finished: Finished) -> dict[str, np.ndarray]:

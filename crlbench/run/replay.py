@@ -19,20 +19,29 @@ from pydantic import BaseModel, ConfigDict
 from crlbench.catalog import Catalog
 from crlbench.conditions import stated_conditions
 from crlbench.errors import CrlbenchError, EnvironmentUnfit
-from crlbench.records import Cell, CurvePoint, FileDigest, IterationDigest, RunRecord, Status
+from crlbench.policy.sample import ClosestDraws, watched_draws
+from crlbench.records import (
+    DIGESTED_ITERATIONS,
+    Cell,
+    CurvePoint,
+    FileDigest,
+    IterationDigest,
+    RunRecord,
+    Status,
+)
 from crlbench.run import environment, store
 from crlbench.run.devices import RUN_ON_DEVICES, Place, free_port, run_ranks
-from crlbench.run.execute import Emit, load, make_module, ranks_of, train
+from crlbench.run.execute import Emit, load, make_module, ranks_of, run_cell, train
 from crlbench.run.grid import LocalLauncher, Outcome
 from crlbench.run.plan import RECORD_NAME, read_record
 from crlbench.run.record import compact, curve_point, health_columns, machine_of
-from crlbench.run.worker import RUN_CELL
 
 REPLAY = "crlbench.run.replay:replay_cell"
 """What a worker runs on a cell to be replayed."""
 REPLAY_ON_DEVICES = "crlbench.run.replay:replay_on_devices"
 """The same for a cell that has several devices."""
 TRACE_NAME = "trace.json"
+CLOSEST_NAME = "closest.json"
 
 
 class Trace(BaseModel):
@@ -53,18 +62,41 @@ class Trace(BaseModel):
     """Of a whole run alone."""
     whole: dict[str, Any] = {}
     """Of a whole run alone: what its record says of it besides."""
+    closest: list[float | None] = []
+    """By digested iteration, the smallest distance of a draw from the edge of its token; None or
+    absent where that was not watched, as on several devices."""
 
     def vector(self, ref: str) -> np.ndarray | None:
         """An item vector as a run stores it; None where the replay made none of that name."""
         return compact(np.asarray(self.items[ref])) if ref in self.items else None
 
 
-def replay_cell(cell: Cell, emit: Emit, should_stop: Callable[[], bool]) -> Trace:
-    """Make the first iterations of a cell; the trace is in its folder as well.
+def replay_cell(
+    cell: Cell, emit: Emit, should_stop: Callable[[], bool]
+) -> Trace | RunRecord:
+    """Make the first iterations of a cell, or all of it; the trace is in its folder as well.
 
     Raises:
         CrlbenchError: as :func:`crlbench.run.execute.run_cell`.
     """
+    with watched_draws(DIGESTED_ITERATIONS) as watch:
+        if cell.until is not None:
+            return _first_iterations(cell, emit, should_stop, watch)
+        record = run_cell(cell, emit, should_stop)
+        store.write_json(Path(cell.folder) / CLOSEST_NAME, _closest(watch, cell))
+        return record
+
+
+def _closest(watch: ClosestDraws, cell: Cell) -> list[float | None]:
+    """By digested iteration; a process of several sees its own draws alone."""
+    if cell.ranks > 1:
+        return []
+    return [watch.by_iteration.get(iteration) for iteration in range(DIGESTED_ITERATIONS)]
+
+
+def _first_iterations(
+    cell: Cell, emit: Emit, should_stop: Callable[[], bool], watch: ClosestDraws
+) -> Trace:
     with ranks_of(cell) as ranks:
         conditions, subject, task = load(cell)
         module = make_module(cell, conditions, subject, task, ranks)
@@ -80,6 +112,7 @@ def replay_cell(cell: Cell, emit: Emit, should_stop: Callable[[], bool]) -> Trac
             health=health_columns(recorder.health),
             curve=[curve_point(point) for point in recorder.curve],
             items={f"curve/{point['x']}": point["items"] for point in recorder.curve},
+            closest=_closest(watch, cell),
         )
         if ranks.first:
             store.write_json(Path(cell.folder) / TRACE_NAME, trace.model_dump(mode="json"))
@@ -107,6 +140,7 @@ def whole_trace(folder: Path) -> Trace:
     """The trace of a run that was made to its end."""
     record = read_record(folder / RECORD_NAME)
     lines = (folder / "digests.jsonl").read_text(encoding="utf-8").splitlines()
+    closest = folder / CLOSEST_NAME
     data = record.model_dump(mode="json")
     return Trace(
         status=record.status,
@@ -118,6 +152,7 @@ def whole_trace(folder: Path) -> Trace:
         items={n: v.tolist() for n, v in store.read_npz(folder / "items.npz").items()},
         files=record.files,
         whole={name: data[name] for name in WHOLE},
+        closest=store.read_json(closest) if closest.is_file() else [],
     )
 
 
@@ -208,7 +243,7 @@ def replays(cells: Sequence[Cell]) -> Iterator[tuple[Cell, Trace]]:
     kinds = sorted({_kind(cell) for cell in cells})
     for threads, several, whole in kinds:
         chosen = [cell for cell in cells if _kind(cell) == (threads, several, whole)]
-        launcher = LocalLauncher(1, threads, RUN_CELL if whole else REPLAY)
+        launcher = LocalLauncher(1, threads, REPLAY)
         if several:
             function = RUN_ON_DEVICES if whole else REPLAY_ON_DEVICES
             launcher = LocalLauncher(1, threads, function, warm=None, shared=False, parents=True)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from crlbench.cards import Adapter, ModelCard
 from crlbench.records import RunRecord, Subject
 from crlbench.report.words import short
-from crlbench.verification import Badge
+from crlbench.verification import Proof
 
 SIZES = (
     (0.05e9, "under 50M"),
@@ -45,7 +45,7 @@ NAMES: Mapping[str, str] = {
 """The filters with their labels."""
 
 
-def facets(record: RunRecord, badge: Badge | None, standing: str) -> Facets:
+def facets(record: RunRecord, badge: Proof | None, standing: str) -> Facets:
     """The filters' values for an entry, by one of its records."""
     subject = record.subject
     return Facets(
@@ -59,7 +59,7 @@ def facets(record: RunRecord, badge: Badge | None, standing: str) -> Facets:
     )
 
 
-def badge_words(badge: Badge | None) -> str:
+def badge_words(badge: Proof | None) -> str:
     """What the maintainers have proven of an entry, in one word wherever it stands."""
     return badge or "not verified yet"
 

@@ -19,7 +19,7 @@ from crlbench.report.pairs import paired_axes
 from crlbench.report.stability_shares import WORST_SEEDS, kept, rounded_up, worst_seeds
 from crlbench.site.pages import Made, Page
 from crlbench.site.source import Site, StoredBoard
-from crlbench.verification import BADGES
+from crlbench.verification import PROOFS
 
 CHANGED = "conditions.optimization.learning_rate"
 """The leaf that the example of the fingerprint doubles."""
@@ -225,4 +225,4 @@ def fingerprint_example(stored: StoredBoard) -> dict[str, Any]:
 def badges(stored: StoredBoard) -> list[tuple[str, int]]:
     """Each badge with the number of the board's entries that have it, the weakest first."""
     counts = Counter(badge or "none yet" for badge in stored.badges.values())
-    return [(name, counts[name]) for name in (*BADGES, "none yet")]
+    return [(name, counts[name]) for name in (*PROOFS, "none yet")]

@@ -6,7 +6,7 @@ import hashlib
 import math
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -35,8 +35,14 @@ class RunStopped(Exception):
 class RunRecorder(Callback):
     """Collects what the run record needs; its state travels in the checkpoint."""
 
-    def __init__(self, emit: Callable[[dict[str, Any]], None]) -> None:
+    def __init__(
+        self,
+        emit: Callable[[dict[str, Any]], None],
+        machine: Mapping[str, Any] | None = None,
+    ) -> None:
+        """``machine`` says of which class this one is; a continued run keeps its first one."""
         self.emit = emit
+        self.machine = dict(machine or {})
         self.health: list[dict[str, Any]] = []
         self.counts: dict[str, int] = {}
         self.curve: list[dict[str, Any]] = []
@@ -48,7 +54,9 @@ class RunRecorder(Callback):
         self._started = time.monotonic()
 
     def state_dict(self) -> dict[str, Any]:
-        names = ("health", "counts", "clipped", "curve", "digests", "totals", "wall")
+        names = (
+            "machine", "health", "counts", "clipped", "curve", "digests", "totals", "wall",
+        )
         return {name: getattr(self, name) for name in names}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:

@@ -1,0 +1,115 @@
+"""How far apart one run may be on two classes of machine: numbers that were measured.
+
+docs/trust.md has the measurement: 109 whole stored runs of three classes, made again on one of them
+and under other kernels. A limit is 2 to 3 times the largest gap of a whole run that was seen there,
+and wider for losses and figures, whose rounding grows with the model.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+FEW = 2
+"""Completions that may always be others: a draw that lies within rounding of a boundary."""
+
+LEARNED_REWARD = 1e-4
+"""Between two evaluations of a reward model, in other batches or on another machine."""
+
+LATER = {
+    "score": 1.0,
+    "audit": 1.0,
+    "truncated": 1.0,
+    "repetition": 1.0,
+    "group_variance": 1.0,
+    "kept_fraction": 1.0,
+    "clip_fraction": 1.0,
+    "entropy": 1.0,
+    "uniform_groups": 2.0,
+    "reference_kl": 3.0,
+}
+"""Figures with a bounded spread that are compared after the digested iterations, by multiples of
+:attr:`Band.evaluation`. Others (a norm, the largest ratio) have no bound that would say much."""
+
+
+UNTAUGHT_LOSS = 4.0
+"""An optimizer step's loss where too little was taught: a signal that is all rounding is whitened
+to the size of any other, with either sign. Measured up to 1.4."""
+
+
+@dataclass(frozen=True)
+class Band:
+    """How far apart the same run may be; absolute unless it says otherwise."""
+
+    draw: float | None
+    """Distance of a draw from the edge of its token, below which it may be another token before
+    anything was learned. None: any draw may."""
+    learned_draw: float | None
+    """The same once weights have learned, each machine by its own rounding. None: any draw may."""
+    loss: float
+    """Of an optimizer step, as long as the same tokens were sampled; relative above 1."""
+    moved_loss: float
+    """The same once a draw has moved."""
+    figure: float
+    """A figure of an iteration with the same tokens; relative above 1."""
+    share: float
+    """Completions of a digested iteration that may be others, beyond :data:`FEW`: it bounds mean
+    scores and tokens."""
+    evaluation: float
+    """Mean score of a later evaluation or iteration."""
+    tokens: float
+    """Tokens of a later iteration, relative."""
+    captured: float
+    """Λ of the whole run."""
+    end: float
+    """A split's mean score with the final model."""
+
+    def mean(self, count: int) -> float:
+        """A mean over ``count`` completions of a digested iteration."""
+        return self.share + FEW / count
+
+    def later(self, count: int) -> float:
+        """A mean over ``count`` completions after the digested iterations."""
+        return self.evaluation + FEW / count
+
+
+BANDS = {
+    "fp32": Band(
+        draw=1e-5,
+        learned_draw=1e-4,
+        loss=1e-4,
+        moved_loss=0.1,
+        figure=1e-3,
+        share=0.01,
+        evaluation=0.3,
+        tokens=0.15,
+        captured=0.06,
+        end=0.2,
+    ),
+    "bf16": Band(
+        draw=None,
+        learned_draw=None,
+        loss=0.02,
+        moved_loss=0.3,
+        figure=0.1,
+        share=0.05,
+        evaluation=0.3,
+        tokens=0.15,
+        captured=0.12,
+        end=0.2,
+    ),
+}
+"""By precision of the track."""
+
+SOLVED = 0.12
+"""Λ where a step is the solution of a linear system, which amplifies rounding (TRPO)."""
+
+
+def band_of(precision: str, solved: bool) -> Band:
+    """The band of a run.
+
+    Args:
+        precision: of the track.
+        solved: whether the recipe's step is the solution of a linear system.
+    """
+    band = BANDS[precision]
+    return replace(band, learned_draw=None, captured=SOLVED) if solved else band
