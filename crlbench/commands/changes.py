@@ -16,6 +16,7 @@ def since(validation: Validation) -> None:
 
     With ``--only`` a change of another kind ends it before any file of the change is opened.
     """
+    from crlbench.contribute.base import Base
     from crlbench.contribute.changes import besides, changes_since, linking
     from crlbench.contribute.layout import RESULTS, submitted
 
@@ -27,11 +28,12 @@ def since(validation: Validation) -> None:
     validation.add(_examined(changes, options))
     refused = validation.reports[-1].broken
     touched = [changes.root / entry for entry in changes.entries()]
-    validation.results([entry for entry in touched if entry.is_dir()])
+    base = Base(changes.root, changes.base, stated=True)
+    validation.results([entry for entry in touched if entry.is_dir()], base)
     # What stands was made with the entry that stood: it must still agree with what is there now.
     slugs = {Path(path).stem for path in changes.scopes.get("models", ()) if "/" in path}
     standing = submitted(changes.root / RESULTS)
-    validation.results([e for e in standing if e.parts[-2].rpartition("@")[0] in slugs])
+    validation.results([e for e in standing if e.parts[-2].rpartition("@")[0] in slugs], base)
     if not refused:  # what already broke a rule is looked at no further
         things = _things(changes.root, changes.scopes)
         validation.paths([str(changes.root / path) for path in things])

@@ -83,11 +83,13 @@ def _drafted(
     Raises:
         ValidationError: an entry is there already, and says something else.
     """
+    from crlbench.contribute.base import base_of
     from crlbench.contribute.copies import Known
     from crlbench.contribute.layout import submitted
     from crlbench.contribute.packing import grown, opened, stored
     from crlbench.contribute.result import Examiner
     from crlbench.files import write_all
+    from crlbench.report.agreement import Peers
 
     for one in bundles:
         folder = draft / one.place
@@ -103,11 +105,13 @@ def _drafted(
     places = {one.place for one in bundles}
     others = [e for e in submitted(target) if e.relative_to(target) not in places]
     known = Known.of([*others, *(draft / one.place for one in bundles)])
-    examiner = Examiner(catalog, known)
+    models = {one.place.parts[-2] for one in bundles}
+    peers = Peers.of(entry for entry in others if entry.parts[-2] in models)
+    examiner = Examiner(catalog, known, base_of(target), peers)
     examined = []
     for one in bundles:
         note(options, f"{one.place}: examining {one.runs} runs...")
-        examined.append(examiner.examine(draft / one.place))
+        examined.append(examiner.examine(draft / one.place, target / one.place))
     return examined
 
 

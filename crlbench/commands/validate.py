@@ -6,13 +6,16 @@ from argparse import Namespace
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from crlbench.catalog import Catalog
 from crlbench.commands.console import count, note, out, out_json
 from crlbench.commands.validate_paths import Subject, subjects
 from crlbench.errors import OK, CrlbenchError, EnvironmentUnfit, UsageError, ValidationError
 from crlbench.frozen import Task
+
+if TYPE_CHECKING:
+    from crlbench.contribute.base import Base
 
 
 class Validation:
@@ -57,17 +60,25 @@ class Validation:
             if path.absolute() in homes and (strange := foreign(path)):
                 self.add(Examined("results", str(path), "foreign files", tuple(strange)))
 
-    def results(self, folders: Sequence[Path]) -> None:
-        """Submitted entries, with every other entry beside them known."""
+    def results(self, folders: Sequence[Path], base: Base | None = None) -> None:
+        """Submitted entries, with every other entry beside them known.
+
+        ``base`` is what they are new since; by default as git tells it.
+        """
         if not folders:
             return
+        from crlbench.contribute.base import base_of
         from crlbench.contribute.copies import Known
         from crlbench.contribute.layout import submitted
         from crlbench.contribute.result import Examiner
+        from crlbench.report.agreement import Peers
 
         homes = dict.fromkeys(folder.absolute().parents[2] for folder in folders)
-        known = Known.of(entry for home in homes for entry in submitted(home))
-        examiner = Examiner(self.catalog, known)
+        entries = [entry for home in homes for entry in submitted(home)]
+        models = {folder.absolute().parts[-2] for folder in folders}
+        peers = Peers.of(entry for entry in entries if entry.absolute().parts[-2] in models)
+        base = base or base_of(folders[0])
+        examiner = Examiner(self.catalog, Known.of(entries), base, peers)
         for folder in folders:
             note(self.options, f"{'/'.join(folder.absolute().parts[-3:])}...")
             self.add(examiner.examine(folder))

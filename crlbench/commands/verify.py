@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from argparse import Namespace
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -14,13 +14,17 @@ from crlbench.commands.console import count, note, out, out_json
 from crlbench.commands.verify_budget import require_budget
 from crlbench.commands.verify_recompute import Recomputed, check_bytes, recompute
 from crlbench.commands.verify_replay import Replayed, chosen_seed, replay
-from crlbench.errors import OK, EnvironmentUnfit, Mismatch, UsageError
+from crlbench.conditions import digest
+from crlbench.contribute.base import base_of
+from crlbench.errors import OK, EnvironmentUnfit, Mismatch, UsageError, ValidationError
 from crlbench.report.audit_entry import Home, homes_of
 from crlbench.report.badges import Badges, read_badges
 from crlbench.report.load import Run, load_runs
 from crlbench.run.ledger import append_line, utc_now
 from crlbench.verification import VERIFICATION_NAME, Badge, Outcome, read_verifications
 
+MACHINE_DIGITS = 12
+"""Of the hash of a class of machine, in a line that says who replayed a run."""
 SHOWN = 20
 """Findings that are listed for people; ``--json`` has all."""
 
@@ -28,7 +32,11 @@ SHOWN = 20
 def verify(options: Namespace) -> int:
     """Compute a result again, make its first updates again, and say what is proven.
 
-    Returns 0 where everything agrees and 5 where something does not.
+    Returns 0 where everything agrees, 5 where something does not, and 6 where a model or a recipe
+    of the result is not here, so that its names were compared with nothing.
+
+    Raises:
+        ValidationError: it states a track, a task or a version that this checkout does not know.
     """
     updates, minutes = _updates(options.updates), _minutes(options.max_minutes)
     runs, catalog = load_runs(options.result), Catalog(options.catalog)
@@ -37,7 +45,12 @@ def verify(options: Namespace) -> int:
     if options.badge is not None and any(run.folder not in homes for run in runs):
         raise UsageError("--badge: give the folder of an entry, which holds plan.json.")
     note(options, f"computing {count(len(runs), 'run')} again...")
-    recomputed = recompute(runs, homes, catalog)
+    recomputed = recompute(runs, homes, catalog, base_of(Path(options.result)))
+    if recomputed.refused:
+        raise ValidationError(
+            f"{options.result}: states what this checkout does not know, so nothing of it can be "
+            f"verified: {' '.join(recomputed.refused)}"
+        )
     if not options.json:
         _say_recomputed(recomputed, len(runs))
     replayed: list[Replayed] = []
@@ -60,9 +73,10 @@ def verify(options: Namespace) -> int:
     if options.json:
         out_json(_as_json(recomputed, replayed, seed))
     elif not recomputed.all_findings:
-        _say_open(options, recomputed)
-    wrong = recomputed.all_findings or any(one.outcome == "mismatch" for one in replayed)
-    return Mismatch.exit_code if wrong else OK
+        _say_open(options, recomputed, replayed)
+    if recomputed.all_findings or any(one.outcome == "mismatch" for one in replayed):
+        return Mismatch.exit_code
+    return EnvironmentUnfit.exit_code if recomputed.absent else OK
 
 
 def _updates(text: str) -> int | None:
@@ -116,7 +130,7 @@ def _say_replayed(one: Replayed) -> None:
         return
     first = next((d for d in one.differences if not d.within), one.differences[0])
     if one.outcome == "within":
-        out(f"  replayed: {one.run.name}: {made}: within the band of another class of machine")
+        out(f"  within a band: {one.run.name}: {made}: no proof until a second witness agrees")
         out(f"    first difference: {one.differences[0]}")
         out(f"    the machines differ in {_listed(one.elsewhere)}")
         return
@@ -138,10 +152,16 @@ def _short(value: Any) -> str:
     return str(value) if len(str(value)) <= 40 else f"{str(value)[:12]}..."
 
 
-def _say_open(options: Namespace, found: Recomputed) -> None:
+def _say_open(options: Namespace, found: Recomputed, replayed: Sequence[Replayed]) -> None:
     """What was not proven."""
     for gap in found.gaps:
         out(f"not checked: {gap}")
+    if any(one.outcome == "within" for one in replayed):
+        out(
+            "not proven: runs that are within a band. Equal bits prove a run; two machines round "
+            "differently. Replay it on the machine that it names (--tolerance bitwise), or have "
+            "somebody else replay it elsewhere."
+        )
     if options.recompute_only:
         out("not proven: that the curve and the vectors came from training under these conditions")
     elif options.updates != "all":
@@ -173,13 +193,21 @@ def _write(
         if last != outcome:  # said once, however often a seed is replayed
             _add(home, run, "recomputed", by, 0, outcome)
     for one in replayed:
+        machine = digest(dict(one.machine))[:MACHINE_DIGITS]
         kind: Badge = "reproduced" if one.whole and one.outcome != "within" else "replayed"
         updates: int | str = "all" if one.whole else one.updates
-        _add(homes[one.run.folder], one.run, kind, by, updates, one.outcome)
+        home = homes[one.run.folder]
+        _add(home, one.run, kind, by, updates, one.outcome, {"machine": machine})
 
 
 def _add(
-    home: Home, run: Run, kind: Badge, by: str, updates: int | str, outcome: Outcome
+    home: Home,
+    run: Run,
+    kind: Badge,
+    by: str,
+    updates: int | str,
+    outcome: Outcome,
+    more: Mapping[str, Any] | None = None,
 ) -> None:
     path = home.folder / VERIFICATION_NAME
     body = {
@@ -191,7 +219,7 @@ def _add(
         "updates": updates,
         "outcome": outcome,
         "crlbench": __version__,
-    }
+    } | dict(more or {})
     append_line(path, read_verifications(path), body)
 
 

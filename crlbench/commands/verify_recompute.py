@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from crlbench.catalog import Catalog
+from crlbench.contribute.base import Base
 from crlbench.contribute.canonical import uncanonical
 from crlbench.errors import EnvironmentUnfit, ValidationError
 from crlbench.packed import PACKED
+from crlbench.report.agreement import Peers
 from crlbench.report.audit import audit_run
 from crlbench.report.audit_entry import Home, audit_home, audit_in
 from crlbench.report.audit_facts import Facts, facts_of
@@ -32,6 +34,10 @@ class Recomputed:
     """With this checkout, by the name of the run."""
     gaps: list[str] = field(default_factory=list)
     """What could not be checked here; sentences, each once."""
+    absent: list[str] = field(default_factory=list)
+    """Those of them that name a model or a recipe which is not here."""
+    refused: list[str] = field(default_factory=list)
+    """What this checkout does not know of runs that never stood; sentences, each once."""
     samples: int = 0
     """Completions that were verified again."""
     prompts: int = 0
@@ -55,8 +61,16 @@ def check_bytes(homes: Mapping[Path, Home]) -> None:
             raise ValidationError(f"{folder / fault}")
 
 
-def recompute(runs: Runs, homes: Mapping[Path, Home], catalog: Catalog) -> Recomputed:
+def recompute(
+    runs: Runs, homes: Mapping[Path, Home], catalog: Catalog, base: Base | None = None
+) -> Recomputed:
     """Compute every run again from its own files, and compare it with this checkout.
+
+    Args:
+        runs: what is examined.
+        homes: entries by the folder of a run.
+        catalog: of the checkout.
+        base: what stood before; of that alone something may be not checked any more.
 
     Raises:
         ValidationError: a file is malformed.
@@ -78,12 +92,24 @@ def recompute(runs: Runs, homes: Mapping[Path, Home], catalog: Catalog) -> Recom
             here = compare(run.record, run.name, model, tuple(facts.tasks), catalog)
             done.comparisons[run.name] = here
             found += here.findings
-            done.gaps += [gap for gap in here.gaps if gap not in done.gaps]
+            _sort(done, run, here, base)
             found += _samples(done, run, facts, here, readers)
+    for finding in Peers().disagreements(runs):
+        done.findings.setdefault(finding.run, []).append(finding)
     if any(run.folder not in homes for run in runs):
         done.gaps.append("attempts: no plan stands above these runs, so no ledger was compared.")
     done.gaps += readers.gaps
     return done
+
+
+def _sort(done: Recomputed, run: Run, here: Comparison, base: Base | None) -> None:
+    """Note what could not be checked of a run, and what therefore is refused."""
+    stood = base is not None and base.holds(run)
+    gaps = [*here.gaps, *(here.outdated if stood else [])]
+    refused = [*here.unknown, *([] if stood else here.outdated)]
+    done.gaps += [gap for gap in gaps if gap not in done.gaps]
+    done.absent += [gap for gap in here.gaps if gap not in done.absent]
+    done.refused += [sentence for sentence in refused if sentence not in done.refused]
 
 
 def model_of(run: Run) -> str:

@@ -10,48 +10,67 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from crlbench.catalog import Catalog
+from crlbench.contribute.base import Base
 from crlbench.contribute.canonical import uncanonical
 from crlbench.contribute.copies import Known
 from crlbench.contribute.layout import misplaced, read_submission
 from crlbench.contribute.report import Examined
 from crlbench.errors import CrlbenchError
 from crlbench.packed import RUN_FILES
+from crlbench.report.agreement import Peers
 from crlbench.report.audit import audit_run
 from crlbench.report.audit_entry import audit_home, audit_in, homes_of
 from crlbench.report.census import Archive, Census, take_census
-from crlbench.report.load import Runs, load_runs
+from crlbench.report.load import Run, Runs, load_runs
 from crlbench.report.stored import exists
 from crlbench.report.summary import board_tasks, same_conditions
-from crlbench.run.checkout import compare
+from crlbench.run.checkout import Comparison, compare
 from crlbench.run.effort import MINUTES, UPDATES, out_of_reach, replay_seconds
 from crlbench.run.payable import unpayable
 from crlbench.run.progress import duration
 
 SHOWN = 4
 """Cells that a finding names."""
-NEEDED = ("model:", "recipe:")
-"""What a checkout must have of a result that it takes; the rest may have moved on."""
-
 Findings = Iterator[str]
 
 
 class Examiner:
     """Examines results against what this checkout holds: tracks, tasks, models, recipes."""
 
-    def __init__(self, catalog: Catalog, known: Known | None = None) -> None:
-        """``known`` are the runs of all entries, to tell copies by."""
+    def __init__(
+        self,
+        catalog: Catalog,
+        known: Known | None = None,
+        base: Base | None = None,
+        peers: Peers | None = None,
+    ) -> None:
+        """An examiner of some entries.
+
+        Args:
+            catalog: of the checkout.
+            known: the runs of all entries, to tell copies by.
+            base: what stood before; None: everything is new.
+            peers: the runs of all entries, which agree where they began alike.
+        """
         self.catalog = catalog
         self.known = known or Known()
+        self.base = base
+        self.peers = peers or Peers()
 
-    def examine(self, folder: Path) -> Examined:
-        """Every rule on one submitted entry."""
+    def examine(self, folder: Path, stands: Path | None = None) -> Examined:
+        """Every rule on one submitted entry.
+
+        Args:
+            folder: of the entry.
+            stands: where it will stand, if that is another folder.
+        """
         findings = [f"{folder / line}" for line in misplaced(folder)]
         name = "/".join(folder.absolute().parts[-3:])
         try:
             runs = load_runs(folder)
         except CrlbenchError as error:
             return Examined("result", name, "unreadable", (*findings, str(error)))
-        entry = _Entry(folder, runs, self)
+        entry = _Entry(folder, runs, self, stands or folder)
         for rule in entry.rules:
             try:
                 findings += rule()
@@ -64,8 +83,9 @@ class Examiner:
 class _Entry:
     """One submitted entry under examination."""
 
-    def __init__(self, folder: Path, runs: Runs, examiner: Examiner) -> None:
+    def __init__(self, folder: Path, runs: Runs, examiner: Examiner, stands: Path) -> None:
         self.folder = folder
+        self.stands = stands
         self.runs = runs
         self.examiner = examiner
         self.first = runs.runs[0]
@@ -86,6 +106,7 @@ class _Entry:
             self._replay,
             self._numbers,
             self._copies,
+            self._agreement,
         )
 
     def _submitter(self) -> Findings:
@@ -171,9 +192,14 @@ class _Entry:
             )
             return
         here = compare(record, self.first.name, slug, board_tasks(record), catalog)
+        for run in self._others():
+            found = compare(run.record, run.name, slug, board_tasks(run.record), catalog)
+            here.findings += found.findings
+            here.unknown += found.unknown
+            here.outdated += found.outdated
         yield from map(str, here.findings)
-        yield from (f"{self.folder}: {gap}" for gap in here.gaps if gap.startswith(NEEDED))
-        self.notes += [gap for gap in here.gaps if not gap.startswith(NEEDED)]
+        yield from (f"{self.folder}: {gap}" for gap in here.gaps)
+        yield from self._unknown(here)
         if record.protocol.division == "open":
             self.notes.append("Open division: shown apart, never ranked.")
         if here.card is None:
@@ -196,6 +222,29 @@ class _Entry:
                 f"leaderboard give it {MINUTES:g} minutes unless they allow more: it may stay "
                 "without the badge."
             )
+
+    def _others(self) -> list[Run]:
+        """A run of each further task, protocol and version of crlbench."""
+        found = {}
+        for run in self.runs:
+            r = run.record
+            found.setdefault((r.task.model_dump_json(), r.protocol, r.crlbench.version), run)
+        return [run for run in found.values() if run is not self.first]
+
+    def _unknown(self, here: Comparison) -> Findings:
+        """What cannot be checked is refused, but of what stood: that was checked when it came."""
+        base = self.examiner.base
+        stood = base is not None and all(base.holds(run, self.stands) for run in self.runs)
+        excused = [*here.outdated, *(here.unknown if base is not None and base.stated else [])]
+        for sentence in dict.fromkeys((*here.unknown, *here.outdated)):
+            if stood and sentence in excused:
+                self.notes.append(f"not checked any more: {sentence}")
+            else:
+                yield f"{self.folder}: {sentence} What is new is checked, or it is not taken."
+
+    def _agreement(self) -> Findings:
+        """Runs that began alike, here or in other entries, say the same of how they began."""
+        yield from map(str, self.examiner.peers.disagreements(self.runs))
 
     def _numbers(self) -> Findings:
         """Every number of every record belongs to its item vectors and its conditions."""

@@ -139,8 +139,19 @@ class Board:
 
 
 @on_one_thread
-def summarise_board(runs: Runs, replicates: int = REPLICATES, seed: int = ROOT_SEED) -> Board:
+def summarise_board(
+    runs: Runs,
+    replicates: int = REPLICATES,
+    seed: int = ROOT_SEED,
+    unranked: str | None = None,
+) -> Board:
     """The verdict on the runs below one folder.
+
+    Args:
+        runs: of one fingerprint and one class of hardware.
+        replicates: of the bootstrap.
+        seed: of its draws.
+        unranked: why nothing may rank, where whoever asks knows more than the records say.
 
     Raises:
         ValidationError: there is no run, a stored score does not agree with its item vector, a
@@ -153,7 +164,7 @@ def summarise_board(runs: Runs, replicates: int = REPLICATES, seed: int = ROOT_S
     track = _track(first)
     tasks = board_tasks(first) or tuple(sorted({run.record.task.name for run in runs}))
     entries, orphans = _entries(runs, tasks, track and track.reference, replicates, seed)
-    unranked = _unranked(first, track)
+    unranked = unranked or _unranked(first, track)
     recipes = sorted({entry.recipe for entry in entries})
     grouped = {recipe: [e for e in entries if e.recipe == recipe] for recipe in recipes}
     return Board(

@@ -1,7 +1,9 @@
 """A record against this checkout: its track, tasks, model entry and recipe as they stand here.
 
-What the checkout has, must be equal. What it has not (a track of another version, a recipe of
-somebody else's) cannot be checked here, which is said and is no fault of the record.
+What the checkout has, must be equal. What it never had (a track's name, a version above its own)
+is unknown, and unknown is not fine. What it has not any more (an older version) may be old: whoever
+asks decides by what stood before. What it has not here (a model, a recipe of somebody else's)
+cannot be checked on this machine.
 """
 
 from __future__ import annotations
@@ -10,21 +12,31 @@ import json
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from crlbench import line_ends
+from packaging.version import InvalidVersion, Version
+
+from crlbench import __version__, line_ends
 from crlbench.cards import ModelCard
 from crlbench.catalog import Catalog
-from crlbench.conditions import canonical_json, diff, leaves, stated_conditions
+from crlbench.conditions import (
+    PROTOCOL,
+    canonical_json,
+    diff,
+    leaves,
+    stated_conditions,
+)
 from crlbench.errors import CrlbenchError, UsageError
 from crlbench.frozen import Task
 from crlbench.hashing import sha256_file
 from crlbench.records import RunRecord
 from crlbench.run.board import Request, load_track, make_board
 from crlbench.run.plan import Board
-from crlbench.run.record import card_fields
+from crlbench.run.record import PROTOCOL_NAME, card_fields
 from crlbench.run.subject import confined_task
+from crlbench.suite.versions import is_draft, parts
 from crlbench.verification import Finding
 
 RECORD = "record.json"
+NAME = "Name the folder that has it with --catalog."
 SHOWN = 4
 """Reasons that a finding names."""
 
@@ -36,6 +48,10 @@ class Comparison:
     findings: list[Finding] = field(default_factory=list)
     gaps: list[str] = field(default_factory=list)
     """What cannot be checked here, and why; sentences."""
+    unknown: list[str] = field(default_factory=list)
+    """What this checkout never had, so that nothing made of it can be checked; sentences."""
+    outdated: list[str] = field(default_factory=list)
+    """What this checkout has in a later version; sentences."""
     card: ModelCard | None = None
     """The model's entry, where the checkout has the one that ran."""
     task: Task | None = None
@@ -59,6 +75,7 @@ def compare(
         ValidationError: an entry of the checkout is malformed.
     """
     found = Comparison()
+    _compare_version(found, record)
     _compare_board(found, record, run, tasks, catalog)
     _compare_task(found, record, run, catalog)
     _compare_model(found, record, run, model, catalog)
@@ -66,23 +83,31 @@ def compare(
     return found
 
 
+def _compare_version(found: Comparison, record: RunRecord) -> None:
+    """A newer crlbench may have meant something that this one cannot know."""
+    stated = record.crlbench.version
+    try:
+        newer = Version(stated) > Version(__version__)
+    except InvalidVersion:
+        newer = True
+    if newer:
+        found.unknown.append(
+            f"version: made by crlbench {stated!r:.40}, and this checkout is {__version__}."
+        )
+
+
 def _compare_board(
     found: Comparison, record: RunRecord, run: str, tasks: tuple[str, ...], catalog: Catalog
 ) -> None:
     protocol, where = record.protocol, f"track {record.protocol.track}"
     where += f" version {protocol.track_version}"
-    if protocol.track not in catalog.list("track"):
-        found.gaps.append(f"conditions: there is no track '{protocol.track}' here.")
+    if not _known_track(found, record, where, catalog):
         return
-    track = load_track(catalog, protocol.track)
-    if track.version != protocol.track_version:
-        found.gaps.append(
-            f"conditions: {where} cannot be checked here: this checkout has version "
-            f"{track.version}."
-        )
-        return
-    if unknown := sorted(set(tasks) - {*catalog.list("task")}):
-        found.gaps.append(f"conditions: there is no task '{unknown[0]}' here.")
+    stated_versions = {
+        name: str(record.fingerprint.leaves.get(f"tasks.{name}.version")) for name in tasks
+    }
+    known = [_known_task(found, "conditions", *one, catalog) for one in stated_versions.items()]
+    if not all(known):
         return
     installed = record.environment.get("packages")
     versions = canonical_json(installed if isinstance(installed, dict) else {})
@@ -102,6 +127,30 @@ def _compare_board(
         stored, why = protocol.division, "; ".join(reasons[:SHOWN])
         finding = Finding(run, RECORD, "protocol.division", stored, board.division, why)
         found.findings.append(finding)
+
+
+def _known_track(found: Comparison, record: RunRecord, where: str, catalog: Catalog) -> bool:
+    """Whether this checkout has the track of a record at its version; says so where it has not."""
+    protocol = record.protocol
+    if protocol.name != PROTOCOL_NAME or protocol.version > PROTOCOL:
+        stated = f"{protocol.name} {protocol.version}"
+        found.unknown.append(
+            f"conditions: protocol {stated!r:.40} is not known: this checkout has "
+            f"'{PROTOCOL_NAME} {PROTOCOL}'."
+        )
+        return False
+    if protocol.track not in catalog.list("track"):
+        found.unknown.append(f"conditions: there is no track {protocol.track!r:.60} here. {NAME}")
+        return False
+    version = load_track(catalog, protocol.track).version
+    if version == protocol.track_version:
+        return True
+    older = 1 <= protocol.track_version < version
+    sentence = (
+        f"conditions: {where} cannot be checked here: this checkout has version {version}."
+    )
+    (found.outdated if older else found.unknown).append(sentence)
+    return False
 
 
 @lru_cache(maxsize=64)
@@ -125,21 +174,40 @@ def _board(
 
 def _compare_task(found: Comparison, record: RunRecord, run: str, catalog: Catalog) -> None:
     ref = record.task
-    if ref.name not in catalog.list("task"):
-        found.gaps.append(f"samples: there is no task '{ref.name}' here.")
+    if not _known_task(found, "samples", ref.name, ref.version, catalog):
         return
     task = confined_task(ref.name, tuple(map(str, catalog.extra)))
-    if task.card.version != ref.version:
-        found.gaps.append(
-            f"samples: task '{ref.name}' {ref.version} cannot be checked here: this checkout has "
-            f"{task.card.version}."
-        )
-    elif task.digest != ref.digests.get("task"):
+    if task.digest != ref.digests.get("task"):
         found.findings.append(
             Finding(run, RECORD, "task.digests.task", ref.digests.get("task"), task.digest)
         )
     else:
         found.task = task
+
+
+def _known_task(
+    found: Comparison, what: str, name: str, version: str, catalog: Catalog
+) -> bool:
+    """Whether this checkout has a task at a version; says so where it has not."""
+    if name not in catalog.list("task"):
+        found.unknown.append(f"{what}: there is no task {name!r:.60} here. {NAME}")
+        return False
+    frozen = catalog.task_card(name).version
+    if frozen == version:
+        return True
+    sentence = (
+        f"{what}: task '{name}' {version:.20} cannot be checked here: this checkout has {frozen}."
+    )
+    (found.outdated if _precedes(version, frozen) else found.unknown).append(sentence)
+    return False
+
+
+def _precedes(version: str, other: str) -> bool:
+    """Whether a task's version may have been frozen before another one."""
+    try:
+        return not is_draft(version) and parts(version) < parts(other)
+    except ValueError:
+        return False
 
 
 def _compare_model(

@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from crlbench.attempts import LEDGER_NAME
 from crlbench.catalog import Catalog
@@ -15,6 +15,7 @@ from crlbench.chain import parsed, whole_lines
 from crlbench.contribute.layout import read_submission, submitted
 from crlbench.errors import ValidationError
 from crlbench.parallel import on_one_thread, spread
+from crlbench.reading import Malformed, read_bytes, toml_table
 from crlbench.report.badges import read_badges
 from crlbench.report.board import Board, summarise_board
 from crlbench.report.census import Archive
@@ -27,7 +28,7 @@ from crlbench.report.summary import EntrySummary
 from crlbench.report.words import visible
 from crlbench.site.repository import Repository
 from crlbench.site.techniques import rate_words
-from crlbench.verification import Badge
+from crlbench.verification import Proof
 
 MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", re.ASCII)
 """How a ledger writes the time of an event."""
@@ -43,10 +44,12 @@ class StoredBoard:
     """Name of its folder, ``mini-543da47d0c99``."""
     runs: Runs
     board: Board
-    badges: dict[str, Badge | None]
+    badges: dict[str, Proof | None]
     """By entry."""
     submitters: dict[str, str]
     """By entry, the GitHub handle of who answers questions."""
+    track: Literal["current", "archived", "unknown"]
+    """Whether the catalogue has the track at this version, has moved on, or never had it."""
     dates: dict[str, str]
     """By entry, the time of the last event in its ledger, ISO 8601 in UTC."""
 
@@ -167,19 +170,39 @@ def read_site(
     folders = sorted({entry.parents[1] for entry in submitted(results)})
     if not folders:
         raise ValidationError(f"{results}: no results; hand runs in with: crlbench submit RUN")
-    boards = [_read_board(folder) for folder in folders]
+    boards = [_read_board(folder, catalog) for folder in folders]
     return Site(tuple(sorted(boards, key=_precedence)), catalog, url, repository)
 
 
-def _read_board(folder: Path) -> StoredBoard:
+def _read_board(folder: Path, catalog: Catalog) -> StoredBoard:
     runs = load_runs(folder)
-    board = summarise_board(runs)
-    stored = StoredBoard(folder.name, runs, board, {}, {}, {})
+    track, why = _known(runs, catalog)
+    stored = StoredBoard(folder.name, runs, summarise_board(runs, unranked=why), {}, {}, track, {})
     for name, own in stored.by_entry.items():
         stored.dates[name] = _last_event(folder / name)
         stored.badges[name] = read_badges(folder / name).of_entry(own)
         stored.submitters[name] = read_submission(folder / name).submitter
     return stored
+
+
+def _known(
+    runs: Runs, catalog: Catalog
+) -> tuple[Literal["current", "archived", "unknown"], str | None]:
+    """Whether the catalogue knows the track of some runs; why nothing ranks where it does not."""
+    if not runs.runs:
+        return "unknown", None
+    stated = runs.runs[0].record.protocol
+    entry = catalog.entries("track").get(stated.track)
+    try:
+        version = toml_table(read_bytes(entry.path)).get("version") if entry is not None else None
+    except Malformed:
+        version = None
+    if version == stated.track_version:
+        return "current", None
+    if isinstance(version, int) and 1 <= stated.track_version < version:
+        return "archived", None
+    name = f"{visible(stated.track, 40)} v{stated.track_version}"
+    return "unknown", f"track {name} is not known here: nothing on it was checked, nothing ranks"
 
 
 def _told(value: Any) -> str:
@@ -194,11 +217,13 @@ def _last_event(entry: Path) -> str:
     return found if isinstance(found, str) and MOMENT.fullmatch(found) else ""
 
 
-def _precedence(stored: StoredBoard) -> tuple[bool, int, int, str]:
-    """Boards that rank first; then those with more entries, then newer versions of a track."""
+def _precedence(stored: StoredBoard) -> tuple[bool, bool, bool, int, int, str]:
+    """Known tracks first; then boards that rank, present versions, more entries, newer versions."""
     board = stored.board
     return (
+        stored.track == "unknown",
         board.unranked is not None,
+        stored.track == "archived",
         -max(len(stored.entries(recipe)) for recipe in stored.recipes),
         -board.track_version,
         stored.id,

@@ -38,6 +38,26 @@ def entry(home: Path, run_folder: Path, tmp_path_factory: pytest.TempPathFactory
 
 
 @pytest.fixture(scope="session")
+def long_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A catalogue whose track ``nano`` goes on after the iterations that are digested."""
+    folder = catalog(tmp_path_factory.mktemp("long-catalog"))
+    track = folder / "leaderboard" / "tracks" / "nano.toml"
+    track.write_text(track.read_text().replace("grid = 3", "grid = 8"))
+    return folder
+
+
+@pytest.fixture(scope="session")
+def long_entry(long_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A submitted entry of eight iterations: one seed of the real arm on both tasks."""
+
+    def submit(out: Path) -> Path:
+        run = evaluated(out / "runs", long_home, arms="real")
+        return submitted(run, out / "results", long_home)
+
+    return made_once(tmp_path_factory, "long-entry", submit)
+
+
+@pytest.fixture(scope="session")
 def other(home: Path, run_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An entry of another model on the same board."""
     (run,) = run_folder.parents[1].glob(f"{OTHER_MODEL}@*/{run_folder.name}")

@@ -6,6 +6,7 @@ leaves with 5.
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 import re
@@ -748,9 +749,14 @@ def losses_are_invented(folder: Path) -> None:
     forger.write()
 
 
+def hashed(*parts: object) -> str:
+    """A digest of its own for each place, as an inventor who knows the rules makes them."""
+    return hashlib.sha256(repr(parts).encode()).hexdigest()
+
+
 @forgery("verify --updates 3", "update 2: sampled token ids")
 def other_completions_were_trained_on(folder: Path) -> None:
-    replayed("completions", lambda _: "a" * 64)(folder)
+    replayed("completions", hashed)(folder)
 
 
 @forgery("verify --updates 3", "update 2: parameters")
@@ -763,7 +769,7 @@ def other_rewards_were_paid(folder: Path) -> None:
     replayed("rewards", lambda _: "c" * 64)(folder)
 
 
-@forgery("verify --updates 3", r"before the first update: items of curve/0|update 1: prompt ids")
+@forgery("validate", r"prompts of iteration 1: stored .* began alike: the same model, task, seed")
 def a_seed_is_exchanged_for_another(folder: Path) -> None:
     """Each run of the real arm under the index, and with the value, of the other."""
     forger = Forger(folder)
@@ -787,42 +793,320 @@ def better_answers_are_invented(folder: Path) -> None:
     forger.write()
 
 
-MOVED = frozenset(
-    (
-        "another_learning_rate_is_called_closed",
-        "a_kinder_verifier_is_used",
-        "a_rollout_that_nobody_can_make_again",
-        "a_group_that_nobody_can_make_again",
-        "epochs_that_nobody_can_make_again",
-        "an_evaluation_that_nobody_can_make_again",
-    )
-)
-"""Forgeries of conditions, whose board has another name."""
+# What this checkout does not know.
+
+
+def restated(folder: Path, leaves: Json, **protocol: Any) -> None:
+    """Other leaves and another protocol, in the plan and in every record."""
+    forger = Forger(folder)
+    forger.declare(control=forger.plan["control"] | leaves)
+    forger.declare(fingerprint=fingerprint(forger.plan["control"]))
+    known = {name: value for name, value in protocol.items() if name in forger.plan}
+    forger.declare(**known)
+
+    def restate(record: Json) -> None:
+        record["fingerprint"]["leaves"].update(leaves)
+        record["protocol"].update(protocol)
+
+    for cell in forger.runs:
+        forger.edit(cell, restate)
+    forger.write()
+
+
+@forgery("validate", "there is no track 'crl-official' here")
+def a_track_is_invented(folder: Path) -> None:
+    restated(folder, {"track": "crl-official"}, track="crl-official")
+
+
+@forgery("validate", "track nano version 2 cannot be checked here: this checkout has version 1")
+def a_version_of_the_track_is_invented(folder: Path) -> None:
+    leaves = {"track_version": 2, "conditions.optimization.learning_rate": 0.01}
+    restated(folder, leaves, track_version=2)
+
+
+@forgery("validate", "track nano version 0 cannot be checked here")
+def a_version_before_the_first_is_invented(folder: Path) -> None:
+    restated(folder, {"track_version": 0}, track_version=0)
+
+
+@forgery("validate", "task 'addition' 7.0.0 cannot be checked here: this checkout has")
+def a_version_of_a_task_is_invented(folder: Path) -> None:
+    restated(folder, {"tasks.addition.version": "7.0.0"})
+    forger = Forger(folder)
+    for cell in forger.runs:
+        if cell.startswith("addition"):
+            forger.edit(cell, lambda r: r["task"].update(version="7.0.0"))
+    forger.write()
+
+
+@forgery("validate", "protocol 'CRL-9 1' is not known")
+def a_protocol_is_invented(folder: Path) -> None:
+    restated(folder, {}, name="CRL-9")
+
+
+@forgery("validate", "made by crlbench '99.0.0', and this checkout is")
+def a_later_crlbench_made_it(folder: Path) -> None:
+    every(folder, lambda r: r["crlbench"].update(version="99.0.0"))
+
+
+@forgery("validate", "environment.hardware_class: stored gpu-9000")
+def a_class_of_hardware_is_invented(folder: Path) -> None:
+    every(folder, lambda r: r["environment"].update(hardware_class="gpu-9000", device="H9000"))
+
+
+def every(folder: Path, change: Callable[[Json], Any]) -> None:
+    """Change every record."""
+    forger = Forger(folder)
+    for cell in forger.runs:
+        forger.edit(cell, change)
+    forger.write()
+
+
+# What runs that began alike do not agree in.
+
+
+def first_digests(folder: Path, arm: str, key: str, change: Callable[..., Any]) -> None:
+    """Change a digest of the first iteration of the runs of an arm."""
+    forger = Forger(folder)
+    for cell in forger.runs:
+        if f"/{arm}/" in cell:
+            rows = forger.lines(cell, "digests.jsonl")
+            rows[0][key] = change(cell, rows[0][key])
+            forger.put_lines(cell, "digests.jsonl", rows)
+    forger.write()
+
+
+@forgery("validate", "completions of iteration 1: .* began alike: the same model, task, seed")
+def one_arm_drew_other_completions(folder: Path) -> None:
+    first_digests(folder, "placebo", "completions", hashed)
+
+
+@forgery("validate", r"tokens here, .*: one of the digests is invented")
+def one_digest_serves_all_runs(folder: Path) -> None:
+    for arm in ("real", "placebo"):
+        first_digests(folder, arm, "completions", lambda *_: "c" * 64)
+
+
+@forgery("validate", r"splits\.hard\.start: .* items are others than in")
+def the_start_was_worse_in_one_run(folder: Path) -> None:
+    forger = Forger(folder)
+    arrays = forger.items(CELL)
+    arrays["start/hard"] = 1 - arrays["start/hard"]
+    forger.put_items(CELL, arrays)
+    forger.write()
+
+
+# Another machine is named, which rounds differently: a name excuses nothing but rounding.
+
+
+def elsewhere(folder: Path, change: Callable[[Forger, str], Any], source: bool = False) -> None:
+    """Runs that state another processor, or other sources, and are changed otherwise too."""
+    forger = Forger(folder)
+    for cell in forger.runs:
+        change(forger, cell)
+        if source:
+            forger.edit(cell, lambda r: r["crlbench"].update(source_tree_sha256="5" * 64))
+        else:
+            forger.edit(cell, lambda r: r["environment"].update(cpu="AMD EPYC 9754"))
+    forger.write()
+
+
+def digest_lines(change: Callable[[str, int, Json], Any]) -> Callable[[Forger, str], None]:
+    """Change each line of the digests of a run; its mean loss follows."""
+
+    def apply(forger: Forger, cell: str) -> None:
+        rows = forger.lines(cell, "digests.jsonl")
+        for row in rows:
+            change(cell, row["iteration"], row)
+        forger.put_lines(cell, "digests.jsonl", rows)
+        means = [np.mean([float.fromhex(x) for x in row["losses"]]) for row in rows]
+        stored = [float(f"{mean:.7g}") for mean in means]
+        forger.edit(cell, lambda r: r["health"].update(loss=[*stored, *r["health"]["loss"][3:]]))
+
+    return apply
+
+
+def invented(*names: str) -> Callable[[str, int, Json], None]:
+    """Digests of these names that belong to nothing, one of its own for each place."""
+
+    def change(cell: str, iteration: int, row: Json) -> None:
+        # What runs that began alike have in common is invented for all of them alike.
+        task, _, seed = cell.split("/")
+        place = (task, seed) if iteration == 1 else (cell, iteration)
+        for name in names:
+            row[name] = hashed(*place, name)
+
+    return change
+
+
+@forgery("verify --updates 3", "update 1: sampled token ids")
+def another_processor_made_it_all_up(folder: Path) -> None:
+    """Every digest and loss is invented, and the health says that there was nothing to learn."""
+
+    def change(cell: str, iteration: int, row: Json) -> None:
+        invented("completions", "rewards", "parameters")(cell, iteration, row)
+        row["losses"] = [(-37 * float.fromhex(x) + 5).hex() for x in row["losses"]]
+
+    def all_of_it(forger: Forger, cell: str) -> None:
+        digest_lines(change)(forger, cell)
+        forger.edit(cell, lambda r: r["health"].update(uniform_groups=[1.0] * 3))
+
+    elsewhere(folder, all_of_it)
+
+
+@forgery("verify --updates 3", "update 1: sampled token ids.*no draw of the replay lies near")
+def another_processor_drew_other_completions(folder: Path) -> None:
+    elsewhere(folder, digest_lines(invented("completions")))
+
+
+@forgery("verify --updates 3", "update 1: rewards.*the same completions are paid the same")
+def another_processor_paid_other_rewards(folder: Path) -> None:
+    elsewhere(folder, digest_lines(invented("rewards")))
+
+
+@forgery("verify --updates 3", "update 1: parameters.*every loss and figure is equal")
+def other_sources_gave_other_weights(folder: Path) -> None:
+    elsewhere(folder, digest_lines(invented("parameters")), source=True)
+
+
+@forgery("verify --updates 3", r"update 1: losses\[")
+def another_processor_lost_otherwise(folder: Path) -> None:
+    def change(cell: str, iteration: int, row: Json) -> None:
+        row["losses"] = [(float.fromhex(x) + 0.004).hex() for x in row["losses"]]
+
+    elsewhere(folder, digest_lines(change))
+
+
+@forgery("verify --updates 3", r"update 1: health\.entropy")
+def other_sources_were_less_certain(folder: Path) -> None:
+    def change(forger: Forger, cell: str) -> None:
+        forger.edit(cell, lambda r: r["health"].update(
+            entropy=[1.2 * value for value in r["health"]["entropy"]]
+        ))
+
+    elsewhere(folder, change, source=True)
+
+
+def continued(forger: Forger) -> None:
+    """Say of every run that it was continued from a checkpoint."""
+    starts = [event for event in forger.ledger if event["event"] == "start"]
+    for start in starts:
+        resumed = json.loads(json.dumps(start)) | {"event": "resume"}
+        forger.ledger.insert(forger.ledger.index(start) + 1, resumed)
+
+
+@forgery("verify --updates 3", "update 1: parameters")
+def a_continued_run_came_to_other_weights(folder: Path) -> None:
+    forger = Forger(folder)
+    continued(forger)
+    for cell in forger.runs:
+        digest_lines(invented("parameters"))(forger, cell)
+    forger.write()
+
+
+@forgery("verify --updates 3", r"update 2: losses\[")
+def a_continued_run_lost_otherwise(folder: Path) -> None:
+    """By as little as another machine might: its own one is named, which rounds as it does."""
+
+    def change(cell: str, iteration: int, row: Json) -> None:
+        if iteration > 1:
+            row["losses"] = [(float.fromhex(x) + 1e-7).hex() for x in row["losses"]]
+
+    forger = Forger(folder)
+    continued(forger)
+    for cell in forger.runs:
+        digest_lines(change)(forger, cell)
+    forger.write()
+
+
+# A whole run of eight iterations, invented after those that are digested.
+
+
+def forged_later(
+    change: Callable[[Json, dict[str, np.ndarray]], Any],
+) -> Callable[[Path], None]:
+    """Item vectors after the third iteration are changed, under another processor's name."""
+
+    def forge(folder: Path) -> None:
+        def apply(forger: Forger, cell: str) -> None:
+            arrays = {name: vector.copy() for name, vector in forger.items(cell).items()}
+            change(forger.record(cell), arrays)
+            forger.put_items(cell, arrays)
+
+        elsewhere(folder, apply)
+
+    return forge
+
+
+def later_points(record: Json) -> list[str]:
+    return [point["items_ref"] for point in record["curve"][4:]]
+
+
+@forgery("verify --updates all", r"items of curve/\d+, \d+ of 32: stored 1\.0|Λ")
+def the_curve_jumps_after_the_digests(folder: Path) -> None:
+    def solved(record: Json, arrays: dict[str, np.ndarray]) -> None:
+        for ref in later_points(record):
+            arrays[ref][:] = 1
+
+    forged_later(solved)(folder)
+
+
+@forgery("verify --updates all", r"captured \(Λ\)")
+def the_curve_is_a_little_better_throughout(folder: Path) -> None:
+    """Every evaluation lies within what one evaluation may be apart; what they add up to not."""
+
+    def better(record: Json, arrays: dict[str, np.ndarray]) -> None:
+        for ref in later_points(record):
+            wrong = np.flatnonzero(arrays[ref] == 0)[:7]
+            arrays[ref][wrong] = 1
+
+    forged_later(better)(folder)
+
+
+@forgery("verify --updates all", r"items of end/(hard|format), \d+ of 32: stored 1\.0")
+def the_end_is_solved(folder: Path) -> None:
+    def solved(record: Json, arrays: dict[str, np.ndarray]) -> None:
+        for name in ("end/hard", "end/format"):
+            arrays[name][:] = 1
+
+    forged_later(solved)(folder)
 
 
 def by_name() -> Iterator[Any]:
     """Those that a replay of three updates catches take seconds each."""
     for name, (_, command, _) in FORGERIES.items():
-        yield pytest.param(name, marks=pytest.mark.slow) if "--updates 3" in command else name
+        yield pytest.param(name, marks=pytest.mark.slow) if "--updates" in command else name
 
 
 @pytest.mark.parametrize("name", by_name())
-def test_a_forgery_is_caught(name: str, entry: Path, home: Path, tmp_path: Path) -> None:
+def test_a_forgery_is_caught(
+    name: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
     forge, command, words = FORGERIES[name]
+    longer = "long_" if "--updates all" in command else ""
+    entry, home = (request.getfixturevalue(f"{longer}{what}") for what in ("entry", "home"))
     folder = copied(entry, tmp_path / "results")
     forge(folder)
     verb, *flags = command.split()
     if name == "anothers_curve_is_copied":
         (folder,) = [p.parent for p in folder.parents[1].rglob(PACKED) if p.parent != folder]
-    elif name in MOVED:
-        board = folder.parents[1]
-        plan = json.loads((folder / PLAN_NAME).read_text())
-        moved = board.rename(board.with_name(f"nano-{plan['fingerprint']}"))
-        folder = moved / folder.relative_to(board)
+    else:
+        folder = moved(folder)
     done = crlbench("--quiet", verb, folder, *flags, catalog=home)
     assert done.returncode == {"validate": 3, "verify": 5}[verb], done.stdout + done.stderr
     assert re.search(words, done.stdout + done.stderr), done.stdout + done.stderr
     assert "Traceback" not in done.stderr
+
+
+def moved(folder: Path) -> Path:
+    """The entry in the folder of the board that its plan names."""
+    board = folder.parents[1]
+    try:
+        plan = json.loads((folder / PLAN_NAME).read_text())
+        target = board.rename(board.with_name(f"{plan['track']}-{plan['fingerprint']}"))
+    except (ValueError, KeyError):
+        return folder
+    return target / folder.relative_to(board)
 
 
 def test_there_are_enough() -> None:

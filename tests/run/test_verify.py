@@ -231,22 +231,60 @@ def test_a_closed_division_that_is_open(run: Path, capsys: pytest.CaptureFixture
     assert "protocol.division: stored closed, expected open" in findings(run, capsys)
 
 
-def test_a_track_of_another_version_is_said_and_no_fault(
-    entry: Path, run: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("version", [0, 2, 7])
+def test_a_version_of_a_track_that_never_stood_is_refused(
+    run: Path, version: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def older(record: dict) -> None:
-        record["protocol"]["track_version"] = 0
-        record["fingerprint"]["leaves"]["track_version"] = 0
+    def other(record: dict) -> None:
+        record["protocol"]["track_version"] = version
+        record["fingerprint"]["leaves"]["track_version"] = version
         del record["files"]["config.toml"]
 
-    shutil.copytree(run, entry.parents[3] / "alone")
+    tampering.edit_record(run, other)
+    assert verify(run, "--recompute-only") == 3
+    said = capsys.readouterr().err
+    assert f"track mini version {version} cannot be checked here: this checkout has" in said
+
+
+def test_a_run_alone_is_recomputed(
+    entry: Path, run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     alone = entry.parents[3] / "alone"
-    shutil.copy(entry / "ledger.jsonl", alone.parents[2] / "ledger.jsonl")
-    tampering.edit_record(alone, older)
+    shutil.copytree(run, alone)
     assert verify(alone, "--recompute-only") == 0
-    said = capsys.readouterr().out
-    assert "track mini version 0 cannot be checked here: this checkout has version 1" in said
-    assert "no plan stands above these runs" in said
+    assert "no plan stands above these runs" in capsys.readouterr().out
+
+
+def test_a_newer_crlbench_is_refused(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    tampering.edit_record(run, lambda r: r["crlbench"].update(version="9.0.0"))
+    assert verify(run, "--recompute-only") == 3
+    assert "made by crlbench '9.0.0', and this checkout is" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ({"hardware_class": "gpu-9000"}, "environment.hardware_class: stored gpu-9000"),
+        ({"cpu_capability": "AVX1024"}, "environment.cpu_capability: stored AVX1024"),
+        ({"device": "Imagined H900"}, "environment.device: stored Imagined H900"),
+        ({"machine": "aarch64", "cpu_capability": "AVX2"}, "environment.machine: stored aarch64"),
+        ({"cpu": "Apple M9", "cpu_capability": "AVX2"}, "environment.machine: stored x86_64"),
+    ],
+)
+def test_a_machine_that_cannot_be(
+    run: Path, change: dict, expected: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def other(record: dict) -> None:
+        record["environment"] |= {"machine": "x86_64"} | change
+        record["files"].pop("env.json")
+
+    tampering.edit_record(run, other)
+    assert expected in findings(run, capsys)
+
+
+def test_a_figure_that_means_nothing(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    tampering.edit_record(run, lambda r: r["health"].update(cleverness=[1.0] * 4))
+    assert "health.cleverness: stored a figure, expected no figure" in findings(run, capsys)
 
 
 def test_badges_are_written_on_demand_and_chained(

@@ -27,6 +27,7 @@ def site_of(root: Path, *plans: Plan, write: bool = True) -> Site:
         board=board,
         badges=dict.fromkeys(names),
         submitters=dict.fromkeys(names, "@someone"),
+        track="current",
         dates=dict.fromkeys(names, "2026-01-01T00:00:00Z"),
     )
     return Site((stored,), Catalog())
