@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NotRequired
 
 from pydantic import ConfigDict, Field, TypeAdapter
 from pydantic import ValidationError as PydanticError
@@ -30,6 +30,8 @@ Hash = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 Host = Annotated[str, Field(pattern=r"^[0-9a-f]{12}$")]
 """A pseudonym of a machine: 12 hex digits."""
 Variable = Annotated[str, Field(pattern=r"^[A-Z][A-Z0-9_]{0,62}$")]
+Part = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9._-]{0,79}$")]
+"""A name of what makes a class of machine, such as ``packages.torch``."""
 Switch = Annotated[str, Field(pattern=r"^[A-Za-z0-9:.,;_+-]{0,100}$")]
 Count = Annotated[int, Field(ge=1, le=100_000)]
 Seconds = Annotated[float, Field(ge=0, lt=1e10, allow_inf_nan=False)]
@@ -85,6 +87,8 @@ class Machine(TypedDict):
     strategy: Literal["ddp", "fsdp"] | None
     hardware_class: Literal["cpu", "gpu-24", "gpu-48", "gpu-80", "gpu-141"]
     determinism: Determinism
+    begun_on: NotRequired[Annotated[dict[Part, Label | int | None], Field(max_length=80)]]
+    """The class (:func:`crlbench.machine.machine_class`) that began a run which ended elsewhere."""
 
 
 class Attempt(TypedDict):

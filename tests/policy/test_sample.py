@@ -248,3 +248,24 @@ def test_rollout_fields():
         assert 130 not in ids[: n - 1].tolist()
         assert text == bytes(t for t in ids[:n].tolist() if t < 128).decode()
     assert not found.behavior_logprobs[~found.completion_mask].any()
+
+
+def test_how_near_a_draw_lies_to_another_token():
+    probabilities = torch.tensor([0.25, 0.5, 0.25]).log().expand(2, -1)
+    near = torch.tensor([0.5, 0.250001], dtype=torch.float64)
+    assert sample.edge_distance(probabilities, near) == pytest.approx(1e-6, rel=0.2)
+    # Neither end of the line is an edge: beyond it lies no other token.
+    ends = torch.tensor([0.0, 0.9999999], dtype=torch.float64)
+    assert sample.edge_distance(probabilities, ends) == pytest.approx(0.25, rel=1e-6)
+
+
+def test_draws_are_watched_only_where_somebody_watches():
+    model, batch = policy(), make_batch(prompts(), pad=128, completions=2)
+    plain = loop().sample(model, batch, DrawKey(7, "rollout", 0))
+    with sample.watched_draws(2) as watch:
+        for iteration in range(3):
+            watched = loop().sample(model, batch, DrawKey(7, "rollout", iteration))
+            if not iteration:
+                assert torch.equal(watched.completion_ids, plain.completion_ids)
+    assert sorted(watch.by_iteration) == [0, 1]
+    assert all(0 < distance < 0.1 for distance in watch.by_iteration.values())

@@ -155,6 +155,29 @@ def test_a_run_asks_for_nothing_that_was_not_loaded_before(short: Board, tmp_pat
     assert [cache.cache_info().misses for cache in caches] == before
 
 
+@pytest.mark.slow
+def test_a_run_that_ends_on_another_machine_says_where_it_began(
+    short: Board, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from pydantic import TypeAdapter
+
+    from crlbench.machine import machine_class
+    from crlbench.report.audit_forms import Machine
+    from crlbench.run import record
+    from crlbench.run.execute import run_cell
+
+    alone, moved = (real_cells(short, tmp_path / name)[0] for name in ("alone", "moved"))
+    first = run_cell(alone, lambda event: None, lambda: False)
+    begun = record.class_of(moved)
+    monkeypatch.setattr(record, "class_of", lambda cell: begun | {"cpu": "another"})
+    second = run_cell(moved, lambda event: None, lambda: False)
+    assert "begun_on" not in first.environment
+    assert second.environment["begun_on"] == begun
+    source = second.crlbench.source_tree_sha256
+    assert machine_class(second.environment | {"cpu": "another"}, source) == begun
+    TypeAdapter(Machine).validate_python(second.environment)
+
+
 def stored(cells: tuple[Cell, ...]) -> list[Any]:
     """What finished runs wrote, but for times and for the state of the source, which may change."""
     found = []

@@ -282,11 +282,6 @@ def test_a_machine_that_cannot_be(
     assert expected in findings(run, capsys)
 
 
-def test_a_figure_that_means_nothing(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    tampering.edit_record(run, lambda r: r["health"].update(cleverness=[1.0] * 4))
-    assert "health.cleverness: stored a figure, expected no figure" in findings(run, capsys)
-
-
 def test_badges_are_written_on_demand_and_chained(
     entry: Path, run: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

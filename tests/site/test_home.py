@@ -13,15 +13,18 @@ from typing import Any
 
 import pytest
 
+from crlbench.catalog import Catalog
 from crlbench.errors import ValidationError
 from crlbench.report import words
 from crlbench.report.axes import AXES
 from crlbench.report.tiers import Leader
 from crlbench.site import facets, figures, home
 from crlbench.site.build import build
-from crlbench.site.source import Site
+from crlbench.site.source import Site, read_site
 from crlbench.site.standings import Panel, _luck, standings
+from tests.report.simulate import Plan, write_board
 from tests.site import screenshot
+from tests.site.simulated import TASKS, submit
 
 
 @pytest.fixture(scope="module")
@@ -171,3 +174,24 @@ def test_the_picture_of_the_readme_is_made_by_a_command(tmp_path: Path, chromium
         assert head.startswith(b"\x89PNG")
         assert struct.unpack(">II", head[16:]) == (screenshot.WIDTH, screenshot.HEIGHT)
     assert f"]({screenshot.PICTURE})" in Path("README.md").read_text(encoding="utf-8")
+
+
+def test_a_track_that_nobody_has_comes_last_and_ranks_nothing(tmp_path: Path) -> None:
+    """However many entries it has, and however new its version claims to be."""
+    known = Plan(
+        tasks=TASKS, board=TASKS, revision=40 * "0", items=16, placebo=3, track_version=1
+    )
+    models = ("tiny-qwen2", "tiny-phi", "tiny-gemma")
+    invented = [replace(known, model=model, track_version=7) for model in models]
+    write_board(tmp_path / "runs", known)
+    write_board(tmp_path / "runs", *invented)
+    site = read_site(submit(tmp_path / "runs", tmp_path / "results"), Catalog())
+    first, last = site.boards
+    assert (first.board.track_version, first.track) == (1, "current")
+    assert first.board.unranked is None
+    assert (last.board.track_version, last.track) == (7, "unknown")
+    assert "track mini v7 is not known here: nothing on it was checked" in last.board.unranked
+    rankings = [found for axes in last.board.rankings.values() for found in axes.values()]
+    assert rankings and not any(found.ranking.standings for found in rankings)
+    page = build(site)["index.html"].decode()
+    assert page.index("mini v1") < page.index("mini v7")

@@ -217,6 +217,7 @@ def test_an_evaluation_decodes_at_temperature_one(tmp_path):
 def test_a_resumed_recorder_counts_on():
     first = RunRecorder(lambda event: None)
     first.clipped = {"low": {7: 2}, "high": {}}
-    second = RunRecorder(lambda event: None)
+    first.machine = {"cpu": "the first"}
+    second = RunRecorder(lambda event: None, {"cpu": "the second"})
     second.load_state_dict(first.state_dict())
-    assert second.clipped == first.clipped
+    assert second.clipped == first.clipped and second.machine == {"cpu": "the first"}
