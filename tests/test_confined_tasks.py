@@ -28,6 +28,7 @@ from crlbench.reward.score import Score, outcomes
 from tests.confined import PLACES, attacking, frozen_again
 
 Out = pytest.CaptureFixture[str]
+GYM = "crlbench.reward.gym"
 SECRET = "a-token-of-the-examiner"
 GYM = "crlbench.reward.gym"
 

@@ -14,6 +14,7 @@ import yaml
 
 from crlbench.contribute.boxes import human_boxes
 from crlbench.contribute.posting import read_findings, rendered
+from tests.confined import attacking
 from tests.contribute.honest import catalog
 
 ROOT = Path(__file__).parents[2]
@@ -214,6 +215,22 @@ def test_a_replay_goes_through_the_script_of_the_workflow(base: Path, clone: Pat
     code, printed = ci(base, "replay", clone, "base")
     assert code == 0, printed
     assert printed.rstrip().endswith(": proven")
+
+
+@pytest.mark.slow
+def test_a_replay_refuses_a_task_before_it_looks_at_it(
+    base: Path, clone: Path, tmp_path: Path
+) -> None:
+    mark = tmp_path / "mark"
+    folder = attacking(clone, f"open({str(mark)!r}, 'w')", "import")
+    git(clone, "add", "-A")
+    git(clone, "commit", "-m", "a task")
+    code, printed = ci(base, "replay", clone, "base")
+    assert code == 3 and "only results may change here" in printed
+    assert "keeps every rule" not in printed and "replayed" not in printed
+    code, printed = ci(base, "contribution", clone, "base")
+    assert code == 3 and f"{folder.name} 1.0.0: " in printed
+    assert not mark.exists()
 
 
 @pytest.mark.slow

@@ -111,6 +111,58 @@ def test_more_seeds_are_welcome(one_seed_then_two: Path, home: Path, tmp_path: P
     assert code == 0, printed
 
 
+BEYOND = {
+    "tasks/evil/task.py": "raise SystemExit('examined')\n",
+    "models/evil.toml": "schema = 1\n",
+    "crlbench/report/audit.py": "",
+    "tests/contribute/conftest.py": "raise SystemExit('examined')\n",
+    ".gitattributes": "* diff=evil\n",
+}
+
+
+@pytest.mark.parametrize("path", BEYOND)
+def test_only_one_kind_is_refused_before_anything_else_is_looked_at(
+    repository: Path, home: Path, other: Path, path: str
+) -> None:
+    broken = place(repository, other)
+    shutil.copytree(other, broken)
+    (broken / PACKED).write_bytes(b"no archive")
+    (repository / path).parent.mkdir(parents=True, exist_ok=True)
+    (repository / path).write_text(BEYOND[path])
+    code, printed = validated(repository, home, "--only", "results")
+    assert code == 3
+    assert f"only results may change here (--only), and this also touches {path}" in printed
+    assert PACKED not in printed and "examined" not in printed
+
+
+def test_only_results_are_taken_where_only_they_changed(
+    repository: Path, home: Path, other: Path
+) -> None:
+    shutil.copytree(other, place(repository, other))
+    code, printed = validated(repository, home, "--only", "results")
+    assert code == 0 and "keeps every rule" in printed, printed
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "tests/models/conftest.py",
+        "tests/tasks/conftest.py",
+        "tests/tasks/test_evil.py",
+        "docs/models.md.py",
+        "docs/schemas/x.py",
+        "docs/models.md/conftest.py",
+        "models/tiny/recipe.py",
+        "pyproject.toml",
+        "evil.pth",
+    ],
+)
+def test_what_a_workflow_would_run_is_code_whoever_brings_it(path: str) -> None:
+    added = (path, "models/evil.toml") if "task" not in path else (path, "tasks/evil/id.jsonl")
+    changes = Changes(Path("/"), "0" * 40, added, (), ())
+    assert changes.scopes["code"] == (path,) == changes.unjudged
+
+
 def archive(change: Callable[[dict[str, bytes]], object]) -> Callable[[Path], None]:
     def edit(folder: Path) -> None:
         files = unpack((folder / PACKED).read_bytes())

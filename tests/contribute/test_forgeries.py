@@ -141,6 +141,30 @@ def a_file_is_smuggled_in(folder: Path) -> None:
     (folder / "task.py").write_text("raise SystemExit\n")
 
 
+@forgery("validate", "not a file of a result")
+def a_conftest_is_smuggled_in(folder: Path) -> None:
+    """Where pytest would import it."""
+    (folder / "conftest.py").write_text("raise SystemExit\n")
+
+
+class Bomb:
+    """What writes a file wherever it is unpickled."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (exec, ("open('unpickled', 'w').write('x')",))
+
+
+@forgery("validate", r"items\.npz: .*(object|dtype|kind)")
+def item_vectors_are_a_pickle(folder: Path) -> None:
+    forger = Forger(folder)
+    arrays: dict[str, Any] = forger.items(CELL)
+    arrays["curve/0"] = np.array([Bomb()] * 32, dtype=object)
+    content = io.BytesIO()
+    np.savez(content, **arrays)
+    forger.runs[CELL]["items.npz"] = content.getvalue()
+    forger.write()
+
+
 @forgery("validate", "no file of a run")
 def a_file_is_smuggled_into_the_archive(folder: Path) -> None:
     files = unpack((folder / PACKED).read_bytes())

@@ -13,6 +13,7 @@ from crlbench import cli
 from crlbench.report.badges import read_badges
 from crlbench.report.load import load_runs
 from tests.checkpoints import write_checkpoint
+from tests.confined import attacking
 from tests.run import tampering
 from tests.run.commands import command, terse
 
@@ -33,6 +34,25 @@ def honest(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def entry(honest: Path, tmp_path: Path) -> Path:
     """A copy of the entry, to be changed."""
     return Path(shutil.copytree(honest, tmp_path / "runs" / honest.parent.name / honest.name))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("updates", ["1", "all"])
+def test_no_code_of_a_task_runs_where_a_result_is_verified(
+    tmp_path: Path, updates: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The same code does run where its owner evaluates."""
+    home, mark, out = tmp_path / "home", tmp_path / "mark", tmp_path / "runs"
+    attacking(home, f"open({str(mark)!r}, 'w').write('x')", "import", "letters")
+    model = terse(write_checkpoint(tmp_path / "models" / "very-tiny"))
+    evaluate = [part if part != "addition" else "letters" for part in command(model, out, "-q")]
+    assert cli.main(["--catalog", str(home), *evaluate]) == 0
+    assert mark.exists()
+    mark.unlink()
+    capsys.readouterr()
+    assert cli.main(["--catalog", str(home), "verify", str(out), "--updates", updates, "-q"]) == 0
+    assert "equal to the last bit" in capsys.readouterr().out
+    assert not mark.exists()
 
 
 @pytest.fixture
