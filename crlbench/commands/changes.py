@@ -48,19 +48,18 @@ def _examined(changes: Any, options: Any) -> Any:
     from crlbench.contribute.people import author_of, brought
 
     author = author_of(changes, options.author)
-    findings = [*mixed(changes.scopes), *linking(changes)]
+    links = linking(changes)
+    findings, notes = [*mixed(changes.scopes), *links], ()
     if not author.keeps:  # whose code and tasks may belong together
         findings += astray(changes)
-    if not findings:
+    if not links:  # else nothing is read that may lead elsewhere
         retracted, wrong = added_retractions(changes)
         people = brought(changes, author, retracted)
-        findings += [*rewritten(changes), *wrong, *republished(changes), *people.findings]
-    else:
-        findings += rewritten(changes)
-        people = None
+        findings += [*wrong, *people.findings, *republished(changes), *rewritten(changes)]
+        notes = people.notes
     if options.body:
         findings += unticked(_read(Path(options.body)))
-    return _report(changes, findings, people.notes if people else ())
+    return _report(changes, findings, notes)
 
 
 def _report(changes: Any, findings: list[str], notes: tuple[str, ...] = ()) -> Any:
