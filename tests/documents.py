@@ -60,8 +60,8 @@ class Form:
 
 AS_WRITTEN = Form("", "")
 MINE = (("my-task", "{mine}/tasks/my-task"), ("tasks/my-task", "{mine}/tasks/my-task"))
-MODELS = (("M", "{model}"), ("X", "tiny-llama"), ("./candidate-a", "{model}"),
-          ("./candidate-b", "tiny-llama"), ("./my-model", "{model}"))  # fmt: skip
+MODELS = (("M", "{model}"), ("X", "tiny-llama"),
+          ("./candidate-a", "models/tiny/tiny-llama"), ("./candidate-b", "tiny-llama"))  # fmt: skip
 FORMS = (
     # What another test, or the checks themselves, run.
     Form(r"python3.11 -m venv|pip install|\. \.venv|\.venv/bin/pip", ".ci/run installs and tests",

@@ -156,14 +156,14 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 
 def long_model(folder: Path) -> Path:
-    """A small untrained model that reads long prompts, as the datasets have them."""
+    """A small untrained model that reads the prompts of the datasets."""
     shutil.copytree(ROOT / "models" / "tiny" / "tiny-llama", folder)
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    config["max_position_embeddings"] = 8192
+    config["max_position_embeddings"] = 1024
     (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
     path = folder / "tokenizer_config.json"
     tokenizer = json.loads(path.read_text(encoding="utf-8"))
-    tokenizer["model_max_length"] = 8192
+    tokenizer["model_max_length"] = 1024
     path.write_text(json.dumps(tokenizer), encoding="utf-8")
     return folder
 

@@ -433,7 +433,7 @@ def test_a_rename_that_fails_leaves_what_was_there(
     assert "Permission denied" in capsys.readouterr().err
     assert (folder / "id.jsonl").read_bytes() == b"", "the old folder is back"
     assert fetch(catalog, "--offline") == 0, "with its sources"
-    assert sorted(p.name for p in folder.parent.iterdir()) == [".doubles.lock", "doubles"]
+    assert sorted(p.name for p in folder.parent.iterdir()) == ["doubles"]
 
 
 def test_what_a_kill_between_two_renames_left_is_put_back(
@@ -443,7 +443,7 @@ def test_what_a_kill_between_two_renames_left_is_put_back(
     folder = home / "tasks" / "doubles"
     folder.rename(folder.with_name(".doubles.old"))
     assert fetch(catalog, "--offline") == 0
-    assert sorted(p.name for p in folder.parent.iterdir()) == [".doubles.lock", "doubles"]
+    assert sorted(p.name for p in folder.parent.iterdir()) == ["doubles"]
 
 
 def test_freezing_waits_for_a_fetch(catalog: Path, published: Path, home: Path) -> None:

@@ -16,7 +16,7 @@ from crlbench.cards import read_task_card
 from crlbench.catalog import Catalog
 from crlbench.errors import CrlbenchError, ValidationError
 from crlbench.frozen import Task, checked_code
-from crlbench.gauntlet.examine import _file_problems
+from crlbench.gauntlet.examine import _digest_problems, _file_problems
 from crlbench.hashing import sha256_bytes
 from crlbench.records import FileDigest
 from crlbench.report.stored import check_file
@@ -152,7 +152,7 @@ def test_code(tmp_path: Path) -> None:
     assert checked_code(task)  # line ends never counted in code
     rewrite_file(folder / "task.py", marked)
     message = refused(lambda: checked_code(task))
-    assert line_ends.CAUSE in "".join(_file_problems(task.card, folder))
+    assert line_ends.CAUSE in "".join(_digest_problems(task.card, folder))
     do_as_told(message)
     assert checked_code(task)
     rewrite_file(folder / "task.py", lambda code: marked(code + b"\nX = 1\n"))

@@ -227,6 +227,7 @@ def test_what_a_user_keeps_private_is_not_called_a_full_disk(
 ) -> None:
     catalog = shutil.copytree(doubles, open_folder / "catalog")
     shutil.copytree(doubles.parent / "published", open_folder / "published")
+    (shared_home / "tasks").chmod(0o3775)  # owners alone may rename there
     env = {"CRLBENCH_HOME": str(shared_home)}
     assert as_user(1002, *fetch_doubles(catalog), umask=0o077, env=env, group=4321).returncode == 0
     refused = as_user(1003, *fetch_doubles(catalog), env=env, group=4321, capable=False)
