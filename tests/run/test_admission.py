@@ -159,10 +159,14 @@ PASSES: dict[str, tuple[str, Change]] = {
         config(auto_map={"AutoModelForCausalLM": "modeling_x.X"}),
     ),
     "a training's files": ("llama", lambda folder: trained(folder)),
-    "the maker's own format": ("llama", file("consolidated.safetensors", b"x" * 8)),
+    "the maker's own format": ("llama", lambda folder: consolidated(folder)),
     "other libraries' files": ("llama", file("onnx/model.onnx", b"x")),
     "a template of its own": ("llama", file("chat_template.jinja", CHAT_TEMPLATE.encode())),
 }
+
+
+def consolidated(folder: Path) -> None:
+    save_file({"tok_embeddings.weight": torch.zeros(131, 32)}, folder / "consolidated.safetensors")
 
 
 def tied(folder: Path) -> None:
@@ -227,7 +231,7 @@ DOORS = {
     "doctor": ["doctor", "--model", "M", "--offline"],
     "probe": ["probe", "addition", "--model", "M", "--items", "1", "--rollouts", "1"],
     "fit-reward": ["fit-reward", "--model", "M", "--pairs", "addition", "--out", "OUT"],
-    "show --render": ["show", "task", "addition", "--render", "--model", "M"],
+    "show --render": ["show", "task", "addition", "--render", "M"],
     "add model": ["add", "model", "M", "--to", "TO", "--offline"],
 }
 
@@ -302,7 +306,7 @@ def test_thinking_can_be_asked_for(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("template", "words"),
     [
-        ("{% if thinking %}<think>{% endif %}" + CHAT_TEMPLATE, "of its own for thinking (thinking)"),
+        ("{% if thinking %}<think>{% endif %}" + CHAT_TEMPLATE, "thinking (thinking)"),
         ("{{ reasoning_effort }}" + CHAT_TEMPLATE, "(reasoning_effort)"),
         (
             CHAT_TEMPLATE.replace("[assistant]", "[assistant]<think>\n"),
