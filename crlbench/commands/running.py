@@ -40,7 +40,7 @@ from crlbench.run.capacity import (
     seen_bytes,
 )
 from crlbench.run.devices import RUN_ON_DEVICES
-from crlbench.run.former import former_runs
+from crlbench.run.former import check_entry_unchanged, former_runs
 from crlbench.run.grid import LocalLauncher, Outcome
 from crlbench.run.memory import Estimate
 from crlbench.run.plan import RECORD_NAME, Board, Contender, Plan, label, make_plan, read_record
@@ -151,7 +151,7 @@ def plan_of(
         _require_credit_of_steps(chosen.recipe)
     return make_plan(
         board,
-        _contender(*model, Path(settings.out) / board.folder, chosen.name),
+        _contender(*model, Path(settings.out) / board.folder, chosen.name, settings.fresh),
         (chosen.name, to_config(chosen.recipe)),
         tasks,
         settings.arm,
@@ -191,10 +191,14 @@ def device(wanted: str) -> str:
     raise EnvironmentUnfit("--device cuda: torch finds no CUDA device here. Use --device cpu.")
 
 
-def _contender(name: str, card: ModelCard, board: Path, recipe: str) -> Contender:
+def _contender(
+    name: str, card: ModelCard, board: Path, recipe: str, fresh: bool = False
+) -> Contender:
     """A model as the plan names it: as before, where runs from before can go on."""
     spec = str(expanded(name).resolve()) if card.source.kind == "path" and card.unlisted \
         else name
+    if not fresh:
+        check_entry_unchanged(card, board, recipe)
     found = former_runs(card, board, recipe)
     if found is not None and not found.changed:
         card = found.card

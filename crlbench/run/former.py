@@ -16,7 +16,7 @@ from pathlib import Path
 from crlbench.attempts import LEDGER_NAME, PLAN_NAME, read
 from crlbench.cards import ModelCard
 from crlbench.checkpoint import former_card
-from crlbench.errors import CrlbenchError
+from crlbench.errors import CrlbenchError, ValidationError
 from crlbench.fetch import default_home, gguf_dir
 from crlbench.run.plan import Contender
 from crlbench.run.store import read_json
@@ -42,39 +42,70 @@ def former_runs(card: ModelCard, board: Path, recipe: str) -> Former | None:
     before = former_card(card)
     if before is None or before.digest == card.digest:
         return None
-    was = Contender(card.slug, before.slug, before.revision[:8], before.digest)
-    folder = board / was.folder / recipe
+    folder = board / _contender(before).folder / recipe
+    declared = _declared(folder, before)
+    if declared is None:
+        return None
+    if card.chat_template.thinking != before.chat_template.thinking:
+        return Former(before, folder, "thinking is off by default now")
+    newer = _newer(card, declared)
+    return Former(before, folder, f"{newer} is newer than they are" if newer else "")
+
+
+def check_entry_unchanged(card: ModelCard, board: Path, recipe: str) -> None:
+    """Refuse to go on with runs of an entry that pins no side files, if one is newer than they are.
+
+    Raises:
+        ValidationError: names the file.
+    """
+    if card.unlisted or card.source.kind != "path" or card.side_sha256:
+        return
+    folder = board / _contender(card).folder / recipe
+    declared = _declared(folder, card)
+    newer = None if declared is None else _newer(card, declared)
+    if newer is not None:
+        raise ValidationError(
+            f"{folder} holds runs of model '{card.slug}' that are older than {newer}, and its "
+            "entry has no table side_sha256, so this may be another model. Choose another folder "
+            "with --out, or discard those runs with --fresh; with that table a change is seen."
+        )
+
+
+def _contender(card: ModelCard) -> Contender:
+    return Contender(card.slug, card.slug, card.revision[:8], card.digest)
+
+
+def _declared(folder: Path, card: ModelCard) -> float | None:
+    """When the first plan of a run folder was declared; None where it holds no runs of a card."""
     if not (folder / PLAN_NAME).is_file():
         return None
+    wanted = {
+        "name": card.slug,
+        "revision8": card.revision[:8],
+        "entry_sha256": card.digest,
+    }
     try:
-        stated = read_json(folder / PLAN_NAME)["model"]
+        if read_json(folder / PLAN_NAME)["model"] != wanted:
+            return None
         entries = read(folder / LEDGER_NAME)
-        declared = min(_seconds(one["time"]) for one in entries if one["event"] == "plan")
+        return min(_seconds(one["time"]) for one in entries if one["event"] == "plan")
     except (CrlbenchError, KeyError, TypeError, ValueError):
         return None
-    if stated != {
-        "name": before.slug,
-        "revision8": before.revision[:8],
-        "entry_sha256": before.digest,
-    }:
-        return None
-    return Former(before, folder, _changed(card, before, declared))
 
 
-def _changed(card: ModelCard, before: ModelCard, declared: float) -> str:
-    if card.chat_template.thinking != before.chat_template.thinking:
-        return "thinking is off by default now"
+def _newer(card: ModelCard, moment: float) -> str | None:
+    """A side file of a local model that was written, put or replaced after a moment, in seconds."""
     if card.source.kind == "hub":
-        return ""  # the commit pins every file, and the cache was compared with it
+        return None  # the commit pins every file, and the cache was compared with it
     folder = card.weights_dir
     if file := card.source.gguf_file:
         folder = gguf_dir(card, file, card.weights_sha256[file], default_home())
-    for name in side_files(folder):
+    for name in side_files(folder) if folder.is_dir() else ():
         status = (folder / name).stat()
-        # The clock of the system, too: an older file that was moved here has a new one.
-        if max(status.st_mtime, status.st_ctime) >= declared + 1:
-            return f"{name} is newer than they are"
-    return ""
+        # The system's own clock, too: an older file that was moved here has a new one.
+        if max(status.st_mtime, status.st_ctime) >= moment + 1:
+            return name
+    return None
 
 
 def _seconds(moment: str) -> float:

@@ -1,0 +1,115 @@
+"""Runs that were stored before side files were part of a model: they go on, or say why not."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from datetime import date
+from pathlib import Path
+
+import pytest
+
+from crlbench.cards import ModelCard, dump_toml
+from crlbench.catalog import Catalog
+from crlbench.checkpoint import former_card, local_card
+from crlbench.conditions import digest
+from crlbench.errors import ValidationError
+from crlbench.run.admission import admit, as_filed
+from crlbench.run.board import Request, load_track, make_board
+from crlbench.run.former import check_entry_unchanged, former_runs
+from crlbench.run.ledger import Ledger
+from crlbench.run.plan import Contender, Plan, make_plan, start_key
+from tests.checkpoints import CHAT_TEMPLATE, write_checkpoint
+from tests.test_bad_models import ENTRY
+
+
+def declared(card: ModelCard, out: Path, later: float = 5.0) -> Plan:
+    """A plan of a card, written and put into a ledger, ``later`` seconds from now."""
+    catalog = Catalog()
+    track = load_track(catalog, "mini")
+    board, tasks, _ = make_board(catalog, track, Request({}, ["addition"], None, True))
+    named = Contender(card.slug, card.slug, card.revision[:8], card.digest)
+    plan = make_plan(board, named, ("ppo", {"name": "ppo"}), tasks, ["real"], 1, out)
+    plan.write()
+    ledger = Ledger(plan.folder / "ledger.jsonl")
+    stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() + later))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("crlbench.run.ledger.utc_now", lambda: stamp)
+        ledger.append("plan", **plan.stored)
+    return plan
+
+
+def test_the_former_card_is_filed_as_it_was(tmp_path: Path) -> None:
+    """Its revision and digest by the rule of then: safetensors, and what the card held."""
+    folder = write_checkpoint(tmp_path / "m")
+    card = admit(local_card(folder)).card
+    before = former_card(card)
+    weights = card.weights_sha256
+    assert before.revision == digest(weights)[:40] != card.revision
+    assert before.frame == "auto" and card.frame == "plain"
+    assert before.digest != card.digest and not before.side_sha256
+    assert as_filed(card, before.digest) == before and as_filed(card, card.digest) is card
+    assert as_filed(card, "0" * 64) is card
+
+
+def test_they_go_on_where_nothing_is_newer(tmp_path: Path) -> None:
+    folder = write_checkpoint(tmp_path / "m")
+    card = admit(local_card(folder)).card
+    plan = declared(former_card(card), tmp_path / "out")
+    found = former_runs(card, plan.folder.parents[1], "ppo")
+    assert found is not None and found.changed == "" and found.folder == plan.folder
+    (folder / "README.md").write_text("newer")
+    os.utime(folder / "README.md", (2e9, 2e9))
+    assert former_runs(card, plan.folder.parents[1], "ppo").changed == ""
+
+
+@pytest.mark.parametrize("how", ["written", "older, and moved here"])
+def test_a_newer_file_keeps_them_apart(how: str, tmp_path: Path) -> None:
+    folder = write_checkpoint(tmp_path / "m")
+    plan = declared(former_card(admit(local_card(folder)).card), tmp_path / "out", later=-3.0)
+    path = folder / "tokenizer_config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"x": 1}))
+    if how != "written":
+        for one in folder.iterdir():
+            os.utime(one, (1e9, 1e9))
+    card = admit(local_card(folder)).card
+    found = former_runs(card, plan.folder.parents[1], "ppo")
+    assert found is not None and found.changed.endswith("is newer than they are")
+
+
+def test_other_weights_have_no_former_runs(tmp_path: Path) -> None:
+    one = write_checkpoint(tmp_path / "m")
+    plan = declared(former_card(admit(local_card(one)).card), tmp_path / "out")
+    other = write_checkpoint(tmp_path / "n" / "m", "qwen2")
+    assert former_runs(admit(local_card(other)).card, plan.folder.parents[1], "ppo") is None
+
+
+def test_thinking_that_was_on_was_another_model(tmp_path: Path) -> None:
+    template = "{% if enable_thinking %}<think>{% endif %}" + CHAT_TEMPLATE
+    card = admit(local_card(write_checkpoint(tmp_path / "m", "qwen2", template))).card
+    plan = declared(former_card(card), tmp_path / "out")
+    found = former_runs(card, plan.folder.parents[1], "ppo")
+    assert found.changed == "thinking is off by default now"
+
+
+def test_an_entry_without_the_table_refuses_newer_files(tmp_path: Path) -> None:
+    folder = write_checkpoint(tmp_path / "models" / "m")
+    total = 18_496
+    body = ENTRY | {"added": date(2026, 1, 1), "source": {"path": "m"}}
+    body |= {"weights_sha256": local_card(folder).weights_sha256, "params_total": total}
+    (tmp_path / "models" / "wrong.toml").write_text(dump_toml(body | {"params_active": total}))
+    catalog = Catalog([tmp_path])
+    card = catalog.load_model("wrong")
+    board = declared(card, tmp_path / "out", later=5.0).folder.parents[1]
+    check_entry_unchanged(card, board, "ppo")
+    os.utime(folder / "tokenizer.json", (4e9, 4e9))
+    with pytest.raises(ValidationError, match=r"are older than tokenizer.json, .*side_sha256"):
+        check_entry_unchanged(card, board, "ppo")
+
+
+def test_start_scores_are_kept_by_all_that_they_depend_on() -> None:
+    one = Contender("m", "m", "0" * 8, "a" * 64)
+    other = Contender("m", "m", "0" * 8, "b" * 64)
+    assert start_key(one, "cpu") == start_key(one, "cpu")
+    assert len({start_key(one, "cpu"), start_key(other, "cpu"), start_key(one, "cuda")}) == 3
