@@ -12,9 +12,9 @@ from crlbench.report.replicates import (
     Replicates,
     axis_interval,
     linear_replicates,
+    widened,
     wider_difference,
     wider_interval,
-    widened,
 )
 
 COUNT = 2000
