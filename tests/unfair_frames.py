@@ -11,6 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from transformers import AutoModelForCausalLM
+
 from tests.checkpoints import CHAT_TEMPLATE, write_checkpoint
 
 Change = Callable[[Path], None]
@@ -73,8 +75,9 @@ def added(content: str, **flags: bool) -> Change:
         number = len(data["model"]["vocab"]) + len(data["added_tokens"])
         data["added_tokens"].append(FLAGS | flags | {"id": number, "content": content})
         path.write_text(json.dumps(data))
-        config = folder / "config.json"
-        config.write_text(json.dumps(json.loads(config.read_text()) | {"vocab_size": 256}))
+        model = AutoModelForCausalLM.from_pretrained(folder)
+        model.resize_token_embeddings(number + 1)
+        model.save_pretrained(folder)
 
     return change
 

@@ -13,9 +13,9 @@ from crlbench.checkpoint import local_card
 from crlbench.errors import ValidationError
 from crlbench.policy.chat import render
 from crlbench.policy.frame_check import CONTENTS, check_frame
-from crlbench.policy.load import Location, load_reader
 from crlbench.policy.pipeline import check_parts
 from crlbench.policy.spelling import spelled
+from crlbench.run.admission import QUESTIONS, admit
 from tests import real_tokenizers, unfair_frames
 from tests.checkpoints import CHAT_TEMPLATE, ascii_tokenizer
 from tests.policy.rendered import READERS
@@ -38,7 +38,7 @@ def shown(template: str, question: str = ASKED, *roles: str, thinking: str = "n/
 def test_a_model_that_brings_answers_is_refused(name: str, tmp_path: Path) -> None:
     folder = unfair_frames.write(tmp_path / "m", name)
     with pytest.raises(ValidationError, match=unfair_frames.UNFAIR[name][1]) as refused:
-        load_reader(local_card(folder), Location(str(folder)))
+        admit(local_card(folder))
     assert str(refused.value).startswith("model 'm': rule frame: ")
     assert str(folder) in str(refused.value)
 
@@ -219,7 +219,7 @@ def test_bundled_models_read_every_task() -> None:
     cards = [card for card in cards if card.source.kind == "path"]
     assert len(cards) >= 11
     for card in cards[:: len(cards) // 3]:
-        load_reader(card, Location(str(card.weights_dir)))
+        assert "frame" in QUESTIONS and admit(card).reader.frame == card.frame
 
 
 @pytest.mark.slow
