@@ -136,6 +136,14 @@ def check_template(given: Examined) -> Finding:
     return Finding(problems, {"frame": reader.frame, "prompt tokens": len(ids)})
 
 
+def check_frame(given: Examined) -> Finding:
+    """No prompt changes the text around it, and its tokens spell it."""
+    from crlbench.entry.prompts import task_prompts
+    from crlbench.run.admission import ask_frame
+
+    return Finding(figures={"prompts": ask_frame(given.checkpoint, task_prompts())})
+
+
 def check_architecture(given: Examined) -> Finding:
     """Decoding and learning read a random toy as it reads itself."""
     from crlbench.policy.served import check_served
@@ -176,6 +184,7 @@ CHECKS: dict[str, Callable[[Examined], Finding]] = {
     "context": check_context,
     "tokenizer": check_tokenizer,
     "template": check_template,
+    "frame": check_frame,
     "architecture": check_architecture,
 }
 """Rules that need nothing but what is examined."""

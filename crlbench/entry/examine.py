@@ -26,6 +26,7 @@ MEANINGS = {
     "context": "the architecture allows the context",
     "tokenizer": "texts come back from their tokens, and completions can end",
     "template": "a prompt shows what is asked; the template has its digest",
+    "frame": "no question changes the text around it, and its tokens spell it",
     "architecture": "a toy of it is decoded and trained as it reads itself",
     LEARNING: "two updates of PPO move a toy of it, and stay finite",
     SAMPLED: "the weights give sampled tokens the log-probabilities they learn from",

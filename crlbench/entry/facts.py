@@ -45,10 +45,11 @@ def facts_of(card: ModelCard, folder: Path) -> Facts:
     Raises:
         ValidationError: config or tokenizer cannot be used here, with the reason.
     """
+    from crlbench.entry.prompts import task_prompts
     from crlbench.policy.chat import end_tokens, template_of
     from crlbench.policy.load import Location
     from crlbench.policy.shape import parameter_totals, shaping_fields
-    from crlbench.run.admission import QUESTIONS, Checkpoint
+    from crlbench.run.admission import QUESTIONS, Checkpoint, ask_frame
 
     given, notice = Checkpoint(card, Location(str(folder))), ""
     for name, ask in QUESTIONS.items():
@@ -58,6 +59,7 @@ def facts_of(card: ModelCard, folder: Path) -> Facts:
             if name != "architecture":
                 raise
             notice = str(error)  # an entry can be right where the code here is not yet
+    ask_frame(given, task_prompts())
     raw, config, reader = given.raw, given.config, given.reader
     tokenizer, thinking = reader.tokenizer, reader.thinking
     template = template_of(tokenizer) if reader.frame == "chat" else ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -15,8 +16,17 @@ from torch import Tensor
 
 from crlbench.errors import ValidationError
 from crlbench.policy.bounds import LONGEST, bounded, refuse_powers
+from crlbench.policy.frame import (
+    RULE,
+    Frame,
+    LeftOut,
+    Message,
+    Shape,
+    measure,
+    shape_of,
+)
+from crlbench.policy.spelling import file_of, spelled
 
-Message = dict[str, str]
 _GRAMMAR = Environment(extensions=[loopcontrols], autoescape=False)  # noqa: S701  (only parses)
 
 STILL_CLOCK = (
@@ -44,36 +54,70 @@ def render(
             says nothing to the template.
 
     Raises:
-        ValidationError: the tokenizer has no template, or it refuses or leaves out a message.
+        ValidationError: the tokenizer has no template, or it refuses or leaves out a message; or
+            the ids spell anything but the messages within a frame that no message changes.
     """
     if frame == "chat":
-        text = _chat_text(messages, tokenizer, thinking)
         # The template has written the beginning token itself where the model wants one.
-        return list(tokenizer(text, add_special_tokens=False)["input_ids"])
+        return spelled(_chat_text(messages, tokenizer, thinking), tokenizer)
     lines = [m["content"] for m in messages if frame == "plain" or m["role"] == "user"]
-    ids = tokenizer("\n".join(lines) + "\n", add_special_tokens=False)["input_ids"]
+    ids = spelled("\n".join(lines) + "\n", tokenizer)
     bos = tokenizer.bos_token_id
-    return ([bos] if bos is not None else []) + list(ids)
+    return ([bos] if bos is not None else []) + ids
 
 
 def _chat_text(messages: Sequence[Message], tokenizer: Any, thinking: str) -> str:
     """A prompt through the template; the system text joins the user's where it has no place."""
-    if not tokenizer.chat_template:
+    template = tokenizer.chat_template
+    if not template:
         raise ValidationError(
             "this model's tokenizer has no chat template; set frame = 'plain' in its entry"
         )
+    shape = shape_of(messages)
+    merged, frame = _frame(tokenizer, str(template), thinking, shape)
+    said = _without_system(messages) if merged else list(messages)
+    try:
+        text = _templated(said, tokenizer, thinking, add_generation_prompt=True)
+    except Exception as error:  # templates raise their own errors
+        raise ValidationError(_refused(error)) from error
+    frame.check(text, [m["content"] for m in said], template_file(tokenizer))
+    return text
+
+
+def template_file(tokenizer: Any) -> str:
+    """Where a tokenizer's chat template is, for messages."""
+    where = file_of(tokenizer, "chat_template.jinja", "tokenizer_config.json")
+    return where if where.endswith(".jinja") else f"{where}: chat_template"
+
+
+@lru_cache(maxsize=128)
+def _frame(tokenizer: Any, template: str, thinking: str, shape: Shape) -> tuple[bool, Frame]:
+    """Whether the system text joins the user's under a template, and the frame of such messages.
+
+    ``template`` is the tokenizer's own: one that is exchanged has other frames.
+    """
+
+    def draw(messages: list[Message]) -> str:
+        return _templated(messages, tokenizer, thinking, add_generation_prompt=True)
+
     problem = ""
-    for said in (list(messages), _without_system(messages)):
+    whole = [{"role": role, "content": "x" if blank is None else blank} for role, blank in shape]
+    for merged, said in ((False, whole), (True, _without_system(whole))):
         try:
-            text = _templated(said, tokenizer, thinking, add_generation_prompt=True)
+            return merged, measure(draw, shape_of(said), template_file(tokenizer))
+        except LeftOut:
+            problem = "the chat template leaves out a part of these messages"
+        except ValidationError as error:
+            if str(error).startswith(RULE):
+                raise
+            problem = _refused(error)
         except Exception as error:  # templates raise their own errors, above all on a system role
-            said = str(error) or type(error).__name__
-            problem = f"the chat template refuses these messages: {said}"
-            continue
-        if all(m["content"].strip() in text for m in said):
-            return text
-        problem = "the chat template leaves out a part of these messages"
+            problem = _refused(error)
     raise ValidationError(problem)
+
+
+def _refused(error: Exception) -> str:
+    return f"the chat template refuses these messages: {str(error) or type(error).__name__}"
 
 
 def _templated(
@@ -200,16 +244,22 @@ def end_tokens(
 
 def _turn_end(tokenizer: Any, thinking: str) -> int | None:
     """The special token that the template writes right behind an answer; None without one."""
-    answer = "answer"
-    turns = [{"role": "user", "content": "question"}, {"role": "assistant", "content": answer}]
+    behind = (closing(tokenizer, thinking) or "").lstrip()
+    ids = tokenizer(behind, add_special_tokens=False)["input_ids"] if behind else []
+    special = ids and ids[0] in tokenizer.added_tokens_decoder
+    return int(ids[0]) if special and tokenizer.added_tokens_decoder[ids[0]].special else None
+
+
+def closing(
+    tokenizer: Any, thinking: str, question: str = "question", answer: str = "answer"
+) -> str | None:
+    """What the template writes behind an answer; None where it refuses one."""
+    turns = [{"role": "user", "content": question}, {"role": "assistant", "content": answer}]
     try:
         text = _templated(turns, tokenizer, thinking, add_generation_prompt=False)
     except Exception:  # a template of its own kind; the stop tokens of the entry are then all
         return None
-    behind = text.rpartition(answer)[2].lstrip()
-    ids = tokenizer(behind, add_special_tokens=False)["input_ids"] if behind else []
-    special = ids and ids[0] in tokenizer.added_tokens_decoder
-    return int(ids[0]) if special and tokenizer.added_tokens_decoder[ids[0]].special else None
+    return text.rpartition(answer)[2]
 
 
 def pad_token(tokenizer: Any, ends: Sequence[int]) -> int:

@@ -70,7 +70,7 @@ class AxisScore:
     interval: Interval | None
     """95 %, over seeds and items (stability: seeds); the tasks are those of the board."""
     wider: Interval | None
-    """95 %, tasks resampled too: would it hold on other tasks?"""
+    """95 % over other tasks of the kind: would it hold there? None for fewer than four tasks."""
     n: int
     """Seeds (the smallest number over the tasks that count)."""
     by_task: dict[str, Estimate]

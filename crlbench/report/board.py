@@ -34,7 +34,7 @@ from crlbench.report.census import Archive, Standing
 from crlbench.report.efficiency import Efficiency, Speed, TaskEfficiency
 from crlbench.report.entries import Entry, Placebo, make_entry
 from crlbench.report.estimate import IN_MEMORY, Estimate, plain
-from crlbench.report.intervals import LEVEL, REPLICATES, ROOT_SEED
+from crlbench.report.intervals import LEVEL, MIN_SEEDS_TOGETHER, REPLICATES, ROOT_SEED
 from crlbench.report.load import Run, Runs, no_collection
 from crlbench.report.pairs import AxisPair, paired_axes
 from crlbench.report.profiles import improvement
@@ -91,7 +91,7 @@ class Improvement:
 
     names: tuple[str, ...]
     share: tuple[tuple[float | None, ...], ...]
-    """None for two entries without a common task."""
+    """None for two entries without a common task, or with fewer than three seeds of one."""
 
 
 @dataclass(frozen=True)
@@ -284,14 +284,17 @@ def _improvement(entries: Sequence[Entry]) -> Improvement:
     known = [entry for entry in entries if entry.axes["efficiency"].value is not None]
     names = tuple(entry.name for entry in known)
     tasks = sorted({task for entry in known for task in entry.evidence.tasks})
-    strata = []
+    strata, few = [], np.zeros((len(known), len(known)), dtype=bool)
     for task in tasks:
         rows = [e.evidence.tasks[task].lam if task in e.evidence.tasks else [] for e in known]
+        seeds = np.array([len(row) for row in rows])
+        both = np.minimum.outer(seeds, seeds)
+        few |= (both > 0) & (both < MIN_SEEDS_TOGETHER)
         table = np.full((len(rows), max(map(len, rows))), np.nan)
         for target, values in zip(table, rows, strict=True):
             target[: len(values)] = values
         strata.append(table)
     if not strata:
         return Improvement((), ())
-    share = improvement(strata)
+    share = np.where(few & ~np.eye(len(known), dtype=bool), np.nan, improvement(strata))
     return Improvement(names, tuple(tuple(plain(row)) for row in share))

@@ -27,7 +27,7 @@ from crlbench.report.compare_read import Loaded
 from crlbench.report.compare_unequal import Unequal, refuse, unequal, watermark
 from crlbench.report.entries import Entry, Placebo
 from crlbench.report.estimate import plain
-from crlbench.report.intervals import Interval, Paired, trimmed_mean
+from crlbench.report.intervals import MIN_SEEDS_TOGETHER, Interval, Paired, trimmed_mean
 from crlbench.report.pairs import AxisPair, paired_axes
 from crlbench.report.profiles import improvement
 from crlbench.report.stability import headline, seed_columns, shares
@@ -94,7 +94,7 @@ class Effect:
     inner: Interval | None
     """90 %, which decides on equivalence."""
     wider: Interval | None
-    """95 %, tasks resampled too; None for a single task."""
+    """95 % over other tasks of the kind; None for fewer than four tasks."""
     call: Call | None
     """Of the second entry; None under a watermark."""
     correlation: float | None
@@ -124,7 +124,8 @@ class Pair:
     second: str
     axes: dict[Axis, PairAxis]
     improvement: float | None
-    """P(second > first) on Λ, for a run each of a task drawn at random."""
+    """P(second > first) on Λ, for a run each of a task drawn at random; None for fewer than three
+    seeds of a compared task."""
 
 
 @dataclass(frozen=True)
@@ -376,9 +377,11 @@ def _effect(
 
 
 def _improvement(a: Entry, b: Entry, pair: AxisPair) -> float | None:
-    """P(b > a) over the tasks and seeds that were compared."""
+    """P(b > a) over the tasks and seeds that were compared, where these are enough."""
+    if min(pair.seeds.values(), default=0) < MIN_SEEDS_TOGETHER:
+        return None
     strata = [
         np.stack([entry.evidence.tasks[task].lam[:n] for entry in (a, b)])
         for task, n in pair.seeds.items()
     ]
-    return float(improvement(strata)[1, 0]) if strata else None
+    return float(improvement(strata)[1, 0])

@@ -5,7 +5,8 @@ from __future__ import annotations
 from crlbench.report.axes import AXIS_SIGNS, AXIS_WORDS, Axis
 from crlbench.report.compare import Call, Comparison, Effect, Pair, PairAxis, Side
 from crlbench.report.compare_axis import BY_WORDS
-from crlbench.report.intervals import MIN_SEEDS_ALONE
+from crlbench.report.intervals import MIN_SEEDS_ALONE, MIN_SEEDS_TOGETHER
+from crlbench.report.replicates import MIN_TASKS
 from crlbench.report.words import (
     NONE,
     STANDINGS,
@@ -134,11 +135,20 @@ def pair_notes(comparison: Comparison, pair: Pair) -> list[str]:
             f"run of {pair.second} has a higher Λ than a run of {pair.first} on a task drawn at "
             "random."
         )
+    elif (learned := pair.axes.get("efficiency")) is not None and learned.effect is not None:
+        notes.append(
+            f"P({pair.second} > {pair.first}) is not shown: it needs {MIN_SEEDS_TOGETHER} seeds of "
+            f"every task in both entries; a task has {learned.effect.n}."
+        )
     for axis, found in pair.axes.items():
         if found.reason is not None:
             notes.append(f"No difference on {AXIS_WORDS[axis]}: {_ended(found.reason)}")
         if found.effect is not None and found.left_out:
             notes.append(f"Not compared on {AXIS_WORDS[axis]}: {', '.join(found.left_out)}.")
+    narrow = [a for a, f in pair.axes.items() if f.effect is not None and len(f.tasks) < MIN_TASKS]
+    if narrow:
+        axes = ", ".join(AXIS_WORDS[axis] for axis in narrow)
+        notes.append(f"No interval over other tasks on {axes}: it needs {MIN_TASKS} tasks.")
     few = [e for found in pair.axes.values() for e in found.by_task.values() if e.interval is None]
     if few and comparison.watermark is None:
         notes.append(f"A single task needs {MIN_SEEDS_ALONE} seeds for an interval and a verdict.")
@@ -210,7 +220,7 @@ def legend(comparison: Comparison) -> str:
     margin = number(comparison.margin, 2)
     head = (
         "A difference is the second entry minus the first on the same tasks and seeds, with its "
-        "95 % interval; on other tasks: the wider interval that resamples tasks too. r: "
+        "95 % interval; on other tasks: the wider interval over tasks of the kind. r: "
         "correlation of the paired seeds."
     )
     if comparison.watermark is not None:

@@ -221,6 +221,18 @@ def half_width(variances: Sequence[float], seeds: Sequence[int], level: float = 
     return student_quantile(0.5 + level / 2, df) * math.sqrt(total)
 
 
+def student_interval(values: Sequence[float], level: float = LEVEL) -> Interval:
+    """Student's interval of the mean of independent numbers, two or more.
+
+    Exact where they are normal. ``mean ± t(K - 1) · s / √K``.
+    """
+    count = len(values)
+    middle = float(np.mean(values))
+    width = student_quantile(0.5 + level / 2, count - 1) * float(np.std(values, ddof=1))
+    width /= math.sqrt(count)
+    return Interval(middle - width, middle + width, level)
+
+
 def expanded_tail(n: int, df: int, level: float = LEVEL) -> float:
     """Tail probability of the expanded percentile interval: Φ(-t·sqrt(n/(n-1))).
 

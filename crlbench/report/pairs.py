@@ -15,7 +15,7 @@ from crlbench.report.intervals import (
     paired,
     paired_with_replicates,
 )
-from crlbench.report.replicates import widened
+from crlbench.report.replicates import wider_difference
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class AxisPair:
     effect: Paired | None
     """Over ``tasks``; None with a ``reason``."""
     wider: Interval | None
-    """95 % of the difference, tasks resampled too."""
+    """95 % of the difference over other tasks of the kind; None for fewer than four tasks."""
     by_task: dict[str, Paired]
     tasks: tuple[str, ...]
     """Compared: both have them (stability: rated for both)."""
@@ -72,9 +72,7 @@ def _pair(axis: Axis, a: Entry, b: Entry, margin: float, tasks: Sequence[str] | 
     effect = wider = None
     if found:
         effect, whole = paired_with_replicates(base, arm, margin, by_variance)
-        locations = [y.location - x.location for x, y in zip(base, arm, strict=True)]
-        sizes = [len(part.values) for part in base]
-        wider = widened(whole, locations, sizes, b.evidence.count, b.evidence.seed)
+        wider = wider_difference(whole, base, arm, b.evidence.count, b.evidence.seed)
         if wider is not None and effect.interval is not None:
             wider = wider.union(effect.interval)
     return AxisPair(

@@ -33,14 +33,15 @@ from crlbench.report.intervals import (
     half_width,
     noise_once,
     seed_index,
+    student_interval,
     times_drawn,
 )
 from crlbench.report.sorting import gaps, mean_of_ranks, sorted_rows, variance
 from crlbench.report.stability_shares import headline, selected_shares, shares
 from crlbench.seeding import derive
 
-MIN_TASKS = 3
-"""Fewer tasks say nothing about other tasks."""
+MIN_TASKS = 4
+"""Fewer tasks have no interval over tasks: their spread is not known."""
 
 
 @lru_cache(maxsize=32)
@@ -268,16 +269,39 @@ def wider_interval(
     seed: int = ROOT_SEED,
     level: float = LEVEL,
 ) -> Interval | None:
-    """The same with tasks resampled too: what would be found on other tasks of the kind.
+    """Interval over tasks: what would be found on other tasks of the kind.
 
     Never narrower than :func:`axis_interval`, and inside the bounds of the number; None for fewer
-    than three tasks.
+    than four tasks.
     """
     sizes, estimates = [len(part.values) for part in parts], [part.location for part in parts]
     if not enough_seeds(sizes) or len(parts) < MIN_TASKS:
         return None
     found = widened(over_tasks(parts), estimates, sizes, count, seed, level)
     return _within(found, [part.bounds for part in parts])
+
+
+def wider_difference(
+    whole: np.ndarray,
+    base: Sequence[Replicates],
+    arm: Sequence[Replicates],
+    count: int = REPLICATES,
+    seed: int = ROOT_SEED,
+) -> Interval | None:
+    """The same of arm minus base over their common tasks.
+
+    Args:
+        whole: (R,) replicates of the difference.
+        base, arm: of the same tasks in the same order.
+    """
+    pairs = list(zip(base, arm, strict=True))
+    sizes = [len(x.values) for x, _ in pairs]
+    found = widened(whole, [y.location - x.location for x, y in pairs], sizes, count, seed)
+    bounds = [
+        (y.bounds[0] - x.bounds[1], y.bounds[1] - x.bounds[0]) if x.bounds and y.bounds else None
+        for x, y in pairs
+    ]
+    return None if found is None else _within(found, bounds)
 
 
 def widened(
@@ -288,7 +312,11 @@ def widened(
     seed: int = ROOT_SEED,
     level: float = LEVEL,
 ) -> Interval | None:
-    """Interval of a mean over tasks with tasks resampled too; None for fewer than three.
+    """Interval of a mean over tasks as a sample of tasks; None for fewer than four.
+
+    The union of Student's interval of the tasks' estimates and of a bootstrap over tasks. A
+    bootstrap of few means reaches from the worst to the best of them at most, which covers too
+    seldom; Student's covers as stated where tasks are normal.
 
     The spread of the tasks' estimates holds the uncertainty inside tasks already, so that the
     replicates get the larger of the two variances and not their sum.
@@ -307,7 +335,8 @@ def widened(
     larger, total = max(variance(within), variance(between)), variance(whole)
     if total > 0:
         whole = value + np.sqrt(min(1.0, larger / total)) * (whole - value)
-    return inner.union(expanded(whole, [tasks], level))
+    drawn = inner.union(expanded(whole, [tasks], level))
+    return drawn.union(student_interval(estimates, level))
 
 
 def _within(found: Interval, bounds: Sequence[tuple[float, float] | None]) -> Interval:

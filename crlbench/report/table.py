@@ -21,7 +21,7 @@ LEGEND = (
     "Start, End: mean score on held-out prompts (the share answered correctly, where a reward is "
     "0 or 1). Λ: share of the available head-room captured, averaged over the budget. Headline: "
     "its task-balanced interquartile mean. [low, high]: 95 % interval over seeds and items; on "
-    "other tasks: tasks resampled too."
+    "other tasks: over tasks of the kind too; it needs four tasks."
 )
 
 

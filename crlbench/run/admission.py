@@ -7,7 +7,7 @@ failed. A new question belongs into that table and nowhere else.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -24,7 +24,7 @@ from crlbench.checkpoint import (
 )
 from crlbench.errors import CrlbenchError, UsageError, ValidationError
 from crlbench.fetch import fetched_folder, gguf_folder
-from crlbench.policy.chat import render, thought_notice
+from crlbench.policy.chat import Message, render, thought_notice
 from crlbench.policy.files import (
     Location,
     check_side_files,
@@ -33,6 +33,7 @@ from crlbench.policy.files import (
     folder_of,
     gguf_file,
 )
+from crlbench.policy.frame_check import check_frame
 from crlbench.policy.load import Reader, load_reader, read_config
 from crlbench.policy.served import check_served
 from crlbench.policy.tensors import check_tensors, packed_tensor, tensor_kinds
@@ -124,6 +125,18 @@ def ask_architecture(given: Checkpoint) -> None:
     check_served(given.card.slug, given.config)
 
 
+def ask_frame(given: Checkpoint, prompts: Iterable[Sequence[Message]] = ()) -> int:
+    """No question changes the text around it, and its tokens spell it; how many were tried.
+
+    ``prompts``: of tasks, besides contents of their kinds.
+    """
+    reader = given.reader
+    try:
+        return check_frame(reader.tokenizer, reader.frame, reader.thinking, prompts)
+    except ValidationError as error:
+        raise ValidationError(f"model '{given.card.slug}': {error}") from None
+
+
 def ask_tokenizer(given: Checkpoint) -> None:
     """Texts come back from their tokens; what ends and pads has an embedding."""
     problems = tokenizer_problems(given.reader, given.config.get_text_config().vocab_size)
@@ -142,11 +155,12 @@ def ask_template(given: Checkpoint) -> None:
         raise ValidationError(f"model '{given.card.slug}': a prompt does not show what is asked.")
 
 
-QUESTIONS: dict[str, Callable[[Checkpoint], None]] = {
+QUESTIONS: dict[str, Callable[[Checkpoint], object]] = {
     "files": ask_files,
     "folder": ask_folder,
     "architecture": ask_architecture,
     "tensors": ask_tensors,
+    "frame": ask_frame,
     "tokenizer": ask_tokenizer,
     "template": ask_template,
 }

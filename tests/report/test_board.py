@@ -54,7 +54,7 @@ def test_every_axis_has_a_score_or_a_reason(ranked: Board):
             assert (score.value is None) == (score.reason is not None)
             if score.value is not None:
                 assert score.interval.low < score.interval.high
-                assert (score.wider is None) == (len(score.by_task) < 3)
+                assert (score.wider is None) == (len(score.by_task) < 4)
             if score.wider is not None:
                 assert score.wider.low <= score.interval.low
                 assert score.wider.high >= score.interval.high
@@ -97,6 +97,12 @@ def test_ranks_and_tiers(ranked: Board):
     assert rankings["efficiency"].survival is None
     chances = ranked.improvement["ppo"]
     assert chances.share[0][1] > 0.9 and chances.share[0][1] + chances.share[1][0] == 1
+
+
+def test_chances_of_few_seeds_are_not_given(tmp_path: Path):
+    board = board_of(tmp_path, Plan(**SMALL), Plan(model="other", **(SMALL | {"seeds": 2})))
+    share = board.improvement["ppo"].share
+    assert share[0][1] is None and share[1][0] is None and share[0][0] == share[1][1] == 0.5
 
 
 def test_a_model_that_does_not_learn_has_no_stability(tmp_path: Path):
@@ -281,7 +287,9 @@ def test_the_interval_of_a_pair_over_other_tasks_is_that_of_the_plain_path(ranke
         for task in pair.tasks:
             x, y = (e.replicates(axis, task, pair.seeds[task]) for e in (a, b))
             fields = ("values", "location", "drawn", "seeds", "items")
-            differences.append(Replicates(*(getattr(y, f) - getattr(x, f) for f in fields)))
+            bounds = (-1.0, 1.0) if axis == "stability" else None
+            parts = (getattr(y, f) - getattr(x, f) for f in fields)
+            differences.append(Replicates(*parts, bounds))
         plain = wider_interval(differences, b.count, b.seed)
         if plain is not None and pair.effect.interval is not None:
             plain = plain.union(pair.effect.interval)

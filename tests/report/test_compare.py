@@ -133,6 +133,34 @@ def test_probability_of_improvement_counts_all_pairs_of_runs(
     assert pair.pairs[0].improvement == pytest.approx(np.mean(wins), abs=1e-12)
 
 
+@pytest.mark.parametrize("seeds", [1, 2, 3])
+def test_probability_of_improvement_needs_three_seeds(seeds: int, tmp_path: Path):
+    """Of both entries: 1.00 from one seed of four tasks says next to nothing."""
+    few = replace(FAST, seeds=seeds, placebo=0)
+    found = compare(read(write_entries(tmp_path, SLOW, few)))
+    chance, shown = found.pairs[0].improvement, plain_comparison(found)
+    assert (chance is None) == (seeds < 3) == ("P(B > A) is not shown" in shown)
+    assert (f"needs 3 seeds of every task in both entries; a task has {seeds}" in shown) == (
+        seeds < 3
+    )
+    assert ("the chance that a run of B" in shown) == (seeds == 3)
+    page = render_comparison(found)
+    assert ("P(B &gt; A) is not shown" in page or "P(B > A) is not shown" in page) == (seeds < 3)
+
+
+def test_fewer_than_four_tasks_have_no_interval_over_tasks(loaded: list[Loaded]):
+    found = compare(loaded[:2], tasks=TASKS[:3], axes=("efficiency", "generalization"))
+    assert all(one.effect.wider is None for one in found.pairs[0].axes.values())
+    assert all(one.wider is None for one in found.sides[0].axes.values())
+    said = "No interval over other tasks on sample efficiency, generalization: it needs 4 tasks."
+    for name, text in every_format(found).items():
+        assert name == "json" or said in " ".join(text.split()), name
+    whole = compare(loaded[:2])
+    assert whole.pairs[0].axes["efficiency"].effect.wider is not None
+    text = plain_comparison(compare(loaded[:2], axes=("efficiency",)))
+    assert "No interval over other tasks" not in text
+
+
 def test_a_third_entry_changes_nothing_between_two(pair: Comparison, three: Comparison):
     assert three.pairs[0] == pair.pairs[0]
     assert [(p.first, p.second) for p in three.pairs] == [("A", "B"), ("A", "C"), ("B", "C")]
