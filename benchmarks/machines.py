@@ -45,7 +45,7 @@ def main() -> None:
     for entry in options.entries or submitted(RESULTS):
         for run in chosen(entry, options):
             row = compare(run, remade(run, entry, catalog))
-            with options.out.open("a") as file:
+            with options.out.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(row | {"entry": str(entry)}) + "\n")
             print(row["run"], row["lam"], row["curve_items"], flush=True)
 

@@ -44,8 +44,9 @@ def lm_eval(rows: Sequence[Spelling], python: str) -> dict[str, list[bool | None
     numbers = [row for row in rows if row.family == "number"]
     pairs = json.dumps([[row.answer, row.reply] for row in numbers])
     program = Path(__file__).parent / "peer" / "lm_eval_filters.py"
+    command = [python, str(program)]
     done = subprocess.run(
-        [python, str(program)], input=pairs, text=True, check=True, stdout=subprocess.PIPE
+        command, input=pairs, encoding="utf-8", check=True, stdout=subprocess.PIPE
     )
     judged = {name: iter(values) for name, values in json.loads(done.stdout).items()}
     return {

@@ -22,6 +22,7 @@ DIGESTED = {
 PLAIN = {"open", "fdopen", "NamedTemporaryFile", "TemporaryFile", "SpooledTemporaryFile"}
 RUNS = {"run", "Popen", "check_output", "check_call", "call"}
 BINARY_OWNERS = {"os", "tarfile", "zipfile", "Image", "webbrowser", "wheel", "tar", "archive"}
+BINARY_OWNERS |= {"opener"}
 """Whose ``open`` opens no text."""
 
 

@@ -20,7 +20,7 @@ from lm_eval.filters import get_filter
 
 def verdicts(pairs: list[list[str]]) -> dict[str, list[bool]]:
     path = Path(lm_eval.__file__).parent / "tasks" / "gsm8k" / "gsm8k.yaml"
-    task = yaml.safe_load(path.read_text())
+    task = yaml.safe_load(path.read_text(encoding="utf-8"))
     metric = task["metric_list"][0]
     options = {name: metric[name] for name in ("regexes_to_ignore", "ignore_case")}
     found = {}

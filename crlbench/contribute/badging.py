@@ -127,11 +127,10 @@ class Badging:
             EnvironmentUnfit: git refuses it.
         """
         name = str(path.relative_to(self.checkout))
-        for arguments in (["add", "--", name], ["commit", "-q", "-m", summary(entry, lines), "--",
-                                                name]):
-            done = subprocess.run(
-                ["git", "-C", str(self.checkout), *arguments], capture_output=True, text=True
-            )
+        commit = ["commit", "-q", "-m", summary(entry, lines), "--", name]
+        for arguments in (["add", "--", name], commit):
+            command = ["git", "-C", str(self.checkout), *arguments]
+            done = subprocess.run(command, capture_output=True, encoding="utf-8")
             if done.returncode:
                 raise EnvironmentUnfit(f"git {arguments[0]}: {done.stderr.strip()}")
 

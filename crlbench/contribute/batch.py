@@ -239,7 +239,7 @@ def committed_at(checkout: Path, folders: Sequence[Path]) -> dict[Path, float]:
     for folder in folders:
         path = folder.relative_to(checkout) / "runs.tar.zst"
         command = ["git", "-C", str(checkout), "log", "-1", "--format=%ct", "--", str(path)]
-        done = subprocess.run(command, capture_output=True, text=True)
+        done = subprocess.run(command, capture_output=True, encoding="utf-8")
         if done.returncode == 0 and done.stdout.strip():
             found[folder] = float(done.stdout)
     return found

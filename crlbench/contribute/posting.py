@@ -177,7 +177,8 @@ class Platform:
         }
         request = urllib.request.Request(url, data, headers, method=method)
         try:
-            with _opener().open(request, timeout=TIMEOUT_S) as answer:
+            opener = _opener()
+            with opener.open(request, timeout=TIMEOUT_S) as answer:
                 return json.load(answer)
         except (OSError, ValueError) as error:
             raise CrlbenchError(f"{method} {url}: {error}") from None

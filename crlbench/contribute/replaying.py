@@ -58,9 +58,8 @@ class Replaying:
     def _examined(self, changes: Changes) -> set[str]:
         """Names of the entries that keep every rule."""
         command = [*self.command, "--offline", "--no-progress", "--json", "validate"]
-        done = subprocess.run(
-            [*command, "--since", changes.base], cwd=changes.root, capture_output=True, text=True
-        )
+        command += ["--since", changes.base]
+        done = subprocess.run(command, cwd=changes.root, capture_output=True, encoding="utf-8")
         try:
             reports = json.loads(done.stdout)
         except ValueError:

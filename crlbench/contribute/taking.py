@@ -204,9 +204,8 @@ class Repository:
         Raises:
             EnvironmentUnfit: it failed.
         """
-        done = subprocess.run(
-            ["git", "-C", str(self.root), *arguments], capture_output=True, text=True
-        )
+        command = ["git", "-C", str(self.root), *arguments]
+        done = subprocess.run(command, capture_output=True, encoding="utf-8")
         if done.returncode:
             raise EnvironmentUnfit(f"git {arguments[0]}: {done.stderr.strip()[-500:]}")
         return done.stdout

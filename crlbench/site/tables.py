@@ -97,7 +97,7 @@ ENTRY_COLUMNS = (
     Column("parameters", "whole", "all weights of the model, with those of an adapter"),
     Column("trained_parameters", "whole", "those that the optimizer moves"),
     Column("standing", "text", "ranked, provisional, preview, partial or retracted"),
-    Column("badge", "text", "recomputed, replayed [within a band], reproduced; empty: not verified"),
+    Column("badge", "text", "recomputed, replayed [within a band], reproduced, or empty"),
     Column("submitter", "text", "GitHub handle of who answers questions, without the @"),
     Column("date", "text", "last event in its ledger, ISO 8601, UTC"),
     Column("seeds", "whole", "of every task, real arm"),
