@@ -16,6 +16,7 @@ from crlbench.report.page_arrival import arrivals
 from crlbench.report.page_axes import place, placebo
 from crlbench.report.page_results import lead
 from crlbench.report.page_splits import generalization
+from crlbench.report.replicates import MIN_TASKS
 from crlbench.report.stability import PARTS
 from crlbench.report.words import percent
 from tests.report.simulate import Plan, rewrite, write_board
@@ -60,9 +61,9 @@ def test_every_axis_has_its_number_its_intervals_and_its_place(text: str, board:
     (entry,) = board.entries
     for axis, score in entry.axes.items():
         assert f"{abs(score.value):.3f}" in text
-        interval = score.interval
-        assert f"[{interval.low:.3f}, {interval.high:.3f}]".replace("-", "−") in text
-        assert score.wider is None, "two tasks have no interval over tasks"
+        assert (score.wider is None) == (len(score.by_task) < MIN_TASKS)
+        for interval in filter(None, (score.interval, score.wider)):
+            assert f"[{interval.low:.3f}, {interval.high:.3f}]".replace("-", "−") in text
         for sentence in place(entry, board, axis):
             assert sentence in text
     assert "No rank: " in text
