@@ -406,7 +406,8 @@ def _studied_seeds(seeds: Path) -> list[bytes]:
 def _ledger(data: bytes, place: Path) -> None:
     put(place, "ledger.jsonl", data)
     read_attempts(place)
-    attempts.salvaged(place / "ledger.jsonl")
+    attempts.salvaged(data)
+    attempts.sound_lines(data)
 
 
 def _plan(data: bytes, place: Path) -> None:
