@@ -10,6 +10,7 @@ import contextlib
 import importlib
 import os
 import sys
+import warnings
 from collections.abc import Iterator
 from importlib.machinery import EXTENSION_SUFFIXES
 
@@ -17,6 +18,9 @@ FOLDER = "lib-dynload"
 """Where an interpreter keeps the extension modules of its standard library."""
 SKIPPED = ("_test", "_xx", "xx", "_ctypes_test")
 """Beginnings of the names of modules that only test the interpreter."""
+
+DRAWING = ("multiprocessing", "crypt")
+"""Modules in pure Python that draw from the machine when they are imported."""
 
 
 def extension_names() -> list[str]:
@@ -27,9 +31,11 @@ def extension_names() -> list[str]:
 
 def load_extensions() -> None:
     """Import all of them. One whose own library this machine lacks is passed over."""
-    for name in extension_names():
-        with contextlib.suppress(ImportError, OSError):
-            importlib.import_module(name)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        for name in (*extension_names(), *DRAWING):
+            with contextlib.suppress(ImportError, OSError):
+                importlib.import_module(name)
 
 
 def _in_files() -> Iterator[str]:

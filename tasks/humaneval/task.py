@@ -18,13 +18,28 @@ from dataclasses import dataclass
 from itertools import takewhile
 from typing import Any
 
+from crlbench.reward.code_reply import (
+    ASKED,
+    FORMS,
+    blocks,
+    defines,
+    parsed,
+    passes,
+    program_in,
+    with_before,
+    wrapped,
+)
+from crlbench.reward.code_reply_audit import (
+    behind_header,
+    passes_each,
+    read_program,
+    top_level_names,
+)
 from crlbench.reward.published import Problem, build_published
-from crlbench.reward.sandbox_code import ASKED, FORMS, code_in, defines, parsed, passes, wrapped
-from crlbench.reward.sandbox_code_audit import passes_each, read_program, top_level_names
 
 CARD = {
     "name": "humaneval",
-    "version": "1.0.0",
+    "version": "2.0.0",
     "tags": ["code", "external"],
     "summary": "Complete a Python function from its heading and docstring.",
     "max_completion_bytes": 2048,
@@ -94,11 +109,12 @@ def verify(text: str, answer: str) -> float:
     to the first that leaves the body are the body.
     """
     facts = parsed(answer)
-    entry, code = facts["entry"], code_in(text, facts["form"])
+    entry = facts["entry"]
+    code = program_in(text, facts["form"], entry)
     helpers = _helpers(facts["prompt"], entry)
     if defines(code, entry):
-        program = f"{helpers}\n{code}"
-    elif facts["form"] == "block" and "```" not in text and code.strip():
+        program = with_before(helpers, code)
+    elif facts["form"] == "block" and code.strip() and not blocks(code):
         program = facts["prompt"] + _body(code)
     else:
         return 0.0
@@ -113,13 +129,13 @@ def audit(text: str, answer: str) -> float:
     """
     facts = json.loads(answer)
     entry, prompt = facts["entry"], facts["prompt"]
-    source = read_program(text, facts["form"])
+    source = read_program(text, facts["form"], entry)
     tree = ast.parse(prompt)
     known = [node for node in tree.body if getattr(node, "name", "") != entry]
     before = "\n".join(map(ast.unparse, known))
     if entry in top_level_names(source):
-        source = before + "\n" + source
-    elif facts["form"] == "block" and "```" not in text and source.strip():
+        source = behind_header(known, source)
+    elif facts["form"] == "block" and source.strip() and "```" not in source:
         lines = source.split("\n")
         inside = takewhile(lambda line: not line.strip() or line[0].isspace(), lines)
         source = prompt + "\n".join(inside)

@@ -18,13 +18,21 @@ import random
 import warnings
 from typing import Any
 
+from crlbench.reward.code_reply import (
+    ASKED,
+    FORMS,
+    defines,
+    parsed,
+    passes,
+    program_in,
+    wrapped,
+)
+from crlbench.reward.code_reply_audit import passes_each, read_program
 from crlbench.reward.published import Problem, build_published
-from crlbench.reward.sandbox_code import ASKED, FORMS, code_in, defines, parsed, passes, wrapped
-from crlbench.reward.sandbox_code_audit import passes_each, read_program
 
 CARD = {
     "name": "mbpp",
-    "version": "1.0.0",
+    "version": "2.0.0",
     "tags": ["code", "external"],
     "summary": "Write a short Python function from one sentence and one test.",
     "max_completion_bytes": 2048,
@@ -92,7 +100,7 @@ def build(split: str, rng: random.Random, files: dict[str, bytes]) -> list[dict[
 def verify(text: str, answer: str) -> float:
     """1.0 iff the program in the completion passes all published tests, in their order."""
     facts = parsed(answer)
-    code = code_in(text, facts["form"])
+    code = program_in(text, facts["form"], facts["entry"])
     if not defines(code, facts["entry"]):
         return 0.0
     tests = "\n".join([facts["setup"], *facts["tests"]])
@@ -103,7 +111,8 @@ def audit(text: str, answer: str) -> float:
     """The second opinion: every test by itself, the challenge tests of the dataset among them."""
     facts = json.loads(answer)
     tests = [f"{facts['setup']}\n{one}" for one in [*facts["tests"], *facts["challenge"]]]
-    return float(passes_each(read_program(text, facts["form"]), tests, [facts["entry"]]))
+    source = read_program(text, facts["form"], facts["entry"])
+    return float(passes_each(source, tests, [facts["entry"]]))
 
 
 def gold(answer: str) -> str:

@@ -23,6 +23,7 @@ from crlbench.errors import EnvironmentUnfit
 from crlbench.reward import sandbox_kernel
 from crlbench.reward.sandbox import GRACE_S, Limits, Result, Sandbox, spread
 from crlbench.reward.sandbox_values import Unreadable, decode, encode
+from crlbench.reward.sandbox_wide import WideSandbox
 
 HOSTILE = tomllib.loads(Path(__file__).with_name("hostile_programs.toml").read_text())
 QUICK = Limits(cpu_s=0.3, memory_bytes=64 << 20)
@@ -44,9 +45,9 @@ SERVER_BYTES = 400 << 20
 """More than a server and its two programs may hold; an unconfined memory bomb holds more."""
 
 
-@pytest.fixture(scope="module")
-def sandbox() -> Iterator[Sandbox]:
-    with pytest.MonkeyPatch.context() as patch, Sandbox(QUICK) as made:
+@pytest.fixture(scope="module", params=[Sandbox, WideSandbox], ids=["narrow", "wide"])
+def sandbox(request: pytest.FixtureRequest) -> Iterator[Sandbox]:
+    with pytest.MonkeyPatch.context() as patch, request.param(QUICK) as made:
         patch.setenv("CRLBENCH_TEST_SECRET", "to be found in the environment")
         made.call(DOUBLE, "f", [(1,)])
         yield made
@@ -331,6 +332,17 @@ def test_the_battery_by_the_hundred(outside: Outside) -> None:
     assert outside.traces() == []
     assert len(outside.seen) > len(jobs)
     wait_until(lambda: not any(map(alive, outside.seen)))
+
+
+@pytest.mark.slow
+def test_the_battery_with_the_whole_library_within_reach(outside: Outside) -> None:
+    with WideSandbox(QUICK) as sandbox:
+        sandbox.call(DOUBLE, "f", [(1,)])
+        assert not [name for name in HOSTILE["forge"] if forged(sandbox, name)]
+        for name in HOSTILE["break"]:
+            assert broken(sandbox, name, outside.reachable) is None, name
+        assert sandbox.judge(DOUBLE, DOUBLE_TESTS, ["f"]).passed
+    assert outside.traces() == []
 
 
 @pytest.mark.slow

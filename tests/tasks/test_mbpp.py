@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from crlbench.frozen import load_code
-from crlbench.reward.sandbox_code import ASKED, code_in
-from crlbench.reward.sandbox_code_audit import read_program
+from crlbench.reward.code_reply import ASKED, program_in
+from crlbench.reward.code_reply_audit import read_program
 from crlbench.suite.external import split_rows
 
 FOLDER = Path(__file__).parents[2] / "tasks" / "mbpp"
@@ -47,11 +47,12 @@ def answer(form: str, **facts: Any) -> str:
 
 PROGRAMS = [
     ("block", f"```python\n{RIGHT}```", RIGHT),
-    ("block", f"Sure:\n```\n{RIGHT}```\nIt doubles.\n```\n{WRONG}```", RIGHT),
+    ("block", f"A try:\n```\n{WRONG}```\nIt squares.\n```\n{RIGHT}```", RIGHT),
+    ("block", f"Sure:\n```\n{RIGHT}```\nIt doubles:\n```\nprint(twice(2))\n```", RIGHT),
     ("block", f"```py\n{RIGHT}", RIGHT),
     ("block", RIGHT, RIGHT),
     ("bare", RIGHT, RIGHT),
-    ("tags", f"<answer>{RIGHT}</answer> <answer>{WRONG}</answer>", RIGHT),
+    ("tags", f"<answer>{WRONG}</answer> <answer>{RIGHT}</answer>", RIGHT),
     ("tags", f"<answer>\n```python\n{RIGHT}```\n</answer>", RIGHT),
     ("tags", RIGHT, ""),
     ("tags", f"<answer>{RIGHT}", ""),
@@ -61,15 +62,15 @@ PROGRAMS = [
 
 @pytest.mark.parametrize(("form", "text", "program"), PROGRAMS)
 def test_one_rule_finds_the_program(form: str, text: str, program: str) -> None:
-    for read in (code_in, read_program):
-        assert read(text, form).strip("\n") == program.strip("\n")
+    for read in (program_in, read_program):
+        assert read(text, form, "twice").strip("\n") == program.strip("\n")
 
 
 @pytest.mark.parametrize(
     ("form", "text", "paid"),
     [
         *((form, text, bool(program)) for form, text, program in PROGRAMS),
-        ("block", f"```\n{WRONG}```\n```\n{RIGHT}```", False),
+        ("block", f"```\n{RIGHT}```\n```\n{WRONG}```", False),
         ("bare", f"```\n{RIGHT}```", False),
         ("block", "", False),
         ("block", "def twice(x: return 2 * x", False),
