@@ -124,8 +124,8 @@ class Pair:
     second: str
     axes: dict[Axis, PairAxis]
     improvement: float | None
-    """P(second > first) on Λ, for a run each of a task drawn at random; None for fewer than three
-    seeds of a compared task."""
+    """P(second > first) on Λ, for a run each of a compared task, drawn at random; None for fewer
+    than three seeds of one of them."""
 
 
 @dataclass(frozen=True)

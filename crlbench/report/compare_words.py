@@ -37,6 +37,12 @@ PARTS = {
 }
 """What the headlines are made of, in the order of the tables."""
 
+CHECKPOINTS = (
+    "Seeds repeat the training by reinforcement, not the pretraining: between two models a "
+    "difference is one between two checkpoints."
+)
+"""What no number of seeds can show."""
+
 
 def title(side: Side) -> str:
     """``A tiny-llama@25666175/grpo``."""
@@ -132,8 +138,8 @@ def pair_notes(comparison: Comparison, pair: Pair) -> list[str]:
     if pair.improvement is not None:
         notes.append(
             f"P({pair.second} > {pair.first}) = {number(pair.improvement, 2)}: the chance that a "
-            f"run of {pair.second} has a higher Λ than a run of {pair.first} on a task drawn at "
-            "random."
+            f"run of {pair.second} has a higher Λ than a run of {pair.first} on one of these "
+            "tasks, drawn at random."
         )
     elif (learned := pair.axes.get("efficiency")) is not None and learned.effect is not None:
         notes.append(
@@ -149,10 +155,28 @@ def pair_notes(comparison: Comparison, pair: Pair) -> list[str]:
     if narrow:
         axes = ", ".join(AXIS_WORDS[axis] for axis in narrow)
         notes.append(f"No interval over other tasks on {axes}: it needs {MIN_TASKS} tasks.")
+    notes += _beyond_these_tasks(pair)
     few = [e for found in pair.axes.values() for e in found.by_task.values() if e.interval is None]
     if few and comparison.watermark is None:
         notes.append(f"A single task needs {MIN_SEEDS_ALONE} seeds for an interval and a verdict.")
     return [clean(note) for note in notes]
+
+
+def _beyond_these_tasks(pair: Pair) -> list[str]:
+    """What the interval over tasks leaves of the verdicts *better* and *worse*, in a sentence."""
+    narrow = [
+        AXIS_WORDS[axis]
+        for axis, found in pair.axes.items()
+        if (effect := found.effect) is not None
+        and effect.call in ("better", "worse")
+        and effect.wider is not None
+        and effect.wider.low <= 0.0 <= effect.wider.high
+    ]
+    if not narrow:
+        return []
+    return [
+        f"Shown on these tasks only: {', '.join(narrow)}. The interval over other tasks includes 0."
+    ]
 
 
 def standing_words(side: Side) -> str:
@@ -226,10 +250,10 @@ def legend(comparison: Comparison) -> str:
     if comparison.watermark is not None:
         return head
     return (
-        f"{head} equivalent, asked first: the 90 % interval lies inside ±{margin}, so that "
-        "whatever difference there is does not matter. better, worse: not equivalent, and the "
-        "95 % interval excludes 0. undecided: neither; + seeds: how many more would likely settle "
-        "it. preview: an entry has not all seeds of a plan of 5, 10 or 20, hence no verdict."
+        f"{head} {CHECKPOINTS} equivalent, asked first: the 90 % interval lies inside ±{margin}, "
+        "so that whatever difference there is does not matter. better, worse: not equivalent, and "
+        "the 95 % interval excludes 0. undecided: neither; + seeds: how many more would likely "
+        "settle it. preview: an entry has not all seeds of a plan of 5, 10 or 20, hence no verdict."
         f"{_several(comparison)}"
     )
 

@@ -208,5 +208,5 @@ def _elicitation(found: Placebo) -> str:
         )
     blind = "Under a reward that knows nothing of the task"
     if found.lam.value <= 0:
-        return f"{blind}, Λ is {words.number(found.lam.value)}: it learns nothing without a signal."
+        return f"{blind}, Λ is {words.number(found.lam.value)}: such a reward raises nothing."
     return f"{blind}, Λ is at most a quarter of what it is with the real one."

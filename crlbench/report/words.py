@@ -257,17 +257,17 @@ def _seeds(entry: EntrySummary) -> str:
 
 
 def _finding(entry: EntrySummary) -> list[str]:
-    """Whether something was learned, in one sentence."""
+    """Whether the sampled score changed, in one sentence."""
     gain = entry.gain
     if gain.value is None or entry.standing in ("partial", "retracted") or gain.interval is None:
         return []
     where = f"Gain in score {number(gain.value, signed=True)} {span(gain.interval)}"
     low, high = round(gain.interval.low, 3), round(gain.interval.high, 3)
     if low > 0:
-        return [f"{where}: the interval excludes 0, it learned."]
+        return [f"{where}: the interval excludes 0, the sampled score rose."]
     if high < 0:
-        return [f"{where}: the interval excludes 0, it got worse."]
-    return [f"{where}: the interval includes 0, so no learning is shown."]
+        return [f"{where}: the interval excludes 0, the sampled score fell."]
+    return [f"{where}: the interval includes 0, so no change is shown."]
 
 
 def _learned(entry: EntrySummary) -> list[str]:

@@ -1,4 +1,4 @@
-"""Which architecture learns best, and does size or fine-tuning matter: controlled comparisons."""
+"""Checkpoints that differ in design, size or fine-tuning, one each: controlled comparisons."""
 
 from __future__ import annotations
 
@@ -86,9 +86,9 @@ def _page(site: Site) -> Iterator[Page]:
     yield Page(
         path=FRONT,
         template="architectures.html.j2",
-        title="Which architecture learns best under reinforcement learning?",
-        about="Models of equal size, pretrained on the same documents, that differ in their "
-        "design alone: sample efficiency, stability and generalization under RL, with intervals.",
+        title="Architectures: one checkpoint each under reinforcement learning",
+        about="Models of equal size, pretrained on the same documents, one checkpoint of each "
+        "design: sample efficiency, stability and generalization under RL, with intervals.",
         data={"exhibits": found, "axes": AXES, "signs": AXIS_SIGNS},
         section="architectures",
     )
@@ -176,11 +176,12 @@ def _answer(
     leader = ranking.anchors[0]
     others = [shown[s.model] for s in first if s.model != leader]
     if not others:
-        return axis, title, shown[leader], "Every other design is significantly worse."
+        sure = "Every other checkpoint is significantly worse on these tasks."
+        return axis, title, shown[leader], sure
     if len(first) == len(ranking.standings):
-        sure = f"Highest: {shown[leader]}; none of the others is significantly worse."
+        sure = f"Highest: {shown[leader]}; nobody is significantly worse on these tasks."
         return axis, title, f"All {len(first)} tie", sure
-    sure = f"Tie of {len(first)}, with {words.listed(others)}."
+    sure = f"Tie of {len(first)} on these tasks, with {words.listed(others)}."
     return axis, title, shown[leader], sure
 
 
@@ -193,8 +194,9 @@ def _contrasts(
         return
     yield _contrast(
         "designs",
-        f"Is another design better than {middle.animal.card.display_name}?",
-        "Equal size, the same documents in the same order: the design differs.",
+        f"Do checkpoints of other designs differ from {middle.animal.card.display_name}?",
+        "Equal size, the same documents in the same order: the design differs, and one checkpoint "
+        "stands for each.",
         middle,
         [one for one in designs if one is not middle],
     )
@@ -203,8 +205,9 @@ def _contrasts(
         base = next((one for one in sizes if one in designs), sizes[0])
         yield _contrast(
             "size",
-            "Does size matter?",
-            "One design, the same documents: the width differs.",
+            "Do checkpoints of other sizes differ?",
+            "One design, the same documents: the width differs, and one checkpoint stands for each "
+            "size.",
             base,
             [one for one in sizes if one is not base],
         )
@@ -249,10 +252,17 @@ def _contrast(
 
 
 def _sentence(name: str, found: dict[Axis, Effect]) -> str:
-    """``tiny-llama-3m: worse on sample efficiency (−0.05), undecided on stability (+0.01).``"""
+    """``tiny-llama-3m: worse on sample efficiency (−0.206; over other tasks [−0.481, 0.069]).``"""
     parts = [
-        f"{effect.call} on {AXIS_WORDS[axis]} ({words.number(effect.value, 3, True)})"
+        f"{effect.call} on {AXIS_WORDS[axis]} ({words.number(effect.value, 3, True)}"
+        f"{_elsewhere(effect)})"
         for axis, effect in found.items()
         if effect.call is not None
     ]
     return f"{name}: {', '.join(parts) or 'no number yet'}."
+
+
+def _elsewhere(effect: Effect) -> str:
+    """The interval over tasks; empty where there are too few tasks for one."""
+    wider = effect.pair.wider
+    return "" if wider is None else f"; over other tasks {words.span(wider)}"

@@ -31,7 +31,7 @@ def _page(site: Site, stored: StoredBoard, recipe: str, path: str) -> Iterator[P
     yield Page(
         path=path,
         template="home.html.j2",
-        title="crlbench: which language model learns best under RL" if front else where,
+        title="crlbench: how language models learn under RL" if front else where,
         about="Language models ranked by how they learn under reinforcement learning: sample "
         f"efficiency, stability and generalization, with intervals and ties ({where}).",
         data={

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from statistics import fmean
 from typing import Any
 
 from markupsafe import Markup
@@ -14,10 +13,16 @@ from crlbench.report.axes import AXES, AXIS_SIGNS, AXIS_WORDS, Axis, AxisScore
 from crlbench.report.entries import Entry
 from crlbench.report.page_axes import place, rank_words
 from crlbench.report.ranking import AxisRanking
-from crlbench.report.summary import EntrySummary
 from crlbench.report.tiers import Leader, Standing
 from crlbench.site import figures
 from crlbench.site.facets import Facets, choices, facets, model_size, parameters
+from crlbench.site.reach import (
+    DECODED,
+    describe_decoding,
+    describe_other_tasks,
+    describe_start,
+    mean_scores,
+)
 from crlbench.site.source import StoredBoard
 
 QUESTIONS: dict[Axis, str] = {
@@ -38,10 +43,6 @@ MEANINGS: dict[Axis, str] = {
 
 ANCHORS: dict[Axis, float] = {"efficiency": 0.0, "stability": 1.0, "generalization": 0.0}
 """What every figure of an axis shows: nothing learned, or no sign of instability."""
-
-
-DECODED = {"sampled": "id", "greedy": "id_greedy"}
-"""Splits by the columns that show their scores."""
 
 
 @dataclass(frozen=True)
@@ -147,6 +148,8 @@ class Panel:
     """Nobody can be told apart from the leader."""
     answer: str
     """The same in a sentence: who leads, and who cannot be told apart from it."""
+    elsewhere: str
+    """How many of the leader's differences exclude 0 over other tasks; empty where unknown."""
 
 
 @dataclass(frozen=True)
@@ -160,6 +163,8 @@ class Standings:
     columns: tuple[Column, ...]
     shared: Sequence[tuple[str, str]]
     """Columns that are the same in every row, which stand nowhere else: label and text."""
+    start: str
+    """Whether Λ follows the greedy score before training; empty for few entries."""
     decoding: str
     """Scores before and after training, sampled and greedy; empty where one is not known."""
 
@@ -181,8 +186,9 @@ def standings(stored: StoredBoard, recipe: str) -> Standings:
     columns = tuple(column for column in COLUMNS if column.key not in shared)
     panels = tuple(_panel(stored, recipe, axis, entries, told, columns) for axis in AXES)
     labels = [(column.label, shared[column.key]) for column in COLUMNS if column.key in shared]
-    decoding = _decoding([stored.summaries[entry.name] for entry in entries])
-    return Standings(stored, recipe, panels, filters, columns, labels, decoding)
+    own = [(entry, stored.summaries[entry.name]) for entry in entries]
+    start, decoding = describe_start(own), describe_decoding([summary for _, summary in own])
+    return Standings(stored, recipe, panels, filters, columns, labels, start, decoding)
 
 
 def _told(stored: StoredBoard, entry: Entry) -> _Told:
@@ -219,6 +225,10 @@ def _panel(
     rows.sort(key=lambda row: (row.tier or 0, row.name))
     leaders = tuple(row for row in rows if row.tier == 1)
     claim, answer = _answer(leaders, len(ranked))
+    by_name = {entry.name: entry for entry in entries}
+    first = next((by_name[row.name] for row in leaders if row.leads), None)
+    behind = [by_name[row.name] for row in rows if row.tier is not None and row.tier > 1]
+    elsewhere = describe_other_tasks(axis, first, behind, stored.board.margin) if first else ""
     return Panel(
         axis=axis,
         sign=AXIS_SIGNS[axis],
@@ -237,6 +247,7 @@ def _panel(
         claim=claim,
         all_tie=1 < len(leaders) == len(ranked),
         answer=answer,
+        elsewhere=elsewhere,
     )
 
 
@@ -308,7 +319,8 @@ def _cells(stored: StoredBoard, entry: Entry, own: Facets) -> Cells:
     gen = entry.generalization.model
     scores = {"head": entry.efficiency.H, "learned": entry.efficiency.L, "net": net}
     scores |= {**gen.parts, "forgot": gen.forgetting}
-    ends = {key: _ends([stored.summaries[entry.name]], split) for key, split in DECODED.items()}
+    summary = stored.summaries[entry.name]
+    ends = {key: mean_scores([summary], split) for key, split in DECODED.items()}
     return {
         **{key: (words.number(value), value) for key, value in scores.items()},
         **{key: (_arrow(found), found and found[1]) for key, found in ends.items()},
@@ -322,30 +334,8 @@ def _cells(stored: StoredBoard, entry: Entry, own: Facets) -> Cells:
     }
 
 
-def _ends(summaries: Sequence[EntrySummary], split: str) -> tuple[float, float] | None:
-    """Mean score on a split before and after training; None where one was not scored."""
-    tasks = [task for summary in summaries for task in summary.tasks]
-    found = [part for task in tasks for part in task.splits if part.name == split]
-    if len(found) < len(tasks) or any(part.end is None for part in found):
-        return None
-    return fmean(part.start for part in found), fmean(part.end for part in found)
-
-
 def _arrow(ends: tuple[float, float] | None) -> str:
     return "–" if ends is None else " → ".join(map(words.number, ends))
-
-
-def _decoding(summaries: Sequence[EntrySummary]) -> str:
-    """What a reader must know who will not sample from the trained model."""
-    sampled, greedy = (_ends(summaries, split) for split in DECODED.values())
-    if sampled is None or greedy is None:
-        return ""
-    mean = "on average over these entries " if len(summaries) > 1 else ""
-    ends = tuple(map(words.number, (*sampled, *greedy)))
-    return (
-        "Scores are of completions that were sampled at temperature 1, as in training: "
-        f"{mean}{ends[0]} before it and {ends[1]} after. Decoded greedily: {ends[2]} and {ends[3]}."
-    )
 
 
 def _answer(leaders: Sequence[Row], ranked: int) -> tuple[str, str]:
@@ -355,10 +345,14 @@ def _answer(leaders: Sequence[Row], ranked: int) -> tuple[str, str]:
     first = next(row for row in leaders if row.leads)
     others = [row.display_name for row in leaders if row is not first]
     if not others:
-        return "alone ahead", "Every other ranked entry is significantly worse."
+        alone = "Every other ranked entry is significantly worse on these tasks."
+        return "alone ahead on these tasks", alone
     if len(leaders) == ranked:
-        return f"All {ranked} tie", "No difference stands when all pairs are tested at once."
-    told = f"It has the best estimate; not significantly worse: {words.listed(others, 4)}."
+        return f"All {ranked} tie", "Nobody is significantly worse than the highest on these tasks."
+    told = (
+        "It has the best estimate on these tasks; not significantly worse: "
+        f"{words.listed(others, 4)}."
+    )
     return f"tie of {len(leaders)}", told
 
 

@@ -192,7 +192,7 @@
     const parts = [
       element(
         "p",
-        `Fingerprints ${prints.join(" and ")}: a difference would not belong to the model.`,
+        `Fingerprints ${prints.join(" and ")}: a difference could come from the conditions.`,
       ),
       crlbench.table(title, columns, rows.slice(0, SHOWN_LEAVES)),
     ];

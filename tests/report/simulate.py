@@ -10,7 +10,7 @@ import csv
 import hashlib
 import io
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -119,6 +119,17 @@ def write_run(folder: Path, plan: Plan) -> Path:
     stored = folder / PLAN_NAME
     arms = json.loads(stored.read_text())["arms"] if stored.exists() else {}
     declare(folder, **_declared(plan) | {"arms": arms | {plan.arm: plan.seeds}})
+    return folder
+
+
+def write_uneven(root: Path, plan: Plan, slopes: Mapping[str, float]) -> Path:
+    """The recipe folder of a plan whose tasks are learned at slopes of their own."""
+    folder = write_board(root, plan) / f"{plan.model}@00000000" / plan.recipe
+    for task, slope in slopes.items():
+        for index in range(plan.seeds):
+            cell = folder / task / plan.arm / f"seed-{index:02d}"
+            write_cell(cell, replace(plan, slope=slope), task, index)
+    declare(folder)
     return folder
 
 

@@ -27,9 +27,9 @@ from crlbench.report.compare_table import (
     terminal_comparison,
 )
 from crlbench.report.compare_unequal import Leaf, Unequal, lines
-from crlbench.report.compare_words import amount
+from crlbench.report.compare_words import CHECKPOINTS, amount, pair_notes
 from crlbench.report.estimators import measure
-from tests.report.simulate import TASKS, Plan, hostile, rewrite, write_board
+from tests.report.simulate import TASKS, Plan, hostile, rewrite, write_board, write_uneven
 
 ITEMS = 32
 VERDICTS = ("better", "worse", "equivalent", "undecided")
@@ -86,6 +86,11 @@ def every_format(comparison: Comparison) -> dict[str, str]:
 
 
 # -- numbers -------------------------------------------------------------------------------
+
+
+def told_in_words(comparison: Comparison) -> list[str]:
+    """Every format but JSON, which has numbers alone."""
+    return [text for name, text in every_format(comparison).items() if name != "json"]
 
 
 def trimmed(values: Sequence[float]) -> float:
@@ -159,6 +164,35 @@ def test_fewer_than_four_tasks_have_no_interval_over_tasks(loaded: list[Loaded])
     assert whole.pairs[0].axes["efficiency"].effect.wider is not None
     text = plain_comparison(compare(loaded[:2], axes=("efficiency",)))
     assert "No interval over other tasks" not in text
+
+
+def test_a_lead_that_one_task_turns_round_is_one_on_these_tasks_only(tmp_path: Path):
+    """Better on the mean, as the seeds say, and not known to be so on other tasks."""
+    turned = dict(zip(TASKS, (3.0, 3.0, 3.0, 0.1), strict=True))
+    uneven = write_uneven(tmp_path, FAST, turned)
+    (slow,) = write_entries(tmp_path / "slow", replace(SLOW, slope=1.0))
+    comparison = compare(read([slow, uneven]))
+    (pair,) = comparison.pairs
+    effect = pair.axes["efficiency"].effect
+    assert effect.call == "better" and effect.wider.low < 0 < effect.wider.high
+    said = "Shown on these tasks only: sample efficiency"
+    assert any(note.startswith(said) for note in pair_notes(comparison, pair))
+    for text in told_in_words(comparison):
+        assert said in re.sub(r"\s+", " ", text)
+
+
+def test_a_lead_on_every_task_is_not_called_one_on_these_tasks_only(pair: Comparison):
+    (one,) = pair.pairs
+    effect = one.axes["efficiency"].effect
+    assert effect.call == "better" and effect.wider.low > 0
+    assert not any("sample efficiency. The" in note for note in pair_notes(pair, one))
+
+
+def test_between_models_every_verdict_is_one_between_two_checkpoints(pair: Comparison):
+    for text in told_in_words(pair):
+        plain = re.sub(r"\s+", " ", text)
+        assert CHECKPOINTS in plain
+        assert "on a task drawn at random" not in plain
 
 
 def test_a_third_entry_changes_nothing_between_two(pair: Comparison, three: Comparison):

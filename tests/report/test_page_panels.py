@@ -150,7 +150,8 @@ def test_the_placebo_stands_beside_the_real_arm(tmp_path: Path):
 def test_what_a_placebo_shows_fits_its_sign(tmp_path: Path):
     _, found = page_of(tmp_path, replace(SMALL, placebo=3))
     (entry,) = found.entries
-    for lam, said in ((-0.021, "Λ is −0.021: it learns nothing"), (0.1, "at most a quarter")):
+    raised = "Λ is −0.021: such a reward raises nothing"
+    for lam, said in ((-0.021, raised), (0.1, "at most a quarter")):
         control = replace(
             entry.placebo, lam=replace(entry.placebo.lam, value=lam), elicitation=False
         )

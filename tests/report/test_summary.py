@@ -164,9 +164,9 @@ def test_runs_on_different_hardware_are_refused(tmp_path: Path):
 
 def test_the_finding_follows_the_interval(tmp_path: Path):
     plans = {
-        "it learned": Plan(seeds=5, items=64, slope=1.5),
-        "it got worse": Plan(seeds=5, items=64, slope=-1.5),
-        "no learning is shown": Plan(seeds=5, items=64, slope=0.0),
+        "the sampled score rose": Plan(seeds=5, items=64, slope=1.5),
+        "the sampled score fell": Plan(seeds=5, items=64, slope=-1.5),
+        "no change is shown": Plan(seeds=5, items=64, slope=0.0),
     }
     for said, plan in plans.items():
         summary = summary_of(tmp_path / said.replace(" ", "-"), plan)

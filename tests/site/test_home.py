@@ -74,7 +74,7 @@ def test_an_answer_names_who_cannot_be_told_apart(panels: Mapping[str, Panel]):
         everybody = tied and len(tied) + 1 == len(panel.rows)
         assert panel.all_tie == bool(everybody)
         words = f"All {len(panel.rows)} tie" if everybody else f"tie of {len(tied) + 1}"
-        assert panel.claim == (words if tied else "alone ahead")
+        assert panel.claim == (words if tied else "alone ahead on these tasks")
         if tied and len(tied) + 1 < len(panel.rows):
             assert all(name in panel.answer for name in tied)
 

@@ -1,0 +1,122 @@
+"""How far the order of a board reaches: what the start explains, and what other tasks leave of it.
+
+A tier is about these checkpoints on these tasks. Both sentences here are computed from the same
+stored results as the tiers, and appear where the data bear them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from statistics import fmean
+
+import numpy as np
+
+from crlbench.report import words
+from crlbench.report.axes import Axis
+from crlbench.report.entries import Entry
+from crlbench.report.intervals import student_cdf
+from crlbench.report.pairs import paired_axes
+from crlbench.report.summary import EntrySummary
+
+DECODED = {"sampled": "id", "greedy": "id_greedy"}
+"""Splits by the columns that show their scores."""
+MIN_ENTRIES = 5
+"""Fewer entries have no rank correlation worth a sentence."""
+ERROR = 0.05
+"""Of the two-sided test of a rank correlation against 0."""
+
+
+def mean_scores(
+    summaries: Sequence[EntrySummary], split: str
+) -> tuple[float, float] | None:
+    """Mean score on a split before and after training; None where one was not scored."""
+    tasks = [task for summary in summaries for task in summary.tasks]
+    found = [part for task in tasks for part in task.splits if part.name == split]
+    if len(found) < len(tasks) or any(part.end is None for part in found):
+        return None
+    return fmean(part.start for part in found), fmean(part.end for part in found)
+
+
+def describe_start(entries: Sequence[tuple[Entry, EntrySummary]]) -> str:
+    """Whether Λ follows the greedy score before training, in a sentence; empty for few entries."""
+    pairs = []
+    for entry, summary in entries:
+        scores, lam = mean_scores([summary], DECODED["greedy"]), entry.axes["efficiency"].value
+        if scores is not None and lam is not None:
+            pairs.append((scores[0], lam))
+    if len(pairs) < MIN_ENTRIES:
+        return ""
+    rho = rank_correlation(*zip(*pairs, strict=True))
+    if rho is None:
+        return ""
+    said = f"rank correlation {words.number(rho, 2)} over {len(pairs)} entries"
+    if rho > 0 and _excludes_zero(rho, len(pairs)):
+        return (
+            "What a model can do before is what it gets: entries with a higher greedy score "
+            f"before training have a higher Λ ({said})."
+        )
+    return f"The greedy score before training is not shown to order Λ ({said})."
+
+
+def describe_decoding(summaries: Sequence[EntrySummary]) -> str:
+    """Mean scores before and after training, sampled and greedy; empty where one is not known."""
+    sampled, greedy = (mean_scores(summaries, split) for split in DECODED.values())
+    if sampled is None or greedy is None:
+        return ""
+    mean = "on average over these entries " if len(summaries) > 1 else ""
+    ends = tuple(map(words.number, (*sampled, *greedy)))
+    return (
+        "Scores are of completions that were sampled at temperature 1, as in training: "
+        f"{mean}{ends[0]} before it and {ends[1]} after. Decoded greedily: {ends[2]} and {ends[3]}."
+    )
+
+
+def describe_other_tasks(
+    axis: Axis, leader: Entry, behind: Sequence[Entry], margin: float
+) -> str:
+    """How many of the leader's differences exclude 0 over other tasks, in a sentence.
+
+    Args:
+        behind: the entries that are significantly worse on the board's own tasks.
+
+    Returns:
+        Empty where nobody is behind, or no difference has an interval over tasks.
+    """
+    wider = {
+        entry.display_name: paired_axes(leader, entry, margin)[axis].wider for entry in behind
+    }
+    if not any(interval is not None for interval in wider.values()):
+        return ""
+    ahead = [name for name, found in wider.items() if found is not None and found.high < 0]
+    total = words.count(len(wider), "interval")
+    if not ahead:
+        return f"Over other tasks of the kind, none of {total} excludes 0."
+    verb = "excludes" if len(ahead) == 1 else "exclude"
+    return (
+        f"Over other tasks of the kind, {len(ahead)} of {total} {verb} 0: "
+        f"{words.listed(ahead, 4)}."
+    )
+
+
+def rank_correlation(first: Sequence[float], second: Sequence[float]) -> float | None:
+    """Spearman's rank correlation, ties at their mean rank; None where one side is constant."""
+    if len(set(first)) < 2 or len(set(second)) < 2:
+        return None
+    return float(np.corrcoef(_mean_ranks(first), _mean_ranks(second))[0, 1])
+
+
+def _mean_ranks(values: Sequence[float]) -> list[float]:
+    return [
+        sum(other < value for other in values) + (sum(other == value for other in values) + 1) / 2
+        for value in values
+    ]
+
+
+def _excludes_zero(rho: float, n: int) -> bool:
+    """Student's test of a rank correlation, with n - 2 degrees of freedom."""
+    left = 1.0 - rho * rho
+    if left < 1e-12:
+        return True
+    t = abs(rho) * math.sqrt((n - 2) / left)
+    return 2 * (1 - student_cdf(t, n - 2)) < ERROR
