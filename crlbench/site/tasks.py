@@ -1,4 +1,4 @@
-"""Task pages: what is asked, what scores mean, and who learns it best. No task's code runs."""
+"""Task pages: what is asked, what scores mean, and how entries learn it. No task's code runs."""
 
 from __future__ import annotations
 
