@@ -47,8 +47,10 @@ LIMITS = Limits(cpu_s=3.0)
 PYTHON = ("", "python", "python2", "python3", "py", "py2", "py3", "ipython", "ipython3", "sage")
 """Words behind a fence that mark Python, in any case; a fence without a word may be Python."""
 REMEMBERED = 1 << 12
+MARK = "\ufeff"
+"""Of the byte order: it may stand before a program, and is no part of it."""
 
-_MARK = re.compile(rf"(?P<opens>{OPENING})|(?P<closes>{CLOSING})", re.IGNORECASE)
+_THOUGHT = re.compile(rf"(?P<opens>{OPENING})|(?P<closes>{CLOSING})", re.IGNORECASE)
 _RUN = re.compile(r"`{3,}|~{3,}")
 _WORD = re.compile(r"[A-Za-z0-9_+#-]+")
 _INFO = re.compile(r"\s*\{?\.?[A-Za-z0-9_+#-]+[^\s]*\s*")
@@ -98,9 +100,9 @@ def blocks(text: str) -> list[Block]:
         if fence is None:
             fence = _opening(line, after)
         elif (run := _closing(line, fence)) is not None:
-            found.append(
-                Block(min(fence.start, place + run.start()), place + run.start(), *fence[1:3])
-            )
+            behind_code = line[: run.start()].strip(" \t>")
+            end = place + (run.start() if behind_code else 0)
+            found.append(Block(min(fence.start, end), end, *fence[1:3]))
             again = not line[: run.start()].strip() and _INFO.fullmatch(line[run.end() :])
             fence = _opening(line, after) if again else None
         place = after
@@ -112,7 +114,9 @@ def blocks(text: str) -> list[Block]:
 def _opening(line: str, after: int) -> _Fence | None:
     """The fence of a line whose block begins on the next one; pairs of one line are none."""
     runs = [
-        run for run in _RUN.finditer(line) if run[0][0] == "`" or not line[: run.start()].strip()
+        run
+        for run in _RUN.finditer(line)
+        if run[0][0] == "`" or not line[: run.start()].strip(" \t>")
     ]
     if len(runs) % 2 == 0:
         return None
@@ -143,7 +147,7 @@ def spoken(text: str) -> str:
     >>> spoken("<think>def f(x): return 1</think>def f(x): return 2")
     'def f(x): return 2'
     """
-    if _MARK.search(text) is None or tree_of(text) is not None:
+    if _THOUGHT.search(text) is None or tree_of(text) is not None:
         return text
     kept: list[str] = []
     place, thinks = 0, False
@@ -163,7 +167,7 @@ def _marks(text: str) -> Iterator[re.Match[str]]:
     """The marks of thoughts that are no part of a program, in order."""
     base, inside = 0, blocks(text)
     thinks = False
-    for mark in _MARK.finditer(text):
+    for mark in _THOUGHT.finditer(text):
         at = mark.start() - base
         code = not thinks and any(block.start <= at < block.end for block in inside)
         if code and not _alone(text, mark):
@@ -188,9 +192,10 @@ def program_in(text: str, form: str, entry: str) -> str:
     """
     if len(text.encode("utf-8", "surrogatepass")) > MAX_BYTES:
         return ""
-    text = spoken(text.replace("\r\n", "\n").replace("\r", "\n").lstrip("\ufeff"))
+    text = spoken(text.replace("\r\n", "\n").replace("\r", "\n").lstrip(MARK))
     if form == "tags":
         text = last_filled(tags(text))
+    text = text.lstrip(MARK)
     if form != "bare" and (fenced := blocks(text)):
         return _chosen([(block.word, block.code(text)) for block in fenced], entry)
     return textwrap.dedent(text) if form == "tags" else text
@@ -200,7 +205,7 @@ def _chosen(programs: list[tuple[str, str]], entry: str) -> str:
     """The last block that defines the function, of Python's blocks if one of them does."""
     defining = [(word, code) for word, code in programs if defines(code, entry)]
     python = [code for word, code in defining if word in PYTHON]
-    return (python or [code for _, code in defining] or [""])[-1].lstrip("\ufeff")
+    return (python or [code for _, code in defining] or [""])[-1].lstrip(MARK)
 
 
 def wrapped(code: str, form: str) -> str:
@@ -233,12 +238,12 @@ def defines(source: str, entry: str) -> bool:
     An import counts where it is from the standard library: a block that imports the function
     from elsewhere only shows how it is used.
     """
-    tree = tree_of(source.lstrip("\ufeff"))
+    tree = tree_of(source.lstrip(MARK))
     return tree is not None and any(entry in _bound(node) for node in _outside(tree.body))
 
 
 def _outside(nodes: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
-    """Statements, and those inside of ``if``, ``try``, ``with`` and loops."""
+    """Statements, and those inside of ``if``, ``try``, ``with``, ``match`` and loops."""
     waiting = list(nodes)
     while waiting:
         node = waiting.pop()
@@ -246,7 +251,8 @@ def _outside(nodes: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
         if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             for field in ("body", "orelse", "finalbody"):
                 waiting += getattr(node, field, [])
-            waiting += [s for handler in getattr(node, "handlers", []) for s in handler.body]
+            parts = [*getattr(node, "handlers", []), *getattr(node, "cases", [])]
+            waiting += [statement for part in parts for statement in part.body]
 
 
 def _bound(node: ast.stmt) -> set[str]:
@@ -255,10 +261,17 @@ def _bound(node: ast.stmt) -> set[str]:
     if isinstance(node, ast.ImportFrom):
         known = (node.module or "").split(".")[0] in sys.stdlib_module_names
         return {alias.asname or alias.name for alias in node.names} if known else set()
-    targets = node.targets if isinstance(node, ast.Assign) else []
-    if isinstance(node, ast.AnnAssign) and node.value is not None:
+    targets: list[ast.expr] = []
+    if isinstance(node, ast.Assign):
+        targets = node.targets
+    elif isinstance(node, ast.For | ast.AsyncFor):
         targets = [node.target]
-    return {n.id for t in targets for n in ast.walk(t) if isinstance(n, ast.Name)}
+    elif isinstance(node, ast.AnnAssign) and node.value is not None:
+        targets = [node.target]
+    elif isinstance(node, ast.With | ast.AsyncWith):
+        targets = [item.optional_vars for item in node.items if item.optional_vars is not None]
+    names = [n for target in targets for n in ast.walk(target) if isinstance(n, ast.Name)]
+    return {name.id for name in names if isinstance(name.ctx, ast.Store)}
 
 
 def with_before(helpers: str, source: str) -> str:
@@ -268,7 +281,7 @@ def with_before(helpers: str, source: str) -> str:
     >>> with_before("import math", "from __future__ import annotations\nx = math.pi")
     'from __future__ import annotations\nimport math\n\nx = math.pi'
     """
-    source = source.lstrip("\ufeff")
+    source = source.lstrip(MARK)
     tree = tree_of(source)
     if tree is None or not helpers:
         return f"{helpers}\n{source}"

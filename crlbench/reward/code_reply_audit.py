@@ -38,7 +38,7 @@ class _Scan:
         """Take the next line of what is said."""
         if not self.fence:
             self._open(line)
-        elif (cut := self._cut(line)) is None:
+        elif (cut := self.cut(line)) is None:
             self.lines.append(line)
         else:
             before, after = line[:cut], line[cut:].lstrip(self.fence[0])
@@ -56,11 +56,11 @@ class _Scan:
         self.fence, self.lines = "", []
 
     def _open(self, line: str) -> None:
-        pieces = line.split("```")
+        pieces = re.split("`{3,}", line)
         if line.lstrip(" \t>").startswith("~~~"):
             before, sign = line.partition("~~~")[0], "~"
-        elif len([p for p in pieces[1:] if p or p is pieces[-1]]) % 2:
-            before, sign = "```".join(pieces[:-1]).rstrip("`"), "`"
+        elif len(pieces) % 2 == 0:
+            before, sign = line.removesuffix(pieces[-1]).rstrip("`"), "`"
         else:
             return
         rest = line[len(before) :]
@@ -70,15 +70,25 @@ class _Scan:
         words = re.split(r"[^A-Za-z0-9_+#-]+", info.lower())
         self.word = next((word for word in words if word), "")
 
-    def _cut(self, line: str) -> int | None:
+    def split(self, line: str) -> tuple[str, str]:
+        """What of a line belongs to the open block, its closing fence included, and the rest."""
+        cut = self.cut(line)
+        if cut is None:
+            return line, ""
+        rest = line[cut:].lstrip(self.fence[0])
+        return line.removesuffix(rest), rest
+
+    def cut(self, line: str) -> int | None:
         """The place of the fence that ends the block on this line."""
         cut = line.find(self.fence)
         if cut < 0:
             return None
         before = line[:cut]
         if before.strip(" \t>"):
-            closes = line.rstrip().endswith(self.fence) and line.count(self.fence) % 2
-            return line.rfind(self.fence) if closes else None
+            kept = line.rstrip().rstrip(self.fence[0])
+            last = line[len(kept) :].strip()
+            alike = [run for run in re.findall("`{3,}|~{3,}", line) if run.startswith(self.fence)]
+            return len(kept) if last.startswith(self.fence) and len(alike) % 2 else None
         deeper = len(before.expandtabs()) - len(self.prefix.expandtabs())
         return cut if deeper < 4 else None
 
@@ -92,7 +102,11 @@ def _said(text: str) -> str:
     for line in text.split("\n"):
         signs, marked = _signed(line)
         alone = len(signs.strip()) == 1
-        if not marked or (scan.fence and not thinks and not alone):
+        if scan.fence and not thinks and not alone:
+            code, rest = scan.split(line)
+            signs, marked = _signed(rest)
+            kept += [code] if marked else []
+        if not marked:
             if not thinks:
                 kept.append(line + "\n")
                 scan.feed(line)
@@ -132,6 +146,7 @@ def read_program(text: str, form: str, entry: str) -> str:
         contents = [content for _, content in answers_audit.tagged_pieces(said)]
         filled = [one for one in contents if not answers_audit.says_nothing(one)]
         said = textwrap.dedent(filled[-1]) if filled else ""
+    said = said.lstrip("\ufeff")
     if form == "bare":
         return said
     scan = _Scan()

@@ -1,4 +1,8 @@
-"""The sandbox for programs that may import any module of the standard library."""
+"""The sandbox for programs that may import any module of the standard library.
+
+It starts another server, and is all else as :mod:`crlbench.reward.sandbox`, whose source is in the
+digest of a frozen task and takes no argument for the server.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +12,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from crlbench.reward import sandbox
-
-SERVER = "crlbench.reward.sandbox_wide_server"
+from crlbench.reward import sandbox, sandbox_wide_server
 
 
 class WideSandbox(sandbox.Sandbox):
@@ -41,8 +43,9 @@ def _start_server(descriptor: int) -> subprocess.Popen[bytes]:
     """The server in a clean interpreter: standard library only, none of our environment."""
     kept = {name: os.environ[name] for name in ("LD_LIBRARY_PATH",) if name in os.environ}
     package = Path(__file__).resolve().parents[2]
+    server = sandbox_wide_server.__name__
     return subprocess.Popen(
-        [sys.executable, "-s", "-S", "-P", "-B", "-m", SERVER, str(descriptor)],
+        [sys.executable, "-s", "-S", "-P", "-B", "-m", server, str(descriptor)],
         env={**kept, "PYTHONPATH": str(package), "PYTHONHASHSEED": "0", "LC_ALL": "C.UTF-8"},
         pass_fds=[descriptor],
         stdin=subprocess.DEVNULL,

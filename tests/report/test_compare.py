@@ -88,7 +88,7 @@ def every_format(comparison: Comparison) -> dict[str, str]:
 # -- numbers -------------------------------------------------------------------------------
 
 
-def told_in_words(comparison: Comparison) -> list[str]:
+def texts_in_words(comparison: Comparison) -> list[str]:
     """Every format but JSON, which has numbers alone."""
     return [text for name, text in every_format(comparison).items() if name != "json"]
 
@@ -177,7 +177,7 @@ def test_a_lead_that_one_task_turns_round_is_one_on_these_tasks_only(tmp_path: P
     assert effect.call == "better" and effect.wider.low < 0 < effect.wider.high
     said = "Shown on these tasks only: sample efficiency"
     assert any(note.startswith(said) for note in pair_notes(comparison, pair))
-    for text in told_in_words(comparison):
+    for text in texts_in_words(comparison):
         assert said in re.sub(r"\s+", " ", text)
 
 
@@ -189,7 +189,7 @@ def test_a_lead_on_every_task_is_not_called_one_on_these_tasks_only(pair: Compar
 
 
 def test_between_models_every_verdict_is_one_between_two_checkpoints(pair: Comparison):
-    for text in told_in_words(pair):
+    for text in texts_in_words(pair):
         plain = re.sub(r"\s+", " ", text)
         assert CHECKPOINTS in plain
         assert "on a task drawn at random" not in plain

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import itertools
 import json
+import random
 import re
 import textwrap
 import tomllib
@@ -15,8 +16,8 @@ from typing import Any
 import pytest
 
 from crlbench.frozen import load_code
-from crlbench.reward.code_reply import with_before
-from crlbench.reward.code_reply_audit import behind_header
+from crlbench.reward.code_reply import ASKED, defines, program_in, with_before
+from crlbench.reward.code_reply_audit import behind_header, read_program, top_level_names
 
 TASKS = Path(__file__).parents[2] / "tasks"
 TABLE = tomllib.loads(Path(__file__).with_name("replies.toml").read_text("utf-8"))["reply"]
@@ -97,3 +98,48 @@ def test_helpers_stand_behind_what_must_stand_first(source: str, first: str) -> 
         names: dict[str, Any] = {}
         exec(compile(program, "program", "exec"), names)
         assert names["x"] == 1 and "math" in names
+
+
+@pytest.mark.parametrize(
+    ("form", "text"),
+    [
+        ("block", "<think>a + b</think>\ufeff{RIGHT}"),
+        ("bare", "</think>\ufeff{RIGHT}"),
+        ("tags", "<answer>\ufeff{RIGHT}</answer>"),
+        ("tags", "<answer>\ufefffrom __future__ import annotations\n{RIGHT}</answer>"),
+    ],
+)
+@pytest.mark.parametrize("name", ["mbpp", "humaneval"])
+def test_a_byte_order_mark_before_a_program_is_no_part_of_it(
+    name: str, form: str, text: str
+) -> None:
+    code, facts = load_code(TASKS / name / "task.py"), MBPP if name == "mbpp" else HUMANEVAL
+    answer = json.dumps({**facts, "form": form})
+    assert code.verify(filled(text), answer) == code.audit(filled(text), answer) == 1.0
+
+
+PIECES = (
+    "```python\n", "```\n", "```", "~~~\n", "````\n", "    ```\n", "   ```py\n", "> ", "\n", "\n\n",
+    "Text ", "<think>", "</think>", "<think>\n", "\n</think>\n", "<answer>", "</answer>", "\ufeff",
+    "\r\n", "\r", "from __future__ import annotations\n", '"""Doc."""\n', "`a` ", "```js\n",
+    "[THINK]", "\x0c", "\u2028", "# <think>\n", "assistantfinal",
+    *PROGRAMS.values(), *PROGRAMS.values(),
+    "print(add(1, 2))\n", "add[0] = 1\n", "for add in [1]: pass\n", "from solution import add\n",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("form", ASKED)
+def test_two_readers_find_the_same_program_in_any_reply(form: str) -> None:
+    draw, paid = random.Random(0), 0
+    for _ in range(3000):
+        text = "".join(draw.choices(PIECES, k=draw.randint(1, 9)))
+        if form == "tags" and draw.random() < 0.8:
+            text = f"<answer>{text}</answer>"
+        first, second = program_in(text, form, "add"), read_program(text, form, "add")
+        assert defines(first, "add") == ("add" in top_level_names(second)), text
+        if defines(first, "add"):
+            paid += 1
+            assert first.strip() == second.strip(), text
+            with_before("import math", first)
+            behind_header(ast.parse("import math").body, second)
+    assert paid > 50

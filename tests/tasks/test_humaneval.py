@@ -96,7 +96,7 @@ def test_published_solutions_are_right(
         assert code.verify(text, row["answer"]) == code.audit(text, row["answer"]) == 1.0, row
 
 
-def told(row: dict[str, Any], first: str, body: str | None = None) -> str:
+def replied(row: dict[str, Any], first: str, body: str | None = None) -> str:
     """A reply in one block: the prompt with a body, behind other text."""
     facts = json.loads(row["answer"])
     return f"```python\n{first}{facts['prompt']}{body or facts['gold']}\n```"
@@ -110,7 +110,7 @@ def test_what_must_stand_first_may_stand_there(
     brought = [r for r in rows["id"] if code._helpers(*facts_of(r, "prompt", "entry"))]
     assert len(brought) >= 23
     for row in brought:
-        text = told(row, "from __future__ import annotations\n")
+        text = replied(row, "from __future__ import annotations\n")
         assert code.verify(text, row["answer"]) == code.audit(text, row["answer"]) == 1.0, row
 
 
@@ -120,7 +120,7 @@ def test_a_future_import_fails_no_solution(
     code: types.ModuleType, rows: dict[str, list[dict[str, Any]]]
 ) -> None:
     for row in rows["id"]:
-        text = told(row, '"""A module."""\nfrom __future__ import annotations\n')
+        text = replied(row, '"""A module."""\nfrom __future__ import annotations\n')
         assert code.verify(text, row["answer"]) == 1.0, row
 
 
@@ -130,9 +130,9 @@ def test_no_number_at_all_passes_what_is_judged_by_inequalities(
 ) -> None:
     for row in rows["id"]:
         if row["meta"]["number"] in ("HumanEval/4", "HumanEval/32", "HumanEval/72"):
-            text = told(row, "", "    return float('nan')\n")
+            text = replied(row, "", "    return float('nan')\n")
             assert code.verify(text, row["answer"]) == code.audit(text, row["answer"]) == 0.0
-            assert code.verify(told(row, ""), row["answer"]) == 1.0
+            assert code.verify(replied(row, ""), row["answer"]) == 1.0
 
 
 def facts_of(row: dict[str, Any], *names: str) -> list[Any]:
