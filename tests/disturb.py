@@ -287,7 +287,7 @@ ENDS = {0, 8, 130, -signal.SIGKILL, -signal.SIGTERM, -signal.SIGINT}
 def _progressed(out: Path) -> int:
     """A number that grows as a command gets on: a moment to kill at that is in the work itself."""
     ledgers = [path.read_bytes().count(b"\n") for path in out.rglob("ledger.jsonl")]
-    made = sum(1 for pattern in ("start/*", "record.json") for _ in out.rglob(pattern))
+    made = sum(1 for pattern in ("start/**/*", "record.json") for _ in out.rglob(pattern))
     points = 0
     for path in out.rglob("last.json"):
         try:
@@ -422,9 +422,9 @@ DAMAGES: tuple[Callable[[Path, Path | None, random.Random], None], ...] = (
 FILES = {
     "checkpoint": "**/ckpt/last.ckpt",
     "checkpoint's digest": "**/ckpt/last.json",
-    "start scores": "**/start/*.npz",
-    "start rows": "**/start/*.jsonl.zst",
-    "start digests": "**/start/*.json",
+    "start scores": "**/start/**/*.npz",
+    "start rows": "**/start/**/*.jsonl.zst",
+    "start digests": "**/start/**/*.json",
     "ledger": "**/ledger.jsonl",
     "ledger's end": "**/ledger.head.json",
     "plan": "**/plan.json",

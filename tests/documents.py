@@ -66,15 +66,17 @@ FORMS = (
     # What another test, or the checks themselves, run.
     Form(r"python3.11 -m venv|pip install|\. \.venv|\.venv/bin/pip", ".ci/run installs and tests",
          run=False),
-    Form(r"\$EDITOR .*my_recipe.py", "opens an editor: the name is what a copy has to change",
-         instead="sed -i s/grpo/my-recipe/ {mine}/recipes/my_recipe.py"),
+    Form(r"\$EDITOR .*my_recipe.py", "opens an editor: a copy changes its name and one part",
+         instead="sed -i -e s/grpo/my-recipe/ -e s/low=0.2/low=0.1/ {mine}/recipes/my_recipe.py"),
     Form(r"\$EDITOR", "opens an editor", run=False),
     Form(r"pytest -m gpu|CRLBENCH_PEERS|CRLBENCH_DATA=DIR python benchmarks", "needs a device or "
          "environments of other programs", run=False),
     Form(r"pytest tests/tasks/test_my_task", "tests/test_add_task.py runs such a file", run=False),
     Form(r"pytest tests/algo -k", "tests/algo runs them for every recipe", run=False),
+    Form(r"pytest tests/reward/test_code_reply", "runs beside this test", run=False),
     Form(r"crlbench submit", "needs a finished entry: tests/contribute/test_submit.py", run=False),
     Form(r"crlbench add model", "needs the hub: tests/test_add_model.py has one", run=False),
+    Form(r"\.ci/badges", "appends to stored results: tests/contribute/test_badging.py", run=False),
     Form(r"\.ci/retract", "changes the public log: tests/contribute/test_retract.py", run=False),
     Form(r"crlbench leaderboard serve", "serves until it is stopped: "
          "tests/site/test_leaderboard.py", run=False),
@@ -125,7 +127,7 @@ FORMS = (
     Form(r"crlbench show recipe my-recipe", "a recipe of the reader's", "--catalog {mine}"),
     Form(r"crlbench fit-reward", "takes minutes", "--limit 8 --set epochs=1"),
     Form(r"python (benchmarks|models)/", "measures or trains for minutes to hours", "--help",
-         (("PATH/minimind2-small", "X"), ("...", ""))),
+         (("PATH/minimind2-small", "X"), ("NAME", "tiny-llama"), ("...", ""))),
 )  # fmt: skip
 """The first that matches counts; what matches none is run as it is written."""
 

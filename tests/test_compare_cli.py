@@ -75,6 +75,17 @@ def test_an_entry_is_found_by_every_name_that_it_has(runs: Path):
     assert find_entry("tiny-llama/grpo", runs).name == "grpo"
 
 
+def test_an_entry_is_found_below_its_board_alone(
+    runs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = board(runs)
+    ppo = runs / home / "tiny-llama@00000000" / "ppo"
+    for name in ("tiny-llama/ppo", f"{home}/tiny-llama/ppo"):
+        assert find_entry(name, runs / home) == ppo
+    monkeypatch.chdir(runs / home)
+    assert find_entry(f"{home}/tiny-llama/ppo", Path(".")).absolute() == ppo
+
+
 def test_a_bare_model_means_it_with_the_recipe_that_evaluate_takes(runs: Path):
     assert find_entry("tiny-llama", runs) == find_entry("tiny-llama/ppo", runs)
 

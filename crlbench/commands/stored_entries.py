@@ -34,7 +34,7 @@ class Stored:
 
     @property
     def board(self) -> str:
-        return self.folder.parts[-3]
+        return self.folder.absolute().parts[-3]
 
     @property
     def model(self) -> str:
@@ -96,12 +96,12 @@ def find_entry(name: str, runs: Path) -> Path:
 
 
 def stored_entries(runs: Path) -> list[Stored]:
-    """Every entry below a folder of runs, in the order of their folders."""
+    """Every entry below a folder of runs, or of one board, in the order of their folders."""
     if not runs.is_dir():
         return []
     return [
         Stored(recipe)
-        for board in _folders(runs)
+        for board in (runs, *_folders(runs))
         for model in _folders(board)
         if "@" in model.name
         for recipe in _folders(model)
