@@ -386,3 +386,29 @@ def test_the_side_files_of_a_converted_gguf_are_part_of_it(
     stated["files"]["config.json"] = sha256_bytes(text + b" ")
     manifest.write_text(json.dumps(stated))
     assert admit(card).card.revision != found.card.revision
+
+
+BESIDE: dict[str, bytes] = {
+    "tokenizer.json": b"",
+    "tokenizer_config.json": b'{"chat_template": "x", "eos_token": "a"}',
+    "special_tokens_map.json": b'{"eos_token": "a"}',
+    "chat_template.jinja": b"x",
+    "config.json": b'{"model_type": "llama", "rope_theta": 3.0}',
+    "generation_config.json": b'{"eos_token_id": 7}',
+    "adapter_config.json": b'{"base_model_name_or_path": "org/other", "peft_type": "LORA"}',
+}
+
+
+def test_what_stands_beside_a_gguf_file_is_no_part_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CRLBENCH_HOME", str(tmp_path / "one"))
+    (tmp_path / "a").mkdir()
+    file_alone = write_gguf(tmp_path / "a" / "little.gguf")
+    alone = admit(gguf_card(file_alone)).card
+    other = write_checkpoint(tmp_path / "other")
+    for name, content in BESIDE.items():
+        content = content or (other / name).read_bytes()
+        file(name, content)(file_alone.parent)
+    monkeypatch.setenv("CRLBENCH_HOME", str(tmp_path / "two"))
+    assert admit(gguf_card(file_alone)).card == alone
