@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import hashlib
-import os
-import re
 from dataclasses import dataclass
 from pathlib import Path
 
 from transformers.utils import cached_file
-from transformers.utils.hub import try_to_load_from_cache
+from transformers.utils.hub import get_checkpoint_shard_files, try_to_load_from_cache
 
 from crlbench.cards import ModelCard
 from crlbench.errors import CrlbenchError, EnvironmentUnfit, ValidationError
 from crlbench.hashing import sha256_file
 from crlbench.pinned import check_pinned_side_files, check_pinned_weights
 from crlbench.policy.tensors import tensor_kinds
-from crlbench.side_files import side_files
+from crlbench.side_files import INDEX, WHOLE, blob_name, side_files
 
 
 @dataclass(frozen=True)
@@ -66,29 +64,45 @@ def check_side_files(card: ModelCard, folder: Path) -> None:
 
 
 def check_snapshot(card: ModelCard, folder: Path) -> None:
-    """Compare the small files of a snapshot in the hub's cache with the names of their blobs.
+    """Compare the files of a snapshot in the hub's cache with the names of their blobs.
 
-    A snapshot is made of links to files that are named by the digest which the hub gave: SHA-256,
-    or git's SHA-1 of a blob. Where there are no links, nothing is known of what the hub gave.
+    Of a file that is no link nothing is known: its content is part of what an unlisted model is.
 
     Raises:
         ValidationError: names the file that was changed.
     """
-    for name in side_files(folder):
+    weights = {path.name for path in folder.glob("*.safetensors")} - {*card.weights_sha256}
+    for name in [*side_files(folder), *sorted(weights)]:
         path = folder / name
-        blob = os.path.basename(os.readlink(path)) if path.is_symlink() else ""
-        if re.fullmatch("[0-9a-f]{64}", blob):
+        blob = blob_name(path)
+        if blob is None or not path.is_file():
+            continue
+        if len(blob) == 64:
             found = sha256_file(path)
-        elif re.fullmatch("[0-9a-f]{40}", blob):
+        else:
             data = path.read_bytes()
             found = hashlib.sha1(b"blob %d\0" % len(data) + data).hexdigest()
-        else:
-            continue
         if found != blob:
             raise ValidationError(
                 f"model '{card.slug}': {path} was changed: it is not the file of the hub's commit "
                 f"any more. Delete {path.resolve()}; the next run downloads it again."
             )
+
+
+def bring_weights(card: ModelCard, location: Location) -> None:
+    """Download the weights of a model of the hub into its cache, where they are not there yet.
+
+    Raises:
+        ValidationError: it has none that can be read here.
+        EnvironmentUnfit: the hub is out of reach.
+    """
+    name, commit = location.name, location.revision
+    absent = {"_raise_exceptions_for_missing_entries": False}
+    with explained(card, location, "weights"):
+        if cached_file(name, WHOLE, revision=commit, **absent) is None:
+            index = cached_file(name, INDEX, revision=commit, **absent)
+            if index is not None:
+                get_checkpoint_shard_files(name, index, revision=commit)
 
 
 def here(card: ModelCard, location: Location) -> Path | None:

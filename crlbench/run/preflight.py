@@ -79,7 +79,7 @@ def check_models(
 
     known = {one.card.digest: one for one in admitted}
     for card in foreign:
-        reader = (known.get(card.digest) or admit(card)).reader
+        reader = (known.get(card.digest) or admit(card, whole=True)).reader
         for name in board.tasks:
             check_context(catalog.load_task(name), reader, board.conditions)
 
