@@ -38,7 +38,7 @@ from crlbench.policy.files import (
 from crlbench.policy.frame_check import check_frame
 from crlbench.policy.load import Reader, load_reader, read_config
 from crlbench.policy.served import check_served
-from crlbench.policy.tensors import check_tensors, packed_tensor, tensor_kinds
+from crlbench.policy.tensors import check_tensors, packed_tensor, silent, tensor_kinds
 from crlbench.side_files import blob_name, side_digests, unnamed_side_files
 
 TEXTS = ("Sort: 10, 9, 8 -> 8, 9, 10", "a  12+3\n  45", '{"key": [1, 2.5, "x"]}\n')
@@ -134,7 +134,8 @@ def ask_frame(given: Checkpoint, prompts: Iterable[Sequence[Message]] = ()) -> i
     """
     reader = given.reader
     try:
-        return check_frame(reader.tokenizer, reader.frame, reader.thinking, prompts)
+        with silent():  # some contents are longer than any context
+            return check_frame(reader.tokenizer, reader.frame, reader.thinking, prompts)
     except ValidationError as error:
         raise ValidationError(f"model '{given.card.slug}': {error}") from None
 

@@ -337,6 +337,19 @@ def test_files_that_nothing_reads_are_said(tmp_path: Path) -> None:
     assert word.endswith("beside its weights, and not read: value_head.safetensors")
 
 
+def test_admission_and_loading_write_nothing(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Neither transformers' word on long texts nor its report on buffers that are let in."""
+    folder = write_checkpoint(tmp_path / "m")
+    tensors(model__layers__0__self_attn__rotary_emb__inv_freq=FREQUENCIES)(folder)
+    edited(folder / "tokenizer_config.json", model_max_length=64)
+    capfd.readouterr()
+    found = admit(local_card(folder))
+    load_backbone(found.card, found.location)
+    assert capfd.readouterr() == ("", "")
+
+
 EDITS: dict[str, Change] = {
     "config.json": config(rope_theta=20000.0),
     "generation_config.json": file("generation_config.json", b'{"eos_token_id": 1}'),
