@@ -9,6 +9,7 @@ import shutil
 import stat
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -49,12 +50,14 @@ def as_user(
 
 
 @pytest.fixture
-def open_folder(tmp_path: Path) -> Path:
-    """A folder that everybody reaches and may write in."""
-    for folder in [tmp_path, *tmp_path.parents]:
-        if os.stat(folder).st_uid == os.getuid() and folder != Path("/"):
-            folder.chmod(folder.stat().st_mode | 0o011 if folder != tmp_path else 0o777)
-    return tmp_path
+def open_folder() -> Iterator[Path]:
+    """A folder that everybody reaches and may write in.
+
+    Not below pytest's own, which each session that begins closes for other users.
+    """
+    with tempfile.TemporaryDirectory(prefix="crlbench-open-", dir="/tmp") as name:
+        Path(name).chmod(0o777)
+        yield Path(name)
 
 
 @pytest.fixture(scope="module")
