@@ -20,6 +20,7 @@ from crlbench.policy.files import Location, check_snapshot
 from crlbench.policy.load import load_backbone
 from crlbench.run.admission import Admitted, Checkpoint, admit, settled
 from crlbench.side_files import TEMPLATES
+from tests import hub
 from tests.checkpoints import CHAT_TEMPLATE, write_checkpoint
 from tests.test_fetch import write_gguf
 
@@ -492,3 +493,31 @@ def test_what_comes_with_the_weights_changes_no_model_of_the_hub(tmp_path: Path)
     file("generation_config.json")(folder)
     file("README.md")(folder)
     assert card_of(folder) == before
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("linked", [True, False])
+def test_a_hub_model_is_whole_before_its_plan_and_goes_on(linked: bool, tmp_path: Path) -> None:
+    """What is downloaded at the first start changes no name at the second."""
+    (tmp_path / "made").mkdir()
+    folder = write_checkpoint(tmp_path / "made" / "little")
+    with hub.running() as server:
+        server.repositories["org/little"] = hub.Repository(folder)
+        commit = server.repositories["org/little"].commit
+        switch = {} if linked else {"HF_HUB_DISABLE_SYMLINKS": "1"}
+        online = hub.Online(server.address, tmp_path / "cache", **switch)
+        try:
+            command = ["evaluate", "--model", f"org/little@{commit}", "--smoke", "--tasks",
+                       "addition", "--jobs", "1", "--out", str(tmp_path / "out")]  # fmt: skip
+            first, _, said = online(*command)
+            assert first == 0, said
+            snapshots = tmp_path.glob("cache/hub/models--org--little/snapshots/*/config.json")
+            assert next(snapshots).is_symlink() == linked
+            again, _, said = online(*command)
+            assert again == 0 and "1 done before, 0 to run" in said, said
+            for path in folder.iterdir():
+                path.unlink()
+            third, _, said = online(*command)
+            assert third == 0 and "1 done before, 0 to run" in said, said
+        finally:
+            online.close()
