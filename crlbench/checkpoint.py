@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
@@ -9,18 +10,16 @@ from pathlib import Path
 from typing import Any
 
 from crlbench.cards import CONTEXT_FIELDS, FILE_NAME, HUB_ID, ChatTemplate, ModelCard, validate_card
-from crlbench.errors import EnvironmentUnfit, UsageError, ValidationError
+from crlbench.errors import CrlbenchError, EnvironmentUnfit, UsageError, ValidationError
 from crlbench.hashing import sha256_file
 from crlbench.reading import Malformed, json_value, read_bytes
-from crlbench.side_files import ADAPTER, QUANTISED, side_digests
+from crlbench.side_files import ADAPTER, INDEX, QUANTISED, WHOLE, side_digests
 
 PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt")
 """Weights that can run code when they are read, and are therefore never read."""
 CAUSAL = ("ForCausalLM", "LMHeadModel")
 """How the architectures of causal language models end."""
 DTYPES = ("float32", "bfloat16", "float16")
-WHOLE = "model.safetensors"
-INDEX = "model.safetensors.index.json"
 UNREAD = (
     *("consolidated*.safetensors", "value_head.safetensors", "adapter_model*.safetensors"),
     *("optimizer*.safetensors", "scheduler*.safetensors"),
@@ -81,6 +80,8 @@ def former_card(card: ModelCard) -> ModelCard | None:
         return None
     if card.source.kind == "hub" or card.source.gguf_file:
         before = {"side_sha256": {}, "frame": "auto", "chat_template": ChatTemplate()}
+        if card.source.kind == "hub":
+            before["weights_sha256"] = {}
         return card.model_copy(update=before)
     folder = card.weights_dir
     known = card.weights_sha256
@@ -267,6 +268,24 @@ def all_here(folder: Path) -> bool:
     if (folder / WHOLE).is_file() or not (folder / INDEX).is_file():
         return (folder / WHOLE).is_file()
     return all((folder / name).is_file() for name in shards_of(folder / INDEX))
+
+
+def hub_folder(card: ModelCard) -> Path | None:
+    """The snapshot of a model in the hub's cache, if it holds weights."""
+    caches = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    own = os.environ.get("HF_HOME") or os.path.join(caches, "huggingface")
+    cache = os.environ.get("HF_HUB_CACHE") or os.path.join(own, "hub")
+    name = f"models--{(card.source.hf_id or '').replace('/', '--')}"
+    snapshots = Path(os.path.expanduser(cache)) / name / "snapshots"
+    wanted = [snapshots / card.revision] if card.pinned else sorted(snapshots.glob("*"))
+    return next((path for path in wanted if _holds_weights(path)), None)
+
+
+def _holds_weights(folder: Path) -> bool:
+    try:
+        return all_here(folder)
+    except CrlbenchError:  # an index that is damaged
+        return False
 
 
 def shards_of(index: Path) -> set[str]:

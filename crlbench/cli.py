@@ -780,7 +780,7 @@ def _require_readable_names(options: argparse.Namespace) -> None:
 def _handle(options: argparse.Namespace) -> int:
     if options.command not in LIGHT:
         require_temporary()
-    if options.command in WITH_MODELS:
+    if options.command in WITH_MODELS or getattr(options, "render", None):
         _require_readable_names(options)
     module, _, function = HANDLERS[options.command].partition(":")
     return getattr(import_module(module), function)(options)

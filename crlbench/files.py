@@ -97,6 +97,11 @@ def refusal(error: OSError, where: Path) -> str:
     place = error.filename or where
     reason = f"{place}: {error.strerror or error}."
     elsewhere = "choose another folder with CRLBENCH_HOME, then run the same command again."
+    if error.errno in NO_PERMISSION and str(place).endswith(".lock") and os.path.lexists(place):
+        return (
+            f"{reason} Another user's process holds this lock, or left it behind when it ended: if "
+            f"none is fetching, delete it: rm -f {shlex.quote(str(place))}"
+        )
     if error.errno in NO_PERMISSION and os.path.isdir(where):
         return (
             f"{reason} It may belong to another user, who can share it with: chmod -R g+rwX "

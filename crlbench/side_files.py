@@ -7,7 +7,9 @@ other side files are two models, so the digests of these files belong to what a 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from fnmatch import fnmatchcase
 from pathlib import Path
 
@@ -27,8 +29,14 @@ TOKENIZERS = (
 QUANTISED = ("quantize_config.json", "quant_config.json", "hf_quant_config.json")
 """Where tools that quantise put their settings, if not into config.json."""
 ADAPTER = "adapter_config.json"
+WHOLE, INDEX = "model.safetensors", "model.safetensors.index.json"
+"""The weights in one file, or what names the files that they are in."""
 READ = (*CONFIGS, *TOKENIZERS, *QUANTISED, ADAPTER, "*.safetensors.index.json")
 """Patterns of all side files."""
+LATE = ("generation_config.json", "*.safetensors.index.json")
+"""Those that the hub gives with the weights, and not before: they decide no prompt."""
+
+
 def is_side_file(name: str) -> bool:
     """Whether a file of that name, relative to the checkpoint's folder, is a side file."""
     if name.rpartition("/")[2].startswith("."):
@@ -49,14 +57,33 @@ def side_files(folder: Path) -> Iterator[str]:
     yield from sorted(filter(is_side_file, names))
 
 
-def side_digests(folder: Path) -> dict[str, str]:
-    """SHA-256 of every side file of a folder, by name.
+def blob_name(path: Path) -> str | None:
+    """The name of the blob that a file in the hub's cache is a link to; None of any other file.
+
+    The hub named it by the digest of its content: SHA-256, or git's SHA-1 of a blob.
+    """
+    name = os.path.basename(os.readlink(path)) if path.is_symlink() else ""
+    return name if re.fullmatch("[0-9a-f]{40}|[0-9a-f]{64}", name) else None
+
+
+def unnamed_side_files(snapshot: Path) -> list[str]:
+    """The side files of a snapshot of the hub that no blob's name vouches for.
+
+    There are some where the file system of the cache has no links, and where somebody put a file.
+    Those that come late are none of them, so that a download changes nothing.
+    """
+    names = [name for name in side_files(snapshot) if blob_name(snapshot / name) is None]
+    return [name for name in names if not any(fnmatchcase(name, late) for late in LATE)]
+
+
+def side_digests(folder: Path, names: Iterable[str] | None = None) -> dict[str, str]:
+    """SHA-256 of side files of a folder, by name; of all unless ``names`` says of which.
 
     Raises:
         EnvironmentUnfit: one may not be read.
     """
     found = {}
-    for name in side_files(folder):
+    for name in side_files(folder) if names is None else names:
         try:
             found[name] = sha256_file(folder / name)
         except OSError as error:

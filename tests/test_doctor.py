@@ -13,13 +13,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from crlbench import cli
+from crlbench import checkpoint, cli
 from crlbench.cards import dump_toml
 from crlbench.catalog import Catalog
 from crlbench.run import doctor
 from crlbench.run.board import load_track
 from crlbench.run.doctor import ask_hub, clock, disk, switches, versions
-from crlbench.run.doctor_model import extras, hub_folder, weights
+from crlbench.run.doctor_model import extras, weights
 
 HUB_ENTRY = {
     "schema": 1,
@@ -257,12 +257,12 @@ def test_a_folder_that_cannot_be_written_is_a_problem(tmp_path: Path) -> None:
 def test_the_hub_cache_is_looked_into(monkeypatch: pytest.MonkeyPatch, large: Path) -> None:
     card = Catalog([large]).load_model("large")
     monkeypatch.setenv("HF_HUB_CACHE", str(large / "hub"))
-    assert hub_folder(card) is None
+    assert checkpoint.hub_folder(card) is None
     snapshot = large / "hub/models--org--large/snapshots" / ("0" * 40)
     snapshot.mkdir(parents=True)
-    assert hub_folder(card) is None
+    assert checkpoint.hub_folder(card) is None
     (snapshot / "model.safetensors").write_bytes(b"")
-    assert hub_folder(card) == snapshot
+    assert checkpoint.hub_folder(card) == snapshot
     assert weights(card, large, ask_hub(offline=True)).here
 
 

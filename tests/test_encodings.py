@@ -208,6 +208,12 @@ def test_whatever_is_printed_can_be_printed(arguments: tuple[str, ...]) -> None:
     assert b"internal" not in done.stderr and b"UnicodeEncodeError" not in done.stderr
 
 
+def test_a_model_whose_prompts_are_shown_has_a_name_that_can_be_read(tmp_path: Path) -> None:
+    folder = shutil.copytree(ROOT / "models/tiny/tiny-llama", tmp_path / "Mödel")
+    done = crlbench("show", "task", "addition", "--render", str(folder))
+    assert done.returncode == 6 and b"Set PYTHONUTF8=1" in done.stderr, done.stderr
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [b"n\xff", "ü".encode(), "東".encode()])
 def test_arguments_of_any_bytes(name: bytes, tmp_path: Path) -> None:

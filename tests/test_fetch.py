@@ -58,14 +58,18 @@ def write_gguf(
     without: str = "",
     broken: str = "",
     output: bool = False,
+    layers: int | None = None,
+    scaling: str = "",
+    more: dict[str, np.ndarray] | None = None,
 ) -> Path:
     """A random Llama of 2 layers as llama.cpp stores one: Q4_1, padded with its end.
 
-    Tied, unless an ``output`` matrix of its own is asked for.
+    Tied, unless an ``output`` matrix of its own is asked for. ``layers``: that it states instead;
+    ``more``: tensors besides.
     """
     tokens = SPECIALS + sorted(ByteLevel.alphabet()) + [m.replace(" ", "") for m in MERGES]
     writer = gguf.GGUFWriter(path, "llama")
-    writer.add_block_count(LAYERS)
+    writer.add_block_count(LAYERS if layers is None else layers)
     writer.add_context_length(CONTEXT)
     writer.add_embedding_length(HIDDEN)
     writer.add_feed_forward_length(FEED)
@@ -73,6 +77,8 @@ def write_gguf(
     writer.add_head_count_kv(2)
     writer.add_rope_dimension_count(8)
     writer.add_rope_freq_base(10_000.0)
+    if scaling:
+        writer.add_rope_scaling_type(gguf.RopeScalingType(scaling))
     writer.add_layer_norm_rms_eps(1e-5)
     writer.add_vocab_size(len(tokens))
     writer.add_tokenizer_model("gpt2")
@@ -87,7 +93,7 @@ def write_gguf(
     writer.add_add_bos_token(False)
     if template:
         writer.add_chat_template(template)
-    for name, values in weights(len(tokens), output).items():
+    for name, values in (weights(len(tokens), output) | (more or {})).items():
         if name == broken:
             values = values * np.float32("nan")
         if name == without:

@@ -8,7 +8,9 @@ import subprocess
 import sys
 from datetime import date
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -147,3 +149,32 @@ def test_what_the_entry_says_is_tied_becomes_one_matrix(tmp_path: Path) -> None:
 def test_gguf_file_is_a_name(name: str) -> None:
     with pytest.raises(ValueError, match="gguf_file"):
         Source(path=".", gguf_file=name)
+
+
+@pytest.mark.parametrize(
+    ("holds", "words"),
+    [
+        ({"layers": 1}, "blk.1.attn_norm.weight, of a layer beyond the 1"),
+        ({"more": {"rope_freqs.weight": np.full(4, 8.0, np.float32)}}, "rope_freqs.weight, the f"),
+        ({"more": {"blk.0.attn_q.bias": np.ones(32, np.float32)}}, "32 weights more than its"),
+        ({"more": {"v_head.weight": np.ones(32, np.float32)}}, "32 weights more than its"),
+        ({"scaling": "yarn"}, "rope.scaling.type = yarn"),
+    ],
+)
+def test_what_transformers_would_leave_out_of_a_file_is_refused(
+    holds: dict[str, Any], words: str, tmp_path: Path
+) -> None:
+    file = write_gguf(tmp_path / "little.gguf", **holds)
+    with pytest.raises(ValidationError, match="little.gguf: holds") as refusal:
+        convert(file, tmp_path / "out", "float32")
+    assert words in str(refusal.value) and not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    "holds",
+    [{"scaling": "none"}, {"more": {"rope_freqs.weight": np.ones(4, np.float32)}}],
+    ids=str,
+)
+def test_what_changes_nothing_may_be_left_out(holds: dict[str, Any], tmp_path: Path) -> None:
+    file = write_gguf(tmp_path / "little.gguf", **holds)
+    assert convert(file, tmp_path / "out", "float32").parameters == SIZE

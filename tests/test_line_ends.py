@@ -261,3 +261,38 @@ def test_an_old_checkout_is_restored_whole(tmp_path: Path) -> None:
     assert whole and shlex.quote(str(clone)) in whole.group(1)
     subprocess.run(["sh", "-euc", whole.group(1)], check=True)
     assert Task(folder) and not git(clone, "status", "--short")
+
+
+@REWRITTEN
+@pytest.mark.parametrize("name", ["config.json", "tokenizer_config.json"])
+def test_a_file_beside_the_weights_of_an_entry(
+    name: str, rewrite: Callable[[bytes], bytes], tmp_path: Path
+) -> None:
+    from crlbench.pinned import check_pinned
+
+    card = Catalog().load_model("tiny-llama")
+    folder = shutil.copytree(card.weights_dir, tmp_path / "tiny-llama")
+    rewrite_file(folder / name, rewrite)
+    message = refused(lambda: check_pinned(card, folder))
+    assert f"{folder / name} was changed" in message and "another model" not in message
+    do_as_told(message)
+    check_pinned(card, folder)
+    rewrite_file(folder / name, lambda data: crlf(data) + b" ")
+    with pytest.raises(ValidationError, match="this is another model"):
+        check_pinned(card, folder)
+
+
+@pytest.mark.parametrize("name", ["plan.json", "ledger.jsonl", "submission.json"])
+def test_a_published_result(name: str, tmp_path: Path) -> None:
+    from crlbench.contribute.canonical import uncanonical
+
+    stored = next((ROOT / "leaderboard/results").glob("mini-*/*/*"))
+    folder = shutil.copytree(stored, tmp_path / "entry")
+    rewrite_file(folder / name, crlf)
+    (fault,) = uncanonical(folder)
+    assert fault.startswith(f"{name}: not in the bytes") and line_ends.CAUSE in fault
+    do_as_told(fault)
+    assert not list(uncanonical(folder))
+    rewrite_file(folder / name, lambda data: data + b"\r\n")
+    (fault,) = uncanonical(folder)
+    assert line_ends.CAUSE not in fault

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import shutil
 import stat
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -48,12 +50,14 @@ def as_user(
 
 
 @pytest.fixture
-def open_folder(tmp_path: Path) -> Path:
-    """A folder that everybody reaches and may write in."""
-    for folder in [tmp_path, *tmp_path.parents]:
-        if os.stat(folder).st_uid == os.getuid() and folder != Path("/"):
-            folder.chmod(folder.stat().st_mode | 0o011 if folder != tmp_path else 0o777)
-    return tmp_path
+def open_folder() -> Iterator[Path]:
+    """A folder that everybody reaches and may write in.
+
+    Not below pytest's own, which each session that begins closes for other users.
+    """
+    with tempfile.TemporaryDirectory(prefix="crlbench-open-", dir="/tmp") as name:
+        Path(name).chmod(0o777)
+        yield Path(name)
 
 
 @pytest.fixture(scope="module")
@@ -279,6 +283,31 @@ def test_a_lock_has_the_mode_of_its_folder_and_is_gone(mode: int, tmp_path: Path
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.skipif(os.getuid() != 0, reason="needs root")
+@pytest.mark.parametrize("mode", [0o600, 0o200, 0o000])
+def test_a_lock_that_another_user_left_unreadable_is_named(mode: int, open_folder: Path) -> None:
+    """As versions before left it under umask 077; whether its maker lives cannot be known."""
+    code = (
+        "import os, sys\nfrom pathlib import Path\nfrom crlbench import files, locks\n"
+        "from crlbench.run import store\nfolder = Path(sys.argv[1])\n"
+        "os.setgroups([]); os.setresgid(4321, 4321, 4321); os.setresuid(1002, 1002, 1002)\n"
+        "try:\n    with locks.alone(folder / 'x'): print('held')\n"
+        "except OSError as error: print(files.refusal(error, folder))\n"
+        "try:\n    with store.locked(folder): print('held')\n"
+        "except Exception as error: print(error)\n"
+    )
+    os.chown(open_folder, -1, 4321)
+    open_folder.chmod(0o2775)
+    for name in (".x.lock", ".lock"):
+        (open_folder / name).touch()
+        (open_folder / name).chmod(mode)
+    done = subprocess.run([sys.executable, "-c", code, str(open_folder)], cwd=ROOT,
+                          capture_output=True, encoding="utf-8")  # fmt: skip
+    fetching, running = done.stdout.splitlines()
+    assert f"rm -f {open_folder}/.x.lock" in fetching and "Free space" not in fetching
+    assert f"{open_folder}/.lock: no permission" in running and "delete it" in running
+
+
 @pytest.fixture(params=[None, *NO_FLOCK], ids=str)
 def flock(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[int | None]:
     """A file system with flock, and ones without."""
@@ -377,8 +406,16 @@ def test_a_file_system_without_flock(number: int, tmp_path: Path) -> None:
     subprocess.run(["cc", "-shared", "-fPIC", "-o", library, tmp_path / "shim.c"], check=True)
     env = os.environ | {"LD_PRELOAD": str(library), "FLOCK_ERRNO": str(number),
                         "CRLBENCH_HOME": str(tmp_path / "home")}  # fmt: skip
-    command = [sys.executable, "-m", "crlbench", "evaluate", "--model", "tiny-llama", "--smoke",
-               "--tasks", "addition", "--jobs", "2", "--out", str(tmp_path / "runs")]  # fmt: skip
-    done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, encoding="utf-8")
-    assert done.returncode == 0, done.stderr
-    assert not [path for path in (tmp_path / "runs").rglob("*") if "lock" in path.name]
+    catalog = make_catalog(tmp_path, source())
+    publish(tmp_path / "published")
+    for arguments in (
+        fetch_doubles(catalog),
+        ("add", "model", str(ROOT / "models/tiny/tiny-llama"), "--to", str(tmp_path / "to"),
+         "--slug", "mine"),
+        ("evaluate", "--model", "tiny-llama", "--smoke", "--tasks", "addition", "--jobs", "2",
+         "--out", str(tmp_path / "runs")),
+    ):  # fmt: skip
+        command = [sys.executable, "-m", "crlbench", *arguments]
+        done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, encoding="utf-8")
+        assert done.returncode == 0, done.stderr
+    assert not [path for path in tmp_path.rglob("*") if re.search("lock$|holder$", path.name)]

@@ -84,7 +84,7 @@ def settled(
         return cards, []
     from crlbench.run.admission import admit
 
-    found = {name: admit(cards[name]) for name in chosen}
+    found = {name: admit(cards[name], whole=download) for name in chosen}
     for one in found.values():
         for word in one.words:
             warn(word)
@@ -198,7 +198,7 @@ def _contender(
     spec = str(expanded(name).resolve()) if card.source.kind == "path" and card.unlisted \
         else name
     if not fresh:
-        check_entry_unchanged(card, board, recipe)
+        check_entry_unchanged(card, board)
     found = former_runs(card, board, recipe)
     if found is not None and not found.changed:
         card = found.card

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from pathlib import Path, PurePosixPath
 
+from crlbench import line_ends
 from crlbench.attempts import LEDGER_NAME, PLAN_NAME
 from crlbench.conditions import canonical_json
 from crlbench.contribute.layout import SUBMISSION
@@ -32,19 +33,26 @@ def uncanonical(folder: Path) -> Iterator[str]:
     """
     for name in (PLAN_NAME, LEDGER_NAME, SUBMISSION, VERIFICATION_NAME):
         if (folder / name).exists():
-            yield from _fault(name, read_bytes(folder / name))
+            yield from _fault(name, read_bytes(folder / name), folder / name)
     for name, content in members(folder / PACKED).items():
         yield from (f"{PACKED}/{fault}" for fault in _fault(name, content))
 
 
-def _fault(name: str, content: bytes) -> Iterator[str]:
+def _fault(name: str, content: bytes, path: Path | None = None) -> Iterator[str]:
+    """What is wrong with a content; ``path``: of a file of its own, which git may rewrite."""
+    form = _FORMS["".join(PurePosixPath(name).suffixes)]
     try:
-        same = _FORMS["".join(PurePosixPath(name).suffixes)](content) == content
+        same = form(content) == content
     except (Malformed, BadArchive, BadArrays) as error:
         yield f"{name}: {error}"
     else:
-        if not same:
-            yield f"{name}: not in the bytes that crlbench writes (canonical JSON, plain arrays)"
+        if same:
+            return
+        cause = ""
+        if path is not None:
+            cause = line_ends.rewritten_so_that(path, content, lambda text: form(text) == text)
+        said = "not in the bytes that crlbench writes (canonical JSON, plain arrays)"
+        yield f"{name}: {said}{'.' * bool(cause)} {cause}".rstrip()
 
 
 def _text(content: bytes) -> bytes:

@@ -16,11 +16,11 @@ from crlbench.cards import HUB_ID, INSIDE, RULES, ModelCard
 from crlbench.catalog import Catalog
 from crlbench.checkpoint import gguf_card, hub_card, local_card
 from crlbench.entry.draft import Draft, Origin, check_slug, draft, slug_of
-from crlbench.entry.facts import Facts, facts_of
+from crlbench.entry.facts import facts_of
 from crlbench.errors import EnvironmentUnfit, UsageError
 from crlbench.fetch import gguf_folder
 from crlbench.files import expanded, write_bytes
-from crlbench.side_files import side_files
+from crlbench.side_files import side_digests, side_files
 
 BESIDE = ("README.md", "LICENSE*")
 """Files that are copied along with a checkpoint."""
@@ -130,7 +130,10 @@ def add_local(path: Path, place: Place, added: date, home: Path | None) -> Added
             f"{path}: is neither a checkpoint folder nor a GGUF file. A model of the hub:"
             " crlbench add model --from-hub org/name"
         )
-    facts = _facts(card, home)
+    folder = card.weights_dir
+    if card.source.gguf_file is not None:
+        folder = gguf_folder(card, folder / card.source.gguf_file, home)
+    facts = facts_of(card, folder)
     slug = place.free(slug_of(card.display_name, facts, hub=False))
     inside = _inside(card, place.folder)
     source = {"path": inside or slug, "gguf_file": card.source.gguf_file}
@@ -138,7 +141,7 @@ def add_local(path: Path, place: Place, added: date, home: Path | None) -> Added
         card.display_name,
         source,
         card.weights_sha256,
-        card.side_sha256,
+        side_digests(folder),
         metadata=metadata_of(path),
     )
     made = draft(slug, origin, facts, place.families(), added)
@@ -146,13 +149,6 @@ def add_local(path: Path, place: Place, added: date, home: Path | None) -> Added
         return Added(_write(place, made), made, notice=facts.notice)
     with _copied(card, place.folder / slug) as folder:
         return Added(_write(place, made), made, folder, facts.notice)
-
-
-def _facts(card: ModelCard, home: Path | None) -> Facts:
-    folder = card.weights_dir
-    if card.source.gguf_file is not None:
-        folder = gguf_folder(card, folder / card.source.gguf_file, home)
-    return facts_of(card, folder)
 
 
 def _inside(card: ModelCard, models: Path) -> str | None:

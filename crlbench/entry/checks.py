@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from crlbench.cards import CONTEXT_FIELDS
+from crlbench.cards import CONTEXT_FIELDS, dump_toml
 from crlbench.entry.draft import ASKED, unfilled
 from crlbench.entry.subject import Examined
 from crlbench.gauntlet.finding import Finding
+from crlbench.side_files import side_digests
 
 WIDE_TEXT = "naïve café, 東京"
 
@@ -32,10 +33,11 @@ def check_weights(given: Examined) -> Finding:
     figures = {"side files": len(card.side_sha256)} if card.side_sha256 else {}
     if card.source.kind == "package":
         return Finding(figures={"folder": str(folder)} | figures)  # verified file by file
-    if card.source.kind == "path" and not (card.side_sha256 or card.source.gguf_file):
+    if card.source.kind == "path" and not card.side_sha256:
+        table = dump_toml({"side_sha256": side_digests(folder)}).strip()
         return Finding(
-            warning="the table side_sha256 is missing, so nothing pins config, tokenizer and"
-            " template: crlbench add model writes it"
+            warning="nothing pins config, tokenizer and template. Add to the entry, if they are the"
+            f" right ones:\n\n{table}\n"
         )
     if not card.weights_sha256:
         return Finding(skipped="the entry states no digests: its commit pins the weights")

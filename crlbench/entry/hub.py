@@ -14,10 +14,10 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
-from crlbench.checkpoint import INDEX, PICKLES, WHOLE, shards_of
+from crlbench.checkpoint import PICKLES, shards_of
 from crlbench.errors import CrlbenchError, EnvironmentUnfit, UsageError, ValidationError
 from crlbench.hashing import sha256_file
-from crlbench.side_files import is_side_file
+from crlbench.side_files import INDEX, WHOLE, is_side_file
 
 CONFIG = "config.json"
 MOST_BYTES = 100 * 2**20

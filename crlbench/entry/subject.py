@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from crlbench.cards import ModelCard
+from crlbench.checkpoint import hub_folder
 from crlbench.errors import CrlbenchError, EnvironmentUnfit
 from crlbench.fetch import fetched_folder, gguf_folder
 
@@ -56,8 +57,6 @@ class Examined:
 
     @cached_property
     def _cached(self) -> Path | None:
-        from crlbench.run.doctor_model import hub_folder
-
         return hub_folder(self.card)
 
     @cached_property

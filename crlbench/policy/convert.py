@@ -13,8 +13,9 @@ weights costs 9e-4, bf16 weights and activations together 2e-3.
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping
-from contextlib import redirect_stderr
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, redirect_stderr
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -28,6 +29,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
 
 from crlbench.errors import EnvironmentUnfit, ValidationError
 from crlbench.policy.gguf_header import check_gguf
+from crlbench.policy.gguf_rest import check_rest
 from crlbench.policy.llama2c import read_llama2c
 
 PADS = ("<|pad|>", "<pad>", "[PAD]", "<|endoftext|>", "<unk>")
@@ -98,13 +100,24 @@ def convert(
     require_gguf()
     with redirect_stderr(io.StringIO()):  # three progress bars for what takes seconds
         if kind == "gguf":
-            tokenizer, model = _read_tokenizer(file), _read_model(file)
+            with _by_itself(file) as alone:
+                tokenizer, model = _read_tokenizer(alone), _read_model(alone)
+                check_rest(alone, model, _is_tied(model))
         else:
             model, tokenizer = read_llama2c(file)
         _check_model(model, file)
         if tied and not _is_tied(model):
             _tie(model)
         return _store(model, tokenizer, file, out, dtype, chat)
+
+
+@contextmanager
+def _by_itself(file: Path) -> Iterator[Path]:
+    """The file in a folder without others: what stands beside it would be read as part of it."""
+    with tempfile.TemporaryDirectory() as folder:
+        alone = Path(folder) / file.name
+        alone.symlink_to(file.resolve())
+        yield alone
 
 
 def _store(

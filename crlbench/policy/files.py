@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import hashlib
-import os
-import re
 from dataclasses import dataclass
 from pathlib import Path
 
 from transformers.utils import cached_file
-from transformers.utils.hub import try_to_load_from_cache
+from transformers.utils.hub import get_checkpoint_shard_files, try_to_load_from_cache
 
 from crlbench.cards import ModelCard
 from crlbench.errors import CrlbenchError, EnvironmentUnfit, ValidationError
 from crlbench.hashing import sha256_file
+from crlbench.pinned import check_pinned_side_files, check_pinned_weights
 from crlbench.policy.tensors import tensor_kinds
-from crlbench.side_files import first_change, side_digests, side_files
+from crlbench.side_files import INDEX, WHOLE, blob_name, side_files
 
 
 @dataclass(frozen=True)
@@ -47,80 +46,63 @@ def check_weights(card: ModelCard, location: Location) -> None:
     folder = here(card, location)
     if folder is None:
         return
-    for name, expected in card.weights_sha256.items():
-        if name == card.source.gguf_file:
-            continue  # was checked when it was converted
-        path = folder / name
-        if not path.is_file():
-            if location.revision is not None:
-                continue  # on the hub the commit pins the bytes
-            raise ValidationError(f"model '{card.slug}': {path} is missing.")
-        found = sha256_file(path)
-        if found != expected:
-            raise ValidationError(
-                f"model '{card.slug}': {path} was changed: its sha256 is {found}, the entry says "
-                f"{expected}. Restore the file, or make an entry for the new weights."
-            )
+    check_pinned_weights(card, folder, all_here=location.revision is None)
     for path in sorted(folder.glob("*.safetensors")):
         with explained(card, location, f"weights in {path.name}"):
             tensor_kinds([path])  # the header tells whether the file is whole
 
 
 def check_side_files(card: ModelCard, folder: Path) -> None:
-    """Compare the files beside the weights with the digests in the entry, if it states any.
+    """Compare the files beside the weights with the digests of the entry, or of the hub's commit.
 
     Raises:
         ValidationError: names the file that was changed, is missing, or is new.
     """
     if card.source.kind == "hub":
         check_snapshot(card, folder)
-    if not card.side_sha256:
-        return
-    change = first_change(card.side_sha256, side_digests(folder))
-    if change is not None:
-        name, what = change
-        why = {
-            "was changed": "its sha256 is another one than the entry says",
-            "is missing": "the entry states its digest",
-            "is new": "the entry does not state it, and it would be read",
-        }
-        made = ""
-        if card.source.kind == "package" or card.source.gguf_file:
-            made = (
-                " Other library versions may have made other bytes: install those of "
-                "constraints.txt, delete the folder, and fetch or convert again."
-            )
-        raise ValidationError(
-            f"model '{card.slug}': {folder / name} {what}: {why[what]}. It decides what the model "
-            f"computes or reads, so this is another model. Restore the file, or make an entry for "
-            f"it.{made}"
-        )
+    check_pinned_side_files(card, folder)
 
 
 def check_snapshot(card: ModelCard, folder: Path) -> None:
-    """Compare the small files of a snapshot in the hub's cache with the names of their blobs.
+    """Compare the files of a snapshot in the hub's cache with the names of their blobs.
 
-    A snapshot is made of links to files that are named by the digest which the hub gave: SHA-256,
-    or git's SHA-1 of a blob. Where there are no links, nothing is known of what the hub gave.
+    Of a file that is no link nothing is known: its content is part of what an unlisted model is.
 
     Raises:
         ValidationError: names the file that was changed.
     """
-    for name in side_files(folder):
+    weights = {path.name for path in folder.glob("*.safetensors")} - {*card.weights_sha256}
+    for name in [*side_files(folder), *sorted(weights)]:
         path = folder / name
-        blob = os.path.basename(os.readlink(path)) if path.is_symlink() else ""
-        if re.fullmatch("[0-9a-f]{64}", blob):
+        blob = blob_name(path)
+        if blob is None or not path.is_file():
+            continue
+        if len(blob) == 64:
             found = sha256_file(path)
-        elif re.fullmatch("[0-9a-f]{40}", blob):
+        else:
             data = path.read_bytes()
             found = hashlib.sha1(b"blob %d\0" % len(data) + data).hexdigest()
-        else:
-            continue
         if found != blob:
             raise ValidationError(
                 f"model '{card.slug}': {path} was changed: it is not the file of the hub's commit "
                 f"any more. Delete {path.resolve()}; the next run downloads it again."
             )
+
+
+def bring_weights(card: ModelCard, location: Location) -> None:
+    """Download the weights of a model of the hub into its cache, where they are not there yet.
+
+    Raises:
+        ValidationError: it has none that can be read here.
+        EnvironmentUnfit: the hub is out of reach.
+    """
+    name, commit = location.name, location.revision
+    absent = {"_raise_exceptions_for_missing_entries": False}
+    with explained(card, location, "weights"):
+        if cached_file(name, WHOLE, revision=commit, **absent) is None:
+            index = cached_file(name, INDEX, revision=commit, **absent)
+            if index is not None:
+                get_checkpoint_shard_files(name, index, revision=commit)
 
 
 def here(card: ModelCard, location: Location) -> Path | None:

@@ -28,7 +28,7 @@ from crlbench.policy.chat import end_tokens, has_switch, pad_token, template_of
 from crlbench.policy.files import Location, check_weights, explained
 from crlbench.policy.policy import Policy
 from crlbench.policy.precision import narrowed
-from crlbench.policy.tensors import check_report
+from crlbench.policy.tensors import check_report, silent
 from crlbench.side_files import ADAPTER
 
 MOST = 2**31
@@ -170,7 +170,7 @@ def load_backbone(card: ModelCard, location: Location, precision: str = "bf16") 
     dtype = torch.float32 if wide else getattr(torch, card.dtype)
     quantised = quantisation(card, dtype)
     options = {"quantization_config": quantised} if quantised else {}
-    with explained(card, location, "weights"):
+    with explained(card, location, "weights"), silent():
         model, report = AutoModelForCausalLM.from_pretrained(
             location.name,
             revision=location.revision,

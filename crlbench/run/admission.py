@@ -24,9 +24,11 @@ from crlbench.checkpoint import (
 )
 from crlbench.errors import CrlbenchError, UsageError, ValidationError
 from crlbench.fetch import fetched_folder, gguf_folder
+from crlbench.hashing import sha256_file
 from crlbench.policy.chat import Message, render, thought_notice
 from crlbench.policy.files import (
     Location,
+    bring_weights,
     check_side_files,
     check_weights,
     explained,
@@ -36,8 +38,8 @@ from crlbench.policy.files import (
 from crlbench.policy.frame_check import check_frame
 from crlbench.policy.load import Reader, load_reader, read_config
 from crlbench.policy.served import check_served
-from crlbench.policy.tensors import check_tensors, packed_tensor, tensor_kinds
-from crlbench.side_files import side_digests
+from crlbench.policy.tensors import check_tensors, packed_tensor, silent, tensor_kinds
+from crlbench.side_files import blob_name, side_digests, unnamed_side_files
 
 TEXTS = ("Sort: 10, 9, 8 -> 8, 9, 10", "a  12+3\n  45", '{"key": [1, 2.5, "x"]}\n')
 """What a tokenizer has to give back: prompts and completions of the tasks look like this."""
@@ -132,7 +134,8 @@ def ask_frame(given: Checkpoint, prompts: Iterable[Sequence[Message]] = ()) -> i
     """
     reader = given.reader
     try:
-        return check_frame(reader.tokenizer, reader.frame, reader.thinking, prompts)
+        with silent():  # some contents are longer than any context
+            return check_frame(reader.tokenizer, reader.frame, reader.thinking, prompts)
     except ValidationError as error:
         raise ValidationError(f"model '{given.card.slug}': {error}") from None
 
@@ -167,8 +170,10 @@ QUESTIONS: dict[str, Callable[[Checkpoint], object]] = {
 """In the order in which they are asked; each raises what is wrong."""
 
 
-def admit(card: ModelCard) -> Admitted:
+def admit(card: ModelCard, *, whole: bool = False) -> Admitted:
     """Ask every question of a model's checkpoint; of a hub's, what can be asked without weights.
+
+    ``whole``: download a hub's weights first, so that all can be asked.
 
     Raises:
         ValidationError: the first answer that is wrong.
@@ -176,6 +181,10 @@ def admit(card: ModelCard) -> Admitted:
             is missing.
     """
     given = Checkpoint(card, locate(card))
+    if whole and card.source.kind == "hub" and not card.source.gguf_file:
+        check_folder(given.folder)  # before what cannot be used is downloaded
+        if not all_here(given.folder):
+            bring_weights(card, given.location)
     for ask in QUESTIONS.values():
         ask(given)
     return Admitted(settled(given), given.location, given.reader, given.config, _words(given))
@@ -192,6 +201,12 @@ def settled(given: Checkpoint) -> ModelCard:
     }
     if card.source.gguf_file:
         change["side_sha256"] = side_digests(given.folder)
+    elif card.source.kind == "hub":
+        # Of what is no link to a blob, the commit says nothing: its content does.
+        change["side_sha256"] = side_digests(given.folder, unnamed_side_files(given.folder))
+        change["weights_sha256"] = {
+            path.name: sha256_file(path) for path in given.weights if blob_name(path) is None
+        }
     return card.model_copy(update=change)
 
 

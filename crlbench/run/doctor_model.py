@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import importlib.util
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from crlbench.cards import ModelCard
-from crlbench.checkpoint import all_here
+from crlbench.checkpoint import hub_folder
 from crlbench.conditions import Conditions
 from crlbench.errors import CrlbenchError, EnvironmentUnfit
 from crlbench.fetch import BYTES, fetched_folder, gguf_dir
@@ -80,25 +79,6 @@ def weights(card: ModelCard, home: Path | None, hub: Hub) -> Weights:
         return Weights(False, Finding("weights", "problem", str(error)))
     how = "fetched" if card.source.kind == "package" else "local"
     return Weights(True, Finding("weights", "ok", f"{how}: {folder}"))
-
-
-def hub_folder(card: ModelCard) -> Path | None:
-    """The snapshot of a model in the hub's cache, if it holds weights."""
-    cache = os.environ.get("HF_HUB_CACHE") or os.path.join(
-        os.environ.get("HF_HOME") or "~/.cache/huggingface", "hub"
-    )
-    name = f"models--{(card.source.hf_id or '').replace('/', '--')}"
-    folder = Path(os.path.expanduser(cache)) / name
-    snapshots = folder / "snapshots"
-    wanted = [snapshots / card.revision] if card.pinned else sorted(snapshots.glob("*"))
-    return next((path for path in wanted if _whole(path)), None)
-
-
-def _whole(folder: Path) -> bool:
-    try:
-        return all_here(folder)
-    except CrlbenchError:  # an index that is damaged
-        return False
 
 
 def extras(card: ModelCard, weights_here: bool) -> Iterator[Finding]:

@@ -2,8 +2,8 @@
 
 They are filed under another revision. They go on where nothing can have changed since: the
 weights and what the former card held of the config are the same, and no side file was written,
-put or replaced after the plan was declared. A copy of the folder is newer than the plan, so
-nothing is known of it, and it is a model of its own.
+put or replaced after they were begun. A copy of the folder is newer, so nothing is known of it, and
+it is a model of its own.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from pathlib import Path
 
 from crlbench.attempts import LEDGER_NAME, PLAN_NAME, read
 from crlbench.cards import ModelCard
-from crlbench.checkpoint import former_card
+from crlbench.checkpoint import former_card, hub_folder
 from crlbench.errors import CrlbenchError, ValidationError
 from crlbench.fetch import default_home, gguf_dir
 from crlbench.run.plan import Contender
 from crlbench.run.store import read_json
-from crlbench.side_files import side_files
+from crlbench.side_files import side_files, unnamed_side_files
 
 
 @dataclass(frozen=True)
@@ -43,40 +43,66 @@ def former_runs(card: ModelCard, board: Path, recipe: str) -> Former | None:
     if before is None or before.digest == card.digest:
         return None
     folder = board / _contender(before).folder / recipe
-    declared = _declared(folder, before)
-    if declared is None:
+    begun = _begun(folder, before)
+    if begun is None:
         return None
     if card.chat_template.thinking != before.chat_template.thinking:
         return Former(before, folder, "thinking is off by default now")
-    newer = _newer(card, declared)
+    newer = _newer(card, begun)
     return Former(before, folder, f"{newer} is newer than they are" if newer else "")
 
 
-def check_entry_unchanged(card: ModelCard, board: Path, recipe: str) -> None:
+def check_entry_unchanged(card: ModelCard, board: Path) -> None:
     """Refuse to go on with runs of an entry that pins no side files, if one is newer than they are.
 
+    Under whatever recipe they were made: they share their start scores. So it is with a hub's model
+    and files that are no links to its blobs.
+
     Raises:
-        ValidationError: names the file.
+        ValidationError: names the file, and what the entry would have to state.
     """
-    if card.unlisted or card.source.kind != "path" or card.side_sha256:
+    hub = card.source.kind == "hub"
+    if card.side_sha256 and not (hub and card.unlisted) or card.unlisted and not hub:
         return
-    folder = board / _contender(card).folder / recipe
-    declared = _declared(folder, card)
-    newer = None if declared is None else _newer(card, declared)
-    if newer is not None:
-        raise ValidationError(
-            f"{folder} holds runs of model '{card.slug}' that are older than {newer}, and its "
-            "entry has no table side_sha256, so this may be another model. Choose another folder "
-            "with --out, or discard those runs with --fresh; with that table a change is seen."
-        )
+    home = board / _contender(card).folder
+    for folder in sorted(home.iterdir()) if home.is_dir() else ():
+        if card.unlisted and _begun(folder, card) is not None:
+            continue  # of the same content
+        begun = _begun(folder, card, any_entry=card.unlisted)
+        newer = None if begun is None else _newer(card, begun)
+        if newer is not None:
+            raise ValidationError(
+                f"{folder} holds runs of model '{card.slug}' that are older than {newer}, and "
+                f"{_unpinned(card)}, so this may be another model. Choose another folder with "
+                f"--out, or discard those runs with --fresh{_cure(card)}."
+            )
+
+
+def _unpinned(card: ModelCard) -> str:
+    if card.source.kind == "hub":
+        return "that file is no link to a blob of the hub"
+    return "its entry has no table side_sha256"
+
+
+def _cure(card: ModelCard) -> str:
+    if card.source.kind == "hub":
+        return "; or delete the file, which the next run downloads again"
+    return (
+        "; or, if you know that it did not change, state its digest in the entry (crlbench "
+        "validate prints the table)"
+    )
 
 
 def _contender(card: ModelCard) -> Contender:
     return Contender(card.slug, card.slug, card.revision[:8], card.digest)
 
 
-def _declared(folder: Path, card: ModelCard) -> float | None:
-    """When the first plan of a run folder was declared; None where it holds no runs of a card."""
+def _begun(folder: Path, card: ModelCard, *, any_entry: bool = False) -> float | None:
+    """When the first run that a folder still holds was begun; None where it holds none of a card.
+
+    Where none was begun and none discarded, when its first plan was declared. ``any_entry``: of a
+    card of that name and revision, whatever else it states.
+    """
     if not (folder / PLAN_NAME).is_file():
         return None
     wanted = {
@@ -85,22 +111,40 @@ def _declared(folder: Path, card: ModelCard) -> float | None:
         "entry_sha256": card.digest,
     }
     try:
-        if read_json(folder / PLAN_NAME)["model"] != wanted:
+        stored = read_json(folder / PLAN_NAME)["model"]
+        if any_entry:
+            stored = stored | {"entry_sha256": card.digest}
+        if stored != wanted:
             return None
-        entries = read(folder / LEDGER_NAME)
-        return min(_seconds(one["time"]) for one in entries if one["event"] == "plan")
+        declared, begun, discarded = [], {}, False
+        for entry in read(folder / LEDGER_NAME):
+            if entry["event"] == "plan":
+                declared.append(_seconds(entry["time"]))
+            elif entry["event"] == "discarded":
+                begun.pop(entry["cell"], None)
+                discarded = True
+            elif entry["event"] != "rebuilt":
+                begun.setdefault(entry["cell"], _seconds(entry["time"]))
     except (CrlbenchError, KeyError, TypeError, ValueError):
         return None
+    return min(begun.values() if begun or discarded else declared, default=None)
 
 
 def _newer(card: ModelCard, moment: float) -> str | None:
-    """A side file of a local model that was written, put or replaced after a moment, in seconds."""
-    if card.source.kind == "hub":
-        return None  # the commit pins every file, and the cache was compared with it
+    """A file that nothing vouches for and that was written, or put, after a moment in seconds."""
     folder = card.weights_dir
     if file := card.source.gguf_file:
         folder = gguf_dir(card, file, card.weights_sha256[file], default_home())
-    for name in side_files(folder) if folder.is_dir() else ():
+    elif card.source.kind == "hub":
+        folder = hub_folder(card)
+    if folder is None or not folder.is_dir():
+        return None
+    names = [*side_files(folder)]
+    if card.source.kind == "hub":
+        # The commit pins those that are links, and the cache was compared with it.
+        names = [*unnamed_side_files(folder), *card.weights_sha256] if card.unlisted else \
+            unnamed_side_files(folder)
+    for name in names:
         status = (folder / name).stat()
         # The system's own clock, too: an older file that was moved here has a new one.
         if max(status.st_mtime, status.st_ctime) >= moment + 1:

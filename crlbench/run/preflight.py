@@ -17,6 +17,7 @@ from crlbench.catalog import Catalog
 from crlbench.conditions import Conditions
 from crlbench.errors import CrlbenchError, ValidationError
 from crlbench.frozen import Task
+from crlbench.pinned import check_pinned
 from crlbench.run.plan import Board
 
 if TYPE_CHECKING:
@@ -53,8 +54,8 @@ def check_models(
 ) -> None:
     """Refuse models that no cell could load, and contexts that no prompt would fit into.
 
-    Weights are compared with their digests, and their headers are read. Bundled models are left
-    to the cells: their files came with the package, and the imports alone take seconds.
+    Of bundled models the files are compared with their digests, and the rest is left to the cells:
+    it came with the package, and the imports alone take seconds.
 
     Args:
         admitted: models whose checkpoints were asked already.
@@ -65,7 +66,12 @@ def check_models(
         EnvironmentUnfit: the hub is out of reach, or something to convert a GGUF file is missing.
     """
     own = catalog.roots[-1] / "models"
-    foreign = [card for card in cards if card.source.kind != "path" or card.root != own]
+    foreign = []
+    for card in cards:
+        if at_hand(card) and card.root == own:
+            check_pinned(card, card.weights_dir)
+        else:
+            foreign.append(card)
     if not foreign:
         return
     from crlbench.run.admission import admit
@@ -73,7 +79,7 @@ def check_models(
 
     known = {one.card.digest: one for one in admitted}
     for card in foreign:
-        reader = (known.get(card.digest) or admit(card)).reader
+        reader = (known.get(card.digest) or admit(card, whole=True)).reader
         for name in board.tasks:
             check_context(catalog.load_task(name), reader, board.conditions)
 

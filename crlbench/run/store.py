@@ -62,6 +62,12 @@ def explanation(error: OSError, path: Path | str) -> EnvironmentUnfit:
             f"no space left to write {where}. Free some space or choose another folder with "
             "--out; the same command then continues."
         )
+    if error.errno in _NO_PERMISSION and str(where).endswith(LOCK_NAME) and os.path.lexists(where):
+        return EnvironmentUnfit(
+            f"{where}: no permission to take this lock ({os.strerror(error.errno)}). A process of "
+            "another user holds it, or left it behind when it ended. Choose another folder with "
+            "--out, or, if that process is gone, delete it."
+        )
     if error.errno in _NO_PERMISSION:
         return EnvironmentUnfit(
             f"no permission to write {where} ({os.strerror(error.errno)}). Choose a folder "

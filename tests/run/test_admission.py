@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -12,11 +13,14 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from crlbench import cli
-from crlbench.checkpoint import gguf_card, local_card
+from crlbench.cards import ModelCard
+from crlbench.checkpoint import gguf_card, hub_card, local_card
 from crlbench.errors import CrlbenchError, ValidationError
+from crlbench.policy.files import Location, check_snapshot
 from crlbench.policy.load import load_backbone
-from crlbench.run.admission import Admitted, admit
+from crlbench.run.admission import Admitted, Checkpoint, admit, settled
 from crlbench.side_files import TEMPLATES
+from tests import hub
 from tests.checkpoints import CHAT_TEMPLATE, write_checkpoint
 from tests.test_fetch import write_gguf
 
@@ -334,6 +338,19 @@ def test_files_that_nothing_reads_are_said(tmp_path: Path) -> None:
     assert word.endswith("beside its weights, and not read: value_head.safetensors")
 
 
+def test_admission_and_loading_write_nothing(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Neither transformers' word on long texts nor its report on buffers that are let in."""
+    folder = write_checkpoint(tmp_path / "m")
+    tensors(model__layers__0__self_attn__rotary_emb__inv_freq=FREQUENCIES)(folder)
+    edited(folder / "tokenizer_config.json", model_max_length=64)
+    capfd.readouterr()
+    found = admit(local_card(folder))
+    load_backbone(found.card, found.location)
+    assert capfd.readouterr() == ("", "")
+
+
 EDITS: dict[str, Change] = {
     "config.json": config(rope_theta=20000.0),
     "generation_config.json": file("generation_config.json", b'{"eos_token_id": 1}'),
@@ -386,3 +403,121 @@ def test_the_side_files_of_a_converted_gguf_are_part_of_it(
     stated["files"]["config.json"] = sha256_bytes(text + b" ")
     manifest.write_text(json.dumps(stated))
     assert admit(card).card.revision != found.card.revision
+
+
+BESIDE: dict[str, bytes] = {
+    "tokenizer.json": b"",
+    "tokenizer_config.json": b'{"chat_template": "x", "eos_token": "a"}',
+    "special_tokens_map.json": b'{"eos_token": "a"}',
+    "chat_template.jinja": b"x",
+    "config.json": b'{"model_type": "llama", "rope_theta": 3.0}',
+    "generation_config.json": b'{"eos_token_id": 7}',
+    "adapter_config.json": b'{"base_model_name_or_path": "org/other", "peft_type": "LORA"}',
+}
+
+
+def test_what_stands_beside_a_gguf_file_is_no_part_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CRLBENCH_HOME", str(tmp_path / "one"))
+    (tmp_path / "a").mkdir()
+    file_alone = write_gguf(tmp_path / "a" / "little.gguf")
+    alone = admit(gguf_card(file_alone)).card
+    other = write_checkpoint(tmp_path / "other")
+    for name, content in BESIDE.items():
+        content = content or (other / name).read_bytes()
+        file(name, content)(file_alone.parent)
+    monkeypatch.setenv("CRLBENCH_HOME", str(tmp_path / "two"))
+    assert admit(gguf_card(file_alone)).card == alone
+
+
+HUB = hub_card("org/little@" + "1" * 40)
+
+
+def snapshot(root: Path, linked: bool) -> Path:
+    """A model in a cache of the hub, on a file system with links or without."""
+    folder = root / "snapshots" / "1"
+    for path in sorted(write_checkpoint(root / "made").iterdir()):
+        data, place = path.read_bytes(), folder / path.name
+        name = hashlib.sha1(b"blob %d\0" % len(data) + data).hexdigest()
+        if path.suffix == ".safetensors":
+            name = hashlib.sha256(data).hexdigest()
+        blob = root / "blobs" / name if linked else place
+        for parent in (blob.parent, folder):
+            parent.mkdir(parents=True, exist_ok=True)
+        blob.write_bytes(data)
+        if linked:
+            place.symlink_to(blob)
+    return folder
+
+
+def card_of(folder: Path) -> ModelCard:
+    return settled(Checkpoint(HUB, Location(str(folder))))
+
+
+@pytest.mark.parametrize("name", ["config.json", "tokenizer.json", WHOLE, "generation_config.json"])
+def test_a_changed_blob_of_the_hub_is_named(name: str, tmp_path: Path) -> None:
+    folder = snapshot(tmp_path, linked=True)
+    check_snapshot(HUB, folder)
+    blob = (folder / name).resolve()
+    blob.write_bytes(blob.read_bytes() + b" ")
+    with pytest.raises(ValidationError, match=f"{name} was changed: it is not the file of the hub"):
+        check_snapshot(HUB, folder)
+
+
+@pytest.mark.parametrize("linked", [True, False])
+@pytest.mark.parametrize("name", ["tokenizer_config.json", "chat_template.jinja", WHOLE])
+def test_what_no_blob_vouches_for_is_part_of_a_model_of_the_hub(
+    name: str, linked: bool, tmp_path: Path
+) -> None:
+    folder = snapshot(tmp_path, linked)
+    before = card_of(folder)
+    assert bool(before.side_sha256) == bool(before.weights_sha256) == (not linked)
+    data = (folder / name).read_bytes() if (folder / name).exists() else CHAT_TEMPLATE.encode()
+    (folder / name).unlink(missing_ok=True)  # as editors replace a link
+    if name == WHOLE:
+        (folder / name).write_bytes(data)
+        tensors(**{"model__norm__weight": torch.zeros(32)})(folder)
+    else:
+        (folder / name).write_bytes(data + b" ")
+    after = card_of(folder)
+    assert after.digest != before.digest and after.revision == before.revision == "1" * 40
+    assert name in {**after.side_sha256, **after.weights_sha256}
+
+
+def test_what_comes_with_the_weights_changes_no_model_of_the_hub(tmp_path: Path) -> None:
+    """They are downloaded after the first plan was made, where a cache has no links."""
+    folder = snapshot(tmp_path, linked=False)
+    (folder / "generation_config.json").unlink()
+    before = card_of(folder)
+    file("generation_config.json")(folder)
+    file("README.md")(folder)
+    assert card_of(folder) == before
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("linked", [True, False])
+def test_a_hub_model_is_whole_before_its_plan_and_goes_on(linked: bool, tmp_path: Path) -> None:
+    """What is downloaded at the first start changes no name at the second."""
+    (tmp_path / "made").mkdir()
+    folder = write_checkpoint(tmp_path / "made" / "little")
+    with hub.running() as server:
+        server.repositories["org/little"] = hub.Repository(folder)
+        commit = server.repositories["org/little"].commit
+        switch = {} if linked else {"HF_HUB_DISABLE_SYMLINKS": "1"}
+        online = hub.Online(server.address, tmp_path / "cache", **switch)
+        try:
+            command = ["evaluate", "--model", f"org/little@{commit}", "--smoke", "--tasks",
+                       "addition", "--jobs", "1", "--out", str(tmp_path / "out")]  # fmt: skip
+            first, _, said = online(*command)
+            assert first == 0, said
+            snapshots = tmp_path.glob("cache/hub/models--org--little/snapshots/*/config.json")
+            assert next(snapshots).is_symlink() == linked
+            again, _, said = online(*command)
+            assert again == 0 and "1 done before, 0 to run" in said, said
+            for path in folder.iterdir():
+                path.unlink()
+            third, _, said = online(*command)
+            assert third == 0 and "1 done before, 0 to run" in said, said
+        finally:
+            online.close()

@@ -12,14 +12,16 @@ import pytest
 
 from crlbench.cards import ModelCard, dump_toml
 from crlbench.catalog import Catalog
-from crlbench.checkpoint import former_card, local_card
+from crlbench.checkpoint import former_card, hub_card, local_card
 from crlbench.conditions import digest
 from crlbench.errors import ValidationError
-from crlbench.run.admission import admit, as_filed
+from crlbench.policy.files import Location
+from crlbench.run.admission import Checkpoint, admit, as_filed, settled
 from crlbench.run.board import Request, load_track, make_board
 from crlbench.run.former import check_entry_unchanged, former_runs
 from crlbench.run.ledger import Ledger
 from crlbench.run.plan import Contender, Plan, make_plan, start_key
+from crlbench.side_files import side_digests
 from tests.checkpoints import CHAT_TEMPLATE, write_checkpoint
 from tests.test_bad_models import ENTRY
 
@@ -102,10 +104,38 @@ def test_an_entry_without_the_table_refuses_newer_files(tmp_path: Path) -> None:
     catalog = Catalog([tmp_path])
     card = catalog.load_model("wrong")
     board = declared(card, tmp_path / "out", later=5.0).folder.parents[1]
-    check_entry_unchanged(card, board, "ppo")
+    check_entry_unchanged(card, board)
     os.utime(folder / "tokenizer.json", (4e9, 4e9))
     with pytest.raises(ValidationError, match=r"are older than tokenizer.json, .*side_sha256"):
-        check_entry_unchanged(card, board, "ppo")
+        check_entry_unchanged(card, board)
+    stated = card.model_copy(update={"side_sha256": side_digests(folder)})
+    assert (stated.digest, stated.revision) == (card.digest, card.revision)
+    check_entry_unchanged(stated, board)  # runs go on with the table that validate prints
+    # Runs of another recipe share the start scores; discarded ones hold nobody back.
+    (board / f"wrong@{card.revision[:8]}" / "ppo").rename(board / card.slug)
+    (board / card.slug).rename(board / f"wrong@{card.revision[:8]}" / "grpo")
+    with pytest.raises(ValidationError, match=r"grpo holds runs"):
+        check_entry_unchanged(card, board)
+    ledger = Ledger(board / f"wrong@{card.revision[:8]}" / "grpo" / "ledger.jsonl")
+    ledger.append("start", "wrong/grpo/addition/real/seed-00", plan_hash="0" * 64, attempt=1)
+    ledger.append("discarded", "wrong/grpo/addition/real/seed-00")
+    check_entry_unchanged(card, board)
+
+
+def test_runs_of_a_hub_model_whose_loose_file_was_changed_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
+    snapshots = tmp_path / "hub" / "models--org--little" / "snapshots"
+    folder = write_checkpoint(snapshots / ("1" * 40))
+    place = Location(str(folder))
+    one = settled(Checkpoint(hub_card("org/little@" + "1" * 40), place))
+    board = declared(one, tmp_path / "out", later=-3.0).folder.parents[1]
+    check_entry_unchanged(one, board)
+    (folder / "tokenizer_config.json").write_text("{}")
+    other = one.model_copy(update={"side_sha256": side_digests(folder)})
+    with pytest.raises(ValidationError, match=r"older than .*no link to a blob of the hub"):
+        check_entry_unchanged(other, board)
 
 
 def test_start_scores_are_kept_by_all_that_they_depend_on() -> None:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from crlbench import cli
-from crlbench.catalog import Catalog
+from crlbench.catalog import CHECKOUT, Catalog
 from crlbench.errors import EnvironmentUnfit, UsageError, ValidationError
 from crlbench.run.board import Request, load_track, make_board
 from crlbench.run.plan import read_record
-from crlbench.run.preflight import HEAVY_GOLDS, check_board, check_golds
+from crlbench.run.preflight import HEAVY_GOLDS, check_board, check_golds, check_models
 from tests.checkpoints import write_checkpoint
 from tests.entries import copied, edit_row, without
 from tests.run.commands import SHORT, terse
@@ -187,3 +188,22 @@ def test_a_measured_task_is_scored_as_a_transfer_task(tmp_path, capsys):
     assert "--tasks counting,letters" in page
     assert "Tasks of the track without a run" not in page
     assert 'scope="col" class="n">letters</th>' in page
+
+
+@pytest.mark.parametrize(
+    "name", ["config.json", "tokenizer.json", "model.safetensors", "chat_template.jinja"]
+)
+def test_a_bundled_model_whose_file_was_changed_is_refused_before_anything_is_looked_up(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Finished runs would stand for it, without a cell that could notice."""
+    shutil.copytree(CHECKOUT / "models/tiny/tiny-llama", tmp_path / "models/tiny/tiny-llama")
+    shutil.copy(CHECKOUT / "models/tiny-llama.toml", tmp_path / "models")
+    monkeypatch.setattr("crlbench.catalog._own_root", lambda: tmp_path)
+    catalog = Catalog()
+    card = catalog.load_model("tiny-llama")
+    check_models([card], None, catalog)
+    changed = tmp_path / "models/tiny/tiny-llama" / name
+    changed.write_bytes((changed.read_bytes() if changed.exists() else b"") + b" ")
+    with pytest.raises(ValidationError, match=f"{name} (was changed|is new)"):
+        check_models([card], None, catalog)
