@@ -15,6 +15,8 @@ from crlbench.reward.latex_numeric import same_answer
 TABLE = Path(__file__).parent / "reward" / "spellings.toml"
 UNSEEN = TABLE.with_stem("spellings_unseen")
 """Rows that were written when the verifiers were finished."""
+INDEPENDENT = TABLE.with_stem("spellings_independent")
+"""Rows of a second reader, who had not written the verifiers."""
 PLACES = {
     "open": "{}",
     "boxed": r"\boxed{{{}}}",

@@ -17,14 +17,19 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-NAMES = "think|thinking|thought|thoughts|reasoning|reflection|scratchpad|seed:think"
-"""Names of tags around thoughts, in angle brackets or, as ``[THINK]``, in square ones."""
+NAMES = (
+    "think|thinking|thoughts?|thought_process|reasoning|rationale|analysis|reflection|scratchpad"
+    "|inner_(?:monologue|thoughts?)|cot|seed:think"
+)
+"""Names of tags around thoughts, in angle brackets; ``[THINK]`` stands in square ones."""
+_REST = r"(?:\s[^<>\n]{0,80})?\|?>"
+"""Attributes, and the bar of special tokens."""
 OPENING = (
-    rf"<(?:{NAMES})>|\[think\]|\u25c1think\u25b7|<\|begin_of_thought\|>|<\|start_thinking\|>"
+    rf"<\|?(?:{NAMES}){_REST}|\[think\]|\u25c1think\u25b7|<\|begin_of_thought\|>|<\|start_thinking\|>"
     r"|<\|channel\|>(?!\s*final)"
 )
 CLOSING = (
-    rf"</(?:{NAMES})>|\[/think\]|\u25c1/think\u25b7|<\|end_of_thought\|>|<\|end_thinking\|>"
+    rf"<\|?/\s{{0,3}}(?:{NAMES}){_REST}|\[/think\]|\u25c1/think\u25b7|<\|end_of_thought\|>|<\|end_thinking\|>"
     r"|<\|channel\|>\s*final(?:<\|message\|>)?|assistantfinal"
 )
 """The last is what is left of a channel's mark where special tokens are dropped."""

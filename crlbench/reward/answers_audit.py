@@ -14,18 +14,17 @@ _MARKS = (
     *((f"{_CHANNEL}{space}final", CLOSES) for space in ("", " ")),
     (_CHANNEL, OPENS),
     ("assistantfinal", CLOSES),
-    *(
-        (f"<{slash}{name}>", CLOSES if slash else OPENS)
-        for name in (
-            "think thinking thought thoughts reasoning reflection scratchpad seed:think".split()
-        )
-        for slash in ("", "/")
-    ),
     ("[think]", OPENS), ("[/think]", CLOSES),
     ("\u25c1think\u25b7", OPENS), ("\u25c1/think\u25b7", CLOSES),
     ("<|begin_of_thought|>", OPENS), ("<|end_of_thought|>", CLOSES),
     ("<|start_thinking|>", OPENS), ("<|end_thinking|>", CLOSES),
 )  # fmt: skip
+_NAMES = {
+    *"think thinking thought thoughts thought_process reasoning rationale analysis cot".split(),
+    *"reflection scratchpad inner_monologue inner_thought inner_thoughts seed:think".split(),
+}
+LONGEST_TAG = 110
+"""Characters of a tag in which its attributes are looked over."""
 _TURN_ENDS = (
     "<|im_end|>", "<|eot_id|>", "<|endoftext|>", "<|end|>", "<|return|>", "<|end_of_solution|>",
     "</s>", "<end_of_turn>",
@@ -38,15 +37,38 @@ _IDLE_COMMANDS = ("\\ldots", "\\dots", "\\cdots", "\\quad", "\\square", "\\text{
 
 def spoken(text: str) -> str:
     """The reply without its thoughts; "" where it ends inside one."""
-    text = text.replace(OPENS, " ").replace(CLOSES, " ")
-    for mark, sign in _MARKS:
-        text = swapped(text, mark, sign)
-    *ended, rest = text.split(CLOSES)
+    *ended, rest = marked(text.replace(OPENS, " ").replace(CLOSES, " ")).split(CLOSES)
     said = ""
     for piece in ended:
         before, opened, _ = piece.partition(OPENS)
         said = said + before if opened else ""
     return "" if OPENS in rest else _without_turn_end(said + rest)
+
+
+def marked(text: str) -> str:
+    """The text with one sign for each mark that opens a thought, and one for each that ends it."""
+    for mark, sign in _MARKS:
+        text = swapped(text, mark, sign)
+    return _tags_swapped(text)
+
+
+def _tags_swapped(text: str) -> str:
+    """The text with one sign for each tag that opens or closes a thought, attributes or not."""
+    first, *pieces = text.split("<")
+    said = [first]
+    for piece in pieces:
+        inside, closed, rest = piece.partition(">")
+        words = inside.replace("/", " / ").split() if closed and len(inside) < LONGEST_TAG else []
+        whole = inside[:1].strip() and "\n" not in inside.rstrip()
+        words = words if whole else []
+        words = [word for word in (one.strip("|").lower() for one in words) if word]
+        ends = words[:1] == ["/"]
+        named = words[ends : ends + 1]
+        if named and named[0] in _NAMES:
+            said.append((CLOSES if ends else OPENS) + rest)
+        else:
+            said.append("<" + piece)
+    return "".join(said)
 
 
 def swapped(text: str, mark: str, sign: str) -> str:

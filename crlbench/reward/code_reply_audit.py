@@ -129,8 +129,7 @@ def _said(text: str) -> str:
 
 def _signed(text: str) -> tuple[str, bool]:
     """A text with one sign for each mark of a thought, and whether it holds any."""
-    for mark, sign in answers_audit._MARKS:
-        text = answers_audit.swapped(text, mark, sign)
+    text = answers_audit.marked(text)
     return text, answers_audit.OPENS in text or answers_audit.CLOSES in text
 
 

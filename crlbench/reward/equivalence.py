@@ -52,7 +52,8 @@ def equivalent(text: str, answer: str) -> float:
 
     Raises :class:`crlbench.errors.EnvironmentUnfit` without the extra ``math``.
     """
-    gold, given = tidy(_place(answer, answer)), tidy(_place(text, answer))
+    gold = tidy(_place(answer, answer))
+    given = tidy(_place(text, answer), gold.value[-1:])
     if not gold.value or not given.value or (gold.unit and given.unit and gold.unit != given.unit):
         return 0.0
     wanted = _ungrouped(gold.value)
@@ -72,12 +73,26 @@ def _same(gold: str, given: str) -> float:
     if given == gold or _choice(gold) == given.strip("()"):
         return 1.0
     if operators(given) - operators(gold):
-        return 0.0
+        stated = _stated(given)
+        return _same(gold, stated) if stated and "=" not in gold else 0.0
     if _EVALUATED.search(gold) or _EVALUATED.search(given):
         return float("".join(gold.split()) == "".join(given.split()))
     if _INTEGER.fullmatch(gold) and _INTEGER.fullmatch(given):
         return float(int(gold) == int(given))
     return compare(_apart(gold), _apart(given))
+
+
+def _stated(found: str) -> str:
+    r"""What an equation says of its left side: 5 for "\\min f = 5"; "" for anything else."""
+    depth, equals = 0, -1
+    for place, character in enumerate(found):
+        depth += (character in "({[") - (character in ")}]")
+        if depth == 0 and character in "<>":
+            return ""
+        equals = place if depth == 0 and character == "=" else equals
+    right = found[equals + 1 :].strip() if equals > 0 else ""
+    listed = "," in right or r"\text" in right
+    return "" if _OTHER_RELATION.search(found) or listed else right
 
 
 def _apart(found: str) -> str:
@@ -115,6 +130,7 @@ _checked = False
 _INTEGER = re.compile(r"[-+]?[0-9]{1,60}")
 _ELEMENTS = re.compile(r"(?<=[0-9]),(?=[0-9]{3}(?![0-9]))")
 _GROUPED = re.compile(r"[-+]?[1-9][0-9]{0,2}(?:,[0-9]{3})+(?:\.[0-9]+)?")
+_OTHER_RELATION = re.compile(r"\\(?:leq?|geq?|neq?|in|subset|sim)(?![A-Za-z])")
 _EVALUATED = re.compile(r"\\(?:gcd|lcm)[^A-Za-z].*[A-Za-z]")
 """The library takes the greatest common divisor of two letters to be 1: compared as text alone."""
 _NAMED = re.compile(
@@ -164,29 +180,41 @@ def _place(text: str, answer: str) -> str:
         return last_filled(boxes(text))
     if answer.startswith("<answer>"):
         return last_filled(tags(text))
-    lines = [line.strip() for line in text[-4 * MAX_CHARS :].splitlines() if line.strip()]
+    end = _DISPLAY.sub(r"\1\2\3", text[-4 * MAX_CHARS :])
+    lines = [line.strip() for line in end.splitlines() if line.strip()]
+    while lines and _RULE.fullmatch(lines[-1]):
+        lines.pop()
     if answer.startswith("Answer:"):
         return _behind_label(lines)
     return lines[-1] if lines else ""
 
 
-_LABEL = re.compile(r"[#*_\s]*(?:the\s+)?(?:final\s+)?answer\s*(?:\*\*)?:", re.IGNORECASE)
+_DISPLAY = re.compile(r"(\$\$|\\\[)[^\S\n]*\n\s*((?:(?!\$\$|\\\])[^\n])+)\n\s*(\$\$|\\\])")
+"""A formula that stands between its marks on a line of its own."""
+_RULE = re.compile(r"[-_*=]{3,}|```+")
+"""A line that ends a part or a block and says nothing."""
+_MARKUP = re.compile(r"</?(?:b|strong|i|em|u|p|div|span)>", re.IGNORECASE)
+_LABEL = re.compile(
+    r"(?:[-+\u2022](?=\s)|[>#*_\s])*(?:the\s+)?(?:final\s+)?answer\s*(?:[*_]{1,3})?:", re.IGNORECASE
+)
 
 
 def _behind_label(lines: list[str]) -> str:
     """What follows "Answer:" on the last line, or fills the last line behind a bare "Answer:"."""
+    lines = [_MARKUP.sub("", line) for line in lines[-2:]]
     if not lines:
         return ""
     label = _LABEL.match(lines[-1])
     if label:
-        return lines[-1][label.end() :].strip("* ")
+        return lines[-1][label.end() :].strip("*_ ")
     above = _LABEL.match(lines[-2]) if len(lines) > 1 else None
-    return lines[-1] if above and not lines[-2][above.end() :].strip("* ") else ""
+    return lines[-1] if above and not lines[-2][above.end() :].strip("*_ ") else ""
 
 
 def _word(found: str) -> str:
     """An answer that is a word, in small letters; "" for any other."""
-    bare = re.sub(r"\\(?:text|mathrm|operatorname)\{([^{}]*)\}", r"\1", found).strip(" .").lower()
+    bare = re.sub(r"\\(?:text|mathrm|operatorname)\{([^{}]*)\}", r"\1", found)
+    bare = bare.strip(" .!{}\"'\u201c\u201d\u201e").lower()
     return bare if bare in WORDS or re.fullmatch("[a-z]{3,}", bare) else ""
 
 
@@ -262,8 +290,24 @@ def answer(question: list[str]) -> float:
     from math_verify import verify
 
     gold, given = (_parsed(latex) for latex in question)
+    exact = _exact(gold), _exact(given)
+    if None not in exact and exact[0] != exact[1]:
+        return 0.0
     same = verify(gold, given, timeout_seconds=None) and _plausible(gold, given)
     return float(same or _identical(gold, given))
+
+
+def _exact(value: Any) -> Any:
+    """The fraction or whole number that a constant without decimals is; None for any other.
+
+    The library compares long numbers by their first digits.
+    """
+    from sympy import Float, UnevaluatedExpr
+
+    if not getattr(value, "is_number", False) or value.has(Float, UnevaluatedExpr):
+        return None
+    value = value.doit()
+    return value if value.is_Rational else None
 
 
 def _identical(gold: Any, given: Any) -> bool:

@@ -24,7 +24,7 @@ from math import gcd
 
 from crlbench.reward.answers import Marked, boxes, outside_thoughts, tags
 from crlbench.reward.number_text import HEADING, heading_number, plain
-from crlbench.reward.numerals import CURRENCY, join_spaced
+from crlbench.reward.numerals import CURRENCY, VULGAR, join_spaced
 
 WRAPPINGS = ("#### {}", r"\boxed{{{}}}", "<answer>{}</answer>")
 """How a number may be wrapped, for templates."""
@@ -37,21 +37,30 @@ _NUMBER = re.compile(
     r"(?P<power>[eE][+-]?[0-9]{1,3})?(?!\d|\.[0-9]|[eE][+-]?[0-9])"
 )
 _DIGIT = re.compile(r"[0-9]")
-_NUMERAL = re.compile("[0-9\u00bc-\u00be\u2153\u2154]")
+_NUMERAL = re.compile(f"[0-9{''.join(VULGAR)}]")
 """What a line with a number holds: a digit or a fraction of one character."""
-_TAIL = re.compile(r"\S*?[0-9]|\s*[x*/^\u00d7\u00f7\u00b7]\s*[0-9.]")
-"""What may not follow a number: more digits in its word, or another factor."""
+_TAIL = re.compile(
+    r"\S*?[0-9]|\s*[x*/^\u00d7\u00f7\u00b7]\s*\.?[0-9]|\s*(?:\u03c0|\\pi(?![A-Za-z]))"
+    r"|\s*(?:[<>]=?|[\u2264\u2265\u2260])\s*[A-Za-z]|\s+and\s+(?:a|one)\s+(?:half|quarter|third)\b"
+)
+"""What may not follow a number: more digits in its word, another factor or part, or a letter that
+it bounds."""
+_OR_MORE = re.compile(r"\s*or (?:more|fewer|less)\b")
 _CONCLUDES = re.compile(r"(?<![!<>])=|[\u2248\u2192]|->|>>")
 """Behind what a number is a result though another one stands before it in its word; ">>" closes
 the calculations that GSM8K's own solutions hold, as in "9 * 2 = <<9*2=18>>18"."""
-_UNDONE = re.compile(r"[-+*/^x\u00d7\u00f7\u00b7]+")
+_UNDONE = re.compile(r"[-+*/^x%\u00d7\u00f7\u00b7]+")
 """All that stands between two numbers that are still to be worked out."""
 _TERM = re.compile(r"[^.;:!?=\u2248]*(?:\s[+*/\u00d7\u00f7\u00b7]\s*|[+*/\u00d7\u00f7\u00b7]\s+)")
 """The same with a word after the first number, as in "17 apples + 18"; a hyphen there is none."""
 _WORDS = re.compile(
-    r"[^.;:!?=]{0,24}\b(?:or|plus|minus|times|divided by|multiplied by)\s+", re.IGNORECASE
+    r"[^.;:!?=]{0,24}\b(?:or|plus|minus|times|mod|modulo|divided by|multiplied by)\s*",
+    re.IGNORECASE,
 )
-_BOUND = re.compile(r"(?:(?<![-=>])>|<|[<>!]=|[\u2264\u2265\u2260\u00b1])\s*\Z")
+_BOUND = re.compile(r"(?:(?<![-=>])>|<|[<>!]=|[\u2264\u2265\u2260\u00b1\u221a])[\s(\[$]*\Z")
+_SIGN_APART = re.compile(rf"\A((?:[^0-9:]{{0,40}}:)?)\s*-\s+(?=[{CURRENCY}]?\.?[0-9])")
+"""A minus apart from its number at the start of a wrapping, where no list can begin."""
+
 _LOOSE = str.maketrans("", "", f' \t\u00a0\u2009\u202f(){{}}[]\\"{CURRENCY}')
 """What may stand around an operator without a meaning."""
 _HASHES = re.compile(r"####[ \t]+([^\n]*)")
@@ -114,10 +123,12 @@ def _wrapped(text: str, form: str | None) -> str:
     if form in (None, "hashes") and "####" in text:
         end = len(text.rstrip())
         digit = max((found.start() for found in _NUMERAL.finditer(text)), default=-1)
-        marks += [
-            Marked(found.start(), heading_number(found[1], found.end() < end, found.end() < digit))
-            for found in _HASHES.finditer(text)
-        ]
+        headings = [*_HASHES.finditer(text)]
+        alone = sum(_NUMERAL.search(found[1]) is not None for found in headings) == 1
+        for found in headings:
+            followed, counted = found.end() < end, found.end() < digit
+            content = heading_number(found[1], followed, counted, alone)
+            marks.append(Marked(found.start(), content))
     filled = (mark for mark in marks if mark.content and _NUMERAL.search(mark.content))
     last = max(filled, key=lambda mark: mark.start, default=None)
     return last.content or "" if last else ""
@@ -125,24 +136,27 @@ def _wrapped(text: str, form: str | None) -> str:
 
 def _only(text: str) -> Decimal | None:
     """The single number of a short text, or the one behind its last "=" if it is a calculation."""
-    line = join_spaced(" ".join(plain(text).split()))
+    line = _SIGN_APART.sub(r"\1-", join_spaced(" ".join(plain(text).split())))
     found = [*_NUMBER.finditer(line)]
     if not found:
         return None
     value, used = _value(line, found)
     if used == len(found):
-        return value
+        return None if _OR_MORE.match(line, found[-1].end()) else value
     whole = "=" in line and not re.search(r"[,;]\s|\b(?:or|and)\b", line)
     return value if whole and "=" in line[found[-used - 1].end() : found[-used].start()] else None
 
 
 def _last(text: str) -> Decimal | None:
     """The last number of the last line that holds one; no number runs over a plain space."""
+    followed = False
     for line in reversed(text.splitlines()):
         if not _NUMERAL.search(line):
+            followed = followed or bool(line.strip())
             continue
         heading = HEADING.match(line)
-        line = heading_number(heading["text"], True, False) if heading else plain(line)
+        line = heading_number(heading["text"], followed, False) if heading else plain(line)
+        followed = True
         line = _QUOTED.sub("", line, count=1) if line.lstrip().startswith(">") else line
         found = [*_NUMBER.finditer(line)]
         if found:
@@ -179,8 +193,9 @@ def _concludes(line: str, first: re.Match[str]) -> bool:
     if not core:
         return first["sign"] is None
     signed = gap.endswith("+") and len(core) > 1
-    undone = _UNDONE.fullmatch(core) or (_TERM.fullmatch(gap.rstrip(CURRENCY)) and not signed)
-    return not undone and not _WORDS.fullmatch(gap.rstrip(CURRENCY))
+    before = gap.rstrip(f"{CURRENCY}([\"'")
+    undone = _UNDONE.fullmatch(core) or (_TERM.fullmatch(before) and not signed)
+    return not undone and not _WORDS.fullmatch(before)
 
 
 def _mixed(whole: Decimal | None, part: Decimal | None) -> Decimal | None:

@@ -12,25 +12,44 @@ from fractions import Fraction
 
 from crlbench.reward.answers_audit import boxed_pieces, breaks_off, spoken, tagged_pieces
 from crlbench.reward.line_tokens import Token, tokens_of
+from crlbench.reward.numerals import VULGAR
 
 FORMS = ("#### ", "\\boxed{", "<answer>")
-OPERATORS = {*"+-*/^x\u00d7\u00f7\u00b7", "**"}
+OPERATORS = {*"+-*/^x%\u00d7\u00f7\u00b7", "**"}
 DRESS = {*"()[]{}\"'\\$\u20ac\u00a3\u00a5\u20b9~,", " "}
 """Tokens around an operator or a number that change nothing."""
 RESULT = {"=", "\u2248", "\u2192", ">>"}
 """Tokens behind which a number is a result."""
-BOUNDS = {"<", ">", "<=", ">=", "!=", "\u2264", "\u2265", "\u2260", "\u00b1"}
-JOINING = {"or", "plus", "minus", "times", "by"}
+BOUNDS = {"<", ">", "<=", ">=", "!=", "\u2264", "\u2265", "\u2260", "\u00b1", "\u221a"}
+JOINING = {"or", "plus", "minus", "times", "mod", "modulo", "by"}
+LEADS_TO = {"is", "was", "be", "equals", "of", "to", "by"}
+"""Words behind which "minus" takes from nothing."""
+PIECES = {"half", "quarter", "third"}
 """Words that join two numbers into something else than a conclusion."""
 ENDS = {*".;:!?"}
-LEADS = {"the", "final", "answer", "total", "result", "about", "roughly", "around"}
+LEADS = {
+    *"the final answer total result about roughly around minus negative".split(),
+}
+"""Words before the number of an answer."""
 IDLE = {*"per is are answer final total result text boxed mathrm".split()}
 """Words beside a number that tell nothing more of it."""
 MOST_WORDS = 2
 """Words of a unit, as in "square feet"; more of them tell a story."""
+WHOLE = {
+    *"the so thus hence therefore final numerical correct overall grand answer result".split(),
+    *"total conclusion is are".split(),
+}
+"""Words of a label that names the answer, and no part of the way."""
+WAY = {
+    *"given known data fact facts information find step part case first then next note".split(),
+    *"check verification calculation formula plan example problem question let assume".split(),
+    *"assuming assumption assumptions assumed assumes".split(),
+}
+"""Words of a label of what is given or of a step."""
 LONGEST_LEAD = 400
 """Characters of a heading in which its first number is looked for."""
 MONEY = {"usd", "eur", "gbp", "inr", "us"}
+MONEY_SIGNS = {*"$\u20ac\u00a3\u00a5\u20b9"}
 
 
 def audited(text: str, answer: str) -> tuple[Fraction, Fraction] | None:
@@ -65,38 +84,53 @@ def _hashed(text: str) -> list[tuple[int, str]]:
     found, place = [], 0
     pieces = text.split("####")
     last = max((i for i, piece in enumerate(pieces) if any(map(_is_numeral, piece))), default=-1)
+    lines = [piece.partition("\n")[0] for piece in pieces[1:] if piece[:1] in (" ", "\t")]
+    alone = sum(any(map(_is_numeral, line)) for line in lines) == 1
     for number, piece in enumerate(pieces):
         if number and piece[:1] in (" ", "\t"):
             line, _, rest = piece.partition("\n")
             followed = bool(rest.strip()) or number + 1 < len(pieces)
             counted = last > number or any(map(_is_numeral, rest))
-            found.append((place, _claim(line, followed, counted)))
+            found.append((place, _claim(line, followed, counted, alone)))
         place += len(piece) + len("####")
     return found
 
 
-def _claim(heading: str, followed: bool, counted: bool) -> str:
+def _claim(heading: str, followed: bool, counted: bool, alone: bool = True) -> str:
     """What a heading says as an answer; "" where it only names a part.
 
-    ``followed`` says that a text follows, ``counted`` that it has numbers.
+    ``followed`` says that a text follows, ``counted`` that it has numbers, and ``alone`` that no
+    other heading has one.
     """
+    letter = heading.lstrip(" (")
+    heading = letter[2:] if letter[:1].isalpha() and letter[1:2] == ")" else heading
     if _begins_with_number(heading):
-        part = followed and _is_numbered(heading)
-        return "" if part or (counted and _tells_a_story(heading)) else heading
+        if not _is_numbered(heading):
+            return "" if counted and _tells_a_story(heading) else heading
+        if followed:
+            return ""
+        number = heading.lstrip("*_ ")
+        inner = number.lstrip("0123456789.):* ")
+        return (_claim(inner, False, False) if inner != number else "") or heading
     signs = [sign for sign in (":", "=", "\u2248", " is ", " are ") if sign in heading]
     if not signs:
         return ""
     first = min(signs, key=heading.index)
     label, _, rest = heading.partition(first)
-    short = len(label) <= 60 and not any(map(_is_numeral, label))
-    return rest if short and _begins_with_number(rest) else ""
+    numbered = any(map(_is_numeral, label))
+    if len(label) > 60 or (numbered and followed) or not _begins_with_number(rest):
+        return ""
+    words = "".join(one if one.isalpha() else " " for one in (label + first).lower()).split()
+    whole = (words and {*words} <= WHOLE) or (alone and not {*words} & WAY)
+    return rest if whole or not counted else ""
 
 
 def _tells_a_story(heading: str) -> bool:
     """Whether more words follow a number than a unit has."""
     line = "".join(one if one.isalpha() else " " for one in heading.lower())
     words = {*line.split()} - IDLE
-    pieces = "".join(one if one.isalnum() else " " for one in heading).split()
+    plain = heading.partition("^")[0]
+    pieces = "".join(one if one.isalnum() else " " for one in plain).split()
     numbers = [i for i, piece in enumerate(pieces) if piece.isdigit()]
     between = pieces[numbers[0] : numbers[-1]] if numbers and "=" not in heading else []
     return len(words) > MOST_WORDS or any(len(one) > 1 and one.isalpha() for one in between)
@@ -108,6 +142,7 @@ def _begins_with_number(text: str) -> bool:
         if token.kind == "number":
             return True
         idle = token.text in DRESS | {*"-+=*:", "**"} or token.text.lower() in LEADS | MONEY
+        idle = idle or (token.kind == "mark" and token.text >= "\u2600")
         if token.kind != "space" and not idle:
             return False
     return False
@@ -116,6 +151,11 @@ def _begins_with_number(text: str) -> bool:
 def _is_numbered(heading: str) -> bool:
     """Whether a heading begins like a part of a list, as in "1. Add" or "2) Multiply"."""
     dense = [token for token in tokens_of(heading[:LONGEST_LEAD]) if token.kind != "space"]
+    number, _, title = heading.strip(" *_").partition(" ")
+    parts = number.rstrip(".):").split(".")
+    dotted = len(parts) > 1 and all(part.isdigit() and len(part) < 3 for part in parts)
+    if dotted and title[:1].isupper() and title[1:3].islower() and title[1:3].isalpha():
+        return True
     first = next(i for i, token in enumerate(dense) if token.kind == "number")
     marks = [token.text for token in dense[first + 1 : first + 3]]
     return len(marks) == 2 and marks[0] in (".", ")", ":") and dense[first + 2].kind == "word"
@@ -127,10 +167,11 @@ def _single(text: str) -> Fraction | None:
     places = [i for i, token in enumerate(tokens) if token.kind == "number"]
     if not places:
         return None
-    value, first = _conclusion(tokens)
+    value, first = _conclusion(tokens, True)
     earlier = [place for place in places if place < first]
     if not earlier:
-        return value
+        after = [token.text.lower() for token in tokens[places[-1] :] if token.kind == "word"]
+        return value if after[:1] != ["or"] else None
     words = {token.text.lower() for token in tokens}
     gap = [token.text for token in tokens[earlier[-1] + 1 : first]]
     listed = any(
@@ -156,13 +197,16 @@ def _joined(text: str) -> str:
 
 def _closing_number(text: str) -> Fraction | None:
     """The number that the last line with one ends on."""
+    followed = False
     for line in reversed(text.splitlines()):
         if not any(map(_is_numeral, line)):
+            followed = followed or bool(line.strip())
             continue
         bare = line.lstrip()
         hashes = len(bare) - len(bare.lstrip("#"))
         if 0 < hashes <= 6 and bare[hashes : hashes + 1].isspace():
-            line = _claim(bare[hashes:], True, False)
+            line = _claim(bare[hashes:], followed, False)
+        followed = True
         while line.lstrip().startswith(">"):
             line = line.lstrip()[1:]
         tokens = tokens_of(line)
@@ -171,8 +215,11 @@ def _closing_number(text: str) -> Fraction | None:
     return None
 
 
-def _conclusion(tokens: list[Token]) -> tuple[Fraction | None, int]:
-    """The value that tokens end on, None where they conclude nothing, and its first place."""
+def _conclusion(tokens: list[Token], alone: bool = False) -> tuple[Fraction | None, int]:
+    """The value that tokens end on, None where they conclude nothing, and its first place.
+
+    ``alone`` says that the tokens fill a wrapping, in which no list begins with a hyphen.
+    """
     last = max(i for i, token in enumerate(tokens) if token.kind == "number")
     value, first = tokens[last].value, last
     if last > 1 and tokens[last - 1].text == "/" and tokens[last - 2].kind == "number":
@@ -183,12 +230,14 @@ def _conclusion(tokens: list[Token]) -> tuple[Fraction | None, int]:
         part = first < last or tokens[last].text == "part"
         if part and whole and whole.denominator == 1:
             first, value = first - 2, whole + value
-    return _signed(tokens, first, last, value), first
+    return _signed(tokens, first, last, value, alone), first
 
 
-def _signed(tokens: list[Token], first: int, last: int, value: Fraction | None) -> Fraction | None:
+def _signed(
+    tokens: list[Token], first: int, last: int, value: Fraction | None, alone: bool
+) -> Fraction | None:
     """The value with its sign, if it is a conclusion."""
-    negative = _negative(tokens, first)
+    negative = _negative(tokens, first) or _negative_apart(tokens, first, alone)
     if value is None or _goes_on(tokens[last + 1 :]):
         return None
     if not _may_conclude(tokens[: first - negative], negative > 0):
@@ -208,6 +257,28 @@ def _negative(tokens: list[Token], first: int) -> int:
     return 0
 
 
+def _negative_apart(tokens: list[Token], first: int, alone: bool) -> int:
+    """The same for a minus that spaces or a word put apart from its number."""
+    place = first - 1
+    while place >= 0 and (tokens[place].kind == "space" or tokens[place].text in MONEY_SIGNS):
+        place -= 1
+    if place < 0 or place == first - 1 or tokens[place + 1].kind != "space":
+        return 0
+    word = tokens[place].text.lower()
+    before = [token for token in tokens[:place] if token.kind != "space"]
+    ahead = before[-1].text.lower() if before else ""
+    glued = place > 0 and tokens[place - 1].text == "-"
+    if word == "negative" and not glued:
+        return first - place
+    joins = {*"=\u2248\u2192(["}
+    if word == "minus" and (not before or ahead in LEADS_TO | joins | {":"}):
+        return first - place
+    dollar = ahead == "$" and place > 0 and tokens[place - 1].text == "$"
+    if word == "-" and (ahead in joins or dollar or (alone and ahead in ("", ":"))):
+        return first - place
+    return 0
+
+
 def _may_precede_sign(tokens: list[Token], place: int, text: str) -> bool:
     if place < 0:
         return True
@@ -223,7 +294,13 @@ def _goes_on(rest: list[Token]) -> bool:
             return True
     if any(token.kind == "broken" for token in rest):
         return True
-    dense = [token for token in rest if token.kind != "space"]
+    dense = [token for token in rest[:12] if token.kind != "space"]
+    texts = [token.text for token in dense[:3]]
+    bounds = texts[:1] and texts[0] in BOUNDS - {"\u00b1", "\u221a"} and len(dense) > 1
+    if bounds and dense[1].kind == "word":
+        return True
+    if texts[:1] in (["\u03c0"], ["\\pi"]) or (texts[:1] == ["and"] and PIECES & {*texts[2:]}):
+        return True
     operator = dense and dense[0].text in OPERATORS - {"+", "-"}
     return bool(operator and len(dense) > 1 and dense[1].kind in ("number", "broken"))
 
@@ -241,7 +318,7 @@ def _may_conclude(before: list[Token], signed: bool) -> bool:
     if not any(token.kind == "space" for token in gap):
         return any(text in RESULT for text in texts)
     if not core:
-        return not signed
+        return not signed or any(token.text == "," for token in gap)
     if all(text in OPERATORS for text in texts):
         return False
     if texts[-1] in OPERATORS - {"-", "^", "x"} and not ENDS & {*texts} and not RESULT & {*texts}:
@@ -263,4 +340,4 @@ def _quotient(upper: Fraction | None, lower: Fraction | None) -> Fraction | None
 
 
 def _is_numeral(character: str) -> bool:
-    return "0" <= character <= "9" or character in "\u00bd\u00bc\u00be\u2153\u2154"
+    return "0" <= character <= "9" or character in VULGAR

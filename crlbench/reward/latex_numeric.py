@@ -23,7 +23,13 @@ CLOSE = 1e-6
 """Relative difference of values that count as equal."""
 
 _TEXT = re.compile(r"\\(?:text|mathrm|operatorname)\{([^{}]*)\}")
-_RELATION = re.compile(r"(\\leq?|\\geq?|\\neq?|\\in|<|>|=)(?![A-Za-z])")
+_RELATION = re.compile(r"(\\(?:leq?|geq?|neq?|in)(?![A-Za-z])|<|>|=)")
+_NAMED = re.compile(
+    r"(?:[A-Za-z]|\([A-Za-z](?:\s*,\s*[A-Za-z])*\))\s*(?:=\s*(?=\(|\\pm|\\\{)|\\in\s*(?=[(\[]|\\\{))"
+)
+"""What names the unknowns before a tuple, a set or two values."""
+_TURNED = re.compile(r"([-+]?\d[^=<>]*?)\s*=\s*[A-Za-z]")
+_GROUPS = re.compile(r"(?<![\d.,])[1-9]\d{0,2}(?:,\d{3})+(?!\d)")
 _SAME = {r"\leq": r"\le", r"\geq": r"\ge", r"\neq": r"\ne"}
 _PAIRS = {"(": ")", "[": "]", r"\{": r"\}"}
 _TOKEN = re.compile(
@@ -44,12 +50,19 @@ def same_answer(text: str, gold: str) -> float:
     found, wanted = place_of(text, gold), place_of(gold, gold)
     if not found or not wanted or len(found) > LONGEST:
         return 0.0
-    (given, unit), (answer, measure) = plain_answer(found), plain_answer(wanted)
+    answer, measure = plain_answer(wanted)
+    given, unit = plain_answer(found, answer[-1:])
     if not given or not given.isascii() or (unit and measure and unit != measure):
         return 0.0
     if _is_group(answer):
         answer = answer.replace(",", "")
     given = _IN_BRACES.sub(lambda match: match[0].replace(",", ""), given)
+    if ";" in given and ";" not in answer:
+        given = _GROUPS.sub(lambda match: match[0].replace(",", ""), given).replace(";", ",")
+    if not _NAMED.match(answer):
+        given = given[named.end() :].strip() if (named := _NAMED.match(given)) else given
+    if "=" not in answer and (turned := _TURNED.fullmatch(given)):
+        given = turned[1]
     if "," not in answer and _INDIAN.fullmatch(given):
         given = given.replace(",", "")
     return float(_same(answer, given, MAX_DEPTH))
@@ -134,7 +147,9 @@ def _merges(parts: list[str], count: int) -> list[list[str]]:
 
 
 def _bare(text: str) -> str:
-    return re.sub(r"(?<!\d)\s+|\s+(?!\d)", "", _TEXT.sub(r"\1", text)).lower().strip(".")
+    bare = re.sub(r"(?<!\d)\s+|\s+(?!\d)", "", _TEXT.sub(r"\1", text)).lower().rstrip(".")
+    word = bare.strip("{}!")
+    return word if word.isalpha() else bare
 
 
 def _choice(text: str) -> str:
@@ -198,7 +213,7 @@ def _never_closes(inner: str) -> bool:
 def _listed(text: str) -> list[str]:
     """The elements between the commas of a text or of the brackets around it; spaces stay."""
     inner = _enclosed(text)[1] if "," in text else text
-    inner = re.sub(r"\\text\{\s*(?:and|,)\s*\}", ",", inner)
+    inner = re.sub(r",?\s*(?:\\text\{\s*(?:and|or|,)\s*\}|\b(?:and|or)\b)", ",", inner)
     parts, depth, start = [], 0, 0
     for place, character in enumerate(inner):
         depth += (character in "([{") - (character in ")]}")

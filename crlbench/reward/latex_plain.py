@@ -14,9 +14,9 @@ from crlbench.reward.answers_audit import (
     spoken,
     tagged_pieces,
 )
-from crlbench.reward.line_tokens import PARTS, RAISED, SEPARATORS, WIDE_SPACES
-from crlbench.reward.measures import MEASURES
-from crlbench.reward.numerals import SIGNS
+from crlbench.reward.line_tokens import RAISED, SEPARATORS, WIDE_SPACES
+from crlbench.reward.measures import MEASURES, NOT_UNITS
+from crlbench.reward.numerals import SIGNS, VULGAR
 
 LONGEST = 400
 """Characters of an answer that is evaluated."""
@@ -24,6 +24,7 @@ _DRAWN = {
     "\u00d7": "\\times ", "\u00b7": "\\cdot ", "\u00f7": "/", "\u2264": "\\le ", "\u2265": "\\ge ",
     "\u2260": "\\ne ", "\u221e": "\\infty ", "\u222a": "\\cup ", "\u2208": "\\in ",
     "\u03c0": "\\pi ", "\u00b0": "^\\circ ", "\u2248": "\\approx ", "\u00b1": "\\pm ",
+    "\u221a": "\\sqrt ", "\u221b": "\\sqrt[3]", "\u2205": "\\emptyset ",
 }  # fmt: skip
 _FONTS = tuple(
     f"\\{name}{{"
@@ -32,7 +33,20 @@ _FONTS = tuple(
         " underline"
     ).split()
 )
-_NOT_UNITS = {*"or and not if to than more less plus minus times hundred thousand million".split()}
+_DROPPED = tuple(
+    "\\" + name
+    for name in (
+        "displaystyle textstyle normalsize small large Large LARGE huge Huge bf rm it therefore"
+        " because checkmark left right bigl bigr Bigl Bigr big Big"
+    ).split()
+)
+_SYNONYMS = (
+    ("\\dfrac", "\\frac"), ("\\tfrac", "\\frac"), ("\\cfrac", "\\frac"), (":=", "="),
+    ("\\varnothing", "\\emptyset"), ("\\lbrace", "\\{"), ("\\rbrace", "\\}"),
+    ("\\degree", "^\\circ"), ("\\text{percent}", "\\%"), ("\\text{ percent}", "\\%"),
+    ("\\text{\\%}", "\\%"), ("\\text{ \\%}", "\\%"), ("bmatrix", "pmatrix"),
+)  # fmt: skip
+_COMMANDS = ("\\text", "\\mathrm", "\\operatorname", "\\mbox")
 _SHORT_UNITS = {"cm", "mm", "km", "kg", "mg", "ml", "km/h", "m/s", "mph"}
 _LONE_UNITS = _SHORT_UNITS | {
     *"m g s h min minute minutes hour hours day days degrees dollars cents units feet".split()
@@ -52,49 +66,142 @@ def place_of(text: str, gold: str) -> str | None:
 
 
 def _line(text: str, labelled: bool) -> str | None:
-    lines = [line.strip() for line in text.splitlines() if line.strip()][-2:]
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    while lines and _is_rule(lines[-1]):
+        lines.pop()
+    if len(lines) > 2 and (lines[-3], lines[-1]) in (("$$", "$$"), ("\\[", "\\]")):
+        lines[-3:] = [lines[-2]]
+    lines = lines[-2:]
     if not lines or not labelled:
         return lines[-1] if lines else None
     label, found, rest = lines[-1].partition(":")
     if found and _is_label(label):
-        return rest.strip("* ")
+        return _without_markup(rest).strip("*_ ")
     label, found, rest = lines[0].partition(":")
-    return lines[-1] if found and _is_label(label) and not rest.strip("* ") else None
+    return lines[-1] if found and _is_label(label) and not rest.strip("*_ ") else None
+
+
+def _is_rule(line: str) -> bool:
+    """Whether a line only ends a part or a block."""
+    return len(line) > 2 and {*line} <= {*"-_*="} or line.strip("`") == ""
 
 
 def _is_label(label: str) -> bool:
-    words = label.strip("#*_ ").lower().split()
+    label = _without_markup(label).strip("*_ ")
+    listed = label[:2] in ("- ", "+ ", "\u2022 ")
+    words = label[2 * listed :].strip("#*_> ").lower().split()
     return words[-1:] == ["answer"] and {*words[:-1]} <= {"the", "final"}
 
 
-def plain_answer(found: str) -> tuple[str, str]:
-    """An answer without its dress, and its unit; not in ASCII where its signs are unknown."""
-    found = _undressed(found.strip())
+def _without_markup(line: str) -> str:
+    for tag in ("b", "strong", "i", "em", "u"):
+        line = line.replace(f"<{tag}>", "").replace(f"</{tag}>", "")
+    return line
+
+
+def plain_answer(found: str, letter: str = "") -> tuple[str, str]:
+    """An answer without its dress, and its unit; not in ASCII where its signs are unknown.
+
+    The gold ends with ``letter``, which is no unit then.
+    """
+    found = _undressed(found.strip("\u200b\u200e\u200f\u2060\ufeff \t\n\"\u201c\u201d\u201e"))
     if found.startswith("\\boxed{") and closing(found[7:]) == len(found) - 8:
         found = _undressed(found[7:-1])
     if found.startswith("\\text{") and closing(found[6:]) == len(found) - 7:
-        found = found[6:-1].strip() if found[6:].strip()[:1].isdigit() else found
+        number, space, unit = found[6:-1].strip().partition(" ")
+        if number[:1].isdigit():
+            found = f"{number}\\text{{ {unit}}}" if space else number
+    found = found.replace("\\\\", "\\cr ")  # before its second half is taken for a space
     for separator in (*SEPARATORS, *WIDE_SPACES):
         found = _ungrouped(found, separator)
     found = _spelled(found)
     for font in _FONTS:
         found = _without_font(found, font)
-    for space in ("\\,", "\\;", "\\:", "\\!", "\\ ", "~", "\\quad", "\\left", "\\right"):
+    found = _without_colours(found)
+    for space in ("\\,", "\\;", "\\:", "\\!", "\\ ", "~", "\\quad"):
         found = found.replace(space, " ")
-    for written in ("\\displaystyle", "\\large"):
-        found = found.replace(written, " ")
-    found = found.replace("\\dfrac", "\\frac").replace("\\tfrac", "\\frac")
-    found = " ".join(found.split())
-    found = _apart(_without_relation(found))
-    return _measured(found)
+    for command in _DROPPED:
+        found = _without_command(found, command)
+    for written, meant in _SYNONYMS:
+        found = found.replace(written, meant)
+    found = _repeating(_in_words(" ".join(found.split())))
+    found = _apart(_without_relation(_behind_lead(found)))
+    return _measured(found.rstrip(",; ") if found[-2:-1] != "\\" else found, letter)
+
+
+def _without_command(found: str, command: str) -> str:
+    """The text with a space for a command, where no longer name begins with it."""
+    first, *pieces = found.split(command)
+    return first + "".join((command if one[:1].isalpha() else " ") + one for one in pieces)
+
+
+def _without_colours(found: str) -> str:
+    for command in ("\\textcolor{", "\\color{"):
+        first, *pieces = found.split(command)
+        found = first + "".join(piece.partition("}")[2] for piece in pieces)
+    return found
+
+
+def _in_words(found: str) -> str:
+    """The text with what people write for a command: pi, infinity, sqrt(2), x**2, {a \\over b}."""
+    if found.lower() == "infinity":
+        return "\\infty"
+    for name in ("pi", "sqrt"):
+        first, *pieces = found.split(name)
+        said = first
+        for piece in pieces:
+            alone = not (said[-1:].isalpha() or said.endswith("\\") or piece[:1].isalpha())
+            said += ("\\" if alone else "") + name + (" " if alone and name == "pi" else "") + piece
+        found = said
+    upper, over, lower = found.partition("\\over ")
+    if over and upper[:1] == "{" and lower[-1:] == "}" and closing(found[1:]) == len(found) - 2:
+        return f"\\frac{upper.rstrip()}}}{{{lower.lstrip()}"
+    first, *powers = found.split("**")
+    for power in powers:
+        size = _digits(power)
+        first += f"^{{{power[:size]}}}{power[size:]}" if size else f"^{power}"
+    return first
+
+
+def _repeating(found: str) -> str:
+    """The text with a decimal whose digits repeat as a fraction, where it is one."""
+    for command in ("\\overline{", "\\bar{", "\\dot{"):
+        before, opens, again = found.partition(command)
+        whole, point, first = before.partition(".")
+        digits = again.removesuffix("}")
+        if opens and point and digits.isdigit() and len(digits) < 10 and again[-1:] == "}":
+            sign = "-" if whole[:1] == "-" else ""
+            shown = whole.removeprefix("-") or "0"
+            if (shown + first).isdigit() and len(shown + first) < 19:
+                all_digits, once = int(shown + first + digits), int(shown + first)
+                nines = int("9" * len(digits) + "0" * len(first))
+                return f"{sign}\\frac{{{all_digits - once}}}{{{nines}}}"
+    return found
+
+
+def _behind_lead(found: str) -> str:
+    """The answer behind an arrow, or behind a text such as "the minimum is"."""
+    for arrow in ("\\Rightarrow ", "\\implies ", "\\to ", "\\rightarrow "):
+        found = found.removeprefix(arrow)
+    if found.startswith("\\text{"):
+        said, _, rest = found[6:].partition("}")
+        words = said.strip().lower().replace("'", " ").split()
+        denied = {"not", "no", "t"} & {*words}
+        leads = said.rstrip()[-1:] in (":", "=") or words[-1:] in (["is"], ["are"], ["equals"])
+        if leads and not denied and len(said) <= 60 and not any(map(str.isdigit, said)):
+            return rest.strip()
+    return found
 
 
 def _undressed(found: str) -> str:
-    dollar = found.replace("\\$", " ").replace("$", "").replace("**", "").replace("`", "")
+    dollar = found.replace("\\$", " ").replace("$", "").replace("`", "")
+    if dollar.count("**") % 2 == 0:  # else it is a power
+        dollar = dollar.replace("**", "")
     for bracket in ("\\(", "\\)", "\\[", "\\]"):
         if dollar.startswith(bracket) or dollar.endswith(bracket):
             dollar = dollar.replace(bracket, "")
-    return dollar.strip().rstrip(".").strip()
+    dollar = dollar.strip().removesuffix("\\text{.}").replace("\\text{ }", " ")
+    return dollar.rstrip(".").strip()
 
 
 def _ungrouped(found: str, separator: str) -> str:
@@ -134,11 +241,9 @@ def _spelled(found: str) -> str:
             digit = str(raised) if raised >= 0 else "-"
             joins = pieces and pieces[-1].startswith("^{")
             pieces.append(pieces.pop()[:-1] + digit + "}" if joins else f"^{{{digit}}}")
-        elif sign in PARTS:
-            upper, lower = PARTS[sign]
+        elif sign in VULGAR:
+            upper, lower = VULGAR[sign]
             pieces.append(f"\\frac{{{upper}}}{{{lower}}}")
-        elif sign == "\u221a":
-            pieces.append("\\sqrt ")
         else:
             pieces.append(_DRAWN.get(sign, sign))
     return "".join(pieces)
@@ -170,8 +275,11 @@ def _apart(found: str) -> str:
     return found
 
 
-def _measured(found: str) -> tuple[str, str]:
+def _measured(found: str, letter: str) -> tuple[str, str]:
     """The text without a unit at its end, and the unit that measures, with its exponent."""
+    bare, power = _without_unit_run(found)
+    if bare != found:
+        return bare, power
     bare, power = found, ""
     head, caret, tail = found.rpartition("^")
     exponent = tail.strip("{} ").removeprefix("-")
@@ -181,11 +289,12 @@ def _measured(found: str) -> tuple[str, str]:
         before, opens, name = bare.rpartition(command)
         if opens and name.endswith("}") and "}" not in name[:-1] and before.strip():
             words = {*name[:-1].lower().replace("~", " ").split()}
-            if not words & _NOT_UNITS and not any(one.isdigit() for one in name):
+            if not words & NOT_UNITS and not any(one.isdigit() for one in name):
                 return before.strip(), _unit(name[:-1], power)
             return found, ""
     before, _, name = bare.rpartition(" ")
-    if name in _LONE_UNITS and before[-1:].isdigit():
+    before = before.rstrip()
+    if name in _LONE_UNITS - {letter} and before[-1:].isdigit():
         return before, _unit(name, power)
     cut = len(bare) - next((i for i, one in enumerate(bare[::-1]) if one.isdigit()), len(bare))
     if bare[cut:] in _SHORT_UNITS and cut:
@@ -193,10 +302,41 @@ def _measured(found: str) -> tuple[str, str]:
     return found, ""
 
 
+def _without_unit_run(found: str) -> tuple[str, str]:
+    """The text without a unit of several commands, or with an exponent inside its braces."""
+    starts = [found.find(command + "{") for command in _COMMANDS]
+    start = min((one for one in starts if one > 0), default=0)
+    if found[:start].endswith("\\frac{"):
+        start -= len("\\frac{")
+    run = found[start:]
+    if start <= 0 or not run.endswith("}") and not run[-1:].isdigit():
+        return found, ""
+    for command in (*_COMMANDS, "\\frac", "\\cdot"):
+        run = run.replace(command, " ")
+    run = "".join(" " if one in "{}/~" else one for one in run)
+    first, *powers = run.split("^")
+    numbers = [power.split()[0].removeprefix("-") for power in powers if power.split()]
+    names = first + "".join(" ".join(["", *power.split()[1:]]) for power in powers)
+    words = {*names.lower().split()}
+    unit = 0 < len(words) <= 4 and all(word.strip(".").isalpha() for word in words)
+    exponents = len(numbers) == len(powers) and all(one in ("1", "2", "3", "4") for one in numbers)
+    if not unit or not exponents or words & NOT_UNITS:
+        return found, ""
+    bare = found[:start].strip()
+    if len(powers) < 2 and not names[len(first) :].strip() and "/" not in found[start:]:
+        return bare, _unit(" ".join(first.split()), "".join(powers).strip())
+    whole = found[start:].lower()
+    for command in (*_COMMANDS, "\\frac", "\\cdot"):
+        whole = whole.replace(command, "")
+    whole = "".join(one for one in whole.replace("}}{{", "/") if one not in "{}~ ")
+    return bare, MEASURES.get(whole, whole if "/" in whole or powers else "")
+
+
 def _unit(name: str, power: str) -> str:
     words = name.replace("~", " ").strip(" .").lower()
     if words.startswith(("square ", "cubic ")):
         power = "2" if words[0] == "s" else "3"
         words = words.partition(" ")[2]
-    known = MEASURES.get(words, MEASURES.get(words.rstrip("s"), ""))
+    compound = words if "/" in words else ""
+    known = MEASURES.get(words, MEASURES.get(words.rstrip("s"), compound))
     return known and known + power

@@ -9,7 +9,7 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import NamedTuple
 
-from crlbench.reward.numerals import SIGNS
+from crlbench.reward.numerals import CURRENCIES, SIGNS, VULGAR
 
 LONGEST = 40
 """Digits above which a text is nobody's number."""
@@ -17,20 +17,23 @@ MOST_POWER = 999
 SEPARATORS = ("\\,", "\\ ", "\\;", "\\:", "{,}", "{\\,}", ",\\!", "\\!", "\\thinspace ", "~", "'")
 """What only groups digits, besides spaces that do not break."""
 WIDE_SPACES = "\u00a0\u2007\u2008\u2009\u200a\u202f\u205f"
-PARTS = {"\u00bd": (1, 2), "\u00bc": (1, 4), "\u00be": (3, 4), "\u2153": (1, 3), "\u2154": (2, 3)}
 RAISED = "\u2070\u00b9\u00b2\u00b3\u2074\u2075\u2076\u2077\u2078\u2079"
 DRAWN = {
     "times": "\u00d7", "cdot": "\u00b7", "div": "\u00f7", "pm": "\u00b1", "approx": "\u2248",
     "simeq": "\u2248", "le": "\u2264", "leq": "\u2264", "lt": "<", "ge": "\u2265", "geq": "\u2265",
     "gt": ">", "ne": "\u2260", "neq": "\u2260", "to": "\u2192", "rightarrow": "\u2192",
     "Rightarrow": "\u2192", "implies": "\u2192", "circ": "\u00b0", "degree": "\u00b0",
+    "sqrt": "\u221a",
 }  # fmt: skip
 FONTS = {
     "text", "textbf", "textit", "textsf", "texttt", "textrm", "textnormal", "mathrm", "mathbf",
     "mathit", "mathsf", "mathtt", "boldsymbol", "operatorname", "bm", "mbox", "underline", "emph",
 }  # fmt: skip
-BLANKS = {"boxed", "fbox", "left", "right", "displaystyle", "quad", "qquad"}
-LONG_MARKS = ("->", ">>", "<=", ">=", "!=", "**")
+BLANKS = {
+    *"boxed fbox left right displaystyle textstyle quad qquad small normalsize large Large".split(),
+    *"LARGE huge Huge bf rm it therefore because checkmark".split(),
+}
+LONG_MARKS = ("->", "=>", ">>", "<=", ">=", "!=", "**")
 
 
 class Token(NamedTuple):
@@ -47,14 +50,28 @@ SPACE = Token("space", " ")
 
 def tokens_of(line: str) -> list[Token]:
     """The tokens of a line, without what only dresses its numbers."""
-    line = _without_emphasis(_without_tags(line.translate(SIGNS)))
+    line = line.translate(SIGNS).replace("<sup>", "^").replace("</sup>", " ")
+    line = _without_emphasis(_without_tags(line))
     for written in ("Rs. ", "Rs.", "rs. ", "rs."):
         line = line.replace(written, "$")
+    for code in CURRENCIES:
+        line = _coded(line, code)
     found: list[Token] = []
     place = 0
     while place < len(line):
         place = _read(line, place, found)
-    return _without_powers(_fractions(found))
+    return _scientific(_without_powers(_fractions(found)))
+
+
+def _coded(line: str, code: str) -> str:
+    """The line with a dollar sign for a currency's code before a number."""
+    first, *pieces = line.split(code)
+    said = first
+    for piece in pieces:
+        sign = piece[1:] if piece[:1].isspace() else piece
+        counts = _is_digit(sign.lstrip("+-.")[:1]) and not said[-1:].isalpha()
+        said += "$" + sign if counts else code + piece
+    return said
 
 
 def _read(line: str, place: int, found: list[Token]) -> int:
@@ -64,23 +81,24 @@ def _read(line: str, place: int, found: list[Token]) -> int:
         return _command(line, place, found)
     if _is_digit(one) or (one == "." and _is_digit(line[place + 1 : place + 2])):
         return _number(line, place, found)
-    if one in PARTS:
+    if one in VULGAR:
         if found and found[-1].kind == "number":
             found.append(SPACE)
-        found.append(Token("number", "part", Fraction(*PARTS[one])))
+        found.append(Token("number", "part", Fraction(*VULGAR[one])))
     elif one in RAISED or one == "\u207b":
         end = place
         while end < len(line) and line[end] in RAISED + "\u207b":
             end += 1
         digits = "".join(str(RAISED.find(sign)) for sign in line[place:end] if sign in RAISED)
-        found += [Token("mark", "^"), _numeral(digits)]
+        sign = [Token("mark", "-")] if "\u207b" in line[place:end] else []
+        found += [Token("mark", "^"), *sign, _numeral(digits)]
         return end
     elif one.isspace() or one == "~":
         found.append(SPACE)
     elif one.isalpha() or one == "_":
         end = place
         while end < len(line) and (line[end].isalnum() or line[end] == "_"):
-            if line[end] in PARTS or line[end] in RAISED:
+            if line[end] in VULGAR or line[end] in RAISED:
                 break
             end += 1
         if line[end - 1] == "_" and line[end : end + 1] == "{":
@@ -91,7 +109,7 @@ def _read(line: str, place: int, found: list[Token]) -> int:
         found.append(Token("broken", one))
     else:
         mark = next((mark for mark in LONG_MARKS if line.startswith(mark, place)), one)
-        found.append(Token("mark", {"->": "\u2192"}.get(mark, mark)))
+        found.append(Token("mark", {"->": "\u2192", "=>": "\u2192"}.get(mark, mark)))
         return place + len(mark)
     return place + 1
 
@@ -192,7 +210,8 @@ def _judged(pieces: list[str], separators: list[str]) -> Token:
     grouped = head and all(len(piece) == 3 for piece in others[:-1]) and len(before) == 1
     if grouped and last == "." and "." not in before:
         return _numeral("".join(pieces[:-1]), pieces[-1])
-    if grouped and last == "," and before == {"."} and len(pieces[-1]) <= 2:
+    continental = before <= {".", *WIDE_SPACES}
+    if grouped and last == "," and continental and len(pieces[-1]) <= 2:
         return _numeral("".join(pieces[:-1]), pieces[-1])
     return Token("broken", "")
 
@@ -238,7 +257,9 @@ def _without_powers(tokens: list[Token]) -> list[Token]:
     found: list[Token] = []
     place = 0
     while place < len(tokens):
-        dense = [token for token in found[-2:] if token.kind != "space"]
+        dense = [token for token in found[-3:] if token.kind != "space"]
+        if tokens[place].text == "^" and [token.text for token in dense[1:]] == ["."]:
+            dense.pop()  # the full stop of a unit: ft.
         follows = dense and (dense[-1].kind == "word" or dense[-1].text == "\u00b0")
         if follows and tokens[place].text in ("^", "**"):
             end = place + 1
@@ -250,6 +271,47 @@ def _without_powers(tokens: list[Token]) -> list[Token]:
         found.append(tokens[place])
         place += 1
     return found
+
+
+def _scientific(tokens: list[Token]) -> list[Token]:
+    """The tokens with 1.5 \u00d7 10^6 as one number."""
+    found: list[Token] = []
+    place = 0
+    while place < len(tokens):
+        one = tokens[place]
+        end = place + 1
+        dense: list[Token] = []
+        while end < len(tokens) and len(dense) < 5 and one.kind == "number":
+            if tokens[end].kind != "space" and tokens[end].text not in ("(", ")"):
+                dense.append(tokens[end])
+            end += 1
+            texts = [token.text for token in dense]
+            if texts[2:] and texts[2] in ("^", "**") and dense[-1].kind == "number":
+                break
+        power = _power_of_ten(one, dense)
+        divides = found and found[-1].text == "/"
+        if power is not None and one.value is not None and not divides:
+            found.append(Token("number", "", one.value * Fraction(10) ** power))
+            place = end
+        else:
+            found.append(one)
+            place += 1
+    return found
+
+
+def _power_of_ten(first: Token, rest: list[Token]) -> int | None:
+    """The exponent of what follows a number that is written as "\u00d7 10^6"; None for others."""
+    if first.value is None or not 1 <= first.value < 10 or len(rest) not in (4, 5):
+        return None
+    times, ten, caret, *sign, power = rest
+    wrong = times.text not in ("\u00d7", "\u00b7", "*", "x") or caret.text not in ("^", "**")
+    if wrong or ten.value != 10 or power.kind != "number" or power.value is None:
+        return None
+    if power.value.denominator != 1 or power.value > MOST_POWER:
+        return None
+    if sign and sign[0].text not in ("-", "+"):
+        return None
+    return -int(power.value) if sign and sign[0].text == "-" else int(power.value)
 
 
 def _without_tags(line: str) -> str:

@@ -16,3 +16,8 @@ MEASURES = {
     for name in (measure, *names.split())
 }  # fmt: skip
 """Units that measure, by their names in the singular: two of them that differ are two answers."""
+NOT_UNITS = frozenset(
+    "or and not no if to than more fewer less least most plus minus times hundred thousand million "
+    "billion trillion dozen percent is are".split()
+)
+"""Words that make a text behind a number something else than its unit."""

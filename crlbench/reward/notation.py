@@ -11,34 +11,54 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from crlbench.reward.measures import MEASURES
-from crlbench.reward.numerals import SIGNS, join_groups, join_spaced
+from crlbench.reward.measures import MEASURES, NOT_UNITS
+from crlbench.reward.numerals import SIGNS, VULGAR, join_groups, join_spaced
 
 _LATEX = {
     "\u00d7": r"\times ", "\u00b7": r"\cdot ", "\u00f7": "/", "\u2264": r"\le ",
     "\u2265": r"\ge ", "\u2260": r"\neq ", "\u221e": r"\infty ", "\u222a": r"\cup ",
     "\u2229": r"\cap ", "\u2208": r"\in ", "\u2205": r"\emptyset ", "\u03c0": r"\pi ",
     "\u00b1": r"\pm ", "\u00b0": r"^{\circ}", "\u211d": r"\mathbb{R}", "\u2248": r"\approx ",
-    "\u00bd": r"\frac{1}{2}", "\u00bc": r"\frac{1}{4}", "\u00be": r"\frac{3}{4}",
-    "\u2153": r"\frac{1}{3}", "\u2154": r"\frac{2}{3}", "\u03b8": r"\theta ", "\u03b1": r"\alpha ",
+    "\u03b8": r"\theta ", "\u03b1": r"\alpha ",
     "\u00a0": " ", "\u2009": " ", "\u202f": " ",
+    **{sign: rf"\frac{{{upper}}}{{{lower}}}" for sign, (upper, lower) in VULGAR.items()},
 }  # fmt: skip
 _RAISED = re.compile("[\u2070\u00b9\u00b2\u00b3\u2074-\u2079\u207b]+")
 _DIGITS = str.maketrans(
     "\u2070\u00b9\u00b2\u00b3\u2074\u2075\u2076\u2077\u2078\u2079\u207b", "0123456789-"
 )
-_ROOT = re.compile("\u221a" + r"\s*(\d+|[A-Za-z]|\([^()]*\)|\{[^{}]*\})")
+_ROOT = re.compile("([\u221a\u221b])" + r"\s*(\d+|[A-Za-z]|\([^()]*\)|\{[^{}]*\})")
 _SIZE = re.compile(
-    r"\\(?:left|right|displaystyle|large|Large|small|tfrac|dfrac)(?![A-Za-z])"
-    r"|(?<=\\\\)\[[0-9.]+(?:pt|ex|em|mm)\]"
+    r"\\(?:left|right|[bB]igg?[lrm]?|displaystyle|textstyle|small|normalsize|large|Large|LARGE|huge"
+    r"|Huge|bf|rm|it|[tdc]frac|lbrace|rbrace|varnothing|degree|therefore|because|checkmark)"
+    r"(?![A-Za-z])"
+    r"|(?<=\\\\)\[[0-9.]+(?:pt|ex|em|mm)\]|\\(?:text)?color\s?\{[A-Za-z]{1,20}\}"
 )
-_PLAIN = {r"\tfrac": r"\frac", r"\dfrac": r"\frac"}
+_PLAIN = {
+    r"\tfrac": r"\frac", r"\dfrac": r"\frac", r"\cfrac": r"\frac", r"\lbrace": r"\{",
+    r"\rbrace": r"\}", r"\varnothing": r"\emptyset ", r"\degree": r"^{\circ}",
+}  # fmt: skip
+_LOOSE_FRACTION = re.compile(r"\\frac\s+([0-9])\s+([0-9])(?![0-9])")
+_PERCENT = re.compile(r"(?<=[0-9])(?:\\[,;: ]|~|\s)*(?:\\text\s?\{\s*(?:\\?%|percent)\s*\}|\\?%)")
+_LEADS = re.compile(
+    r"(?:\\(?:Rightarrow|implies|to|rightarrow)(?![A-Za-z])"
+    r"|\\text\s?\{(?![^{}]*\b(?:not?|n't)\b)[^{}0-9]{0,60}(?::|=|\b(?:is|are|equals))\s*\})\s*"
+)
+"""What only says that an answer comes: an arrow, or a text such as "the minimum is"."""
+_REPEATING = re.compile(
+    r"(?<![0-9.])([0-9]{0,9})\.([0-9]{0,9})\\(?:overline|bar|dot)\s?\{([0-9]{1,9})\}"
+)
+_NAMED = re.compile(r"(?<![A-Za-z\\])(?:pi|infinity|Infinity)(?![A-Za-z])")
+_STARS = re.compile(r"(?<=[0-9A-Za-z)}])\*\*\s?(-?[0-9]+|(?=[A-Za-z({]))")
+_TURNED = re.compile(r"([-+]?[0-9][0-9.,]*|\\frac\{[0-9]+\}\{[0-9]+\})\s*=\s*([A-Za-z])")
+"""An equation with the value first."""
+_UNSEEN = "\u200b\u200e\u200f\u2060\ufeff"
 _FONT = re.compile(
     r"\\(?:mathbf|mathsf|mathtt|mathit|boldsymbol|bm|textbf|textit|textsf|texttt|textrm|emph"
     r"|underline)"
     r"\s?\{((?:[^{}]|\{[^{}]*\})*)\}"
 )
-_TEXT_NUMBER = re.compile(r"\\(?:text|mathrm)\{\s*([-+]?[0-9][0-9.,]*(?:\s[A-Za-z/ ]+)?)\s*\}")
+_TEXT_NUMBER = re.compile(r"\\(?:text|mathrm)\{\s*([-+]?[0-9][0-9.,]*)(\s[A-Za-z/ ]+)?\s*\}")
 _LOG = re.compile(r"\\log_\s?([0-9])(?=[\s0-9A-Za-z(\\])\s?")
 """A logarithm whose base is one digit: its argument may follow as another digit."""
 _LOG_OVER = re.compile(r"(\\(?:ln|log))\s+([0-9]+)(?=\s?/)")
@@ -54,18 +74,20 @@ _INDIAN = re.compile(r"[-+]?[1-9][0-9]?(?:,[0-9]{2})*,0[0-9](?:,[0-9]{2})*,[0-9]
 _BOX = re.compile(r"\\boxed\s?\{(.*)\}", re.DOTALL)
 _DRESS = re.compile(r"(?<!\\)\\[()\[\]]|\*\*|`|(?<!\\)\$")
 
-_NO_UNIT = frozenset(
-    "or and not no if to than more less least most plus minus times hundred thousand million "
-    "billion trillion dozen percent is are".split()
-)
-"""Words that make a text behind a number something else than its unit."""
 _POWER = r"(?:\s?\^\s?\{?(?P<power>-?[1-4])\}?)?"
-_TEXT_UNIT = re.compile(
-    r"(?<=[0-9})!a-z])\s*(?:\\[,;:! ]|~)?\s*\\(?:text|mathrm|operatorname|textrm|mbox)\s?"
-    r"\{(?P<text>[^{}]{0,60})\}" + _POWER + r"\s*\Z"
+_TEXT = (
+    r"\\(?:text|mathrm|operatorname|textrm|mbox)\s?\{(?:[^{}]|\{-?[1-4]\}){0,60}\}"
+    r"(?:\s?\^\s?\{?-?[1-4]\}?)?"
 )
+_TEXT_UNIT = re.compile(
+    rf"(?<=[0-9}})!a-z])\s*(?:\\[,;:! ]|~)?\s*(?P<text>\\frac\s?\{{{_TEXT}\}}\s?\{{{_TEXT}\}}"
+    rf"|{_TEXT}(?:\s?(?:\\[,;:! ]|~|\\cdot\s?|/)?\s?{_TEXT}){{0,3}})\s*\Z"
+)
+_UNIT_DRESS = re.compile(r"\\(?:text|mathrm|operatorname|textrm|mbox|frac)\s?(?=\{)|[{}]")
+_UNIT_POWER = re.compile(r"\s*\^\s*(-?[1-4])")
 _PLAIN_UNIT = re.compile(
-    r"(?<=[0-9}])(?:\s+(?P<word>[A-Za-z]+(?:/[a-z]+)?)|(?P<glued>[a-z]{2,3}(?:/[a-z])?))"
+    r"(?<=[0-9}])(?:(?:\s|\\[,;: ]|~)+(?P<word>[A-Za-z]+(?:/[a-z]+)?)"
+    r"|(?P<glued>[a-z]{2,3}(?:/[a-z])?))"
     + _POWER
     + r"\Z"
 )
@@ -74,6 +96,10 @@ _WORDS_ALONE = frozenset(
     "dollars cent cents unit units inch inches foot feet km/h m/s mph meter meters".split()
 )
 _GLUED = frozenset("cm mm km kg mg ml min mph ft".split())
+
+
+_END = re.compile(r"(?<!\\)[.,;]\s*\Z|\\text\s?\{\s*\.\s*\}\s*\Z")
+"""A mark that ends a sentence behind the answer."""
 
 
 class Spelling(NamedTuple):
@@ -91,16 +117,16 @@ def undress(found: str) -> str:
     >>> undress(r"**$\boxed{5}$.**")
     '5'
     """
-    found = found.strip().removesuffix(".")
+    found = _END.sub("", found.strip(_UNSEEN + " \t\n\"\u201c\u201d\u201e"))
     if found[:1] in "$*`\\" or found[-1:] in "$*`)]":
         found = _DRESS.sub("", found)
-    found = found.strip("$ \t\n").removesuffix(".").strip()
+    found = _END.sub("", found.strip("$ \t\n")).strip()
     box = _BOX.fullmatch(found)
     return box[1].strip() if box and "\\boxed" not in box[1] else found
 
 
-def tidy(found: str) -> Spelling:
-    r"""The spelling that is compared, and the unit.
+def tidy(found: str, letter: str = "") -> Spelling:
+    r"""The spelling that is compared, and the unit; the gold ends with ``letter``, which is none.
 
     >>> tidy(r"= 1\,000\text{ cm}^2")
     Spelling(value='1000', unit='cm^2')
@@ -110,49 +136,99 @@ def tidy(found: str) -> Spelling:
         if sign in found:
             found = found.replace(sign, latex)
     found = _RAISED.sub(lambda match: f"^{{{match[0].translate(_DIGITS)}}}", found)
-    found = _ROOT.sub(lambda match: r"\sqrt{" + match[1].strip("{}") + "}", found)
+    found = _ROOT.sub(_rooted, found)
+    found = found.replace(r"\text{\$}", "").replace(":=", "=")
     found = _SIZE.sub(lambda match: _PLAIN.get(match[0], ""), found)
-    found = _TEXT_NUMBER.sub(r"\1", _FONT.sub(r"\1", found))
-    found = join_spaced(" ".join(found.split()))
+    found = _TEXT_NUMBER.sub(_out_of_text, _FONT.sub(r"\1", found))
+    found = _PERCENT.sub(lambda _: r"\%", _LOOSE_FRACTION.sub(r"\\frac{\1}{\2}", found))
+    found = _REPEATING.sub(_repeated, _STARS.sub(_starred, found))
+    found = _NAMED.sub(lambda match: r"\pi " if match[0] == "pi" else r"\infty ", found)
+    found = join_spaced(" ".join(found.strip("~ ").split()))
+    leads = _LEADS.match(found)
+    found = found[leads.end() :] if leads else found
     found = _LOG_OVER.sub(r"\1(\2)", found.replace(r"\log_e", r"\ln"))
     found = _LOG.sub(r"\\log_{\1} ", found)
     found = _IN_DEGREES.sub(r"\1(\\frac{\2\\pi}{180})", found)
     relation = _RELATION.match(found)
     found = _ROUGHLY.sub("=", found[relation.end() if relation else 0 :])
+    turned = _TURNED.fullmatch(found)
+    found = turned[1] if turned else found
     found = found.replace(",", "") if _INDIAN.fullmatch(found) else found
     mixed = _MIXED.fullmatch(found)
     found = rf"{mixed[1]}\frac{{{mixed[2]}}}{{{mixed[3]}}}" if mixed else found
-    return _measured(found)
+    return _measured(found, letter)
 
 
-def _measured(found: str) -> Spelling:
+def _out_of_text(match: re.Match[str]) -> str:
+    return match[1] + (rf"\text{{{match[2]}}}" if match[2] else "")
+
+
+def _rooted(match: re.Match[str]) -> str:
+    degree = "" if match[1] == "\u221a" else "[3]"
+    return rf"\sqrt{degree}{{{match[2].strip('{}')}}}"
+
+
+def _starred(match: re.Match[str]) -> str:
+    return f"^{{{match[1]}}}" if match[1] else "^"
+
+
+def _repeated(match: re.Match[str]) -> str:
+    """A decimal with digits that repeat, as a fraction."""
+    whole, first, again = match[1] or "0", match[2], match[3]
+    ones = 10 ** len(first) * (10 ** len(again) - 1)
+    return rf"\frac{{{int(whole + first + again) - int(whole + first)}}}{{{ones}}}"
+
+
+def _measured(found: str, letter: str) -> Spelling:
     unit = _TEXT_UNIT.search(found)
-    if unit and (not unit["text"].strip() or _is_unit(unit["text"])):
-        return Spelling(found[: unit.start()], _measure(unit["text"], unit["power"]))
+    if unit:
+        name = _unit_name(unit["text"])
+        if not name or _is_unit(name):
+            return Spelling(found[: unit.start()], _measure(name))
     unit = _PLAIN_UNIT.search(found)
-    if unit and (unit["glued"] in _GLUED or unit["word"] in _WORDS_ALONE):
+    plain = unit and (unit["glued"] in _GLUED or unit["word"] in _WORDS_ALONE)
+    if unit and plain and unit["word"] != letter:
         name = unit["glued"] or unit["word"]
-        return Spelling(found[: unit.start()], _measure(name, unit["power"]))
+        power = f"^{unit['power']}" if unit["power"] else ""
+        return Spelling(found[: unit.start()], _measure(name + power))
     return Spelling(found)
+
+
+def _unit_name(text: str) -> str:
+    r"""A unit without its LaTeX: m/s^2 for \mathrm{m/s^{2}} and for \frac{\text{m}}{\text{s}^2}."""
+    if text.startswith(r"\frac"):
+        upper, _, lower = text.removeprefix(r"\frac").rpartition("}{\\")
+        text = f"{upper}/{lower and chr(92) + lower}"
+    text = _UNIT_DRESS.sub("", text).replace("~", " ").replace(r"\cdot", " ")
+    text = re.sub(r"\\[,;:! ]", " ", text)
+    return " ".join(_UNIT_POWER.sub(r"^\1", text).split())
 
 
 def _is_unit(text: str) -> bool:
     words = re.findall("[a-z]+", text.lower())
-    return 0 < len(words) <= 4 and not _NO_UNIT & {*words} and not re.search("[0-9]", text)
+    bare = re.sub(r"\^-?[1-4]", "", text)
+    return 0 < len(words) <= 4 and not NOT_UNITS & {*words} and not re.search("[0-9]", bare)
 
 
-def _measure(text: str, power: str | None) -> str:
-    name = text.replace("~", " ").strip(" .").lower()
+def _measure(text: str) -> str:
+    whole = re.sub(r"\s*/\s*", "/", text.strip(" .").lower())
+    name, _, power = whole.partition("^")
+    if " " in power or "/" in power:
+        return whole.replace(" ", "")  # of several units
+    name = name.strip(" .")
     squared = {"square ": "2", "sq ": "2", "cubic ": "3"}
     for word, exponent in squared.items():
         if name.startswith(word):
             name, power = name.removeprefix(word), exponent
     known = MEASURES.get(name) or MEASURES.get(name.removesuffix("s"), "")
+    if not known and "/" in name:
+        known = name
     return f"{known}^{power}" if known and power else known
 
 
 _COMMA = re.compile(r"(?<![0-9.])([1-9][0-9]{0,2}(?:,[0-9]{3})+)(?![0-9])")
 _ZEROS = re.compile(r"(?<![0-9.])0[0-9]")
+_SEMICOLON = re.compile(r"(?<!\\);")
 MAX_JOINS = 12
 """Most commas of one answer that are tried as separators of thousands."""
 MAX_READINGS = 4
@@ -163,14 +239,16 @@ def readings(given: str, gold: str) -> Iterator[str]:
 
     A comma before three digits may separate thousands or elements. So many are taken to separate
     thousands as the answer has more commas than the gold; a number that begins with 0 is none, and
-    decides. In brackets commas separate elements unless such a zero says otherwise. At most
-    ``MAX_READINGS``.
+    decides. In brackets commas separate elements unless such a zero says otherwise. Where
+    semicolons separate elements commas separate thousands. At most ``MAX_READINGS``.
 
     >>> [*readings("1,234", "1234")], [*readings("1,234", "1, 234")]
     (['1234'], ['1,234'])
     >>> [*readings("(1,000,2,000)", "(1000,2000)")]
     ['(1000,2000)']
     """
+    if _SEMICOLON.search(given) and not _SEMICOLON.search(gold):
+        given = _SEMICOLON.sub(", ", _COMMA.sub(lambda match: match[0].replace(",", ""), given))
     places = [
         found.start(1) + offset
         for found in _COMMA.finditer(given)
@@ -178,7 +256,7 @@ def readings(given: str, gold: str) -> Iterator[str]:
         if sign == ","
     ]
     needed = given.count(",") - gold.count(",")
-    listed = given[:1] in ("(", "[", "\\") and "," not in gold and not _ZEROS.search(given)
+    listed = given.startswith(("(", "[", r"\{")) and "," not in gold and not _ZEROS.search(given)
     if not places or listed or not 0 <= needed <= len(places) <= MAX_JOINS:
         yield given
         return

@@ -45,6 +45,14 @@ REPLIES = [
     ("b</s>", "b"),
     ("I think it is <b>b</b>", "I think it is <b>b</b>"),
     ("x < think > y", "x < think > y"),
+    ("<think >a</think >b", "b"),
+    ('<think budget="9">a</ think>b', "b"),
+    ("<|think|>a<|/think|>b", "b"),
+    ("<analysis>a</analysis>b", "b"),
+    ("<rationale>a</rationale>b", "b"),
+    ("<inner_monologue>a</inner_monologue>b", "b"),
+    ("<analyst>a</analyst>", "<analyst>a</analyst>"),
+    ("my <thinker>b", "my <thinker>b"),
     ("", ""),
 ]
 
@@ -69,6 +77,7 @@ MARKS = st.sampled_from(
     ]
     + ["</answer>", "<|channel|>", "final", "<|message|>", "<|channel|>final", "assistantfinal"]
     + ["<|end_of_thought|>", "<", "/think>", "</s>", " ", "\u25c1think\u25b7", "<seed:think>"]
+    + ["<think >", "<|think|>", "<|/cot|>", '<analysis a="b">', "</ think>", "<think", ">", "|"]
 )
 
 

@@ -181,15 +181,97 @@ HEADINGS = [
 ]
 
 
+HEADINGS += [
+    ("#### 1.1 Add\n9 + 9\n#### 1.2 Result\nIt is 18.", "18"),
+    ("#### 2.5 hours\nin 3 steps", "2.5"),
+    ("#### Given: 12 rows of 8\nTotal: 96", "96"),
+    ("#### Known: 12 rows\n12 * 8 = 96 chairs", "96"),
+    ("#### Pens: $6\n#### Books: $12\nIn all $18", "18"),
+    ("#### Pens: $6\n#### Total: $18\n(6 and 12)", "18"),
+    ("#### Number of apples: 18\n(9 and 9)", "18"),
+    ("6+12\n#### Total for 3 pens: $18", "18"),
+    ("It is 18.\n#### Step 3: stop", "18"),
+    ("#### \u2705 18", "18"),
+    ("#### a) 18", "18"),
+    ("### Total for 3 pens: $18", "18"),
+    ("#### 18. Done", "18"),
+    ("#### 3. Total: 18", "18"),
+]
+
+
 @pytest.mark.parametrize(("text", "answer"), HEADINGS)
 def test_a_heading_that_tells_a_story_is_no_marker(text: str, answer: str) -> None:
     assert final_number(text, answer) == 1.0
     assert agreed(text, answer)
 
 
+READINGS = [
+    ("x = - 18", "-18"),
+    (r"\boxed{- 18}", "-18"),
+    (r"\boxed{-\,\$18}", "-18"),
+    ("#### - 18", "-18"),
+    ("-(18)", "-18"),
+    ("10 -(18)", None),
+    ("10-(18)", None),
+    ("non-negative 18", "18"),
+    ("Total - 18", "18"),
+    ("Steps:\n- 18", "18"),
+    ("- negative 18", "-18"),
+    ("It is minus 18.", "-18"),
+    ("10 apples minus 18", None),
+    ("10 minus 18", None),
+    (r"- \frac{9}{2} cups", "4.5"),
+    ("1.5 \u00d7 10^6", "1500000"),
+    (r"\boxed{-1.5 \times 10^{-3}}", "-0.0015"),
+    ("15 \u00d7 10^6", None),
+    ("2 \u00d7 1.5 \u00d7 10^6", None),
+    ("3/2 \u00d7 10^3", None),
+    ("1.5 \u00d7 10", None),
+    ("18\u03c0", None),
+    (r"18\pi", None),
+    ("\u221a18", None),
+    (r"\sqrt{18}", None),
+    ("18 < x", None),
+    ("x < (18)", None),
+    ("18 <b>", "18"),
+    (r"\boxed{18\text{ or more}}", None),
+    ("She needs 18 or more", "18"),
+    ("3 and a half", None),
+    ("3 and a bit", "3"),
+    ("17 mod 18", None),
+    ("17 \u2795 18", None),
+    ("17 \u2716\ufe0f 18", None),
+    ("17 apples + (18)", None),
+    ("\u215d", "0.625"),
+    ("2\u215d cups", "2.625"),
+    ("1\u202f234,50 \u20ac", "1234.50"),
+    ("1\u202f234,500", None),
+    ("USD1,250", "1250"),
+    ("-USD 5", "-5"),
+    ("18 m<sup>2</sup>", "18"),
+    ("18<sup>2</sup>", None),
+    ("18 ft.\u00b2", "18"),
+    (r"{\color{blue}18}", "18"),
+    (r"\textcolor{red}{18}", "18"),
+    ("Total => 18", "18"),
+]
+
+
+@pytest.mark.parametrize(("text", "answer"), READINGS)
+def test_signs_powers_and_what_goes_on(text: str, answer: str | None) -> None:
+    wrong = ("18", "17", "3", "2", "1.5", "4.5", "-4.5", "-18", "10", "6", "0.0015", "1500", "234")
+    if answer is not None:
+        assert final_number(text, answer) == 1.0
+        assert agreed(text, answer)
+    for other in {*wrong} - {answer}:
+        assert final_number(text, other) == 0.0, other
+        assert not agreed(text, other), other
+
+
 PIECES = st.sampled_from(
     [*"0123456789,.-+/=$%*eE \n", "####", "#### ", r"\boxed{", "}", "{", "<answer>", "</answer>"]
     + [r"\frac{", r"\$", "{,}", "\u2212", "\uff11", "<think>", "</think>", "a:", " is ", "\u00bd"]
+    + ["- ", "minus ", "10^", "USD", "<sup>", "\u221a", "\u03c0", "1.1 Ab", "\u2705", "\u2157"]
     + ["\u00b2", "\u00a0", "\\text{", "**", "x", " or ", "\\", "(", "'", "Rs.", "\U0001d7cf", "_{"]
 )
 

@@ -87,7 +87,72 @@ def test_a_letter_is_no_unit() -> None:
 
 
 @pytest.mark.parametrize(
-    "piece", ["1,", "1,000", "(1,000", "1\\,111", "\\text{", "1 111", "\u00b2", "$"]
+    ("gold", "given", "paid"),
+    [
+        (r"5\text{ m/s}^2", r"5\,\mathrm{m/s^{2}}", 1),
+        (r"5\text{ m/s}", r"5\frac{\text{m}}{\text{s}}", 1),
+        (r"5\text{ m/s}", r"5\text{ m}/\text{s}^2", 0),
+        (r"5\text{ m}", r"5\text{ m}/\text{s}", 0),
+        (r"5\text{ m}^2", r"5\,\mathrm{m^2}", 1),
+        (r"5\text{ m}^2", r"5\,\mathrm{m^3}", 0),
+        ("5", r"5\,\mathrm{kg\,m^{-3}}", 1),
+        ("5", r"5\,\mathrm{x^2 y}^2 + 1", 0),
+        ("5", r"5\text{ dozen}^2", 0),
+        ("5", r"5\text{ m 2}", 0),
+        ("6m", r"6\,m", 1),
+        ("6m", r"6\,", 0),
+        ("6", r"6\,m", 1),
+    ],
+)
+def test_a_unit_may_have_exponents_within_and_several_parts(
+    gold: str, given: str, paid: int
+) -> None:
+    assert equivalent(box(given), box(gold)) == same_answer(box(given), box(gold)) == paid
+
+
+@pytest.mark.parametrize(
+    ("gold", "given", "paid"),
+    [
+        (r"\frac{1234}{5}", r"\frac{1,234}{5}", 1),
+        (r"\sqrt{1234}", r"\sqrt{1,234}", 1),
+        (r"\pi\cdot 1234", r"\pi\cdot 1,234", 1),
+        ("1234", r"\{1,234\}", 0),
+        (r"\{1234, 5\}", r"\{1,234; 5\}", 1),
+        (r"\{1, 234, 5\}", r"\{1,234; 5\}", 0),
+        ("1.5", "1;5", 0),
+        (r"\frac{1}{3}", r"0.\overline{3}", 1),
+        (r"\frac{1}{30}", r"0.0\overline{3}", 1),
+        (r"\frac{1}{3}", r"0.3\overline{4}", 0),
+        (r"\frac{5}{6}", "\u215a", 1),
+        (r"\frac{5}{6}", "\u215b", 0),
+        ("8", "2**3", 1),
+        ("6", "2**3", 0),
+        ("5", r"\text{The minimum is } 5", 1),
+        ("5", r"\text{The minimum is not } 5", 0),
+        ("5", r"\text{There are } 5", 1),
+        ("5", r"\text{5 apples}", 1),
+        ("5", r"\text{5 or 6}", 0),
+        ("5", r"\text{5 dozen}", 0),
+        (r"5\text{ cm}", r"\text{5 m}", 0),
+        ("5", r"\text{Answer 4 or } 5", 0),
+        (r"\frac{\pi}{4}", "pi/4", 1),
+        (r"\frac{\pi}{4}", "pie/4", 0),
+        (r"\emptyset", r"\varnothing", 1),
+        (r"\emptyset", r"\{0\}", 0),
+        ("No", r"{\bf No}", 1),
+        ("No", r"{\bf No} or Yes", 0),
+        ("5", r"\textcolor{red}{5}", 1),
+        ("5", r"\textcolor{red}{5}5", 0),
+    ],
+)
+def test_dress_is_left_out_and_what_says_something_is_not(gold: str, given: str, paid: int) -> None:
+    assert equivalent(box(given), box(gold)) == same_answer(box(given), box(gold)) == paid
+
+
+@pytest.mark.parametrize(
+    "piece",
+    ["1,", "1,000", "(1,000", "1\\,111", "\\text{", "1 111", "\u00b2", "$", "~", "pi", "**2"]
+    + ["\\mathrm{m^2}", "5\\text{ m}/", "0.\\overline{3}", ";1,000", "\\frac{\\text{m}}"],
 )
 def test_no_spelling_takes_long(piece: str) -> None:
     text = (piece * 400)[:400]
