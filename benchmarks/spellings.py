@@ -4,10 +4,10 @@ r"""Who judges spelled answers as a person does: crlbench, math-verify, lm-evalu
     python benchmarks/spellings.py --lm-eval DIR/bin/python --markdown
     python benchmarks/spellings.py --differ verify
 
-``tests/reward/spellings.toml`` holds replies with a person's verdict on each, and ``--unseen``
-takes those of ``spellings_unseen.toml``. Every judge gets the right answer and the reply; what is
-counted are replies that it pays exactly where the person says "right". ``--differ JUDGE`` prints
-where a judge says something else.
+``tests/reward/spellings.toml`` holds replies with a person's verdict on each. ``--unseen`` takes
+those of ``spellings_unseen.toml``, ``--independent`` those of a second reader. Every judge gets
+the right answer and the reply; what is counted are replies that it pays exactly where the person
+says "right". ``--differ JUDGE`` prints where a judge says something else.
 
 math-verify (extra ``math``) parses reply and gold with its defaults, the gold in ``\boxed{}``.
 lm-evaluation-harness judges numbers alone; it is installed apart (``pip install lm-eval==0.4.13``
@@ -28,7 +28,15 @@ from typing import Any
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
-from tests.spellings import TABLE, UNSEEN, Spelling, audit, read_spellings, verify  # noqa: E402
+from tests.spellings import (  # noqa: E402
+    INDEPENDENT,
+    TABLE,
+    UNSEEN,
+    Spelling,
+    audit,
+    read_spellings,
+    verify,
+)
 
 
 def math_verify(row: Spelling) -> bool:
@@ -77,7 +85,9 @@ def _share(rows: Sequence[Spelling], values: list[Any], members: list[int]) -> s
 
 def main() -> int:
     options = _options()
-    rows = read_spellings(UNSEEN if options.unseen else TABLE)
+    rows = read_spellings(
+        UNSEEN if options.unseen else INDEPENDENT if options.independent else TABLE
+    )
     verdicts: dict[str, list[Any]] = {
         "verify": [verify(row) for row in rows],
         "audit": [audit(row) for row in rows],
@@ -104,9 +114,11 @@ def main() -> int:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--lm-eval", metavar="PYTHON", help="Python that has lm_eval")
-    parser.add_argument(
+    others = parser.add_mutually_exclusive_group()
+    others.add_argument(
         "--unseen", action="store_true", help="the rows that no verifier was made on"
     )
+    others.add_argument("--independent", action="store_true", help="the rows of a second reader")
     parser.add_argument("--markdown", action="store_true", help="print a Markdown table")
     parser.add_argument(
         "--differ", metavar="JUDGE", help="print where a judge and the person differ"
