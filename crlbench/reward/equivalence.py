@@ -72,6 +72,8 @@ def _same(gold: str, given: str) -> float:
         return float(_word(gold) == _word(given))
     if given == gold or _choice(gold) == given.strip("()"):
         return 1.0
+    if _says_other(given, gold):
+        return 0.0
     if operators(given) - operators(gold):
         stated = _stated(given)
         return _same(gold, stated) if stated and "=" not in gold else 0.0
@@ -87,12 +89,25 @@ def _stated(found: str) -> str:
     depth, equals = 0, -1
     for place, character in enumerate(found):
         depth += (character in "({[") - (character in ")}]")
-        if depth == 0 and character in "<>":
+        spaces = character in ",;" and found[place - 1 : place] == "\\"
+        if depth == 0 and character in "<>,;" and not spaces:
             return ""
         equals = place if depth == 0 and character == "=" else equals
     right = found[equals + 1 :].strip() if equals > 0 else ""
     listed = "," in right or r"\text" in right
     return "" if _OTHER_RELATION.search(found) or listed else right
+
+
+def _says_other(given: str, gold: str) -> bool:
+    r"""Whether an answer denies something, or states two things where the gold is one value.
+
+    "x=3 \\quad x=5" states two; of a chain such as "x = 2 + 3 = 5" only the last part counts.
+    """
+    if _DENIES.search(given) and not _DENIES.search(gold):
+        return True
+    stated = [part for part in _NEXT.split(given) if part.partition("=")[0].strip()]
+    several = sum("=" in part for part in stated) > 1
+    return several and not re.search(r"[,;=]|\\(?:pm|text|mathrm|begin)", gold)
 
 
 def _apart(found: str) -> str:
@@ -130,7 +145,15 @@ _checked = False
 _INTEGER = re.compile(r"[-+]?[0-9]{1,60}")
 _ELEMENTS = re.compile(r"(?<=[0-9]),(?=[0-9]{3}(?![0-9]))")
 _GROUPED = re.compile(r"[-+]?[1-9][0-9]{0,2}(?:,[0-9]{3})+(?:\.[0-9]+)?")
-_OTHER_RELATION = re.compile(r"\\(?:leq?|geq?|neq?|in|subset|sim)(?![A-Za-z])")
+_OTHER_RELATION = re.compile(
+    r"\\(?:(?:leq?|geq?)(?:slant)?|neq?|nleq|ngeq|ll|gg|(?:not)?in|subset|sim|equiv|propto)(?![A-Za-z])"
+)
+_DENIES = re.compile(r"\\not(?![A-Za-z])|\\(?:text|mathrm)\s?\{[^{}]*(?:n't|\b(?:not|never)\b)")
+_NEXT = re.compile(
+    r"\\q?quad(?![A-Za-z])|\\\\|(?<!\\);|\\(?:lor|land|vee|wedge)(?![A-Za-z])|\\&"
+    r"|\\(?:text|mathrm|operatorname)\s?\{\s*(?:or|and)\s*\}|(?<![A-Za-z\\])(?:or|and)(?![A-Za-z])"
+)
+"""What parts statements."""
 _EVALUATED = re.compile(r"\\(?:gcd|lcm)[^A-Za-z].*[A-Za-z]")
 """The library takes the greatest common divisor of two letters to be 1: compared as text alone."""
 _NAMED = re.compile(

@@ -41,7 +41,9 @@ _NUMERAL = re.compile(f"[0-9{''.join(VULGAR)}]")
 """What a line with a number holds: a digit or a fraction of one character."""
 _TAIL = re.compile(
     r"\S*?[0-9]|\s*[x*/^\u00d7\u00f7\u00b7]\s*\.?[0-9]|\s*(?:\u03c0|\\pi(?![A-Za-z]))"
-    r"|\s*(?:[<>]=?|[\u2264\u2265\u2260])\s*[A-Za-z]|\s+and\s+(?:a|one)\s+(?:half|quarter|third)\b"
+    r"|\s*(?:[<>]=?|[\u2264\u2265\u2260])\s*[A-Za-z]"
+    r"|\s+and\s+(?:an?|one|two|three|four|five|six|seven|eight|nine)[\s-]+"
+    r"(?:half|halves|(?:quarter|third|fourth|fifth|sixth|seventh|eighth|ninth|tenth)s?)\b"
 )
 """What may not follow a number: more digits in its word, another factor or part, or a letter that
 it bounds."""

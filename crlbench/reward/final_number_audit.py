@@ -22,10 +22,16 @@ RESULT = {"=", "\u2248", "\u2192", ">>"}
 """Tokens behind which a number is a result."""
 BOUNDS = {"<", ">", "<=", ">=", "!=", "\u2264", "\u2265", "\u2260", "\u00b1", "\u221a"}
 JOINING = {"or", "plus", "minus", "times", "mod", "modulo", "by"}
+"""Words that join two numbers into something else than a conclusion."""
 LEADS_TO = {"is", "was", "be", "equals", "of", "to", "by"}
 """Words behind which "minus" takes from nothing."""
-PIECES = {"half", "quarter", "third"}
-"""Words that join two numbers into something else than a conclusion."""
+PIECES = {"half", "halves"} | {
+    part + ending
+    for part in "quarter third fourth fifth sixth seventh eighth ninth tenth".split()
+    for ending in ("", "s")
+}
+COUNTS = {*"a an one two three four five six seven eight nine".split()}
+"""Words of a part that makes a number mixed, as in "18 and two thirds"."""
 ENDS = {*".;:!?"}
 LEADS = {
     *"the final answer total result about roughly around minus negative".split(),
@@ -299,10 +305,16 @@ def _goes_on(rest: list[Token]) -> bool:
     bounds = texts[:1] and texts[0] in BOUNDS - {"\u00b1", "\u221a"} and len(dense) > 1
     if bounds and dense[1].kind == "word":
         return True
-    if texts[:1] in (["\u03c0"], ["\\pi"]) or (texts[:1] == ["and"] and PIECES & {*texts[2:]}):
+    if texts[:1] in (["\u03c0"], ["\\pi"]) or _adds_a_part(dense):
         return True
     operator = dense and dense[0].text in OPERATORS - {"+", "-"}
     return bool(operator and len(dense) > 1 and dense[1].kind in ("number", "broken"))
+
+
+def _adds_a_part(rest: list[Token]) -> bool:
+    """Whether tokens begin with a part of one in words: "and a half", "and two-thirds"."""
+    words = [token.text for token in rest[:4] if token.text != "-"]
+    return words[:1] == ["and"] and {*words[1:2]} <= COUNTS and bool(PIECES & {*words[2:3]})
 
 
 def _may_conclude(before: list[Token], signed: bool) -> bool:

@@ -13,7 +13,7 @@ import math
 import re
 from collections.abc import Callable
 
-from crlbench.reward.latex_plain import LONGEST, place_of, plain_answer
+from crlbench.reward.latex_plain import LONGEST, place_of, plain_answer, says_other
 
 POINTS = 3
 """Values of the letters that two expressions must agree at."""
@@ -50,6 +50,8 @@ def same_answer(text: str, gold: str) -> float:
     found, wanted = place_of(text, gold), place_of(gold, gold)
     if not found or not wanted or len(found) > LONGEST:
         return 0.0
+    if says_other(found, wanted):
+        return 0.0
     answer, measure = plain_answer(wanted)
     given, unit = plain_answer(found, answer[-1:])
     if not given or not given.isascii() or (unit and measure and unit != measure):
@@ -58,7 +60,7 @@ def same_answer(text: str, gold: str) -> float:
         answer = answer.replace(",", "")
     given = _IN_BRACES.sub(lambda match: match[0].replace(",", ""), given)
     if ";" in given and ";" not in answer:
-        given = _GROUPS.sub(lambda match: match[0].replace(",", ""), given).replace(";", ",")
+        given = _GROUPS.sub(lambda match: match[0].replace(",", ""), given).replace(";", ", ")
     if not _NAMED.match(answer):
         given = given[named.end() :].strip() if (named := _NAMED.match(given)) else given
     if "=" not in answer and (turned := _TURNED.fullmatch(given)):

@@ -46,6 +46,13 @@ _SYNONYMS = (
     ("\\degree", "^\\circ"), ("\\text{percent}", "\\%"), ("\\text{ percent}", "\\%"),
     ("\\text{\\%}", "\\%"), ("\\text{ \\%}", "\\%"), ("bmatrix", "pmatrix"),
 )  # fmt: skip
+_OTHER_WORDS = {
+    *"not no t never neither nor cannot wrong false incorrect than unless except if half".split(),
+    *"twice double triple".split(),
+}
+"""Words of a text before an answer that deny it, or tell of another value."""
+_NEXT = {*"or and ; \\quad \\qquad \\lor \\land \\vee \\wedge \\&".split()}
+"""What parts statements."""
 _COMMANDS = ("\\text", "\\mathrm", "\\operatorname", "\\mbox")
 _SHORT_UNITS = {"cm", "mm", "km", "kg", "mg", "ml", "km/h", "m/s", "mph"}
 _LONE_UNITS = _SHORT_UNITS | {
@@ -88,6 +95,7 @@ def _is_rule(line: str) -> bool:
 
 def _is_label(label: str) -> bool:
     label = _without_markup(label).strip("*_ ")
+    label = label.lstrip("> ")
     listed = label[:2] in ("- ", "+ ", "\u2022 ")
     words = label[2 * listed :].strip("#*_> ").lower().split()
     return words[-1:] == ["answer"] and {*words[:-1]} <= {"the", "final"}
@@ -97,6 +105,33 @@ def _without_markup(line: str) -> str:
     for tag in ("b", "strong", "i", "em", "u"):
         line = line.replace(f"<{tag}>", "").replace(f"</{tag}>", "")
     return line
+
+
+def says_other(found: str, gold: str) -> bool:
+    """Whether an answer denies something, or states two things where the gold is one value."""
+    words, wanted = _words(found), _words(gold)
+    denials = {"\\not", "not", "never", "n't"}
+    if denials & {*words} and not denials & {*wanted}:
+        return True
+    statements = [""]
+    for word in words:
+        if word in _NEXT:
+            statements.append("")
+        else:
+            statements[-1] += word
+    several = sum(0 < one.find("=") for one in statements) > 1
+    one_value = not any(sign in gold for sign in (*",;=", "\\pm", "\\text", "\\mathrm", "\\begin"))
+    return several and one_value
+
+
+def _words(found: str) -> list[str]:
+    """The words, commands and signs of LaTeX, apart."""
+    found = found.replace("\\\\", " ; ").replace("\\;", " ").replace(";", " ; ")
+    for sign in ("{", "}"):
+        found = found.replace(sign, " ")
+    for sign in ("=", "n't"):
+        found = found.replace(sign, f" {sign} ")
+    return found.replace("\\", " \\").split()
 
 
 def plain_answer(found: str, letter: str = "") -> tuple[str, str]:
@@ -185,8 +220,8 @@ def _behind_lead(found: str) -> str:
         found = found.removeprefix(arrow)
     if found.startswith("\\text{"):
         said, _, rest = found[6:].partition("}")
-        words = said.strip().lower().replace("'", " ").split()
-        denied = {"not", "no", "t"} & {*words}
+        words = said.lower().replace("'", " ").replace(":", " ").replace("=", " ").split()
+        denied = _OTHER_WORDS & {*words} or "at least" in said.lower() or "at most" in said.lower()
         leads = said.rstrip()[-1:] in (":", "=") or words[-1:] in (["is"], ["are"], ["equals"])
         if leads and not denied and len(said) <= 60 and not any(map(str.isdigit, said)):
             return rest.strip()

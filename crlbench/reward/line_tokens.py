@@ -17,6 +17,8 @@ MOST_POWER = 999
 SEPARATORS = ("\\,", "\\ ", "\\;", "\\:", "{,}", "{\\,}", ",\\!", "\\!", "\\thinspace ", "~", "'")
 """What only groups digits, besides spaces that do not break."""
 WIDE_SPACES = "\u00a0\u2007\u2008\u2009\u200a\u202f\u205f"
+_RAISES = {*"^*\u2070\u00b9\u00b2\u00b3\u2074\u2075\u2076\u2077\u2078\u2079\u207b"}
+"""What raises a ten behind an x that multiplies."""
 RAISED = "\u2070\u00b9\u00b2\u00b3\u2074\u2075\u2076\u2077\u2078\u2079"
 DRAWN = {
     "times": "\u00d7", "cdot": "\u00b7", "div": "\u00f7", "pm": "\u00b1", "approx": "\u2248",
@@ -95,6 +97,8 @@ def _read(line: str, place: int, found: list[Token]) -> int:
         return end
     elif one.isspace() or one == "~":
         found.append(SPACE)
+    elif line.startswith("x10", place) and line[place + 3 : place + 4] in _RAISES:
+        found.append(Token("mark", "\u00d7"))
     elif one.isalpha() or one == "_":
         end = place
         while end < len(line) and (line[end].isalnum() or line[end] == "_"):

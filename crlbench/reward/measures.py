@@ -17,7 +17,9 @@ MEASURES = {
 }  # fmt: skip
 """Units that measure, by their names in the singular: two of them that differ are two answers."""
 NOT_UNITS = frozenset(
-    "or and not no if to than more fewer less least most plus minus times hundred thousand million "
-    "billion trillion dozen percent is are".split()
+    "or and not no never if unless except when otherwise to than more fewer less least most plus "
+    "minus times hundred thousand million billion trillion dozen hundreds thousands millions "
+    "billions dozens percent is are squared cubed factorial half halves third thirds quarter "
+    "quarters tenths hundredths e i x y z".split()
 )
-"""Words that make a text behind a number something else than its unit."""
+"""Words, constants and unknowns that make a text behind a number something else than its unit."""

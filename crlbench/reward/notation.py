@@ -42,9 +42,15 @@ _LOOSE_FRACTION = re.compile(r"\\frac\s+([0-9])\s+([0-9])(?![0-9])")
 _PERCENT = re.compile(r"(?<=[0-9])(?:\\[,;: ]|~|\s)*(?:\\text\s?\{\s*(?:\\?%|percent)\s*\}|\\?%)")
 _LEADS = re.compile(
     r"(?:\\(?:Rightarrow|implies|to|rightarrow)(?![A-Za-z])"
-    r"|\\text\s?\{(?![^{}]*\b(?:not?|n't)\b)[^{}0-9]{0,60}(?::|=|\b(?:is|are|equals))\s*\})\s*"
+    r"|\\text\s?\{(?![^{}]*(?:n't|\bat (?:least|most)|\b(?:not?|never|neither|nor|cannot|wrong"
+    r"|false|incorrect|than|unless|except|if|half|twice|double|triple)\b))"
+    r"[^{}0-9]{0,60}(?::|=|\b(?:is|are|equals))\s*\})\s*",
+    re.IGNORECASE,
 )
-"""What only says that an answer comes: an arrow, or a text such as "the minimum is"."""
+"""What only says that an answer comes: an arrow, or a text such as "the minimum is"; none that
+denies it, bounds it or tells of another value."""
+_UPRIGHT = re.compile(r"\\(?:mathrm|operatorname|text)\s?\{\s?([eixyz])\s?\}")
+"""A constant or an unknown in letters that stand upright."""
 _REPEATING = re.compile(
     r"(?<![0-9.])([0-9]{0,9})\.([0-9]{0,9})\\(?:overline|bar|dot)\s?\{([0-9]{1,9})\}"
 )
@@ -140,6 +146,7 @@ def tidy(found: str, letter: str = "") -> Spelling:
     found = found.replace(r"\text{\$}", "").replace(":=", "=")
     found = _SIZE.sub(lambda match: _PLAIN.get(match[0], ""), found)
     found = _TEXT_NUMBER.sub(_out_of_text, _FONT.sub(r"\1", found))
+    found = _UPRIGHT.sub(_slanted, found)
     found = _PERCENT.sub(lambda _: r"\%", _LOOSE_FRACTION.sub(r"\\frac{\1}{\2}", found))
     found = _REPEATING.sub(_repeated, _STARS.sub(_starred, found))
     found = _NAMED.sub(lambda match: r"\pi " if match[0] == "pi" else r"\infty ", found)
@@ -161,6 +168,11 @@ def tidy(found: str, letter: str = "") -> Spelling:
 
 def _out_of_text(match: re.Match[str]) -> str:
     return match[1] + (rf"\text{{{match[2]}}}" if match[2] else "")
+
+
+def _slanted(match: re.Match[str]) -> str:
+    glued = match.string[: match.start()][-1:].isalpha()
+    return f" {match[1]}" if glued else match[1]
 
 
 def _rooted(match: re.Match[str]) -> str:

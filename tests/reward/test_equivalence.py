@@ -302,6 +302,64 @@ def test_an_equation_says_what_its_left_side_is(gold: str, given: str, paid: int
 
 
 @pytest.mark.parametrize(
+    "given",
+    [
+        r"x=3 \text{ or } x=5", r"x=3 \mathrm{or} x=5", r"x=3 or x=5", r"x=3 \lor x=5",
+        r"x=3 \wedge y=5", r"x=3 \quad x=5", r"x=3\\y=5", r"x=3\ \&\ y=5", "x=3; x=5", "x=3, x=5",
+        r"x \not= 5", r"f = 4 \text{ not } = 5", r"\min f \geqslant 5",
+        r"x \equiv 3 \pmod 7, \min f = 5", r"\min f = 4 \lor \max f = 5",
+    ],
+)  # fmt: skip
+def test_two_statements_or_a_denied_one_are_no_single_value(given: str) -> None:
+    assert equivalent(box(given), box("5")) == same_answer(box(given), box("5")) == 0.0
+
+
+@pytest.mark.parametrize(
+    "given",
+    ["x = 2 + 3 = 5", r"x = 2 + 3 \quad = 5", r"f(1)\;=\;5", r"\min f\;=\;5", r"x = 5\;\text{m}"],
+)
+def test_a_chain_of_equations_says_its_last_part(given: str) -> None:
+    assert equivalent(box(given), box("5")) == same_answer(box(given), box("5")) == 1.0
+
+
+@pytest.mark.parametrize(
+    ("lead", "paid"),
+    [
+        ("The minimum is ", 1), ("Answer: ", 1), ("isn't: ", 0), ("It never is ", 0),
+        ("wrong: ", 0),
+        ("at least: ", 0), ("more than: ", 0), ("half of it is ", 0), ("not: ", 0),
+    ],
+)  # fmt: skip
+def test_a_text_before_a_value_may_lead_and_not_deny(lead: str, paid: int) -> None:
+    given = box(rf"\text{{{lead}}}5")
+    assert equivalent(given, box("5")) == same_answer(given, box("5")) == paid
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        r"5\mathrm{e}", r"5\mathrm{i}", r"5\text{x}", r"5\operatorname{y}", r"5\mathrm{e}^{3}",
+        r"5\text{ squared}", r"5\text{ factorial}", r"5\text{ unless even}", r"5\text{ thousands}",
+    ],
+)  # fmt: skip
+def test_constants_unknowns_and_words_that_compute_are_no_units(given: str) -> None:
+    assert equivalent(box(given), box("5")) == same_answer(box(given), box("5")) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("gold", "given"),
+    [
+        ("3i", r"3\mathrm{i}"), (r"e^{2}", r"\mathrm{e}^{2}"), (r"5\pi i", r"5\pi\mathrm{i}"),
+        (r"5\mathrm{K}", "5"), ("5", r"5\text{ J}"),
+    ],
+)  # fmt: skip
+def test_upright_constants_are_constants_and_letters_of_units_are_units(
+    gold: str, given: str
+) -> None:
+    assert equivalent(box(given), box(gold)) == same_answer(box(given), box(gold)) == 1.0
+
+
+@pytest.mark.parametrize(
     ("text", "paid"),
     [
         ("Answer:\n$$\n5\n$$", 1),
@@ -310,6 +368,7 @@ def test_an_equation_says_what_its_left_side_is(gold: str, given: str, paid: int
         ("**Answer:** 5\n\n---", 1),
         ("```\nAnswer: 5\n```", 1),
         ("> Answer: 5", 1),
+        ("> - The final answer: 5", 1),
         ("- Answer: 5", 1),
         ("-Answer: 5", 0),
         ("No answer: 5", 0),
