@@ -1,0 +1,92 @@
+"""What results are named by, computed from the code and the catalogue of today.
+
+``python -m tests.identities.pinned`` writes the file that ``test_pinned.py`` compares with. A line
+of it that changes takes the name from results that have it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from crlbench.algo import recipes
+from crlbench.algo.recipe import to_config
+from crlbench.catalog import Catalog
+from crlbench.commands.running import cards_of, choose, plan_of
+from crlbench.commands.settings import Settings
+from crlbench.contribute.layout import submitted
+from crlbench.packed import PACKED, unpack
+from crlbench.records import RunRecord
+from crlbench.report.stored import RECORD
+from crlbench.run.board import Request, load_track, make_board
+
+ROOT = Path(__file__).parents[2]
+PINNED = Path(__file__).with_name("pinned.json")
+RESULTS = ROOT / "leaderboard" / "results"
+TRACKS = ("mini", "small", "core")
+MODEL = "tiny-llama"
+
+
+def fingerprints() -> dict[str, str]:
+    """Of every bundled track, with all its tasks and as it stands."""
+    catalog = Catalog()
+    tracks = {name: load_track(catalog, name) for name in TRACKS}
+    return {
+        f"{name}@{track.version}": make_board(catalog, track, Request())[0].fingerprint
+        for name, track in tracks.items()
+    }
+
+
+def configurations() -> dict[str, str]:
+    """SHA-256 of the JSON text of every recipe's configuration, in the order of its fields."""
+    texts = {name: json.dumps(to_config(recipes.load(name))) for name in recipes.names()}
+    return {name: hashlib.sha256(text.encode()).hexdigest() for name, text in texts.items()}
+
+
+def plans() -> dict[str, str]:
+    """The hash of the plan that ``evaluate --model tiny-llama`` declares under every recipe."""
+    catalog = Catalog()
+    board, tasks, _ = make_board(catalog, load_track(catalog, "mini"), Request())
+    (model,) = cards_of([MODEL], catalog).items()
+    asked = Settings(fresh=True, out="no-such-folder")
+    return {
+        name: plan_of(board, model, choose(name, catalog), tasks, asked, catalog).hash
+        for name in recipes.names()
+    }
+
+
+def entries() -> dict[str, str]:
+    """Of each stored entry, SHA-256 over the ids of its records as they are computed today."""
+    return {
+        entry.relative_to(RESULTS).as_posix(): digest_of_ids(entry) for entry in submitted(RESULTS)
+    }
+
+
+def digest_of_ids(entry: Path) -> str:
+    """Over the sorted names and computed ids of the records of an entry."""
+    lines = sorted(f"{name} {record.content_id()}" for name, record in records(entry))
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()
+
+
+def records(entry: Path) -> Iterator[tuple[str, RunRecord]]:
+    """The records of an entry by their names in its archive."""
+    for name, content in unpack((entry / PACKED).read_bytes()).items():
+        if name.endswith(f"/{RECORD}"):
+            yield name, RunRecord.model_validate_json(content)
+
+
+def found() -> dict[str, Any]:
+    """Everything that is pinned."""
+    return {
+        "fingerprints": fingerprints(),
+        "configurations": configurations(),
+        "plans": plans(),
+        "entries": entries(),
+    }
+
+
+if __name__ == "__main__":
+    PINNED.write_text(json.dumps(found(), indent=1, sort_keys=True) + "\n")

@@ -1,0 +1,25 @@
+"""No name of a result moves: boards, records, plans and configurations of recipes."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.identities import pinned
+
+PINNED = json.loads(pinned.PINNED.read_text())
+
+
+@pytest.mark.parametrize("what", ["fingerprints", "configurations", "plans"])
+def test_what_names_results_is_as_it_was(what: str) -> None:
+    assert getattr(pinned, what)() == PINNED[what]
+
+
+def test_every_stored_record_has_the_id_that_it_states() -> None:
+    found = {}
+    for entry in pinned.submitted(pinned.RESULTS):
+        assert all(record.record_id == record.content_id() for _, record in pinned.records(entry))
+        found[entry.relative_to(pinned.RESULTS).as_posix()] = pinned.digest_of_ids(entry)
+    known = PINNED["entries"]
+    assert {name: found.get(name) for name in known} == known
