@@ -210,6 +210,36 @@ UNFAIR: dict[str, tuple[Change, str]] = {
         "pre_tokenizer .* splits at certain numbers",
     ),
     "an added token is a question": (added("23+6="), r"added token '23\+6=' stands for several"),
+    "an added token is a question in brackets": (
+        added("[MAX 4 9 [MIN 2 7 ] 1 ]"),
+        r"added token '\[MAX 4 9 .* stands for several",
+    ),
+    "the template knows questions in another spelling": (
+        template("23 + 6 = 29. 12 + 34 = 46.\n" + CHAT_TEMPLATE),
+        r"it holds a question of the task: .*23\+6=29",
+    ),
+    "the template exchanges the case of letters": (
+        template(CHAT_TEMPLATE.replace("m['content']", "m['content'] | upper")),
+        "chat_template",
+    ),
+    "the template sets the question in lines": (
+        template(CHAT_TEMPLATE.replace("m['content']", "m['content'] | wordwrap(20)")),
+        "chat_template.*depends on what the message says",
+    ),
+    "the template counts digits": (
+        template(
+            CHAT_TEMPLATE
+            + f"{{% if {QUESTION} | select('in', '0123456789') | list | length > 3 %}}"
+            + "!{% endif %}"
+        ),
+        "it writes '!'",
+    ),
+    "the template asks what the system says": (
+        template(
+            CHAT_TEMPLATE + "{% if 'two numbers' in messages[0]['content'] %}carry{% endif %}"
+        ),
+        "it writes 'carry'",
+    ),
     "an added token has the id of an answer": (
         alias("kitten", "9"),
         "the added token 'kitten' has the id of '9'",

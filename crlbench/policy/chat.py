@@ -59,9 +59,10 @@ def render(
     """
     if frame == "chat":
         # The template has written the beginning token itself where the model wants one.
-        return spelled(_chat_text(messages, tokenizer, thinking), tokenizer)
+        contents = [m["content"] for m in messages]
+        return spelled(_chat_text(messages, tokenizer, thinking), tokenizer, contents)
     lines = [m["content"] for m in messages if frame == "plain" or m["role"] == "user"]
-    ids = spelled("\n".join(lines) + "\n", tokenizer)
+    ids = spelled("\n".join(lines) + "\n", tokenizer, lines)
     bos = tokenizer.bos_token_id
     return ([bos] if bos is not None else []) + ids
 

@@ -30,6 +30,8 @@ TRIMS: tuple[Callable[[str], str], ...] = (
 """What templates do to a message before they write it."""
 SHORT = 4
 """Characters below which a question may stand in a template by chance."""
+LONG = 12
+"""The same of letters and digits alone, without the spaces and signs between them."""
 SHOWN = 60
 """Characters of a prompt in an error message."""
 
@@ -71,15 +73,29 @@ class Frame:
         if text != expected:
             raise ValidationError(f"{RULE}: {where}: {_difference(text, expected, contents[-1])}")
         question = contents[-1].strip()
-        if len(question) >= SHORT and not question.isalpha():
-            piece = next((piece for piece in self.pieces if question in piece), None)
-            if piece is not None:
-                place = max(piece.index(question) - SHOWN // 4, 0)
-                raise ValidationError(
-                    f"{RULE}: {where}: it holds a question of the task: the text around "
-                    f"{question!r:.{SHOWN}} reads {piece[place : place + SHOWN]!r}. A template "
-                    "may write nothing of what is asked or answered: leave it out."
-                )
+        bare = _bare(question)
+        if question.isalpha():
+            return
+        if len(question) >= SHORT:
+            self._leave_out(question, str, where)
+        if len(bare) >= (LONG if bare.isalnum() else SHORT):
+            self._leave_out(bare, _bare, where)
+
+    def _leave_out(self, question: str, form: Callable[[str], str], where: str) -> None:
+        """Refuse a question that stands in the text around the contents, in a form of both."""
+        piece = next((p for p in map(form, self.pieces) if question in p), None)
+        if piece is not None:
+            place = max(piece.index(question) - SHOWN // 4, 0)
+            raise ValidationError(
+                f"{RULE}: {where}: it holds a question of the task: the text around "
+                f"{question!r:.{SHOWN}} reads {piece[place : place + SHOWN]!r}. A template "
+                "may write nothing of what is asked or answered: leave it out."
+            )
+
+
+def _bare(text: str) -> str:
+    """A text without white space, case and the signs that end a question: 23 + 6 = is 23+6."""
+    return "".join(text.split()).casefold().rstrip("=?.:!")
 
 
 def shape_of(messages: Sequence[Message]) -> Shape:

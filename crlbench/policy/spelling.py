@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -15,14 +16,18 @@ CONTROL = re.compile(r"[<\[({|＜「>].*[>\])}|＞」<]", re.DOTALL)
 """How control tokens are written: ``<|im_end|>``, ``[INST]``, ``|||EMAIL|||``, ``>>TITLE<<``."""
 FORMS = ("NFC", "NFD", "NFKC", "NFKD")
 WORDS = re.compile(r"\w+|[^\w\s]+")
+NAMES = re.compile(r"\w+")
 
 
-def spelled(text: str, tokenizer: Any) -> list[int]:
+def spelled(text: str, tokenizer: Any, contents: Sequence[str] = ()) -> list[int]:
     """The ids of a text, without special tokens around it.
 
     White space may be lost or doubled (a space before the first word, tokens that swallow what
     is beside them). Characters may be read as another form of themselves, each by itself: Unicode
     normal forms, lower case, or the unknown token.
+
+    Args:
+        contents: the messages in it, where a token that is written like a control token is none.
 
     Raises:
         ValidationError: the ids decode to another text, or an added token spans words of it.
@@ -31,8 +36,14 @@ def spelled(text: str, tokenizer: Any) -> list[int]:
     back = _decoded(tokenizer, ids)
     if _squeezed(back) != _squeezed(text) and not _lossy(back, text, tokenizer):
         raise ValidationError(_changed(text, back, tokenizer))
-    if spans := _phrases(tokenizer, len(tokenizer)).keys() & ids:
-        phrase = _phrases(tokenizer, len(tokenizer))[min(spans)]
+    phrases = _phrases(tokenizer, len(tokenizer))
+    spans = {
+        i
+        for i in phrases.keys() & ids
+        if not CONTROL.fullmatch(phrases[i].strip()) or any(phrases[i] in c for c in contents)
+    }
+    if spans:
+        phrase = phrases[min(spans)]
         raise ValidationError(
             f"{RULE}: {file_of(tokenizer, 'tokenizer.json')}: its added token {phrase!r:.{SHOWN}} "
             f"stands for several words of the prompt {text!r:.{SHOWN}}. An added token may be a "
@@ -103,13 +114,13 @@ def _canonical(text: str) -> str:
 
 @lru_cache(maxsize=8)
 def _phrases(tokenizer: Any, size: int) -> dict[int, str]:
-    """Added tokens of several words that are written like text, by id."""
+    """Added tokens of several words, by id; of those in brackets, the brackets count for none."""
     added = {i: str(token.content) for i, token in tokenizer.added_tokens_decoder.items()}
-    return {
-        i: text
-        for i, text in added.items()
-        if len(WORDS.findall(text)) > 1 and not CONTROL.fullmatch(text.strip())
-    }
+    return {i: text for i, text in added.items() if len(_words(text)) > 1}
+
+
+def _words(text: str) -> list[str]:
+    return (NAMES if CONTROL.fullmatch(text.strip()) else WORDS).findall(text)
 
 
 def _changed(text: str, back: str, tokenizer: Any) -> str:

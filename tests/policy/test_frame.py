@@ -114,6 +114,7 @@ HONEST = {
     "asks whether a text is blank": CHAT_TEMPLATE.replace(
         "{{ m['content'] }}", "{% if m['content'] %}: {{ m['content'] }}{% endif %}"
     ),
+    "names a year": "It is 2024." + CHAT_TEMPLATE,
     "prints the date": "{{ strftime_now('%d %b %Y') }}" + CHAT_TEMPLATE,
 }
 
@@ -122,7 +123,7 @@ HONEST = {
 def test_honest_templates_are_read(name: str) -> None:
     tokenizer = ascii_tokenizer(HONEST[name])
     assert check_frame(tokenizer, "chat", "off") == 4 * len(CONTENTS)
-    for question in ("", "  ", " 23+6= \n", "Say <think> or </think>."):
+    for question in ("", "  ", " 23+6= \n", "2 0 2 4", "Say <think> or </think>."):
         if "</think>" not in question or "thoughts" not in name:
             shown(HONEST[name], question, thinking="off")
 
@@ -186,7 +187,7 @@ LOSSY = {
     "tokens of white space": lambda: with_tokens(AddedToken("  "), AddedToken("\n\n")),
     "a word and a sign": lambda: with_tokens(AddedToken("banana"), AddedToken("{")),
     "control tokens": lambda: with_tokens(
-        AddedToken("<b>"), AddedToken("[MAX 4 9 [MIN 2 7 ] 1 ]"), AddedToken("|||IP_ADDRESS|||")
+        AddedToken("<b>"), AddedToken("<｜tool▁calls▁begin｜>"), AddedToken("|||IP_ADDRESS|||")
     ),
 }
 
