@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Literal
 
-from crlbench.contribute.layout import ENTRY_DEPTH, RESULTS
+from crlbench.contribute.layout import ENTRY_DEPTH, README, RESULTS
 from crlbench.contribute.retract import RETRACTIONS
 from crlbench.errors import EnvironmentUnfit, UsageError
 
@@ -169,7 +169,7 @@ def scope_of(path: str) -> Scope:
     """What a changed file is."""
     parts = PurePosixPath(path).parts
     if parts[: len(RESULTS.parts)] == RESULTS.parts:
-        return "results"
+        return "code" if parts == (*RESULTS.parts, README) else "results"  # a page, for a person
     if path == RETRACTIONS.as_posix():
         return "retractions"
     if parts[0] == "models" and len(parts) == 2 and path.endswith(".toml"):

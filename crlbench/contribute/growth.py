@@ -8,11 +8,12 @@ from datetime import UTC, date, datetime, timedelta
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from crlbench.conditions import canonical_json
 from crlbench.contribute.changes import MAX_SHOWN, TASK_FILE, Changes, scope_of
 from crlbench.contribute.layout import ALLOWED, ENTRY_DEPTH, README, RESULTS
 from crlbench.contribute.packing import grown, opened
 from crlbench.contribute.retract import RETRACTIONS, unfounded
-from crlbench.errors import CrlbenchError
+from crlbench.errors import CrlbenchError, printable
 from crlbench.packed import PACKED, BadArchive
 from crlbench.reading import read_bytes
 from crlbench.retractions import Retraction, parse_retractions
@@ -68,8 +69,11 @@ def added_retractions(changes: Changes) -> tuple[list[Retraction], list[str]]:
         content = read_bytes(changes.root / path, links=False)
         if not content.startswith(before):
             return [], [f"{path}: what it said was changed; it only grows"]
-        lines = list(parse_retractions(content, RETRACTIONS))[len(before.splitlines()) :]
-        return lines, [*_undated(lines), *unfounded(changes.root, lines)]
+        start = len(before.splitlines())
+        lines = list(parse_retractions(content, RETRACTIONS))[start:]
+        texts = content.splitlines(keepends=True)[start:]
+        wrong = [*_undated(lines), *_unwritten(lines, texts)]
+        return lines, [*wrong, *unfounded(changes.root, lines)]
     except CrlbenchError as error:
         return [], [str(error)]
 
@@ -80,6 +84,16 @@ def _undated(lines: list[Retraction]) -> Findings:
     for line in lines:
         if date.fromisoformat(line.date) > last:
             yield f"{RETRACTIONS}:{line.n + 1}: date: {line.date} is still to come"
+
+
+def _unwritten(lines: list[Retraction], texts: list[bytes]) -> Findings:
+    """Lines in other bytes than ``.ci/retract`` writes, or with a reason that moves a cursor."""
+    for line, text in zip(lines, texts, strict=True):
+        where = f"{RETRACTIONS}:{line.n + 1}"
+        if text != f"{canonical_json(line.model_dump(mode='json'))}\n".encode():
+            yield f"{where}: not in the bytes that .ci/retract writes"
+        if printable(line.reason) != line.reason:
+            yield f"{where}: reason: holds a character that is not printed"
 
 
 def republished(changes: Changes) -> list[str]:
@@ -127,8 +141,14 @@ def _stands(facts: Mapping[str, Any]) -> bool:
 
 
 def _order(facts: Mapping[str, Any]) -> tuple[int, ...]:
-    parts = str(facts.get("version", "")).split(".")
-    return tuple(map(int, parts)) if all(part.isdecimal() for part in parts) else ()
+    version = facts.get("version", "")
+    parts = str(version).split(".")
+    if isinstance(version, float) or not all(part.isdecimal() for part in parts):
+        return ()
+    numbers = [*map(int, parts)]
+    while numbers and not numbers[-1]:  # 1.0 is 1
+        numbers.pop()
+    return tuple(numbers)
 
 
 def _moved(what: str, before: Mapping[str, Any], now: Mapping[str, Any]) -> Findings:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tempfile
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,6 +23,7 @@ from crlbench.verification import VERIFICATION_NAME
 
 MAINTAINERS = RESULTS.parent / "maintainers.toml"
 """From the root of a checkout."""
+HANDLE = re.compile(r"@[A-Za-z0-9][A-Za-z0-9-]{0,38}")
 STANDINGS: tuple[Standing, ...] = get_args(Standing)
 """From the weakest to the strongest."""
 
@@ -95,14 +97,33 @@ def brought(changes: Changes, author: Author, retracted: Sequence[Retraction]) -
         except CrlbenchError as error:  # an entry that cannot be read is refused by name elsewhere
             notes.append(f"{entry}: who may bring it cannot be told: {error}")
     for line in retracted:
-        if author.handle is None:
-            notes.append(f"{line.entry}: whether {line.by} takes it back was not asked (--author).")
-        elif not author.speaks_for(line.by):
-            findings.append(
-                f"{line.entry}: taken back by {line.by}, and {author.handle} brings it: a line is "
-                "brought by the person it names, or by a maintainer"
-            )
+        try:
+            rule = _retracted(changes.root / RESULTS / line.entry, line, author)
+            for refused, sentence in rule:
+                (findings if refused else notes).append(sentence)
+        except CrlbenchError as error:
+            findings.append(f"{line.entry}: who may take it back cannot be told: {error}")
     return Brought(tuple(findings), tuple(dict.fromkeys(notes)))
+
+
+def _retracted(folder: Path, line: Retraction, author: Author) -> Iterator[tuple[bool, str]]:
+    """Whether the author may take back what a line takes back; yields (refused, sentence)."""
+    if not HANDLE.fullmatch(line.by):
+        yield True, f"{line.entry}: by: {line.by!r:.80}, expected a GitHub handle, such as @someone"
+    submitter = read_submission(folder).submitter if folder.is_dir() else line.by
+    owner = Author(line.by, author.maintainers)
+    if not owner.speaks_for(submitter):
+        yield True, (
+            f"{line.entry}: taken back by {line.by}: {submitter} submitted it, and only they or a "
+            "maintainer take it back"
+        )
+    if author.handle is None:
+        yield False, f"{line.entry}: whether {line.by} takes it back was not asked (--author)."
+    elif not author.speaks_for(line.by):
+        yield True, (
+            f"{line.entry}: taken back by {line.by}, and {author.handle} brings it: a line is "
+            "brought by the person it names, or by a maintainer"
+        )
 
 
 def _new(folder: Path, entry: Path, author: Author) -> Iterator[tuple[bool, str]]:

@@ -282,6 +282,7 @@ def replaced(path: Path, *pairs: tuple[str, str]) -> None:
         ([("levels = [1, 2]", "levels = [1, 2]\nreward_bonus = 1")], "reward_bonus"),
         ([("version = 1", "version = 0"), ("1e-4", "1e-3")], "a version only rises"),
         ([("version = 1", 'version = "x"')], "a version only rises"),
+        ([("version = 1", "version = 1.0"), ("1e-4", "1e-3")], "a version only rises"),
         ([('id = "nano"', "id =")], "cannot be read"),
     ],
 )
@@ -310,6 +311,11 @@ def test_a_published_track_says_the_same_under_its_version(
 def test_a_new_version_words_and_a_reference_are_welcome(published: Path, pairs: list) -> None:
     replaced(published / TRACK, *pairs)
     assert faults(published) == []
+
+
+def test_a_version_in_other_words_is_the_same_version(published: Path) -> None:
+    replaced(published / TRACK, ("version = 1", 'version = "1.0.0"'), ("1e-4", "1e-3"))
+    assert any("optimization.learning_rate: 0.001" in found for found in faults(published))
 
 
 def test_drafts_change_and_what_was_published_does_not(published: Path) -> None:

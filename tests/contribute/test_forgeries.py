@@ -1187,6 +1187,34 @@ def an_entry_is_retracted_on_a_day_to_come(root: Path, entry: Path) -> None:
     retracting(root, entry, date="9999-12-31")
 
 
+@brought("taken back by @mallory: @someone submitted it, and only they or", "--author", "@mallory")
+def an_entry_is_retracted_by_somebody_else(root: Path, entry: Path) -> None:
+    retracting(root, entry, by="@mallory")
+
+
+@brought("by: 'the maintainers', expected a GitHub handle")
+def an_entry_is_retracted_by_nobody(root: Path, entry: Path) -> None:
+    retracting(root, entry, by="the maintainers")
+
+
+@brought("reason: holds a character that is not printed")
+def a_retraction_turns_its_reason_around(root: Path, entry: Path) -> None:
+    retracting(root, entry, by="@someone", reason="all is well\u202e")
+
+
+@brought("retractions.jsonl:1: not in the bytes that .ci/retract writes")
+def a_retraction_is_spelled_with_spaces(root: Path, entry: Path) -> None:
+    retracting(root, entry, by="@someone")
+    path = root / RETRACTIONS
+    path.write_text(json.dumps(json.loads(path.read_text())) + "\n")
+
+
+@brought("results stand alone in a pull request, and this one also touches code")
+def the_page_of_the_results_comes_with_a_result(root: Path, entry: Path) -> None:
+    extended(entry, 5)
+    (root / RESULTS / "README.md").write_text("All of these are proven.\n")
+
+
 @brought("README.md: is a link")
 def the_page_of_the_results_becomes_a_link(root: Path, entry: Path) -> None:
     (root / RESULTS / "README.md").symlink_to("/etc/passwd")
@@ -1210,6 +1238,13 @@ def a_model_brings_code_for_the_tests(root: Path, entry: Path) -> None:
     for path in ("models/my-model.toml", "tests/models/conftest.py"):
         (root / path).parent.mkdir(parents=True, exist_ok=True)
         (root / path).write_text("")
+
+
+@brought("version: 1.0, and track 1 was published: a version only rises")
+def a_published_track_gets_the_same_version_in_other_words(root: Path, entry: Path) -> None:
+    path = root / "leaderboard/tracks/nano.toml"
+    text = path.read_text().replace("1e-4", "1e-2")
+    path.write_text(text.replace("version = 1\n", "version = 1.0\n"))
 
 
 @brought("learning_rate: 0.01, and track 1 was published with 0.0001")
