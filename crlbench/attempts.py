@@ -216,6 +216,10 @@ class History:
     """``record_id`` at each end, oldest first; None where the ledger states none."""
     record_sha256: str | None = None
     """Of the record's file at the last end; None where the ledger states none."""
+    begun_at: str = ""
+    """Time of the first start; "" where none is known."""
+    ended_at: str = ""
+    """Time of the last end."""
     results: tuple[tuple[str, str | None], ...] = ()
     """At each end what the run was of, as a hash, and the SHA-256 of its item vectors."""
 
@@ -241,6 +245,7 @@ class History:
         """This history and one event more, under a plan of ``subject``."""
         event = entry["event"]
         ends, results, written = self.ends, self.results, self.record_sha256
+        begins = event in ("start", "resume")
         if event in ENDED:
             ends += (_text(entry["detail"].get("record_id")),)
             results += ((subject, _text(entry["detail"].get("items_sha256"))),)
@@ -248,7 +253,9 @@ class History:
         return replace(
             self,
             last=event,
-            begun=self.begun or event in ("start", "resume"),
+            begun=self.begun or begins,
+            begun_at=self.begun_at or (entry["time"] if begins else ""),
+            ended_at=entry["time"] if event in ENDED else self.ended_at,
             resumed=event == "resume" or (self.resumed and event != "start"),
             discarded=self.discarded + (event == "discarded"),
             ends=ends,

@@ -29,6 +29,8 @@ MAX_PACKED = 64 * 2**20
 MAX_UNPACKED = 128 * 2**20
 """Bytes of an archive, packed and unpacked; an entry of 100 runs unpacks to about 6 MB."""
 MAX_WINDOW = 2**27
+_REPEATED = 1
+"""A kind of block: one byte, many times."""
 _PIECE = 2**12
 """Bytes that are unpacked at once: a byte can unpack to some 26,000."""
 KEPT = 96
@@ -149,7 +151,28 @@ def decompress(data: bytes, most: int) -> bytes:
         raise BadArchive("its zstandard frame is cut off")
     if behind := len(frame.unused_data) + max(0, len(data) - place):
         raise BadArchive(f"{behind} bytes stand behind its zstandard frame")
+    if _holds_nothing(data):
+        raise BadArchive("its zstandard frame holds blocks of nothing")
     return b"".join(parts)
+
+
+def _holds_nothing(data: bytes) -> bool:
+    """Whether a sound frame has a block, before its last one, that unpacks to nothing.
+
+    Source: RFC 8878, sections 3.1.1.1 and 3.1.1.2.
+    """
+    described = data[4]
+    single = bool(described & 0x20)
+    place = 5 + (not single) + (0, 1, 2, 4)[described & 3]
+    place += (int(single), 2, 4, 8)[described >> 6]
+    while True:
+        header = int.from_bytes(data[place : place + 3], "little")
+        last, kind, size = header & 1, header >> 1 & 3, header >> 3
+        if last:
+            return False
+        if not size:
+            return True
+        place += 3 + (1 if kind == _REPEATED else size)
 
 
 def inside(path: Path) -> tuple[Path, str] | None:

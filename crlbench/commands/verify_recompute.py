@@ -82,8 +82,8 @@ def recompute(
             done.findings[faults[0].run] = faults
     for run in runs:
         found = done.findings.setdefault(run.name, [])
-        found += audit_run(run)
         found += unpayable(run.record, run.name, run.items, catalog)
+        found += audit_run(run)
         if run.folder in homes:
             found += audit_in(homes[run.folder], run)
         facts = facts_of(run)

@@ -9,19 +9,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path, PurePosixPath
+from typing import Any
+
+from pydantic import BaseModel
 
 from crlbench import line_ends
 from crlbench.attempts import LEDGER_NAME, PLAN_NAME
 from crlbench.conditions import canonical_json
-from crlbench.contribute.layout import SUBMISSION
+from crlbench.contribute.layout import SUBMISSION, Submission
+from crlbench.contribute.taking import GENESIS, ended_with, last_day
+from crlbench.contribute.taking import fault as line_fault
 from crlbench.packed import PACKED, BadArchive, decompress, members
-from crlbench.reading import Malformed, json_value
+from crlbench.reading import json_value
+from crlbench.records import RunRecord, StoredPlan
 from crlbench.report.load import MAX_SAMPLE_BYTES
 from crlbench.report.npz import BadArchive as BadArrays
 from crlbench.report.npz import read_arrays
-from crlbench.report.stored import read_bytes
+from crlbench.report.stored import RECORD, read_bytes
+from crlbench.run.record import compact
 from crlbench.run.store import packed_arrays
-from crlbench.verification import VERIFICATION_NAME
+from crlbench.verification import VERIFICATION_NAME, read_verifications
 
 
 def uncanonical(folder: Path) -> Iterator[str]:
@@ -31,19 +38,31 @@ def uncanonical(folder: Path) -> Iterator[str]:
         ValidationError: a file is missing or too large, or the archive is none.
         EnvironmentUnfit: a file may not be read.
     """
+    found = []
     for name in (PLAN_NAME, LEDGER_NAME, SUBMISSION, VERIFICATION_NAME):
         if (folder / name).exists():
-            yield from _fault(name, read_bytes(folder / name), folder / name)
+            found += _fault(name, read_bytes(folder / name), folder / name)
+    yield from found or _badges(folder)
     for name, content in members(folder / PACKED).items():
         yield from (f"{PACKED}/{fault}" for fault in _fault(name, content))
 
 
+def _badges(folder: Path) -> Iterator[str]:
+    """Lines of ``verification.jsonl`` that no check writes, or that are of no record here."""
+    latest, previous, records = last_day(), GENESIS, ended_with(folder / LEDGER_NAME)
+    for number, line in enumerate(read_verifications(folder / VERIFICATION_NAME)):
+        if (reason := line_fault(line, previous, number, latest, records)) is not None:
+            yield f"{VERIFICATION_NAME}:{number + 1}: {reason}"
+        previous = line["hash"]
+
+
 def _fault(name: str, content: bytes, path: Path | None = None) -> Iterator[str]:
     """What is wrong with a content; ``path``: of a file of its own, which git may rewrite."""
-    form = _FORMS["".join(PurePosixPath(name).suffixes)]
+    pure = PurePosixPath(name)
+    form = _MODELS.get(pure.name) or _FORMS["".join(pure.suffixes)]
     try:
         same = form(content) == content
-    except (Malformed, BadArchive, BadArrays) as error:
+    except (ValueError, BadArchive, BadArrays) as error:  # malformed, or no scores
         yield f"{name}: {error}"
     else:
         if same:
@@ -56,7 +75,24 @@ def _fault(name: str, content: bytes, path: Path | None = None) -> Iterator[str]
 
 
 def _text(content: bytes) -> bytes:
-    return f"{canonical_json(json_value(content))}\n".encode()
+    return _written(json_value(content))
+
+
+def _written(value: Any) -> bytes:
+    return f"{canonical_json(value)}\n".encode()
+
+
+def _of(model: type[BaseModel], all_fields: bool = True) -> Callable[[bytes], bytes]:
+    """What crlbench would write of what a file says: 1.0 and "1" are no spellings of 1."""
+
+    def form(content: bytes) -> bytes:
+        try:
+            value = model.model_validate(json_value(content))
+            return _written(value.model_dump(mode="json", exclude_unset=not all_fields))
+        except ValueError:  # which is said by the field's name elsewhere
+            return _text(content)
+
+    return form
 
 
 def _lines(content: bytes) -> bytes:
@@ -67,13 +103,25 @@ def _lines(content: bytes) -> bytes:
 def _packed_lines(content: bytes) -> bytes:
     """The content itself where its lines are canonical: equal text may be packed in many ways."""
     plain = decompress(content, MAX_SAMPLE_BYTES)
-    return content if _lines(plain) == plain else plain
+    rows = [json_value(line) for line in plain.splitlines()]
+    for row in rows:
+        if isinstance(row, dict) and type(row.get("score")) is int:
+            row["score"] = float(row["score"])
+    return content if b"".join(map(_written, rows)) == plain else plain
 
 
 _FORMS: dict[str, Callable[[bytes], bytes]] = {
     ".json": _text,
     ".jsonl": _lines,
     ".jsonl.zst": _packed_lines,
-    ".npz": lambda content: packed_arrays(read_arrays(content)),
+    ".npz": lambda content: packed_arrays(
+        {name: compact(vector) for name, vector in read_arrays(content).items()}
+    ),
 }
 """By the endings of a name: what the content would be if crlbench wrote it."""
+_MODELS = {
+    RECORD: _of(RunRecord),
+    PLAN_NAME: _of(StoredPlan, all_fields=False),
+    SUBMISSION: _of(Submission),
+}
+"""The same by the whole name."""

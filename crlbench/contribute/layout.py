@@ -40,7 +40,7 @@ class Submission(BaseModel):
     schema_version: Literal[1] = 1
     submitter: str = Field(pattern=r"^@[A-Za-z0-9](?:[A-Za-z0-9-]{0,38})$")
     """GitHub handle of the person who answers questions about it."""
-    crlbench: str = Field(max_length=40)
+    crlbench: str = Field(pattern=r"^[0-9][0-9A-Za-z.+-]*$", max_length=40)
     """Version that packed it."""
 
 

@@ -7,27 +7,32 @@ still have been invented; ``crlbench verify`` trains again, which shows that.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import asdict
 from pathlib import Path
 
 from crlbench.catalog import Catalog
 from crlbench.contribute.base import Base
 from crlbench.contribute.canonical import uncanonical
 from crlbench.contribute.copies import Known
-from crlbench.contribute.layout import misplaced, read_submission
+from crlbench.contribute.layout import SUBMISSION, misplaced, read_submission
 from crlbench.contribute.report import Examined
-from crlbench.errors import CrlbenchError
+from crlbench.errors import CrlbenchError, EnvironmentUnfit
+from crlbench.frozen import Task
 from crlbench.packed import RUN_FILES
 from crlbench.report.agreement import Peers
 from crlbench.report.audit import audit_run
 from crlbench.report.audit_entry import audit_home, audit_in, homes_of
+from crlbench.report.audit_facts import facts_of
 from crlbench.report.census import Archive, Census, take_census
 from crlbench.report.load import Run, Runs, load_runs
 from crlbench.report.stored import exists
 from crlbench.report.summary import board_tasks, same_conditions
-from crlbench.run.checkout import Comparison, compare
+from crlbench.run.checkout import RELEASES, Comparison, compare
 from crlbench.run.effort import MINUTES, UPDATES, out_of_reach, replay_seconds
 from crlbench.run.payable import unpayable
 from crlbench.run.progress import duration
+from crlbench.run.rescore import strangers
+from crlbench.verification import Finding
 
 SHOWN = 4
 """Cells that a finding names."""
@@ -90,6 +95,8 @@ class _Entry:
         self.examiner = examiner
         self.first = runs.runs[0]
         self.notes: list[str] = []
+        self._tasks: dict[str, Task | None] = {}
+        """By name, those that this checkout has as the runs had them."""
         self.standing = "unknown"
 
     @property
@@ -110,8 +117,12 @@ class _Entry:
         )
 
     def _submitter(self) -> Findings:
-        read_submission(self.folder)
-        yield from ()
+        packed = read_submission(self.folder).crlbench
+        if packed not in RELEASES:
+            yield (
+                f"{self.folder / SUBMISSION}: crlbench: {packed}, and this checkout knows "
+                f"{', '.join(RELEASES)}"
+            )
 
     def _bytes(self) -> Findings:
         """The files hold what they say and nothing else."""
@@ -192,8 +203,10 @@ class _Entry:
             )
             return
         here = compare(record, self.first.name, slug, board_tasks(record), catalog)
+        self._tasks[record.task.name] = here.task
         for run in self._others():
             found = compare(run.record, run.name, slug, board_tasks(run.record), catalog)
+            self._tasks.setdefault(run.record.task.name, found.task)
             here.findings += found.findings
             here.unknown += found.unknown
             here.outdated += found.outdated
@@ -249,10 +262,24 @@ class _Entry:
     def _numbers(self) -> Findings:
         """Every number of every record belongs to its item vectors and its conditions."""
         for run in self.runs:
-            yield from map(str, audit_run(run))
             scores = unpayable(run.record, run.name, run.items, self.examiner.catalog)
             yield from map(str, scores)
-            run.samples()
+            yield from map(str, audit_run(run))
+            yield from map(str, self._samples(run))
+
+    def _samples(self, run: Run) -> Iterator[Finding]:
+        """What completions are of; the verdicts need the task's code, which does not run here."""
+        record, facts = run.record, facts_of(run)
+        task = self._tasks.get(record.task.name)
+        if task is None or isinstance(facts, Finding):
+            return
+        rows = [asdict(sample) for sample in run.samples()]
+        try:
+            yield from strangers(record, run.name, rows, task, facts.conditions)
+        except EnvironmentUnfit as error:
+            note = f"What the samples of {record.task.name} are of was not compared: {error}"
+            if note not in self.notes:
+                self.notes.append(note)
 
     def _copies(self) -> Findings:
         """No run is another entry's under a new name."""

@@ -20,7 +20,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -119,13 +119,21 @@ def canonical(line: Mapping[str, Any]) -> str:
     return json.dumps(line, sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 
-def fault(line: Mapping[str, Any], previous: str, number: int, latest: str) -> str | None:
+def last_day() -> str:
+    """A time that no line may be after, as lines state it: clocks differ by a day at most."""
+    return (datetime.now(UTC) + timedelta(days=1)).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def fault(
+    line: Mapping[str, Any], previous: str, number: int, latest: str, records: Set[str]
+) -> str | None:
     """What is wrong with a line; None where nothing is.
 
     Args:
         previous: hash of the line before it.
         number: of lines before it.
         latest: a time that no line is after, as lines state it.
+        records: ids of the entry's records.
     """
     known = {*TEXTS, *NUMBERS}
     if not known <= line.keys() <= known | OPTIONAL.keys():
@@ -141,6 +149,8 @@ def fault(line: Mapping[str, Any], previous: str, number: int, latest: str) -> s
         return f"updates: {updates!r:.80}"
     if line["date"] > latest:
         return f"date: {line['date']} is still to come"
+    if line["record_id"] not in records:
+        return f"record_id: {line['record_id'][:12]}... is no record of this entry"
     body = {name: value for name, value in line.items() if name != "hash"}
     if hashlib.sha256(canonical(body).encode()).hexdigest() != line["hash"]:
         return "hash: of another line"
@@ -157,7 +167,7 @@ def added(checkout: Path, entry: str, lines: Sequence[Mapping[str, Any]]) -> byt
     if not folder.is_dir() or folder.resolve() != folder.absolute().parent.resolve() / folder.name:
         raise Refused(f"{entry}: no such entry")
     try:
-        records = _records(folder / LEDGER)
+        records = ended_with(folder / LEDGER)
         path = folder / VERIFICATION
         stored = _content(path, MAX_STORED) if os.path.lexists(path) else b""
         last = _object(stored.splitlines()[-1], str(path)) if stored else {}
@@ -166,13 +176,9 @@ def added(checkout: Path, entry: str, lines: Sequence[Mapping[str, Any]]) -> byt
     if stored and not stored.endswith(b"\n"):
         raise Refused(f"{entry}: the last line that stands is torn")
     previous, number = last.get("hash", GENESIS), int(last.get("n", -1)) + 1
-    latest = (datetime.now(UTC) + timedelta(days=1)).strftime("%Y-%m-%dT%H:%M:%SZ")
-    text = []
+    latest, text = last_day(), []
     for line in lines:
-        reason = fault(line, previous, number, latest)
-        if reason is None and line["record_id"] not in records:
-            reason = f"record_id: {line['record_id'][:12]}... is no record of this entry"
-        if reason is not None:
+        if (reason := fault(line, previous, number, latest, records)) is not None:
             raise Refused(f"{entry}: line {number + 1}: {reason}")
         text.append(canonical(line) + "\n")
         previous, number = line["hash"], number + 1
@@ -182,7 +188,7 @@ def added(checkout: Path, entry: str, lines: Sequence[Mapping[str, Any]]) -> byt
     return content
 
 
-def _records(ledger: Path) -> set[str]:
+def ended_with(ledger: Path) -> set[str]:
     """Ids of the records with which runs ended, by a ledger."""
     found = set()
     for line in _content(ledger, MAX_STORED * 2).splitlines():

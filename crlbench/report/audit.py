@@ -16,13 +16,16 @@ from crlbench.report.audit_figures import cost, figures
 from crlbench.report.audit_files import files
 from crlbench.report.audit_forms import forms
 from crlbench.report.audit_machine import machine
+from crlbench.report.audit_samples import samples
 from crlbench.report.audit_scores import curve, splits, vectors
 from crlbench.report.audit_status import status
 from crlbench.report.load import Run
 from crlbench.seeding import seed_value
 from crlbench.verification import Finding
 
-CHECKS = (forms, curve, splits, vectors, figures, cost, clock, status, digests, files, machine)
+CHECKS = (
+    forms, curve, splits, vectors, samples, figures, cost, clock, status, digests, files, machine,
+)
 
 
 def audit_run(run: Run) -> list[Finding]:

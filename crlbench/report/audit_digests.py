@@ -39,7 +39,10 @@ def _losses(facts: Facts, rows: Sequence[IterationDigest]) -> Iterator[Finding]:
         field = f"losses of iteration {row.iteration}"
         try:
             losses = [float.fromhex(loss) for loss in row.losses]
+            plain = [loss.hex() for loss in losses] == row.losses
         except (ValueError, OverflowError):
+            plain = False
+        if not plain:
             yield facts.finding(field, row.losses, "hexadecimal floats", file=DIGESTS)
             return
         if len(losses) > facts.most_updates:

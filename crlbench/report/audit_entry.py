@@ -7,11 +7,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from crlbench.attempts import LEDGER_NAME, PLAN_NAME, plan_hash, read
+from crlbench.attempts import LEDGER_NAME, PLAN_NAME, History, plan_hash, read
+from crlbench.hashing import sha256_bytes
+from crlbench.machine import BEGUN_ON
 from crlbench.report.attempts import Attempts, key_of, read_attempts
-from crlbench.report.audit_ledger import audit_ledger, audit_plan
+from crlbench.report.audit_forms import SKEW_S
+from crlbench.report.audit_ledger import audit_ledger, seconds
+from crlbench.report.audit_plan import audit_plan
 from crlbench.report.load import ITEMS, RECORD, Run, Runs
-from crlbench.report.stored import json_object
+from crlbench.report.stored import json_object, read_bytes
 from crlbench.verification import Finding
 
 
@@ -66,7 +70,7 @@ def audit_home(home: Home) -> Iterator[Finding]:
     """The plan and the ledger of an entry have the form that a run gives them."""
     name = "/".join(home.folder.absolute().parts[-2:])
     yield from audit_plan(name, home.plan)
-    yield from audit_ledger(name, read(home.folder / LEDGER_NAME))
+    yield from audit_ledger(name, read(home.folder / LEDGER_NAME), home.plan)
 
 
 def audit_in(home: Home, run: Run) -> Iterator[Finding]:
@@ -79,6 +83,9 @@ def audit_in(home: Home, run: Run) -> Iterator[Finding]:
         yield Finding(run.name, RECORD, "plan_hash", run.record.plan_hash, declared, why)
     if home.attempts is not None:
         yield from _attempted(home.attempts, run)
+    if BEGUN_ON in run.record.environment and not home.resumed(run):
+        stored, why = "a class of machine", "the ledger says that the run was never continued"
+        yield Finding(run.name, RECORD, f"environment.{BEGUN_ON}", stored, None, why)
 
 
 def _declared(home: Home, run: Run) -> Iterator[Finding]:
@@ -90,6 +97,8 @@ def _declared(home: Home, run: Run) -> Iterator[Finding]:
         "fingerprint.hash": (record.fingerprint.hash, plan.get("fingerprint")),
         "fingerprint.leaves": (record.fingerprint.leaves, plan.get("control")),
         "protocol.track": (record.protocol.track, plan.get("track")),
+        "protocol.track_version": (record.protocol.track_version, plan.get("track_version")),
+        "protocol.version": (record.protocol.version, plan.get("protocol")),
         "protocol.division": (record.protocol.division, plan.get("division")),
         "algo.name": (record.algo.name, recipe.get("name")),
         "algo.config": (record.algo.config, recipe.get("config")),
@@ -97,6 +106,8 @@ def _declared(home: Home, run: Run) -> Iterator[Finding]:
         "subject.slug": (record.subject.slug, model.get("name")),
         "subject.entry_sha256": (record.subject.entry_sha256, model.get("entry_sha256")),
     }
+    if record.subject.revision is not None:
+        stated["subject.revision"] = (record.subject.revision[:8], model.get("revision8"))
     for field, (found, planned) in stated.items():
         if found != planned:
             yield Finding(run.name, RECORD, field, found, planned, f"{PLAN_NAME} says so")
@@ -121,6 +132,29 @@ def _attempted(attempts: Attempts, run: Run) -> Iterator[Finding]:
     if items not in (None, record.files[ITEMS].sha256):
         why = "the ledger says that the run ended with these item vectors"
         yield Finding(run.name, RECORD, f"files.{ITEMS}", record.files[ITEMS].sha256, items, why)
+    written = history.record_sha256
+    if written is not None and written != (found := sha256_bytes(read_bytes(run.folder / RECORD))):
+        why = "the ledger says that the run ended with this file"
+        yield Finding(run.name, RECORD, "sha256", found, written, why)
+    if LEDGER_NAME not in attempts.discarded:  # a new ledger knows no earlier start
+        yield from _times(history, run)
     if (history.last == "failed") != (record.status.state == "failed"):
         why = "the ledger says how the run ended"
         yield Finding(run.name, RECORD, "status.state", record.status.state, history.last, why)
+
+
+def _times(history: History, run: Run) -> Iterator[Finding]:
+    """A run worked between its first start and its last end, by the ledger's clock."""
+    volatile = run.record.volatile
+    try:
+        first, last = seconds(history.begun_at) - SKEW_S, seconds(history.ended_at) + SKEW_S
+        attempts = [(float(a["start"]), float(a["end"])) for a in volatile["attempts"]]
+        worked = float(max(volatile["wall_s"]))
+    except (ValueError, KeyError, TypeError):  # said where the forms are checked
+        return
+    if not all(first <= start <= end <= last for start, end in attempts):
+        stored, expected = attempts, f"within {history.begun_at} to {history.ended_at}"
+        yield Finding(run.name, RECORD, "volatile.attempts", stored, expected, "the ledger")
+    if worked > last - first:
+        expected = f"at most {last - first:.0f}"
+        yield Finding(run.name, RECORD, "volatile.wall_s", worked, expected, "the ledger")

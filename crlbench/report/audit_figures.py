@@ -8,18 +8,43 @@ from collections.abc import Iterator, Sequence
 from crlbench.report.audit_facts import Facts
 from crlbench.verification import Finding
 
-NEEDED = (
-    "iteration", "loss", "reward", "score", "length", "truncated", "entropy", "reference_kl",
-    "tokens", "bytes",
+ALWAYS = (
+    "reward", "score", "audit", "length", "truncated", "repetition", "group_variance",
+    "uniform_groups", "kept_fraction", "kl_coefficient", "tokens", "bytes",
 )
-"""Columns of health that the checks read; a record may have more."""
-ALWAYS = ("reward", "score", "length", "truncated", "tokens", "bytes")
 """Those that have a value in every iteration."""
+WITH_LOSS = ("policy_loss", "entropy", "clip_fraction")
+"""Those that have one in every iteration that has a loss."""
+WATCHED = "reference_kl"
+"""It has one where an interval of the grid ends: a recipe without a KL is watched there alone."""
+NEEDED = ("iteration", "loss", *ALWAYS, *WITH_LOSS, WATCHED)
+"""Columns of health that the checks read; a record may have more."""
 EXACT = 10**7
 """Whole numbers below it are stored as they were: figures have 7 significant digits."""
 ROUNDED = 1e-6
 """Relative, of what 7 significant digits and sums in float32 leave open."""
-SHARES = ("score", "audit", "truncated", "repetition", "kept_fraction", "uniform_groups")
+NO_LESS = {
+    **dict.fromkeys(("score", "audit", "truncated", "truncated_right", "truncated_wrong"), 0.0),
+    **dict.fromkeys(("repetition", "repetition_right", "repetition_wrong", "ess"), 0.0),
+    **dict.fromkeys(("kept_fraction", "uniform_groups", "group_variance"), 0.0),
+    **dict.fromkeys(("clip_fraction", "clip_low", "clip_high", "kl_coefficient"), 0.0),
+    **dict.fromkeys(("ratio_p01", "ratio_p50", "ratio_p99", "ratio_max"), 0.0),
+    **dict.fromkeys(("entropy", "behavior_gap", "grad_norm", "update_norm", "value_loss"), 0.0),
+    **dict.fromkeys(("length", "length_right", "length_wrong"), 0.0),
+    **dict.fromkeys(("approx_kl", "approx_kl_k2", "reference_kl_k2", "reference_kl_k3"), 0.0),
+    "update_cosine": -1.0,
+}
+"""The least value that a figure can have, up to rounding."""
+NO_MORE = {
+    **dict.fromkeys(("score", "audit", "truncated", "truncated_right", "truncated_wrong"), 1.0),
+    **dict.fromkeys(("repetition", "repetition_right", "repetition_wrong", "ess"), 1.0),
+    **dict.fromkeys(("kept_fraction", "uniform_groups", "update_cosine"), 1.0),
+    **dict.fromkeys(("clip_fraction", "clip_low", "clip_high", "explained_variance"), 1.0),
+    "group_variance": 0.5,
+}
+"""The greatest. Scores are 0 to 1, so that their variance is at most one half."""
+SLACK = 1e-5
+"""Of these bounds: sums in float32."""
 
 Column = Sequence[float | int | None]
 
@@ -30,7 +55,8 @@ def figures(facts: Facts) -> Iterator[Finding]:
         yield from missing
         return
     yield from _rewards(facts)
-    yield from _shares(facts)
+    yield from _bounds(facts)
+    yield from _counted(facts)
     yield from _lengths(facts)
     for name in ("tokens", "bytes"):
         for j, point in enumerate(facts.record.curve):
@@ -46,26 +72,73 @@ def _incomplete(facts: Facts) -> Iterator[Finding]:
     health, count = facts.record.health, facts.iterations
     absent = [name for name in NEEDED if name not in health]
     yield from facts.differs("health", absent, [], "columns that are missing")
-    for name, column in health.items():
-        yield from facts.differs(f"health.{name}", len(column), count, "number of iterations")
-    if not absent:
-        numbers = [*range(1, count + 1)]
-        yield from facts.differs("health.iteration", list(health["iteration"]), numbers)
-        for name in ALWAYS:
-            if None in health[name]:
-                place = list(health[name]).index(None)
-                yield facts.finding(f"health.{name}[{place}]", None, "a number")
+    lengths = {name: len(column) for name, column in health.items()}
+    for name, length in lengths.items():
+        yield from facts.differs(f"health.{name}", length, count, "number of iterations")
+    if absent or {*lengths.values()} != {count}:  # the conditions may ask for any number of them
+        return
+    numbers = [*range(1, count + 1)]
+    yield from facts.differs("health.iteration", list(health["iteration"]), numbers)
+    for name in health:
+        yield from _kinds(facts, name)
+    for name in ALWAYS:
+        yield from _gaps(facts, name, [True] * count, "a number")
+    for name in WITH_LOSS:
+        lossy = [loss is not None for loss in health["loss"]]
+        yield from _gaps(facts, name, lossy, "a number, as the loss is")
+    step = facts.conditions.budget.iterations_per_point
+    ends = [i % step == 0 and bool(kept) for i, kept in enumerate(health["kept_fraction"], 1)]
+    yield from _gaps(facts, WATCHED, ends, "a number, where an interval of the grid ends")
+
+
+def _gaps(facts: Facts, name: str, needed: Sequence[bool], expected: str) -> Iterator[Finding]:
+    """The first iteration that needs a value and has none."""
+    pairs = zip(facts.record.health[name], needed, strict=True)
+    place = next((i for i, (value, need) in enumerate(pairs) if need and value is None), None)
+    if place is not None:
+        yield facts.finding(f"health.{name}[{place}]", None, expected)
+
+
+def _kinds(facts: Facts, name: str) -> Iterator[Finding]:
+    """The first value that is no number of the kind that is stored."""
+    kind = int if name == "iteration" else float
+    for place, value in enumerate(facts.record.health[name]):
+        if value is not None and type(value) is not kind:
+            yield facts.finding(f"health.{name}[{place}]", value, kind.__name__)
+            return
 
 
 def _column(facts: Facts, name: str) -> list[float]:
     return [float(value) for value in facts.record.health[name] if value is not None]
 
 
-def _shares(facts: Facts) -> Iterator[Finding]:
-    for name in SHARES:
-        for i, value in enumerate(facts.record.health.get(name, ())):
-            if value is not None and not 0 <= value <= 1:
-                yield facts.finding(f"health.{name}[{i}]", value, "0 to 1")
+def _bounds(facts: Facts) -> Iterator[Finding]:
+    """No figure is one that it cannot be."""
+    for name, column in facts.record.health.items():
+        low, high = NO_LESS.get(name, -math.inf), NO_MORE.get(name, math.inf)
+        for i, value in enumerate(column):
+            if value is not None and not low - SLACK <= value <= high + SLACK:
+                yield facts.finding(f"health.{name}[{i}]", value, f"{low:g} to {high:g}")
+
+
+def _counted(facts: Facts) -> Iterator[Finding]:
+    """Shares of completions and of prompts are whole numbers of them; equal scores do not vary."""
+    budget, health = facts.conditions.budget, facts.record.health
+    whole = {"truncated": budget.rows, "kept_fraction": budget.rows}
+    for name, count in (whole | {"uniform_groups": budget.prompts}).items():
+        for i, share in enumerate(_column(facts, name)):
+            if not is_whole(share * count):
+                yield facts.finding(f"health.{name}[{i}]", share, f"a share of {count}")
+    pairs = zip(health["uniform_groups"], health["group_variance"], strict=True)
+    for i, (uniform, variance) in enumerate(pairs):
+        if variance > SLACK if uniform == 1 else variance == 0:
+            why = f"health.group_variance[{i}] is {variance}"
+            yield facts.finding(f"health.uniform_groups[{i}]", uniform, "1 where that is 0", why)
+
+
+def is_whole(value: float) -> bool:
+    """Whether a number of 7 digits may be a whole one."""
+    return abs(value - round(value)) <= ROUNDED * max(1.0, abs(value))
 
 
 def _rewards(facts: Facts) -> Iterator[Finding]:

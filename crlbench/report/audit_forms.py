@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from typing import Annotated, Any, Literal, NotRequired
+from typing import Annotated, Any, Literal, NotRequired, get_args
 
 from pydantic import ConfigDict, Field, TypeAdapter
 from pydantic import ValidationError as PydanticError
 from typing_extensions import TypedDict
 
 from crlbench.dynamics import UPDATE_STATS
+from crlbench.machine import PACKAGES, SWITCHES
 from crlbench.report.audit_facts import Facts
 from crlbench.verification import Finding
 
@@ -23,13 +24,12 @@ Label = Annotated[
     str, Field(pattern=r"^[\p{L}\p{N} ()\[\]@.,+/:;*#&_®™-]*$", min_length=1, max_length=100)
 ]
 """A name that a machine gives: of a processor, a device, an operating system."""
-Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9](?:[A-Za-z0-9._-]{0,62}[A-Za-z0-9])?$")]
-"""Of a package."""
 Version = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9.!+_-]{0,62}$")]
 Hash = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 Host = Annotated[str, Field(pattern=r"^[0-9a-f]{12}$")]
 """A pseudonym of a machine: 12 hex digits."""
-Variable = Annotated[str, Field(pattern=r"^[A-Z][A-Z0-9_]{0,62}$")]
+Package = Literal[*PACKAGES]  # type: ignore[valid-type]
+Variable = Literal[*SWITCHES]  # type: ignore[valid-type]
 Part = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9._-]{0,79}$")]
 """A name of what makes a class of machine, such as ``packages.torch``."""
 Switch = Annotated[str, Field(pattern=r"^[A-Za-z0-9:.,;_+-]{0,100}$")]
@@ -40,11 +40,25 @@ _FORM = ConfigDict(extra="forbid", strict=True)
 
 Event = Annotated[str, Field(pattern=r"^[a-z][a-z_]{0,39}$")]
 Whole = Annotated[int, Field(ge=0, strict=True)]
-FileName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_.-]{0,59}$")]
+FileName = Literal[
+    "config.toml", "curve.csv", "digests.jsonl", "env.json", "items.npz", "policy.safetensors",
+    "samples.jsonl.zst",
+]
 
-MAX_ATTEMPTS = 1000
+MAX_ATTEMPTS = 1
+"""The one that ended the run; the ledger has the others."""
 MAX_EVENTS = 40
-MAX_FILES = 20
+NEEDED = tuple(name for name in PACKAGES if name != "bitsandbytes")
+"""Packages without which nothing runs."""
+SKIPPED = "skipped_updates"
+"""The event that every iteration counts."""
+COUNTED = (
+    "dropped_rows", "empty_minibatches", "empty_rows", "filtered_rows", SKIPPED, "uniform_rows",
+    "whitening_skipped",
+)
+"""Events that every update counts; a recipe that resamples may find nothing to learn from."""
+COUNTED_BY_SOME = ("rejected_steps", "resampled_groups", "short_batches")
+"""Those of parts of bundled recipes; a person's own parts count what they like."""
 CLIPPED_TOKENS = 20
 BYTES_PER_WEIGHT = 0.5
 """The fewest that a weight takes, stored in four bits."""
@@ -57,13 +71,13 @@ class Determinism(TypedDict):
 
     __pydantic_config__ = _FORM  # type: ignore[misc]
 
-    deterministic_algorithms: bool
+    deterministic_algorithms: Literal[True]
     cudnn_deterministic: bool
     cudnn_benchmark: bool
     float32_matmul_precision: Literal["highest", "high", "medium"]
     mkldnn: bool
     threads: Count
-    environment: Annotated[dict[Variable, Switch], Field(max_length=40)]
+    environment: dict[Variable, Switch]
 
 
 class Machine(TypedDict):
@@ -77,7 +91,7 @@ class Machine(TypedDict):
     cpu: Label
     cpu_capability: Label
     cores: Count | None
-    packages: Annotated[dict[Name, Version], Field(max_length=60)]
+    packages: dict[Package, Version]
     packages_sha256: Hash
     cuda: Version | None
     driver: Version | None
@@ -122,20 +136,70 @@ class Code(TypedDict):
     source_tree_sha256: Hash
 
 
+class Content(TypedDict):
+    """One of ``files`` of a record."""
+
+    __pydantic_config__ = _FORM  # type: ignore[misc]
+
+    sha256: Hash
+    bytes: Annotated[int, Field(ge=0, lt=2**50)]
+
+
+class Recipe(TypedDict):
+    """``algo`` of a record."""
+
+    __pydantic_config__ = _FORM  # type: ignore[misc]
+
+    name: str
+    config: dict[str, Any]
+    code_sha256: Hash
+    recipe_sha256: Hash | None
+
+
+class Frozen(TypedDict):
+    """``task.digests`` of a record, whose values the conditions state as well."""
+
+    __pydantic_config__ = _FORM  # type: ignore[misc]
+
+    task: Hash
+    verifier: Hash
+    splits: dict[str, Hash]
+
+
+class Judged(TypedDict):
+    """``task`` of a record."""
+
+    __pydantic_config__ = _FORM  # type: ignore[misc]
+
+    name: str
+    version: str
+    digests: Frozen
+    floor: float
+    ceiling: float
+
+
 class Clipped(TypedDict):
     """One of ``clipped_tokens`` of a record."""
 
     __pydantic_config__ = _FORM  # type: ignore[misc]
 
     text: Annotated[str, Field(max_length=500)]
-    low: Annotated[int, Field(ge=0)]
-    high: Annotated[int, Field(ge=0)]
+    low: Whole
+    high: Whole
+
+
+class Costs(TypedDict):
+    """``cost`` of a record."""
+
+    __pydantic_config__ = _FORM  # type: ignore[misc]
+
+    completions: Whole
+    generated_tokens: Whole
+    trained_tokens: Whole
+    flops_estimate: Whole
 
 
 Figures = dict[Literal["iteration", *UPDATE_STATS], list[Any]]  # type: ignore[valid-type]
-Costs = dict[
-    Literal["completions", "generated_tokens", "trained_tokens", "flops_estimate"], int | float
-]
 
 _FORMS: dict[str, TypeAdapter[Any]] = {
     "crlbench": TypeAdapter(Code),
@@ -145,7 +209,10 @@ _FORMS: dict[str, TypeAdapter[Any]] = {
     "counts": TypeAdapter(Annotated[dict[Event, Whole], Field(max_length=MAX_EVENTS)]),
     "cost": TypeAdapter(Costs),
     "clipped_tokens": TypeAdapter(Annotated[list[Clipped], Field(max_length=CLIPPED_TOKENS)]),
-    "files": TypeAdapter(Annotated[dict[FileName, Any], Field(max_length=MAX_FILES)]),
+    "files": TypeAdapter(dict[FileName, Content]),
+    "task": TypeAdapter(Judged),
+    "algo": TypeAdapter(Recipe),
+    "submitter": TypeAdapter(None),
 }
 
 
@@ -162,7 +229,37 @@ def forms(facts: Facts) -> Iterator[Finding]:
                 field = ".".join(map(str, (name, *fault["loc"])))
                 yield facts.finding(field, fault["input"], fault["msg"])
     if sound:
+        yield from _whole(facts)
         yield from _time_and_room(facts)
+
+
+def _whole(facts: Facts) -> Iterator[Finding]:
+    """Nothing is left out by which a run could be told from another one, or be replayed."""
+    record, machine = facts.record, facts.record.environment
+    updated = any(loss is not None for loss in record.health.get("loss", ()))
+    names = {
+        "files": (record.files, get_args(FileName)),
+        "counts": (record.counts, COUNTED if updated else (SKIPPED,)),
+        "health": (record.health, ("iteration", *UPDATE_STATS)),
+        "environment.packages": (machine["packages"], NEEDED),
+    }
+    for field, (stated, needed) in names.items():
+        lost = [name for name in needed if name not in stated]
+        yield from facts.differs(field, lost, [], "names that are missing")
+    if record.algo.recipe_sha256 is None:
+        strange = sorted(record.counts.keys() - {*COUNTED, *COUNTED_BY_SOME})
+        yield from facts.differs("counts", strange, [], "nothing here counts that")
+    threads = facts.conditions.hardware.threads
+    stated = machine["determinism"]["threads"]
+    yield from facts.differs("environment.determinism.threads", stated, threads, "the conditions")
+    clipped = [(token.low + token.high) for token in record.clipped_tokens]
+    steps = facts.conditions.optimization.epochs * record.cost["trained_tokens"]
+    if sorted(clipped, reverse=True) != clipped or sum(clipped) > steps or 0 in clipped:
+        expected = f"falling counts from 1, together at most {steps}"
+        yield facts.finding("clipped_tokens", clipped, expected, "tokens that were trained on")
+    stored, most = record.subject.params_trainable, 2 * record.subject.params_total
+    if not 1 <= stored <= most:  # a critic reads values off the model, and is smaller
+        yield facts.finding("subject.params_trainable", stored, f"1 to {most}")
 
 
 def _time_and_room(facts: Facts) -> Iterator[Finding]:

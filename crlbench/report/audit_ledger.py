@@ -1,4 +1,4 @@
-"""A submitted ledger, plan and list of verifications, held against the forms that crlbench writes.
+"""A submitted ledger, held against the forms that crlbench writes.
 
 Reading them for a report asks only for what it uses (:mod:`crlbench.attempts`). A result that is
 kept for ever holds nothing else: no field, text or time that no run could have written.
@@ -6,6 +6,7 @@ kept for ever holds nothing else: no field, text or time that no run could have 
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
@@ -16,8 +17,8 @@ from pydantic import ValidationError as PydanticError
 from typing_extensions import TypedDict
 
 from crlbench.attempts import LEDGER_NAME, MAX_REASON, PLAN_NAME
-from crlbench.records import StoredPlan
 from crlbench.report.audit_forms import SKEW_S, Hash, Host
+from crlbench.report.audit_plan import audit_declared, home_of
 from crlbench.verification import Finding
 
 Moment = Annotated[str, Field(pattern=r"^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}Z$")]
@@ -25,6 +26,12 @@ CellName = Annotated[str, Field(pattern=r"^[A-Za-z0-9._+@=,:/-]+$", max_length=3
 Reason = Annotated[str, Field(pattern=r"^[\P{C}\n\t]*$", max_length=MAX_REASON)]
 KeptName = Annotated[str, Field(pattern=r"^(?:plan|ledger)\.damaged-\d{1,4}\.jsonl?$")]
 Attempt = Annotated[int, Field(ge=1, le=100_000)]
+
+KEPT = (PLAN_NAME, LEDGER_NAME)
+DERIVED = ("curve.csv", "config.toml", "env.json")
+"""Files of a run that follow from its record."""
+START = re.compile(r"[0-9a-f]{12}/[a-z0-9_-]{1,100}\.npz")
+"""A file with scores of the start model."""
 
 _FORM = ConfigDict(extra="forbid", strict=True)
 
@@ -41,9 +48,9 @@ class _Begin(TypedDict):
 class _End(TypedDict):
     __pydantic_config__ = _FORM  # type: ignore[misc]
 
-    record_id: NotRequired[Hash]
+    record_id: Hash
     record_sha256: NotRequired[Hash]
-    items_sha256: NotRequired[Hash]
+    items_sha256: Hash
     reason: NotRequired[Reason]
     found: NotRequired[Literal[True]]
 
@@ -78,7 +85,6 @@ _LINE = TypeAdapter(_Line)
 _BEGIN, _END, _STOP = TypeAdapter(_Begin), TypeAdapter(_End), TypeAdapter(_Stop)
 _FILE = TypeAdapter(_File)
 _DETAILS: dict[str, TypeAdapter[Any]] = {
-    "plan": TypeAdapter(StoredPlan),
     "start": _BEGIN,
     "resume": _BEGIN,
     "done": _END,
@@ -91,32 +97,58 @@ _DETAILS: dict[str, TypeAdapter[Any]] = {
 }
 
 
-def audit_plan(name: str, plan: Mapping[str, Any]) -> Iterator[Finding]:
-    """A stored plan has the fields of one, and no other.
-
-    Args:
-        name: of the entry, for findings.
-    """
-    yield from _faults(name, PLAN_NAME, "", _DETAILS["plan"], plan)
-
-
-def audit_ledger(name: str, entries: list[dict[str, Any]]) -> Iterator[Finding]:
+def audit_ledger(
+    name: str, entries: list[dict[str, Any]], plan: Mapping[str, Any]
+) -> Iterator[Finding]:
     """Every line is an event as a run writes it, at a time that is real, past and in order.
 
     Args:
         name: of the entry, for findings.
         entries: of the ledger, whose chain holds.
+        plan: that stands beside it.
     """
     before, now = "", time.time() + SKEW_S
+    cells, home = _cells(entries), home_of(plan)
     for number, entry in enumerate(entries, start=1):
-        where = f"line {number}: "
+        where, detail = f"line {number}: ", entry["detail"]
         faults = list(_faults(name, LEDGER_NAME, where, _LINE, entry))
-        detail = _DETAILS[entry["event"]]
-        faults += _faults(name, LEDGER_NAME, f"{where}detail.", detail, entry["detail"])
+        if entry["event"] == "plan":
+            faults += audit_declared(name, f"{where}detail.", detail, plan)
+        else:
+            form = _DETAILS[entry["event"]]
+            faults += _faults(name, LEDGER_NAME, f"{where}detail.", form, detail)
+            faults += _named(name, where, entry, cells, home)
         yield from faults
         if not faults:
             yield from _moment(name, where, entry["time"], before, now)
             before = max(before, entry["time"])
+
+
+def _cells(entries: list[dict[str, Any]]) -> set[str]:
+    """``task/arm/seed-00`` of every cell that a plan of the ledger declares."""
+    found = set()
+    for plan in (entry["detail"] for entry in entries if entry["event"] == "plan"):
+        for task in plan.get("tasks", ()):
+            for arm, count in plan.get("arms", {}).items():
+                found |= {f"{task}/{arm}/seed-{index:02d}" for index in range(count)}
+    return found
+
+
+def _named(
+    name: str, where: str, entry: Mapping[str, Any], cells: set[str], home: str
+) -> Iterator[Finding]:
+    """An event is of a cell that was planned, or of a file that the folder keeps."""
+    cell, event = str(entry["cell"]), entry["event"]
+    above, _, last = cell.rpartition("/")
+    if event == "rebuilt":
+        kept = cell in KEPT or START.fullmatch(cell) is not None
+        known, expected = kept or (above in cells and last in DERIVED), "a file of a run"
+    elif event == "discarded" and cell in KEPT:
+        return
+    else:
+        known, expected = cell in {f"{home}/{own}" for own in cells}, f"a planned cell of {home}"
+    if not known:
+        yield Finding(name, LEDGER_NAME, f"{where}cell", cell, expected)
 
 
 def _faults(

@@ -12,8 +12,6 @@ import json
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from packaging.version import InvalidVersion, Version
-
 from crlbench import __version__, line_ends
 from crlbench.cards import ModelCard
 from crlbench.catalog import Catalog
@@ -37,6 +35,8 @@ from crlbench.verification import Finding
 
 RECORD = "record.json"
 NAME = "Name the folder that has it with --catalog."
+RELEASES = ("0.1.0",)
+"""Versions of crlbench whose records are read; the last one is this version."""
 SHOWN = 4
 """Reasons that a finding names."""
 
@@ -84,15 +84,12 @@ def compare(
 
 
 def _compare_version(found: Comparison, record: RunRecord) -> None:
-    """A newer crlbench may have meant something that this one cannot know."""
+    """A newer crlbench, or one that never was, may mean something that this one cannot know."""
     stated = record.crlbench.version
-    try:
-        newer = Version(stated) > Version(__version__)
-    except InvalidVersion:
-        newer = True
-    if newer:
+    if stated not in RELEASES:
         found.unknown.append(
-            f"version: made by crlbench {stated!r:.40}, and this checkout is {__version__}."
+            f"version: made by crlbench {stated!r:.40}, and this checkout is {__version__} and "
+            f"knows {', '.join(RELEASES)}."
         )
 
 
@@ -229,8 +226,19 @@ def _compare_model(
         if stored[name] != value:
             finding = Finding(run, RECORD, f"subject.{name}", stored[name], value, "the entry here")
             found.findings.append(finding)
+    if not _counted(subject.params_total, card):
+        stored, value, why = subject.params_total, card.params_total, "the entry here"
+        found.findings.append(Finding(run, RECORD, "subject.params_total", stored, value, why))
     if card.digest == subject.entry_sha256:
         found.card = card
+
+
+def _counted(stored: int, card: ModelCard) -> bool:
+    """Whether a model may have that many parameters: those of its entry, and of an adapter."""
+    if card.params_total is None or card.quantisation != "none":
+        return True
+    adapted = card.adapter is not None and card.params_total <= stored <= 2 * card.params_total
+    return stored == card.params_total or adapted
 
 
 def _compare_recipe(found: Comparison, record: RunRecord, run: str, catalog: Catalog) -> None:

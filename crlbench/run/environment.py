@@ -22,34 +22,11 @@ from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
 import crlbench
 from crlbench.conditions import digest
+from crlbench.machine import PACKAGES, SWITCHES
 from crlbench.records import Source
 
 PACKAGE = Path(crlbench.__file__).resolve().parent
-NAMED = (
-    "torch",
-    "lightning",
-    "transformers",
-    "peft",
-    "tokenizers",
-    "safetensors",
-    "torchmetrics",
-    "bitsandbytes",
-    "numpy",
-    "pydantic",
-)
-"""Packages whose versions stand in every record; the digest covers all that are installed."""
 _GPU_CLASSES = (24, 48, 80, 141)
-_SWITCHES = (
-    "OMP_NUM_THREADS",
-    "MKL_NUM_THREADS",
-    "CUBLAS_WORKSPACE_CONFIG",
-    "PYTHONHASHSEED",
-    "CUDA_VISIBLE_DEVICES",
-    "ATEN_CPU_CAPABILITY",
-    "ONEDNN_MAX_CPU_ISA",
-    "MKL_CBWR",
-    "MKL_ENABLE_INSTRUCTIONS",
-)
 _DRIVER = Path("/proc/driver/nvidia/version")
 
 
@@ -137,7 +114,7 @@ def determinism() -> dict[str, Any]:
         "float32_matmul_precision": torch.get_float32_matmul_precision(),
         "mkldnn": torch.backends.mkldnn.is_available(),
         "threads": torch.get_num_threads(),
-        "environment": {name: os.environ[name] for name in _SWITCHES if name in os.environ},
+        "environment": {name: os.environ[name] for name in SWITCHES if name in os.environ},
     }
 
 
@@ -165,7 +142,7 @@ def describe(
         "cpu": cpu_model(),
         "cpu_capability": torch.backends.cpu.get_cpu_capability(),
         "cores": os.cpu_count(),
-        "packages": {name: installed[name] for name in NAMED if name in installed},
+        "packages": {name: installed[name] for name in PACKAGES if name in installed},
         "packages_sha256": digest(installed),
         "cuda": torch.version.cuda if gpu else None,
         "driver": driver() if gpu else None,

@@ -18,6 +18,9 @@ from crlbench.verification import Finding
 
 ITEMS = "items.npz"
 AUDITED = "id_audit"
+RECORD = "record.json"
+DIGITS = 1e-6
+"""Relative, of what the digits of a stored figure leave open."""
 
 Vector = Callable[[str, str], np.ndarray]
 """(name of the vector, field that refers to it) -> scores."""
@@ -46,6 +49,25 @@ def unpayable(record: RunRecord, run: str, vector: Vector, catalog: Catalog) -> 
         card = cards[task]
         if card is not None:
             yield from _unpaid(card, run, ref, vector(ref, field))
+    if (card := cards.get(own)) is not None:
+        yield from _mean_unpaid(card, record, run)
+
+
+def _mean_unpaid(card: TaskCard, record: RunRecord, run: str) -> Iterator[Finding]:
+    """Where 0 and 1 alone are paid, an iteration's mean score is a whole number of completions."""
+    if not _all_or_nothing(card) or card.verifier.reward_range != (0.0, 1.0):
+        return
+    scores = record.health.get("score", [])
+    rows = record.cost.get("completions", 0) // max(1, len(scores))
+    for i, score in enumerate(scores):
+        right = (score or 0.0) * rows
+        if not abs(right - np.round(right)) <= DIGITS * max(1.0, right):
+            why = f"the verifier of '{card.name}' {card.version}, {rows} completions"
+            yield Finding(run, RECORD, f"health.score[{i}]", score, "a share of them", why)
+
+
+def _all_or_nothing(card: TaskCard) -> bool:
+    return card.reward_model is None and not card.verifier.partial_credit
 
 
 def _card(record: RunRecord, task: str, catalog: Catalog) -> TaskCard | None:
@@ -59,7 +81,7 @@ def _card(record: RunRecord, task: str, catalog: Catalog) -> TaskCard | None:
 def _unpaid(card: TaskCard, run: str, ref: str, scores: np.ndarray) -> Iterator[Finding]:
     low, high = card.verifier.reward_range
     why = f"the verifier of '{card.name}' {card.version}"
-    if card.reward_model is None and not card.verifier.partial_credit:
+    if _all_or_nothing(card):
         wrong = scores[(scores != low) & (scores != high)]
         expected = f"{low:g} or {high:g}"
     else:

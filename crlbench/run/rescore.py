@@ -69,19 +69,37 @@ def rescore(
     Raises:
         EnvironmentUnfit: the task's verifier cannot run here.
     """
+    found = [*strangers(record, run, rows, task, conditions)]
+    yield from found
+    if not found:
+        places = list(_places(record, task, conditions))
+        yield from _scores(record, run, rows, places, vector, task)
+
+
+def strangers(
+    record: RunRecord,
+    run: str,
+    rows: Sequence[Mapping[str, Any]],
+    task: Task,
+    conditions: Conditions,
+) -> Iterator[Finding]:
+    """Compare what stored completions are of with the rows of the task; no code of it runs.
+
+    Args:
+        record, run, rows, task, conditions: as :func:`rescore`.
+
+    Raises:
+        EnvironmentUnfit: the rows are not on this machine.
+    """
     places = list(_places(record, task, conditions))
     if len(rows) != len(places):
         yield Finding(run, SAMPLES, "(whole)", f"{len(rows)} lines", f"{len(places)} lines")
         return
-    sound = True
     for number, (row, place) in enumerate(zip(rows, places, strict=True), start=1):
         for name in ("uid", "x", "answer"):
             if row[name] != getattr(place, name):
-                sound = False
                 stored, expected = row[name], getattr(place, name)
                 yield Finding(run, SAMPLES, f"line {number}: {name}", stored, expected)
-    if sound:
-        yield from _scores(record, run, rows, places, vector, task)
 
 
 def _places(record: RunRecord, task: Task, conditions: Conditions) -> Iterator[_Place]:

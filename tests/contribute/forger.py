@@ -6,6 +6,7 @@ import hashlib
 import io
 import json
 from collections.abc import Callable
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -129,6 +130,8 @@ class Forger:
                 record = self.record(cell)
                 event["detail"]["record_id"] = record["record_id"]
                 event["detail"]["items_sha256"] = record["files"]["items.npz"]["sha256"]
+                written = self.runs[cell]["record.json"]
+                event["detail"]["record_sha256"] = hashlib.sha256(written).hexdigest()
             event |= {"n": number, "previous": previous}
             event.pop("hash", None)
             event["hash"] = previous = digest(event)
@@ -157,6 +160,7 @@ def extended(folder: Path, seeds: int) -> Path:
         for index in range(before, seeds):
             cell = f"{task}/real/seed-{index:02d}"
             run = _invented(files, f"{task}/real/seed-{index - before:02d}", plan, task, index)
+            run["record.json"] = _worked_at(run["record.json"], ledger[-1]["time"])
             files |= {f"{cell}/{name}": content for name, content in run.items()}
             record = json.loads(run["record.json"])
             name = f"{model}/{cell}"
@@ -174,6 +178,13 @@ def extended(folder: Path, seeds: int) -> Path:
     (folder / LEDGER_NAME).write_text("".join(canonical_json(e) + "\n" for e in ledger))
     (folder / PACKED).write_bytes(pack(files))
     return folder
+
+
+def _worked_at(content: bytes, time: str) -> bytes:
+    """A record that says that its run was made at a time of the ledger."""
+    record, moment = json.loads(content), datetime.fromisoformat(time).timestamp()
+    record["volatile"]["attempts"][0] |= {"start": moment - 50, "end": moment + 50}
+    return (canonical_json(record) + "\n").encode()
 
 
 def _invented(

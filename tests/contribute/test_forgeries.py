@@ -20,49 +20,36 @@ import numpy as np
 import pytest
 import zstandard
 
+import tests.contribute.forged_figures  # noqa: F401  (adds to the catalogue)
+import tests.contribute.forged_records  # noqa: F401
 from crlbench.attempts import LEDGER_NAME, PLAN_NAME
 from crlbench.cards import read_model_card
 from crlbench.chain import linked
 from crlbench.conditions import canonical_json, fingerprint
 from crlbench.contribute.retract import RETRACTIONS
 from crlbench.packed import PACKED, pack, unpack
+from tests.contribute.catalogue import (
+    CELL,
+    FORGERIES,
+    PLACEBO,
+    SECOND,
+    edited,
+    every,
+    exchanged,
+    forgery,
+    rechained,
+    repacked,
+    replaced,
+    restated,
+)
+from tests.contribute.forged_ledgers import event
 from tests.contribute.forger import Forger, Json, extended
 from tests.contribute.honest import copied, crlbench
 from tests.contribute.test_changes import RESULTS, commit, git, place, repository, validated
 
 __all__ = ["repository"]
 
-CELL = "addition/real/seed-00"
-SECOND = "addition/real/seed-01"
-PLACEBO = "addition/placebo/seed-00"
 MODELS = Path(__file__).parents[2] / "models"
-
-FORGERIES: dict[str, tuple[Callable[[Path], Any], str, str]] = {}
-"""By name: what is done to an entry's folder, the command that catches it, and its words."""
-
-
-def forgery(command: str, words: str) -> Callable[[Callable[[Path], Any]], Callable[[Path], Any]]:
-    def keep(forge: Callable[[Path], Any]) -> Callable[[Path], Any]:
-        FORGERIES[forge.__name__] = (forge, command, words)
-        return forge
-
-    return keep
-
-
-def repacked(folder: Path, change: Callable[[dict[str, bytes]], Any]) -> None:
-    """Change files of the archive and no hash."""
-    files = unpack((folder / PACKED).read_bytes())
-    change(files)
-    (folder / PACKED).write_bytes(pack(files))
-
-
-def replaced(name: str, old: bytes, new: bytes) -> Callable[[dict[str, bytes]], None]:
-    def change(files: dict[str, bytes]) -> None:
-        assert old in files[name]
-        files[name] = files[name].replace(old, new, 1)
-
-    return change
-
 
 # Edits that leave the hashes as they were.
 
@@ -177,15 +164,6 @@ def a_file_is_smuggled_into_the_archive(folder: Path) -> None:
 # Edits after which every hash fits.
 
 
-def edited(cell: str, change: Callable[[Json], Any]) -> Callable[[Path], None]:
-    def forge(folder: Path) -> None:
-        forger = Forger(folder)
-        forger.edit(cell, change)
-        forger.write()
-
-    return forge
-
-
 @forgery("validate", r"curve\[3\]\.score: stored 1\.0")
 def the_last_score_is_raised(folder: Path) -> None:
     edited(CELL, lambda r: r["curve"][-1].update(score=1.0))(folder)
@@ -250,19 +228,6 @@ def a_seed_is_drawn_until_it_pleases(folder: Path) -> None:
     rechained(again, folder)
 
 
-def rechained(forger: Forger, folder: Path) -> None:
-    """Write the ledger as it is, with a chain that fits."""
-    from crlbench.chain import GENESIS
-    from crlbench.conditions import canonical_json, digest
-
-    previous, text = GENESIS, ""
-    for number, event in enumerate(forger.ledger):
-        body = {k: v for k, v in event.items() if k != "hash"} | {"n": number, "previous": previous}
-        previous = digest(body)
-        text += canonical_json(body | {"hash": previous}) + "\n"
-    (folder / LEDGER_NAME).write_text(text)
-
-
 @forgery("validate", "had not been declared|plan")
 def the_plan_is_made_after_the_runs(folder: Path) -> None:
     forger = Forger(folder)
@@ -301,6 +266,12 @@ def stating(**changes: int) -> Callable[[Path], None]:
 @forgery("validate", r"budget: 320,000 completions an iteration, and nobody can replay more than")
 def a_rollout_that_nobody_can_make_again(folder: Path) -> None:
     stating(budget__prompts=80_000)(folder)
+
+
+@forgery("validate", r"curve\[1\]\.x: stored 16, expected 16000000000")
+def iterations_that_nobody_can_count(folder: Path) -> None:
+    """It is refused in the time that any other is."""
+    stating(budget__iterations_per_point=1_000_000_000)(folder)
 
 
 @forgery("validate", r"budget: 1,000,000,000,000 completions an iteration")
@@ -376,9 +347,9 @@ def anothers_curve_is_copied(folder: Path) -> None:
     for cell in forger.runs:
         forger.edit(cell, lambda r: r["subject"].update(subject))
     home = f"{card.slug}@{card.revision[:8]}"
-    for event in forger.ledger:
-        if event["cell"]:
-            event["cell"] = event["cell"].replace(folder.parts[-2], home)
+    for line in forger.ledger:
+        if line["cell"]:
+            line["cell"] = line["cell"].replace(folder.parts[-2], home)
     target = folder.parents[1] / home / folder.name
     forger.write(target)
 
@@ -490,17 +461,6 @@ def a_frame_that_readers_skip_stands_before_the_archive(folder: Path) -> None:
     skipped = b"<script>alert(1)</script>"
     frame = b"\x50\x2a\x4d\x18" + len(skipped).to_bytes(4, "little") + skipped
     path.write_bytes(frame + path.read_bytes())
-
-
-def exchanged(name: str, change: Callable[[bytes], bytes]) -> Callable[[Path], None]:
-    """Another content of a run's file, with every hash made to fit."""
-
-    def forge(folder: Path) -> None:
-        forger = Forger(folder)
-        forger.runs[CELL][name] = change(forger.runs[CELL][name])
-        forger.write()
-
-    return forge
 
 
 @forgery("validate", "something stands between its members, or before them")
@@ -820,23 +780,6 @@ def better_answers_are_invented(folder: Path) -> None:
 # What this checkout does not know.
 
 
-def restated(folder: Path, leaves: Json, **protocol: Any) -> None:
-    """Other leaves and another protocol, in the plan and in every record."""
-    forger = Forger(folder)
-    forger.declare(control=forger.plan["control"] | leaves)
-    forger.declare(fingerprint=fingerprint(forger.plan["control"]))
-    known = {name: value for name, value in protocol.items() if name in forger.plan}
-    forger.declare(**known)
-
-    def restate(record: Json) -> None:
-        record["fingerprint"]["leaves"].update(leaves)
-        record["protocol"].update(protocol)
-
-    for cell in forger.runs:
-        forger.edit(cell, restate)
-    forger.write()
-
-
 @forgery("validate", "there is no track 'crl-official' here")
 def a_track_is_invented(folder: Path) -> None:
     restated(folder, {"track": "crl-official"}, track="crl-official")
@@ -876,14 +819,6 @@ def a_later_crlbench_made_it(folder: Path) -> None:
 @forgery("validate", "environment.hardware_class: stored gpu-9000")
 def a_class_of_hardware_is_invented(folder: Path) -> None:
     every(folder, lambda r: r["environment"].update(hardware_class="gpu-9000", device="H9000"))
-
-
-def every(folder: Path, change: Callable[[Json], Any]) -> None:
-    """Change every record."""
-    forger = Forger(folder)
-    for cell in forger.runs:
-        forger.edit(cell, change)
-    forger.write()
 
 
 # What runs that began alike do not agree in.
@@ -1134,13 +1069,22 @@ def moved(folder: Path) -> Path:
 
 
 def test_there_are_enough() -> None:
-    assert len(FORGERIES) >= 107
+    assert len(FORGERIES) >= 184
 
 
 def test_the_honest_entry_is_accepted(entry: Path, home: Path) -> None:
     done = crlbench("--quiet", "validate", entry, catalog=home)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "keeps every rule" in done.stdout
+
+
+def test_files_that_were_made_again_are_accepted(entry: Path, home: Path, tmp_path: Path) -> None:
+    folder = copied(entry, tmp_path / "results")
+    start = "0123456789ab"
+    for name in (f"{start}/addition_id.npz", f"{start}/_retain.npz", f"{CELL}/curve.csv"):
+        event("rebuilt", name, reason="it was damaged")(folder)
+    done = crlbench("--quiet", "validate", folder, catalog=home)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 PULL_REQUESTS: dict[str, tuple[Callable[[Path, Path], Any], tuple[str, ...], str]] = {}

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.contribute import honest
 from tests.contribute.honest import crlbench, evaluated, submitted
 
 RECIPES = (
@@ -94,4 +95,22 @@ def test_an_honest_entry_is_accepted(way: Way, home: Path, tmp_path: Path) -> No
     assert done.returncode == 0, done.stdout + done.stderr
     assert f"({RECORDS_EACH} runs" in done.stdout
     done = crlbench("--quiet", "verify", entry, "--updates", "3", catalog=home)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("recipe", ["dapo", "lite-ppo"])
+def test_runs_that_watch_seldom_or_learn_nothing_are_accepted(
+    recipe: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Greedy rollouts have equal scores, so that a recipe that resamples makes no update. Without
+    a KL the reference is asked where an interval ends, which here is every second iteration.
+    """
+    coarse = honest.TRACK.replace("iterations_per_point = 1", "iterations_per_point = 2")
+    monkeypatch.setattr(honest, "TRACK", coarse)
+    home = honest.catalog(tmp_path / "home")
+    greedy = ("--set", "sampling.temperature=0.0001")
+    run = evaluated(tmp_path / "runs", home, recipe=recipe, arms="real", more=greedy)
+    entry = submitted(run, tmp_path / "results", home)
+    done = crlbench("--quiet", "validate", entry, catalog=home)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -66,7 +66,8 @@ def seal(run: Path) -> None:
     data["digest_root"] = data["files"]["digests.jsonl"]["sha256"]
     data["fingerprint"]["hash"] = fingerprint(data["fingerprint"]["leaves"])
     record = RunRecord.model_validate(data).sealed()
-    (run / "record.json").write_text(canonical_json(record.model_dump(mode="json")) + "\n")
+    text = canonical_json(record.model_dump(mode="json")) + "\n"
+    (run / "record.json").write_text(text)
     ledger = run.parents[2] / "ledger.jsonl"
     entries: list[dict[str, Any]] = []
     for line in ledger.read_text().splitlines():
@@ -74,6 +75,7 @@ def seal(run: Path) -> None:
         if entry["event"] == "done" and entry["cell"].endswith("/".join(run.parts[-3:])):
             entry["detail"] |= {
                 "record_id": record.record_id,
+                "record_sha256": hashlib.sha256(text.encode()).hexdigest(),
                 "items_sha256": data["files"]["items.npz"]["sha256"],
             }
             entry["event"] = "failed" if record.status.state == "failed" else "done"

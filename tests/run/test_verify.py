@@ -9,9 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from crlbench import cli
+from crlbench import __version__, cli
+from crlbench.records import RunRecord
 from crlbench.report.badges import read_badges
 from crlbench.report.load import load_runs
+from crlbench.run.checkout import RELEASES
+from crlbench.run.derived import curve_csv
 from tests.checkpoints import write_checkpoint
 from tests.confined import attacking
 from tests.run import tampering
@@ -111,6 +114,10 @@ def test_edited_items_do_not_fit_the_samples(
     assert "the verifier of the completion" in said
 
 
+def test_the_last_known_release_is_this_one() -> None:
+    assert RELEASES[-1] == __version__
+
+
 @pytest.mark.parametrize(
     ("change", "expected"),
     [
@@ -160,8 +167,9 @@ def test_a_curve_that_was_made_up_is_caught_by_the_replay_alone(
 
     tampering.edit_items(run, right)
     tampering.edit_record(run, lambda r: r["curve"][2].update(score=1.0))
-    (run / "curve.csv").unlink()
-    tampering.edit_record(run, lambda r: r["files"].pop("curve.csv"))
+    curve = RunRecord.model_validate_json((run / "record.json").read_text()).curve
+    (run / "curve.csv").write_bytes(curve_csv(curve))
+    tampering.seal(run)
     assert verify(run, "--recompute-only") == 0
     capsys.readouterr()
     assert verify(run) == 5
@@ -169,7 +177,7 @@ def test_a_curve_that_was_made_up_is_caught_by_the_replay_alone(
 
 
 def test_losses_of_another_mean_or_number(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    tampering.edit_digests(run, lambda rows: rows[1]["losses"].append("0x1.0p+3"))
+    tampering.edit_digests(run, lambda rows: rows[1]["losses"].append((8.0).hex()))
     said = findings(run, capsys)
     assert "losses of iteration 2: stored 5, expected at most 4" in said
     assert "health.loss[1]: stored" in said and "curve, x = 16: updates: stored 8" in said
