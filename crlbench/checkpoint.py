@@ -160,7 +160,7 @@ def check_stored_whole(config: Mapping[str, Any], folder: Path) -> None:
     """
     inner = [part for part in config.values() if isinstance(part, dict)]
     fields = ("quantization_config", "compression_config")
-    stated = [name for name in fields for part in (config, *inner) if part.get(name)]
+    stated = [n for n in fields for part in (config, *inner) if part.get(n) is not None]
     stated += [name for name in QUANTISED if (folder / name).is_file()]
     if stated:
         raise ValidationError(quantised_words(folder, stated[0]))

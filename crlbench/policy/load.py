@@ -140,7 +140,28 @@ def read_config(card: ModelCard, location: Location) -> Any:
             f"model '{card.slug}': {location.name} is of the architecture '{kind}', which has no "
             "causal language model in transformers; only those can be trained here."
         )
+    _check_class(stated, MODEL_FOR_CAUSAL_LM_MAPPING[type(config)], card, location)
     return config
+
+
+def _check_class(stated: Mapping[str, Any], found: Any, card: ModelCard, location: Location) -> None:
+    """Refuse a config whose ``model_type`` loads another class than its ``architectures`` name.
+
+    Code of its own (``auto_map``) is never run, so its weights would run in a stock model instead.
+    """
+    classes = found if isinstance(found, tuple) else (found,)
+    loaded = {kind.__name__.casefold() for kind in classes}
+    named = stated.get("architectures") or []
+    named = [str(name) for name in named] if isinstance(named, list) else [str(named)]
+    if named and loaded.isdisjoint(name.casefold() for name in named):
+        own = " by code of its own (auto_map), which crlbench never runs" if "auto_map" in stated \
+            else ""
+        raise ValidationError(
+            f"model '{card.slug}': the config of {location.name} names the class "
+            f"{', '.join(named)}{own}, and its model_type '{stated.get('model_type')}' loads "
+            f"{classes[0].__name__}: it would run as another model. Choose a model whose "
+            "architectures and model_type agree."
+        )
 
 
 def check_bounds(config: Mapping[str, Any], where: str) -> None:

@@ -77,13 +77,13 @@ def write_head(ledger: Ledger) -> bool:
     path = head_of(ledger.path)
     if not ledger.entries:
         return False
-    damaged = path.exists() and _stated_head(path) is None
-    if _stated_head(path) != _head(ledger.entries):
+    damaged = path.exists() and stated_head(path) is None
+    if stated_head(path) != _head(ledger.entries):
         write_json(path, _head(ledger.entries))
     return damaged
 
 
-def _stated_head(path: Path) -> dict[str, Any] | None:
+def stated_head(path: Path) -> dict[str, Any] | None:
     """What a head says; None where it is damaged, or absent."""
     if not path.exists():
         return None
@@ -101,7 +101,7 @@ def _check_end(path: Path, entries: list[dict[str, Any]]) -> None:
 
     A ledger of an earlier version has no head, and a damaged head states nothing.
     """
-    stated = _stated_head(head_of(path))
+    stated = stated_head(head_of(path))
     if stated is None:
         return
     lines = stated["lines"]

@@ -30,7 +30,7 @@ from crlbench.errors import ValidationError
 from crlbench.hashing import sha256_bytes, sha256_file
 from crlbench.records import Cell, RunRecord
 from crlbench.run import derived
-from crlbench.run.ledger import Ledger, head_of, write_head
+from crlbench.run.ledger import Ledger, head_of, stated_head, write_head
 from crlbench.run.plan import RECORD_NAME, Plan, check_folder, read_record
 from crlbench.run.store import explained, read_json, write_bytes, write_json
 
@@ -56,8 +56,10 @@ def _mend_ledger(plan: Plan) -> Iterator[str]:
     path = plan.folder / LEDGER_NAME
     if path.exists():
         try:
-            Ledger(path)
-            return
+            missing = _without_attempt(plan, Ledger(path))
+            if not missing:
+                return
+            reason = f"it knows no attempt of {missing} and how it ends is stated nowhere"
         except ValidationError as error:
             reason = str(error).removeprefix(f"{path}:").split(". ")[0].strip()
         if not path.is_file():
@@ -88,6 +90,19 @@ def _mend_ledger(plan: Plan) -> Iterator[str]:
             events.append(("plan", None, body))
     events += _ends(plan, {name for name, history in histories(sound).items() if history.ended})
     Ledger.begin(path, sound, events)
+
+
+def _without_attempt(plan: Plan, ledger: Ledger) -> str:
+    """The records of which a ledger knows no attempt, where nothing states how it ends; else "".
+
+    Where that is stated the ledger is whole, and they were made elsewhere.
+    """
+    if stated_head(head_of(ledger.path)) is not None:
+        return ""
+    known = histories(ledger.entries)
+    names = ("/".join(path.parent.parts[-5:]) for path in _records(plan))
+    missing = [name for name in names if name not in known]
+    return "" if not missing else missing[0] if len(missing) == 1 else f"{len(missing)} records"
 
 
 def _traces(plan: Plan) -> Iterator[str]:

@@ -232,10 +232,23 @@ def another(path: Path) -> None:
     path.write_text("".join(canonical_json(entry) + "\n" for entry in entries))
 
 
+def cut_with_its_end(path: Path) -> None:
+    """Only the first line is left, and nothing that says that there were more."""
+    path.write_text(path.read_text().splitlines(keepends=True)[0])
+    path.with_suffix(".head.json").unlink()
+
+
+def cut_with_a_damaged_end(path: Path) -> None:
+    cut_with_its_end(path)
+    path.with_suffix(".head.json").write_bytes(b"{}")
+
+
 @pytest.mark.parametrize(
     ("damaging", "why"),
     [
         (Path.unlink, "gone beside"),
+        (cut_with_its_end, "it knows no attempt of"),
+        (cut_with_a_damaged_end, "it knows no attempt of"),
         (cut_at_a_line, "the last ones are gone"),
         (cut_in_a_line, "the last ones are gone"),
         (another, "is another"),
