@@ -144,7 +144,9 @@ def read_config(card: ModelCard, location: Location) -> Any:
     return config
 
 
-def _check_class(stated: Mapping[str, Any], found: Any, card: ModelCard, location: Location) -> None:
+def _check_class(
+    stated: Mapping[str, Any], found: Any, card: ModelCard, location: Location
+) -> None:
     """Refuse a config whose ``model_type`` loads another class than its ``architectures`` name.
 
     Code of its own (``auto_map``) is never run, so its weights would run in a stock model instead.
