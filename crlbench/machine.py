@@ -42,7 +42,7 @@ BEGUN_ON = "begun_on"
 """In a record's environment: the class on which a run was begun that ended on another one."""
 HARDWARE = ("cpu", "gpu-24", "gpu-48", "gpu-80", "gpu-141")
 """Classes of hardware, by the memory of the device."""
-CAPABILITIES = ("DEFAULT", "NO AVX", "AVX2", "AVX512", "SVE256", "VSX", "Z VECTOR")
+CAPABILITIES = ("DEFAULT", "NO AVX", "AVX2", "AVX512", "SVE128", "SVE256", "VSX", "Z VECTOR")
 """The kernels that torch can choose, in its words (``torch.backends.cpu.get_cpu_capability``)."""
 ARM = ("aarch64", "arm64", "ARM64")
 X86 = ("x86_64", "AMD64")
@@ -50,6 +50,7 @@ POWER = ("ppc64le", "ppc64")
 MACHINES_OF = {
     "AVX2": X86,
     "AVX512": X86,
+    "SVE128": ARM,
     "SVE256": ARM,
     "VSX": POWER,
     "Z VECTOR": ("s390x",),

@@ -19,6 +19,8 @@ from typing import Any
 from crlbench.errors import EnvironmentUnfit, ValidationError
 from crlbench.line_ends import BOM
 
+NO_DETOUR = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+"""Open no link and wait for no pipe, where the system can."""
 MAX_BYTES = 16 * 2**20
 """Of a file that is read whole, unless its reader says more."""
 MAX_PARTS = 100_000
@@ -28,6 +30,8 @@ MAX_TOML_DEPTH = 16
 """Levels of tables and lists inside one another."""
 MAX_TOML_DOTS = 200
 """In one line: reading a dotted name takes Python the square of its length."""
+UNREADABLE = (ArithmeticError, LookupError, RecursionError, TypeError, ValueError)
+"""What a check may raise on a value that no run writes and that no form refused."""
 _TOML_WHOLE = range(-(2**63), 2**63)
 """The whole numbers of TOML 1.0."""
 _TEXT = re.compile(r'"(?:[^"\\\n]|\\.)*"|\'[^\'\n]*\'')

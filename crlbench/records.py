@@ -18,6 +18,9 @@ DIGESTED_ITERATIONS = 3
 SCORE_DROP = "score_drop"
 """The one failure rule that is applied after the last iteration."""
 
+WHOLE_BELOW = 2**53
+"""Whole numbers of a record lie below it: every reader of JSON has them exactly."""
+
 
 class _Part(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")

@@ -12,6 +12,7 @@ from crlbench.contribute.base import Base
 from crlbench.contribute.canonical import uncanonical
 from crlbench.errors import EnvironmentUnfit, ValidationError
 from crlbench.packed import PACKED
+from crlbench.reading import UNREADABLE
 from crlbench.report.agreement import Peers
 from crlbench.report.audit import audit_run
 from crlbench.report.audit_entry import Home, audit_home, audit_in
@@ -81,25 +82,42 @@ def recompute(
         if faults := list(audit_home(home)):
             done.findings[faults[0].run] = faults
     for run in runs:
-        found = done.findings.setdefault(run.name, [])
-        found += unpayable(run.record, run.name, run.items, catalog)
-        found += audit_run(run)
-        if run.folder in homes:
-            found += audit_in(homes[run.folder], run)
-        facts = facts_of(run)
-        if isinstance(facts, Facts):
-            model = model_of(run)
-            here = compare(run.record, run.name, model, tuple(facts.tasks), catalog)
-            done.comparisons[run.name] = here
-            found += here.findings
-            _sort(done, run, here, base)
-            found += _samples(done, run, facts, here, readers)
+        try:
+            _recompute_run(done, run, homes.get(run.folder), catalog, base, readers)
+        except UNREADABLE as error:
+            raise ValidationError(
+                f"{run.folder}: cannot be checked: {type(error).__name__}: {error!s:.99}"
+            ) from None
     for finding in Peers().disagreements(runs):
         done.findings.setdefault(finding.run, []).append(finding)
     if any(run.folder not in homes for run in runs):
         done.gaps.append("attempts: no plan stands above these runs, so no ledger was compared.")
     done.gaps += readers.gaps
     return done
+
+
+def _recompute_run(
+    done: Recomputed,
+    run: Run,
+    home: Home | None,
+    catalog: Catalog,
+    base: Base | None,
+    readers: _Readers,
+) -> None:
+    """One run from its own files, its entry and this checkout."""
+    found = done.findings.setdefault(run.name, [])
+    found += unpayable(run.record, run.name, run.items, catalog)
+    found += audit_run(run)
+    if home is not None:
+        found += audit_in(home, run)
+    facts = facts_of(run)
+    if isinstance(facts, Facts):
+        model = model_of(run)
+        here = compare(run.record, run.name, model, tuple(facts.tasks), catalog)
+        done.comparisons[run.name] = here
+        found += here.findings
+        _sort(done, run, here, base)
+        found += _samples(done, run, facts, here, readers)
 
 
 def _sort(done: Recomputed, run: Run, here: Comparison, base: Base | None) -> None:

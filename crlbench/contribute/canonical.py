@@ -62,7 +62,7 @@ def _fault(name: str, content: bytes, path: Path | None = None) -> Iterator[str]
     form = _MODELS.get(pure.name) or _FORMS["".join(pure.suffixes)]
     try:
         same = form(content) == content
-    except (ValueError, BadArchive, BadArrays) as error:  # malformed, or no scores
+    except (ValueError, OverflowError, BadArchive, BadArrays) as error:  # malformed, or no scores
         yield f"{name}: {error}"
     else:
         if same:

@@ -83,7 +83,7 @@ def _undated(lines: list[Retraction]) -> Findings:
     last = datetime.now(UTC).date() + timedelta(days=1)
     for line in lines:
         if date.fromisoformat(line.date) > last:
-            yield f"{RETRACTIONS}:{line.n + 1}: date: {line.date} is still to come"
+            yield f"{RETRACTIONS}:{line.n + 1}: date: {line.date} is in the future"
 
 
 def _unwritten(lines: list[Retraction], texts: list[bytes]) -> Findings:
@@ -140,10 +140,16 @@ def _stands(facts: Mapping[str, Any]) -> bool:
     return _order(facts) >= (1,)
 
 
+LONGEST = 9
+"""Digits of a part of a version, at most."""
+
+
 def _order(facts: Mapping[str, Any]) -> tuple[int, ...]:
     version = facts.get("version", "")
-    parts = str(version).split(".")
-    if isinstance(version, float) or not all(part.isdecimal() for part in parts):
+    if type(version) is int and abs(version) < 10**LONGEST:
+        version = str(version)
+    parts = version.split(".") if isinstance(version, str) else [""]
+    if not all(part.isdecimal() and len(part) <= LONGEST for part in parts):
         return ()
     numbers = [*map(int, parts)]
     while numbers and not numbers[-1]:  # 1.0 is 1
@@ -152,7 +158,8 @@ def _order(facts: Mapping[str, Any]) -> tuple[int, ...]:
 
 
 def _moved(what: str, before: Mapping[str, Any], now: Mapping[str, Any]) -> Findings:
-    old, new = before["version"], now.get("version")
+    old = before["version"]
+    new = now["version"] if _order(now) else "none that can be read"
     if _order(now) < _order(before):
         yield f"version: {new}, and {what} {old} was published: a version only rises"
     elif _order(now) == _order(before):

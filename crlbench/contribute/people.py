@@ -95,14 +95,14 @@ def brought(changes: Changes, author: Author, retracted: Sequence[Retraction]) -
             for refused, line in rule:
                 (findings if refused else notes).append(line)
         except CrlbenchError as error:  # an entry that cannot be read is refused by name elsewhere
-            notes.append(f"{entry}: who may bring it cannot be told: {error}")
+            notes.append(f"{entry}: cannot tell who may bring it: {error}")
     for line in retracted:
         try:
             rule = _retracted(changes.root / RESULTS / line.entry, line, author)
             for refused, sentence in rule:
                 (findings if refused else notes).append(sentence)
         except CrlbenchError as error:
-            findings.append(f"{line.entry}: who may take it back cannot be told: {error}")
+            findings.append(f"{line.entry}: cannot tell who may retract it: {error}")
     return Brought(tuple(findings), tuple(dict.fromkeys(notes)))
 
 

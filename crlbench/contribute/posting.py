@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from crlbench.errors import OK, CrlbenchError, ValidationError, printable
+from crlbench.reading import NO_DETOUR
 
 SCHEMA = 1
 MAX_BYTES = 256 * 1024
@@ -59,7 +60,7 @@ def read_findings(path: Path) -> dict[str, Any]:
         ValidationError: they are malformed, or larger than any that are written.
     """
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        descriptor = os.open(path, os.O_RDONLY | NO_DETOUR)
     except OSError as error:
         raise ValidationError(f"{path}: cannot be read: {error.strerror}") from None
     with open(descriptor, "rb") as file:

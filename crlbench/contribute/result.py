@@ -19,6 +19,7 @@ from crlbench.contribute.report import Examined
 from crlbench.errors import CrlbenchError, EnvironmentUnfit
 from crlbench.frozen import Task
 from crlbench.packed import RUN_FILES
+from crlbench.reading import UNREADABLE
 from crlbench.report.agreement import Peers
 from crlbench.report.audit import audit_run
 from crlbench.report.audit_entry import audit_home, audit_in, homes_of
@@ -81,6 +82,9 @@ class Examiner:
                 findings += rule()
             except CrlbenchError as error:
                 findings.append(str(error))
+            except UNREADABLE as error:
+                kind = type(error).__name__
+                findings.append(f"{folder}: cannot be checked: {kind}: {error!s:.99}")
         summary = f"{len(runs)} runs, {entry.standing}"
         return Examined("result", name, summary, tuple(dict.fromkeys(findings)), tuple(entry.notes))
 

@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from crlbench.errors import OK, CrlbenchError, EnvironmentUnfit, ValidationError
+from crlbench.reading import NO_DETOUR
 
 RESULTS = Path("leaderboard/results")
 VERIFICATION = "verification.jsonl"
@@ -85,7 +86,7 @@ def _content(path: Path, most: int) -> bytes:
         ValidationError: it is none, or too large.
     """
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        descriptor = os.open(path, os.O_RDONLY | NO_DETOUR)
     except OSError as error:
         raise ValidationError(f"{path}: cannot be read: {error.strerror}") from None
     with open(descriptor, "rb") as file:
@@ -148,7 +149,7 @@ def fault(
     if updates != "all" and not (type(updates) is int and 0 <= updates < 10_000_000):
         return f"updates: {updates!r:.80}"
     if line["date"] > latest:
-        return f"date: {line['date']} is still to come"
+        return f"date: {line['date']} is in the future"
     if line["record_id"] not in records:
         return f"record_id: {line['record_id'][:12]}... is no record of this entry"
     body = {name: value for name, value in line.items() if name != "hash"}

@@ -17,7 +17,7 @@ from crlbench.errors import ValidationError
 
 BLOCK = re.compile(r"blk\.(\d+)\.")
 FACTORS = re.compile(r"rope_(freqs|factors_long|factors_short)\.weight$")
-"""Factors of rotary frequencies, which transformers 5.23 does not read; ones change nothing."""
+"""Factors of rotary frequencies, which transformers does not read; ones change nothing."""
 OUTPUT = "output.weight"
 SCALED = "rope.scaling.type"
 UNSCALED = ("none", "")

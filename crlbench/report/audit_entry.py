@@ -150,7 +150,7 @@ def _times(history: History, run: Run) -> Iterator[Finding]:
         first, last = seconds(history.begun_at) - SKEW_S, seconds(history.ended_at) + SKEW_S
         attempts = [(float(a["start"]), float(a["end"])) for a in volatile["attempts"]]
         worked = float(max(volatile["wall_s"]))
-    except (ValueError, KeyError, TypeError):  # said where the forms are checked
+    except (ValueError, KeyError, TypeError, OverflowError):  # said where the forms are checked
         return
     if not all(first <= start <= end <= last for start, end in attempts):
         stored, expected = attempts, f"within {history.begun_at} to {history.ended_at}"

@@ -40,9 +40,9 @@ NO_MORE = {
     **dict.fromkeys(("repetition", "repetition_right", "repetition_wrong", "ess"), 1.0),
     **dict.fromkeys(("kept_fraction", "uniform_groups", "update_cosine"), 1.0),
     **dict.fromkeys(("clip_fraction", "clip_low", "clip_high", "explained_variance"), 1.0),
-    "group_variance": 0.5,
+    "group_variance": 0.25,
 }
-"""The greatest. Scores are 0 to 1, so that their variance is at most one half."""
+"""The greatest. Scores are 0 to 1, so that their variance is at most one quarter."""
 SLACK = 1e-5
 """Of these bounds: sums in float32."""
 
@@ -54,8 +54,10 @@ def figures(facts: Facts) -> Iterator[Finding]:
     if missing := [*_incomplete(facts)]:
         yield from missing
         return
+    if impossible := [*_bounds(facts)]:
+        yield from impossible
+        return
     yield from _rewards(facts)
-    yield from _bounds(facts)
     yield from _counted(facts)
     yield from _lengths(facts)
     for name in ("tokens", "bytes"):
@@ -125,7 +127,9 @@ def _counted(facts: Facts) -> Iterator[Finding]:
     """Shares of completions and of prompts are whole numbers of them; equal scores do not vary."""
     budget, health = facts.conditions.budget, facts.record.health
     whole = {"truncated": budget.rows, "kept_fraction": budget.rows}
-    for name, count in (whole | {"uniform_groups": budget.prompts}).items():
+    if not facts.record.counts.get("dropped_rows"):  # a prompt with an undefined score is left out
+        whole["uniform_groups"] = budget.prompts
+    for name, count in whole.items():
         for i, share in enumerate(_column(facts, name)):
             if not is_whole(share * count):
                 yield facts.finding(f"health.{name}[{i}]", share, f"a share of {count}")

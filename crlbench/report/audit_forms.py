@@ -17,6 +17,7 @@ from typing_extensions import TypedDict
 
 from crlbench.dynamics import UPDATE_STATS
 from crlbench.machine import PACKAGES, SWITCHES
+from crlbench.records import WHOLE_BELOW
 from crlbench.report.audit_facts import Facts
 from crlbench.verification import Finding
 
@@ -39,7 +40,7 @@ Seconds = Annotated[float, Field(ge=0, lt=1e10, allow_inf_nan=False)]
 _FORM = ConfigDict(extra="forbid", strict=True)
 
 Event = Annotated[str, Field(pattern=r"^[a-z][a-z_]{0,39}$")]
-Whole = Annotated[int, Field(ge=0, strict=True)]
+Whole = Annotated[int, Field(ge=0, lt=WHOLE_BELOW, strict=True)]
 FileName = Literal[
     "config.toml", "curve.csv", "digests.jsonl", "env.json", "items.npz", "policy.safetensors",
     "samples.jsonl.zst",
@@ -248,7 +249,7 @@ def _whole(facts: Facts) -> Iterator[Finding]:
         yield from facts.differs(field, lost, [], "names that are missing")
     if record.algo.recipe_sha256 is None:
         strange = sorted(record.counts.keys() - {*COUNTED, *COUNTED_BY_SOME})
-        yield from facts.differs("counts", strange, [], "nothing here counts that")
+        yield from facts.differs("counts", strange, [], "no bundled recipe counts this event")
     threads = facts.conditions.hardware.threads
     stated = machine["determinism"]["threads"]
     yield from facts.differs("environment.determinism.threads", stated, threads, "the conditions")

@@ -32,7 +32,7 @@ _FORM = TypeAdapter(StoredPlan)
 
 
 def audit_plan(name: str, plan: Mapping[str, Any]) -> Iterator[Finding]:
-    """A stored plan has the fields of one, and no other.
+    """A stored plan has the fields of one, no other, and each follows from its conditions.
 
     Args:
         name: of the entry, for findings.
@@ -77,11 +77,14 @@ def home_of(plan: Mapping[str, Any]) -> str:
 
 def _of(name: str, file: str, where: str, plan: Mapping[str, Any]) -> Iterator[Finding]:
     try:
-        _FORM.validate_python(plan)
+        _FORM.validate_json(canonical_json(plan), strict=True)
     except PydanticError as error:
         for fault in error.errors():
             field = where + ".".join(map(str, fault["loc"]))
             yield Finding(name, file, field, fault["input"], fault["msg"])
+        return
+    except ValueError as error:
+        yield Finding(name, file, where, "a number that JSON has not", "numbers", str(error))
         return
     for field, (stored, expected) in _facts(plan).items():
         if stored != expected:

@@ -59,7 +59,7 @@ def _mend_ledger(plan: Plan) -> Iterator[str]:
             missing = _without_attempt(plan, Ledger(path))
             if not missing:
                 return
-            reason = f"it knows no attempt of {missing} and how it ends is stated nowhere"
+            reason = f"it knows no attempt of {missing}, and its head file is gone or damaged"
         except ValidationError as error:
             reason = str(error).removeprefix(f"{path}:").split(". ")[0].strip()
         if not path.is_file():

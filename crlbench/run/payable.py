@@ -12,7 +12,7 @@ import numpy as np
 
 from crlbench.cards import TaskCard
 from crlbench.catalog import Catalog
-from crlbench.records import RunRecord
+from crlbench.records import WHOLE_BELOW, RunRecord
 from crlbench.run.subject import load_task
 from crlbench.verification import Finding
 
@@ -58,7 +58,10 @@ def _mean_unpaid(card: TaskCard, record: RunRecord, run: str) -> Iterator[Findin
     if not _all_or_nothing(card) or card.verifier.reward_range != (0.0, 1.0):
         return
     scores = record.health.get("score", [])
-    rows = record.cost.get("completions", 0) // max(1, len(scores))
+    made = record.cost.get("completions", 0)
+    if type(made) is not int or not 0 <= made < WHOLE_BELOW:  # said where the forms are checked
+        return
+    rows = made // max(1, len(scores))
     for i, score in enumerate(scores):
         right = (score or 0.0) * rows
         if not abs(right - np.round(right)) <= DIGITS * max(1.0, right):

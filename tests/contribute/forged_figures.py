@@ -42,6 +42,26 @@ def more_than_all_tokens_were_clipped(folder: Path) -> None:
     every(folder, lambda r: r["health"].update(clip_fraction=[5.0] * 3))
 
 
+@forgery("validate", r"cost\.completions")
+def more_completions_than_a_number_holds(folder: Path) -> None:
+    every(folder, lambda r: r["cost"].update(completions=10**400))
+
+
+@forgery("validate", r"health\.truncated\[0\]: stored 1e\+308, expected 0 to 1")
+def a_share_beyond_all_numbers(folder: Path) -> None:
+    every(folder, lambda r: r["health"].update(truncated=[1e308] * 3))
+
+
+@forgery("validate", r"volatile\.attempts")
+def a_time_beyond_all_numbers(folder: Path) -> None:
+    every(folder, lambda r: r["volatile"]["attempts"][0].update(start=10**400))
+
+
+@forgery("validate", r"health\.group_variance\[0\]: stored 0\.4, expected 0 to 0\.25")
+def scores_that_vary_more_than_scores_can(folder: Path) -> None:
+    every(folder, lambda r: r["health"].update(group_variance=[0.4] * 3))
+
+
 @forgery("validate", r"health\.score\[0\]: stored 0\.97, expected a share of them")
 def a_mean_that_no_completions_have(folder: Path) -> None:
     edited(CELL, lambda r: r["health"].update(score=[0.97] * 3, reward=[0.97] * 3))(folder)

@@ -212,7 +212,7 @@ def a_badge_of_another_entry(folder: Path) -> None:
     badge(record_id="f" * 64)(folder)
 
 
-@forgery("validate", "verification.jsonl:1: date: 9999-12-31T23:59:59Z is still to come")
+@forgery("validate", "verification.jsonl:1: date: 9999-12-31T23:59:59Z is in the future")
 def a_badge_of_the_year_9999(folder: Path) -> None:
     badge(date="9999-12-31T23:59:59Z")(folder)
 

@@ -88,6 +88,15 @@ def losses_stand_between_spaces(folder: Path) -> None:
     forger.write()
 
 
+@forgery("validate", r"samples\.jsonl\.zst")
+def a_sample_scores_beyond_all_numbers(folder: Path) -> None:
+    forger = Forger(folder)
+    rows = forger.lines(CELL, "samples.jsonl.zst")
+    rows[0]["score"] = 10**400
+    forger.put_lines(CELL, "samples.jsonl.zst", rows)
+    forger.write()
+
+
 @forgery("validate", "holds blocks of nothing")
 def the_archive_holds_blocks_of_nothing(folder: Path) -> None:
     path = folder / PACKED

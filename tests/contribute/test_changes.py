@@ -318,6 +318,12 @@ def test_a_version_in_other_words_is_the_same_version(published: Path) -> None:
     assert any("optimization.learning_rate: 0.001" in found for found in faults(published))
 
 
+@pytest.mark.parametrize("version", [f'"{"1" * 5000}"', "0x" + "f" * 5000, "true", "[1]"])
+def test_a_version_that_no_track_has_is_no_later_one(published: Path, version: str) -> None:
+    replaced(published / TRACK, ("version = 1", f"version = {version}"))
+    assert faults(published)
+
+
 def test_drafts_change_and_what_was_published_does_not(published: Path) -> None:
     replaced(published / TRACK.with_name("draft.toml"), ("1e-4", "1e-3"))
     replaced(published / "tasks/draft/frozen.toml", ("aaa", "bbb"))

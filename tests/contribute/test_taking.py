@@ -171,7 +171,7 @@ FORGED = {
     "a record of nobody": (forged(record_id="c" * 64), "is no record of this entry"),
     "a badge that there is not": (forged(kind="certified"), "kind"),
     "an outcome that there is not": (forged(outcome="proven"), "outcome"),
-    "a day to come": (forged(date="9999-12-31T00:00:00Z"), "is still to come"),
+    "a day to come": (forged(date="9999-12-31T00:00:00Z"), "is in the future"),
     "no date": (forged(date="yesterday"), "date"),
     "markup as a name": (forged(by="<img src=x>"), "by"),
     "a line feed in a reason": (forged(why="x\n::set-env::"), "why"),
