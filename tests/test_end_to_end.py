@@ -225,7 +225,7 @@ def test_smoke_is_quick(tmp_path):
     done = subprocess.run(
         [*(sys.executable, "-m", "crlbench", "evaluate", "--model", "tiny-llama"),
          *("--smoke", "--out", str(tmp_path))],
-        capture_output=True, text=True, timeout=120,
+        capture_output=True, text=True, timeout=500,
     )
     assert done.returncode == 0, done.stderr
     assert cpu_seconds() - begun < 30

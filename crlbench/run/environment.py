@@ -14,6 +14,7 @@ import platform
 import re
 import socket
 import subprocess
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -32,13 +33,24 @@ _DRIVER = Path("/proc/driver/nvidia/version")
 
 @functools.cache
 def packages() -> dict[str, str]:
-    """Every installed distribution and its version, sorted by name."""
+    """Every installed distribution and its version, sorted by name.
+
+    Not those that another one brings inside: setuptools puts its own on the path when it is
+    imported, which a library may do at any moment.
+    """
     found = {}
-    for distribution in importlib.metadata.distributions():
+    for distribution in importlib.metadata.distributions(path=_installed_paths()):
         name = distribution.metadata["Name"]
         if name:
             found.setdefault(name.lower().replace("_", "-"), distribution.version)
     return dict(sorted(found.items()))
+
+
+def _installed_paths() -> list[str]:
+    """The folders of the interpreter's path that do not lie inside of another one's packages."""
+    roots = [path for path in sys.path if Path(path).name in ("site-packages", "dist-packages")]
+    inside = {path for path in sys.path for root in roots if path.startswith(root + os.sep)}
+    return [path for path in sys.path if path not in inside]
 
 
 def violations(

@@ -908,7 +908,8 @@ def another_processor_made_it_all_up(folder: Path) -> None:
 
     def all_of_it(forger: Forger, cell: str) -> None:
         digest_lines(change)(forger, cell)
-        forger.edit(cell, lambda r: r["health"].update(uniform_groups=[1.0] * 3))
+        nothing = {"uniform_groups": [1.0] * 3, "group_variance": [0.0] * 3}
+        forger.edit(cell, lambda r: r["health"].update(nothing))
 
     elsewhere(folder, all_of_it)
 
