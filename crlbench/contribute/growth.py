@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -159,7 +159,7 @@ def _order(facts: Mapping[str, Any]) -> tuple[int, ...]:
 
 def _moved(what: str, before: Mapping[str, Any], now: Mapping[str, Any]) -> Findings:
     old = before["version"]
-    new = now["version"] if _order(now) else "none that can be read"
+    new = _shown(now.get("version"), str)
     if _order(now) < _order(before):
         yield f"version: {new}, and {what} {old} was published: a version only rises"
     elif _order(now) == _order(before):
@@ -172,9 +172,16 @@ def _moved(what: str, before: Mapping[str, Any], now: Mapping[str, Any]) -> Find
         )
         for name in changed[:MAX_SHOWN]:
             yield (
-                f"{name}: {theirs.get(name)!r:.80}, and {what} {old} was published with "
-                f"{ours.get(name)!r:.80}: other numbers are another version"
+                f"{name}: {_shown(theirs.get(name))}, and {what} {old} was published with "
+                f"{_shown(ours.get(name))}: other numbers are another version"
             )
+
+
+def _shown(value: Any, text: Callable[[Any], str] = repr) -> str:
+    try:
+        return text(value)[:80]
+    except ValueError:  # Python makes no text of very many digits
+        return "a number of very many digits"
 
 
 def _numbers(what: str, facts: Mapping[str, Any]) -> dict[str, Any]:

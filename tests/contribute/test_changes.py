@@ -324,6 +324,11 @@ def test_a_version_that_no_track_has_is_no_later_one(published: Path, version: s
     assert faults(published)
 
 
+def test_a_number_that_cannot_be_shown_is_refused_too(published: Path) -> None:
+    replaced(published / TRACK, ("1e-4", "0x" + "f" * 5000))
+    assert any("a number of very many digits" in found for found in faults(published))
+
+
 def test_drafts_change_and_what_was_published_does_not(published: Path) -> None:
     replaced(published / TRACK.with_name("draft.toml"), ("1e-4", "1e-3"))
     replaced(published / "tasks/draft/frozen.toml", ("aaa", "bbb"))

@@ -24,8 +24,8 @@ MEMORY = 2**30
 """Bytes that reading one input may add to the address space."""
 WAITING = 10.0
 """Seconds of the clock after which a reader that computes nothing is stuck."""
-COMPUTES = 0.2
-"""Seconds of the processor within WAITING that show that a reader computes, on any machine."""
+COMPUTES = 0.01
+"""Share of WAITING that a reader that computes has of a processor, on the busiest machine."""
 CHECKOUT = Path(__file__).resolve().parents[2]
 
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
@@ -93,7 +93,7 @@ class Guard:
     def _stuck(self, *_: object) -> None:
         """A reader that computed since the last alarm is slow, not stuck, and gets another."""
         before, self.computed = self.computed, time.process_time()
-        if self.computed - before > COMPUTES:
+        if self.computed - before > COMPUTES * WAITING:
             signal.setitimer(signal.ITIMER_REAL, WAITING)
         elif self.armed:
             raise Broken(f"waits for something: {WAITING:.0f} seconds")
