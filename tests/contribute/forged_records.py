@@ -154,7 +154,7 @@ def the_digest_of_the_algorithms_is_a_novel(folder: Path) -> None:
     every(folder, lambda r: r["algo"].update(code_sha256=NOVEL * 99))
 
 
-@forgery("validate", r"counts: stored \['great_rows'\], expected \[\] \(no bundled recipe counts this event\)")
+@forgery("validate", r"counts: stored \['great_rows'\], expected \[\] \(no bundled recipe counts")
 def an_event_that_no_part_counts(folder: Path) -> None:
     every(folder, lambda r: r["counts"].update(great_rows=7))
 
