@@ -75,10 +75,10 @@ def _fault(name: str, content: bytes, path: Path | None = None) -> Iterator[str]
 
 
 def _text(content: bytes) -> bytes:
-    return _written(json_value(content))
+    return _line(json_value(content))
 
 
-def _written(value: Any) -> bytes:
+def _line(value: Any) -> bytes:
     return f"{canonical_json(value)}\n".encode()
 
 
@@ -88,7 +88,7 @@ def _of(model: type[BaseModel], all_fields: bool = True) -> Callable[[bytes], by
     def form(content: bytes) -> bytes:
         try:
             value = model.model_validate(json_value(content))
-            return _written(value.model_dump(mode="json", exclude_unset=not all_fields))
+            return _line(value.model_dump(mode="json", exclude_unset=not all_fields))
         except ValueError:  # which is said by the field's name elsewhere
             return _text(content)
 
@@ -107,7 +107,7 @@ def _packed_lines(content: bytes) -> bytes:
     for row in rows:
         if isinstance(row, dict) and type(row.get("score")) is int:
             row["score"] = float(row["score"])
-    return content if b"".join(map(_written, rows)) == plain else plain
+    return content if b"".join(map(_line, rows)) == plain else plain
 
 
 _FORMS: dict[str, Callable[[bytes], bytes]] = {

@@ -72,7 +72,7 @@ def added_retractions(changes: Changes) -> tuple[list[Retraction], list[str]]:
         start = len(before.splitlines())
         lines = list(parse_retractions(content, RETRACTIONS))[start:]
         texts = content.splitlines(keepends=True)[start:]
-        wrong = [*_undated(lines), *_unwritten(lines, texts)]
+        wrong = [*_undated(lines), *_check_lines(lines, texts)]
         return lines, [*wrong, *unfounded(changes.root, lines)]
     except CrlbenchError as error:
         return [], [str(error)]
@@ -86,7 +86,7 @@ def _undated(lines: list[Retraction]) -> Findings:
             yield f"{RETRACTIONS}:{line.n + 1}: date: {line.date} is in the future"
 
 
-def _unwritten(lines: list[Retraction], texts: list[bytes]) -> Findings:
+def _check_lines(lines: list[Retraction], texts: list[bytes]) -> Findings:
     """Lines in other bytes than ``.ci/retract`` writes, or with a reason that moves a cursor."""
     for line, text in zip(lines, texts, strict=True):
         where = f"{RETRACTIONS}:{line.n + 1}"

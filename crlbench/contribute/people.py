@@ -98,7 +98,7 @@ def brought(changes: Changes, author: Author, retracted: Sequence[Retraction]) -
             notes.append(f"{entry}: cannot tell who may bring it: {error}")
     for line in retracted:
         try:
-            rule = _retracted(changes.root / RESULTS / line.entry, line, author)
+            rule = _may_retract(changes.root / RESULTS / line.entry, line, author)
             for refused, sentence in rule:
                 (findings if refused else notes).append(sentence)
         except CrlbenchError as error:
@@ -106,7 +106,7 @@ def brought(changes: Changes, author: Author, retracted: Sequence[Retraction]) -
     return Brought(tuple(findings), tuple(dict.fromkeys(notes)))
 
 
-def _retracted(folder: Path, line: Retraction, author: Author) -> Iterator[tuple[bool, str]]:
+def _may_retract(folder: Path, line: Retraction, author: Author) -> Iterator[tuple[bool, str]]:
     """Whether the author may take back what a line takes back; yields (refused, sentence)."""
     if not HANDLE.fullmatch(line.by):
         yield True, f"{line.entry}: by: {line.by!r:.80}, expected a GitHub handle, such as @someone"
