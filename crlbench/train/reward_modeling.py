@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 
 import lightning as L
 import torch
+from lightning.pytorch.plugins.environments import LightningEnvironment
 from pydantic import Field
 from torch import Tensor
 
@@ -16,6 +17,7 @@ from crlbench.cards import Card, Count
 from crlbench.errors import ValidationError
 from crlbench.policy.reward_model import ScalarModel, right_pad, score_rows
 from crlbench.seeding import rng
+from crlbench.train.signals import KeepSignals
 from crlbench.train.trainer import quiet
 
 Row = tuple[int, ...]
@@ -149,6 +151,8 @@ def fit(
         trainer = L.Trainer(
             accelerator="cpu" if device == "cpu" else "gpu",
             devices=1,
+            plugins=[LightningEnvironment()],
+            callbacks=[KeepSignals()],
             precision="32-true",
             max_epochs=1,
             accumulate_grad_batches=config.accumulate,

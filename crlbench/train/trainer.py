@@ -18,6 +18,7 @@ from lightning.pytorch.strategies import DDPStrategy, Strategy
 from crlbench.conditions import Conditions
 from crlbench.train.ranks import ALONE, Ranks
 from crlbench.train.sharding import ShardedStrategy
+from crlbench.train.signals import KeepSignals
 
 PRECISIONS = {"fp32": "32-true", "bf16": "bf16-mixed"}
 """bf16-true would round small updates away, 16-mixed can overflow: neither is offered."""
@@ -34,7 +35,9 @@ def build_trainer(
 ) -> L.Trainer:
     """A Trainer for one run: evaluation on the track's grid, nothing printed or saved by it.
 
-    The processes of ``ranks`` have found one another before: Lightning starts none.
+    The processes of ``ranks`` have found one another before: Lightning starts none. It never asks
+    a scheduler either: a job of SLURM is one machine like any other, and its signals are the
+    process's own.
     """
     # Part of `deterministic`: a guard for programs that read what they never wrote. It writes all
     # memory twice.
@@ -44,7 +47,7 @@ def build_trainer(
         devices=ranks.size // ranks.nodes,
         num_nodes=ranks.nodes,
         strategy=strategy_of(ranks),
-        plugins=[LightningEnvironment()] if ranks.size > 1 else None,
+        plugins=[LightningEnvironment()],
         use_distributed_sampler=False,
         precision=PRECISIONS[conditions.hardware.precision],
         max_epochs=1,
@@ -54,7 +57,7 @@ def build_trainer(
         log_every_n_steps=1,
         inference_mode=False,
         deterministic=True,
-        callbacks=list(callbacks),
+        callbacks=[*callbacks, KeepSignals()],
         logger=list(loggers),
         enable_checkpointing=False,
         enable_progress_bar=False,
