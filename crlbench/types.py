@@ -73,6 +73,11 @@ class Rollout:
     """(B, T) float32 critic estimates of the state before each token, as decoding saw it; 0
     outside ``completion_mask``. None without a critic."""
 
+    @property
+    def prompts(self) -> Tensor:
+        """(B,) int64: which distinct prompt each row reads."""
+        return self.group
+
     def rows(self, index: Tensor) -> Rollout:
         """The sub-rollout of the given rows; ``index`` is int64 (b,)."""
         picked = {

@@ -26,6 +26,7 @@ from crlbench.policy.shape import config_of, skeleton
 from crlbench.reward.score import Score
 from crlbench.run.admission import locate
 from crlbench.train.callbacks import RunRecorder
+from crlbench.train.collect import Answers
 from crlbench.train.module import PolicyOptimization
 from crlbench.train.stream import EvalPrompts, Prompt, PromptStream
 from crlbench.train.trainer import build_trainer, quiet
@@ -97,8 +98,10 @@ def updated(
     prompts = [Prompt(f"t/train/{i}", row, "1") for i, row in enumerate(ids)]
     module = PolicyOptimization(
         build=build,
-        sampler=DecodeLoop(reader.tokenizer, 1.0, 4, ends=reader.ends, pad=reader.pad),
-        score=lambda texts, answers: [Score(float(i % 2)) for i, _ in enumerate(texts)],
+        collector=Answers(
+            DecodeLoop(reader.tokenizer, 1.0, 4, ends=reader.ends, pad=reader.pad),
+            lambda texts, answers: [Score(float(i % 2)) for i, _ in enumerate(texts)],
+        ),
         recipe=load("ppo"),
         conditions=c,
         seed=0,

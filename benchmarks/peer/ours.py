@@ -118,6 +118,7 @@ def module_of(work: dict[str, Any], conditions: Any, clock: Clock) -> tuple[Any,
     from crlbench.algo.recipes import load
     from crlbench.catalog import Catalog
     from crlbench.policy.load import Location, build_policy, load_backbone, load_reader
+    from crlbench.train.collect import Answers
     from crlbench.train.module import PolicyOptimization
 
     card = Catalog().load_model(work["card"]).model_copy(update={"adapter": None})
@@ -142,8 +143,7 @@ def module_of(work: dict[str, Any], conditions: Any, clock: Clock) -> tuple[Any,
     )
     module = PolicyOptimization(
         build=build,
-        sampler=sampler,
-        score=clock.scored(odd_characters),
+        collector=Answers(sampler, clock.scored(odd_characters)),
         recipe=recipe,
         conditions=conditions,
         seed=work["seed"],

@@ -22,6 +22,7 @@ from crlbench.policy.served import toy
 from crlbench.policy.shrink import BEGIN, END, PAD
 from crlbench.reward.score import Score
 from crlbench.train.callbacks import RunRecorder
+from crlbench.train.collect import Answers
 from crlbench.train.module import PolicyOptimization
 from crlbench.train.stream import Prompt, PromptStream
 from crlbench.train.trainer import build_trainer, quiet
@@ -80,8 +81,7 @@ def two_updates(
     recipe = recipes.load(RECIPE)
     module = PolicyOptimization(
         build=lambda: Policy(model, value_head=recipe.critic is not None, reference=start),
-        sampler=DecodeLoop(Ascii(), 1.0, TOKENS, ends=(END,), pad=PAD),
-        score=_odd,
+        collector=Answers(DecodeLoop(Ascii(), 1.0, TOKENS, ends=(END,), pad=PAD), _odd),
         recipe=recipe,
         conditions=changed,
         seed=SEED,

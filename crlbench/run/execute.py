@@ -20,7 +20,6 @@ import torch
 
 from crlbench.algo import recipes
 from crlbench.algo.recipe import Recipe, from_config
-from crlbench.algo.step import TrustRegion
 from crlbench.conditions import PROTOCOL, Conditions, digest, leaves
 from crlbench.errors import Interrupted, ValidationError
 from crlbench.frozen import Task
@@ -36,13 +35,10 @@ from crlbench.run.record import Finished, class_of, peak_memory, write_run
 from crlbench.run.starts import StartScores
 from crlbench.run.subject import (
     Subject,
-    auditor_of,
-    evaluation_sampler,
+    collector_of,
     load_panel,
     load_subject,
-    make_sampler,
     prompts_of,
-    scorer_of,
     task_of,
     training_prompts,
 )
@@ -61,7 +57,6 @@ from crlbench.train.ranks import ALONE, Ranks, joined, leave
 from crlbench.train.sharding import whole_weights
 from crlbench.train.stream import EvalPrompts, PromptStream
 from crlbench.train.trainer import build_loggers, build_trainer, quiet
-from crlbench.train.trust_region import TrustRegionOptimization
 
 Emit = Callable[[dict[str, Any]], None]
 
@@ -173,16 +168,13 @@ def make_module(
         reference=True,  # the drift from the start model is watched under every recipe
         seed=seed,
     )
-    module = loop_of(recipe)(
+    module = PolicyOptimization(
         build=build,
-        sampler=make_sampler(task, subject.reader, conditions),
-        score=scorer_of(task, cell.device),
+        collector=collector_of(task, subject.reader, conditions, cell.device),
         recipe=recipe,
         conditions=conditions,
         seed=seed,
         arm=cell.arm,
-        evaluation_sampler=evaluation_sampler(task, subject.reader, conditions),
-        audit=auditor_of(task),
         ranks=ranks,
     )
     module.configure_model()
@@ -194,11 +186,6 @@ def load_recipe(cell: Cell) -> Recipe:
     if cell.recipe_file is not None:
         recipes.load_file(Path(cell.recipe_file))
     return from_config(cell.recipe_config)
-
-
-def loop_of(recipe: Recipe) -> type[PolicyOptimization]:
-    """The training loop of a recipe, by its update rule."""
-    return TrustRegionOptimization if isinstance(recipe.step, TrustRegion) else PolicyOptimization
 
 
 def train(
@@ -215,7 +202,7 @@ def train(
     Returns:
         What was recorded, and the failure rule that ended the run early, if one did.
     """
-    budget, cap = conditions.budget, module.sampler.max_tokens
+    budget, cap = conditions.budget, module.collector.max_tokens
     stream = PromptStream(
         training_prompts(task, subject.reader, cap, conditions.data.levels, budget.prompts),
         seed=module.seed,

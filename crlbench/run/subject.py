@@ -26,6 +26,7 @@ from crlbench.retain.panel import Panel, find_panel
 from crlbench.reward.score import score
 from crlbench.run.admission import admit
 from crlbench.run.reward_model import asked, learned_scorer
+from crlbench.train.collect import Answers, Collector
 from crlbench.train.reward import Scorer
 from crlbench.train.stream import Prompt
 
@@ -174,4 +175,16 @@ def auditor_of(task: Task) -> Scorer:
     """The task's second verifier, as :func:`scorer_of`."""
     return lambda texts, answers: score(
         task.judge_of("audit", texts, answers), texts, answers, f"{task.name}, audit"
+    )
+
+
+def collector_of(task: Task, reader: Reader, conditions: Conditions, device: str) -> Collector:
+    """Where a run on a task has its experience from."""
+    return Answers(
+        sampler=make_sampler(task, reader, conditions),
+        scorer=scorer_of(task, device),
+        auditor=auditor_of(task),
+        evaluation=evaluation_sampler(task, reader, conditions),
+        scale=conditions.data.reward_scale,
+        kind=conditions.data.reward,
     )

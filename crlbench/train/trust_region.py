@@ -8,15 +8,15 @@ graph of a gradient of the Fisher rows, a few times that of a loss.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import contextlib
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from crlbench.algo import objective
-from crlbench.algo.observe import Observation, step_stats
+from crlbench.algo import objective, step
+from crlbench.algo.observe import Observation
 from crlbench.algo.trust_region import (
     Measure,
     Product,
@@ -25,93 +25,73 @@ from crlbench.algo.trust_region import (
     token_kl,
     trust_region_step,
 )
-from crlbench.policy.policy import twice_differentiable
-from crlbench.train.displacement import Weights
-from crlbench.train.module import PolicyOptimization
-from crlbench.types import Experience, Rollout, as_bool
+from crlbench.policy.policy import TokenOutputs, twice_differentiable
+from crlbench.train.surrogate import Surrogate
+from crlbench.train.update import Step
+from crlbench.types import Experience, as_bool
+
+if TYPE_CHECKING:
+    from crlbench.train.learner import Learner
 
 REJECTED = ("negative curvature", "line search failed")
 """Outcomes of a step that was tried and not taken."""
 
 
-class TrustRegionOptimization(PolicyOptimization):
-    """Policy optimisation by the :class:`~crlbench.algo.step.TrustRegion` step of the recipe.
+class TrustRegion:
+    """The step of :class:`crlbench.algo.step.TrustRegion` on a whole experience.
 
-    The optimizer that the parent configures never steps. The figures of an update are those
-    after the step. Its ``approx_kl`` is above the KL that was bounded: it looks only at the
-    sampled tokens, whose own probabilities the step was made to move.
+    The learner's optimizer never steps. The figures of an update are those after the step. Its
+    ``approx_kl`` is above the KL that was bounded: it looks only at the sampled tokens, whose own
+    probabilities the step was made to move.
     """
 
-    def __init__(self, **settings: Any) -> None:
-        super().__init__(**settings)
-        self.rejected_steps = 0
+    whole = True
 
-    def evaluate_tokens(self, rollout: Rollout, reference: bool) -> tuple[Tensor | None, ...]:
-        """As the parent, by the attention that the step uses, so that the ratio starts at 1."""
-        with twice_differentiable():
-            old, *others = super().evaluate_tokens(rollout, reference)
-        self.gap = (rollout.behavior_logprobs - old).abs()[rollout.action_mask]
-        return old, *others
+    def __init__(self, rule: step.TrustRegion) -> None:
+        self.rule = rule
 
-    def knows_tokens(self, rollout: Rollout) -> bool:
-        """Never: decoding uses another attention."""
-        return False
+    def attention(self) -> contextlib.AbstractContextManager[None]:
+        """The one that the step uses, so that the ratio starts at 1."""
+        return twice_differentiable()
 
-    @property
-    def defers_old(self) -> bool:
-        """Never: the update makes no pass of its own before the step."""
-        return False
-
-    def minibatches(self, experience: Experience, iteration: int) -> Iterator[Tensor]:
-        """The whole experience, once."""
-        yield torch.arange(len(experience.keep), device=experience.keep.device)
-
-    def update(self, minibatch: Experience) -> tuple[dict[str, float], Weights]:
+    def step(self, learner: Learner, objective: Surrogate) -> Step:
         """One step, or none; skipped as any update where the gradient is not finite."""
-        landscape = Landscape(self, minibatch)
-        before = {n: p.detach().clone() for n, p in self.policy.trainable().items()}
+        weights = learner.trainable()
+        parts = learner.conditions.optimization.minibatches
+        landscape = Landscape(objective, list(weights.values()), self.rule, parts)
+        before = {name: weight.detach().clone() for name, weight in weights.items()}
         with twice_differentiable():
             gradient = landscape.gradient()
             result = trust_region_step(
-                landscape.weights,
-                gradient,
-                landscape.product,
-                landscape.measure,
-                self.recipe.step,
+                landscape.weights, gradient, landscape.product, landscape.measure, self.rule
             )
-        self.skipped_running = self.skipped_running + 1 if result.reason == "not finite" else 0
-        self.longest_skip = max(self.longest_skip, self.skipped_running)
-        self.rejected_steps += result.reason in REJECTED
-        seen = landscape.latest if result.accepted else landscape.start
-        self.observations += seen
-        after = self.policy.trainable()
-        moved = {name: after[name].detach() - old for name, old in before.items()}
-        return step_stats(seen) | {"grad_norm": float(gradient.norm())}, moved
-
-    def finish_iteration(self, *given: Any) -> None:
-        """As the parent, which takes the counts last; rejected steps are among them."""
-        *others, counts = given
-        rejected, self.rejected_steps = self.rejected_steps, 0
-        super().finish_iteration(*others, counts | {"rejected_steps": float(rejected)})
+        figures = objective.note(landscape.latest if result.accepted else landscape.start)
+        return Step(
+            figures | {"grad_norm": float(gradient.norm())},
+            moved={name: weight.detach() - before[name] for name, weight in weights.items()},
+            skipped=result.reason == "not finite",
+            counts={"rejected_steps": float(result.reason in REJECTED)},
+        )
 
 
 class Landscape:
-    """Surrogate J and mean KL of one experience, as functions of the policy's weights.
+    """Surrogate J and mean KL of one experience, as functions of the policy's weights."""
 
-    The experience is run in as many parts as the track has minibatches, so that a pass holds
-    no more in memory than the update of another recipe.
-    """
-
-    def __init__(self, module: PolicyOptimization, minibatch: Experience) -> None:
-        self.module = module
-        self.minibatch = minibatch
-        self.weights = list(module.policy.trainable().values())
-        self.totals = module.totals(minibatch)
-        rows = torch.arange(len(minibatch.keep), device=minibatch.keep.device)
-        self.parts = [
-            minibatch.rows(index).trimmed()
-            for index in rows.chunk(module.conditions.optimization.minibatches)
-        ]
+    def __init__(
+        self,
+        surrogate: Surrogate,
+        weights: list[nn.Parameter],
+        rule: step.TrustRegion,
+        parts: int,
+    ) -> None:
+        """The experience is run in ``parts``, as many as the track has minibatches, so that a
+        pass holds no more in memory than the update of another recipe."""
+        self.surrogate = surrogate
+        self.weights = weights
+        self.rule = rule
+        self.minibatch = surrogate.minibatch
+        rows = torch.arange(len(self.minibatch.keep), device=self.minibatch.keep.device)
+        self.parts = [self.minibatch.rows(index).trimmed() for index in rows.chunk(parts)]
         self.old: list[Tensor] = []
         """Of each part, the log-distributions (n, V) of its valid tokens before the step."""
         self.start: list[Observation] = []
@@ -143,7 +123,7 @@ class Landscape:
     def fisher_rows(self) -> Tensor:
         """(m,) int64: rows with a valid token, spread evenly."""
         rows = valid_tokens(self.minibatch).any(1).nonzero().squeeze(1)
-        count = min(self.module.recipe.step.fisher_rows, len(rows))
+        count = min(self.rule.fisher_rows, len(rows))
         return rows[torch.linspace(0, len(rows) - 1, count).round().long().to(rows.device)]
 
     @torch.no_grad()
@@ -155,20 +135,35 @@ class Landscape:
             surrogate -= float(loss)
             divergence += float(token_kl(distribution, old).double().sum())
             self.latest.append(observation)
-        return Measure(surrogate, divergence / max(self.totals.tokens, 1.0))
+        return Measure(surrogate, divergence / max(self.surrogate.totals.tokens, 1.0))
 
     def loss(self, part: Experience) -> tuple[Tensor, Observation, Tensor]:
         """The part's share of -J, what it shows, and the distributions of its valid tokens."""
-        outputs = self.module.policy(*self.module.inputs(part.rollout), distribution=True)
+        outputs = self.outputs(part)
         loss, observation = objective.loss(
-            part, outputs.logprobs, None, outputs.entropy, self.module.recipe, self.totals
+            part,
+            outputs.logprobs,
+            None,
+            outputs.entropy,
+            self.surrogate.recipe,
+            self.surrogate.totals,
         )
-        return loss, observation, outputs.distribution[valid_tokens(part)]
+        return loss, observation, valid_distributions(part, outputs)
 
     def distribution(self, part: Experience) -> Tensor:
         """(n, V) log-distributions of the part's valid tokens."""
-        outputs = self.module.policy(*self.module.inputs(part.rollout), distribution=True)
-        return outputs.distribution[valid_tokens(part)]
+        return valid_distributions(part, self.outputs(part))
+
+    def outputs(self, part: Experience) -> TokenOutputs:
+        """What the policy says of the part, the whole distribution included."""
+        passes = self.surrogate.passes
+        return passes.policy(*passes.inputs(part.rollout), distribution=True)
+
+
+def valid_distributions(part: Experience, outputs: TokenOutputs) -> Tensor:
+    """(n, V) log-distributions at the part's valid tokens."""
+    assert outputs.distribution is not None
+    return outputs.distribution[valid_tokens(part)]
 
 
 def valid_tokens(part: Experience) -> Tensor:

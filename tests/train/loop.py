@@ -15,6 +15,7 @@ from crlbench.policy.policy import Policy
 from crlbench.policy.sample import DecodeLoop
 from crlbench.reward.score import Score
 from crlbench.train.callbacks import LastCheckpoint, RunRecorder, StopOnDivergence, StopOnRequest
+from crlbench.train.collect import Answers
 from crlbench.train.module import PolicyOptimization
 from crlbench.train.stream import EvalPrompts, Prompt, PromptStream
 from crlbench.train.trainer import build_loggers, build_trainer, quiet
@@ -51,8 +52,8 @@ def make(
     seed=3,
     arm="real",
     recipe="ppo",
-    loop=PolicyOptimization,
     lora=False,
+    audit=None,
     **options,
 ) -> PolicyOptimization:
     c = c or conditions()
@@ -68,16 +69,35 @@ def make(
         reference=model(),
     )
     sampler = DecodeLoop(ascii_tokenizer(), 1.0, 4, ends=(130,), pad=128)
-    return loop(
+    data = c.data
+    return PolicyOptimization(
         build=build,
-        sampler=sampler,
-        score=score,
+        collector=Answers(sampler, score, audit, scale=data.reward_scale, kind=data.reward),
         recipe=recipe,
         conditions=c,
         seed=seed,
         arm=arm,
         **options,
     )
+
+
+class WatchedUpdate:
+    """An update rule, and what looks on around each of its steps."""
+
+    def __init__(self, rule, before, after):
+        self.rule, self.before, self.after = rule, before, after
+        self.whole, self.attention = rule.whole, rule.attention
+
+    def step(self, learner, objective):
+        self.before(objective)
+        done = self.rule.step(learner, objective)
+        self.after(done)
+        return done
+
+
+def watch_steps(module, before=lambda objective: None, after=lambda done: None):
+    """Call something before every step of a module, with its objective, and after it."""
+    module.update = WatchedUpdate(module.update, before, after)
 
 
 def fit(module, folder, *, stop=lambda: False, resume=False, before=None, loggers=()):

@@ -12,7 +12,7 @@ import torch
 from crlbench.reward.score import Score
 from crlbench.train.callbacks import RunStopped
 from crlbench.train.ranks import joined, leave
-from tests.train.loop import conditions, digits, fit, make
+from tests.train.loop import conditions, digits, fit, make, watch_steps
 
 CASES = {
     # Under seed 3 a draw lies 5e-8 from a boundary of the CDF: rounding decides that token.
@@ -49,14 +49,11 @@ def module_of(case, **options):
 def trace(case, folder, **options):
     """Train a case; all learned weights after each update, and what was recorded."""
     module, after = module_of(case, **options), []
-    update = module.update
 
-    def traced(minibatch):
-        result = update(minibatch)
+    def trace_weights(_):
         after.append({name: weight.clone() for name, weight in module.learned().items()})
-        return result
 
-    module.update = traced
+    watch_steps(module, after=trace_weights)
     recorder = fit(module, folder)
     return {"weights": after} | recorder.state_dict()
 

@@ -61,9 +61,9 @@ def test_parts_of_a_batch_keep_its_padding_and_make_the_same_rollout():
     assert [part.uids for part in parts] == [batch.uids[:2], batch.uids[2:]]
     assert [part.answers for part in parts] == [batch.answers[:2], batch.answers[2:]]
     key = DrawKey(1, "t")
-    whole = module.sampler.sample(module.policy, batch, key)
-    sampled = [module.sampler.sample(module.policy, part, key) for part in parts]
-    joined = Rollout.concatenate(sampled, module.sampler.pad)
+    whole = module.collector.sampler.sample(module.policy, batch, key)
+    sampled = [module.collector.sampler.sample(module.policy, part, key) for part in parts]
+    joined = Rollout.concatenate(sampled, module.collector.pad)
     for name in ("prompt_ids", "prompt_mask", "completion_ids", "completion_mask", "group"):
         assert torch.equal(getattr(joined, name), getattr(whole, name)), name
     assert joined.texts == whole.texts
@@ -71,18 +71,18 @@ def test_parts_of_a_batch_keep_its_padding_and_make_the_same_rollout():
 
 @pytest.mark.parametrize("prompts", [1, 2, 5])
 def test_ranks_make_equally_many_passes(prompts, monkeypatch):
-    monkeypatch.setattr("crlbench.train.module.token_budget", lambda config, device: 40)
+    monkeypatch.setattr("crlbench.train.passes.token_budget", lambda config, device: 40)
     module = make(recipe="grpo")
     module.configure_model()
     (batch,) = stream_of(prompts)
-    rollout = module.sampler.sample(module.policy, batch, DrawKey(1, "t"))
+    rollout = module.collector.sampler.sample(module.policy, batch, DrawKey(1, "t"))
     outcome = torch.rand(len(rollout.texts), generator=torch.Generator().manual_seed(0))
     old = rollout.behavior_logprobs
     experience, _ = objective.prepare(rollout, outcome, old, old, None, module.recipe)
     plans = []
     for ranks in TWO:
         module.ranks = ranks
-        plans.append(module.micro_batches(experience))
+        plans.append(module.surrogate(experience).parts())
     assert len(plans[0]) == len(plans[1]) > 0
     counted = torch.cat([rows for plan in plans for rows, counts in plan if counts])
     assert sorted(counted.tolist()) == list(range(len(rollout.texts)))

@@ -25,7 +25,7 @@ from crlbench.train.metrics import RolloutMetrics, repetition
 from crlbench.train.reward import Reward
 from crlbench.types import Rollout
 from tests.checkpoints import ascii_tokenizer
-from tests.train.loop import TRACK, conditions, fit, make
+from tests.train.loop import TRACK, conditions, fit, make, watch_steps
 
 CLIP = PpoClip(low=0.02, high=0.03)
 
@@ -39,16 +39,18 @@ class Watched:
     """Weights around every update, and the tokens that it holds back, found one by one."""
 
     def __init__(self, module) -> None:
-        self.module, self.original = module, module.update
+        self.module = module
         self.steps: list[torch.Tensor] = []
         self.low, self.high = Counter(), Counter()
 
-    def __call__(self, minibatch):
-        self.count(minibatch)
-        before = self.flat()
-        stats = self.original(minibatch)
-        self.steps.append(self.flat() - before)
-        return stats
+        watch_steps(module, before=self.begin, after=self.end)
+
+    def begin(self, surrogate) -> None:
+        self.count(surrogate.minibatch)
+        self.before = self.flat()
+
+    def end(self, done) -> None:
+        self.steps.append(self.flat() - self.before)
 
     def flat(self) -> torch.Tensor:
         weights = self.module.policy.trainable().values()
@@ -57,7 +59,7 @@ class Watched:
     @torch.no_grad()
     def count(self, minibatch) -> None:
         rollout = minibatch.rollout
-        new = self.module.policy(*self.module.inputs(rollout)).logprobs
+        new = self.module.policy(*self.module.passes.inputs(rollout)).logprobs
         ratio = (new - minibatch.old_logprobs).exp()
         for row, column in rollout.action_mask.nonzero().tolist():
             token = int(rollout.completion_ids[row, column])
@@ -71,7 +73,7 @@ def run(tmp_path_factory):
     """A short run with narrow clip bounds, so that many tokens are clipped."""
     folder = tmp_path_factory.mktemp("run")
     module = make(conditions(budget__grid="2"), recipe=replace(load("ppo"), clip=CLIP), score=half)
-    watched = module.update = Watched(module)
+    watched = Watched(module)
     recorder = fit(module, folder, loggers=("tensorboard",))
     return SimpleNamespace(recorder=recorder, watched=watched, folder=folder)
 
@@ -206,9 +208,11 @@ def test_an_evaluation_decodes_at_temperature_one(tmp_path):
     one = fit(plain, tmp_path / "one")
     warm = make(
         conditions(budget__grid="1", budget__iterations_per_point="1", sampling__temperature="0.7"),
-        evaluation_sampler=plain.sampler,
     )
-    warm.sampler = replace(plain.sampler, temperature=0.7)
+    cool = plain.collector.sampler
+    warm.collector = replace(
+        warm.collector, sampler=replace(cool, temperature=0.7), evaluation=cool
+    )
     other = fit(warm, tmp_path / "other")
     assert one.curve[0] == other.curve[0]
     assert one.digests[0]["completions"] != other.digests[0]["completions"]

@@ -13,7 +13,8 @@ from crlbench.algo.recipes import load, names
 from crlbench.algo.step import TrustRegion
 from crlbench.policy.policy import Policy
 from crlbench.policy.sample import DrawKey
-from crlbench.train import module as module_file
+from crlbench.train import passes as passes_file
+from crlbench.train.collect import Collected
 from crlbench.train.optimizer import TracedAdamW
 from crlbench.train.stream import make_batch
 from tests.checkpoints import CONFIGS, random_model
@@ -47,8 +48,8 @@ def ready(recipe, family="llama", precision="fp32", rows=6, **changes):
     optimizer = module.configure_optimizers()
     optimizer.toggle_model = lambda sync_grad: contextlib.nullcontext()
     batch = make_batch(PROMPTS[:3], 128, completions=rows)
-    rollout = module.sampler.sample(module.policy, batch, DrawKey(5, "rollout", 0))
-    kept = module.keep(rollout, module.reward(rollout, batch), 0)
+    rollout = module.collector.sampler.sample(module.policy, batch, DrawKey(5, "rollout", 0))
+    kept = module.keep(Collected(rollout, module.collector.reward(rollout, batch)), 0)
     experience, _ = module.prepare(module.buffer.take())
     return module, kept, experience
 
@@ -57,7 +58,7 @@ def plain_gradient(module, minibatch):
     """By one pass over whole rows with the whole distribution, differentiated by autograd."""
     module.policy.zero_grad()
     outputs = module.policy(
-        *module.inputs(minibatch.rollout), shared_prefix=False, distribution=True
+        *module.passes.inputs(minibatch.rollout), shared_prefix=False, distribution=True
     )
     if minibatch.old_logprobs.isnan().any():
         minibatch = replace(minibatch, old_logprobs=outputs.logprobs.detach())
@@ -67,7 +68,7 @@ def plain_gradient(module, minibatch):
         outputs.values,
         outputs.entropy,
         module.recipe,
-        module.totals(minibatch),
+        module.surrogate(minibatch).totals,
         module.kl_coefficient,
     )
     loss.backward()
@@ -76,7 +77,7 @@ def plain_gradient(module, minibatch):
 
 def fast_gradient(module, minibatch, monkeypatch, budget):
     """What an update hands to its optimizer, in micro-batches of ``budget`` tokens."""
-    monkeypatch.setattr(module_file, "token_budget", lambda *_: budget)
+    monkeypatch.setattr(passes_file, "token_budget", lambda *_: budget)
     caught = {}
 
     def step(*_):
@@ -86,7 +87,7 @@ def fast_gradient(module, minibatch, monkeypatch, budget):
     optimizer = module.optimizers()
     monkeypatch.setattr(optimizer, "step", step)
     monkeypatch.setattr(torch.nn.utils, "clip_grad_norm_", lambda *_: torch.tensor(1.0))
-    module.update(minibatch)
+    module.update.step(module, module.surrogate(minibatch))
     return caught
 
 
@@ -94,7 +95,7 @@ def fast_gradient(module, minibatch, monkeypatch, budget):
 def test_gradients_equal_the_plain_path(recipe, monkeypatch):
     module, _, experience = ready(recipe)
     minibatch = experience.rows(torch.arange(12)).trimmed()
-    assert module.totals(minibatch).tokens
+    assert module.surrogate(minibatch).totals.tokens
     expected = plain_gradient(module, minibatch)
     assert sum(float(g.square().sum()) for g in expected.values()) > 0
     found = fast_gradient(module, minibatch, monkeypatch, budget=40)
@@ -119,8 +120,10 @@ def test_the_figures_of_a_step_do_not_depend_on_its_micro_batches(monkeypatch):
     figures = []
     for budget in (30, 10_000):
         module, _, experience = ready("grpo")
-        monkeypatch.setattr(module_file, "token_budget", lambda *_, b=budget: b)
-        figures.append(module.update(experience.trimmed())[0])
+        monkeypatch.setattr(passes_file, "token_budget", lambda *_, b=budget: b)
+        figures.append(
+            module.update.step(module, module.surrogate(experience.trimmed())).figures
+        )
     one, other = figures
     for name, value in one.items():
         assert value == pytest.approx(other[name], rel=1e-5, abs=1e-7), name
@@ -132,7 +135,7 @@ def test_a_long_completion_is_checkpointed_with_the_same_gradient(monkeypatch):
     minibatch = experience.rows(rows).trimmed()
     minibatch = replace(minibatch, advantages=torch.ones_like(minibatch.advantages))
     expected = plain_gradient(module, minibatch)
-    monkeypatch.setattr(module_file, "CHECKPOINT_ABOVE", 0)
+    monkeypatch.setattr(passes_file, "CHECKPOINT_ABOVE", 0)
     asked = []
     original = module.policy.gradient_checkpointing
     monkeypatch.setattr(
@@ -192,11 +195,12 @@ def test_a_kl_in_the_reward_is_exactly_zero_until_the_first_update():
     module, _, _ = ready("ppo")
     policy = module.policy
     policy.model.load_state_dict(policy.reference.state_dict())
-    rollout = module.sampler.sample(policy, make_batch(PROMPTS, 128), DrawKey(6, "rollout", 0))
+    batch = make_batch(PROMPTS, 128)
+    rollout = module.collector.sampler.sample(policy, batch, DrawKey(6, "rollout", 0))
     real, found = rollout.completion_mask, []
     for updated in (False, True):
-        module.updated = updated
-        old, ref, _, _ = module.evaluate_tokens(rollout, reference=True)
+        tokens = module.old_tokens.find(rollout, reference=True, updated=updated)
+        old, ref = tokens.old, tokens.ref
         found.append((old - ref)[real].abs().max())
     assert found[0] == 0 and found[1] < 1e-4
     assert torch.equal(old, rollout.behavior_logprobs)
@@ -206,7 +210,7 @@ def test_the_first_minibatch_in_bfloat16_finds_its_old_logprobs_itself():
     module, _, experience = ready("grpo", precision="bf16", optimization__minibatches="2")
     order = list(module.minibatches(experience, 0))
     with torch.autocast("cpu", torch.bfloat16):
-        before = module.policy(*module.inputs(experience.rollout)).logprobs.detach()
+        before = module.policy(*module.passes.inputs(experience.rollout)).logprobs.detach()
         stats, _ = module.learn(experience, 0)
     mask = experience.rollout.action_mask
     assert len(order) == 2 and not experience.old_logprobs[mask].isnan().any()
@@ -224,9 +228,9 @@ def test_in_bfloat16_every_update_sees_the_weights_of_the_last():
     minibatch = experience.trimmed()
     with torch.autocast("cpu", torch.bfloat16):
         module.learn(experience, 0)
-        inside = module.policy(*module.inputs(minibatch.rollout)).logprobs
+        inside = module.policy(*module.passes.inputs(minibatch.rollout)).logprobs
     with torch.autocast("cpu", torch.bfloat16):
-        outside = module.policy(*module.inputs(minibatch.rollout)).logprobs
+        outside = module.policy(*module.passes.inputs(minibatch.rollout)).logprobs
     assert torch.equal(inside, outside)
 
 
@@ -272,7 +276,7 @@ def test_in_bfloat16_later_epochs_keep_the_old_logprobs_of_the_first():
     rollout = replace(experience.rollout, completion_mask=mask, action_mask=mask)
     experience = replace(experience, rollout=rollout)
     with torch.autocast("cpu", torch.bfloat16):
-        before = module.policy(*module.inputs(rollout)).logprobs.detach()
+        before = module.policy(*module.passes.inputs(rollout)).logprobs.detach()
         stats, _ = module.learn(experience, 0)
     assert len(stats) == 6 and stats[0]["ratio_max"] == 1.0
     assert all(step["ratio_max"] != 1.0 for step in stats[1:])

@@ -14,9 +14,19 @@ from crlbench.dynamics import UPDATE_STATS
 from crlbench.errors import ValidationError
 from crlbench.reward.score import Score
 from crlbench.train.callbacks import RunRecorder, RunStopped, StopOnDivergence
-from crlbench.train.module import one_row_per_prompt
+from crlbench.train.passes import one_row_per_prompt
 from crlbench.train.stream import PromptStream
-from tests.train.loop import PROMPTS, TRACK, assert_same, conditions, digits, fit, make, weights
+from tests.train.loop import (
+    PROMPTS,
+    TRACK,
+    assert_same,
+    conditions,
+    digits,
+    fit,
+    make,
+    watch_steps,
+    weights,
+)
 
 
 def test_ppo_learns_a_simple_reward(tmp_path):
@@ -133,12 +143,12 @@ def test_the_placebo_pays_the_same_mean_blindly(tmp_path):
     batch = next(
         iter(PromptStream(PROMPTS, seed=1, per_iteration=8, completions=64, iterations=1, pad=128))
     )
-    _, reward, _ = module.roll_out(batch)
+    reward = module.collect(batch).reward
     assert reward.outcome.unique().tolist() == [0.0, 1.0]
     assert float(reward.outcome.mean()) == pytest.approx(float(reward.score.mean()), abs=0.08)
     agreement = torch.corrcoef(torch.stack([reward.outcome, reward.score]))[0, 1]
     assert abs(float(agreement)) < 0.15
-    assert torch.equal(reward.outcome, module.roll_out(batch)[1].outcome)
+    assert torch.equal(reward.outcome, module.collect(batch).reward.outcome)
 
 
 class Poison:
@@ -211,7 +221,8 @@ def test_an_entropy_collapse_fails_unless_the_score_rose(score, rule):
 
 def test_sampling_that_is_not_what_is_trained_is_refused(tmp_path):
     module = make()
-    module.sampler = replace(module.sampler, temperature=0.5)
+    sampler = replace(module.collector.sampler, temperature=0.5)
+    module.collector = replace(module.collector, sampler=sampler)
     with pytest.raises(ValidationError, match="disagree"):
         fit(module, tmp_path)
 
@@ -241,15 +252,13 @@ def test_one_row_per_prompt():
 def test_minibatches_cover_every_row_once_per_epoch(tmp_path):
     module = make(conditions(optimization__epochs="2"))
     sizes = []
-    original = module.update
 
-    def spy(minibatch):
-        groups = minibatch.rollout.group
+    def spy(surrogate):
+        groups = surrogate.minibatch.rollout.group
         assert all((groups == g).sum() == 4 for g in groups.unique())
         sizes.append(sorted(groups.tolist()))
-        return original(minibatch)
 
-    module.update = spy
+    watch_steps(module, before=spy)
     fit(module, tmp_path)
     for start in range(0, len(sizes), 2):
         assert sorted(sizes[start] + sizes[start + 1]) == sorted(list(range(4)) * 4)
@@ -288,7 +297,7 @@ def test_a_cut_off_completion_can_bootstrap_the_critic(tmp_path):
     mask = torch.nn.functional.pad(rollout.completion_mask, (0, 1)).scatter(1, lengths, True)
     longer = replace(rollout, completion_ids=ids, completion_mask=mask)
     with torch.no_grad():
-        values = module.policy(*module.inputs(longer), shared_prefix=False).values
-        found = module.final_values(rollout)
+        values = module.policy(*module.passes.inputs(longer), shared_prefix=False).values
+        found = module.passes.final_values(rollout)
     assert found.abs().sum() > 0
     assert torch.allclose(found, values.gather(1, lengths).squeeze(1), atol=1e-5)

@@ -17,7 +17,9 @@ from crlbench.policy.policy import Policy, twice_differentiable
 from crlbench.policy.sample import DecodeLoop
 from crlbench.reward.score import Score
 from crlbench.train import trust_region
-from crlbench.train.trust_region import Landscape, TrustRegionOptimization
+from crlbench.train.collect import Answers
+from crlbench.train.module import PolicyOptimization
+from crlbench.train.trust_region import Landscape
 from tests.checkpoints import ascii_tokenizer, random_model
 from tests.train.loop import assert_same, conditions, fit, weights
 
@@ -35,12 +37,11 @@ def low_letters(texts, answers):
 
 
 def make(c=None, *, recipe=TRPO, score=low_letters, family="llama", seed=3):
-    return TrustRegionOptimization(
+    return PolicyOptimization(
         build=partial(
             Policy, random_model(family), value_head=False, reference=random_model(family)
         ),
-        sampler=DecodeLoop(ascii_tokenizer(), 1.0, 4, ends=(130,), pad=128),
-        score=score,
+        collector=Answers(DecodeLoop(ascii_tokenizer(), 1.0, 4, ends=(130,), pad=128), score),
         recipe=recipe,
         conditions=c or conditions(**TWO_ITERATIONS),
         seed=seed,
@@ -141,8 +142,8 @@ def landscape(tmp_path, monkeypatch):
     kept = []
 
     class Kept(Landscape):
-        def __init__(self, module, minibatch):
-            super().__init__(module, minibatch)
+        def __init__(self, *given):
+            super().__init__(*given)
             kept.append(self)
 
     monkeypatch.setattr(trust_region, "Landscape", Kept)
@@ -151,11 +152,14 @@ def landscape(tmp_path, monkeypatch):
     return kept[0]
 
 
+def again(landscape):
+    """The same landscape, untouched."""
+    return Landscape(landscape.surrogate, landscape.weights, landscape.rule, 2)
+
+
 def test_parts_add_up_to_the_whole(landscape):
-    module, whole = landscape.module, landscape.minibatch
-    one = Landscape(module, whole)
-    one.parts = [whole]
-    several = Landscape(module, whole)
+    one, several = again(landscape), again(landscape)
+    one.parts = [landscape.minibatch]
     assert len(several.parts) == 2
     torch.testing.assert_close(several.gradient(), one.gradient(), rtol=1e-3, atol=1e-6)
     assert several.measure().objective == pytest.approx(one.measure().objective, abs=1e-6)
@@ -163,7 +167,7 @@ def test_parts_add_up_to_the_whole(landscape):
 
 
 def test_the_product_predicts_the_divergence_of_a_small_step(landscape):
-    fresh = Landscape(landscape.module, landscape.minibatch)
+    fresh = again(landscape)
     with twice_differentiable():
         direction = fresh.gradient()
         direction = 1e-2 * direction / direction.norm()
@@ -178,12 +182,12 @@ def test_the_product_predicts_the_divergence_of_a_small_step(landscape):
 
 
 def test_fisher_rows_are_spread_over_the_rows_with_tokens(landscape):
-    few = Landscape(landscape.module, landscape.minibatch)
-    few.module.recipe = with_rule(fisher_rows=4)
+    few = again(landscape)
+    few.rule = with_rule(fisher_rows=4).step
     assert few.fisher_rows().tolist() == [0, 5, 10, 15]
     keep = landscape.minibatch.keep.clone()
     keep[:8] = False
     few.minibatch = replace(landscape.minibatch, keep=keep)
     assert few.fisher_rows().tolist() == [8, 10, 13, 15]
-    few.module.recipe = with_rule(fisher_rows=100)
+    few.rule = with_rule(fisher_rows=100).step
     assert few.fisher_rows().tolist() == list(range(8, 16))

@@ -1,0 +1,97 @@
+"""The log-probs that an update starts from: who finds them, and when.
+
+In float32 what decoding saw is what a pass would see, up to rounding that the loop bounds once a
+run. In bfloat16 it is not, and old log-probs that nothing looks at before the update are left to
+its first pass.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from crlbench.algo.kl import Fixed
+from crlbench.algo.recipe import Recipe
+from crlbench.train.passes import Passes
+from crlbench.train.sharding import whole_weights
+from crlbench.types import Experience, Rollout
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """What is known of sampled tokens before an update."""
+
+    old: Tensor
+    """(B, T) float32 log-probs of the learner."""
+    ref: Tensor | None
+    """(B, T) float32 log-probs of the start model, where they were asked for."""
+    values: Tensor | None
+    """(B, T) float32 critic estimates, with a critic."""
+    final_values: Tensor | None
+    """(B,) float32 estimates after the last token, where the recipe wants them."""
+
+
+@dataclass(frozen=True)
+class OldTokens:
+    """Finds old log-probs with as few passes as the recipe and the precision admit."""
+
+    passes: Passes
+    recipe: Recipe
+    exact: bool
+    """Whether decoding computes in float32."""
+    own: bool
+    """Whether the update needs a pass by its own attention, whatever decoding knows."""
+
+    @property
+    def deferred(self) -> bool:
+        """Whether the first update finds the old log-probs by its own pass."""
+        recipe = self.recipe
+        return (
+            not self.own
+            and not self.exact
+            and recipe.critic is None
+            and recipe.kl.place != "reward"
+            and isinstance(recipe.kl.coefficient, Fixed)
+            and not recipe.select.resamples
+        )
+
+    def known(self, rollout: Rollout) -> bool:
+        """Whether no pass of the learner is needed between sampling and the update."""
+        valued = self.recipe.critic is None or rollout.behavior_values is not None
+        return not self.own and (self.exact and valued or self.deferred)
+
+    @torch.no_grad()
+    def find(self, rollout: Rollout, reference: bool, updated: bool) -> Tokens:
+        """Everything that is to be known of a rollout.
+
+        A KL in the reward is the difference of two passes. Until the policy is ``updated`` it is
+        the reference, whose pass then stands for both: the KL is exactly 0, where whitening would
+        make a signal of rounding.
+        """
+        old, values = rollout.behavior_logprobs, rollout.behavior_values
+        known = self.known(rollout)
+        if not known:
+            old, values = self.passes.of_learner(rollout)
+        ref = self.passes.of_reference(rollout) if reference else None
+        if known and self.recipe.kl.place == "reward" and not updated:
+            assert ref is not None
+            old = ref
+        wanted = self.recipe.advantage.needs_final_values
+        return Tokens(old, ref, values, self.passes.final_values(rollout) if wanted else None)
+
+    @torch.no_grad()
+    def settle(self, experience: Experience, first: Tensor) -> None:
+        """Old log-probs that were deferred: of all rows but ``first`` (b,), by a pass.
+
+        Those of the first minibatch stay unknown (NaN): its own pass is theirs.
+        """
+        old = experience.old_logprobs
+        rows = torch.arange(len(experience.keep), device=first.device)
+        rest = rows[~torch.isin(rows, first)]
+        old[first] = old[first].masked_fill(experience.rollout.completion_mask[first], math.nan)
+        if len(rest):
+            with whole_weights(self.passes.policy):
+                old[rest], _ = self.passes.of_learner(experience.rollout.rows(rest))

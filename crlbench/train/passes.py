@@ -1,0 +1,144 @@
+"""Passes of the policy over completions, as many rows at once as memory allows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from crlbench.policy.policy import Policy, TokenOutputs
+from crlbench.train.microbatch import divided, token_budget
+from crlbench.train.ranks import Ranks
+from crlbench.types import Rollout
+
+FREE_PASS = 4
+"""How many times the token budget a pass without gradient may hold."""
+CHECKPOINT_ABOVE = 4
+"""How many times the token budget a single completion may hold before its pass keeps only the
+input of every layer and computes the rest again (gradient checkpointing)."""
+
+
+@dataclass(frozen=True)
+class Passes:
+    """How a policy is run over rollouts; the ranks of a run divide the rows among them."""
+
+    policy: Policy
+    temperature: float
+    """Of sampling, at which log-probs are taken."""
+    ranks: Ranks
+    device: torch.device
+
+    @property
+    def budget(self) -> int:
+        """Tokens of which a pass may keep what its backward pass needs."""
+        return token_budget(self.policy.config, self.device.type)
+
+    def inputs(self, rollout: Rollout) -> tuple[Any, ...]:
+        """What the policy reads of a rollout: each prompt once, completions, temperature."""
+        first, prompt = one_row_per_prompt(rollout.prompts)
+        ids, mask = without_padding(rollout.prompt_ids[first], rollout.prompt_mask[first])
+        return (
+            ids,
+            mask,
+            rollout.completion_ids,
+            rollout.completion_mask,
+            prompt,
+            self.temperature,
+        )
+
+    def with_graph(self, rollout: Rollout) -> TokenOutputs:
+        """What the policy says of completions, to be differentiated.
+
+        A single completion that is far beyond the token budget is run whole, and its graph holds
+        the inputs of the layers alone.
+        """
+        tokens = rollout.prompt_ids.shape[1] + rollout.completion_ids.shape[1]
+        if len(rollout.texts) > 1 or tokens <= CHECKPOINT_ABOVE * self.budget:
+            return self.policy(*self.inputs(rollout))
+        with self.policy.gradient_checkpointing():
+            return self.policy(*self.inputs(rollout), shared_prefix=False)
+
+    def of_learner(self, rollout: Rollout) -> tuple[Tensor, Tensor | None]:
+        """Log-probs and values (B, T) of the policy as it is; values None without a critic."""
+        logprobs, values = self._in_parts(rollout, self._learner)
+        assert logprobs is not None
+        return logprobs, values
+
+    def of_reference(self, rollout: Rollout) -> Tensor:
+        """Log-probs (B, T) of the start model."""
+        (logprobs,) = self._in_parts(rollout, self._reference)
+        assert logprobs is not None
+        return logprobs
+
+    def final_values(self, rollout: Rollout) -> Tensor:
+        """(B,) critic estimates of the state after each completion's last token."""
+        ids, mask = rollout.completion_ids, rollout.completion_mask
+        lengths = mask.sum(1, keepdim=True)
+        pad = torch.nn.functional.pad
+        longer = replace(
+            rollout,
+            completion_ids=pad(ids, (0, 1)),
+            completion_mask=pad(mask, (0, 1)).scatter(1, lengths, True),
+        )
+        _, values = self.of_learner(longer)
+        assert values is not None
+        return values.gather(1, lengths).squeeze(1)
+
+    def micro_batches(self, rollout: Rollout, rows: Tensor) -> list[tuple[Tensor, bool]]:
+        """This rank's parts (b,) of the rows (n,) int64 that teach, and whether they count.
+
+        All ranks have equally many, because in each pass they put sharded weights together. A
+        rank that is done runs a row more, with weight 0.
+        """
+        shares = self.ranks.shares(rows, rollout.group[rows])
+        plans = [divided(rollout, share, self.budget) for share in shares]
+        mine = [(part, True) for part in plans[self.ranks.rank]]
+        return mine + [(rows[:1], False)] * (max(map(len, plans)) - len(mine))
+
+    def _learner(self, rollout: Rollout) -> tuple[Tensor, Tensor | None]:
+        outputs = self.policy(*self.inputs(rollout))
+        return outputs.logprobs, outputs.values
+
+    def _reference(self, rollout: Rollout) -> tuple[Tensor]:
+        return (self.policy.reference_logprobs(*self.inputs(rollout)),)
+
+    @torch.no_grad()
+    def _in_parts(
+        self, rollout: Rollout, run: Callable[[Rollout], Sequence[Tensor | None]]
+    ) -> list[Tensor | None]:
+        """What ``run`` finds, each (B, T) or None. Each rank runs its own prompts."""
+        rows = torch.arange(len(rollout.texts), device=rollout.group.device)
+        mine = self.ranks.shares(rows, rollout.group)[self.ranks.rank]
+        found = []
+        for part in divided(rollout, mine, FREE_PASS * self.budget):
+            some = rollout.rows(part)
+            found.append((part, run(some.trimmed(int(some.completion_mask.sum(1).max())))))
+        everything: list[Tensor | None] = []
+        for part, results in self.ranks.gather(found):
+            everything = everything or [
+                None if x is None else x.new_zeros(rollout.completion_ids.shape) for x in results
+            ]
+            for into, x in zip(everything, results, strict=True):
+                if into is not None and x is not None:
+                    into[part, : x.shape[1]] = x
+        return everything
+
+
+def without_padding(ids: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+    """Left-padded prompts (p, L) without the columns that are padding in all of them."""
+    start = int(mask.any(0).int().argmax())
+    return ids[:, start:], mask[:, start:]
+
+
+def one_row_per_prompt(prompts: Tensor) -> tuple[Tensor, Tensor]:
+    """The first row of each prompt (p,), and each row's prompt among them (b,).
+
+    ``prompts`` (b,) int64 need not be contiguous; its order is kept.
+    """
+    _, compact = torch.unique(prompts, return_inverse=True)
+    rows = torch.arange(len(prompts), device=prompts.device)
+    first = torch.full((int(compact.max()) + 1,), len(prompts), device=prompts.device)
+    return first.scatter_reduce(0, compact, rows, reduce="amin"), compact

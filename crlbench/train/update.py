@@ -1,0 +1,110 @@
+"""How losses become a change of the weights: one step, whatever the loss.
+
+An :class:`Objective` says what is minimised, in parts that fit into memory; an :class:`Update`
+takes one step on it. Neither knows the other's kind.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+import torch
+from torch import Tensor
+
+from crlbench.train.displacement import Weights
+from crlbench.train.ranks import whole
+
+if TYPE_CHECKING:
+    from crlbench.train.learner import Learner
+
+
+class Objective(Protocol):
+    """What one optimizer step is taken on; its parts add up to the loss of the step."""
+
+    def parts(self) -> list[tuple[Tensor, bool]]:
+        """Rows (b,) int64 of this rank's passes, and whether they count; equally many by rank."""
+        ...
+
+    def losses(self, rows: Tensor) -> tuple[Mapping[str, Tensor], Any]:
+        """Scalars to minimise together, by name, and what the pass over the rows showed."""
+        ...
+
+    def figures(self, shown: Sequence[Any]) -> dict[str, float]:
+        """The figures of the step, from what the passes of all ranks showed."""
+        ...
+
+
+@dataclass(frozen=True)
+class Step:
+    """What became of one step."""
+
+    figures: dict[str, float]
+    """Of the objective, and ``grad_norm``."""
+    moved: Weights
+    """New minus old, by the names of the weights; empty where the step was skipped."""
+    skipped: bool
+    """Whether the gradient was not finite."""
+    counts: dict[str, float] = field(default_factory=dict)
+    """Events of the step."""
+
+
+class Update(Protocol):
+    """A rule that turns an objective into a step of a learner's weights."""
+
+    @property
+    def whole(self) -> bool:
+        """One step on the whole experience behind passes of its own, or steps on minibatches."""
+        ...
+
+    def attention(self) -> contextlib.AbstractContextManager[None]:
+        """How the passes before the step have to be run."""
+        ...
+
+    def step(self, learner: Learner, objective: Any) -> Step:
+        """Take one step, or none."""
+        ...
+
+
+class FirstOrder:
+    """The learner's optimizer, on the norm-clipped gradient of all parts."""
+
+    whole = False
+
+    def attention(self) -> contextlib.AbstractContextManager[None]:
+        """As everywhere."""
+        return contextlib.nullcontext()
+
+    def step(self, learner: Learner, objective: Objective) -> Step:
+        """One optimizer step of parts that add up; skipped where the gradient is not finite.
+
+        Ranks add their gradients up in the last part.
+        """
+        optimizer: Any = learner.optimizers()
+        optimizer.zero_grad()
+        parts, shown = objective.parts(), []
+        for number, (rows, counts) in enumerate(parts, start=1):
+            with optimizer.toggle_model(sync_grad=number == len(parts)):
+                losses, seen = objective.losses(rows)
+                # Lightning's strategies take the mean over ranks; the denominators are those of
+                # all.
+                weight = learner.ranks.size if counts else 0
+                learner.manual_backward(sum(losses.values()) * weight)
+                shown += [seen] if counts else []
+        figures = objective.figures(learner.ranks.gather(shown))
+        weights = learner.trainable()
+        norm = whole(
+            torch.nn.utils.clip_grad_norm_(list(weights.values()), learner.max_grad_norm)
+        )
+        moved: Weights = {}
+        finite = bool(torch.isfinite(norm))
+        if finite:
+            optimizer.step()
+            # Autocast keeps its casts of the weights for as long as it is on, which is the whole
+            # iteration: without this the next pass would be one of the old weights.
+            torch.clear_autocast_cache()
+            moved = {name: whole(p.grad) for name, p in weights.items() if p.grad is not None}
+        optimizer.zero_grad()
+        return Step(figures | {"grad_norm": float(norm)}, moved, skipped=not finite)
