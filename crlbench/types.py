@@ -60,11 +60,12 @@ class Rollout:
     completion_mask: Tensor
     """(B, T) bool, the end token included."""
     action_mask: Tensor
-    """(B, T) bool: tokens the policy chose; equals ``completion_mask`` until tools exist."""
+    """(B, T) bool: tokens that the policy chose. The others of a completion were put there by an
+    environment: they are read, and nothing is learned from them."""
     behavior_logprobs: Tensor
     """(B, T) float32, at the sampling temperature; 0 outside ``completion_mask``."""
     group: Tensor
-    """(B,) int64 in [0, P): the prompt of the row."""
+    """(B,) int64 in [0, P): the rows that are compared with one another."""
     finished: Tensor
     """(B,) bool: ended by an end token, not cut off."""
     texts: list[str]
@@ -72,11 +73,22 @@ class Rollout:
     behavior_values: Tensor | None = None
     """(B, T) float32 critic estimates of the state before each token, as decoding saw it; 0
     outside ``completion_mask``. None without a critic."""
+    prompt: Tensor | None = None
+    """(B,) int64: the distinct prompt that a row reads. None where that is its group."""
+    trajectory: Tensor | None = None
+    """(B,) int64: rows of one agent's way through an episode; they stand together, in order. None
+    where every row is one."""
+    episode: Tensor | None = None
+    """(B,) int64: the episode of a row. None where every row is one."""
+    seat: Tensor | None = None
+    """(B,) int64: who acts in a row. None where there is one actor."""
+    turn: Tensor | None = None
+    """(B, T) int16: the turn of each action token, -1 elsewhere. None where there is one turn."""
 
     @property
     def prompts(self) -> Tensor:
         """(B,) int64: which distinct prompt each row reads."""
-        return self.group
+        return self.group if self.prompt is None else self.prompt
 
     def rows(self, index: Tensor) -> Rollout:
         """The sub-rollout of the given rows; ``index`` is int64 (b,)."""
@@ -89,31 +101,30 @@ class Rollout:
 
     @staticmethod
     def concatenate(rollouts: Sequence[Rollout], pad: int = 0) -> Rollout:
-        """The rows of several rollouts; their prompts are counted on, so that they stay apart.
+        """The rows of several rollouts; their groups, prompts, trajectories and episodes are
+        counted on, so that they stay apart.
 
         ``pad`` stands where a rollout is narrower than another.
         """
-        moved, prompts = [], 0
-        for rollout in rollouts:
-            _, compact = torch.unique(rollout.group, return_inverse=True)
-            moved.append(compact + prompts)
-            prompts += int(compact.max()) + 1
-        left = {"prompt_ids", "prompt_mask"}
+        names = {n for n in _ROLLOUT_FIELDS if all(getattr(r, n) is not None for r in rollouts)}
+        left, fill = {"prompt_ids", "prompt_mask"}, {"completion_ids": pad, "turn": -1}
         wide = {
             name: joined(
                 [getattr(r, name) for r in rollouts],
                 left=name in left,
-                pad=pad if name == "completion_ids" else 0,
+                pad=fill.get(name, 0),
             )
-            for name in ("prompt_ids", "prompt_mask", *sorted(_PER_TOKEN & _ROLLOUT_FIELDS))
-            if all(getattr(r, name) is not None for r in rollouts)
+            for name in ("prompt_ids", "prompt_mask", *sorted(_PER_TOKEN & names))
         }
-        return Rollout(
-            **wide,
-            group=torch.cat(moved),
-            finished=torch.cat([r.finished for r in rollouts]),
-            texts=[text for r in rollouts for text in r.texts],
-        )
+        counted = {
+            name: _counted_on([getattr(r, name) for r in rollouts]) for name in _NUMBERED & names
+        }
+        plain = {
+            name: torch.cat([getattr(r, name) for r in rollouts])
+            for name in {"finished", "seat"} & names
+        }
+        texts = [text for r in rollouts for text in r.texts]
+        return Rollout(**wide, **counted, **plain, texts=texts)
 
     def trimmed(self, width: int) -> Rollout:
         """The same rows with completions cut to their first ``width`` columns."""
@@ -169,8 +180,11 @@ _PER_TOKEN = {
     "values",
     "returns",
     "advantages",
+    "turn",
 }
 """Fields of shape (B, T)."""
+_NUMBERED = {"group", "prompt", "trajectory", "episode"}
+"""Fields (B,) that number things of one rollout."""
 _ROLLOUT_FIELDS = {f.name for f in fields(Rollout)}
 
 
@@ -193,6 +207,16 @@ def joined(tensors: Sequence[Tensor], left: bool = False, pad: int = 0) -> Tenso
         for t in tensors
     ]
     return torch.cat(padded)
+
+
+def _counted_on(numbers: Sequence[Tensor]) -> Tensor:
+    """(B,) int64: numbers (b,) of several rollouts, each from 0 and counted on from the last."""
+    moved, count = [], 0
+    for given in numbers:
+        _, compact = torch.unique(given, return_inverse=True)
+        moved.append(compact + count)
+        count += int(compact.max()) + 1
+    return torch.cat(moved)
 
 
 def as_bool(mask: Tensor) -> Tensor:

@@ -92,6 +92,7 @@ class Policy(nn.Module):
         temperature: float,
         shared_prefix: bool = True,
         distribution: bool = False,
+        actions: Tensor | None = None,
     ) -> TokenOutputs:
         """Log-probabilities, entropies and values of completion tokens.
 
@@ -104,6 +105,8 @@ class Policy(nn.Module):
             temperature: sampling temperature.
             shared_prefix: run each prompt once and branch its cache (default), or run every
                 row whole; equal up to rounding.
+            actions: (B, T) bool, the tokens whose log-probabilities and entropies are wanted; all
+                completion tokens by default.
             distribution: also return the whole distribution, V floats per token; needed too
                 for what is to be differentiated twice.
         """
@@ -116,9 +119,8 @@ class Policy(nn.Module):
             logits = next_token_logits(self.backbone, states, temperature)
             whole = torch.log_softmax(logits, dim=-1)
             return TokenOutputs(*distribution_statistics(whole, completion_ids), values, whole)
-        found = state_statistics(
-            self.backbone, states, completion_ids, completion_mask, temperature
-        )
+        wanted = completion_mask if actions is None else actions
+        found = state_statistics(self.backbone, states, completion_ids, wanted, temperature)
         return TokenOutputs(*found, values)
 
     @torch.no_grad()
@@ -130,15 +132,16 @@ class Policy(nn.Module):
         completion_mask: Tensor,
         group: Tensor,
         temperature: float,
+        actions: Tensor | None = None,
     ) -> Tensor:
-        """(B, T) float32 log-probabilities under the frozen start model."""
+        """(B, T) float32 log-probabilities under the frozen start model; arguments as
+        :meth:`forward` has them."""
         with self._as_reference() as backbone:
             states = states_shared(
                 backbone, prompt_ids, prompt_mask, completion_ids, completion_mask, group
             )
-            return state_statistics(
-                backbone, states, completion_ids, completion_mask, temperature
-            )[0]
+            wanted = completion_mask if actions is None else actions
+            return state_statistics(backbone, states, completion_ids, wanted, temperature)[0]
 
     def values(self, states: Tensor) -> Tensor:
         """(...) float32 critic estimates from hidden states (..., H), in full precision."""

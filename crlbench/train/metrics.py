@@ -77,11 +77,11 @@ class RolloutMetrics(MetricCollection):
         ``gap`` (n,) are the gaps between decoding and learner of the tokens compared; ``audit``
         (B,) are the scores of the second verifier, where there is one.
         """
-        lengths = rollout.completion_mask.sum(dim=1).float()
+        lengths = rollout.action_mask.sum(dim=1).float()
         per_row = {
             "length": lengths,
             "truncated": (~rollout.finished).float(),
-            "repetition": repetition(rollout.completion_ids, rollout.completion_mask),
+            "repetition": repetition(rollout.completion_ids, rollout.action_mask),
         }
         sides = {"right": reward.score >= RIGHT, "wrong": reward.score < RIGHT}
         variance = group_variance(reward.score, rollout.group)
@@ -111,14 +111,15 @@ class RolloutMetrics(MetricCollection):
 
 
 def repetition(ids: Tensor, mask: Tensor) -> Tensor:
-    """(B,) share of a completion's 4-grams that occurred before in it; ``ids``, ``mask`` (B, T).
+    """(B,) share of a row's 4-grams of tokens where ``mask`` that occurred before; both (B, T).
 
     0 for a completion of fewer than 5 tokens, which has no two 4-grams. The end token counts as
     a token.
     """
     shares = []
-    for row, length in zip(ids.tolist(), mask.sum(dim=1).tolist(), strict=True):
-        grams = [tuple(row[i : i + GRAM]) for i in range(length - GRAM + 1)]
+    for row, taken in zip(ids, mask, strict=True):
+        tokens = row[taken].tolist()
+        grams = [tuple(tokens[i : i + GRAM]) for i in range(len(tokens) - GRAM + 1)]
         shares.append(1.0 - len(set(grams)) / len(grams) if grams else 0.0)
     return torch.tensor(shares, device=ids.device)
 

@@ -41,7 +41,7 @@ def divided(rollout: Rollout, rows: Tensor, budget: int) -> list[Tensor]:
     row that exceeds the budget alone is a micro-batch of its own.
     """
     lengths = rollout.completion_mask.sum(1)[rows].tolist()
-    prompts = rollout.group[rows].tolist()
+    prompts = rollout.prompts[rows].tolist()
     count = _Count(lengths, prompts, rollout.prompt_ids.shape[1])
     plans = [count.filled(units, budget) for units in (count.groups(budget), count.rows())]
     best = min(plans, key=lambda plan: sum(map(count.tokens, plan)))

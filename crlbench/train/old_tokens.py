@@ -91,7 +91,7 @@ class OldTokens:
         old = experience.old_logprobs
         rows = torch.arange(len(experience.keep), device=first.device)
         rest = rows[~torch.isin(rows, first)]
-        old[first] = old[first].masked_fill(experience.rollout.completion_mask[first], math.nan)
+        old[first] = old[first].masked_fill(experience.rollout.action_mask[first], math.nan)
         if len(rest):
             with whole_weights(self.passes.policy):
                 old[rest], _ = self.passes.of_learner(experience.rollout.rows(rest))

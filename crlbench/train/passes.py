@@ -57,9 +57,11 @@ class Passes:
         """
         tokens = rollout.prompt_ids.shape[1] + rollout.completion_ids.shape[1]
         if len(rollout.texts) > 1 or tokens <= CHECKPOINT_ABOVE * self.budget:
-            return self.policy(*self.inputs(rollout))
+            return self.policy(*self.inputs(rollout), actions=rollout.action_mask)
         with self.policy.gradient_checkpointing():
-            return self.policy(*self.inputs(rollout), shared_prefix=False)
+            return self.policy(
+                *self.inputs(rollout), actions=rollout.action_mask, shared_prefix=False
+            )
 
     def of_learner(self, rollout: Rollout) -> tuple[Tensor, Tensor | None]:
         """Log-probs and values (B, T) of the policy as it is; values None without a critic."""
@@ -82,6 +84,7 @@ class Passes:
             rollout,
             completion_ids=pad(ids, (0, 1)),
             completion_mask=pad(mask, (0, 1)).scatter(1, lengths, True),
+            action_mask=pad(rollout.action_mask, (0, 1)),
         )
         _, values = self.of_learner(longer)
         assert values is not None
@@ -99,11 +102,12 @@ class Passes:
         return mine + [(rows[:1], False)] * (max(map(len, plans)) - len(mine))
 
     def _learner(self, rollout: Rollout) -> tuple[Tensor, Tensor | None]:
-        outputs = self.policy(*self.inputs(rollout))
+        outputs = self.policy(*self.inputs(rollout), actions=rollout.action_mask)
         return outputs.logprobs, outputs.values
 
     def _reference(self, rollout: Rollout) -> tuple[Tensor]:
-        return (self.policy.reference_logprobs(*self.inputs(rollout)),)
+        actions = rollout.action_mask
+        return (self.policy.reference_logprobs(*self.inputs(rollout), actions=actions),)
 
     @torch.no_grad()
     def _in_parts(

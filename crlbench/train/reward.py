@@ -88,7 +88,7 @@ def real_reward(
     last = [s.steps[-1][1] if s.steps and s.outcome > 0.0 else 0.0 for s in scores]
     early = [s.steps[:-1] if s.outcome > 0.0 else s.steps for s in scores]
     steps = [[(end, scale * value) for end, value in row] for row in early]
-    rows = zip(rollout.completion_ids, rollout.completion_mask, strict=True)
+    rows = zip(rollout.completion_ids, rollout.action_mask, strict=True)
     ends = [token_ends(tokenizer, ids[mask]) for ids, mask in rows]
     return Reward(outcome, tensor(last) * scale, steps, ends)
 

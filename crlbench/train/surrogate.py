@@ -25,7 +25,7 @@ class Shown:
     """(n,) absolute gaps between the log-probs of decoding and the learner's, one a token; of
     none but the iteration's first minibatch."""
     trained_tokens: int = 0
-    """Tokens of the completions of all steps so far."""
+    """Action tokens of all steps so far."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class Surrogate:
     def parts(self) -> list[tuple[Tensor, bool]]:
         """Micro-batches of the rows that teach."""
         rollout = self.minibatch.rollout
-        taught = (self.minibatch.keep & rollout.completion_mask.any(1)).nonzero().squeeze(1)
+        taught = (self.minibatch.keep & rollout.action_mask.any(1)).nonzero().squeeze(1)
         return self.passes.micro_batches(rollout, taught)
 
     def losses(self, rows: Tensor) -> tuple[dict[str, Tensor], Seen]:
@@ -103,7 +103,7 @@ class Surrogate:
     def note(self, observations: list[Observation]) -> dict[str, float]:
         """Add what a step showed to that of the iteration; its figures."""
         self.shown.observations += observations
-        self.shown.trained_tokens += int(self.minibatch.rollout.completion_mask.sum())
+        self.shown.trained_tokens += int(self.minibatch.rollout.action_mask.sum())
         return dict(step_stats(observations))
 
 

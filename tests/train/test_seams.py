@@ -1,0 +1,254 @@
+"""Another objective and another collector, each in sixty lines, beside the code as it stands."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from crlbench.catalog import Catalog
+from crlbench.conditions import Conditions
+from crlbench.policy.load import build_policy
+from crlbench.policy.policy import Policy
+from crlbench.policy.sample import DecodeLoop, DrawKey
+from crlbench.reward.score import Score
+from crlbench.run.subject import collector_of, load_subject, training_prompts
+from crlbench.train.callbacks import LastCheckpoint, RunStopped, StopOnRequest
+from crlbench.train.collect import Answers, Collected, Collector
+from crlbench.train.evaluation import Examination
+from crlbench.train.learner import Learner
+from crlbench.train.passes import Passes
+from crlbench.train.stream import PromptStream, make_batch
+from crlbench.train.trainer import build_trainer, quiet
+from crlbench.types import PromptBatch, Rollout, joined
+from tests.train.loop import PROMPTS, assert_same, conditions, fit, make, weights
+
+# -- supervised learning of right answers --------------------------------------------------------
+
+
+class Likelihood:
+    """Minus the mean log-probability of given tokens."""
+
+    def __init__(self, rows: Rollout, passes: Passes) -> None:
+        self.rows, self.passes = rows, passes
+        self.tokens = int(rows.action_mask.sum())
+
+    def parts(self) -> list[tuple[Tensor, bool]]:
+        return self.passes.micro_batches(self.rows, torch.arange(len(self.rows.texts)))
+
+    def losses(self, rows: Tensor) -> tuple[dict[str, Tensor], float]:
+        part = self.rows.rows(rows)
+        logprobs = self.passes.with_graph(part).logprobs
+        loss = -logprobs[part.action_mask].sum() / self.tokens
+        return {"likelihood": loss}, float(loss.detach())
+
+    def figures(self, shown: Sequence[float]) -> dict[str, float]:
+        return {"loss": sum(shown)}
+
+
+class Supervised(Learner):
+    """Learns the answers of its prompts by heart."""
+
+    def __init__(self, tokenizer: Any, end: int, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.tokenizer, self.end = tokenizer, end
+        self.losses: list[float] = []
+
+    def training_step(self, batch: PromptBatch, _: int) -> None:
+        self.set_learning_rate(batch.iteration)
+        step = self.step(Likelihood(self.rows(batch), self.passes))
+        self.losses.append(step["loss"])
+        self.iterations_done = batch.iteration + 1
+
+    def rows(self, batch: PromptBatch) -> Rollout:
+        texts = [str(answer) for answer in batch.answers]
+        ids = [[*self.tokenizer(t, add_special_tokens=False)["input_ids"], self.end] for t in texts]
+        tokens = torch.nn.utils.rnn.pad_sequence([torch.tensor(i) for i in ids], True, self.end)
+        mask = torch.arange(tokens.shape[1]) < torch.tensor([[len(i)] for i in ids])
+        return Rollout(
+            batch.prompt_ids, batch.prompt_mask, tokens, mask, mask, torch.zeros(mask.shape),
+            torch.arange(len(texts)), mask.any(1), texts,
+        )  # fmt: skip
+
+
+def supervised(c: Conditions) -> tuple[Supervised, PromptStream]:
+    """The learner on a bundled model, and its stream of sums."""
+    subject, task = load_subject("tiny-llama", ()), Catalog().load_task("addition")
+    collector = collector_of(task, subject.reader, c, "cpu")
+    build = partial(
+        build_policy, subject.card, subject.backbone, value_head=False, reference=False, seed=3
+    )
+    (end, *_) = subject.reader.ends
+    module = Supervised(
+        subject.reader.tokenizer, end, build=build, collector=collector, conditions=c, seed=3
+    )
+    prompts = training_prompts(task, subject.reader, collector.max_tokens, (1,), 64)[:8]
+    stream = PromptStream(
+        prompts, seed=3, per_iteration=8, completions=1, iterations=c.budget.iterations,
+        pad=collector.pad,
+    )  # fmt: skip
+    return module, stream
+
+
+def train(made: tuple[Learner, PromptStream], folder: Path, stop: Callable[[], bool]) -> None:
+    """As a run does, from the checkpoint where there is one."""
+    module, stream = made
+    path = folder / "last.ckpt"
+    keeper = LastCheckpoint(path)
+    with quiet():
+        trainer = build_trainer(
+            module.conditions, device="cpu", callbacks=[keeper, StopOnRequest(stop, keeper)],
+            loggers=[], folder=folder,
+        )  # fmt: skip
+        trainer.fit(module, stream, ckpt_path=path if path.exists() else None)
+
+
+def test_another_objective_learns_and_continues_to_the_same_bits(tmp_path: Path) -> None:
+    c = conditions(
+        budget__prompts="8", budget__grid="1", budget__iterations_per_point="24",
+        optimization__learning_rate="3e-4",
+    )  # fmt: skip
+    whole, parts = supervised(c), (supervised(c), supervised(c))
+    for name in ("whole", "cut"):
+        (tmp_path / name).mkdir()
+    train(whole, tmp_path / "whole", lambda: False)
+    assert whole[0].losses[-1] < 0.5 * whole[0].losses[0]
+    with pytest.raises(RunStopped):
+        train(parts[0], tmp_path / "cut", lambda: parts[0][0].iterations_done == 9)
+    train(parts[1], tmp_path / "cut", lambda: False)
+    assert parts[0][0].losses + parts[1][0].losses == whole[0].losses
+    assert_same(weights(parts[1][0]), weights(whole[0]))
+
+
+# -- two turns, with a text between them that nobody chose ---------------------------------------
+
+
+@dataclass(frozen=True)
+class TwoTurns:
+    """Every prompt is answered, told the same sentence, and answered again; the last one counts."""
+
+    answers: Answers
+    between: tuple[int, ...]
+
+    @property
+    def pad(self) -> int:
+        return self.answers.pad
+
+    @property
+    def max_tokens(self) -> int:
+        return 2 * self.answers.max_tokens
+
+    def collect(self, policy: Policy, batch: PromptBatch, key: DrawKey) -> Collected:
+        first = self.answers.sampler.sample(policy, batch, key)
+        told = self.told(batch, first)
+        later = replace(key, purpose=f"{key.purpose}/second")
+        second = self.answers.sampler.sample(policy, told, later)
+        return Collected(self.joined(first, second), self.answers.reward(second, told))
+
+    def examine(self, policy: Policy, batch: PromptBatch, key: DrawKey) -> Examination:
+        found = self.collect(policy, batch, key)
+        return Examination(found.rollout, found.reward.score)
+
+    def told(self, batch: PromptBatch, first: Rollout) -> PromptBatch:
+        """One prompt for each row: what was read and said, and the sentence."""
+        rows = zip(first.prompt_ids, first.prompt_mask, first.completion_ids,
+                   first.completion_mask, strict=True)  # fmt: skip
+        ids = [torch.cat([p[pm], c[cm], torch.tensor(self.between)]) for p, pm, c, cm in rows]
+        width = max(map(len, ids))
+        padded = [torch.nn.functional.pad(i, (width - len(i), 0), value=self.pad) for i in ids]
+        mask = torch.arange(width) >= torch.tensor([[width - len(i)] for i in ids])
+        groups = first.group.tolist()
+        return replace(
+            batch, prompt_ids=torch.stack(padded), prompt_mask=mask, completions_per_prompt=1,
+            uids=[f"{batch.uids[g]}/{i}" for i, g in enumerate(groups)],
+            answers=[batch.answers[g] for g in groups],
+        )  # fmt: skip
+
+    def joined(self, first: Rollout, second: Rollout) -> Rollout:
+        """The rows of both turns as one completion each; the sentence is no action."""
+        real = list(zip(first.completion_mask, second.completion_mask, strict=True))
+
+        def both(name: str, middle: Tensor) -> list[Tensor]:
+            turns = zip(getattr(first, name), getattr(second, name), real, strict=True)
+            return [torch.cat([a[am], middle, b[bm]])[None] for a, b, (am, bm) in turns]
+
+        sentence = torch.tensor(self.between)
+        ids = both("completion_ids", sentence)
+        return replace(
+            first,
+            completion_ids=joined(ids, pad=self.pad),
+            completion_mask=joined([torch.ones_like(i, dtype=torch.bool) for i in ids]),
+            action_mask=joined(both("action_mask", torch.zeros_like(sentence).bool())),
+            behavior_logprobs=joined(both("behavior_logprobs", torch.zeros(len(sentence)))),
+            finished=second.finished,
+            texts=second.texts,
+        )
+
+
+def odd(texts: Sequence[str], answers: Sequence[Any]) -> list[Score]:
+    return [Score(sum(text.encode()) % 5 / 4) for text in texts]
+
+
+def two_turns(recipe: str = "grpo") -> Any:
+    module = make(conditions(budget__grid="2"), recipe=recipe, score=odd)
+    module.collector = TwoTurns(module.collector, between=tuple(b"\nagain:"))
+    collector: Collector = module.collector
+    assert collector.max_tokens == 8
+    return module
+
+
+def test_another_collector_trains_and_continues_to_the_same_bits(tmp_path: Path) -> None:
+    whole, first, second = two_turns(), two_turns(), two_turns()
+    expected = fit(whole, tmp_path / "whole")
+    # Decoding and the pass over both turns agree: what was sampled is what is trained.
+    assert all(h["behavior_gap"] < 1e-5 for h in expected.health)
+    assert all(h["update_norm"] > 0 for h in expected.health)
+    with pytest.raises(RunStopped):
+        fit(first, tmp_path / "cut", stop=lambda: first.iterations_done == 2)
+    found = fit(second, tmp_path / "cut", resume=True)
+    assert found.health == expected.health and found.digests == expected.digests
+    assert_same(weights(second), weights(whole))
+
+
+def test_what_an_environment_said_is_read_and_not_learned(tmp_path: Path) -> None:
+    module = two_turns()
+    recorder = fit(module, tmp_path)
+    rollout = module.last_iteration.rollout
+    told = rollout.completion_mask & ~rollout.action_mask
+    assert told.sum(1).tolist() == [len("\nagain:")] * len(rollout.texts)
+    assert recorder.health[-1]["tokens"] == int(rollout.action_mask.sum())
+    assert module.last_iteration.trained_tokens == int(rollout.action_mask.sum())
+    # The log-probs of told tokens are not even computed.
+    logprobs, _ = module.passes.of_learner(rollout)
+    assert (logprobs[told] == 0).all() and (logprobs[rollout.action_mask] < 0).all()
+
+
+def test_a_rollout_of_two_trajectories_stays_apart_when_joined() -> None:
+    batch = make_batch(PROMPTS[:2], 128, completions=2)
+    module = make()
+    module.configure_model()
+    sampler: DecodeLoop = module.collector.sampler
+    rollout = sampler.sample(module.policy, batch, DrawKey(1, "t"))
+    numbers = torch.tensor([0, 0, 1, 1])
+    turn = torch.zeros(rollout.action_mask.shape, dtype=torch.int16)
+    rollout = replace(
+        rollout, prompt=numbers, trajectory=numbers, episode=numbers, seat=numbers, turn=turn
+    )
+    wide = replace(
+        rollout, **{
+            name: torch.nn.functional.pad(getattr(rollout, name), (0, 2))
+            for name in ("completion_ids", "completion_mask", "action_mask", "behavior_logprobs")
+        }, turn=torch.nn.functional.pad(turn, (0, 2), value=-1), behavior_values=None,
+    )  # fmt: skip
+    both = Rollout.concatenate([replace(rollout, behavior_values=None), wide], 128)
+    for name in ("group", "prompt", "trajectory", "episode"):
+        assert getattr(both, name).tolist() == [0, 0, 1, 1, 2, 2, 3, 3], name
+    assert both.seat is not None and both.seat.tolist() == [0, 0, 1, 1] * 2
+    assert both.turn is not None and (both.turn[:4, -2:] == -1).all()
+    assert both.prompts is both.prompt
