@@ -8,7 +8,7 @@ least one half.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, TypedDict, get_type_hints
 
 
@@ -79,16 +79,17 @@ ROLLOUT_STATS = meanings(RolloutStats)
 UPDATE_STATS = STEP_STATS | ROLLOUT_STATS
 
 
-def mean_stats(steps: Sequence[StepStats]) -> StepStats:
+def mean_stats(steps: Sequence[Mapping[str, float]]) -> dict[str, float]:
     """Mean over the optimizer steps of an iteration; NaN where there was none.
 
-    ``ratio_max`` keeps the largest; a step without a cosine or a norm is left out of theirs.
+    All have the names of :class:`StepStats`. ``ratio_max`` keeps the largest; a step without a
+    cosine or a norm is left out of theirs.
     """
-    averaged = {}
+    averaged: dict[str, float] = {}
     for name in STEP_STATS:
         values = [step[name] for step in steps]
         if name in ("update_norm", "update_cosine"):
             values = [value for value in values if not math.isnan(value)]
         averaged[name] = sum(values) / len(values) if values else math.nan
     averaged["ratio_max"] = max((step["ratio_max"] for step in steps), default=math.nan)
-    return StepStats(**averaged)
+    return averaged

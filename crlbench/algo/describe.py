@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 
 from crlbench.algo.flip import plain
+from crlbench.algo.kl import ReferenceKl
 from crlbench.algo.part import Part
 from crlbench.algo.recipe import AXES, Recipe
 
@@ -83,6 +84,7 @@ def _term(role: str, part: Part, beta: str | None = None) -> Term:
 
 def _estimate(recipe: Recipe, role: str) -> Term:
     """The KL of one token, of which the reward or the loss takes a multiple."""
+    assert isinstance(recipe.kl, ReferenceKl)
     estimator = recipe.kl.estimator
     return Term(role, numbered(estimator), estimator.source, recipe.kl)
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass, fields, replace
 from inspect import isclass
 from typing import Any, get_type_hints
 
+from crlbench.algo.kl import Fixed
 from crlbench.algo.part import Part, fit_part, parts_of
 from crlbench.algo.recipe import AXES, Recipe
 from crlbench.errors import UsageError, unknown_name
@@ -222,7 +223,7 @@ def part_text(value: Any) -> str:
 def _inner(value: Any) -> str:
     if not isinstance(value, Part):
         return plain(value)
-    if value.part == "Fixed":
+    if isinstance(value, Fixed):
         return plain(value.value)
     changed = [f for f in fields(value) if f.init and getattr(value, f.name) != f.default]
     inner = ", ".join(f"{f.name}={_inner(getattr(value, f.name))}" for f in changed)

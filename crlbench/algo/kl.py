@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from torch import Tensor
 
@@ -35,7 +35,7 @@ class KlEstimator(Part, ABC):
     @classmethod
     def from_shorthand(cls, value: Any, where: str) -> KlEstimator:
         """``"k3"`` stands for ``K3()``."""
-        named = {"k1": K1, "k2": K2, "k3": K3}
+        named: dict[str, type[K1 | K2 | K3]] = {"k1": K1, "k2": K2, "k3": K3}
         if not isinstance(value, str):
             return super().from_shorthand(value, where)
         if value not in named:
@@ -173,7 +173,13 @@ class Adaptive(Coefficient):
 
 @dataclass(frozen=True)
 class KlTerm(Part, ABC):
-    """Axis ``kl``: every term also has a ``coefficient``, constant 0 for :class:`NoKl`."""
+    """Axis ``kl``."""
+
+    if TYPE_CHECKING:  # a property here would become the default of the field that implements it
+
+        @property
+        def coefficient(self) -> Coefficient:
+            """The weight of the term, constant 0 for :class:`NoKl`."""
 
     @property
     @abstractmethod

@@ -63,6 +63,7 @@ def prepare(
     live = mask & valid[:, None]
     penalty = None
     if recipe.kl.place == "reward":
+        assert ref is not None
         penalty = _beta(recipe, kl_coefficient) * recipe.kl(old.double(), ref.double(), live)
 
     signal = Signal(
@@ -137,13 +138,17 @@ def loss(
 
     value_loss = torch.zeros_like(policy_loss)
     if recipe.critic is not None:
+        assert values is not None and minibatch.values is not None
+        assert minibatch.returns is not None
         targets = (_clean(mask, x) for x in (values, minibatch.values, minibatch.returns))
         value_loss = aggregate(recipe.critic(*targets))
         total = total + recipe.critic.coefficient * value_loss
     if recipe.kl.place == "loss":
+        assert minibatch.ref_logprobs is not None
         kl = recipe.kl(new, _clean(mask, minibatch.ref_logprobs), mask)
         total = total + _beta(recipe, kl_coefficient) * aggregate(kl)
     if recipe.entropy_bonus:
+        assert entropy is not None
         total = total - recipe.entropy_bonus * aggregate(_clean(mask, entropy))
 
     with torch.no_grad():

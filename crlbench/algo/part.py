@@ -109,7 +109,7 @@ def _fit(value: Any, hint: Any, where: str) -> Any:
     options = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
     if value is None and NoneType in options:
         return None
-    options = [option for option in options if option is not NoneType]
+    options = tuple(option for option in options if option is not NoneType)
     for option in options:
         if get_origin(option) is Literal and value in get_args(option):
             return value

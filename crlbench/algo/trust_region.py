@@ -24,7 +24,6 @@ Direction = Literal["old-new", "new-old"]
 NO_GRADIENT = 1e-8
 """Gradient norms up to this are rounding: the step's length does not shrink with them."""
 
-ACCEPTED = "accepted"
 Reason = Literal[
     "accepted", "no gradient", "not finite", "negative curvature", "line search failed"
 ]
@@ -53,7 +52,7 @@ class StepResult:
 
     @property
     def accepted(self) -> bool:
-        return self.reason == ACCEPTED
+        return self.reason == "accepted"
 
 
 def token_kl(new: Tensor, old: Tensor, direction: Direction = "old-new") -> Tensor:
@@ -152,7 +151,7 @@ def line_search(
             p.copy_(origin + fraction * move)
         now = measure()
         if now.kl <= rule.max_kl and now.objective > before:
-            return StepResult(ACCEPTED, now.kl, now.objective - before, fraction)
+            return StepResult("accepted", now.kl, now.objective - before, fraction)
         fraction *= rule.backtrack
     for p, origin in zip(parameters, start, strict=True):
         p.copy_(origin)

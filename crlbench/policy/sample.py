@@ -40,10 +40,32 @@ class DrawKey:
 
 
 class Sampler(Protocol):
-    """Anything that turns prompts into completions under a policy."""
+    """Anything that turns prompts into completions under a policy.
+
+    Samplers that are equal decode alike, so that their prompts may share a batch.
+    """
+
+    @property
+    def tokenizer(self) -> Any:
+        """Of the model, by which completions become texts."""
+        ...
+
+    @property
+    def max_tokens(self) -> int:
+        """T at most, the end token included."""
+        ...
+
+    @property
+    def pad(self) -> int:
+        """The token that fills rows up."""
+        ...
 
     def sample(self, policy: Policy, batch: PromptBatch, key: DrawKey) -> Rollout:
         """Completions of every prompt of the batch, rows in prompt order."""
+        ...
+
+    def complete(self, policy: Policy, batch: PromptBatch, draws: Tensor) -> Rollout:
+        """As :meth:`sample`, from uniforms (B, ``max_tokens``) float64; a row of NaN is greedy."""
         ...
 
 

@@ -42,15 +42,20 @@ class Sampled:
     @staticmethod
     def concatenate(parts: Sequence[Sampled]) -> Sampled:
         """All rows of several, in order; the prompts of different parts stay distinct."""
-        tokens = {}
-        for name in ("old", "ref", "values"):
-            given = [getattr(part, name) for part in parts]
-            tokens[name] = None if any(x is None for x in given) else joined(given)
-        final = [part.final_values for part in parts]
-        tokens["final_values"] = None if final[0] is None else torch.cat(final)
-        rollout = Rollout.concatenate([part.rollout for part in parts])
-        reward = Reward.concatenate([part.reward for part in parts], tokens["old"].shape[1])
-        return Sampled(rollout, reward, **tokens)
+        def all_of(name: str) -> list[Tensor] | None:
+            found = [getattr(part, name) for part in parts]
+            return None if any(x is None for x in found) else found
+
+        old = joined([part.old for part in parts])
+        ref, values, final = map(all_of, ("ref", "values", "final_values"))
+        return Sampled(
+            Rollout.concatenate([part.rollout for part in parts]),
+            Reward.concatenate([part.reward for part in parts], old.shape[1]),
+            old,
+            None if ref is None else joined(ref),
+            None if values is None else joined(values),
+            None if final is None else torch.cat(final),
+        )
 
 
 class SampleBuffer:

@@ -18,6 +18,7 @@ from torch import Tensor
 from crlbench.conditions import Rules
 from crlbench.records import DIGESTED_ITERATIONS
 from crlbench.train.evaluation import Examination
+from crlbench.train.learner import Learner
 from crlbench.train.module import PolicyOptimization
 
 TOTALS = ("prompts", "completions", "updates", "tokens", "bytes", "trained_tokens")
@@ -65,9 +66,10 @@ class RunRecorder(Callback):
         self._started = time.monotonic() - (self.wall[-1] if self.wall else 0.0)
 
     def on_train_batch_end(
-        self, trainer: L.Trainer, module: PolicyOptimization, outputs: Any, batch: Any, index: int
+        self, trainer: L.Trainer, pl_module: L.LightningModule, outputs: Any, batch: Any, index: int
     ) -> None:
-        done = module.last_iteration
+        module = _optimization(pl_module)
+        done = module.iteration
         figures = {n: v if math.isfinite(v) else None for n, v in done.health.items()}
         self.health.append({"iteration": module.iterations_done} | figures)
         for name, count in done.counts.items():
@@ -86,11 +88,13 @@ class RunRecorder(Callback):
         self._progress(module)
 
     def on_validation_batch_end(
-        self, trainer: L.Trainer, module: PolicyOptimization, *_: Any
+        self, trainer: L.Trainer, pl_module: L.LightningModule, *_: Any, **__: Any
     ) -> None:
-        self._pending.append(module.last_examination)
+        found = _learner(pl_module).last_examination
+        assert found is not None
+        self._pending.append(found)
 
-    def on_validation_end(self, trainer: L.Trainer, module: PolicyOptimization) -> None:
+    def on_validation_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         scores = torch.cat([e.scores for e in self._pending])
         self._pending = []
         self.curve.append(
@@ -105,9 +109,9 @@ class RunRecorder(Callback):
             }
         )
         self.wall.append(time.monotonic() - self._started)
-        self._progress(module)
+        self._progress(_learner(pl_module))
 
-    def _progress(self, module: PolicyOptimization) -> None:
+    def _progress(self, module: Learner) -> None:
         self.emit(
             {
                 "kind": "progress",
@@ -137,11 +141,11 @@ class LastCheckpoint(Callback):
         self.path = path
         self.state = state
 
-    def on_validation_end(self, trainer: L.Trainer, module: PolicyOptimization) -> None:
+    def on_validation_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         if trainer.state.fn == "fit":
-            self.save(trainer, module)
+            self.save(trainer, _learner(pl_module))
 
-    def save(self, trainer: L.Trainer, module: PolicyOptimization) -> None:
+    def save(self, trainer: L.Trainer, module: Learner) -> None:
         """Replace the checkpoint by the trainer's present state."""
         temporary = self.path.with_name(f".{self.path.name}.tmp")
         trainer.save_checkpoint(temporary)  # by all ranks; the first one writes
@@ -160,13 +164,17 @@ class StopOnRequest(Callback):
         self.should_stop = should_stop
         self.checkpoint = checkpoint
 
-    def on_train_batch_end(self, trainer: L.Trainer, module: PolicyOptimization, *_: Any) -> None:
+    def on_train_batch_end(
+        self, trainer: L.Trainer, pl_module: L.LightningModule, *_: Any, **__: Any
+    ) -> None:
+        module = _learner(pl_module)
         # At a point of the grid the evaluation comes first: on_validation_end stops then.
         if self.should_stop() and not evaluation_due(trainer, module):
             self.checkpoint.save(trainer, module)
             raise RunStopped(None, module.iterations_done)
 
-    def on_validation_end(self, trainer: L.Trainer, module: PolicyOptimization) -> None:
+    def on_validation_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        module = _learner(pl_module)
         if trainer.state.fn == "fit" and self.should_stop():  # LastCheckpoint came before
             raise RunStopped(None, module.iterations_done)
 
@@ -177,11 +185,15 @@ class StopAfter(Callback):
     def __init__(self, iterations: int) -> None:
         self.iterations = iterations
 
-    def on_train_batch_end(self, trainer: L.Trainer, module: PolicyOptimization, *_: Any) -> None:
+    def on_train_batch_end(
+        self, trainer: L.Trainer, pl_module: L.LightningModule, *_: Any, **__: Any
+    ) -> None:
+        module = _learner(pl_module)
         if module.iterations_done == self.iterations and not evaluation_due(trainer, module):
             raise RunStopped(None, module.iterations_done)
 
-    def on_validation_end(self, trainer: L.Trainer, module: PolicyOptimization) -> None:
+    def on_validation_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        module = _learner(pl_module)
         if trainer.state.fn == "fit" and module.iterations_done == self.iterations:
             raise RunStopped(None, module.iterations_done)
 
@@ -193,12 +205,15 @@ class StopOnDivergence(Callback):
         self.rules = rules
         self.recorder = recorder
 
-    def on_train_batch_end(self, trainer: L.Trainer, module: PolicyOptimization, *_: Any) -> None:
+    def on_train_batch_end(
+        self, trainer: L.Trainer, pl_module: L.LightningModule, *_: Any, **__: Any
+    ) -> None:
+        module = _learner(pl_module)
         rule = module.ranks.agreed(self.broken(module))
         if rule is not None:
             raise RunStopped(rule, module.iterations_done)
 
-    def broken(self, module: PolicyOptimization) -> str | None:
+    def broken(self, module: Learner) -> str | None:
         """The name of the first rule that the run breaks now, or None."""
         rules, health = self.rules, self.recorder.health
         if module.longest_skip >= rules.skipped_updates:
@@ -232,14 +247,25 @@ class StopOnDivergence(Callback):
         return len(recent) == self.rules.patience and all(map(broken, recent))
 
 
-def evaluation_due(trainer: L.Trainer, module: PolicyOptimization) -> bool:
+def _learner(module: L.LightningModule) -> Learner:
+    assert isinstance(module, Learner)
+    return module
+
+
+def _optimization(module: L.LightningModule) -> PolicyOptimization:
+    assert isinstance(module, PolicyOptimization)
+    return module
+
+
+def evaluation_due(trainer: L.Trainer, module: Learner) -> bool:
     """Whether the iteration that just ended is followed by an evaluation."""
+    assert trainer.val_check_batch is not None
     return module.iterations_done % trainer.val_check_batch == 0
 
 
 def iteration_digest(module: PolicyOptimization) -> dict[str, Any]:
     """Digests of an iteration's tensors, of its losses to the last bit and of the weights."""
-    done = module.last_iteration
+    done = module.iteration
     rollout = done.rollout
     weights = module.learned()
     return {

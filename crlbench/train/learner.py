@@ -17,7 +17,6 @@ from torch import Tensor, nn
 from torchmetrics import MeanMetric
 
 from crlbench.conditions import Conditions
-from crlbench.dynamics import StepStats
 from crlbench.policy.policy import Policy
 from crlbench.policy.sample import DrawKey
 from crlbench.train.collect import Collector
@@ -142,15 +141,15 @@ class Learner(L.LightningModule):
         for group in optimizer.param_groups:
             group["lr"] = group["base_lr"] * factor
 
-    def step(self, objective: Objective) -> StepStats:
-        """One step of the update rule, and where it led in weight space."""
+    def step(self, objective: Objective) -> dict[str, float]:
+        """One step of the update rule: its figures, and where it led in weight space."""
         done = self.update.step(self, objective)
         self.skipped_running = self.skipped_running + 1 if done.skipped else 0
         self.longest_skip = max(self.longest_skip, self.skipped_running)
         self.updated |= bool(done.moved)
         for name, count in done.counts.items():
             self.events[name] = self.events.get(name, 0.0) + count
-        return StepStats(**done.figures | self.displacement.measure(done.moved))
+        return done.figures | self.displacement.measure(done.moved)
 
     # -- the curve -------------------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 import torch
 from torch import Tensor
-from torchmetrics import MeanMetric, MetricCollection, SumMetric
+from torchmetrics import MeanMetric, Metric, MetricCollection, SumMetric
 
 from crlbench.algo.kl import K1, K2, K3, KlEstimator
 from crlbench.algo.masked import select
@@ -58,10 +58,10 @@ class RolloutMetrics(MetricCollection):
     """
 
     def __init__(self) -> None:
-        super().__init__(
-            {name: MeanMetric(nan_strategy="ignore", sync_on_compute=False) for name in MEANS}
-            | {name: SumMetric(sync_on_compute=False) for name in SUMS}
-        )
+        figures: dict[str, Metric | MetricCollection] = {
+            name: MeanMetric(nan_strategy="ignore", sync_on_compute=False) for name in MEANS
+        }
+        super().__init__(figures | {name: SumMetric(sync_on_compute=False) for name in SUMS})
 
     def of(
         self,

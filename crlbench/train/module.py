@@ -14,7 +14,7 @@ from torch import Tensor
 from crlbench.algo import objective, step
 from crlbench.algo.recipe import Recipe
 from crlbench.conditions import Conditions
-from crlbench.dynamics import StepStats, mean_stats
+from crlbench.dynamics import mean_stats
 from crlbench.errors import ValidationError
 from crlbench.policy.policy import Policy
 from crlbench.policy.sample import DrawKey
@@ -89,13 +89,21 @@ class PolicyOptimization(Learner):
         self.shown = Shown()
         self.rollout_metrics = RolloutMetrics()
 
+    @property
+    def iteration(self) -> Iteration:
+        """What the last iteration left behind."""
+        assert self.last_iteration is not None
+        return self.last_iteration
+
     def training_step(self, batch: PromptBatch, _: int) -> None:
         self.set_learning_rate(batch.iteration)
         with whole_weights(self.learning):
             collected = self.collect(batch)
             kept = self.keep(collected, batch.iteration)
         give_back()
-        experience, stats, counts = None, [], {}
+        experience: Experience | None = None
+        stats: list[dict[str, float]] = []
+        counts: dict[str, float] = {}
         if self.update_due(batch.iteration):
             experience, counts = self.prepare(self.buffer.take())
             stats, counts["empty_minibatches"] = self.learn(experience, batch.iteration)
@@ -178,9 +186,9 @@ class PolicyOptimization(Learner):
             counts["short_batches"] = float(sampled.groups < self.prompts)
         return experience, counts
 
-    def learn(self, experience: Experience, iteration: int) -> tuple[list[StepStats], float]:
+    def learn(self, experience: Experience, iteration: int) -> tuple[list[dict[str, float]], float]:
         """A step on each minibatch, and how many minibatches had nothing to teach."""
-        stats: list[StepStats] = []
+        stats: list[dict[str, float]] = []
         empty = 0
         for rows in self.minibatches(experience, iteration):
             minibatch = experience.rows(rows)
@@ -232,11 +240,11 @@ class PolicyOptimization(Learner):
         collected: Collected,
         kept: Sampled | None,
         experience: Experience | None,
-        stats: list[StepStats],
+        stats: list[dict[str, float]],
         counts: dict[str, float],
     ) -> None:
         """Gather the iteration's figures, log them, leave them to the recorder."""
-        health: dict[str, float] = dict(mean_stats(stats))
+        health = mean_stats(stats)
         if kept is not None and experience is not None and self.old_tokens.deferred:
             kept = replace(kept, old=experience.old_logprobs)
         shown, self.shown = self.shown, Shown()

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 PART_FLOATS = 1 << 25
 """Weights that are copied at once to see where a step goes (128 MiB in float32)."""
@@ -38,7 +38,7 @@ class TracedAdamW(torch.optim.AdamW):
 
 def _parts(parameters: list[nn.Parameter]) -> Iterator[list[nn.Parameter]]:
     """Parameters with a gradient, in parts of at most PART_FLOATS or of one parameter."""
-    part: list[Tensor] = []
+    part: list[nn.Parameter] = []
     size = 0
     for parameter in parameters:
         if parameter.grad is None:

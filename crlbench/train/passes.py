@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -36,7 +35,7 @@ class Passes:
         """Tokens of which a pass may keep what its backward pass needs."""
         return token_budget(self.policy.config, self.device.type)
 
-    def inputs(self, rollout: Rollout) -> tuple[Any, ...]:
+    def inputs(self, rollout: Rollout) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, float]:
         """What the policy reads of a rollout: each prompt once, completions, temperature."""
         first, prompt = one_row_per_prompt(rollout.prompts)
         ids, mask = without_padding(rollout.prompt_ids[first], rollout.prompt_mask[first])

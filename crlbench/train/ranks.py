@@ -69,6 +69,7 @@ class Ranks:
         parts = [
             torch.load(io.BytesIO(part), map_location=self.device, weights_only=False)
             for part in found
+            if part is not None
         ]
         return [item for part in parts for item in part]
 

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from crlbench.policy.sample import DecodeLoop, DrawKey, row_uniforms
+from crlbench.policy.sample import DrawKey, Sampler, row_uniforms
 from crlbench.train.reward import Scorer
 from crlbench.train.stream import Prompt, make_batch
 from crlbench.types import PromptBatch
@@ -28,7 +28,7 @@ SLACK = 0.25
 class Request:
     """Items to be completed and verified, ``draws`` times each."""
 
-    sampler: DecodeLoop
+    sampler: Sampler
     scorer: Scorer
     prompts: Sequence[Prompt]
     key: DrawKey
@@ -49,7 +49,7 @@ class Row(NamedTuple):
 class JoinedBatch:
     """Rows of any requests that are decoded at once; each prompt stands in it once."""
 
-    sampler: DecodeLoop
+    sampler: Sampler
     prompts: list[Prompt]
     rows: list[list[Row]]
     """Of each prompt, equally many."""
@@ -88,9 +88,9 @@ def join(requests: Sequence[Request], rows: int) -> Iterator[JoinedBatch]:
 
 def _kinds(
     requests: Sequence[Request],
-) -> dict[tuple[DecodeLoop, int], list[tuple[Prompt, list[Row]]]]:
+) -> dict[tuple[Sampler, int], list[tuple[Prompt, list[Row]]]]:
     """Prompts with their rows, by how they are decoded and how many rows each has."""
-    rows: dict[tuple[DecodeLoop, str, tuple[int, ...]], list[Row]] = defaultdict(list)
+    rows: dict[tuple[Sampler, str, tuple[int, ...]], list[Row]] = defaultdict(list)
     prompts = {}
     for number, request in enumerate(requests):
         for item, prompt in enumerate(request.prompts):

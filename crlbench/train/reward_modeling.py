@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 import lightning as L
 import torch
 from lightning.pytorch.plugins.environments import LightningEnvironment
+from lightning.pytorch.utilities.types import OptimizerLRSchedulerConfig
 from pydantic import Field
 from torch import Tensor
 
@@ -112,7 +113,7 @@ class RewardModeling(L.LightningModule):
         self.report(index + 1, loss.item())
         return loss
 
-    def configure_optimizers(self) -> dict[str, Any]:
+    def configure_optimizers(self) -> OptimizerLRSchedulerConfig:
         c = self.config
         optimizer = torch.optim.AdamW(
             self.model.parameters(), lr=c.learning_rate, weight_decay=c.weight_decay

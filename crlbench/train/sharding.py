@@ -66,7 +66,7 @@ def _layers(backbone: Any) -> Iterator[nn.Module]:
 def whole_weights(policy: nn.Module) -> Iterator[None]:
     """Inside, all weights are plain tensors on every rank; passes need nothing of other ranks."""
     parts = [module for module in policy.modules() if isinstance(module, FSDPModule)]
-    if parts:
+    if isinstance(policy, FSDPModule):
         # Units learn which one is outermost in its first forward, which may come after this.
         policy._get_fsdp_state()._lazy_init()
     for part in parts:
@@ -123,6 +123,7 @@ class ShardedStrategy(ModelParallelStrategy):
             optimizer.load_state_dict(state | {"state": moments})
 
     def _learned(self) -> dict[str, nn.Parameter]:
+        assert self.lightning_module is not None
         named = self.lightning_module.named_parameters()
         return {name: parameter for name, parameter in named if parameter.requires_grad}
 

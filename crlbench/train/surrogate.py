@@ -104,7 +104,7 @@ class Surrogate:
         """Add what a step showed to that of the iteration; its figures."""
         self.shown.observations += observations
         self.shown.trained_tokens += int(self.minibatch.rollout.action_mask.sum())
-        return dict(step_stats(observations))
+        return step_stats(observations)
 
 
 def decoding_gap(rollout: Rollout, logprobs: Tensor) -> Tensor:

@@ -7,6 +7,7 @@ import logging
 import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Literal
 
 import lightning as L
 import torch
@@ -20,7 +21,10 @@ from crlbench.train.ranks import ALONE, Ranks
 from crlbench.train.sharding import ShardedStrategy
 from crlbench.train.signals import KeepSignals
 
-PRECISIONS = {"fp32": "32-true", "bf16": "bf16-mixed"}
+PRECISIONS: dict[str, Literal["32-true", "bf16-mixed"]] = {
+    "fp32": "32-true",
+    "bf16": "bf16-mixed",
+}
 """bf16-true would round small updates away, 16-mixed can overflow: neither is offered."""
 
 
@@ -41,7 +45,7 @@ def build_trainer(
     """
     # Part of `deterministic`: a guard for programs that read what they never wrote. It writes all
     # memory twice.
-    torch.utils.deterministic.fill_uninitialized_memory = False
+    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
     return L.Trainer(
         accelerator="cpu" if device == "cpu" else "gpu",
         devices=ranks.size // ranks.nodes,

@@ -91,7 +91,8 @@ class FirstOrder:
                 # Lightning's strategies take the mean over ranks; the denominators are those of
                 # all.
                 weight = learner.ranks.size if counts else 0
-                learner.manual_backward(sum(losses.values()) * weight)
+                total = torch.stack(list(losses.values())).sum()
+                learner.manual_backward(total * weight)
                 shown += [seen] if counts else []
         figures = objective.figures(learner.ranks.gather(shown))
         weights = learner.trainable()
