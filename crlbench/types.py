@@ -6,12 +6,16 @@ completion length (right padded). Every mask is True where the position is real.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import torch
 from torch import Tensor
+
+CHECKED = os.environ.get("CRLBENCH_CHECK_SHAPES") == "1"
+"""Whether rollouts and experience check their shapes and types when they are made."""
 
 
 @dataclass(frozen=True)
@@ -85,6 +89,10 @@ class Rollout:
     turn: Tensor | None = None
     """(B, T) int16: the turn of each action token, -1 elsewhere. None where there is one turn."""
 
+    def __post_init__(self) -> None:
+        if CHECKED:
+            _check_rollout(self)
+
     @property
     def prompts(self) -> Tensor:
         """(B,) int64: which distinct prompt each row reads."""
@@ -108,7 +116,7 @@ class Rollout:
         """
         names = {n for n in _ROLLOUT_FIELDS if all(getattr(r, n) is not None for r in rollouts)}
         left, fill = {"prompt_ids", "prompt_mask"}, {"completion_ids": pad, "turn": -1}
-        wide = {
+        wide: dict[str, Any] = {
             name: joined(
                 [getattr(r, name) for r in rollouts],
                 left=name in left,
@@ -129,6 +137,17 @@ class Rollout:
     def trimmed(self, width: int) -> Rollout:
         """The same rows with completions cut to their first ``width`` columns."""
         return replace(self, **_columns(self, width))
+
+    def longer(self) -> Rollout:
+        """The same rows with one real token more, of id 0, that is no action."""
+        wide: dict[str, Any] = {
+            name: torch.nn.functional.pad(tensor, (0, 1), value=-1 if name == "turn" else 0)
+            for name in _PER_TOKEN & _ROLLOUT_FIELDS
+            if (tensor := getattr(self, name)) is not None
+        }
+        lengths = self.completion_mask.sum(1, keepdim=True)
+        mask = wide.pop("completion_mask").scatter(1, lengths, True)
+        return replace(self, completion_mask=mask, **wide)
 
 
 @dataclass(frozen=True)
@@ -152,6 +171,10 @@ class Experience:
     """(B, T) float32, exactly 0 outside the action mask."""
     keep: Tensor
     """(B,) bool: the sample filter's verdict; rows with NaN are dropped here and counted."""
+
+    def __post_init__(self) -> None:
+        if CHECKED:
+            _check(self, "Experience", self.rollout.completion_ids.shape, _OF_EXPERIENCE)
 
     def rows(self, index: Tensor) -> Experience:
         """The sub-experience of the given rows; ``index`` is int64 (b,)."""
@@ -188,7 +211,7 @@ _NUMBERED = {"group", "prompt", "trajectory", "episode"}
 _ROLLOUT_FIELDS = {f.name for f in fields(Rollout)}
 
 
-def _columns(record: Rollout | Experience, width: int) -> dict[str, Tensor]:
+def _columns(record: Rollout | Experience, width: int) -> dict[str, Any]:
     """The (B, T) fields of a record, each cut to (B, width)."""
     names = _PER_TOKEN & {f.name for f in fields(record)}
     return {n: v[:, :width] for n in names if (v := getattr(record, n)) is not None}
@@ -222,3 +245,59 @@ def _counted_on(numbers: Sequence[Tensor]) -> Tensor:
 def as_bool(mask: Tensor) -> Tensor:
     """A mask as bool, whatever numeric dtype it came in."""
     return mask if mask.dtype == torch.bool else mask != 0
+
+
+_OF_ROLLOUT: dict[str, tuple[str, torch.dtype | None]] = {
+    "prompt_mask": ("BL", torch.bool),
+    "prompt_ids": ("BL", torch.int64),
+    "completion_ids": ("BT", torch.int64),
+    "completion_mask": ("BT", torch.bool),
+    "action_mask": ("BT", torch.bool),
+    "behavior_logprobs": ("BT", None),
+    "behavior_values": ("BT", None),
+    "group": ("B", torch.int64),
+    "finished": ("B", torch.bool),
+    "prompt": ("B", torch.int64),
+    "trajectory": ("B", torch.int64),
+    "episode": ("B", torch.int64),
+    "seat": ("B", torch.int64),
+    "turn": ("BT", torch.int16),
+}
+"""Dimensions and type by field; None is any floating-point type."""
+_OF_EXPERIENCE: dict[str, tuple[str, torch.dtype | None]] = {
+    "rewards": ("B", None),
+    "token_rewards": ("BT", None),
+    "old_logprobs": ("BT", None),
+    "ref_logprobs": ("BT", None),
+    "values": ("BT", None),
+    "returns": ("BT", None),
+    "advantages": ("BT", None),
+    "keep": ("B", torch.bool),
+}
+
+
+def _check_rollout(rollout: Rollout) -> None:
+    _check(rollout, "Rollout", rollout.completion_ids.shape, _OF_ROLLOUT)
+    if len(rollout.texts) != len(rollout.group):
+        raise ValueError(f"Rollout: {len(rollout.texts)} texts of {len(rollout.group)} rows")
+    if bool((as_bool(rollout.action_mask) & ~as_bool(rollout.completion_mask)).any()):
+        raise ValueError("Rollout: action_mask has tokens that completion_mask has not")
+
+
+def _check(
+    record: Any, name: str, shape: torch.Size, wanted: Mapping[str, tuple[str, torch.dtype | None]]
+) -> None:
+    """Raise ValueError for a field of another shape or type; a number per dimension's name."""
+    sizes = {"B": shape[0], "T": shape[1]}
+    for field_name, (dimensions, dtype) in wanted.items():
+        tensor = getattr(record, field_name)
+        if tensor is None:
+            continue
+        given = list(tensor.shape)
+        expected = [sizes.setdefault(d, n) for d, n in zip(dimensions, given, strict=False)]
+        typed = tensor.is_floating_point() if dtype is None else tensor.dtype == dtype
+        if given != expected or len(given) != len(dimensions) or not typed:
+            raise ValueError(
+                f"{name}.{field_name}: {tuple(given)} {tensor.dtype}, expected "
+                f"({', '.join(dimensions)}) = {tuple(expected)} {dtype or 'of floats'}"
+            )

@@ -26,6 +26,7 @@ os.environ |= {
     "TRANSFORMERS_OFFLINE": "1",
     "HF_HUB_DISABLE_PROGRESS_BARS": "1",
     "OMP_NUM_THREADS": "1",
+    "CRLBENCH_CHECK_SHAPES": "1",
     "TOKENIZERS_PARALLELISM": "false",
 }
 

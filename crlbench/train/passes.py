@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -76,18 +76,9 @@ class Passes:
 
     def final_values(self, rollout: Rollout) -> Tensor:
         """(B,) critic estimates of the state after each completion's last token."""
-        ids, mask = rollout.completion_ids, rollout.completion_mask
-        lengths = mask.sum(1, keepdim=True)
-        pad = torch.nn.functional.pad
-        longer = replace(
-            rollout,
-            completion_ids=pad(ids, (0, 1)),
-            completion_mask=pad(mask, (0, 1)).scatter(1, lengths, True),
-            action_mask=pad(rollout.action_mask, (0, 1)),
-        )
-        _, values = self.of_learner(longer)
+        _, values = self.of_learner(rollout.longer())
         assert values is not None
-        return values.gather(1, lengths).squeeze(1)
+        return values.gather(1, rollout.completion_mask.sum(1, keepdim=True)).squeeze(1)
 
     def micro_batches(self, rollout: Rollout, rows: Tensor) -> list[tuple[Tensor, bool]]:
         """This rank's parts (b,) of the rows (n,) int64 that teach, and whether they count.

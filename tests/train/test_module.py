@@ -292,10 +292,11 @@ def test_a_cut_off_completion_can_bootstrap_the_critic(tmp_path):
     # Written out: each row with one more token, in one plain pass; the value before that token.
     rollout = seen[-1].rollout
     lengths = torch.arange(16)[:, None] % 5
-    rollout = replace(rollout, completion_mask=torch.arange(4) < lengths)
+    shorter = torch.arange(4) < lengths
+    rollout = replace(rollout, completion_mask=shorter, action_mask=shorter)
     ids = torch.nn.functional.pad(rollout.completion_ids, (0, 1)).scatter(1, lengths, 7)
     mask = torch.nn.functional.pad(rollout.completion_mask, (0, 1)).scatter(1, lengths, True)
-    longer = replace(rollout, completion_ids=ids, completion_mask=mask)
+    longer = replace(rollout.longer(), completion_ids=ids, completion_mask=mask)
     with torch.no_grad():
         values = module.policy(*module.passes.inputs(longer), shared_prefix=False).values
         found = module.passes.final_values(rollout)

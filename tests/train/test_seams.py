@@ -252,3 +252,23 @@ def test_a_rollout_of_two_trajectories_stays_apart_when_joined() -> None:
     assert both.seat is not None and both.seat.tolist() == [0, 0, 1, 1] * 2
     assert both.turn is not None and (both.turn[:4, -2:] == -1).all()
     assert both.prompts is both.prompt
+
+
+def test_what_does_not_fit_together_is_refused_when_it_is_made() -> None:
+    module = make()
+    module.configure_model()
+    batch = make_batch(PROMPTS[:2], 128, completions=2)
+    rollout = module.collector.sampler.sample(module.policy, batch, DrawKey(1, "t"))
+    wrong: dict[str, tuple[Any, str]] = {
+        "behavior_logprobs": (rollout.behavior_logprobs[:, :-1], "expected \\(B, T\\)"),
+        "completion_mask": (rollout.completion_mask.float(), "torch.bool"),
+        "group": (rollout.group[:, None], "expected \\(B\\)"),
+        "turn": (torch.zeros(rollout.action_mask.shape), "torch.int16"),
+        "texts": (["one"], "1 texts of 4 rows"),
+        "action_mask": (torch.ones_like(rollout.action_mask), "completion_mask has not"),
+    }
+    short = replace(rollout, completion_mask=rollout.completion_mask & (torch.arange(4) < 1),
+                    action_mask=rollout.action_mask & (torch.arange(4) < 1))  # fmt: skip
+    for name, (value, words) in wrong.items():
+        with pytest.raises(ValueError, match=words):
+            replace(short, **{name: value})
