@@ -227,8 +227,8 @@ def _compare_model(
             finding = Finding(run, RECORD, f"subject.{name}", stored[name], value, "the entry here")
             found.findings.append(finding)
     if not _counted(subject.params_total, card):
-        stored, value, why = subject.params_total, card.params_total, "the entry here"
-        found.findings.append(Finding(run, RECORD, "subject.params_total", stored, value, why))
+        total, stated, why = subject.params_total, card.params_total, "the entry here"
+        found.findings.append(Finding(run, RECORD, "subject.params_total", total, stated, why))
     if card.digest == subject.entry_sha256:
         found.card = card
 

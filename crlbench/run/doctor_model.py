@@ -238,7 +238,8 @@ def memory(found: Sequence[Fit]) -> Finding:
         f"{own.estimate.form.name} needs about {gigabytes(own.estimate.peak)} "
         f"(fullest: {own.estimate.moment}); {own.words}"
     )
-    level: Level = {"fits": "ok", "does not fit": "problem"}.get(own.words, "warning")
+    levels: dict[str, Level] = {"fits": "ok", "does not fit": "problem"}
+    level = levels.get(own.words, "warning")
     fix = ""
     if level == "problem":
         others = [fit for fit in found if fit.words == "fits"]

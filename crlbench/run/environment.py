@@ -38,7 +38,7 @@ def packages() -> dict[str, str]:
     Not those that another one brings inside: setuptools puts its own on the path when it is
     imported, which a library may do at any moment.
     """
-    found = {}
+    found: dict[str, str] = {}
     for distribution in importlib.metadata.distributions(path=_installed_paths()):
         name = distribution.metadata["Name"]
         if name:

@@ -96,12 +96,12 @@ def run_on(ranks: Ranks, cell: Cell, emit: Emit, should_stop: Callable[[], bool]
 
     emit({"kind": "progress", "phase": "start", "iteration": 0, "reward": None, "score": None})
     scored = digest([cell.fingerprint, cell.entry_sha256])
-    starts = StartScores(examiner, module.policy, Path(cell.start_folder), scored, emit)
+    starts = StartScores(examiner, module.learning, Path(cell.start_folder), scored, emit)
     start = starts.of_run(task, others, should_stop)
     recorder, failure = train(cell, conditions, subject, task, module, emit, should_stop)
     end = None
     module.to(cell.device)  # Lightning may have left it on the CPU
-    with whole_weights(module.policy):
+    with whole_weights(module.learning):
         if failure is None and cell.arm == "real":
             emit(
                 {
@@ -115,7 +115,9 @@ def run_on(ranks: Ranks, cell: Cell, emit: Emit, should_stop: Callable[[], bool]
             end = final_end(examiner, module, task, others, recorder.totals["completions"])
         finished = Finished(recorder, start, end, failure, started)
         write = partial(write_run, cell, conditions, subject, task, module, finished)
-        return ranks.agreed(write() if ranks.first else None)
+        record = ranks.agreed(write() if ranks.first else None)
+        assert record is not None
+        return record
 
 
 def load(cell: Cell) -> tuple[Conditions, Subject, Task]:
@@ -261,7 +263,7 @@ def final_end(
     examiner: Examiner, module: PolicyOptimization, task: Task, others: list[Task], x: int
 ) -> End:
     """Every split scored with the final policy."""
-    return examiner.whole(module.policy, task, others, module.seed, "end", x)
+    return examiner.whole(module.learning, task, others, module.seed, "end", x)
 
 
 def read_checkpoint(

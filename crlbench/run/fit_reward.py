@@ -82,7 +82,7 @@ def fit_reward(
     model = rounded(model.to(device), config.store)
     scores = {split: pair_scores(model, pairs, reader.pad) for split, pairs in rows.items()}
     faults = _faults(model, task, reader)
-    content = {
+    content: dict[str, Any] = {
         "schema": 1,
         "base": base.slug,
         "base_revision": base.revision,

@@ -116,7 +116,9 @@ def _begun(folder: Path, card: ModelCard, *, any_entry: bool = False) -> float |
             stored = stored | {"entry_sha256": card.digest}
         if stored != wanted:
             return None
-        declared, begun, discarded = [], {}, False
+        declared: list[float] = []
+        begun: dict[str, float] = {}
+        discarded = False
         for entry in read(folder / LEDGER_NAME):
             if entry["event"] == "plan":
                 declared.append(_seconds(entry["time"]))

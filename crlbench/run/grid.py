@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from multiprocessing import connection
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
@@ -225,16 +226,19 @@ class LocalLauncher:
     def _start(self) -> _Worker:
         """A new worker: forked, or spawned where there is no nursery (or not any more)."""
         ours, theirs = multiprocessing.Pipe()
-        process = None if self._nursery is None else self._nursery.fork(theirs, self.threads)
+        process: Forked | BaseProcess | None = None
+        if self._nursery is not None:
+            process = self._nursery.fork(theirs, self.threads)
         if process is None:
-            process = multiprocessing.get_context("spawn").Process(
+            spawned = multiprocessing.get_context("spawn").Process(
                 target=work,
                 args=(theirs, self.function, os.getpid(), self.threads),
                 name=f"crlbench-{len(self._workers) + 1}",
                 daemon=not self.parents,
             )
             with started_quietly(self.threads):
-                process.start()
+                spawned.start()
+            process = spawned
         theirs.close()
         worker = _Worker(process, ours)
         self._workers.append(worker)

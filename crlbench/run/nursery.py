@@ -19,6 +19,7 @@ import signal
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from multiprocessing import connection, reduction, resource_tracker
+from multiprocessing.process import BaseProcess
 from types import ModuleType
 from typing import Any
 
@@ -203,14 +204,12 @@ def _start(
     """Fork a worker; spawn it where a fork could leave it with a lock that nobody holds."""
     os.set_inheritable(pipe.fileno(), False)
     if len(os.listdir("/proc/self/task")) == 1:
-        context = multiprocessing.get_context("fork")
-        process = context.Process(
+        process: BaseProcess = multiprocessing.get_context("fork").Process(
             target=_begin, args=(control, pipe, function, os.getpid(), threads), daemon=True
         )
         process.start()
     else:
-        context = multiprocessing.get_context("spawn")
-        process = context.Process(
+        process = multiprocessing.get_context("spawn").Process(
             target=work, args=(pipe, function, os.getpid(), threads), daemon=True
         )
         with started_quietly(threads):

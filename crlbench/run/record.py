@@ -91,7 +91,7 @@ def write_run(
     store.write_bytes(folder / "env.json", derived.environment_json(machine))
     store.write_bytes(folder / POLICY_NAME, weights_bytes(module))
 
-    total, trainable = parameter_counts(module.policy)
+    total, trainable = parameter_counts(module.learning)
     record = RunRecord(
         crlbench=environment.source(),
         protocol=Protocol(
@@ -243,7 +243,7 @@ def token_text(tokenizer: Any, token: int) -> str:
 
 def weights_bytes(module: PolicyOptimization) -> bytes:
     """The trainable weights of the final policy as safetensors."""
-    weights = module.policy.trainable()
+    weights = module.trainable()
     return save({name: weights[name].detach().cpu().contiguous() for name in sorted(weights)})
 
 
@@ -306,7 +306,7 @@ def status(
     return Status(state="completed", at=iterations)
 
 
-def cost(recorder: RunRecorder, parameters: int) -> dict[str, int]:
+def cost(recorder: RunRecorder, parameters: int) -> dict[str, int | float]:
     """Training cost: FLOPs by the usual 2 per parameter and token forward, 6 with backward."""
     tokens, trained = recorder.totals["tokens"], recorder.totals["trained_tokens"]
     return {

@@ -108,7 +108,7 @@ def _first_iterations(
             status=stopped,
             environment=machine_of(cell),
             source=environment.source().source_tree_sha256,
-            digests=recorder.digests,
+            digests=[IterationDigest.model_validate(row) for row in recorder.digests],
             health=health_columns(recorder.health),
             curve=[curve_point(point) for point in recorder.curve],
             items={f"curve/{point['x']}": point["items"] for point in recorder.curve},

@@ -59,7 +59,9 @@ class StartScores:
             Interrupted: ``should_stop()`` turned true; what was made so far is stored.
         """
         self._prepare(self._parts(task, others), should_stop)
-        return self._ranks.agreed(self._stored(task, others) if self._ranks.first else None)
+        found = self._ranks.agreed(self._stored(task, others) if self._ranks.first else None)
+        assert found is not None
+        return found
 
     @property
     def _ranks(self) -> Ranks:

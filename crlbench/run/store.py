@@ -21,7 +21,7 @@ import time
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 import zstandard
@@ -49,7 +49,7 @@ _REDO = (
 )
 
 
-def is_refusal(error: BaseException) -> bool:
+def is_refusal(error: BaseException) -> TypeGuard[OSError]:
     """Whether the operating system said no for lack of space or of permission."""
     return isinstance(error, OSError) and error.errno in _NO_SPACE | _NO_PERMISSION
 

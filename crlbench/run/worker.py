@@ -117,13 +117,12 @@ def _outcome_of(
             record = run(cell, emit, stop.is_set)
     except Interrupted as error:
         return {"state": "interrupted", "message": str(error), "exit_code": error.exit_code}
-    except Exception as error:
+    except Exception as raised:
         details = traceback.format_exc()
-        if is_refusal(error):
-            error = explanation(error, content["folder"])
-        known = isinstance(error, CrlbenchError)
-        message = str(error) if known else f"internal error: {type(error).__name__}: {error}"
-        code = error.exit_code if known else INTERNAL
+        shown = explanation(raised, content["folder"]) if is_refusal(raised) else raised
+        message, code = f"internal error: {type(shown).__name__}: {shown}", INTERNAL
+        if isinstance(shown, CrlbenchError):
+            message, code = str(shown), shown.exit_code
         return {"state": "error", "message": message, "exit_code": code, "traceback": details}
     if record.status.state == "failed":
         rule, at = record.status.rule, record.status.at
