@@ -74,7 +74,8 @@ def _whole(
     query, key, value = (_as_read(x) for x in (query, key, value))
     if attention_mask is not None and attention_mask.is_floating_point():
         attention_mask = attention_mask.to(query.dtype)
-    run = _by_groups if _can_group(query, key, attention_mask, options) else sdpa_attention_forward
+    grouped = _can_group(query, key, attention_mask, options)
+    run: Callable[..., tuple[Tensor, Any]] = _by_groups if grouped else sdpa_attention_forward
     with torch.autocast("cpu", enabled=False):
         found, _ = run(module, query, key, value, attention_mask, **options)
     return found.to(given)
@@ -88,12 +89,14 @@ def _packed(packing: Packing) -> Callable[..., Tensor]:
         module: nn.Module, query: Tensor, key: Tensor, value: Tensor, _: Any, **options: Any
     ) -> Tensor:
         prompts = [x[:, :, :length] for x in (query, key, value)]
-        before = _whole(module, *prompts, packing.prompt_mask, **options)
+        before = _whole(
+            module, prompts[0], prompts[1], prompts[2], packing.prompt_mask, **options
+        )
         rows = [_rows(x[:, :, length:], count) for x in (query, key, value)]
         for place in (1, 2):
             shared = prompts[place].repeat_interleave(count, dim=0)
             rows[place] = torch.cat([shared, rows[place]], dim=2)
-        after = _whole(module, *rows, packing.completion_mask, **options)
+        after = _whole(module, rows[0], rows[1], rows[2], packing.completion_mask, **options)
         return torch.cat([before, after.reshape(len(before), -1, *after.shape[2:])], dim=1)
 
     return run

@@ -45,17 +45,17 @@ class RoomyLayer(DynamicLayer):
         self.key_store[:, :, self.length : end] = key_states
         self.value_store[:, :, self.length : end] = value_states
         self.length = end
-        self._show()
-        return self.keys, self.values
+        return self._show()
 
     def batch_select_indices(self, indices: Tensor) -> None:
         """Keep the rows ``indices`` (b,), in that order; a row may be named repeatedly."""
         self.key_store, self.value_store = self.key_store[indices], self.value_store[indices]
         self._show()
 
-    def _show(self) -> None:
+    def _show(self) -> tuple[Tensor, Tensor]:
         self.keys = self.key_store[:, :, : self.length]
         self.values = self.value_store[:, :, : self.length]
+        return self.keys, self.values
 
 
 def held_type(x: Tensor) -> torch.dtype:
@@ -96,6 +96,6 @@ def select_rows(cache: DynamicCache, rows: Tensor) -> None:
     """Keep the rows ``rows`` (b,) of a cache, in that order; a row may be named repeatedly."""
     for layer in cache.layers:
         if isinstance(layer, LinearAttentionCacheLayerMixin):
-            layer.reorder_cache(rows)
+            layer.reorder_cache(rows)  # type: ignore[arg-type]  # stub
         else:
-            layer.batch_select_indices(rows)
+            layer.batch_select_indices(rows)  # type: ignore[union-attr]  # stub

@@ -122,7 +122,7 @@ def _refused(error: Exception) -> str:
 
 
 def _templated(
-    messages: list[Message], tokenizer: Any, thinking: str, *, add_generation_prompt: bool
+    messages: Sequence[Message], tokenizer: Any, thinking: str, *, add_generation_prompt: bool
 ) -> str:
     template = tokenizer.get_chat_template()
     switch = {} if thinking == "n/a" else {"enable_thinking": thinking == "on"}
@@ -199,7 +199,7 @@ def _variables(template: str) -> set[str]:
         return set()
 
 
-def _without_system(messages: Sequence[Message]) -> list[Message]:
+def _without_system(messages: Sequence[Message]) -> Sequence[Message]:
     """The system text moved into the first user message, for templates without that role."""
     system = [m["content"] for m in messages if m["role"] == "system"]
     rest = [dict(m) for m in messages if m["role"] != "system"]

@@ -24,7 +24,6 @@ from typing import Any
 import torch
 from safetensors import SafetensorError
 from tokenizers import pre_tokenizers
-from torch import nn
 from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
 
 from crlbench.errors import EnvironmentUnfit, ValidationError
@@ -121,7 +120,7 @@ def _by_itself(file: Path) -> Iterator[Path]:
 
 
 def _store(
-    model: nn.Module, tokenizer: Any, file: Path, out: Path, dtype: str, chat: bool
+    model: Any, tokenizer: Any, file: Path, out: Path, dtype: str, chat: bool
 ) -> Converted:
     if len(tokenizer) > model.config.vocab_size:
         raise ValidationError(
@@ -155,10 +154,10 @@ def _store(
     )
 
 
-def _read_model(file: Path) -> nn.Module:
+def _read_model(file: Path) -> Any:
     """The dense float32 model; ``dequantize`` keeps GPU kernels from leaving it packed."""
     try:
-        model, report = AutoModelForCausalLM.from_pretrained(
+        loaded: Any = AutoModelForCausalLM.from_pretrained(
             file.parent,
             gguf_file=file.name,
             dtype=torch.float32,
@@ -169,13 +168,14 @@ def _read_model(file: Path) -> nn.Module:
         )
     except Exception as error:  # the readers of transformers raise whatever they trip over
         raise ValidationError(f"{file.name}: cannot be read as a model: {_short(error)}") from error
+    model, report = loaded
     missing = sorted(report["missing_keys"])
     if missing:
         raise ValidationError(f"{file.name}: lacks weights for {', '.join(missing[:3])}.")
     return model
 
 
-def _check_model(model: nn.Module, file: Path) -> None:
+def _check_model(model: Any, file: Path) -> None:
     broken = [name for name, p in model.named_parameters() if not torch.isfinite(p).all()]
     if broken:
         raise ValidationError(f"{file.name}: NaN or infinite weights in {', '.join(broken[:3])}.")
@@ -183,12 +183,12 @@ def _check_model(model: nn.Module, file: Path) -> None:
         raise ValidationError(f"{file.name}: the embeddings should be tied and are not.")
 
 
-def _tie(model: nn.Module) -> None:
+def _tie(model: Any) -> None:
     model.get_input_embeddings().weight = model.get_output_embeddings().weight
     model.config.tie_word_embeddings = True
 
 
-def _is_tied(model: nn.Module) -> bool:
+def _is_tied(model: Any) -> bool:
     return model.get_output_embeddings().weight is model.get_input_embeddings().weight
 
 
@@ -252,7 +252,7 @@ def _check_layers(fields: Mapping[str, Any], tensors: int) -> None:
         raise ValueError(f"{kind}.block_count: {layers!r:.40} layers of {tensors} tensors")
 
 
-def _settle_ends(tokenizer: Any, model: nn.Module, file: Path) -> None:
+def _settle_ends(tokenizer: Any, model: Any, file: Path) -> None:
     """One end token, and a pad token that differs from it, in tokenizer and configs alike."""
     if tokenizer.eos_token_id is None:
         raise ValidationError(f"{file.name}: its tokenizer has no end token.")

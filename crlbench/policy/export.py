@@ -30,6 +30,7 @@ def write_adapter(card: ModelCard, location: Location, weights: Weights, folder:
     from peft import get_peft_model  # slow to import
 
     base = skeleton(config_of(card, location))
+    assert card.adapter is not None  # asked only of an entry with one
     config = lora_config(base, card.adapter.model_dump())
     config.base_model_name_or_path, config.revision = location.name, location.revision
     wrapped = get_peft_model(base, config)
@@ -38,7 +39,7 @@ def write_adapter(card: ModelCard, location: Location, weights: Weights, folder:
     _check_names(card, set(learned), expected)
     wrapped.load_state_dict(learned, strict=False, assign=True)
     with silent():
-        wrapped.save_pretrained(folder, save_embedding_layers=False)
+        wrapped.save_pretrained(str(folder), save_embedding_layers=False)
     _write_value_head(weights, folder)
 
 

@@ -33,9 +33,8 @@ def gguf_file(card: ModelCard, location: Location) -> Path:
         EnvironmentUnfit: the hub is out of reach.
     """
     with explained(card, location, f"file {card.source.gguf_file}"):
-        return Path(
-            cached_file(location.name, card.source.gguf_file, revision=location.revision)
-        )
+        assert card.source.gguf_file is not None  # asked only of such an entry
+        return _cached(location, card.source.gguf_file)
 
 
 def check_weights(card: ModelCard, location: Location) -> None:
@@ -123,7 +122,13 @@ def folder_of(card: ModelCard, location: Location) -> Path:
     if card.source.kind != "hub" or Path(location.name).is_dir():
         return Path(location.name)
     with explained(card, location, "config"):
-        return Path(cached_file(location.name, "config.json", revision=location.revision)).parent
+        return _cached(location, "config.json").parent
+
+
+def _cached(location: Location, name: str) -> Path:
+    path = cached_file(location.name, name, revision=location.revision)
+    assert path is not None  # it raises where there is no file, unless told not to
+    return Path(path)
 
 
 class explained:  # noqa: N801  (a context manager, read as a word)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from crlbench.errors import ValidationError
 
-Message = dict[str, str]
+Message = Mapping[str, Any]
+"""``role`` and ``content``, both texts: a dict, or a row's typed one."""
 Draw = Callable[[list[Message]], str]
 """Messages to text: a chat template."""
 Shape = tuple[tuple[str, str | None], ...]

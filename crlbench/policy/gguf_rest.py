@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from torch import nn
 
 from crlbench.errors import ValidationError
 
@@ -23,7 +22,7 @@ SCALED = "rope.scaling.type"
 UNSCALED = ("none", "")
 
 
-def check_rest(file: Path, model: nn.Module, tied: bool) -> None:
+def check_rest(file: Path, model: Any, tied: bool) -> None:
     """Refuse a file that holds more weights, or another rotary scaling, than the model.
 
     ``tied``: whether the model's two embeddings are one matrix, of which some files have a copy.

@@ -66,7 +66,8 @@ def state_statistics(
         found = block_statistics(scaled, taken, head, temperature, _softcap(backbone))
     else:
         found = token_statistics(next_token_logits(backbone, some, temperature), taken)
-    return tuple(x.new_zeros(mask.shape).masked_scatter(mask, x) for x in found)
+    logprob, entropy = (x.new_zeros(mask.shape).masked_scatter(mask, x) for x in found)
+    return logprob, entropy
 
 
 def block_statistics(
@@ -147,7 +148,8 @@ class _TokenStatistics(torch.autograd.Function):
         ctx: Any, of_logprob: Tensor | None, of_entropy: Tensor | None
     ) -> tuple[Tensor | None, ...]:
         states, table, bias, tokens, entropy, total = ctx.saved_tensors
-        head = _Head(table, bias, *ctx.options, states.dtype)
+        temperature, softcap = ctx.options
+        head = _Head(table, bias, temperature, softcap, states.dtype)
         want_states, want_weight, want_bias = ctx.needs_input_grad[:3]
         d_states = torch.zeros_like(states, dtype=head.wide) if want_states else None
         d_weight = torch.zeros_like(table, dtype=head.wide) if want_weight else None
@@ -251,6 +253,7 @@ class _Head:
         logits, slope = self.logits(states, words)
         d = logits.sub_(total)
         if of_entropy is None:
+            assert of_logprob is not None  # backward has one of them at least
             grad = d.exp_().mul_(-of_logprob)
         else:
             d.clamp_(min=torch.finfo(self.wide).min / 4)

@@ -20,7 +20,7 @@ from transformers import (
 )
 from transformers import __version__ as transformers_version
 
-from crlbench.cards import ModelCard
+from crlbench.cards import ModelCard, Thinking
 from crlbench.errors import ValidationError
 from crlbench.hashing import sha256_bytes
 from crlbench.policy.adapters import add_lora
@@ -45,7 +45,7 @@ class Reader:
     ends: tuple[int, ...]
     pad: int
     context: int
-    thinking: str = "n/a"
+    thinking: Thinking = "n/a"
     """What :func:`crlbench.policy.chat.render` tells the template."""
 
 
@@ -194,7 +194,7 @@ def load_backbone(card: ModelCard, location: Location, precision: str = "bf16") 
     quantised = quantisation(card, dtype)
     options = {"quantization_config": quantised} if quantised else {}
     with explained(card, location, "weights"), silent():
-        model, report = AutoModelForCausalLM.from_pretrained(
+        loaded: Any = AutoModelForCausalLM.from_pretrained(
             location.name,
             revision=location.revision,
             dtype=dtype,
@@ -203,6 +203,7 @@ def load_backbone(card: ModelCard, location: Location, precision: str = "bf16") 
             trust_remote_code=False,
             **options,
         )
+    model, report = loaded
     if getattr(model, "_hf_peft_config_loaded", False):
         raise ValidationError(
             f"model '{card.slug}': {location.name} brings an adapter of its own "
@@ -225,7 +226,7 @@ def _check_count(card: ModelCard, location: Location, model: nn.Module) -> None:
         )
 
 
-def learning_copy(card: ModelCard, start: nn.Module) -> nn.Module:
+def learning_copy(card: ModelCard, start: Any) -> nn.Module:
     """The model that a run may change, without an adapter yet.
 
     Under an adapter it shares the frozen weights of ``start``. Otherwise it has its own, in
@@ -316,6 +317,7 @@ def settled(model: nn.Module) -> nn.Module:
     scales away from them into the layer's state: a policy made later would have none
     (``Linear8bitLt.init_8bit_state``).
     """
+    module: Any
     for module in model.modules():
         if hasattr(module, "support_avx512bf16_for_cpu"):
             module.support_avx512bf16_for_cpu = False

@@ -48,7 +48,7 @@ class Policy(nn.Module):
         self, model: nn.Module, *, value_head: bool, reference: nn.Module | None = None
     ) -> None:
         super().__init__()
-        self.model = model
+        self.model: Any = model
         self.value_head: nn.Linear | None = None
         if value_head:
             self.value_head = nn.Linear(self.width, 1, dtype=torch.float32)
@@ -146,6 +146,7 @@ class Policy(nn.Module):
     def values(self, states: Tensor) -> Tensor:
         """(...) float32 critic estimates from hidden states (..., H), in full precision."""
         with torch.autocast(states.device.type, enabled=False):
+            assert self.value_head is not None  # asked only of a policy that has one
             return self.value_head(at_least_float32(states)).squeeze(-1)
 
     @contextlib.contextmanager

@@ -33,7 +33,7 @@ class ScalarModel(nn.Module):
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
-        self.model = without_dropout(model)
+        self.model: Any = without_dropout(model)
 
     def forward(self, ids: Tensor, mask: Tensor) -> Tensor:
         """(B,) float32 scores of right padded rows: (B, S) int64 ids, (B, S) bool mask.

@@ -113,7 +113,9 @@ def shaping_fields(config: Any, raw: Mapping[str, Any]) -> dict[str, Any]:
 
 def _made(stated: Mapping[str, Any]) -> Any:
     """The config of stated fields; the word ``none`` stands for null, which TOML lacks."""
-    fields = {name: None if value == "none" else value for name, value in stated.items()}
+    fields: dict[str, Any] = {
+        name: None if value == "none" else value for name, value in stated.items()
+    }
     return AutoConfig.for_model(fields.pop("model_type"), **fields)
 
 

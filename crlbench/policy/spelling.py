@@ -7,14 +7,14 @@ import unicodedata
 from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from crlbench.errors import ValidationError
 from crlbench.policy.frame import RULE, SHOWN
 
 CONTROL = re.compile(r"[<\[({|＜「>].*[>\])}|＞」<]", re.DOTALL)
 """How control tokens are written: ``<|im_end|>``, ``[INST]``, ``|||EMAIL|||``, ``>>TITLE<<``."""
-FORMS = ("NFC", "NFD", "NFKC", "NFKD")
+FORMS: tuple[Literal["NFC", "NFD", "NFKC", "NFKD"], ...] = ("NFC", "NFD", "NFKC", "NFKD")
 WORDS = re.compile(r"\w+|[^\w\s]+")
 NAMES = re.compile(r"\w+")
 

@@ -46,7 +46,7 @@ def cuda_graph(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
     """
     if os.environ.get(COMPILER_FOLDER) == tempfile.gettempdir():
         del os.environ[COMPILER_FOLDER]  # what is compiled goes into a folder of torch's own
-    compiled = torch.compile(
+    compiled = torch.compile(  # type: ignore[call-overload]  # stub
         function,
         fullgraph=True,
         dynamic=False,
@@ -111,7 +111,7 @@ class StaticDecoder:
         return device.type in self.devices and has_static_step(backbone)
 
     def start(
-        self, backbone: nn.Module, batch: PromptBatch, group: Tensor, max_tokens: int
+        self, backbone: Any, batch: PromptBatch, group: Tensor, max_tokens: int
     ) -> StaticRows:
         """Run each prompt once and branch it into its rows; ``group`` (B,) names the prompts."""
         if backbone not in self._engines:
@@ -128,6 +128,9 @@ class FixedLayer(StaticLayer):
     All layers share ``place`` (1,) int64, where the next token goes; the owner moves it. A layer
     with a sliding window keeps all tokens as well: the model's mask hides those out of sight.
     """
+
+    keys: Tensor
+    values: Tensor
 
     def __init__(self, keys: Tensor, values: Tensor, place: Tensor) -> None:
         super().__init__(keys.shape[2])
@@ -163,7 +166,7 @@ class StaticRows:
         self.mask[:count, :length] = batch.prompt_mask[group]
         self.positions[:count] = batch.prompt_mask[group].sum(1, keepdim=True)
         self.place.fill_(length)
-        for layer, prompt in zip(self.cache.layers, prompts.layers, strict=True):
+        for layer, prompt in zip(_layers(self.cache), _layers(prompts), strict=True):
             first = length - prompt.keys.shape[2]  # a sliding window drops old tokens
             layer.keys[:count, :, first:length] = prompt.keys[group]
             layer.values[:count, :, first:length] = prompt.values[group]
@@ -195,17 +198,22 @@ class StaticRows:
         self.place = tensor("place", (1,), torch.int64)
         self.mask = tensor("mask", (rows, self.capacity), torch.bool)
         layers = []
-        for i, layer in enumerate(cache.layers):
+        for i, layer in enumerate(_layers(cache)):
             keys, values = (
                 tensor(f"{name} {i}", (rows, x.shape[1], self.capacity, x.shape[3]), held_type(x))
                 for name, x in (("keys", layer.keys), ("values", layer.values))
             )
             layers.append(FixedLayer(keys, values, self.place))
-        self.cache = Cache(layers=layers)
+        self.cache = Cache(layers=[*layers])
 
     def _per_row(self) -> list[Tensor]:
         kept = [self.ids, self.positions, self.mask]
-        return kept + [x for layer in self.cache.layers for x in (layer.keys, layer.values)]
+        return kept + [x for layer in _layers(self.cache) for x in (layer.keys, layer.values)]
+
+
+def _layers(cache: Cache) -> list[Any]:
+    """Those of a model with a static step: all of them hold keys and values."""
+    return cache.layers
 
 
 class Engine:
@@ -249,5 +257,5 @@ def _loops_over_experts(backbone: Any) -> bool:
 
 
 def _rope_kinds(backbone: nn.Module) -> set[str]:
-    found = [m.rope_type for m in backbone.modules() if hasattr(m, "rope_type")]
+    found: list[Any] = [m.rope_type for m in backbone.modules() if hasattr(m, "rope_type")]
     return {kind for x in found for kind in (x.values() if isinstance(x, dict) else (x,))}

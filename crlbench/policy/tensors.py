@@ -74,7 +74,7 @@ def check_tensors(
     }
     with silent():
         kind, config = _class_of(config)
-        _, report = kind.from_pretrained(
+        loaded: Any = kind.from_pretrained(
             None,
             config=config,
             state_dict=tensors,
@@ -83,6 +83,7 @@ def check_tensors(
             ignore_mismatched_sizes=True,
             output_loading_info=True,
         )
+    _, report = loaded
     for name, stored, built in sorted(report["mismatched_keys"]):
         raise ValidationError(
             f"model '{card.slug}': {where}: {name} is stored as {tuple(stored)}, the architecture "

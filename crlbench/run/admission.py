@@ -259,14 +259,14 @@ def locate(card: ModelCard) -> Location:
     """Where transformers finds the weights of an entry; a GGUF file is converted first."""
     if card.source.kind == "package":
         return Location(str(fetched_folder(card)))
-    if card.source.kind == "hub":
-        if Path(card.source.hf_id).exists():
+    if hub := card.source.hf_id:
+        if Path(hub).exists():
             raise UsageError(
-                f"model '{card.slug}': the present folder holds {card.source.hf_id}, which "
+                f"model '{card.slug}': the present folder holds {hub}, which "
                 f"transformers would read in place of the hub's commit. Run the command elsewhere, "
-                f"or name the folder itself: --model ./{card.source.hf_id}"
+                f"or name the folder itself: --model ./{hub}"
             )
-        location = Location(card.source.hf_id, card.source.revision if card.pinned else None)
+        location = Location(hub, card.source.revision if card.pinned else None)
     else:
         location = Location(str(card.weights_dir))
     if card.source.gguf_file:

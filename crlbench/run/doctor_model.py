@@ -59,6 +59,7 @@ def weights(card: ModelCard, home: Path | None, hub: Hub) -> Weights:
         except EnvironmentUnfit as error:
             return Weights(False, Finding("weights", "problem", str(error)))
         if not folder.is_dir():
+            assert card.weights_dir is not None  # neither of the hub nor of a package
             text = f"{card.weights_dir / file}: a run converts it when it is first used"
             return Weights(False, Finding("weights", "ok", text))
         return Weights(True, Finding("weights", "ok", f"converted: {folder}"))

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from multiprocessing import connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Literal, Protocol
 
 from crlbench.records import Cell
 from crlbench.run.cost import cost
@@ -81,8 +81,7 @@ class Launcher(Protocol):
 class _Worker:
     """One process, its pipe, and the cell it has in hand."""
 
-    process: Any
-    """A ``multiprocessing.Process`` or :class:`Forked`."""
+    process: Forked | BaseProcess
     pipe: connection.Connection
     job: Job | None = None
     since: float = 0.0

@@ -68,8 +68,9 @@ def check_models(
     own = catalog.roots[-1] / "models"
     foreign = []
     for card in cards:
-        if at_hand(card) and card.root == own:
-            check_pinned(card, card.weights_dir)
+        folder = card.weights_dir
+        if folder is not None and at_hand(card) and card.root == own:
+            check_pinned(card, folder)
         else:
             foreign.append(card)
     if not foreign:

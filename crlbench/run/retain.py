@@ -97,10 +97,12 @@ def document_start(reader: Reader) -> int:
 def _sampler(member: Member, reader: Reader) -> DecodeLoop:
     """Greedy decoding under the member's own cap, which is no condition of a track."""
     texts = [text for item in member.items for text in (item.prompt, item.gold)]
+    cap = member.card.max_completion_bytes
+    assert cap is not None  # every member that is sampled states one
     return DecodeLoop(
         tokenizer=reader.tokenizer,
         temperature=EVALUATION_TEMPERATURE,
-        max_tokens=completion_cap(reader.tokenizer, texts, member.card.max_completion_bytes),
+        max_tokens=completion_cap(reader.tokenizer, texts, cap),
         ends=reader.ends,
         pad=reader.pad,
     )
