@@ -17,13 +17,23 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 from pydantic import ValidationError as PydanticError
 
+from crlbench.added import added, complete, defaults
 from crlbench.errors import UsageError, unknown_name
 
 SHOWN = 20
 """Most mistakes that a message lists."""
 
 PROTOCOL = 1
-"""Number of the protocol; bumped when the numbers of the golden tiny run change."""
+"""Number that seeds are derived from; bumped when the numbers of the golden tiny run change.
+
+The root of seeds, and no name of a score: see :data:`PROTOCOLS`."""
+
+PROTOCOL_NAME = "CRL-1"
+"""The protocol of a track that names none."""
+PROTOCOLS = (PROTOCOL_NAME,)
+"""What a track may be measured by: how runs become a score, and which fail."""
+PROTOCOL_LEAF = "protocol_name"
+"""Leaf of a fingerprint; absent for :data:`PROTOCOL_NAME`."""
 
 
 class _Frozen(BaseModel):
@@ -142,6 +152,10 @@ class Conditions(_Frozen):
             )
         return self
 
+    def values(self) -> dict[str, Any]:
+        """Every condition by its dotted name, also those that the fingerprint leaves out."""
+        return leaves(complete(self))
+
 
 class Reference(_Frozen):
     """The entry that the speed profile measures against: its times to threshold, frozen.
@@ -177,6 +191,7 @@ class Track(_Frozen):
     packages: dict[str, str] = Field(default_factory=dict, description="allowed version ranges")
     pilot: dict[str, Any] = Field(default_factory=dict, description="how the numbers were chosen")
     reference: Reference | None = Field(default=None, description="of the speed profile")
+    protocol: str = added(PROTOCOL_NAME, description="how runs become a score")
 
     @field_validator("tasks")
     @classmethod
@@ -185,6 +200,13 @@ class Track(_Frozen):
         if twice:
             raise ValueError(f"{twice[0]!r:.80} stands there more than once")
         return tasks
+
+    @field_validator("protocol")
+    @classmethod
+    def _known(cls, protocol: str) -> str:
+        if protocol not in PROTOCOLS:
+            raise ValueError(f"the protocols are {', '.join(PROTOCOLS)}")
+        return protocol
 
 
 def canonical_json(value: Any) -> str:
@@ -208,9 +230,14 @@ def leaves(value: Any, prefix: str = "") -> dict[str, Any]:
 
 
 def control_leaves(track: Track, conditions: Conditions, tasks: dict[str, Any]) -> dict[str, Any]:
-    """All leaves of the fingerprint; ``tasks`` maps a task name to its content digests."""
+    """All leaves of the fingerprint; ``tasks`` maps a task name to its content digests.
+
+    What came later and is at its default is absent (:mod:`crlbench.added`).
+    """
+    named = {} if track.protocol == PROTOCOL_NAME else {PROTOCOL_LEAF: track.protocol}
     return leaves(
-        {
+        named
+        | {
             "protocol": PROTOCOL,
             "track": track.id,
             "track_version": track.version,
@@ -218,6 +245,11 @@ def control_leaves(track: Track, conditions: Conditions, tasks: dict[str, Any]) 
             "conditions": conditions.model_dump(mode="json"),
         }
     )
+
+
+def protocol_name(control: Mapping[str, Any]) -> str:
+    """The name of the protocol among the leaves of a fingerprint."""
+    return str(control.get(PROTOCOL_LEAF, PROTOCOL_NAME))
 
 
 def stated_conditions(control: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
@@ -228,6 +260,14 @@ def stated_conditions(control: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
             group, _, leaf = name.removeprefix("conditions.").partition(".")
             groups.setdefault(group, {})[leaf] = value
     return groups
+
+
+def stated_values(control: Mapping[str, Any]) -> dict[str, Any]:
+    """Every condition among the leaves of a fingerprint by its dotted name; not validated.
+
+    One that came later and is no leaf has its default, whatever the track says.
+    """
+    return leaves(defaults(Conditions)) | leaves(stated_conditions(control))
 
 
 def fingerprint(control: dict[str, Any]) -> str:
@@ -247,7 +287,7 @@ def override(conditions: Conditions, settings: dict[str, str]) -> Conditions:
     Raises:
         UsageError: an unknown leaf (with the nearest names) or an impossible value.
     """
-    data = conditions.model_dump(mode="json")
+    data = complete(conditions)
     known = leaves(data)
     for name, text in settings.items():
         if name not in known:

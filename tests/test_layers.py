@@ -10,6 +10,7 @@ import pytest
 PACKAGE = Path(__file__).parents[1] / "crlbench"
 
 LEAVES = {
+    "added",
     "errors",
     "seeding",
     "types",
@@ -41,6 +42,7 @@ LEAVES = {
 CATALOGUE = LEAVES | {"checkpoint", "frozen", "catalog", "reward"}
 
 MAY_IMPORT: dict[str, set[str]] = {
+    "added": set(),
     "errors": set(),
     "seeding": set(),
     "types": set(),
@@ -59,8 +61,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "rowfiles": {"errors"},
     "side_files": {"errors", "hashing"},
     "switches": {"errors", "files"},
-    "conditions": {"errors"},
-    "records": {"conditions", "errors"},
+    "conditions": {"added", "errors"},
+    "records": {"added", "conditions", "errors"},
     "study": {"attempts", "conditions"},
     "chain": {"conditions", "errors", "reading"},
     "attempts": {"chain", "conditions", "errors", "line_ends"},

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from typing import Any
 
+from crlbench.added import stated
 from crlbench.algo.advantage import AdvantageEstimator
 from crlbench.algo.aggregate import Aggregation, TokenMean
 from crlbench.algo.clip import ClipRule, NoClip
@@ -145,8 +146,11 @@ class Recipe:
 
 
 def to_config(recipe: Recipe) -> dict[str, Any]:
-    """Plain JSON-able data: every part under its axis, its class name under ``part``."""
-    return asdict(recipe)
+    """Plain JSON-able data: every part under its axis, its class name under ``part``.
+
+    A field that was added later (:func:`crlbench.added.added_field`) is absent at its default.
+    """
+    return stated(recipe)
 
 
 def from_config(config: Mapping[str, Any]) -> Recipe:

@@ -21,7 +21,7 @@ from crlbench.commands.running import Chosen, choose, plan_of
 from crlbench.commands.settings import Settings
 from crlbench.commands.star import star
 from crlbench.commands.study_file import changed
-from crlbench.conditions import Conditions, Track, diff, leaves
+from crlbench.conditions import Conditions, Track, diff
 from crlbench.errors import UsageError, unknown_name
 from crlbench.run.board import Request, make_board
 from crlbench.run.plan import Board, Plan
@@ -281,9 +281,7 @@ def _told(setting: asked.Setting) -> str:
 def _changes(base: Recipe, recipe: Recipe, base_board: Board, board: Board) -> list[Change]:
     """What an arm has that its base has not: axes first, then conditions."""
     found = changes(base, recipe)
-    before, after = (
-        leaves(b.conditions.model_dump(mode="json")) for b in (base_board, board)
-    )
+    before, after = (b.conditions.values() for b in (base_board, board))
     found += [(name, plain(a), plain(b)) for name, (a, b) in diff(before, after).items()]
     return [Change(field=name, before=a, after=b) for name, a, b in found]
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from crlbench.conditions import protocol_name
 from crlbench.report.audit_clock import clock
 from crlbench.report.audit_digests import digests
 from crlbench.report.audit_facts import Facts, facts_of
@@ -49,6 +50,7 @@ def _identity(facts: Facts) -> Iterator[Finding]:
     record, leaves = facts.record, facts.record.fingerprint.leaves
     task = record.task
     twice = {
+        "protocol.name": (record.protocol.name, protocol_name(leaves)),
         "protocol.version": (record.protocol.version, leaves.get("protocol")),
         "protocol.track": (record.protocol.track, leaves.get("track")),
         "protocol.track_version": (record.protocol.track_version, leaves.get("track_version")),

@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Sequence
 from typing import Any
 
-from crlbench.conditions import leaves
+from crlbench.conditions import stated_values
 from crlbench.records import RunRecord
 from crlbench.report.load import Run
 from crlbench.report.resources import known_track
@@ -38,12 +38,8 @@ def changed_conditions(record: RunRecord) -> dict[str, Any]:
     track = known_track(record.protocol.track)
     if track is None:
         return {}
-    own = leaves(track.conditions.model_dump(mode="json"))
-    used = {
-        name.removeprefix(CONDITIONS): value
-        for name, value in record.fingerprint.leaves.items()
-        if name.startswith(CONDITIONS)
-    }
+    own = track.conditions.values()
+    used = stated_values(record.fingerprint.leaves)
     return {name: used[name] for name in sorted(used) if name in own and own[name] != used[name]}
 
 

@@ -258,9 +258,7 @@ def _reasons(
     track: Track, conditions: Conditions, foreign: list[str], versions: dict[str, str | None]
 ) -> list[str]:
     """Why a board is open; empty for a closed one."""
-    changed = diff(
-        leaves(track.conditions.model_dump(mode="json")), leaves(conditions.model_dump(mode="json"))
-    )
+    changed = diff(track.conditions.values(), conditions.values())
     reasons = [f"{name} = {new} (track: {old})" for name, (old, new) in changed.items()]
     reasons += [f"task '{name}' is not in track '{track.id}'" for name in foreign]
     return reasons + [

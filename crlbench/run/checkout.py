@@ -17,10 +17,11 @@ from crlbench.cards import ModelCard
 from crlbench.catalog import Catalog
 from crlbench.conditions import (
     PROTOCOL,
+    PROTOCOLS,
     canonical_json,
     diff,
     leaves,
-    stated_conditions,
+    stated_values,
 )
 from crlbench.errors import CrlbenchError, UsageError
 from crlbench.frozen import Task
@@ -28,7 +29,7 @@ from crlbench.hashing import sha256_file
 from crlbench.records import RunRecord
 from crlbench.run.board import Request, load_track, make_board
 from crlbench.run.plan import Board
-from crlbench.run.record import PROTOCOL_NAME, card_fields
+from crlbench.run.record import card_fields
 from crlbench.run.subject import confined_task
 from crlbench.suite.versions import is_draft, parts
 from crlbench.verification import Finding
@@ -129,11 +130,11 @@ def _compare_board(
 def _known_track(found: Comparison, record: RunRecord, where: str, catalog: Catalog) -> bool:
     """Whether this checkout has the track of a record at its version; says so where it has not."""
     protocol = record.protocol
-    if protocol.name != PROTOCOL_NAME or protocol.version > PROTOCOL:
-        stated = f"{protocol.name} {protocol.version}"
+    if protocol.name not in PROTOCOLS or protocol.version > PROTOCOL:
+        stated, known = f"{protocol.name} {protocol.version}", ", ".join(PROTOCOLS)
         found.unknown.append(
             f"conditions: protocol {stated!r:.40} is not known: this checkout has "
-            f"'{PROTOCOL_NAME} {PROTOCOL}'."
+            f"'{known} {PROTOCOL}'."
         )
         return False
     if protocol.track not in catalog.list("track"):
@@ -156,8 +157,7 @@ def _board(
 ) -> tuple[Board, list[str]]:
     """The board that gives these leaves (JSON) here, if anything does, and why it is open."""
     track = load_track(catalog, name)
-    told = leaves(stated_conditions(json.loads(stated)))
-    own = leaves(track.conditions.model_dump(mode="json"))
+    told, own = stated_values(json.loads(stated)), track.conditions.values()
     changed = {n: canonical_json(value) for n, value in told.items() if own.get(n) != value}
     within = set(tasks) == set(track.tasks)
     request = Request(

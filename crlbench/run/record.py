@@ -14,7 +14,7 @@ import numpy as np
 from safetensors.torch import save
 
 from crlbench.cards import ModelCard
-from crlbench.conditions import PROTOCOL, Conditions, canonical_json
+from crlbench.conditions import PROTOCOL, Conditions, canonical_json, protocol_name
 from crlbench.frozen import Task
 from crlbench.machine import BEGUN_ON, machine_class
 from crlbench.policy.load import parameter_counts
@@ -40,7 +40,6 @@ from crlbench.run.subject import Subject
 from crlbench.train.callbacks import RunRecorder, RunStopped
 from crlbench.train.module import PolicyOptimization
 
-PROTOCOL_NAME = "CRL-1"
 LAST = 3
 """Evaluations whose mean is the final score of the score-drop rule (protocol CRL-1, A.2)."""
 SHOWN_TOKENS = 20
@@ -95,7 +94,7 @@ def write_run(
     record = RunRecord(
         crlbench=environment.source(),
         protocol=Protocol(
-            name=PROTOCOL_NAME,
+            name=protocol_name(cell.control),
             version=PROTOCOL,
             track=cell.track,
             track_version=cell.track_version,
