@@ -3,6 +3,9 @@
 Folders are searched in order: the ``--catalog`` ones, the checkout this package runs from,
 what the wheel brought along. The first that has a name wins. Listing reads file names and
 TOML only; nothing is executed.
+
+Older versions of tracks and tasks stand in ``leaderboard/archive/``, each folder of which is a
+catalogue of its own. A plain name never means one of them; ``name@version`` does.
 """
 
 from __future__ import annotations
@@ -14,7 +17,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from crlbench.cards import HUB_ID, ModelCard, TaskCard, read_model_card, read_task_card
+from crlbench.cards import (
+    HUB_ID,
+    ModelCard,
+    TaskCard,
+    read_model_card,
+    read_task_card,
+    read_toml,
+)
 from crlbench.checkpoint import gguf_card, hub_card, local_card
 from crlbench.errors import UsageError, unknown_name
 from crlbench.frozen import PACKAGE, Task, has_rows
@@ -25,6 +35,7 @@ RowsState = Literal["draft", "away", "here"]
 
 BUNDLED = PACKAGE / "_bundled"
 CHECKOUT = PACKAGE.parent
+ARCHIVE = "leaderboard/archive"
 
 
 @dataclass(frozen=True)
@@ -35,12 +46,28 @@ class Entry:
     name: str
     path: Path
 
+    @property
+    def root(self) -> Path:
+        """The catalogue's folder that it is in."""
+        return self.path.parents[{"task": 1, "model": 1, "track": 2}[self.kind]]
+
+    @property
+    def version(self) -> str:
+        """Of a track or a task; "" where it states none, as a task that was never frozen."""
+        if self.kind == "track":
+            return str(read_toml(self.path).get("version", ""))
+        frozen = self.path / "frozen.toml"
+        return read_task_card(frozen).version if frozen.is_file() else ""
+
 
 class Catalog:
     """All entries that this machine has."""
 
     def __init__(self, extra_dirs: Iterable[str | Path] = ()) -> None:
-        """``extra_dirs`` come first; each holds tasks/, models/, leaderboard/ or recipes/."""
+        """``extra_dirs`` come first; each holds tasks/, models/, leaderboard/ or recipes/.
+
+        Or each is the folder of one task.
+        """
         extra = [Path(os.path.realpath(os.path.expanduser(folder))) for folder in extra_dirs]
         for folder in extra:
             if not os.path.isdir(folder):
@@ -67,6 +94,49 @@ class Catalog:
         if name not in entries:
             raise unknown_name(kind, name, entries, _HINTS[kind])
         return entries[name]
+
+    def archived(self, kind: Kind) -> dict[str, Entry]:
+        """Older versions of tracks or tasks as ``name@version``, in alphabetical order."""
+        found: dict[str, Entry] = {}
+        for root in self.roots:
+            for folder in sorted((root / ARCHIVE).glob("*/")):
+                for name, path in _scan(folder, kind).items():
+                    entry = Entry(kind, name, path)
+                    found.setdefault(f"{name}@{entry.version}", entry)
+        return {
+            spec: entry
+            for spec, entry in sorted(found.items())
+            if entry.version not in ("", self.version_of(kind, entry.name))
+        }
+
+    def version_of(self, kind: Kind, name: str) -> str | None:
+        """The version that a plain name means; None where there is no such name."""
+        entry = self.entries(kind).get(name)
+        return None if entry is None else entry.version
+
+    def find_at(self, kind: Kind, spec: str) -> Entry:
+        """The track or task called ``name``, or ``name@version``.
+
+        Raises:
+            UsageError: an unknown name, with the nearest; an unknown version, with the known.
+        """
+        name, at, version = spec.partition("@")
+        if not at:
+            return self.find(kind, name)
+        current, archived = self.version_of(kind, name), self.archived(kind)
+        if current == version:
+            return self.find(kind, name)
+        if spec in archived:
+            return archived[spec]
+        known = [entry.version for entry in archived.values() if entry.name == name]
+        if current is None and not known:
+            return self.find(kind, name)
+        listed = ", ".join([*known, *([current] if current else [])])
+        raise UsageError(f"{kind} '{name}' has no version '{version:.40}' here. Known: {listed}.")
+
+    def in_front(self, folders: Iterable[Path]) -> Catalog:
+        """The same entries, with those of some folders first."""
+        return Catalog([*folders, *self.extra])
 
     def task_card(self, name: str) -> TaskCard:
         """What a task says about itself, without reading its rows."""
@@ -128,6 +198,7 @@ def _own_root() -> Path:
 
 def _scan(root: Path, kind: Kind) -> dict[str, Path]:
     if kind == "task":
-        return {path.parent.name: path.parent for path in root.glob("tasks/*/task.py")}
+        found = [*root.glob("tasks/*/task.py"), *root.glob("task.py")]
+        return {path.parent.name: path.parent for path in found}
     pattern = "models/*.toml" if kind == "model" else "leaderboard/tracks/*.toml"
     return {path.name.removesuffix(".toml"): path for path in root.glob(pattern)}

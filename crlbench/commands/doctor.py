@@ -48,10 +48,9 @@ def doctor(options: Namespace) -> int:
 def _looked_at(options: Namespace) -> tuple[list[Finding], list[Fit]]:
     from crlbench.commands.running import choose
     from crlbench.run import doctor as of
-    from crlbench.run.board import load_track
+    from crlbench.run.archive import open_track
 
-    catalog = Catalog(options.catalog)
-    track = load_track(catalog, options.track)
+    track, catalog = open_track(Catalog(options.catalog), options.track)
     changed = override(track.conditions, assignments(options.set))
     track = track.model_copy(update={"conditions": changed})
     card = None if options.model is None else catalog.load_model(options.model)

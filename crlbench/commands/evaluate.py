@@ -23,7 +23,8 @@ from crlbench.commands.running import (
 )
 from crlbench.commands.settings import as_toml, resolve
 from crlbench.errors import OK, UsageError
-from crlbench.run.board import Request, load_track, make_board
+from crlbench.run.archive import open_track
+from crlbench.run.board import Request, make_board
 from crlbench.run.devices import Place, follow, hosting
 from crlbench.run.preflight import check_board, check_models
 
@@ -32,7 +33,7 @@ def evaluate(options: Namespace) -> int:
     """Run the missing cells of one or several models; see ``commands.settings.Settings``."""
     settings, conditions = resolve(options)
     catalog = Catalog(options.catalog)
-    track = load_track(catalog, settings.track)
+    track, catalog = open_track(catalog, settings.track)
     request = Request(conditions, settings.tasks or None, settings.limit, settings.smoke)
     board, tasks, reasons = make_board(catalog, track, request)
     if settings.print_config:

@@ -8,10 +8,11 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from crlbench.cards import ModelCard, TaskCard, dump_toml
+from crlbench.cards import ModelCard, TaskCard, dump_toml, read_task_card
 from crlbench.catalog import Catalog, RowsState
 from crlbench.commands.console import count, out, out_json, table
 from crlbench.errors import OK, UsageError, unknown_name
+from crlbench.frozen import Task, has_rows
 
 Rows = list[dict[str, Any]]
 
@@ -76,19 +77,24 @@ def _tasks(options: Namespace) -> tuple[Rows, list[str]]:
         if state == "draft":
             rows.append({"name": name, "summary": f"a draft; run: crlbench freeze {name}"})
             continue
-        card = catalog.task_card(name)
-        rows.append(
-            {
-                "name": name,
-                "version": card.version,
-                "tags": list(card.tags),
-                "items": card.splits["id"].count,
-                "floor": card.floor,
-                "rows": _rows_words(card, state),
-                "summary": card.summary,
-            }
-        )
+        rows.append(_task_row(name, catalog.task_card(name), state))
+    for spec, entry in catalog.archived("task").items():
+        card = read_task_card(entry.path / "frozen.toml")
+        rows.append(_task_row(spec, card, "here" if has_rows(card, entry.path) else "away"))
+    rows.sort(key=lambda row: row["name"])
     return rows, ["name", "version", "tags", "items", "floor", "rows", "summary"]
+
+
+def _task_row(name: str, card: TaskCard, state: RowsState) -> dict[str, Any]:
+    return {
+        "name": name,
+        "version": card.version,
+        "tags": list(card.tags),
+        "items": card.splits["id"].count,
+        "floor": card.floor,
+        "rows": _rows_words(card, state),
+        "summary": card.summary,
+    }
 
 
 def _rows_words(card: TaskCard, state: RowsState) -> str:
@@ -136,12 +142,12 @@ def _nearest(recipe: Any, others: dict[str, Any]) -> tuple[str, list[str]] | Non
 
 
 def _tracks(options: Namespace) -> tuple[Rows, list[str]]:
-    from crlbench.run.board import load_track
+    from crlbench.run.archive import open_track
 
     catalog = Catalog(options.catalog)
     rows = []
-    for name in catalog.list("track"):
-        track = load_track(catalog, name)
+    for name in sorted([*catalog.list("track"), *catalog.archived("track")]):
+        track, _ = open_track(catalog, name)
         rows.append(
             {
                 "name": name,
@@ -246,7 +252,7 @@ def _show_task(options: Namespace) -> None:
     if options.render:
         _show_rendered(options)
         return
-    task = Catalog(options.catalog).open_task(options.name)
+    task = Task(Catalog(options.catalog).find_at("task", options.name).path)
     data = task.card.model_dump(mode="json", by_alias=True) | {"digest": task.digest}
     shown = task.card.splits if options.prompts else ()
     prompts = {name: task.rows(name)[: options.prompts] for name in shown}
@@ -268,7 +274,8 @@ def _show_rendered(options: Namespace) -> None:
 
     catalog = Catalog(options.catalog)
     card = catalog.load_model(options.render)
-    task = catalog.load_task(options.name)
+    task = Task(catalog.find_at("task", options.name).path)
+    task.require_rows()
     require_fetched([card], options.home)
     from crlbench.run.rendering import rendered_prompts
 
@@ -327,10 +334,10 @@ def _show_part(axis: str, part: Any) -> None:
 
 
 def _show_track(options: Namespace) -> None:
-    from crlbench.run.board import Request, load_track, make_board
+    from crlbench.run.archive import open_track
+    from crlbench.run.board import Request, make_board
 
-    catalog = Catalog(options.catalog)
-    track = load_track(catalog, options.name)
+    track, catalog = open_track(Catalog(options.catalog), options.name)
     board, _, reasons = make_board(catalog, track, Request())
     data = {"fingerprint": board.fingerprint} | track.model_dump(mode="json")
     if options.json:

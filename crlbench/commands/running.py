@@ -436,7 +436,8 @@ def checked_memory(
         EnvironmentUnfit: clearly more than this machine has, and something is to be run; said
             before anything is loaded or written, unless ``--ignore-memory``.
     """
-    catalog, device = Catalog(options.catalog), plans[0].cells[0].device
+    first = plans[0].cells[0]
+    catalog, device = Catalog(first.catalog), first.device
     panel = find_panel(catalog.roots)
     by_digest = {one.digest: card for card in cards for one in (card, former_card(card)) if one}
     free, what = free_memory(device)

@@ -67,7 +67,7 @@ def _meant(given: str, catalog: Catalog, kind: str) -> Iterator[Subject]:
     elif model and (not task or given in catalog.entries("model")):
         yield Subject(catalog.find("model", given).path, True, "model")
     else:
-        yield Subject(catalog.find("task", given).path, True, "task")
+        yield Subject(catalog.find_at("task", given).path, True, "task")
 
 
 def _is_task(path: Path) -> bool:

@@ -12,6 +12,7 @@ from crlbench.errors import CrlbenchError, EnvironmentUnfit
 from crlbench.report.audit_facts import board_tasks
 from crlbench.report.load import Run
 from crlbench.retain.panel import find_panel
+from crlbench.run.archive import catalog_of
 from crlbench.run.capacity import expected, free_memory, require_memory
 from crlbench.run.effort import conditions_of, replay_seconds, require_within
 from crlbench.run.progress import duration
@@ -31,8 +32,10 @@ def require_budget(
     Raises:
         EnvironmentUnfit: they would take longer, or one more memory than this machine has.
     """
-    extra = tuple(map(str, catalog.extra))
-    seconds = sum(replay_seconds(run.record, model_of(run), updates, extra) for run in runs)
+    seconds = 0.0
+    for run in runs:
+        extra = tuple(map(str, catalog_of(run.record, catalog).extra))
+        seconds += replay_seconds(run.record, model_of(run), updates, extra)
     require_within(seconds, minutes, runs[0].name)
     for run in _one_per_board(runs):
         _require_memory(run, catalog, home)
@@ -46,6 +49,7 @@ def _one_per_board(runs: Sequence[Run]) -> Sequence[Run]:
 
 def _require_memory(run: Run, catalog: Catalog, home: Path) -> None:
     record = run.record
+    catalog = catalog_of(record, catalog)
     machine = record.environment.get("hardware_class")
     free, what = free_memory("cpu" if machine == "cpu" else "cuda")
     try:

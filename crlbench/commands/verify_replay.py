@@ -20,6 +20,7 @@ from crlbench.report.audit_entry import Home
 from crlbench.report.audit_facts import board_tasks, facts_of
 from crlbench.report.load import Run
 from crlbench.run.admission import locate
+from crlbench.run.archive import catalog_of
 from crlbench.run.bands import band_of
 from crlbench.run.board import load_track
 from crlbench.run.checkout import Comparison
@@ -91,9 +92,10 @@ def replay(
         by_folder, cells = {}, []
         for number, run in enumerate(runs):
             home = homes.get(run.folder)
-            tasks = _order(run, home, catalog)
+            there = catalog_of(run.record, catalog)
+            tasks = _order(run, home, there)
             place = Path(folder) / str(number)
-            cell = cell_of(run.record, model_of(run), tasks, catalog, place, updates)
+            cell = cell_of(run.record, model_of(run), tasks, there, place, updates)
             by_folder[cell.folder] = run
             cells.append(cell)
         for cell, trace in replays(cells):

@@ -28,6 +28,7 @@ from crlbench.report.census import Archive, Census, take_census
 from crlbench.report.load import Run, Runs, load_runs
 from crlbench.report.stored import exists
 from crlbench.report.summary import board_tasks, same_conditions
+from crlbench.run.archive import catalog_of
 from crlbench.run.checkout import RELEASES, Comparison, compare
 from crlbench.run.effort import MINUTES, UPDATES, out_of_reach, replay_seconds
 from crlbench.run.payable import unpayable
@@ -231,7 +232,7 @@ class _Entry:
         if reason is not None:
             yield f"{self.folder}: {reason}"
             return
-        extra = tuple(map(str, catalog.extra))
+        extra = tuple(map(str, catalog_of(self.first.record, catalog).extra))
         seconds = sum(replay_seconds(r, r.subject.slug, UPDATES, extra) for r in records)
         if seconds > 60 * MINUTES:
             self.notes.append(

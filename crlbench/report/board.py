@@ -198,8 +198,7 @@ def summarise_board(
 
 def _track(record: RunRecord) -> Track | None:
     """The track of a record where this installation knows it at that version."""
-    found = known_track(record.protocol.track)
-    return found if found is not None and found.version == record.protocol.track_version else None
+    return known_track(record.protocol.track, record.protocol.track_version)
 
 
 def _unranked(record: RunRecord, track: Track | None) -> str | None:

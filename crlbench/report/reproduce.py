@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Sequence
 from typing import Any
 
-from crlbench.conditions import stated_values
+from crlbench.conditions import Track, stated_values
 from crlbench.records import RunRecord
 from crlbench.report.load import Run
 from crlbench.report.resources import known_track
@@ -22,7 +22,7 @@ def command(runs: Sequence[Run]) -> str:
     """One ``crlbench evaluate`` line for the runs of one model and recipe, all arms."""
     record = runs[0].record
     parts = ["crlbench", "evaluate", "--model", _model(record)]
-    parts += ["--track", record.protocol.track, "--recipe", record.algo.name]
+    parts += ["--track", _named(record), "--recipe", record.algo.name]
     changed = changed_conditions(record)
     if all(run.record.status.state == "partial" for run in runs):
         return shlex.join(parts + _shortened(record, changed))
@@ -35,12 +35,25 @@ def command(runs: Sequence[Run]) -> str:
 
 def changed_conditions(record: RunRecord) -> dict[str, Any]:
     """Conditions that differ from the track's own, by the names that ``--set`` takes."""
-    track = known_track(record.protocol.track)
+    track = _track(record)
     if track is None:
         return {}
     own = track.conditions.values()
     used = stated_values(record.fingerprint.leaves)
     return {name: used[name] for name in sorted(used) if name in own and own[name] != used[name]}
+
+
+def _track(record: RunRecord) -> Track | None:
+    """The track at the version that ran; where that is not here, as it is now."""
+    name, version = record.protocol.track, record.protocol.track_version
+    return known_track(name, version) or known_track(name)
+
+
+def _named(record: RunRecord) -> str:
+    """``mini``; ``mini@1`` where another version is the current one and this one is archived."""
+    name, version = record.protocol.track, record.protocol.track_version
+    there, now = known_track(name, version), known_track(name)
+    return name if there is None or there == now else f"{name}@{version}"
 
 
 def _model(record: RunRecord) -> str:
@@ -60,7 +73,7 @@ def _shortened(record: RunRecord, changed: dict[str, Any]) -> list[str]:
 def _tasks(runs: Sequence[Run]) -> list[str]:
     """Named only where they are not simply the tasks of the track."""
     used = sorted({run.record.task.name for run in runs}) + [*measured_tasks(runs[0].record)]
-    track = known_track(runs[0].record.protocol.track)
+    track = _track(runs[0].record)
     if track is not None and used == sorted(track.tasks):
         return []
     return ["--tasks", ",".join(used)]

@@ -30,10 +30,19 @@ def leaderboard_folder() -> Path:
     )
 
 
-def known_track(name: str) -> Track | None:
-    """The track of that name as this installation knows it; None where it does not."""
-    found = {path.stem: path for path in (leaderboard_folder() / "tracks").glob("*.toml")}
-    return _track(found[name].read_bytes()) if name in found else None
+def known_track(name: str, version: int | None = None) -> Track | None:
+    """The track of that name as this installation knows it; None where it does not.
+
+    Args:
+        version: the one that is asked for, current or archived; None: the current one.
+    """
+    folder = leaderboard_folder()
+    files = [*folder.glob("tracks/*.toml")]
+    if version is not None:
+        files += sorted(folder.glob("archive/*/leaderboard/tracks/*.toml"))
+    tracks = (_track(path.read_bytes()) for path in files if path.stem == name)
+    found = (track for track in tracks if track is not None)
+    return next((track for track in found if version in (None, track.version)), None)
 
 
 @lru_cache(maxsize=16)

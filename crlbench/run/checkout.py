@@ -1,9 +1,9 @@
 """A record against this checkout: its track, tasks, model entry and recipe as they stand here.
 
-What the checkout has, must be equal. What it never had (a track's name, a version above its own)
-is unknown, and unknown is not fine. What it has not any more (an older version) may be old: whoever
-asks decides by what stood before. What it has not here (a model, a recipe of somebody else's)
-cannot be checked on this machine.
+What the checkout or its archive has, must be equal. What it never had (a track's name, a version
+above its own) is unknown, and unknown is not fine. What it has not any more (an older version that
+was not archived) may be old: whoever asks decides by what stood before. What it has not here (a
+model, a recipe of somebody else's) cannot be checked on this machine.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from crlbench.errors import CrlbenchError, UsageError
 from crlbench.frozen import Task
 from crlbench.hashing import sha256_file
 from crlbench.records import RunRecord
+from crlbench.run.archive import catalog_of
 from crlbench.run.board import Request, load_track, make_board
 from crlbench.run.plan import Board
 from crlbench.run.record import card_fields
@@ -75,6 +76,7 @@ def compare(
         EnvironmentUnfit: the rows of a task are not on this machine.
         ValidationError: an entry of the checkout is malformed.
     """
+    catalog = catalog_of(record, catalog)
     found = Comparison()
     _compare_version(found, record)
     _compare_board(found, record, run, tasks, catalog)

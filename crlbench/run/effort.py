@@ -12,6 +12,7 @@ from crlbench.catalog import Catalog
 from crlbench.conditions import Conditions, stated_conditions
 from crlbench.errors import EnvironmentUnfit
 from crlbench.records import RunRecord
+from crlbench.run.archive import catalog_of
 from crlbench.run.cost import Workpiece
 from crlbench.run.progress import duration
 
@@ -91,8 +92,9 @@ def out_of_reach(records: Iterable[RunRecord], catalog: Catalog) -> str | None:
     Args:
         records: of one seed, for every task and arm.
     """
-    extra, total = tuple(map(str, catalog.extra)), 0.0
+    total = 0.0
     for record in records:
+        extra = tuple(map(str, catalog_of(record, catalog).extra))
         try:
             rows = conditions_of(record).budget.rows
         except ValueError as error:

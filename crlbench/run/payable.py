@@ -13,6 +13,7 @@ import numpy as np
 from crlbench.cards import TaskCard
 from crlbench.catalog import Catalog
 from crlbench.records import WHOLE_BELOW, RunRecord
+from crlbench.run.archive import catalog_of
 from crlbench.run.subject import load_task
 from crlbench.verification import Finding
 
@@ -33,7 +34,7 @@ def unpayable(record: RunRecord, run: str, vector: Vector, catalog: Catalog) -> 
         record: of the run.
         run: its name, for findings.
         vector: gives the item vectors.
-        catalog: of the checkout; tasks that it has in another version are left out.
+        catalog: of the checkout; tasks that it has not in that version are left out.
     """
     own = record.task.name
     refs = {f"curve[{j}].items_ref": (point.items_ref, own) for j, point in enumerate(record.curve)}
@@ -44,6 +45,7 @@ def unpayable(record: RunRecord, run: str, vector: Vector, catalog: Catalog) -> 
         task = other if kind == "transfer" else own
         sides = {"start_ref": split.start_ref, "end_ref": split.end_ref}
         refs |= {f"splits.{name}.{side}": (ref, task) for side, ref in sides.items() if ref}
+    catalog = catalog_of(record, catalog)
     cards = {name: _card(record, name, catalog) for name in {task for _, task in refs.values()}}
     for field, (ref, task) in refs.items():
         card = cards[task]

@@ -225,7 +225,7 @@ def _contrasts(
 def _reference(stored: StoredBoard, designs: Sequence[Learner]) -> Learner | None:
     """The model that the track names as its reference, else the first that was run."""
     ran = [one for one in designs if one.entry is not None]
-    track = known_track(stored.board.track)
+    track = known_track(stored.board.track, stored.board.track_version)
     named = track.reference.model if track is not None and track.reference is not None else ""
     return next(
         (one for one in ran if one.entry.model == named), next(iter(ran), None)

@@ -169,9 +169,9 @@ def environments(stored: StoredBoard) -> list[tuple[str, list[tuple[str, int]]]]
 
 
 def pilot(stored: StoredBoard) -> list[tuple[str, str]]:
-    """How the numbers of the track were chosen; nothing where it has moved on."""
-    track = known_track(stored.board.track)
-    if track is None or status(stored) != CURRENT:
+    """How the numbers of the track were chosen; nothing where that version is not here."""
+    track = known_track(stored.board.track, stored.board.track_version)
+    if track is None or status(stored) not in (CURRENT, SUPERSEDED):
         return []
     return [
         (name.replace("_", " "), words.listed([str(v) for v in value], 12))

@@ -27,7 +27,7 @@ def _page(site: Site, stored: StoredBoard, recipe: str, path: str) -> Iterator[P
     board = stored.board
     where = f"{stored.title}, {recipe}"
     front = path == "index.html"
-    track = known_track(board.track)
+    track = known_track(board.track, board.track_version)
     yield Page(
         path=path,
         template="home.html.j2",

@@ -62,10 +62,9 @@ class StoredBoard:
     def changed(self) -> dict[str, str]:
         """Conditions that differ from the track's, by the names that ``--set`` takes.
 
-        Empty where the track has moved on: what it was is not known any more.
+        Empty where the track has moved on without an archive: what it was is not known any more.
         """
-        track = known_track(self.board.track)
-        if track is None or track.version != self.board.track_version:
+        if known_track(self.board.track, self.board.track_version) is None:
             return {}
         changed = changed_conditions(self.runs.runs[0].record)
         return {name: _told(value) for name, value in changed.items()}
