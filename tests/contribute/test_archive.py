@@ -1,0 +1,228 @@
+"""An archived track and its tasks: old entries are checked in full beside newer versions."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from crlbench.catalog import ARCHIVE, Catalog
+from crlbench.conditions import Track
+from crlbench.contribute.changes import changes_since
+from crlbench.contribute.growth import republished
+from crlbench.packed import PACKED, unpack
+from crlbench.report import reproduce, resources
+from crlbench.report.load import load_runs
+from crlbench.run.archive import catalog_of, open_track
+from tests.contribute.honest import TRACK, catalog, crlbench, evaluated
+from tests.contribute.test_base import checked
+from tests.contribute.test_changes import commit, repository
+
+__all__ = ["repository"]
+
+OLD = f"{ARCHIVE}/nano@1"
+SYSTEM = "Add the two numbers."
+
+
+def later(folder: Path) -> Path:
+    """A catalogue in which ``nano`` and ``addition`` are at version 2."""
+    catalog(folder)
+    track = folder / "leaderboard" / "tracks" / "nano.toml"
+    track.write_text(TRACK.replace("version = 1", "version = 2", 1))
+    task = folder / "tasks" / "addition"
+    shutil.copytree(Catalog().find("task", "addition").path, task)
+    code = (task / "task.py").read_text()
+    assert SYSTEM in code
+    (task / "task.py").write_text(code.replace(SYSTEM, "What is the sum?"))
+    done = crlbench("--quiet", "freeze", "addition", "--bump", catalog=folder)
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+def archive(folder: Path) -> Path:
+    """Put version 1 of the track, with all that it rests on, into the archive."""
+    place, now = folder / OLD, Catalog()
+    (place / "leaderboard" / "tracks").mkdir(parents=True)
+    (place / "leaderboard" / "tracks" / "nano.toml").write_text(TRACK)
+    for name in ("addition", "counting"):
+        shutil.copytree(now.find("task", name).path, place / "tasks" / name)
+    shutil.copytree(now.roots[-1] / "leaderboard" / "retain", place / "leaderboard" / "retain")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The later catalogue with its archive."""
+    return archive(later(tmp_path_factory.mktemp("kept")))
+
+
+@pytest.fixture(scope="module")
+def lost(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The later catalogue without."""
+    return later(tmp_path_factory.mktemp("lost"))
+
+
+def fingerprint(home: Path, track: str) -> str:
+    done = crlbench("--quiet", "fingerprint", "--track", track, catalog=home)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def test_an_entry_is_checked_under_the_version_that_it_states(entry: Path, kept: Path) -> None:
+    """It is new here: what is new is checked without a gap, or refused."""
+    code, printed = checked(entry, kept, "validate")
+    assert code == 0, printed
+    assert "cannot be checked" not in printed and "not checked" not in printed
+    code, printed = checked(entry, kept, "verify", "--recompute-only")
+    assert code == 0, printed
+    assert "not checked" not in printed
+    assert "stored completions (addition 1.0.0, counting 1.0.0)" in printed
+
+
+def test_without_the_archive_it_cannot_be_checked(entry: Path, lost: Path) -> None:
+    for command in (["validate"], ["verify", "--recompute-only"]):
+        code, printed = checked(entry, lost, *command)
+        assert code == 3, printed
+        assert "track nano version 1 cannot be checked here: this checkout has version 2" in printed
+
+
+def test_what_stood_has_no_gap_either(
+    repository: Path, entry: Path, kept: Path, lost: Path
+) -> None:
+    stood = repository / "leaderboard" / "results" / Path(*entry.parts[-3:])
+    assert "not checked any more" in checked(stood, lost, "validate")[1]
+    assert "not checked any more" not in checked(stood, kept, "validate")[1]
+
+
+def test_other_conditions_in_the_archive_refute_the_entry(
+    entry: Path, kept: Path, tmp_path: Path
+) -> None:
+    home = tmp_path / "home"
+    shutil.copytree(kept, home)
+    track = home / OLD / "leaderboard" / "tracks" / "nano.toml"
+    track.write_text(track.read_text().replace("learning_rate = 1e-4", "learning_rate = 2e-4", 1))
+    code, printed = checked(entry, home, "verify", "--recompute-only")
+    assert code == 5 and "optimization.learning_rate = 0.0001 (track: 0.0002)" in printed
+
+
+@pytest.mark.slow
+def test_the_first_updates_are_made_again_from_the_archive(entry: Path, kept: Path) -> None:
+    """Workers find the tasks of that version: with those of today the prompts would differ."""
+    code, printed = checked(entry, kept, "verify", "--seed-index", "0")
+    assert code == 0, printed
+    assert printed.count("equal to the last bit") == 4
+
+
+def test_versions_are_boards_of_their_own(entry: Path, home: Path, kept: Path) -> None:
+    old, new = fingerprint(kept, "nano@1"), fingerprint(kept, "nano")
+    assert old == fingerprint(home, "nano") == entry.parts[-3].removeprefix("nano-")
+    assert new == fingerprint(kept, "nano@2") != old
+    assert fingerprint(home, "nano@1") == old
+
+
+@pytest.mark.slow
+def test_a_run_of_an_archived_track_is_the_run_that_it_was(
+    entry: Path, kept: Path, tmp_path: Path
+) -> None:
+    run = evaluated(tmp_path, kept, arms="real", more=("--track", "nano@1", "--tasks", "addition"))
+    assert run.parts[-3:] == entry.parts[-3:]
+    cell = "addition/real/seed-00"
+    (stored,) = (
+        json.loads(text)
+        for name, text in unpack((entry / PACKED).read_bytes()).items()
+        if name == f"{cell}/record.json"
+    )
+    made = json.loads((run / cell / "record.json").read_text())
+    assert made["digest_root"] == stored["digest_root"]
+    assert made["fingerprint"] == stored["fingerprint"] and made["protocol"] == stored["protocol"]
+
+
+def test_what_is_shown(kept: Path) -> None:
+    def said(*command: str) -> str:
+        done = crlbench(*command, catalog=kept)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    assert json.loads(said("--json", "show", "track", "nano@1"))["version"] == 1
+    assert json.loads(said("--json", "show", "track", "nano"))["version"] == 2
+    tracks = {row["name"]: row["version"] for row in json.loads(said("--json", "list", "tracks"))}
+    assert tracks["nano"] == 2 and tracks["nano@1"] == 1
+    tasks = {row["name"]: row["version"] for row in json.loads(said("--json", "list", "tasks"))}
+    assert tasks["addition"] == "2.0.0" and tasks["addition@1.0.0"] == "1.0.0"
+    assert "counting@1.0.0" not in tasks  # the current one
+    old = json.loads(said("--json", "show", "task", "addition@1.0.0", "--prompts", "1"))
+    new = json.loads(said("--json", "show", "task", "addition", "--prompts", "1"))
+    assert (old["version"], new["version"]) == ("1.0.0", "2.0.0")
+    assert old["digest"] == Catalog().open_task("addition").digest != new["digest"]
+
+
+@pytest.mark.slow
+def test_an_archived_task_is_validated_by_its_name(kept: Path) -> None:
+    done = crlbench("--quiet", "validate", "addition@1.0.0", "--quick", catalog=kept)
+    assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        (["show", "track", "nano@3"], "track 'nano' has no version '3' here. Known: 1, 2."),
+        (["show", "task", "addition@1.0"], "task 'addition' has no version '1.0' here."),
+        (["show", "track", "nan@1"], "unknown track 'nan'. Did you mean nano"),
+        (["evaluate", "--track", "nano@", "--model", "tiny-llama"], "has no version ''"),
+        (["validate", "counting@2.0.0"], "has no version '2.0.0' here. Known: 1.0.0."),
+    ],
+)
+def test_an_unknown_version_names_the_known(kept: Path, command: list[str], message: str) -> None:
+    done = crlbench(*command, catalog=kept)
+    assert done.returncode == 2 and message in done.stderr
+
+
+@pytest.mark.parametrize("part", ["tasks/counting", "leaderboard/retain"])
+def test_an_archive_is_whole(entry: Path, kept: Path, tmp_path: Path, part: str) -> None:
+    """Else the next version of what it lacks would take its place unseen."""
+    home = tmp_path / "home"
+    shutil.copytree(kept, home)
+    shutil.rmtree(home / OLD / part)
+    for command in (["show", "track", "nano@1"], ["verify", "--recompute-only", entry]):
+        done = crlbench("--quiet", *command, catalog=home)
+        assert done.returncode == 3 and f"without {part}/" in done.stderr + done.stdout
+
+
+def test_a_task_alone_may_be_archived(entry: Path, kept: Path, tmp_path: Path) -> None:
+    """Of an open board, say; other tasks of its folder take no current one's place."""
+    home = catalog(tmp_path / "home")
+    shutil.copytree(kept / "tasks", home / "tasks")
+    shutil.copytree(kept / OLD / "tasks", home / ARCHIVE / "addition@1.0.0" / "tasks")
+    record = load_runs(entry).runs[0].record
+    there = catalog_of(record, Catalog([home]))
+    assert there.version_of("task", "addition") == "1.0.0"
+    assert there.find("task", "counting") == Catalog([home]).find("task", "counting")
+    code, printed = checked(entry, home, "validate")
+    assert code == 0, printed
+
+
+def test_an_archive_stays_as_it_is(repository: Path, kept: Path) -> None:
+    shutil.copytree(kept / ARCHIVE, repository / ARCHIVE)
+    commit(repository)
+    assert republished(changes_since("base", repository)) == []
+    track = repository / OLD / "leaderboard" / "tracks" / "nano.toml"
+    track.write_text(track.read_text().replace("for tests", "for a test"))
+    (repository / OLD / "tasks" / "addition" / "frozen.toml").unlink()
+    commit(repository)
+    found = "\n".join(republished(changes_since("HEAD~1", repository)))
+    assert found.count("an archived version is frozen") == 2
+
+
+def test_pages_know_the_archived_track(
+    entry: Path, kept: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(resources, "leaderboard_folder", lambda: kept / "leaderboard")
+    old, _ = open_track(Catalog([kept]), "nano@1")
+    assert resources.known_track("nano", 1) == old
+    now = resources.known_track("nano")
+    assert isinstance(now, Track) and now.version == 2
+    assert resources.known_track("nano", 3) is None
+    command = reproduce.command(load_runs(entry).runs)
+    assert " --track nano@1 " in command and "--set" not in command
