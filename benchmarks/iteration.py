@@ -17,6 +17,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from datetime import date
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any
 
 PEER = Path(__file__).parent / "peer"
@@ -27,11 +28,11 @@ from ours import as_a_worker, conditions_of, fit, module_of  # noqa: E402
 from work import KINDS, Work, find_model  # noqa: E402
 
 PHASES = {
-    "sampler.sample": "decoding",
-    "reference_tokens": "reference",
-    "old_tokens": "old log-probabilities",
-    "learner_pass": "update: forward",
-    "manual_backward": "update: backward",
+    "crlbench.policy.sample:DecodeLoop.sample": "decoding",
+    "crlbench.train.passes:Passes.of_reference": "reference",
+    "crlbench.train.passes:Passes.of_learner": "old log-probabilities",
+    "crlbench.train.surrogate:Surrogate.losses": "update: forward",
+    "crlbench.train.learner:Learner.manual_backward": "update: backward",
 }
 REST = "optimizer and the rest"
 OPERATIONS = (
@@ -131,10 +132,10 @@ def main() -> None:
     clock, watch, found = Clock(work), Watch(), {}
     conditions = conditions_of(work)
     module, reader = module_of(work, conditions, clock)
-    for name, phase in PHASES.items():
-        *path, last = name.split(".")
-        owner = getattr(module, path[0]) if path else module
-        object.__setattr__(owner, last, watch.timed(phase, getattr(owner, last)))
+    for place, phase in PHASES.items():
+        owner, _, method = place.rpartition(".")
+        owner = resolve_name(owner)
+        setattr(owner, method, watch.timed(phase, getattr(owner, method)))
     fit(work, conditions, module, reader, clock, [iterations(watch, found)])
     print("\n".join(table("phase", found["phases"])), end="\n\n")
     print("\n".join(table("operation", found["operations"])), end="\n\n")
