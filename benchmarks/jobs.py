@@ -36,7 +36,8 @@ from crlbench.catalog import Catalog
 from crlbench.conditions import Track, control_leaves, override
 from crlbench.records import Cell, Status
 from crlbench.run.environment import cores, cpu_model, packages
-from crlbench.run.grid import LocalLauncher, Outcome
+from crlbench.run.grid import LocalLauncher
+from crlbench.run.launcher import Outcome
 from crlbench.run.plan import Board, Contender, make_plan
 from crlbench.run.worker import RUN_CELL
 

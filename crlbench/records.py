@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from crlbench.added import added
 from crlbench.conditions import digest
 
 SCHEMA_VERSION = 1
@@ -253,6 +254,9 @@ class Cell(_Part):
     """Iterations after which a replay stops; None for a run, which makes all of them."""
     confined: bool = False
     """Whether the code of the tasks runs in confined processes: in every replay."""
+    needs: tuple[str, ...] = added(())
+    """Cells of the same plan that must end well before this one begins, as the ledger names them:
+    ``model@rev8/recipe/task/arm/seed-03``."""
 
     @property
     def ranks(self) -> int:

@@ -493,7 +493,7 @@ def test_a_folder_that_is_no_model_is_refused(
 def test_each_message_is_said_once() -> None:
     from types import SimpleNamespace
 
-    from crlbench.run.grid import Outcome
+    from crlbench.run.launcher import Outcome
 
     cells = [SimpleNamespace(folder=f"runs/b/m/ppo/addition/real/seed-0{i}") for i in range(3)]
     bad = [Outcome(cell, "error", "id.jsonl was changed", 3) for cell in cells]
@@ -509,7 +509,7 @@ def test_each_message_is_said_once() -> None:
 def test_a_signal_after_the_last_cell_is_no_interruption(monkeypatch: pytest.MonkeyPatch) -> None:
     from types import SimpleNamespace
 
-    from crlbench.run.grid import Outcome
+    from crlbench.run.launcher import Outcome
 
     cells = [SimpleNamespace(folder=f"runs/b/m/ppo/addition/real/seed-0{i}", recipe="ppo")
              for i in range(2)]

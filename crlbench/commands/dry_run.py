@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from argparse import Namespace
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,6 +14,7 @@ from crlbench.attempts import DECLARED_SEEDS
 from crlbench.cards import ModelCard
 from crlbench.commands.console import count, note, out, out_json, table
 from crlbench.errors import OK, CrlbenchError
+from crlbench.events import Emit, Event, Figures
 from crlbench.records import Cell, Status
 from crlbench.run.grid import LocalLauncher
 from crlbench.run.plan import Plan, label, of_shard, state
@@ -120,9 +121,14 @@ def _one_per_model(cells: Sequence[Cell]) -> list[Cell]:
     return list({cell.model: cell for cell in reversed(cells)}.values())
 
 
-def _calibrated(cell: Cell, threads: int) -> dict[str, Any]:
+def _calibrated(cell: Cell, threads: int) -> Figures:
     """Figures of a short real piece of this cell, in a process and folder of its own."""
-    figures: dict[str, Any] = {}
+    found: list[Figures] = []
+
+    def note_figures(_: Cell, event: Event) -> None:
+        if event["kind"] == "calibration":
+            found.append(event["figures"])
+
     with tempfile.TemporaryDirectory(prefix="crlbench-") as folder:
         elsewhere = {
             "folder": str(Path(folder) / Path(*Path(cell.folder).parts[-5:])),
@@ -130,10 +136,11 @@ def _calibrated(cell: Cell, threads: int) -> dict[str, Any]:
             "loggers": (),
             "devices": 1,
             "nodes": 1,
+            "needs": (),
         }
         running = LocalLauncher(1, threads, f"{__name__}:report_calibration").run(
             [cell.model_copy(update=elsewhere)],
-            lambda _, event: figures.update(event.get("figures", {})),
+            note_figures,
             lambda: 0,
         )
         with closing(running):
@@ -142,12 +149,10 @@ def _calibrated(cell: Cell, threads: int) -> dict[str, Any]:
         error = CrlbenchError(outcome.message)
         error.exit_code = outcome.exit_code
         raise error
-    return figures
+    return found[-1]
 
 
-def report_calibration(
-    cell: Cell, emit: Callable[[dict[str, Any]], None], should_stop: Callable[[], bool]
-) -> Any:
+def report_calibration(cell: Cell, emit: Emit, should_stop: Callable[[], bool]) -> Any:
     """What the worker runs: measure, and send the figures as an event."""
     from crlbench.run.execute import calibrate
 
@@ -156,7 +161,7 @@ def report_calibration(
 
 
 def _total_seconds(
-    cells: Sequence[Cell], measured: dict[str, dict[str, Any]], *, fresh: bool
+    cells: Sequence[Cell], measured: Mapping[str, Figures], *, fresh: bool
 ) -> float:
     """What all cells take one after another, and once per model the scores of its start.
 
@@ -170,7 +175,7 @@ def _total_seconds(
     )
 
 
-def _seconds(cell: Cell, measured: dict[str, Any]) -> float:
+def _seconds(cell: Cell, measured: Figures) -> float:
     """What a cell takes: start-up, its iterations, its curve and its ends."""
     budget, evaluation = cell.conditions["budget"], cell.conditions["evaluation"]
     iterations = budget["grid"] * budget["iterations_per_point"]

@@ -41,7 +41,8 @@ from crlbench.run.capacity import (
 )
 from crlbench.run.devices import RUN_ON_DEVICES
 from crlbench.run.former import check_entry_unchanged, former_runs
-from crlbench.run.grid import LocalLauncher, Outcome
+from crlbench.run.grid import LocalLauncher
+from crlbench.run.launcher import Launcher, Outcome
 from crlbench.run.memory import Estimate
 from crlbench.run.plan import RECORD_NAME, Board, Contender, Plan, label, make_plan, read_record
 from crlbench.run.preflight import at_hand
@@ -294,7 +295,7 @@ def run_plans(
     return code
 
 
-def launcher_of(settings: Settings, jobs: int, threads: int) -> LocalLauncher:
+def launcher_of(settings: Settings, jobs: int, threads: int) -> Launcher:
     """What runs cells: in one process each, or in one for each device."""
     if settings.devices * settings.num_nodes == 1:
         return LocalLauncher(jobs, threads)
@@ -368,21 +369,25 @@ def verdict(ending: Ending, verbose: bool) -> tuple[int, list[str]]:
     """The exit code, and what to say about it on stderr.
 
     An interruption that left cells behind comes before errors, errors before missing cells, and
-    those before runs that finished and broke a stability rule.
+    those before runs that finished and broke a stability rule, or failed with one that they need.
     """
-    vanished = {cell.folder for cell in ending.work.vanished}
-    expected = [cell for cell in ending.work.wanted if cell.folder not in vanished]
+    blocked = [o for o in ending.outcomes if o.state == "blocked"]
+    upstream = [o for o in blocked if o.exit_code == RunFailed.exit_code]
+    waiting = _messages([o for o in blocked if o.exit_code != RunFailed.exit_code], verbose)
+    without = {cell.folder for cell in (*ending.work.vanished, *(o.cell for o in upstream))}
+    expected = [cell for cell in ending.work.wanted if cell.folder not in without]
     total = len(expected)
     tally = f"{ending.finished} of {count(total, 'cell')} done"
     if ending.stopped and ending.finished < total:
         return Interrupted.exit_code, [f"interrupted: {tally}; the same command continues"]
     errors = [o for o in ending.outcomes if o.state == "error"]
     if errors:
-        return errors[0].exit_code, [*_messages(errors, verbose), tally]
+        return errors[0].exit_code, [*_messages(errors, verbose), *waiting, tally]
     if ending.finished < total:
         lost = _messages([o for o in ending.outcomes if o.state == "lost"], verbose)
         why = "out of time (--max-hours)" if ending.expired else "incomplete"
-        return Incomplete.exit_code, [*lost, f"{why}: {tally}; the same command continues"]
+        sentences = [*lost, *waiting, f"{why}: {tally}; the same command continues"]
+        return Incomplete.exit_code, sentences
     failed = [(cell, record) for cell in expected
               if (record := read_record(Path(cell.folder) / RECORD_NAME)).status.state == "failed"]
     sentences = []
@@ -395,7 +400,8 @@ def verdict(ending: Ending, verbose: bool) -> tuple[int, list[str]]:
             f"{count(len(failed), 'run')} failed the stability rules ({rules}); the records are "
             "written and count as failures"
         )
-    if vanished:
+    sentences += _messages(upstream, verbose)
+    if vanished := ending.work.vanished:
         sentences.append(f"{count(len(vanished), 'run')} vanished, counted as failed")
     return (RunFailed.exit_code if sentences else OK), sentences
 

@@ -31,7 +31,9 @@ from crlbench.errors import (
     Interrupted,
     UsageError,
 )
+from crlbench.events import Emit
 from crlbench.records import Cell, RunRecord
+from crlbench.run.launcher import Report
 from crlbench.run.nursery import started_quietly
 from crlbench.run.plan import LOG_NAME, RECORD_NAME, label, read_record
 from crlbench.run.worker import RUN_CELL, work
@@ -48,8 +50,6 @@ _FAREWELL_SECONDS = 2.0
 _END = "end"
 _PATIENCE = timedelta(minutes=30)
 """How long a machine waits for the first one."""
-
-Emit = Callable[[dict[str, Any]], None]
 
 
 class _Remote(Exception):  # noqa: N818  (it stands in a traceback, and is never raised)
@@ -219,7 +219,7 @@ def _died(cell: Cell, rank: _Rank) -> CrlbenchError:
     )
 
 
-def _told(outcome: dict[str, Any]) -> CrlbenchError | None:
+def _told(outcome: Report) -> CrlbenchError | None:
     """The error of a rank that has ended, or None."""
     if outcome["state"] == "interrupted":
         return Interrupted(outcome["message"])

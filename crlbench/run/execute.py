@@ -22,6 +22,7 @@ from crlbench.algo import recipes
 from crlbench.algo.recipe import Recipe, from_config
 from crlbench.conditions import PROTOCOL, Conditions, digest, leaves
 from crlbench.errors import Interrupted, ValidationError
+from crlbench.events import Emit, Figures
 from crlbench.frozen import Task
 from crlbench.hashing import sha256_file
 from crlbench.policy.load import build_policy
@@ -58,8 +59,6 @@ from crlbench.train.sharding import whole_weights
 from crlbench.train.stream import EvalPrompts, PromptStream
 from crlbench.train.trainer import build_loggers, build_trainer, quiet
 
-Emit = Callable[[dict[str, Any]], None]
-
 
 def run_cell(cell: Cell, emit: Emit, should_stop: Callable[[], bool]) -> RunRecord:
     """Execute a cell, or continue it from its checkpoint, and return its stored record.
@@ -94,7 +93,17 @@ def run_on(ranks: Ranks, cell: Cell, emit: Emit, should_stop: Callable[[], bool]
     examiner = Examiner(subject.reader, conditions, cell.device, members, ranks)
     module = make_module(cell, conditions, subject, task, ranks)
 
-    emit({"kind": "progress", "phase": "start", "iteration": 0, "reward": None, "score": None})
+    iterations = conditions.budget.iterations
+    emit(
+        {
+            "kind": "progress",
+            "phase": "start",
+            "iteration": 0,
+            "iterations": iterations,
+            "reward": None,
+            "score": None,
+        }
+    )
     scored = digest([cell.fingerprint, cell.entry_sha256])
     starts = StartScores(examiner, module.learning, Path(cell.start_folder), scored, emit)
     start = starts.of_run(task, others, should_stop)
@@ -107,7 +116,8 @@ def run_on(ranks: Ranks, cell: Cell, emit: Emit, should_stop: Callable[[], bool]
                 {
                     "kind": "progress",
                     "phase": "end",
-                    "iteration": conditions.budget.iterations,
+                    "iteration": iterations,
+                    "iterations": iterations,
                     "reward": None,
                     "score": recorder.curve[-1]["score"],
                 }
@@ -291,7 +301,7 @@ def _begin_again(path: Path) -> str:
     )
 
 
-def calibrate(cell: Cell) -> dict[str, float]:
+def calibrate(cell: Cell) -> Figures:
     """What a cell costs here, from two real iterations: seconds by part, and peak memory.
 
     ``startup_s`` leaves out the imports and the reading of weights, which a worker pays once.

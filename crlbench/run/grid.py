@@ -18,63 +18,18 @@ from dataclasses import dataclass
 from multiprocessing import connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Literal, Protocol
 
+from crlbench.events import Event
 from crlbench.records import Cell
 from crlbench.run.cost import cost
+from crlbench.run.launcher import Outcome, Report, StopLevel
+from crlbench.run.needs import check_needs, stored_ends
 from crlbench.run.nursery import WARM, Forked, Nursery, possible, started_quietly
 from crlbench.run.plan import LOG_NAME, label
 from crlbench.run.schedule import Durations, Job, Queue
-from crlbench.run.worker import RUN_CELL, Event, work
-
-StopLevel = Literal[0, 1, 2]
-"""0 go on, 1 stop each cell after its current update, 2 kill now."""
+from crlbench.run.worker import RUN_CELL, work
 
 _POLL_SECONDS = 0.2
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What became of a cell."""
-
-    cell: Cell
-    state: Literal["done", "failed", "interrupted", "error", "lost"]
-    """``failed``: finished, but broke a stability rule; ``lost``: its process died twice."""
-    message: str = ""
-    exit_code: int = 0
-    traceback: str = ""
-    """Of an internal error, for ``-v``."""
-    seconds: float = 0.0
-
-
-class Launcher(Protocol):
-    """Runs cells somewhere: the processes of this machine, or an engine for clusters.
-
-    Only names and plain data cross to there: a cell as JSON (``Cell.model_dump_json``) and the
-    import path of ``run_cell``; back come events and outcomes, dictionaries of JSON values. Files
-    do not cross: ``cell.folder``, ``cell.start_folder``, the catalogue and CRLBENCH_HOME must be
-    the same storage there, with locks that a dead process leaves (``flock``). A launcher has to
-
-    - choose the order, the first seeds first, and keep to ``stop_level()``;
-    - hand every event on while the cell runs;
-    - begin a cell again, once, whose process died: it continues from its checkpoint;
-    - give every cell that began exactly one outcome, and none after level 2.
-    """
-
-    def run(
-        self,
-        cells: Sequence[Cell],
-        on_event: Callable[[Cell, Event], None],
-        stop_level: Callable[[], StopLevel],
-    ) -> Generator[Outcome, None, None]:
-        """Yield the outcome of each cell as it ends; unstarted cells have none after a stop.
-
-        Args:
-            cells: What to run, in the order preferred.
-            on_event: Called with every event of every cell; ``{"kind": "start", "attempt": n}``
-                comes first, the others are those of ``run_cell``.
-            stop_level: Polled a few times a second.
-        """
 
 
 @dataclass
@@ -125,8 +80,9 @@ class LocalLauncher:
         on_event: Callable[[Cell, Event], None],
         stop_level: Callable[[], StopLevel],
     ) -> Generator[Outcome, None, None]:
-        """See :class:`Launcher`. A cell whose process dies is tried once more, then lost."""
-        queue = Queue([Job(cell) for cell in cells], Durations(cost))
+        """See :class:`crlbench.run.launcher.Launcher`."""
+        check_needs(cells)
+        queue = Queue([Job(cell) for cell in cells], Durations(cost), stored_ends(cells))
         # An abandoned iteration would leave workers that multiprocessing waits for at exit.
         atexit.register(self._end)
         try:
@@ -138,6 +94,7 @@ class LocalLauncher:
                 if level == 1:
                     self._tell_to_stop()
                 else:
+                    yield from queue.blocked()
                     self._hand_out(queue, on_event)
                 yield from self._collect(queue, on_event)
         finally:
@@ -145,17 +102,18 @@ class LocalLauncher:
             atexit.unregister(self._end)
 
     def _hand_out(self, queue: Queue, on_event: Callable[[Cell, Event], None]) -> None:
-        while queue.waiting:
+        while True:
             idle = next((w for w in self._workers if w.job is None), None)
-            if idle is None and len(self._workers) < self.jobs:
-                idle = self._start()
-            if idle is None:
+            if idle is None and len(self._workers) == self.jobs:
                 return
             now = time.monotonic()
             busy = [(w.job.cell, now - w.since) for w in self._workers if w.job]
             job = queue.take(busy, self.jobs)
+            if job is None:
+                return
+            idle = idle or self._start()
             job.attempts += 1
-            idle.job, idle.since = job, now
+            idle.job, idle.since = job, time.monotonic()
             on_event(job.cell, {"kind": "start", "attempt": job.attempts})
             # A worker that died while idle is noticed by the next collection, as its pipe ends.
             with contextlib.suppress(BrokenPipeError):
@@ -189,11 +147,13 @@ class LocalLauncher:
             if kind == "event":
                 on_event(job.cell, content)
                 continue
+            report: Report = content
             seconds = time.monotonic() - worker.since
-            if content["state"] == "done":
+            if report["state"] == "done":
                 queue.durations.timed(job.cell, seconds)
+            queue.ended(job.cell, report["state"])
             worker.job = None
-            yield Outcome(cell=job.cell, seconds=seconds, **content)
+            yield Outcome(cell=job.cell, seconds=seconds, **report)
 
     def _bury(self, worker: _Worker, queue: Queue) -> Iterator[Outcome]:
         """A worker died: give its cell one more chance, from its checkpoint."""
@@ -206,6 +166,7 @@ class LocalLauncher:
         if job.attempts < 2 and not worker.told_to_stop:
             queue.waiting.append(job)
             return
+        queue.ended(job.cell, "lost")
         yield Outcome(
             cell=job.cell,
             state="lost",

@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, TextIO
 
+from crlbench.events import Event
 from crlbench.records import Cell
-from crlbench.run.grid import Outcome
+from crlbench.run.launcher import Outcome
 from crlbench.run.plan import label
 
 LINE_SECONDS = 30.0
@@ -39,7 +40,7 @@ class Tally:
     began: float | None = None
     """When the first cell had been loaded."""
 
-    def event(self, cell: Cell, event: dict[str, Any]) -> None:
+    def event(self, cell: Cell, event: Event) -> None:
         """Take in one event of a running cell."""
         if event["kind"] != "progress":
             return
@@ -50,9 +51,9 @@ class Tally:
         self.before.setdefault(name, worth)
         self.reached[name] = worth
         self.phase[name] = event["phase"]
-        for key, latest in (("reward", self.reward), ("score", self.score)):
-            if event.get(key) is not None:
-                latest[name] = event[key]
+        for value, latest in ((event["reward"], self.reward), (event["score"], self.score)):
+            if value is not None:
+                latest[name] = value
 
     def ended(self, outcome: Outcome, iterations: int) -> None:
         """Take in the end of a cell; a finished one counts in full."""
@@ -124,7 +125,7 @@ class Progress:
         if self._bar is not None:
             self._bar.stop()
 
-    def event(self, cell: Cell, event: dict[str, Any]) -> None:
+    def event(self, cell: Cell, event: Event) -> None:
         """An event of a running cell."""
         self.tally.event(cell, event)
         self._show()

@@ -19,6 +19,7 @@ from pydantic import BaseModel, ConfigDict
 from crlbench.catalog import Catalog
 from crlbench.conditions import stated_conditions
 from crlbench.errors import CrlbenchError, EnvironmentUnfit
+from crlbench.events import Emit
 from crlbench.policy.sample import ClosestDraws, watched_draws
 from crlbench.records import (
     DIGESTED_ITERATIONS,
@@ -31,8 +32,9 @@ from crlbench.records import (
 )
 from crlbench.run import environment, store
 from crlbench.run.devices import RUN_ON_DEVICES, Place, free_port, run_ranks
-from crlbench.run.execute import Emit, load, make_module, ranks_of, run_cell, train
-from crlbench.run.grid import LocalLauncher, Outcome
+from crlbench.run.execute import load, make_module, ranks_of, run_cell, train
+from crlbench.run.grid import LocalLauncher
+from crlbench.run.launcher import Outcome
 from crlbench.run.plan import RECORD_NAME, read_record
 from crlbench.run.record import compact, curve_point, health_columns, machine_of
 

@@ -10,6 +10,9 @@ the long ones. That order costs time only at the end, when a long cell begins la
 workers have nothing left. So a cell is taken in that order as long as the cells left after it,
 the longest first, can still end at the earliest time that any order could reach, give or take
 3 %. If no cell leaves that possible, the one that ends earliest is taken.
+
+A cell that needs others is taken when these have ended well, and until then weighs with the cell
+that it waits for.
 """
 
 from __future__ import annotations
@@ -19,6 +22,9 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from crlbench.records import Cell
+from crlbench.run.launcher import EndState, Outcome
+from crlbench.run.needs import End, blocked, folders_of
+from crlbench.run.plan import label
 
 SLACK = 0.03
 """Share of the whole by which keeping the seeds in order may delay the end."""
@@ -78,46 +84,110 @@ def _common(cell: Cell) -> Iterator[Hashable]:
 
 @dataclass
 class Queue:
-    """Waiting cells."""
+    """Waiting cells, of which those are ready whose needs have all ended well."""
 
     waiting: list[Job]
     durations: Durations
+    ends: dict[str, End] = field(default_factory=dict)
+    """How cells ended, by folder: in this grid, or before it (:func:`stored_ends`)."""
 
-    def take(self, busy: Sequence[tuple[Cell, float]], workers: int) -> Job:
-        """The job for a worker that is free, removed from those waiting.
+    def take(self, busy: Sequence[tuple[Cell, float]], workers: int) -> Job | None:
+        """The job for a worker that is free, removed from those waiting; None if none is ready.
 
         Args:
             busy: What the other workers have in hand, and for how many seconds.
             workers: How many there are, or may be, with those that are free.
         """
-        loads = [self.durations.left(cell, elapsed) for cell, elapsed in busy]
-        job = self._choose(loads + [0.0] * (workers - len(busy)))
+        ready = [job for job in self.waiting if not self._unmet(job.cell)]
+        if not ready:
+            return None
+        behind = self._behind()
+        loads = [
+            self.durations.left(cell, elapsed) + behind.get(cell.folder, 0.0)
+            for cell, elapsed in busy
+        ]
+        lengths = {
+            id(job): self.durations.of(job.cell) + behind.get(job.cell.folder, 0.0)
+            for job in ready
+        }
+        job = _choose(ready, lengths, loads + [0.0] * (workers - len(busy)))
         self.waiting.remove(job)
         return job
 
-    def _choose(self, loads: list[float]) -> Job:
-        """A cell whose process died comes before all others."""
-        again = next((job for job in self.waiting if job.attempts), None)
-        if again is not None:
-            return again
-        lengths = {id(job): self.durations.of(job.cell) for job in self.waiting}
-        ordered = sorted(self.waiting, key=lambda j: (j.cell.seed_index, -lengths[id(j)]))
-        rest = sorted(lengths.values(), reverse=True)
-        wanted = (1 + SLACK) * earliest_end(rest, loads)
-        best: tuple[float, Job] | None = None
-        tried: set[float] = set()
-        for job in ordered:
-            length = lengths[id(job)]
-            if length in tried:
-                continue
-            tried.add(length)
-            end = end_after(length, rest, loads)
-            if end <= wanted:
-                return job
-            if best is None or end < best[0]:
-                best = end, job
-        assert best is not None, "take() needs a waiting job"
-        return best[1]
+    def ended(self, cell: Cell, state: EndState) -> None:
+        """Take in how a cell ended."""
+        self.ends[cell.folder] = End(state, label(cell))
+
+    def blocked(self) -> Iterator[Outcome]:
+        """The outcomes of the cells that cannot begin any more, removed from those waiting.
+
+        What waits for an interrupted cell is removed as well, and has no outcome.
+        """
+        while stuck := [(job, *bad) for job in self.waiting if (bad := self._obstacle(job.cell))]:
+            for job, name, end in stuck:
+                self.waiting.remove(job)
+                self.ends[job.cell.folder] = end
+                if end.state != "interrupted":
+                    yield blocked(job.cell, name, end)
+
+    def _obstacle(self, cell: Cell) -> tuple[str, End] | None:
+        """The first need of a cell that ended badly, and how."""
+        for name, folder in folders_of(cell).items():
+            end = self.ends.get(folder)
+            if end is not None and end.state != "done":
+                return name, end
+        return None
+
+    def _unmet(self, cell: Cell) -> list[str]:
+        """The folders of what a cell needs and what has not ended well."""
+        folders = folders_of(cell).values()
+        return [f for f in folders if f not in self.ends or self.ends[f].state != "done"]
+
+    def _behind(self) -> dict[str, float]:
+        """How long those take that wait for a cell, at first or second hand, by its folder.
+
+        A chain weighs as a whole, as if one worker ran it to its end; a cell that waits for
+        several counts behind the first of them.
+        """
+        unmet = {job.cell.folder: self._unmet(job.cell) for job in self.waiting if job.cell.needs}
+        found: dict[str, float] = {}
+        for job in self.waiting:
+            root = job.cell.folder
+            while needed := unmet.get(root):
+                root = needed[0]
+            if root != job.cell.folder:
+                found[root] = found.get(root, 0.0) + self.durations.of(job.cell)
+        return found
+
+
+def _choose(ready: Sequence[Job], lengths: dict[int, float], loads: list[float]) -> Job:
+    """The cell to begin; one whose process died comes before all others.
+
+    Args:
+        ready: What may begin, at least one.
+        lengths: How long each takes with what waits for it, by ``id`` of the job.
+        loads: When each worker is free.
+    """
+    again = next((job for job in ready if job.attempts), None)
+    if again is not None:
+        return again
+    ordered = sorted(ready, key=lambda j: (j.cell.seed_index, -lengths[id(j)]))
+    rest = sorted(lengths.values(), reverse=True)
+    wanted = (1 + SLACK) * earliest_end(rest, loads)
+    best: tuple[float, Job] | None = None
+    tried: set[float] = set()
+    for job in ordered:
+        length = lengths[id(job)]
+        if length in tried:
+            continue
+        tried.add(length)
+        end = end_after(length, rest, loads)
+        if end <= wanted:
+            return job
+        if best is None or end < best[0]:
+            best = end, job
+    assert best is not None
+    return best[1]
 
 
 def earliest_end(lengths: Sequence[float], loads: Sequence[float]) -> float:

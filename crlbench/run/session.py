@@ -8,25 +8,26 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from crlbench.attempts import (
     ENDED,
     LEDGER_NAME,
     MAX_REASON,
-    Event,
     History,
     covers,
     declarations,
     histories,
 )
+from crlbench.attempts import Event as LedgerEvent
 from crlbench.errors import printable
+from crlbench.events import Event
 from crlbench.hashing import sha256_file
 from crlbench.records import Cell, RunRecord
 from crlbench.run import checkpoints
-from crlbench.run.grid import Launcher, Outcome, StopLevel
+from crlbench.run.launcher import EndState, Launcher, Outcome, StopLevel
 from crlbench.run.ledger import Ledger
 from crlbench.run.mend import identity, mend, set_plan_aside
+from crlbench.run.needs import check_needs, unable
 from crlbench.run.plan import (
     RECORD_NAME,
     REDO_CELL,
@@ -40,13 +41,14 @@ from crlbench.run.plan import (
 from crlbench.run.progress import Progress
 from crlbench.run.store import clean_temporaries, damaged, locked, read_json, remove_tree
 
-_LEDGER_EVENTS: dict[str, Event] = {
+_LEDGER_EVENTS: dict[EndState, LedgerEvent] = {
     "done": "done",
     "failed": "failed",
     "interrupted": "interrupted",
     "error": "error",
     "lost": "lost",
 }
+"""A blocked cell was never begun: there was no attempt."""
 
 
 @dataclass
@@ -185,9 +187,12 @@ def opened(
         repeat: run the vanished cells again.
 
     Raises:
+        UsageError: a plan has cells whose needs can never be met; before anything is written.
         EnvironmentUnfit: a folder is held by another process or may not be written.
         ValidationError: something stored is damaged or belongs to other runs.
     """
+    for plan in plans:
+        check_needs(plan.cells)
     with contextlib.ExitStack() as held:
         for plan in plans:
             held.enter_context(locked(plan.folder, command))
@@ -228,7 +233,7 @@ def _note_ends(work: Work) -> None:
         begun = history is not None and not history.ended
         record = stored_record(cell) if begun else None
         if record is not None:
-            event: Event = "failed" if record.status.state == "failed" else "done"
+            event: LedgerEvent = "failed" if record.status.state == "failed" else "done"
             path = Path(cell.folder) / RECORD_NAME
             work.ledger(cell).append(event, label(cell), **identity(path, record), found=True)
 
@@ -267,10 +272,14 @@ def run_missing(
 ) -> list[Outcome]:
     """Run the missing cells, writing every attempt into its ledger.
 
-    Cells that never started have no outcome; a cell that was killed has none either.
+    Cells that never started have no outcome, unless they are blocked by what they need; a cell
+    that was killed has none either. What needs a cell that this sitting does not run waits.
     """
+    cells = _able(work, progress)
+    if not cells:
+        return []
 
-    def on_event(cell: Cell, event: dict[str, Any]) -> None:
+    def on_event(cell: Cell, event: Event) -> None:
         ledger = work.ledger(cell)
         if event["kind"] == "start":
             if (lost := _begin(cell, ledger, event["attempt"])) is not None:
@@ -285,17 +294,40 @@ def run_missing(
         return stop.level()
 
     outcomes = []
-    with contextlib.closing(launcher.run(work.missing, on_event, stop_level)) as running:
+    with contextlib.closing(launcher.run(cells, on_event, stop_level)) as running:
         for outcome in running:
-            detail = {"reason": printable(outcome.message)[:MAX_REASON]} if outcome.message else {}
-            event = _LEDGER_EVENTS[outcome.state]
-            path = Path(outcome.cell.folder) / RECORD_NAME
-            if event in ENDED and path.exists():
-                detail |= identity(path, read_record(path))
-            work.ledger(outcome.cell).append(event, label(outcome.cell), **detail)
+            if outcome.state != "blocked":
+                _note_end(outcome, work.ledger(outcome.cell))
             progress.ended(outcome)
             outcomes.append(outcome)
     return outcomes
+
+
+def _able(work: Work, progress: Progress) -> list[Cell]:
+    """The missing cells that can run in this sitting; says what the others wait for."""
+    lacking = unable(work.missing)
+    gone = set(map(label, work.vanished))
+    waiting = {label(cell) for cell in work.missing if cell.folder in lacking}
+    for cell in work.missing:
+        if (name := lacking.get(cell.folder)) is None:
+            continue
+        why = "which has no record yet: another --shard runs it"
+        if name in gone:
+            why = "whose record is gone: --repeat makes both"
+        elif name in waiting:
+            why = "which is not begun either"
+        progress.warn(f"{label(cell)} is not begun: it needs {name}, {why}")
+    return [cell for cell in work.missing if cell.folder not in lacking]
+
+
+def _note_end(outcome: Outcome, ledger: Ledger) -> None:
+    """Write into the ledger how an attempt ended."""
+    detail = {"reason": printable(outcome.message)[:MAX_REASON]} if outcome.message else {}
+    event = _LEDGER_EVENTS[outcome.state]
+    path = Path(outcome.cell.folder) / RECORD_NAME
+    if event in ENDED and path.exists():
+        detail |= identity(path, read_record(path))
+    ledger.append(event, label(outcome.cell), **detail)
 
 
 def _begin(cell: Cell, ledger: Ledger, attempt: int) -> str | None:

@@ -23,6 +23,7 @@ import numpy as np
 
 from crlbench.conditions import PROTOCOL
 from crlbench.errors import EnvironmentUnfit, Interrupted, ValidationError
+from crlbench.events import Emit
 from crlbench.frozen import Task
 from crlbench.hashing import sha256_bytes
 from crlbench.policy.policy import Policy
@@ -47,8 +48,8 @@ class StartScores:
     folder: Path
     subject: str = ""
     """What the scores are of, as a hash: the board and the entry of the model."""
-    emit: Callable[[dict[str, Any]], None] = lambda event: None
-    """Told of a part that was of no use: ``{"kind": "rebuilt", "file": name, "reason": text}``."""
+    emit: Emit = lambda event: None
+    """Told of a part that was of no use."""
     _read: dict[str, dict[str, bytes]] = field(default_factory=dict)
     """The files of the parts whose digests were right, by part and name."""
 

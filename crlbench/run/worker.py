@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import json
 import multiprocessing
 import os
 import signal
@@ -17,7 +18,9 @@ from multiprocessing import connection
 from pathlib import Path
 from typing import Any
 
+from crlbench.events import Event
 from crlbench.records import Cell
+from crlbench.run.launcher import Report
 from crlbench.run.plan import LOG_NAME
 from crlbench.run.store import explained, explanation, is_refusal, make_folder
 
@@ -30,8 +33,6 @@ _THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS
 HUGE_PAGES = "glibc.malloc.hugetlb=1"
 """Ask for pages of 2 MB where the system leaves it to programs: with small ones a quarter of an
 update of a 135M model goes into faults. Other C libraries do not read it."""
-
-Event = dict[str, Any]
 
 
 def environment_of(threads: int) -> dict[str, str]:
@@ -100,14 +101,15 @@ def _listen(pipe: connection.Connection, inbox: Any, stop: Any) -> None:
 
 def _outcome_of(
     function: str, content: dict[str, Any], pipe: connection.Connection, stop: Any, threads: int
-) -> dict[str, Any]:
+) -> Report:
     """Run one cell and describe how it ended, in plain data."""
     import traceback
 
     from crlbench.errors import INTERNAL, CrlbenchError, Interrupted
 
     def emit(event: Event) -> None:
-        pipe.send(("event", event))
+        # What JSON does not hold is an error here as it is where events travel as text.
+        pipe.send(("event", json.loads(json.dumps(event))))
 
     try:
         cell = Cell.model_validate(content)

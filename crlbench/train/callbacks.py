@@ -16,6 +16,7 @@ from lightning.pytorch.callbacks import Callback
 from torch import Tensor
 
 from crlbench.conditions import Rules
+from crlbench.events import Emit
 from crlbench.records import DIGESTED_ITERATIONS
 from crlbench.train.evaluation import Examination
 from crlbench.train.learner import Learner
@@ -38,7 +39,7 @@ class RunRecorder(Callback):
 
     def __init__(
         self,
-        emit: Callable[[dict[str, Any]], None],
+        emit: Emit,
         machine: Mapping[str, Any] | None = None,
     ) -> None:
         """``machine`` says of which class this one is; a continued run keeps its first one."""

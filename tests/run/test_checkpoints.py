@@ -16,7 +16,7 @@ from crlbench.errors import ValidationError
 from crlbench.records import Cell
 from crlbench.run import checkpoints
 from crlbench.run.checkpoints import Stating, Worthless, attempts_of, path_of, standing
-from crlbench.run.grid import Outcome
+from crlbench.run.launcher import Outcome
 from crlbench.run.plan import Plan, label
 from crlbench.run.progress import Progress
 from crlbench.run.session import StopSwitch, Work, opened, run_missing

@@ -16,7 +16,8 @@ from typing import Any
 import pytest
 
 from crlbench.records import Cell
-from crlbench.run.grid import LocalLauncher, Outcome
+from crlbench.run.grid import LocalLauncher
+from crlbench.run.launcher import Outcome
 from crlbench.run.plan import Plan, label
 
 ROOT = Path(__file__).parents[2]

@@ -15,7 +15,8 @@ import pytest
 
 from crlbench.conditions import control_leaves, override
 from crlbench.records import Cell
-from crlbench.run.grid import LocalLauncher, Outcome
+from crlbench.run.grid import LocalLauncher
+from crlbench.run.launcher import Outcome
 from crlbench.run.nursery import possible
 from crlbench.run.plan import Board, Contender, Plan, make_plan
 

@@ -20,7 +20,8 @@ from crlbench.conditions import Track
 from crlbench.errors import ValidationError
 from crlbench.hashing import sha256_file
 from crlbench.records import Cell
-from crlbench.run.grid import LocalLauncher, Outcome
+from crlbench.run.grid import LocalLauncher
+from crlbench.run.launcher import Outcome
 from crlbench.run.plan import RECORD_NAME, Plan, label
 from crlbench.run.progress import Progress
 from crlbench.run.record import status

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from crlbench.run import progress
-from crlbench.run.grid import Outcome
+from crlbench.run.launcher import Outcome
 from crlbench.run.plan import Plan
 from crlbench.run.progress import Progress, Tally
 

@@ -15,7 +15,7 @@ from crlbench.conditions import canonical_json
 from crlbench.errors import EnvironmentUnfit
 from crlbench.records import Cell
 from crlbench.report.attempts import read_attempts
-from crlbench.run.grid import Outcome, StopLevel
+from crlbench.run.launcher import Outcome, StopLevel
 from crlbench.run.ledger import Ledger
 from crlbench.run.mend import identity
 from crlbench.run.plan import Plan, label, read_record

@@ -1,0 +1,75 @@
+"""What a cell says while it runs: small dictionaries of JSON values, told apart by their ``kind``.
+
+They are for whoever watches. A result rests on none of them, and they may be lost with a process.
+A function of one's own that a launcher runs may send other kinds; who watches passes over a kind
+that it does not know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal, TypedDict
+
+
+class StartEvent(TypedDict):
+    """A launcher begins a cell, or begins it again: the first event of every attempt."""
+
+    kind: Literal["start"]
+    attempt: int
+    """1, or 2 after the process of the first attempt died."""
+
+
+class ProgressEvent(TypedDict):
+    """How far a run is: when it begins, after each iteration and evaluation, before its end."""
+
+    kind: Literal["progress"]
+    phase: Literal["start", "train", "end"]
+    """``start`` scores the start model, ``end`` scores what was learned."""
+    iteration: int
+    """Iterations done, 0 to ``iterations``."""
+    iterations: int
+    """Of the whole run."""
+    reward: float | None
+    """Mean reward of the last rollout; None before the first one and in other phases."""
+    score: float | None
+    """Mean of the last point of the curve, 0 to 1; None before the first one."""
+
+
+class RebuiltEvent(TypedDict):
+    """A stored file was of no use and was made again."""
+
+    kind: Literal["rebuilt"]
+    file: str
+    """``<folder>/<name>``, below the folder of the model."""
+    reason: str
+    """Why, for a person."""
+
+
+class Figures(TypedDict):
+    """What a cell costs on this machine, from two real iterations."""
+
+    startup_s: float
+    """Seconds, without imports and the reading of weights."""
+    iteration_s: float
+    """Seconds of one."""
+    evaluation_s: float
+    """Seconds of one point of the curve."""
+    end_s: float
+    """Seconds to score the end of a run."""
+    start_s: float
+    """Seconds to score the start model on all tasks, once for each model."""
+    peak_memory_bytes: float
+
+
+class CalibrationEvent(TypedDict):
+    """What a dry run measured."""
+
+    kind: Literal["calibration"]
+    figures: Figures
+
+
+Event = StartEvent | ProgressEvent | RebuiltEvent | CalibrationEvent
+"""Any of them; ``event["kind"]`` says which."""
+
+Emit = Callable[[Event], None]
+"""Takes an event of a cell that runs."""

@@ -1,0 +1,144 @@
+"""What cells need of one another: a cell of a chain begins when those before it have ended well.
+
+A cell names what it needs as the ledger does (:func:`crlbench.run.plan.label`), so it follows
+from its own folder where the needed files lie. All are cells of one plan. What has a record need
+not run again; a need that broke a stability rule has one too, and fails its dependants by the
+rule ``upstream``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+from crlbench.errors import Incomplete, RunFailed, UsageError
+from crlbench.records import Cell
+from crlbench.run.launcher import EndState, Outcome
+from crlbench.run.plan import RECORD_NAME, REDO_CELL, label, read_record
+from crlbench.run.store import damaged
+
+UPSTREAM = "upstream"
+"""The rule by which a cell fails when one that it needs broke a rule."""
+
+_PARTS = 5
+"""Of a cell's name; the first two are those of its plan."""
+
+
+@dataclass(frozen=True)
+class End:
+    """How a cell ended, and the cell to blame: itself, or the one that it waited for in vain."""
+
+    state: EndState
+    origin: str
+    """Name of the cell."""
+
+
+def folders_of(cell: Cell) -> dict[str, str]:
+    """The folder of each cell that a cell needs, by its name."""
+    if not cell.needs:
+        return {}
+    board = Path(cell.folder).parents[_PARTS - 1]
+    return {name: str(board / name) for name in cell.needs}
+
+
+def check_needs(cells: Sequence[Cell]) -> None:
+    """Refuse cells that could never all run.
+
+    Raises:
+        UsageError: a cell needs one that is neither among ``cells`` nor has a record, or is no
+            cell of its plan; or cells need one another in a circle.
+    """
+    for cell, name in _absent(cells):
+        raise UsageError(
+            f"{label(cell)} needs '{name}', which is no cell of its plan that runs or has a "
+            "record. Run that one too, or take it out of its needs."
+        )
+    names = {cell.folder: label(cell) for cell in cells}
+    try:
+        TopologicalSorter({c.folder: folders_of(c).values() for c in cells if c.needs}).prepare()
+    except CycleError as error:
+        # The library names each before the one that needs it.
+        circle = " needs ".join(names[folder] for folder in reversed(error.args[1]))
+        raise UsageError(
+            f"cells need one another in a circle: {circle}. None of them can begin; take one "
+            "of these needs out."
+        ) from None
+
+
+def unable(cells: Sequence[Cell]) -> dict[str, str]:
+    """The cells that cannot run where only ``cells`` do, by folder, each with what it lacks.
+
+    A cell lacks a need that is neither among the others that can run nor has a record.
+    """
+    lacking: dict[str, str] = {}
+    left = list(cells)
+    while absent := list(_absent(left)):
+        lacking |= {cell.folder: name for cell, name in absent}
+        left = [cell for cell in left if cell.folder not in lacking]
+    return lacking
+
+
+def _absent(cells: Sequence[Cell]) -> Iterator[tuple[Cell, str]]:
+    """Each cell with a need that is neither among ``cells`` nor finished, with its name."""
+    there = {cell.folder for cell in cells}
+    for cell in cells:
+        for name, folder in folders_of(cell).items():
+            stored = folder in there or (Path(folder) / RECORD_NAME).is_file()
+            if not (stored and _of_the_plan_of(cell, name)):
+                yield cell, name
+                break
+
+
+def _of_the_plan_of(cell: Cell, name: str) -> bool:
+    parts = name.split("/")
+    inside = parts[:2] == label(cell).split("/")[:2] and ".." not in parts
+    return inside and len(parts) == _PARTS
+
+
+def stored_ends(cells: Sequence[Cell]) -> dict[str, End]:
+    """How those ended, by folder, that cells need and that are not among them.
+
+    Raises:
+        ValidationError: a record is damaged, or of another board.
+    """
+    there = {cell.folder for cell in cells}
+    found: dict[str, End] = {}
+    for cell in cells:
+        for name, folder in folders_of(cell).items():
+            if folder in there or folder in found:
+                continue
+            path = Path(folder) / RECORD_NAME
+            record = read_record(path)
+            if record.fingerprint.hash != cell.fingerprint:
+                raise damaged(path, f"it is of another board than {label(cell)}", REDO_CELL)
+            found[folder] = End("failed" if record.status.state == "failed" else "done", name)
+    return found
+
+
+def blocked(cell: Cell, name: str, end: End) -> Outcome:
+    """The outcome of a cell that is not begun, because its need ``name`` came to such an end."""
+    through = "" if end.origin == name else f" (by way of {name})"
+    why, code = _REASONS[end.state]
+    return Outcome(
+        cell, "blocked", f"not begun: it needs {end.origin}{through}, which {why}", exit_code=code
+    )
+
+
+_REASONS = {
+    "failed": (
+        f"broke a stability rule: it fails too, by the rule {UPSTREAM}, and is not made again. "
+        "Both begin anew with --fresh",
+        RunFailed.exit_code,
+    ),
+    "error": (
+        "ended in an error. Mend that; the same command continues with both",
+        Incomplete.exit_code,
+    ),
+    "lost": (
+        "was lost: its process died twice. The same command continues with both",
+        Incomplete.exit_code,
+    ),
+}
+"""What became of the cell to blame, what to do, and the exit code; by its state."""
