@@ -16,9 +16,10 @@ from types import SimpleNamespace
 from typing import Any
 
 from crlbench.errors import Interrupted, ValidationError
+from crlbench.events import Emit, Event, ProgressEvent
 from crlbench.records import Cell, Status
+from crlbench.run.needs import folders_of
 
-Emit = Callable[[dict[str, Any]], None]
 Stop = Callable[[], bool]
 
 
@@ -29,6 +30,11 @@ def _mark(cell: Cell, name: str, text: str = "") -> Path:
     return folder / name
 
 
+def _progress(iteration: int) -> ProgressEvent:
+    return {"kind": "progress", "phase": "train", "iteration": iteration, "iterations": 3,
+            "reward": 0.5, "score": 0.25}
+
+
 def ended(state: str = "completed", rule: str | None = None) -> Any:
     return SimpleNamespace(status=Status(state=state, rule=rule, at=3 if rule else None))
 
@@ -36,8 +42,7 @@ def ended(state: str = "completed", rule: str | None = None) -> Any:
 def work(cell: Cell, emit: Emit, should_stop: Stop) -> Any:
     """Three iterations; writes which process did it and with how many threads."""
     for iteration in range(1, 4):
-        emit({"kind": "progress", "iteration": iteration, "iterations": 3, "reward": 0.5,
-              "score": 0.25, "phase": "train"})
+        emit(_progress(iteration))
     _mark(cell, "pid", f"{os.getpid()} {os.environ['OMP_NUM_THREADS']}")
     return ended()
 
@@ -78,10 +83,14 @@ def bad_in_addition(cell: Cell, emit: Emit, should_stop: Stop) -> Any:
 
 
 def die_once(cell: Cell, emit: Emit, should_stop: Stop) -> Any:
-    """As an out-of-memory kill does it; the second attempt finds the first one's trace."""
-    if not (Path(cell.folder) / "tried").exists():
-        _mark(cell, "tried")
-        os.kill(os.getpid(), signal.SIGKILL)
+    """As an out-of-memory kill does it; the second attempt goes on where the first one was."""
+    checkpoint = Path(cell.folder) / "checkpoint"
+    done = int(checkpoint.read_text()) if checkpoint.exists() else 0
+    for iteration in range(done + 1, 3):
+        _mark(cell, "checkpoint", str(iteration))
+        emit(_progress(iteration))
+        if iteration == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
     return ended()
 
 
@@ -89,11 +98,58 @@ def die_always(cell: Cell, emit: Emit, should_stop: Stop) -> Any:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+def fated(cell: Cell, emit: Emit, should_stop: Stop) -> Any:
+    """Ends as ``recipe_config`` says, after all that it needs; counts its attempts."""
+    for name, folder in folders_of(cell).items():
+        stored = [Path(folder) / "done", Path(folder) / "record.json"]
+        if not any(path.exists() for path in stored):
+            raise ValidationError(f"begun before {name} has ended")
+    tried = Path(cell.folder) / "begun"
+    attempts = len(tried.read_text()) if tried.exists() else 0
+    _mark(cell, "begun", (attempts + 1) * "x")
+    fate = cell.recipe_config.get("fate", "done")
+    if fate == "lost" or (fate == "once" and attempts == 0):
+        os.kill(os.getpid(), signal.SIGKILL)
+    if fate == "error":
+        raise ValidationError("id.jsonl was changed")
+    if fate == "deaf":
+        deaf(cell, emit, should_stop)
+    if fate == "failed":
+        return ended("failed", "kl_cap")
+    time.sleep(0.05)  # whoever begins too early is seen
+    _mark(cell, "done")
+    return ended()
+
+
+def until_answered(cell: Cell, emit: Emit, should_stop: Stop) -> Any:
+    """Goes on only when its event has been heard."""
+    Path(cell.folder).mkdir(parents=True, exist_ok=True)
+    emit(_progress(1))
+    deadline = time.monotonic() + 20
+    while not (Path(cell.folder) / "answer").exists():
+        if time.monotonic() > deadline:
+            raise ValidationError("nobody heard the event")
+        time.sleep(0.02)
+    return ended()
+
+
+def plain(cell: Cell, emit: Emit, should_stop: Stop) -> Any:
+    """Writes the cell that it got, and sends a kind of its own with a tuple in it."""
+    _mark(cell, "cell", cell.model_dump_json())
+    emit({"kind": "plain", "values": (1, (2, None)), "text": "é"})  # type: ignore
+    return ended()
+
+
+def not_plain(cell: Cell, emit: Emit, should_stop: Stop) -> Any:
+    """Sends an object that only pickles."""
+    emit({"kind": "plain", "values": {1, 2}})  # type: ignore
+    return ended()
+
+
 def until_stopped(cell: Cell, emit: Emit, should_stop: Stop) -> Any:
     """An endless run that checkpoints when it is told to stop."""
     _mark(cell, "running", str(os.getpid()))
-    emit({"kind": "progress", "iteration": 1, "iterations": 3, "reward": 0.5, "score": None,
-          "phase": "train"})
+    emit(_progress(1))
     while not should_stop():
         time.sleep(0.02)
     _mark(cell, "checkpoint")
@@ -103,9 +159,10 @@ def until_stopped(cell: Cell, emit: Emit, should_stop: Stop) -> Any:
 def deaf(cell: Cell, emit: Emit, should_stop: Stop) -> Any:
     """Never looks whether it should stop."""
     _mark(cell, "running", str(os.getpid()))
-    emit({"kind": "progress", "iteration": 1, "iterations": 3, "reward": 0.5, "score": None,
-          "phase": "train"})
-    time.sleep(600)
+    emit(_progress(1))
+    while True:
+        _mark(cell, "beat", str(time.monotonic_ns()))
+        time.sleep(0.05)
 
 
 def kill_the_nursery_once(cell: Cell, emit: Emit, should_stop: Stop) -> Any:
@@ -177,7 +234,7 @@ def killed_after_a_point(cell: Cell, emit: Emit, should_stop: Stop) -> Any:
     """A real run that is killed once, as soon as it has a checkpoint."""
     from crlbench.run.execute import run_cell
 
-    def fatal(event: dict[str, Any]) -> None:
+    def fatal(event: Event) -> None:
         emit(event)
         tried = Path(cell.folder) / "tried"
         if (Path(cell.folder) / "ckpt" / "last.ckpt").exists() and not tried.exists():

@@ -1,8 +1,7 @@
-"""The grid with real worker processes that run real, small functions."""
+"""Processes of this machine: what any launcher does, and what is theirs alone."""
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import signal
@@ -11,26 +10,36 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from crlbench.records import Cell
 from crlbench.run.grid import LocalLauncher
-from crlbench.run.launcher import Outcome
-from crlbench.run.plan import Plan, label
+from crlbench.run.launcher import Launcher
+from crlbench.run.nursery import possible
+from crlbench.run.plan import Plan
+from tests.run.launcher_contract import LauncherContract, needing, read_when_there
 
 ROOT = Path(__file__).parents[2]
 PlanOf = Callable[..., Plan]
 
 
-def run(
-    cells: tuple[Cell, ...], function: str, jobs: int = 2, stop: Callable[[], int] = lambda: 0
-) -> tuple[list[Outcome], list[tuple[str, dict[str, Any]]]]:
-    events: list[tuple[str, dict[str, Any]]] = []
-    launcher = LocalLauncher(jobs, threads=1, function=f"tests.run.cells:{function}", warm=None)
-    outcomes = launcher.run(cells, lambda cell, event: events.append((cell.name, event)), stop)
-    return list(outcomes), events
+@pytest.mark.skipif(not possible("cpu"), reason="nothing is forked here")
+class TestForked(LauncherContract):
+    """Workers forked from a nursery."""
+
+    def launcher(self, function: str, jobs: int) -> Launcher:
+        return LocalLauncher(jobs, threads=1, function=function, warm=None, shared=True)
+
+
+class TestSpawned(LauncherContract):
+    """Workers that share nothing."""
+
+    def launcher(self, function: str, jobs: int) -> Launcher:
+        return LocalLauncher(jobs, threads=1, function=function, warm=None, shared=False)
+
+
+def local(function: str, jobs: int = 2) -> LocalLauncher:
+    return LocalLauncher(jobs, threads=1, function=f"tests.run.cells:{function}", warm=None)
 
 
 def gone(pid: int, seconds: float = 10.0) -> bool:
@@ -47,107 +56,33 @@ def gone(pid: int, seconds: float = 10.0) -> bool:
     return False
 
 
-def read_when_there(path: Path, seconds: float = 30.0) -> str:
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        with contextlib.suppress(FileNotFoundError):
-            if text := path.read_text():
-                return text
-        time.sleep(0.02)
-    raise AssertionError(f"{path} did not appear")
-
-
 def test_persistent_workers_share_the_cells(plan_of: PlanOf) -> None:
     cells = plan_of(seeds=3).cells
-    outcomes, events = run(cells, "work")
+    outcomes = list(local("work").run(cells, lambda *_: None, lambda: 0))
     assert sorted(o.cell.name for o in outcomes) == sorted(c.name for c in cells)
-    assert {o.state for o in outcomes} == {"done"}
     marks = [(Path(cell.folder) / "pid").read_text().split() for cell in cells]
     assert len({pid for pid, _ in marks}) <= 2 and {threads for _, threads in marks} == {"1"}
-    for cell in cells:
-        mine = [event for name, event in events if name == cell.name]
-        assert mine[0] == {"kind": "start", "attempt": 1}
-        assert [event["iteration"] for event in mine[1:]] == [1, 2, 3]
     assert all(gone(int(pid)) for pid, _ in marks)
 
 
 def test_torch_threads_are_a_condition(plan_of: PlanOf) -> None:
     cell = plan_of().cells[0]
-    run((cell,), "threads", jobs=1)
+    assert [o.state for o in local("threads").run((cell,), lambda *_: None, lambda: 0)] == ["done"]
     assert (Path(cell.folder) / "threads").read_text() == "1"
-
-
-def test_one_bad_cell_keeps_the_others_going(plan_of: PlanOf) -> None:
-    cells = plan_of(tasks=("addition", "list-ops", "counting"), seeds=1).cells
-    outcomes = {o.cell.task: o for o in run(cells, "bad_in_addition")[0]}
-    assert outcomes["list-ops"].state == "done"
-    assert (outcomes["addition"].state, outcomes["addition"].exit_code) == ("error", 3)
-    assert outcomes["addition"].message == "id.jsonl was changed"
-    assert outcomes["counting"].exit_code == 1
-    assert outcomes["counting"].message == "internal error: KeyError: 'bug'"
-    assert "cells.py" in outcomes["counting"].traceback
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
 def test_no_space_inside_a_cell_is_explained(plan_of: PlanOf) -> None:
-    (outcome,), _ = run(plan_of().cells[:1], "out_of_space", jobs=1)
+    (outcome,) = local("out_of_space").run(plan_of().cells[:1], lambda *_: None, lambda: 0)
     assert outcome.exit_code == 6 and outcome.message.startswith("no space left to write ")
 
 
-def test_what_a_cell_prints_goes_to_its_own_log(
-    plan_of: PlanOf, capfd: pytest.CaptureFixture[str]
-) -> None:
-    cells = plan_of().cells[:2]
-    run(cells, "chatty", jobs=1)
-    captured = capfd.readouterr()
-    assert "chat" not in captured.out + captured.err
-    for cell in cells:
-        lines = (Path(cell.folder) / "attempt.log").read_text().splitlines()
-        assert sorted(lines) == sorted(
-            [f"chat {cell.task} out", f"chat {cell.task} err", f"chat {cell.task} child"]
-        )
-
-
-def test_a_run_that_breaks_a_rule_is_finished(plan_of: PlanOf) -> None:
-    (outcome,), _ = run(plan_of().cells[:1], "fail_by_rule", jobs=1)
-    assert outcome.state == "failed" and "kl_cap" in outcome.message and "3" in outcome.message
-
-
-def test_a_killed_cell_is_tried_again(plan_of: PlanOf) -> None:
-    outcomes, events = run(plan_of().cells[:2], "die_once")
-    assert [o.state for o in outcomes] == ["done", "done"]
-    assert [e["attempt"] for _, e in events if e["kind"] == "start"].count(2) == 2
-
-
-def test_a_cell_killed_twice_is_lost_and_the_rest_goes_on(plan_of: PlanOf) -> None:
-    (outcome,), _ = run(plan_of().cells[:1], "die_always")
-    assert outcome.state == "lost" and outcome.exit_code == 8
-    assert "memory" in outcome.message and label(outcome.cell) in outcome.message
-    assert "attempt.log" in outcome.message
-
-
-def test_stop_lets_running_cells_checkpoint_and_starts_no_others(plan_of: PlanOf) -> None:
-    cells = plan_of(seeds=3).cells
-    running: set[str] = set()
-    launcher = LocalLauncher(2, threads=1, function="tests.run.cells:until_stopped", warm=None)
-
-    def note(cell: Cell, event: dict[str, Any]) -> None:
-        if event["kind"] == "progress":
-            running.add(cell.name)
-
-    outcomes = list(launcher.run(cells, note, lambda: 1 if len(running) == 2 else 0))
-    assert [o.state for o in outcomes] == ["interrupted", "interrupted"]
-    assert all((Path(o.cell.folder) / "checkpoint").exists() for o in outcomes)
-    assert sum(Path(cell.folder).exists() for cell in cells) == 2
-
-
-def test_the_second_stop_kills(plan_of: PlanOf) -> None:
-    (cell,) = plan_of(tasks=("addition",), seeds=1).cells
-    running = Path(cell.folder) / "running"
-    began = time.monotonic()
-    outcomes, _ = run((cell,), "deaf", stop=lambda: 2 if running.exists() else 0)
-    assert outcomes == [] and time.monotonic() - began < 30
-    assert gone(int(running.read_text()))
+def test_no_worker_is_started_for_a_cell_that_must_wait(plan_of: PlanOf) -> None:
+    """Two may run at once, and a chain needs only one process."""
+    a, b, c, _ = plan_of(seeds=2).cells
+    cells = [a, needing(b, a), needing(c, b)]
+    assert {o.state for o in local("work").run(cells, lambda *_: None, lambda: 0)} == {"done"}
+    assert len({(Path(cell.folder) / "pid").read_text() for cell in cells}) == 1
 
 
 ABANDONING = """
@@ -210,9 +145,3 @@ def test_workers_die_with_a_parent_killed_by_9(
     parent.send_signal(signal.SIGKILL)
     parent.wait()
     assert all(gone(pid) for pid in pids)
-
-
-def test_the_first_seeds_run_first(plan_of: PlanOf) -> None:
-    cells = plan_of(seeds=3).cells
-    outcomes, _ = run(tuple(reversed(cells)), "work", jobs=1)
-    assert [o.cell.seed_index for o in outcomes] == [0, 0, 1, 1, 2, 2]

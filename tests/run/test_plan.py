@@ -29,9 +29,10 @@ from crlbench.run.store import file_digests, write_json, write_text
 from crlbench.seeding import seed_value
 
 PlanOf = Callable[..., Plan]
+COMPLETED = Status(state="completed")
 
 
-def record_of(cell: Cell, hardware: str = "cpu") -> RunRecord:
+def record_of(cell: Cell, hardware: str = "cpu", status: Status = COMPLETED) -> RunRecord:
     """A record as a run of ``cell`` would store it, with one file."""
     folder = Path(cell.folder)
     write_text(folder / "curve.csv", "x,score\n0,0.5\n")
@@ -49,7 +50,7 @@ def record_of(cell: Cell, hardware: str = "cpu") -> RunRecord:
         algo=Algo(name=cell.recipe, config=cell.recipe_config, code_sha256="0" * 64),
         seed=Seed(index=cell.seed_index, value=seed_value(1, cell.task, cell.seed_index)),
         arm=cell.arm, curve=[], splits={}, health={}, counts={},
-        status=Status(state="completed"), digest_root="0" * 64,
+        status=status, digest_root="0" * 64,
         environment={"hardware_class": hardware}, cost={},
         files={name: FileDigest(**content)
                for name, content in file_digests(folder, ["curve.csv"]).items()},
@@ -57,8 +58,8 @@ def record_of(cell: Cell, hardware: str = "cpu") -> RunRecord:
     ).sealed()
 
 
-def finish(cell: Cell, hardware: str = "cpu") -> Path:
-    content = record_of(cell, hardware).model_dump(mode="json")
+def finish(cell: Cell, hardware: str = "cpu", status: Status = COMPLETED) -> Path:
+    content = record_of(cell, hardware, status).model_dump(mode="json")
     return write_json(Path(cell.folder) / "record.json", content)
 
 
