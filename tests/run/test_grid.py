@@ -80,9 +80,15 @@ def test_no_space_inside_a_cell_is_explained(plan_of: PlanOf) -> None:
 def test_no_worker_is_started_for_a_cell_that_must_wait(plan_of: PlanOf) -> None:
     """Two may run at once, and a chain needs only one process."""
     a, b, c, _ = plan_of(seeds=2).cells
-    cells = [a, needing(b, a), needing(c, b)]
-    assert {o.state for o in local("work").run(cells, lambda *_: None, lambda: 0)} == {"done"}
-    assert len({(Path(cell.folder) / "pid").read_text() for cell in cells}) == 1
+    launcher = local("work")
+    workers: list[int] = []
+    running = launcher.run(
+        [a, needing(b, a), needing(c, b)],
+        lambda *_: workers.append(len(launcher._workers)),
+        lambda: 0,
+    )
+    assert [o.state for o in running] == ["done", "done", "done"]
+    assert set(workers) == {1}
 
 
 ABANDONING = """

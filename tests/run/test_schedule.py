@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +12,8 @@ import pytest
 from crlbench import seeding
 from crlbench.records import Cell
 from crlbench.run.cost import cost
-from crlbench.run.plan import Plan
+from crlbench.run.needs import folders_of
+from crlbench.run.plan import Plan, label
 from crlbench.run.schedule import Durations, Job, Queue
 
 PlanOf = Callable[..., Plan]
@@ -41,13 +43,16 @@ def simulate(
     queue = Queue([Job(cell) for cell in cells], Durations(lambda cell: estimates[cell.task]))
     now, running, order = 0.0, [], []
     while queue.waiting or running:
-        while queue.waiting and len(running) < WORKERS:
+        while len(running) < WORKERS:
             busy = [(cell, now - since) for _, _, since, cell in running]
             job = queue.take(busy, WORKERS)
+            if job is None:
+                break
             order.append(job.cell)
             heapq.heappush(running, (now + seconds[job.cell.task], len(order), now, job.cell))
         now, _, since, cell = heapq.heappop(running)
         queue.durations.timed(cell, now - since)
+        queue.ended(cell, "done")
     return now, order
 
 
@@ -127,6 +132,122 @@ def test_a_cell_whose_process_died_comes_first(cells_of: Any) -> None:
     queue.waiting[-1].attempts = 1
     assert queue.take([], WORKERS).cell is cells[-1]
     assert queue.take([], WORKERS).cell is cells[0]
+
+
+# -- needs ---------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def chained(plan_of: PlanOf) -> Callable[[dict[str, tuple[str, ...]]], dict[str, Cell]]:
+    """Cells by an invented name, each with the names of those that it needs."""
+    (pattern,) = plan_of(tasks=("addition",), seeds=1).cells
+    plan = Path(pattern.folder).parents[2]
+    prefix = label(pattern).rsplit("/", 3)[0]
+
+    def build(needs: dict[str, tuple[str, ...]]) -> dict[str, Cell]:
+        return {
+            name: pattern.model_copy(
+                update={
+                    "task": name,
+                    "folder": str(plan / name / "real" / "seed-00"),
+                    "needs": tuple(f"{prefix}/{other}/real/seed-00" for other in needed),
+                }
+            )
+            for name, needed in needs.items()
+        }
+
+    return build
+
+
+def queue_of(cells: Iterable[Cell], seconds: dict[str, float] | None = None) -> Queue:
+    durations = Durations(lambda cell: (seconds or {}).get(cell.task, 1.0))
+    return Queue([Job(cell) for cell in cells], durations)
+
+
+def name_of(job: Job | None) -> str | None:
+    return None if job is None else job.cell.task
+
+
+def test_only_ready_cells_are_taken(chained: Any) -> None:
+    cells = chained({"d": ("b", "c"), "c": ("a",), "b": ("a",), "a": ()})
+    queue = queue_of(cells.values())
+    assert name_of(queue.take([], 2)) == "a"
+    assert queue.take([(cells["a"], 0.0)], 2) is None
+    queue.ended(cells["a"], "done")
+    assert {name_of(queue.take([], 2)), name_of(queue.take([], 2))} == {"b", "c"}
+    queue.ended(cells["b"], "done")
+    assert queue.take([(cells["c"], 0.0)], 2) is None and list(queue.blocked()) == []
+    queue.ended(cells["c"], "done")
+    assert name_of(queue.take([], 2)) == "d" and queue.waiting == []
+
+
+def test_a_chain_weighs_with_all_that_is_left_of_it(chained: Any) -> None:
+    """Its first cell is short; taken by its own length, it would begin last and end late."""
+    cells = chained({"long": (), "middle": (), "first": (), "second": ("first",)})
+    seconds = {"long": 5.0, "middle": 4.0, "first": 1.0, "second": 8.0}
+    queue = queue_of(cells.values(), seconds)
+    assert name_of(queue.take([], 2)) == "first"
+    busy = [(cells["first"], 0.0)]
+    assert name_of(queue.take(busy, 2)) == "long"
+    queue.ended(cells["first"], "done")
+    assert name_of(queue.take([(cells["long"], 0.0)], 2)) == "second"
+
+
+def test_what_waits_for_a_running_cell_is_work_of_its_worker(chained: Any) -> None:
+    """Two workers: one has a chain of 9 seconds in hand, so 6 and 3 are for the other one."""
+    cells = chained({"six": (), "three": (), "first": (), "second": ("first",)})
+    seconds = {"six": 6.0, "three": 3.0, "first": 1.0, "second": 8.0}
+    queue = queue_of(cells.values(), seconds)
+    assert queue._behind() == {cells["first"].folder: 8.0}
+    assert name_of(queue.take([], 2)) == "first"
+    assert queue._behind() == {cells["first"].folder: 8.0}
+
+
+def test_what_waits_for_several_counts_once(chained: Any) -> None:
+    cells = chained({"a": (), "b": (), "c": ("b", "a"), "d": ("c",), "e": ("d", "b")})
+    queue = queue_of(cells.values(), {"c": 2.0, "d": 4.0, "e": 8.0})
+    assert queue._behind() == {cells["b"].folder: 14.0}
+    queue.take([], 1)
+    queue.ended(cells["b"], "done")
+    assert queue._behind() == {cells["a"].folder: 14.0}
+
+
+def test_what_can_never_begin_leaves_the_queue_with_a_reason(chained: Any) -> None:
+    cells = chained({"a": (), "b": ("a",), "c": ("b",), "d": ("c", "other"), "other": ()})
+    queue = queue_of(cells.values())
+    queue.take([], 2)
+    queue.ended(cells["a"], "lost")
+    outcomes = list(queue.blocked())
+    assert [o.cell.task for o in outcomes] == ["b", "c", "d"]
+    assert {(o.state, o.exit_code) for o in outcomes} == {("blocked", 8)}
+    assert all(label(cells["a"]) in outcome.message for outcome in outcomes)
+    assert "by way of" not in outcomes[0].message
+    assert f"by way of {label(cells['c'])}" in outcomes[2].message
+    assert [name_of(job) for job in queue.waiting] == ["other"]
+
+
+def test_what_waits_for_an_interrupted_cell_leaves_without_an_outcome(chained: Any) -> None:
+    cells = chained({"a": (), "b": ("a",), "c": ("b",)})
+    queue = queue_of(cells.values())
+    queue.take([], 2)
+    queue.ended(cells["a"], "interrupted")
+    assert list(queue.blocked()) == [] and queue.waiting == []
+
+
+def test_chains_by_simulation_end_as_early_as_their_work_allows(chained: Any) -> None:
+    """Chains of three on two workers: within 5 % of an even division, or of the longest chain."""
+    for number in range(ROUNDS // 4):
+        drawn = lengths(number, 12)
+        names = list(drawn)
+        needs = {name: tuple(names[i - 1 : i]) if i % 3 else () for i, name in enumerate(names)}
+        cells = list(chained(needs).values())
+        end, order = simulate(cells, drawn, drawn)
+        for cell in cells:
+            for folder in folders_of(cell).values():
+                before = next(other for other in order if other.folder == folder)
+                assert order.index(before) < order.index(cell)
+        blocks = [sum(drawn[name] for name in names[i : i + 3]) for i in range(0, 12, 3)]
+        assert end <= 1.05 * best_end(blocks)
 
 
 def test_what_a_cell_costs_follows_its_plain_data(plan_of: PlanOf) -> None:
