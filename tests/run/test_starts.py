@@ -16,10 +16,12 @@ import numpy as np
 import pytest
 
 from crlbench.errors import Interrupted
+from crlbench.events import RebuiltEvent
 from crlbench.run import store
 from crlbench.run.ends import End
 from crlbench.run.starts import StartScores
 from crlbench.train.ranks import ALONE
+from tests.run.test_events import check_form
 
 TASKS = [SimpleNamespace(name=name) for name in ("addition", "counting", "list-ops")]
 SECONDS = 0.2
@@ -173,6 +175,7 @@ def test_a_part_that_is_not_as_it_was_written_is_made_again(
     part = name.split(".")[0]
     assert [event["file"] for event in events] == [f"start/{part}.npz"]
     assert events[0]["kind"] == "rebuilt" and events[0]["reason"]
+    check_form(events[0], RebuiltEvent)
     assert len(log(tmp_path)) == len(log(made)) + 1
     assert {p.name: p.read_bytes() for p in (tmp_path / "start").iterdir()} == before
 

@@ -1,0 +1,96 @@
+"""What a real run says while it runs is what the types of events declare."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, get_args, get_type_hints, is_typeddict
+
+import pytest
+from pydantic import TypeAdapter
+
+from crlbench import events
+from crlbench.algo import recipes
+from crlbench.algo.recipe import to_config
+from crlbench.conditions import override
+from crlbench.records import Cell
+from crlbench.run.plan import Board, Contender, make_plan
+from tests.run.commands import SHORT
+
+KINDS = {get_args(get_type_hints(form)["kind"])[0]: form for form in get_args(events.Event)}
+
+
+def check_form(value: Any, form: Any) -> None:
+    """Exactly the fields, each of its type; a whole number is a float, a bool is no number."""
+    if not is_typeddict(form):
+        TypeAdapter(form).validate_python(value, strict=True)
+        return
+    fields = get_type_hints(form)
+    assert set(value) == set(fields), form
+    for name, kind in fields.items():
+        check_form(value[name], kind)
+
+
+@pytest.fixture
+def cell(board: Board, model: Path, tmp_path: Path) -> Cell:
+    """A run of seconds."""
+    settings = {name: str(value) for name, value in SHORT.items()}
+    settings |= {"budget.iterations_per_point": "1", "evaluation.retain": "[]"}
+    conditions = override(board.conditions, settings)
+    brief = replace(board, conditions=conditions, tasks=("addition",), division="open")
+    contender = Contender(str(model), "very-tiny", "0a1b2c3d", "e" * 64)
+    recipe = ("ppo", to_config(recipes.load("ppo")))
+    plan = make_plan(brief, contender, recipe, ("addition",), ("real",), 1, tmp_path, loggers=())
+    return plan.cells[0].model_copy(update={"entry_sha256": None, "control": {}})
+
+
+def test_a_run_says_what_is_declared(cell: Cell) -> None:
+    from crlbench.run.execute import run_cell
+
+    said: list[Any] = []
+    run_cell(cell, lambda event: said.append(json.loads(json.dumps(event))), lambda: False)
+    for event in said:
+        check_form(event, KINDS[event["kind"]])
+    budget = cell.conditions["budget"]
+    whole = budget["grid"] * budget["iterations_per_point"]
+    assert [e["phase"] for e in (said[0], said[-1])] == ["start", "end"]
+    assert {event["iterations"] for event in said} == {whole}
+    steps = [event["iteration"] for event in said]
+    assert steps == sorted(steps) and set(steps) == set(range(whole + 1))
+    train = [event for event in said if event["phase"] == "train"]
+    assert train[0]["reward"] is None and train[0]["score"] is not None
+    assert all(isinstance(event["reward"], float) for event in train[1:])
+    assert 0 <= said[-1]["score"] == train[-1]["score"] <= 1
+
+
+def test_a_calibration_says_what_is_declared(cell: Cell) -> None:
+    from crlbench.commands.dry_run import report_calibration
+
+    said: list[Any] = []
+    report_calibration(cell, said.append, lambda: False)
+    (event,) = json.loads(json.dumps(said))
+    check_form(event, KINDS["calibration"])
+    assert all(figure >= 0 for figure in event["figures"].values())
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        {"kind": "start", "attempt": 1},
+        {"kind": "rebuilt", "file": "start/addition.npz", "reason": "damaged"},
+    ],
+)
+def test_forms_refuse_what_is_more_less_or_another_type(event: dict[str, Any]) -> None:
+    """The check itself is no rubber stamp."""
+    form = KINDS[event["kind"]]
+    check_form(event, form)
+    wrong: list[Callable[[], dict[str, Any]]] = [
+        lambda: event | {"more": 1},
+        lambda: {"kind": event["kind"]},
+        lambda: event | {name: [] for name in event if name != "kind"},
+    ]
+    for change in wrong:
+        with pytest.raises((AssertionError, ValueError)):
+            check_form(change(), form)
