@@ -22,7 +22,7 @@ from pathlib import Path
 from crlbench.events import Event
 from crlbench.records import Cell
 from crlbench.run.cost import cost
-from crlbench.run.launcher import Outcome, Report, StopLevel
+from crlbench.run.launcher import Launcher, Outcome, Report, StopLevel
 from crlbench.run.needs import check_needs, stored_ends
 from crlbench.run.nursery import WARM, Forked, Nursery, possible, started_quietly
 from crlbench.run.plan import LOG_NAME, label
@@ -43,7 +43,7 @@ class _Worker:
     told_to_stop: bool = False
 
 
-class LocalLauncher:
+class LocalLauncher(Launcher):
     """Runs cells in processes of this machine.
 
     Args:
