@@ -68,9 +68,9 @@ def check_needs(cells: Sequence[Cell]) -> None:
 
 
 def unable(cells: Sequence[Cell]) -> dict[str, str]:
-    """The cells that cannot run where only ``cells`` do, by folder, each with what it lacks.
+    """Which of ``cells`` cannot run when no others do, by folder, each with a need that it lacks.
 
-    A cell lacks a need that is neither among the others that can run nor has a record.
+    Such a need has no record and is not among the cells that can run.
     """
     lacking: dict[str, str] = {}
     left = list(cells)
@@ -117,15 +117,6 @@ def stored_ends(cells: Sequence[Cell]) -> dict[str, End]:
     return found
 
 
-def blocked(cell: Cell, name: str, end: End) -> Outcome:
-    """The outcome of a cell that is not begun, because its need ``name`` came to such an end."""
-    through = "" if end.origin == name else f" (by way of {name})"
-    why, code = _REASONS[end.state]
-    return Outcome(
-        cell, "blocked", f"not begun: it needs {end.origin}{through}, which {why}", exit_code=code
-    )
-
-
 _REASONS = {
     "failed": (
         f"broke a stability rule: it fails too, by the rule {UPSTREAM}, and is not made again. "
@@ -142,3 +133,12 @@ _REASONS = {
     ),
 }
 """What became of the cell to blame, what to do, and the exit code; by its state."""
+
+
+def blocked(cell: Cell, name: str, end: End) -> Outcome:
+    """The outcome of a cell that is not begun, because its need ``name`` came to such an end."""
+    through = "" if end.origin == name else f" (by way of {name})"
+    why, code = _REASONS[end.state]
+    return Outcome(
+        cell, "blocked", f"not begun: it needs {end.origin}{through}, which {why}", exit_code=code
+    )

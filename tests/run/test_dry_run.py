@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from crlbench.commands.dry_run import _total_seconds
-from crlbench.run.plan import Plan
+from crlbench.commands.dry_run import _calibrated, _total_seconds
+from crlbench.events import Figures
+from crlbench.run.plan import Board, Plan
+from tests.run.test_events import brief_cell, check_form
 
 MEASURED = {"startup_s": 1.0, "iteration_s": 0.0, "evaluation_s": 0.0, "end_s": 9.0}
 
@@ -25,3 +27,14 @@ def test_start_scores_count_once_per_model_until_they_are_stored(
     assert _total_seconds(cells, figures, fresh=False) == pytest.approx(10 * len(cells))
     assert _total_seconds(cells, figures, fresh=True) == pytest.approx(100 + 10 * len(cells))
     assert _total_seconds([], figures, fresh=False) == 0
+
+
+@pytest.mark.slow
+def test_a_cell_that_needs_others_is_measured_alone(
+    board: Board, model: Path, tmp_path: Path
+) -> None:
+    cell = brief_cell(board, model, tmp_path)
+    needed = "very-tiny@0a1b2c3d/ppo/addition/real/seed-07"
+    figures = _calibrated(cell.model_copy(update={"needs": (needed,)}), threads=1)
+    check_form(figures, Figures)
+    assert not any(tmp_path.iterdir())

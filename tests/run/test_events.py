@@ -33,17 +33,21 @@ def check_form(value: Any, form: Any) -> None:
         check_form(value[name], kind)
 
 
-@pytest.fixture
-def cell(board: Board, model: Path, tmp_path: Path) -> Cell:
-    """A run of seconds."""
+def brief_cell(board: Board, model: Path, folder: Path) -> Cell:
+    """A run of a second."""
     settings = {name: str(value) for name, value in SHORT.items()}
     settings |= {"budget.iterations_per_point": "1", "evaluation.retain": "[]"}
     conditions = override(board.conditions, settings)
     brief = replace(board, conditions=conditions, tasks=("addition",), division="open")
     contender = Contender(str(model), "very-tiny", "0a1b2c3d", "e" * 64)
     recipe = ("ppo", to_config(recipes.load("ppo")))
-    plan = make_plan(brief, contender, recipe, ("addition",), ("real",), 1, tmp_path, loggers=())
+    plan = make_plan(brief, contender, recipe, ("addition",), ("real",), 1, folder, loggers=())
     return plan.cells[0].model_copy(update={"entry_sha256": None, "control": {}})
+
+
+@pytest.fixture
+def cell(board: Board, model: Path, tmp_path: Path) -> Cell:
+    return brief_cell(board, model, tmp_path)
 
 
 def test_a_run_says_what_is_declared(cell: Cell) -> None:
