@@ -98,6 +98,19 @@ class Rollout:
         """(B,) int64: which distinct prompt each row reads."""
         return self.group if self.prompt is None else self.prompt
 
+    @property
+    def episodes(self) -> int:
+        """How many episodes the rows are of: what a budget counts."""
+        return len(self.texts if self.episode is None else self.episode.unique())
+
+    def stated(self) -> Rollout:
+        """The same rows with every number of a row in place: what None stands for is written."""
+        rows = torch.arange(len(self.texts), device=self.group.device)
+        turn = torch.where(self.action_mask, 0, -1).to(torch.int16)
+        defaults = {"prompt": self.group, "trajectory": rows, "episode": rows,
+                    "seat": torch.zeros_like(rows), "turn": turn}  # fmt: skip
+        return replace(self, **{n: v for n, v in defaults.items() if getattr(self, n) is None})
+
     def rows(self, index: Tensor) -> Rollout:
         """The sub-rollout of the given rows; ``index`` is int64 (b,)."""
         picked = {
@@ -114,6 +127,8 @@ class Rollout:
 
         ``pad`` stands where a rollout is narrower than another.
         """
+        if any(getattr(r, name) is not None for r in rollouts for name in _OPTIONAL):
+            rollouts = [r.stated() for r in rollouts]
         names = {n for n in _ROLLOUT_FIELDS if all(getattr(r, n) is not None for r in rollouts)}
         left, fill = {"prompt_ids", "prompt_mask"}, {"completion_ids": pad, "turn": -1}
         wide: dict[str, Any] = {
@@ -208,6 +223,8 @@ _PER_TOKEN = {
 """Fields of shape (B, T)."""
 _NUMBERED = {"group", "prompt", "trajectory", "episode"}
 """Fields (B,) that number things of one rollout."""
+_OPTIONAL = ("prompt", "trajectory", "episode", "seat", "turn")
+"""Fields that a rollout of single turns leaves out."""
 _ROLLOUT_FIELDS = {f.name for f in fields(Rollout)}
 
 

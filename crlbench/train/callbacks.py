@@ -79,7 +79,7 @@ class RunRecorder(Callback):
             counts = self.clipped[side]
             counts |= {token: counts.get(token, 0) + n for token, n in found.items()}
         self.totals["prompts"] += len(batch.uids)
-        self.totals["completions"] += len(done.rollout.texts)
+        self.totals["completions"] += done.rollout.episodes
         self.totals["updates"] += len(done.losses)
         self.totals["tokens"] += int(done.health["tokens"])
         self.totals["bytes"] += int(done.health["bytes"])

@@ -254,6 +254,51 @@ def test_a_rollout_of_two_trajectories_stays_apart_when_joined() -> None:
     assert both.prompts is both.prompt
 
 
+def test_a_rollout_of_single_turns_beside_one_of_several_keeps_what_it_means() -> None:
+    module = make()
+    module.configure_model()
+    batch = make_batch(PROMPTS[:2], 128, completions=2)
+    plain = module.collector.sampler.sample(module.policy, batch, DrawKey(1, "t"))
+    views = replace(plain, prompt=torch.tensor([0, 1, 2, 2]), episode=torch.tensor([0, 0, 1, 1]))
+    both = Rollout.concatenate([plain, views], 128)
+    assert both.prompt is not None and both.episode is not None and both.turn is not None
+    assert both.prompt.tolist() == [0, 0, 1, 1, 2, 3, 4, 4]
+    assert both.episode.tolist() == [0, 1, 2, 3, 4, 4, 5, 5]
+    assert both.trajectory is not None and both.trajectory.tolist() == [*range(8)]
+    assert torch.equal(both.turn == 0, both.action_mask)
+    assert (plain.episodes, views.episodes, both.episodes) == (4, 2, 6)
+    again = Rollout.concatenate([plain, plain], 128)
+    assert again.prompt is again.episode is again.turn is None and again.episodes == 8
+
+
+class Views:
+    """Each completion is an episode of two rows, which a budget pays once."""
+
+    def __init__(self, answers: Any) -> None:
+        self.answers, self.pad, self.max_tokens = answers, answers.pad, answers.max_tokens
+        self.examine = answers.examine
+
+    def collect(self, policy: Policy, batch: PromptBatch, key: DrawKey) -> Collected:
+        found = self.answers.collect(policy, batch, key)
+        count = len(found.rollout.texts)
+        rows = torch.arange(count).repeat_interleave(2)
+        rollout = replace(found.rollout.rows(rows), episode=rows, trajectory=rows)
+        return Collected(rollout, found.reward.rows(rows))
+
+
+def test_the_budget_counts_episodes_and_not_rows(tmp_path: Path) -> None:
+    totals = []
+    for name in ("answers", "views"):
+        module: Any = make(conditions(budget__grid="2"), recipe="grpo", score=odd)
+        if name == "views":
+            module.collector = Views(module.collector)
+        recorder = fit(module, tmp_path / name)
+        totals.append(recorder.totals)
+        assert [point["x"] for point in recorder.curve] == [0, 32, 64]
+    assert totals[0]["completions"] == totals[1]["completions"] == 64
+    assert totals[1]["tokens"] > totals[0]["tokens"]
+
+
 def test_what_does_not_fit_together_is_refused_when_it_is_made() -> None:
     module = make()
     module.configure_model()
