@@ -15,13 +15,8 @@ from crlbench.policy.policy import Policy
 from crlbench.policy.sample import DrawKey
 from crlbench.retain.panel import Member
 from crlbench.run.retain import retain_passages, retain_requests, retain_scores
-from crlbench.run.subject import (
-    auditor_of,
-    evaluation_sampler,
-    prompts_of,
-    scorer_of,
-    shown_prompt,
-)
+from crlbench.run.subject import collector_of, prompts_of, shown_prompt
+from crlbench.train.collect import Collector
 from crlbench.train.evaluation import SplitResult, samples, score_requests
 from crlbench.train.ranks import ALONE, Ranks
 from crlbench.train.requests import Request
@@ -32,6 +27,10 @@ SPLITS = ("hard", "format", "train_fixed")
 AUDITED = "id_audit"
 SHOWN = 32
 """Completions stored to read, at each end."""
+
+
+Requests = dict[str, Request[Collector]]
+"""By the vector that they make."""
 
 
 @dataclass(frozen=True)
@@ -89,28 +88,28 @@ class Examiner:
                 policy, self.members, self.reader, self.conditions, self.device, self.ranks
             )
 
-    def _id(self, task: Task, seed: int, purpose: str) -> dict[str, Request]:
+    def _id(self, task: Task, seed: int, purpose: str) -> Requests:
         draws = self.conditions.evaluation.end_draws
         asked = self._request(task, "id", DrawKey(seed, purpose))
-        return {"id": replace(asked, draws=draws, audit=auditor_of(task))}
+        return {"id": replace(asked, draws=draws, audited=True)}
 
-    def _others(self, task: Task, seed: int, purpose: str) -> dict[str, Request]:
+    def _others(self, task: Task, seed: int, purpose: str) -> Requests:
         key = DrawKey(seed, purpose)
         splits = {split: self._request(task, split, key) for split in own_splits(task)}
         return {"id_greedy": self._request(task, "id", DrawKey(None, purpose))} | splits
 
-    def _transfer(self, other: Task, seed: int, purpose: str) -> Request:
+    def _transfer(self, other: Task, seed: int, purpose: str) -> Request[Collector]:
         """One draw of the ID items of a task that was not trained on."""
         return self._request(other, "id", DrawKey(seed, purpose))
 
-    def _request(self, task: Task, split: str, key: DrawKey) -> Request:
+    def _request(self, task: Task, split: str, key: DrawKey) -> Request[Collector]:
         e = self.conditions.evaluation
-        sampler = evaluation_sampler(task, self.reader, self.conditions)
+        collector = collector_of(task, self.reader, self.conditions, self.device)
         count = e.curve_items if split == "id" else e.end_items
-        prompts = prompts_of(task, split, self.reader, sampler.max_tokens, count)
-        return Request(sampler, scorer_of(task, self.device), prompts, key)
+        prompts = prompts_of(task, split, self.reader, collector.max_tokens, count)
+        return Request(collector, prompts, key)
 
-    def _score(self, policy: Policy, requests: dict[str, Request]) -> dict[str, SplitResult]:
+    def _score(self, policy: Policy, requests: Requests) -> dict[str, SplitResult]:
         with autocast(self.conditions, self.device):
             found = score_requests(policy, list(requests.values()), self.device, self.ranks)
         return dict(zip(requests, found, strict=True))
@@ -119,7 +118,7 @@ class Examiner:
         with autocast(self.conditions, self.device):
             return retain_passages(policy, self.members, self.reader, self.conditions, self.device)
 
-    def _end(self, found: dict[str, SplitResult], requests: dict[str, Request], x: int) -> End:
+    def _end(self, found: dict[str, SplitResult], requests: Requests, x: int) -> End:
         """The vectors, and the first completions of ID items to read."""
         items = requests["id"].prompts
         shown = [shown_prompt(p, self.reader) for p in items[:SHOWN]]

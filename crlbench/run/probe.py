@@ -22,20 +22,19 @@ from crlbench.errors import ValidationError
 from crlbench.frozen import Task, read_bytes
 from crlbench.policy.load import learning_copy
 from crlbench.policy.policy import Policy
-from crlbench.policy.sample import DecodeLoop, DrawKey
+from crlbench.policy.sample import DrawKey
 from crlbench.proportion import wilson
 from crlbench.run.board import load_track
 from crlbench.run.subject import (
     EVALUATION_TEMPERATURE,
     Subject,
-    auditor_of,
-    evaluation_sampler,
+    collector_of,
     prompts_of,
-    scorer_of,
 )
 from crlbench.seeding import seed_value
 from crlbench.suite.twin import twin_of
-from crlbench.train.evaluation import DECODE_ROWS, examine, outcomes_of
+from crlbench.train.collect import Collector
+from crlbench.train.evaluation import DECODE_ROWS
 from crlbench.train.stream import EvalPrompts, Prompt
 
 BUNDLED = ("tiny-llama", "tiny-qwen2", "tiny-mistral", "tiny-deepseek")
@@ -140,10 +139,10 @@ def probe(task: Task, subject: Subject, plan: Plan, catalog: Catalog) -> list[Le
     Raises:
         ValidationError: a prompt does not fit into the model's context.
     """
-    sampler = evaluation_sampler(task, subject.reader, _decoding(task, catalog))
+    collector = collector_of(task, subject.reader, _decoding(task, catalog), "cpu")
     policy = Policy(_in_float32(subject), value_head=False)
     return [
-        _probe_level(task, subject, policy, sampler, level, plan)
+        _probe_level(task, subject, policy, collector, level, plan)
         for level in sorted({row["level"] for _, row in _rows(task)})
     ]
 
@@ -218,19 +217,19 @@ def gaps(task: Task, subject: Subject, plan: Plan, catalog: Catalog, salt: int) 
 
 
 def _probe_level(
-    task: Task, subject: Subject, policy: Policy, sampler: DecodeLoop, level: int, plan: Plan
+    task: Task, subject: Subject, policy: Policy, collector: Collector, level: int, plan: Plan
 ) -> LevelProbe:
-    prompts = level_prompts(task, subject, sampler.max_tokens, level, plan.items)
+    prompts = level_prompts(task, subject, collector.max_tokens, level, plan.items)
     key = DrawKey(seed_value(PROTOCOL, f"{task.name}/probe", 0), "probe")
     audited = task.card.reward_model is not None
-    auditor = auditor_of(task)
     scores: list[float] = []
     right: list[float] = []
     finished: list[bool] = []
-    for batch in EvalPrompts(prompts, pad=sampler.pad, rows=DECODE_ROWS, draws=plan.rollouts):
-        found = examine(policy, sampler, scorer_of(task), batch, key)
+    for batch in EvalPrompts(prompts, pad=collector.pad, rows=DECODE_ROWS, draws=plan.rollouts):
+        found = collector.examine(policy, batch, key)
+        audit = collector.audit(found.rollout, batch) if audited else None
         scores += found.scores.tolist()
-        right += outcomes_of(auditor, found.rollout, batch) if audited else found.scores.tolist()
+        right += (found.scores if audit is None else audit).tolist()
         finished += found.rollout.finished.tolist()
     return LevelProbe(
         task=task.name,

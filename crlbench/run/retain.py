@@ -15,6 +15,7 @@ from crlbench.policy.sample import DecodeLoop, DrawKey
 from crlbench.retain.panel import TEXT, Item, Member
 from crlbench.reward.score import score
 from crlbench.run.subject import EVALUATION_TEMPERATURE
+from crlbench.train.collect import Answers
 from crlbench.train.evaluation import passage_scores, score_requests
 from crlbench.train.ranks import ALONE, Ranks
 from crlbench.train.requests import Request
@@ -45,7 +46,7 @@ def retain_scores(
 
 def retain_requests(
     members: Sequence[Member], reader: Reader, conditions: Conditions
-) -> dict[str, Request]:
+) -> dict[str, Request[Answers]]:
     """What is to be completed of each member but the passages, by ``retain/<member>``.
 
     Completions are decoded greedily, so that a policy that did not change scores exactly as
@@ -82,10 +83,10 @@ def _name(member: Member) -> str:
     return f"retain/{member.name}"
 
 
-def _request(member: Member, reader: Reader, count: int) -> Request:
+def _request(member: Member, reader: Reader, count: int) -> Request[Answers]:
     sampler = _sampler(member, reader)
     prompts = [_prompt(member, item, reader, sampler.max_tokens) for item in member.items[:count]]
-    return Request(sampler, _scorer(member), prompts, DrawKey(None, "retain"))
+    return Request(Answers(sampler, _scorer(member)), prompts, DrawKey(None, "retain"))
 
 
 def document_start(reader: Reader) -> int:

@@ -130,7 +130,7 @@ def work_by_tokens(
         cap = make_sampler(task, reader, conditions).max_tokens
         lengths.append({split: of_split(task, split, cap) for split in task.card.splits})
     panel = [
-        _Lengths(max(len(p.ids) for p in request.prompts), request.sampler.max_tokens)
+        _Lengths(max(len(p.ids) for p in request.prompts), request.collector.max_tokens)
         for request in retain_requests(members, reader, conditions).values()
     ]
     return _work(conditions, lengths, panel, vocabulary, device, exact=True)

@@ -6,16 +6,20 @@ learner knows nothing else of tasks. :class:`Answers` is the collector of single
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain, islice
 from typing import Any, Literal, Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from crlbench.policy.policy import Policy
 from crlbench.policy.sample import DrawKey, Sampler
-from crlbench.train.evaluation import Examination, examine, outcomes_of
+from crlbench.train.evaluation import Examination, SplitResult, outcomes_of, rows_at_once
+from crlbench.train.ranks import Ranks
+from crlbench.train.requests import Request, Row, join
 from crlbench.train.reward import Reward, Scorer, real_reward
 from crlbench.types import PromptBatch, Rollout
 
@@ -40,7 +44,11 @@ class Collected:
 
 
 class Collector(Protocol):
-    """Anything that lets a policy act on prompts and pays for what it did."""
+    """Anything that lets a policy act on prompts and pays for what it did.
+
+    Requests name one (:mod:`crlbench.train.requests`). One that shares batches with others is
+    :class:`~crlbench.train.evaluation.Joining` too.
+    """
 
     @property
     def pad(self) -> int:
@@ -60,6 +68,10 @@ class Collector(Protocol):
         """Rows of an evaluation and their scores."""
         ...
 
+    def audit(self, rollout: Rollout, batch: PromptBatch) -> Tensor | None:
+        """What a second verifier says, one of each score; None without one."""
+        ...
+
 
 @dataclass(frozen=True)
 class Answers:
@@ -70,7 +82,7 @@ class Answers:
     auditor: Scorer | None = None
     """Scores every completion of training a second time."""
     evaluation: Sampler | None = None
-    """Decodes the curve; without one, ``sampler`` does."""
+    """Decodes evaluations; without one, ``sampler`` does."""
     scale: float = 1.0
     """Of the reward."""
     kind: Literal["outcome", "process"] = "outcome"
@@ -84,14 +96,44 @@ class Answers:
     def max_tokens(self) -> int:
         return self.sampler.max_tokens
 
+    @property
+    def decoder(self) -> Sampler:
+        """What decodes evaluations."""
+        return self.evaluation or self.sampler
+
     def collect(self, policy: Policy, batch: PromptBatch, key: DrawKey) -> Collected:
         """Sample, verify and audit completions."""
         rollout = self.sampler.sample(policy, batch, key)
         return Collected(rollout, self.reward(rollout, batch), self.audit(rollout, batch))
 
+    @torch.no_grad()
     def examine(self, policy: Policy, batch: PromptBatch, key: DrawKey) -> Examination:
         """Sample and verify completions of items."""
-        return examine(policy, self.evaluation or self.sampler, self.scorer, batch, key)
+        rollout = self.decoder.sample(policy, batch, key)
+        return Examination(rollout, torch.tensor(outcomes_of(self.scorer, rollout, batch)))
+
+    @staticmethod
+    def score_together(
+        policy: Policy,
+        requests: Sequence[Request[Answers]],
+        device: torch.device | str,
+        ranks: Ranks,
+    ) -> list[SplitResult]:
+        """Every request's completions, verified; those of equal samplers share batches.
+
+        Ranks take turns with the batches, which have fewer rows so that there is one for each,
+        and with the requests to be verified.
+        """
+        found: list[tuple[Row, str]] = []
+        batches = join(requests, rows_at_once(policy, ranks.size))
+        for joined in islice(batches, ranks.rank, None, ranks.size):
+            batch = joined.batch().to(device)
+            rollout = joined.sampler.complete(policy, batch, joined.draws(requests))
+            found += zip(chain.from_iterable(joined.rows), rollout.texts, strict=True)
+        texts = dict(ranks.gather(found))
+        numbers = range(ranks.rank, len(requests), ranks.size)
+        verified = dict(ranks.gather([(n, _verified(n, requests[n], texts)) for n in numbers]))
+        return [verified[number] for number in range(len(requests))]
 
     def reward(self, rollout: Rollout, batch: PromptBatch) -> Reward:
         """What the verifier pays for every completion."""
@@ -103,3 +145,17 @@ class Answers:
         if self.auditor is None:
             return None
         return torch.tensor(outcomes_of(self.auditor, rollout, batch))
+
+
+def _verified(number: int, request: Request[Answers], texts: Mapping[Row, str]) -> SplitResult:
+    items, draws = range(len(request.prompts)), range(request.draws)
+    found = [texts[Row(number, item, draw)] for item in items for draw in draws]
+    answers = [prompt.answer for prompt in request.prompts for _ in draws]
+
+    def outcomes(scorer: Scorer) -> np.ndarray:
+        paid = [float(score.outcome) for score in scorer(found, answers)]
+        return np.array(paid, dtype=np.float32).reshape(-1, request.draws).T
+
+    auditor = request.collector.auditor if request.audited else None
+    audit = None if auditor is None else outcomes(auditor)
+    return SplitResult(outcomes(request.collector.scorer), found[:: request.draws], audit)

@@ -1,12 +1,12 @@
-"""Sampling and verifying items: the points of the curve and the two ends of a run."""
+"""Examining items: the points of the curve and the two ends of a run."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import chain, islice
-from typing import Any
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -14,12 +14,14 @@ from torch import Tensor
 
 from crlbench.errors import ValidationError
 from crlbench.policy.policy import Policy
-from crlbench.policy.sample import DrawKey, Sampler
 from crlbench.train.ranks import ALONE, Ranks
-from crlbench.train.requests import Request, Row, join
 from crlbench.train.reward import Scorer
-from crlbench.train.stream import Prompt
+from crlbench.train.stream import EvalPrompts, Prompt
 from crlbench.types import PromptBatch, Rollout
+
+if TYPE_CHECKING:
+    from crlbench.train.collect import Collector
+    from crlbench.train.requests import Request
 
 DECODE_ROWS = 256
 """Rows decoded at once in an evaluation: part of the decode plan."""
@@ -33,10 +35,11 @@ many are scored at once."""
 
 @dataclass(frozen=True)
 class Examination:
-    """Completions of a batch of items and their scores (B,), the draws of an item together."""
+    """Completions of a batch of items and their scores, the draws of an item together."""
 
     rollout: Rollout
     scores: Tensor
+    """(E,) one of each episode, which is a row where the rollout names none."""
 
     @staticmethod
     def joined(parts: Sequence[Examination], pad: int) -> Examination:
@@ -55,43 +58,51 @@ class SplitResult:
     """What the second verifier says of the same completions, where one was given."""
 
 
+@runtime_checkable
+class Joining(Protocol):
+    """A collector with a way of its own to carry out requests, in place of one by one."""
+
+    @staticmethod
+    def score_together(
+        policy: Policy, requests: Sequence[Any], device: torch.device | str, ranks: Ranks
+    ) -> list[SplitResult]:
+        """What requests find, in their order; each is of a collector with this same method."""
+        ...
+
+
 @torch.no_grad()
-def examine(
-    policy: Policy, sampler: Sampler, scorer: Scorer, batch: PromptBatch, key: DrawKey
-) -> Examination:
-    """Sample completions of a batch under ``policy`` and verify them."""
-    rollout = sampler.sample(policy, batch, key)
-    return Examination(rollout, torch.tensor(outcomes_of(scorer, rollout, batch)))
-
-
-def outcomes_of(scorer: Scorer, rollout: Rollout, batch: PromptBatch) -> list[float]:
-    """The outcome of every completion, in row order."""
-    answers = [batch.answers[g] for g in rollout.group.tolist()]
-    return [float(score.outcome) for score in scorer(rollout.texts, answers)]
-
-
 def score_requests(
     policy: Policy,
-    requests: Sequence[Request],
+    requests: Sequence[Request[Collector]],
     device: torch.device | str = "cpu",
     ranks: Ranks = ALONE,
 ) -> list[SplitResult]:
-    """Every request's completions, verified; requests are decoded together where they can be.
+    """What every request finds, as its collector examines items.
 
     A draw is keyed by (seed, purpose, prompt uid, draw), so it does not depend on which other
-    items, draws or requests are scored with it. Ranks take turns with the batches, which have
-    fewer rows so that there is one for each, and with the requests to be verified.
+    items, draws or requests are scored with it. Ranks take turns with the batches.
     """
-    found: list[tuple[Row, str]] = []
-    batches = join(requests, rows_at_once(policy, ranks.size))
-    for joined in islice(batches, ranks.rank, None, ranks.size):
-        batch = joined.batch().to(device)
-        rollout = joined.sampler.complete(policy, batch, joined.draws(requests))
-        found += zip(chain.from_iterable(joined.rows), rollout.texts, strict=True)
-    texts = dict(ranks.gather(found))
-    numbers = range(ranks.rank, len(requests), ranks.size)
-    verified = dict(ranks.gather([(n, _verified(n, requests[n], texts)) for n in numbers]))
-    return [verified[number] for number in range(len(requests))]
+    ways: dict[Callable[..., list[SplitResult]], list[int]] = {}
+    for number, request in enumerate(requests):
+        collector = request.collector
+        way = collector.score_together if isinstance(collector, Joining) else score_apart
+        ways.setdefault(way, []).append(number)
+    results: dict[int, SplitResult] = {}
+    for way, numbers in ways.items():
+        found = way(policy, [requests[number] for number in numbers], device, ranks)
+        results |= zip(numbers, found, strict=True)
+    return [results[number] for number in range(len(requests))]
+
+
+def score_apart(
+    policy: Policy,
+    requests: Sequence[Request[Collector]],
+    device: torch.device | str,
+    ranks: Ranks,
+) -> list[SplitResult]:
+    """What requests find one after the other, in batches of their own."""
+    rows = rows_at_once(policy, ranks.size)
+    return [_scored(policy, request, rows, device, ranks) for request in requests]
 
 
 def rows_at_once(policy: Policy, ranks: int = 1) -> int:
@@ -99,17 +110,39 @@ def rows_at_once(policy: Policy, ranks: int = 1) -> int:
     return max(1, min(DECODE_ROWS, LOGIT_FLOATS // policy.config.vocab_size) // ranks)
 
 
-def _verified(number: int, request: Request, texts: Mapping[Row, str]) -> SplitResult:
-    items, draws = range(len(request.prompts)), range(request.draws)
-    found = [texts[Row(number, item, draw)] for item in items for draw in draws]
-    answers = [prompt.answer for prompt in request.prompts for _ in draws]
+def _scored(
+    policy: Policy,
+    request: Request[Collector],
+    rows: int,
+    device: torch.device | str,
+    ranks: Ranks,
+) -> SplitResult:
+    collector, draws = request.collector, request.draws
+    batches = EvalPrompts(request.prompts, pad=collector.pad, rows=rows, draws=draws)
+    own = []
+    for number, batch in islice(enumerate(batches), ranks.rank, None, ranks.size):
+        batch = batch.to(device)
+        found = collector.examine(policy, batch, request.key)
+        audit = collector.audit(found.rollout, batch) if request.audited else None
+        texts = found.rollout.texts[::draws]
+        own.append((number, found.scores.cpu(), texts, None if audit is None else audit.cpu()))
+    parts = sorted(ranks.gather(own), key=lambda part: part[0])
+    audits = [audit for *_, audit in parts if audit is not None]
 
-    def outcomes(scorer: Scorer) -> np.ndarray:
-        paid = [float(score.outcome) for score in scorer(found, answers)]
-        return np.array(paid, dtype=np.float32).reshape(-1, request.draws).T
+    def vectors(scores: Sequence[Tensor]) -> np.ndarray:
+        return torch.cat(list(scores)).float().numpy().reshape(-1, draws).T
 
-    audit = None if request.audit is None else outcomes(request.audit)
-    return SplitResult(outcomes(request.scorer), found[:: request.draws], audit)
+    return SplitResult(
+        vectors([scores for _, scores, _, _ in parts]),
+        [text for _, _, texts, _ in parts for text in texts],
+        vectors(audits) if audits else None,
+    )
+
+
+def outcomes_of(scorer: Scorer, rollout: Rollout, batch: PromptBatch) -> list[float]:
+    """The outcome of every completion, in row order."""
+    answers = [batch.answers[g] for g in rollout.group.tolist()]
+    return [float(score.outcome) for score in scorer(rollout.texts, answers)]
 
 
 @torch.no_grad()

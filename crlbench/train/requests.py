@@ -1,7 +1,8 @@
 """What an evaluation asks for, and which of its rows are decoded together.
 
-The rows of several requests share batches wherever their samplers are equal. That changes no
-draw: each is keyed by its seed, purpose, prompt and number alone.
+A request names a collector. :class:`~crlbench.train.collect.Answers` decodes rows of several
+requests in one batch wherever their samplers are equal. That changes no draw: each is keyed by
+its seed, purpose, prompt and number alone.
 """
 
 from __future__ import annotations
@@ -10,31 +11,34 @@ import math
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
 
 from crlbench.policy.sample import DrawKey, Sampler, row_uniforms
-from crlbench.train.reward import Scorer
 from crlbench.train.stream import Prompt, make_batch
 from crlbench.types import PromptBatch
+
+if TYPE_CHECKING:
+    from crlbench.train.collect import Answers, Collector
 
 SLACK = 0.25
 """Share of a batch that is added to other batches instead of being decoded alone."""
 
+C = TypeVar("C", bound="Collector", covariant=True)
+
 
 @dataclass(frozen=True)
-class Request:
-    """Items to be completed and verified, ``draws`` times each."""
+class Request(Generic[C]):
+    """Items that a collector examines, ``draws`` times each."""
 
-    sampler: Sampler
-    scorer: Scorer
+    collector: C
     prompts: Sequence[Prompt]
     key: DrawKey
     draws: int = 1
-    audit: Scorer | None = None
-    """Scores the same completions a second time."""
+    audited: bool = False
+    """Whether the collector's second verifier scores the same completions."""
 
 
 class Row(NamedTuple):
@@ -58,7 +62,7 @@ class JoinedBatch:
         """The prompts, left padded."""
         return make_batch(self.prompts, self.sampler.pad, completions=len(self.rows[0]))
 
-    def draws(self, requests: Sequence[Request]) -> Tensor:
+    def draws(self, requests: Sequence[Request[Answers]]) -> Tensor:
         """(B, T) float64 uniforms, NaN in greedy rows."""
         drawn = [
             row_uniforms(requests[row.request].key, prompt.uid, row.draw, self.sampler.max_tokens)
@@ -68,7 +72,7 @@ class JoinedBatch:
         return torch.tensor(drawn, dtype=torch.float64)
 
 
-def join(requests: Sequence[Request], rows: int) -> Iterator[JoinedBatch]:
+def join(requests: Sequence[Request[Answers]], rows: int) -> Iterator[JoinedBatch]:
     """Batches of about ``rows`` rows that hold every row once.
 
     A prompt that several requests ask for is decoded in one place, with all its rows. Prompts of
@@ -87,14 +91,14 @@ def join(requests: Sequence[Request], rows: int) -> Iterator[JoinedBatch]:
 
 
 def _kinds(
-    requests: Sequence[Request],
+    requests: Sequence[Request[Answers]],
 ) -> dict[tuple[Sampler, int], list[tuple[Prompt, list[Row]]]]:
     """Prompts with their rows, by how they are decoded and how many rows each has."""
     rows: dict[tuple[Sampler, str, tuple[int, ...]], list[Row]] = defaultdict(list)
     prompts = {}
     for number, request in enumerate(requests):
         for item, prompt in enumerate(request.prompts):
-            place = (request.sampler, prompt.uid, prompt.ids)
+            place = (request.collector.decoder, prompt.uid, prompt.ids)
             prompts[place] = prompt
             rows[place] += [Row(number, item, draw) for draw in range(request.draws)]
     kinds = defaultdict(list)

@@ -33,6 +33,7 @@ from crlbench.run.workload import Batch, Work, batch, work_by_bytes, work_by_tok
 from crlbench.seeding import derive
 from crlbench.train import displacement as moved
 from crlbench.train import evaluation, microbatch, optimizer, passes, requests
+from crlbench.train.collect import Answers
 from crlbench.train.requests import Request, join
 from crlbench.train.stream import Prompt
 
@@ -142,7 +143,7 @@ def test_batches_are_those_that_evaluations_decode() -> None:
     for count, draws, vocabulary in cases:
         prompts = [Prompt(f"t/{i}", (1,) * (i % 7 + 1), None) for i in range(count)]
         rows = max(1, min(256, (1 << 24) // vocabulary))
-        asked = [Request(sampler, None, prompts, DrawKey(0, "x"), draws)]
+        asked = [Request(Answers(sampler, None), prompts, DrawKey(0, "x"), draws)]
         largest = max(len(j.prompts) * len(j.rows[0]) for j in join(asked, rows))
         assert batch(count, draws, vocabulary, 7, 8).rows == largest
 

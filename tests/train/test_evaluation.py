@@ -16,7 +16,9 @@ from crlbench.policy.sample import DecodeLoop, DrawKey, draw_uniforms
 from crlbench.reward.score import Score
 from crlbench.run.subject import load_subject, load_task, prompts_of
 from crlbench.train import evaluation
-from crlbench.train.evaluation import rows_at_once, score_requests
+from crlbench.train.collect import Answers
+from crlbench.train.evaluation import rows_at_once, score_apart, score_requests
+from crlbench.train.ranks import ALONE
 from crlbench.train.requests import JoinedBatch, Request, Row, join
 from crlbench.train.stream import Prompt, make_batch
 from tests.checkpoints import ascii_tokenizer, random_model
@@ -37,9 +39,9 @@ def items(name: str, count: int, longest: int = 9) -> list[Prompt]:
     return [Prompt(f"{name}/id/{i}", (129, *w.encode()), w) for i, w in enumerate(words)]
 
 
-def request(prompts: Sequence[Prompt], key=None, draws: int = 1, **options) -> Request:
-    scorer = starts(lambda text: text[:1])
-    return Request(LOOP, scorer, prompts, key or DrawKey(5, "end"), draws, **options)
+def request(prompts, key=None, draws: int = 1, audit=None, sampler=LOOP) -> Request[Answers]:
+    collector = Answers(sampler, starts(lambda text: text[:1]), audit)
+    return Request(collector, prompts, key or DrawKey(5, "end"), draws, audited=audit is not None)
 
 
 def several() -> list[Request]:
@@ -50,7 +52,7 @@ def several() -> list[Request]:
         request(one, draws=4, audit=starts(lambda text: -len(text))),
         request(one, DrawKey(None, "end")),
         request(two),
-        replace(request(three, DrawKey(9, "start")), sampler=short),
+        request(three, DrawKey(9, "start"), sampler=short),
     ]
 
 
@@ -92,7 +94,7 @@ def test_every_row_is_decoded_once_in_a_batch_that_is_not_too_large(rows):
         for prompt, own in zip(joined.prompts, joined.rows, strict=True):
             for row in own:
                 assert requests[row.request].prompts[row.item] == prompt
-                assert requests[row.request].sampler == joined.sampler
+                assert requests[row.request].collector.decoder == joined.sampler
 
 
 def test_a_prompt_is_run_once_for_all_who_ask_and_lies_among_its_like():
@@ -118,7 +120,7 @@ def test_the_draws_of_a_row_are_those_of_its_request_alone(rows):
             for row in own:
                 r = requests[row.request]
                 alone = make_batch([prompt], 128, completions=r.draws)
-                expected = draw_uniforms(r.key, alone, r.sampler.max_tokens)[row.draw]
+                expected = draw_uniforms(r.key, alone, r.collector.max_tokens)[row.draw]
                 assert torch.equal(next(drawn).nan_to_num(-1), expected.nan_to_num(-1))
 
 
@@ -128,9 +130,11 @@ def test_scores_stand_in_the_order_of_the_items_and_draws(policy):
     assert policy.training
     for r, result in zip(requests, found, strict=True):
         batch = make_batch(r.prompts, 128, completions=r.draws)
-        rollout = r.sampler.sample(policy, batch, r.key)
+        rollout = r.collector.decoder.sample(policy, batch, r.key)
         answers = [p.answer for p in r.prompts for _ in range(r.draws)]
-        for scorer, scores in ((r.scorer, result.scores), (r.audit, result.audit)):
+        collector = r.collector
+        pairs = ((collector.scorer, result.scores), (collector.auditor, result.audit))
+        for scorer, scores in pairs:
             if scorer is None:
                 assert scores is None
                 continue
@@ -139,6 +143,19 @@ def test_scores_stand_in_the_order_of_the_items_and_draws(policy):
             assert np.array_equal(scores, paid.reshape(-1, r.draws).T)
             assert 0 < scores.mean() < 1
         assert result.texts == rollout.texts[:: r.draws]
+
+
+def test_requests_one_by_one_find_what_joined_ones_find(policy):
+    """As collectors that share no batches are asked."""
+    requests = several()
+    together = score_requests(policy, requests)
+    for result, expected in zip(score_apart(policy, requests, "cpu", ALONE), together, strict=True):
+        assert result.scores.dtype == np.float32 and result.texts == expected.texts
+        assert np.array_equal(result.scores, expected.scores)
+        if expected.audit is None:
+            assert result.audit is None
+        else:
+            assert np.array_equal(result.audit, expected.audit)
 
 
 def test_a_very_large_vocabulary_means_fewer_rows_at_once(policy, monkeypatch):
@@ -159,7 +176,7 @@ def mini_requests() -> list[Request]:
         drawn, hard = (prompts_of(task, split, reader, 24, 256) for split in ("id", "hard"))
         for prompts, seed, draws in ((drawn, 1, 4), (drawn, None, 1), (hard, 1, 1)):
             key = DrawKey(seed, "test")
-            requests.append(Request(sampler, lambda *_: [], prompts, key, draws))
+            requests.append(Request(Answers(sampler, lambda *_: []), prompts, key, draws))
     return requests
 
 
@@ -175,9 +192,9 @@ def boundaries(policy: Policy, r: Request, row: Row, one: list[int], two: list[i
     low, high = sorted((one[t], two[t]))
     if r.key.seed is None:
         return [abs(float(logits[low] - logits[high]))]
-    cdf = torch.softmax(logits / r.sampler.temperature, -1).cumsum(-1)
+    cdf = torch.softmax(logits / r.collector.sampler.temperature, -1).cumsum(-1)
     batch = make_batch([prompt], 0, completions=r.draws)
-    draw = draw_uniforms(r.key, batch, r.sampler.max_tokens)[row.draw, t]
+    draw = draw_uniforms(r.key, batch, r.collector.max_tokens)[row.draw, t]
     return [abs(float(draw - cdf[low])), abs(float(draw - cdf[high - 1]))]
 
 

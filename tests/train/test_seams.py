@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -21,9 +22,10 @@ from crlbench.reward.score import Score
 from crlbench.run.subject import collector_of, load_subject, training_prompts
 from crlbench.train.callbacks import LastCheckpoint, RunStopped, StopOnRequest
 from crlbench.train.collect import Answers, Collected, Collector
-from crlbench.train.evaluation import Examination
+from crlbench.train.evaluation import Examination, score_requests
 from crlbench.train.learner import Learner
 from crlbench.train.passes import Passes
+from crlbench.train.requests import Request
 from crlbench.train.stream import PromptStream, make_batch
 from crlbench.train.trainer import build_trainer, quiet
 from crlbench.types import PromptBatch, Rollout, joined
@@ -155,6 +157,9 @@ class TwoTurns:
         found = self.collect(policy, batch, key)
         return Examination(found.rollout, found.reward.score)
 
+    def audit(self, rollout: Rollout, batch: PromptBatch) -> Tensor | None:
+        return self.answers.audit(rollout, batch)
+
     def told(self, batch: PromptBatch, first: Rollout) -> PromptBatch:
         """One prompt for each row: what was read and said, and the sentence."""
         rows = zip(first.prompt_ids, first.prompt_mask, first.completion_ids,
@@ -195,6 +200,10 @@ def odd(texts: Sequence[str], answers: Sequence[Any]) -> list[Score]:
     return [Score(sum(text.encode()) % 5 / 4) for text in texts]
 
 
+def even(texts: Sequence[str], answers: Sequence[Any]) -> list[Score]:
+    return [Score(float(len(text) % 2 == 0)) for text in texts]
+
+
 def two_turns(recipe: str = "grpo") -> Any:
     module = make(conditions(budget__grid="2"), recipe=recipe, score=odd)
     module.collector = TwoTurns(module.collector, between=tuple(b"\nagain:"))
@@ -227,6 +236,35 @@ def test_what_an_environment_said_is_read_and_not_learned(tmp_path: Path) -> Non
     # The log-probs of told tokens are not even computed.
     logprobs, _ = module.passes.of_learner(rollout)
     assert (logprobs[told] == 0).all() and (logprobs[rollout.action_mask] < 0).all()
+
+
+def test_two_turns_are_examined_through_the_requests_of_any_evaluation(tmp_path: Path) -> None:
+    module = two_turns()
+    fit(module, tmp_path)
+    turns = module.collector = replace(
+        module.collector, answers=replace(module.collector.answers, auditor=even)
+    )
+    policy, key = module.learning, DrawKey(module.seed, "end")
+    other = DrawKey(None, "end")
+    requests: list[Request[Collector]] = [
+        Request(turns.answers, PROMPTS, key, draws=3),
+        Request(turns, PROMPTS, key, draws=3, audited=True),
+        Request(turns, PROMPTS[:5], other),
+        Request(turns.answers, PROMPTS, other),
+    ]
+    found = score_requests(policy, requests)
+    assert [r.scores.shape for r in found] == [(3, 9), (3, 9), (1, 5), (1, 9)]
+    assert [r.audit is None for r in found] == [True, False, True, True]
+    examined = turns.examine(policy, make_batch(PROMPTS, turns.pad, completions=3), key)
+    assert np.array_equal(found[1].scores, examined.scores.view(9, 3).T)
+    assert found[1].texts == examined.rollout.texts[::3]
+    audits = [score.outcome for score in even(examined.rollout.texts, [None] * 27)]
+    assert found[1].audit is not None and found[1].audit.T.ravel().tolist() == audits
+    # What is answered once is decoded as it is without the others.
+    for one in (0, 3):
+        (alone,) = score_requests(policy, [requests[one]])
+        assert np.array_equal(found[one].scores, alone.scores) and found[one].texts == alone.texts
+    assert not np.array_equal(found[0].scores, found[1].scores)
 
 
 def test_a_rollout_of_two_trajectories_stays_apart_when_joined() -> None:
