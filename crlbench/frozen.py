@@ -26,6 +26,7 @@ from crlbench.reading import Malformed, json_value
 PACKAGE = Path(__file__).resolve().parent
 BUILDING = (
     "crlbench.reward.splits",
+    "crlbench.reward.starts",
     "crlbench.reward.published",
     "crlbench.reward.word_problems",
     "crlbench.seeding",
