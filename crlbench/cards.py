@@ -14,11 +14,12 @@ import re
 from collections.abc import Iterator
 from datetime import date, time
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar, get_args
 
 import pydantic
 from pydantic import BaseModel, ConfigDict, Field
 
+from crlbench.added import added
 from crlbench.conditions import digest
 from crlbench.errors import ValidationError
 from crlbench.reading import MAX_TOML_BYTES, Malformed, read_bytes, toml_table
@@ -273,6 +274,18 @@ class RewardCard(Card):
     """The settings of ``fit-reward``."""
 
 
+TaskKind = Literal["single-turn"]
+"""What a policy does in a task: ``single-turn`` answers a prompt once."""
+
+
+def unknown_kind(kind: object) -> str:
+    """What is said of a kind of task that does not exist."""
+    return (
+        f"{kind!r:.80} is no kind of task that this crlbench knows; known: "
+        f"{', '.join(get_args(TaskKind))}. Correct it, or update crlbench"
+    )
+
+
 class TaskCard(Card):
     """``tasks/<name>/frozen.toml``, written by ``crlbench freeze``."""
 
@@ -281,6 +294,7 @@ class TaskCard(Card):
     version: Version
     tags: tuple[str, ...]
     summary: Text
+    kind: TaskKind = added("single-turn")
     max_completion_bytes: Count
     licence: Text
     canary: Text
@@ -300,6 +314,13 @@ class TaskCard(Card):
     reward_model: LearnedRewardCard | None = None
     """Set where a learned reward is paid; ``verifier`` then only labelled the pairs."""
     splits: dict[str, SplitCard]
+
+    @pydantic.field_validator("kind", mode="before")
+    @classmethod
+    def _known(cls, kind: object) -> object:
+        if kind not in get_args(TaskKind):
+            raise ValueError(unknown_kind(kind))
+        return kind
 
     @pydantic.field_validator("splits")
     @classmethod

@@ -70,7 +70,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "attempts": {"chain", "conditions", "errors", "line_ends"},
     "verification": {"chain", "conditions", "errors"},
     "retractions": {"chain", "conditions", "errors", "line_ends", "reading"},
-    "cards": {"errors", "conditions", "reading"},
+    "cards": {"added", "errors", "conditions", "reading"},
     "algo": LEAVES,
     "policy": LEAVES,
     "reward": LEAVES,

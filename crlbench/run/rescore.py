@@ -22,8 +22,8 @@ from crlbench.run.ends import AUDITED, SHOWN
 from crlbench.run.reward_model import asked
 from crlbench.run.subject import (
     auditor_of,
-    make_sampler,
     prompts_of,
+    row_cap,
     scorer_of,
     shown_prompt,
 )
@@ -161,7 +161,7 @@ def check_prompts(
     conditions: Conditions,
 ) -> Iterator[Finding]:
     """Compare the stored prompts with what this model reads for those items."""
-    cap = make_sampler(task, reader, conditions).max_tokens
+    cap = row_cap(task, reader, conditions)
     items = prompts_of(task, "id", reader, cap, conditions.evaluation.curve_items)
     shown = [shown_prompt(prompt, reader) for prompt in items[:SHOWN]]
     for number, row in enumerate(rows, start=1):

@@ -6,13 +6,13 @@ copy of the weights that learn.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from torch import nn
 
-from crlbench.cards import ModelCard
+from crlbench.cards import ModelCard, unknown_kind
 from crlbench.catalog import Catalog
 from crlbench.conditions import Conditions
 from crlbench.confine.task import ConfinedTask
@@ -117,7 +117,7 @@ def check_context(task: Task, reader: Reader, conditions: Conditions) -> None:
     Raises:
         ValidationError: the prompt, its tokens and the context.
     """
-    max_tokens = make_sampler(task, reader, conditions).max_tokens
+    max_tokens = row_cap(task, reader, conditions)
     for split in task.card.splits:
         rows = task.rows(split)
         longest = max(rows, key=lambda row: sum(len(m["content"]) for m in row["messages"]))
@@ -179,7 +179,24 @@ def auditor_of(task: Task) -> Scorer:
 
 
 def collector_of(task: Task, reader: Reader, conditions: Conditions, device: str) -> Collector:
-    """Where a run on a task has its experience from."""
+    """Where a run on a task has its experience from, by the kind that the task's card names.
+
+    Raises:
+        ValidationError: there is no such kind.
+    """
+    make = COLLECTORS.get(task.card.kind)
+    if make is None:
+        raise ValidationError(f"task '{task.name}': {unknown_kind(task.card.kind)}.")
+    return make(task, reader, conditions, device)
+
+
+def row_cap(task: Task, reader: Reader, conditions: Conditions) -> int:
+    """Most tokens that a policy may add to a prompt of a task."""
+    return collector_of(task, reader, conditions, "cpu").max_tokens
+
+
+def answers_of(task: Task, reader: Reader, conditions: Conditions, device: str) -> Answers:
+    """The collector of a single-turn task."""
     return Answers(
         sampler=make_sampler(task, reader, conditions),
         scorer=scorer_of(task, device),
@@ -188,3 +205,9 @@ def collector_of(task: Task, reader: Reader, conditions: Conditions, device: str
         scale=conditions.data.reward_scale,
         kind=conditions.data.reward,
     )
+
+
+COLLECTORS: Mapping[str, Callable[[Task, Reader, Conditions, str], Collector]] = {
+    "single-turn": answers_of,
+}
+"""What makes the collector of a task, by the kind of the task."""

@@ -16,11 +16,10 @@ from crlbench.records import Cell
 from crlbench.run import environment
 from crlbench.run.ends import own_splits
 from crlbench.run.subject import (
-    evaluation_sampler,
     load_panel,
     load_subject,
-    make_sampler,
     prompts_of,
+    row_cap,
     task_of,
 )
 
@@ -64,8 +63,7 @@ def _load(cell: Cell) -> None:
 def _render(name: str, cell: Cell, reader: Reader, conditions: Conditions) -> None:
     """The prompts of a task that the cell trains on, or only measures transfer to."""
     task, e = task_of(cell, name), conditions.evaluation
-    cap = make_sampler(task, reader, conditions).max_tokens
-    evaluation_sampler(task, reader, conditions)
+    cap = row_cap(task, reader, conditions)
     prompts_of(task, "id", reader, cap, e.curve_items)
     if name == cell.task:
         prompts_of(task, "train", reader, cap)

@@ -119,7 +119,7 @@ def work_by_tokens(
         ValidationError: a prompt and its completion do not fit the model's context.
     """
     from crlbench.run.retain import retain_requests
-    from crlbench.run.subject import make_sampler, prompts_of
+    from crlbench.run.subject import prompts_of, row_cap
 
     def of_split(task: Task, split: str, cap: int) -> _Lengths:
         prompts = prompts_of(task, split, reader, cap)
@@ -127,7 +127,7 @@ def work_by_tokens(
 
     lengths = []
     for task in tasks:
-        cap = make_sampler(task, reader, conditions).max_tokens
+        cap = row_cap(task, reader, conditions)
         lengths.append({split: of_split(task, split, cap) for split in task.card.splits})
     panel = [
         _Lengths(max(len(p.ids) for p in request.prompts), request.collector.max_tokens)
