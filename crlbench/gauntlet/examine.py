@@ -18,9 +18,9 @@ from crlbench.gauntlet.finding import Finding
 from crlbench.gauntlet.items import LEVELS
 from crlbench.gauntlet.report import Outcome, Report
 from crlbench.gauntlet.rules import CHECKS, FILES, MEANINGS, not_run, run
-from crlbench.reward.score import outcomes
 from crlbench.reward.splits import FORMAT_TEMPLATES, SPLITS
 from crlbench.suite import pairs
+from crlbench.suite.golds import gold_scores, rejected
 
 BROKEN = "the files are broken: see above"
 
@@ -187,7 +187,7 @@ def _gold_outcome(card: TaskCard, folder: Path, code: Code) -> Outcome | None:
         places = [place for split in card.splits for place in _readable(card, folder, split)]
         answers = [row["answer"] for _, row in places]
         judge = judge_of(code, card.verifier.entry, answers, answers)
-        paid = outcomes(judge, answers, answers, card.name)
+        paid = gold_scores(card.kind, judge, answers, answers, card.name)
     except EnvironmentUnfit:
         return None
     except CrlbenchError as error:
@@ -197,8 +197,8 @@ def _gold_outcome(card: TaskCard, folder: Path, code: Code) -> Outcome | None:
         return Outcome("gold", MEANINGS["gold"], "broken", (problem,))
     problems = tuple(
         f"{where}: field answer: {row['id']}: its own verifier rejects {row['answer']!r}"
-        for (where, row), outcome in zip(places, paid, strict=True)
-        if outcome < 1.0
+        for (where, row), earned in zip(places, paid, strict=True)
+        if rejected(card.kind, earned)
     )
     status = "broken" if problems else "ok"
     return Outcome("gold", MEANINGS["gold"], status, problems, {"golds": len(places)})

@@ -18,6 +18,7 @@ from crlbench.gauntlet.remake import verdicts_elsewhere
 from crlbench.gauntlet.texts import ATTACKS, battery, mutants, random_texts
 from crlbench.reward.score import outcomes
 from crlbench.suite import freeze
+from crlbench.suite.golds import gold_scores, rejected
 
 AGREEMENT = 0.99
 """Least share of golds and mutants on which verifier and audit agree."""
@@ -40,13 +41,14 @@ def check_gold(task: Task, level: Level = "full") -> Finding:
         return Finding(skipped=NO_GOLDS)
     rows = _rows(task, effort_of(task, level).golds, "gold")
     found = Finding(figures={"golds": len(rows)})
-    golds = [task.gold(row) or "" for row in rows]
+    golds, answers = [task.gold(row) or "" for row in rows], [row["answer"] for row in rows]
     for judge in JUDGES:
-        paid = judged(task, judge, golds, [row["answer"] for row in rows])
+        asked = task.judge_of(judge, golds, answers)
+        paid = gold_scores(task.card.kind, asked, golds, answers, task.name)
         found.problems += [
             f"{row['id']}: {judge} gives its own answer {row['answer']!r} less than 1"
-            for row, outcome in zip(rows, paid, strict=True)
-            if outcome != 1.0
+            for row, earned in zip(rows, paid, strict=True)
+            if rejected(task.card.kind, earned)
         ]
     return found
 

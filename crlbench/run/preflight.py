@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from crlbench import rowfiles
@@ -19,6 +20,7 @@ from crlbench.errors import CrlbenchError, ValidationError
 from crlbench.frozen import Task
 from crlbench.pinned import check_pinned
 from crlbench.run.plan import Board
+from crlbench.suite.golds import gold_score, rejected
 
 if TYPE_CHECKING:
     from crlbench.run.admission import Admitted
@@ -108,8 +110,9 @@ def check_golds(task: Task) -> None:
     most = math.ceil(HEAVY_GOLDS / len(task.card.splits)) if task.card.heavy else None
     for split, card in task.card.splits.items():
         for line, row in enumerate(task.rows(split)[:most], start=1):
-            text = task.gold(row)
-            if text is not None and _outcome(task, text, row["answer"]) < 1.0:
+            judge = partial(_outcome, task)
+            earned = gold_score(task.card.kind, judge, task.gold(row), row["answer"])
+            if rejected(task.card.kind, earned):
                 path = rowfiles.standing(task.rows_folder / card.file)
                 raise ValidationError(
                     f"{path}:{line}: {row['id']}: field answer: task '{task.name}' rejects "

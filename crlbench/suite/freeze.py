@@ -12,15 +12,23 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from crlbench import frozen, line_ends, rowfiles, seeding
-from crlbench.cards import DataSource, TaskCard, dump_toml, validate_card
+from crlbench.cards import (
+    DataSource,
+    TaskCard,
+    TaskKind,
+    dump_toml,
+    unknown_kind,
+    validate_card,
+)
 from crlbench.catalog import Catalog
 from crlbench.errors import EnvironmentUnfit, ValidationError
 from crlbench.files import write_all, write_bytes
 from crlbench.reward.score import outcomes
 from crlbench.suite import bump, external, learned, pairs, versions
+from crlbench.suite.golds import gold_scores, rejected
 from crlbench.suite.sources import given_sources
 
 NULL_ROWS = 512
@@ -229,7 +237,16 @@ def _facts(code: types.ModuleType) -> dict[str, Any]:
     card = getattr(code, "CARD", None)
     if not isinstance(card, dict) or not {"name", "version"} <= card.keys():
         raise ValidationError(f"{code.__file__}: CARD must be a dict with name and version.")
+    _kind(code)
     return dict(card)
+
+
+def _kind(code: types.ModuleType) -> TaskKind:
+    """The kind that a task's code names."""
+    kind = code.CARD.get("kind", TaskCard.model_fields["kind"].default)
+    if kind not in get_args(TaskKind):
+        raise ValidationError(f"{code.__file__}: field kind: {unknown_kind(kind)}.")
+    return kind
 
 
 def _sources(source: DataSource, task: str, source_dir: Path | None) -> dict[str, bytes]:
@@ -247,16 +264,16 @@ def _split_facts(
 ) -> dict[str, Any]:
     verify, name = frozen.entry_point(code, "verify"), code.CARD["name"]
     answers = [row["answer"] for row in rows]
-    golds = code.CARD.get("golds", True)
+    golds, kind = code.CARD.get("golds", True), _kind(code)
     paid = partial(outcomes, verify, task=name)
-    gold = paid(answers, answers) if golds else [1.0] * len(rows)
+    gold = gold_scores(kind, verify, answers if golds else [None] * len(rows), answers, name)
     heavy = bool(code.CARD.get("heavy", False))
     nulls = null_scores(paid, rows, name, () if golds else null_texts(code), heavy)
-    rejected = [row["id"] for row, outcome in zip(rows, gold, strict=True) if outcome < 1.0]
-    if rejected:
+    wrong = [row["id"] for row, one in zip(rows, gold, strict=True) if rejected(kind, one)]
+    if wrong:
         raise ValidationError(
-            f"{code.__file__}: {rejected[0]}: the verifier rejects the item's own answer"
-            f" ({len(rejected)} of {len(rows)} items of {split})."
+            f"{code.__file__}: {wrong[0]}: the verifier rejects the item's own answer"
+            f" ({len(wrong)} of {len(rows)} items of {split})."
         )
     ceiling = round(sum(gold) / len(gold), PLACES)
     if paying is not None:

@@ -98,7 +98,8 @@ class Slow:
     def __init__(self, error: Exception | None = None) -> None:
         self.error, self.asked = error, 0
         split = type("Split", (), {"file": "id.jsonl"})
-        self.card = type("Card", (), {"heavy": True, "splits": {"id": split, "hard": split}})
+        self.card = type("Card", (), {"heavy": True, "kind": "single-turn"})
+        self.card.splits = {"id": split, "hard": split}
 
     def rows(self, split):
         return [{"id": f"{split}-{i}", "answer": "1"} for i in range(100)]
