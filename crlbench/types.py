@@ -73,7 +73,8 @@ class Rollout:
     finished: Tensor
     """(B,) bool: ended by an end token, not cut off."""
     texts: list[str]
-    """B completion texts, without special tokens."""
+    """B completion texts, without special tokens. Of a row with several turns a JSON list of what
+    was said in them."""
     behavior_values: Tensor | None = None
     """(B, T) float32 critic estimates of the state before each token, as decoding saw it; 0
     outside ``completion_mask``. None without a critic."""

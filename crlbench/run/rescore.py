@@ -27,6 +27,7 @@ from crlbench.run.subject import (
     scorer_of,
     shown_prompt,
 )
+from crlbench.train.transcript import verified_text
 from crlbench.verification import Finding
 
 SAMPLES = "samples.jsonl.zst"
@@ -121,7 +122,8 @@ def _scores(
     task: Task,
 ) -> Iterator[Finding]:
     """Three numbers that must be one: of the sample, of its vector, of the verifier here."""
-    texts, items = [row["completion"] for row in rows], task.rows("id")
+    texts = [verified_text(task.card.kind, row) for row in rows]
+    items = task.rows("id")
     learned = task.card.reward_model is not None
     answers: list[Any] = [place.answer for place in places]
     if learned:

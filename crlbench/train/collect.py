@@ -21,6 +21,7 @@ from crlbench.train.evaluation import Examination, SplitResult, outcomes_of, row
 from crlbench.train.ranks import Ranks
 from crlbench.train.requests import Request, Row, join
 from crlbench.train.reward import Reward, Scorer, real_reward
+from crlbench.train.transcript import transcripts
 from crlbench.types import PromptBatch, Rollout
 
 
@@ -129,7 +130,7 @@ class Answers:
         for joined in islice(batches, ranks.rank, None, ranks.size):
             batch = joined.batch().to(device)
             rollout = joined.sampler.complete(policy, batch, joined.draws(requests))
-            found += zip(chain.from_iterable(joined.rows), rollout.texts, strict=True)
+            found += zip(chain.from_iterable(joined.rows), transcripts(rollout), strict=True)
         texts = dict(ranks.gather(found))
         numbers = range(ranks.rank, len(requests), ranks.size)
         verified = dict(ranks.gather([(n, _verified(n, requests[n], texts)) for n in numbers]))

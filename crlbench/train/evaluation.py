@@ -17,6 +17,7 @@ from crlbench.policy.policy import Policy
 from crlbench.train.ranks import ALONE, Ranks
 from crlbench.train.reward import Scorer
 from crlbench.train.stream import EvalPrompts, Prompt
+from crlbench.train.transcript import transcripts
 from crlbench.types import PromptBatch, Rollout
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ class Examination:
 
 @dataclass(frozen=True)
 class SplitResult:
-    """Scores (draws, items) float32 and the completions of the first draw, in item order."""
+    """Scores (draws, items) float32, and the first draw of each item as text, in item order."""
 
     scores: np.ndarray
     texts: list[str]
@@ -124,7 +125,7 @@ def _scored(
         batch = batch.to(device)
         found = collector.examine(policy, batch, request.key)
         audit = collector.audit(found.rollout, batch) if request.audited else None
-        texts = found.rollout.texts[::draws]
+        texts = transcripts(found.rollout)[::draws]
         own.append((number, found.scores.cpu(), texts, None if audit is None else audit.cpu()))
     parts = sorted(ranks.gather(own), key=lambda part: part[0])
     audits = [audit for *_, audit in parts if audit is not None]

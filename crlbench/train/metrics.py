@@ -17,6 +17,7 @@ from crlbench.algo.masked import select
 from crlbench.algo.observe import Observation
 from crlbench.train.buffer import Sampled
 from crlbench.train.reward import Reward
+from crlbench.train.transcript import said_by_row
 from crlbench.types import Experience, Rollout
 
 RIGHT = 0.5
@@ -101,7 +102,9 @@ class RolloutMetrics(MetricCollection):
             "kept_fraction": kept_fraction(rollout, kept, experience),
             **reference_kl(kept),
             "tokens": lengths,
-            "bytes": torch.tensor([float(len(t.encode())) for t in rollout.texts]),
+            "bytes": torch.tensor(
+                [float(sum(len(t.encode()) for _, t in row)) for row in said_by_row(rollout)]
+            ),
         }
         for name, value in values.items():
             self[name].update(value)

@@ -1,0 +1,65 @@
+"""What an episode is as text: what is stored of it, and what its verifier is given.
+
+A single turn is the text of its completion. Several turns are a transcript: a JSON list of what
+was said, in the order of the turns.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from crlbench.cards import unknown_kind
+from crlbench.conditions import canonical_json
+from crlbench.errors import ValidationError
+from crlbench.types import Rollout
+
+
+def transcripts(rollout: Rollout) -> list[str]:
+    """One text of each episode, in the order of their first rows."""
+    if rollout.episode is None and rollout.turn is None:
+        return rollout.texts
+    whole = rollout.stated()
+    assert whole.episode is not None
+    episodes: dict[int, list[tuple[int, str]]] = defaultdict(list)
+    for episode, turns in zip(whole.episode.tolist(), said_by_row(whole), strict=True):
+        episodes[episode] += turns
+    return [
+        canonical_json([text for _, text in sorted(turns, key=lambda turn: turn[0])])
+        for turns in episodes.values()
+    ]
+
+
+def said_by_row(rollout: Rollout) -> list[list[tuple[int, str]]]:
+    """Of each row its turns: the number of a turn, and what was said in it."""
+    if rollout.turn is None:
+        return [[(0, text)] for text in rollout.texts]
+    found = []
+    for numbers, text in zip(rollout.turn.tolist(), rollout.texts, strict=True):
+        turns = sorted({number for number in numbers if number >= 0}) or [0]
+        said = json.loads(text) if len(turns) > 1 else [text]
+        found.append(list(zip(turns, said, strict=True)))
+    return found
+
+
+def verified_text(kind: str, sample: Mapping[str, Any]) -> str:
+    """What the verifier of a task of a kind is given of a stored sample.
+
+    Raises:
+        ValidationError: there is no such kind.
+    """
+    read = READ.get(kind)
+    if read is None:
+        raise ValidationError(f"{unknown_kind(kind)}.")
+    return read(sample)
+
+
+def _completion(sample: Mapping[str, Any]) -> str:
+    text: str = sample["completion"]
+    return text
+
+
+READ: Mapping[str, Callable[[Mapping[str, Any]], str]] = {"single-turn": _completion}
+"""What reads a stored sample, by the kind of its task."""
