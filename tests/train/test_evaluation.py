@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import chain
+from threading import Barrier
 
 import numpy as np
 import pytest
@@ -18,7 +20,7 @@ from crlbench.run.subject import load_subject, load_task, prompts_of
 from crlbench.train import evaluation
 from crlbench.train.collect import Answers
 from crlbench.train.evaluation import rows_at_once, score_apart, score_requests
-from crlbench.train.ranks import ALONE
+from crlbench.train.ranks import ALONE, Ranks
 from crlbench.train.requests import JoinedBatch, Request, Row, join
 from crlbench.train.stream import Prompt, make_batch
 from tests.checkpoints import ascii_tokenizer, random_model
@@ -156,6 +158,36 @@ def test_requests_one_by_one_find_what_joined_ones_find(policy):
             assert result.audit is None
         else:
             assert np.array_equal(result.audit, expected.audit)
+
+
+class TwoThreads(Ranks):
+    """Two ranks as threads of this process, which say to each other what they found."""
+
+    def use(self, barrier: Barrier, said: dict[int, list]) -> TwoThreads:
+        self.__dict__.update(barrier=barrier, said=said)
+        return self
+
+    def gather(self, own):
+        barrier, said = self.__dict__["barrier"], self.__dict__["said"]
+        said[self.rank] = list(own)
+        barrier.wait(60)
+        found = [item for rank in range(self.size) for item in said[rank]]
+        barrier.wait(60)
+        return found
+
+
+@pytest.mark.parametrize("way", [Answers.score_together, score_apart])
+def test_ranks_that_share_the_batches_find_what_one_finds(policy, way):
+    requests, policy = several(), policy.eval()
+    expected = way(policy, requests, "cpu", ALONE)
+    barrier, said = Barrier(2), {}
+    ranks = [TwoThreads(rank, 2).use(barrier, said) for rank in range(2)]
+    with ThreadPoolExecutor(2) as pool:
+        for found in pool.map(lambda one: way(policy, requests, "cpu", one), ranks):
+            for result, alone in zip(found, expected, strict=True):
+                assert np.array_equal(result.scores, alone.scores)
+                assert result.texts == alone.texts
+                assert (result.audit is None) == (alone.audit is None)
 
 
 def test_a_very_large_vocabulary_means_fewer_rows_at_once(policy, monkeypatch):
