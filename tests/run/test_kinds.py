@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, get_args
@@ -19,10 +19,14 @@ from crlbench.conditions import control_leaves, override
 from crlbench.errors import ValidationError
 from crlbench.policy.policy import Policy
 from crlbench.policy.sample import DrawKey
+from crlbench.report.audit_facts import Facts, facts_of
+from crlbench.report.load import load_runs
 from crlbench.run import store, subject
 from crlbench.run.execute import run_cell
 from crlbench.run.plan import Board, Contender, make_plan
+from crlbench.run.rescore import rescore
 from crlbench.run.subject import answers_of, collector_of, load_subject, load_task
+from crlbench.train import transcript
 from crlbench.train.collect import Answers, Collected
 from crlbench.train.evaluation import Examination
 from crlbench.types import PromptBatch, Rollout
@@ -119,6 +123,24 @@ def test_every_kind_of_a_card_has_its_collector() -> None:
     other = SimpleNamespace(name="addition", card=card)
     with pytest.raises(ValidationError, match="task 'addition': 'maze' is no kind of task"):
         collector_of(other, reader, conditions, "cpu")
+
+
+def test_stored_samples_are_verified_as_the_text_that_their_kind_reads(
+    finished: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (run,) = load_runs(finished)
+    rows, task = [asdict(sample) for sample in run.samples()], load_task("addition", ())
+    facts = facts_of(run)
+    assert isinstance(facts, Facts)
+
+    def findings() -> list[str]:
+        found = rescore(run.record, run.name, rows, run.items, task, facts.conditions)
+        return [str(finding) for finding in found]
+
+    assert len(rows) == 16 and findings() == []
+    monkeypatch.setitem(transcript.READ, "single-turn", lambda sample: sample["answer"])
+    changed = sum(row["score"] < 1.0 for row in rows)
+    assert sum("score" in finding for finding in findings()) >= changed > 0
 
 
 @pytest.mark.parametrize("kind", ["maze", "", 7, ["single-turn"], "Single-Turn"])
