@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Literal
 
@@ -28,6 +29,7 @@ from crlbench.cards import (
 from crlbench.checkpoint import gguf_card, hub_card, local_card
 from crlbench.errors import UsageError, unknown_name
 from crlbench.frozen import PACKAGE, Task, has_rows
+from crlbench.seal import require_intact
 
 Kind = Literal["task", "model", "track"]
 RowsState = Literal["draft", "away", "here"]
@@ -98,16 +100,24 @@ class Catalog:
     def archived(self, kind: Kind) -> dict[str, Entry]:
         """Older versions of tracks or tasks as ``name@version``, in alphabetical order."""
         found: dict[str, Entry] = {}
-        for root in self.roots:
-            for folder in sorted((root / ARCHIVE).glob("*/")):
-                for name, path in _scan(folder, kind).items():
-                    entry = Entry(kind, name, path)
-                    found.setdefault(f"{name}@{entry.version}", entry)
+        for entry in self._in_archives(kind):
+            found.setdefault(f"{entry.name}@{entry.version}", entry)
         return {
             spec: entry
             for spec, entry in sorted(found.items())
             if entry.version not in ("", self.version_of(kind, entry.name))
         }
+
+    def _in_archives(self, kind: Kind) -> Iterator[Entry]:
+        for folder in chain.from_iterable(map(archives_in, self.roots)):
+            yield from (Entry(kind, name, path) for name, path in _scan(folder, kind).items())
+
+    def copies(self, kind: Kind, name: str, version: str) -> list[Entry]:
+        """Every place where a version of a track or task stands, the current ones first."""
+        current = [Entry(kind, name, found[name]) for root in self.roots
+                   if name in (found := _scan(root, kind))]  # fmt: skip
+        archived = [entry for entry in self._in_archives(kind) if entry.name == name]
+        return [entry for entry in (*current, *archived) if entry.version == version]
 
     def version_of(self, kind: Kind, name: str) -> str | None:
         """The version that a plain name means; None where there is no such name."""
@@ -119,6 +129,7 @@ class Catalog:
 
         Raises:
             UsageError: an unknown name, with the nearest; an unknown version, with the known.
+            ValidationError: an archive that has it was changed.
         """
         name, at, version = spec.partition("@")
         if not at:
@@ -127,6 +138,7 @@ class Catalog:
         if current == version:
             return self.find(kind, name)
         if spec in archived:
+            require_intact(archived[spec].root)
             return archived[spec]
         known = [entry.version for entry in archived.values() if entry.name == name]
         if current is None and not known:
@@ -149,19 +161,22 @@ class Catalog:
             return "draft"
         return "here" if has_rows(self.task_card(name), folder) else "away"
 
-    def load_task(self, name: str) -> Task:
-        """A frozen task whose files have all passed their digests.
+    def load_task(self, spec: str) -> Task:
+        """A frozen task whose files have all passed their digests, by :meth:`find_at`.
 
         Raises :class:`EnvironmentUnfit`, naming the command that helps, when it is an external
         task whose rows are not on this machine.
         """
-        task = self.open_task(name)
+        task = self.open_task(spec)
         task.require_rows()
         return task
 
-    def open_task(self, name: str) -> Task:
-        """A frozen task; the rows of an external one are read when they are first asked for."""
-        return Task(self.find("task", name).path)
+    def open_task(self, spec: str) -> Task:
+        """A frozen task, by :meth:`find_at`.
+
+        The rows of an external one are read when they are first asked for.
+        """
+        return Task(self.find_at("task", spec).path)
 
     def load_model(self, spec: str) -> ModelCard:
         """The card of an entry, of a local checkpoint or of ``org/name@<40 hex>``.
@@ -188,6 +203,12 @@ _HINTS = {
     "org/name@<40 hex digits>.",
     "track": "A track is a file leaderboard/tracks/<name>.toml.",
 }
+
+
+def archives_in(root: Path) -> list[Path]:
+    """The folders of archives below a catalogue's folder, in alphabetical order."""
+    found = (root / ARCHIVE).glob("*/")
+    return sorted(path for path in found if not path.name.startswith("."))
 
 
 def _own_root() -> Path:

@@ -45,6 +45,7 @@ from crlbench.files import require_temporary
 LISTABLE = ("models", "tasks", "recipes", "tracks", "runs", "results")
 SHOWABLE = ("model", "task", "recipe", "track")
 ADDABLE = ("task", "model")
+ARCHIVABLE = ("track", "task")
 KINDS = ("auto", "task", "model", "result")
 SCOPES = ("results", "retractions", "models", "tasks", "code")
 OFFLINE_SWITCHES = ("CRLBENCH_OFFLINE", "HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
@@ -82,6 +83,7 @@ HANDLERS = {
     "export": "crlbench.commands.export:export",
     "fit-reward": "crlbench.commands.fit_reward:fit_reward",
     "freeze": "crlbench.commands.upkeep:freeze",
+    "archive": "crlbench.commands.archive:archive",
     "fetch": "crlbench.commands.fetch:fetch",
     "doctor": "crlbench.commands.doctor:doctor",
     "submit": "crlbench.commands.submit:submit",
@@ -300,6 +302,14 @@ examples:
   crlbench freeze --check
   crlbench freeze --from reasoning_gym:countdown
 """,
+    "archive": """\
+examples:
+  crlbench archive track mini
+  crlbench archive task addition
+  crlbench archive --check
+
+Before a version is raised; both then stand side by side: docs/task-versions.md.
+""",
     "probe": """\
 examples:
   crlbench probe addition --model tiny-llama --items 16
@@ -483,6 +493,15 @@ def _freeze(parser: argparse.ArgumentParser) -> None:
          help="only say what the generator's scorer pays for nonsense")
 
 
+def _archive(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("what", choices=ARCHIVABLE, metavar="WHAT", nargs="?", help=", ".join(ARCHIVABLE))
+    add("name", metavar="NAME", nargs="?",
+        help="a track, which takes its tasks and the retain panel along, or a task")
+    add("--check", action="store_true",
+        help="only prove that every archive is whole, unchanged and usable; write nothing")
+
+
 def _fetch(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("names", metavar="NAME", nargs="*", help="model entries")
     parser.add_argument(
@@ -643,7 +662,7 @@ def _export_table(parser: argparse.ArgumentParser) -> None:
         help=f"{', '.join(TABLE_FORMATS)} (by the name of --out)")
     add("--out", metavar="FILE", required=True, help="where the table goes")
     add("--board", metavar="NAME", action="append",
-        help="only this board: track-fingerprint (repeatable; all)")
+        help="only this board: track-fingerprint, or those of track@version (repeatable; all)")
 
 
 LEADERBOARD: dict[str, tuple[str, str, Callable[[argparse.ArgumentParser], None]]] = {
@@ -678,6 +697,7 @@ COMMANDS: dict[str, tuple[str, Callable[[argparse.ArgumentParser], None]]] = {
     "export": ("write the model that a run trained, for other programs", _export_run),
     "fit-reward": ("fit a reward model on preference pairs", _fit_reward),
     "freeze": ("write a task's split files and digests, or check them", _freeze),
+    "archive": ("keep the present version of a track or task beside newer ones", _archive),
     "fetch": ("bring models and datasets that cannot come with the package", _fetch),
     "doctor": ("say whether this machine can run a model on a track, and what helps", _doctor),
     "submit": ("pack finished runs as a result that others can review", _submit),

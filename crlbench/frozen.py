@@ -22,6 +22,7 @@ from crlbench import line_ends, reading, rowfiles, switches
 from crlbench.cards import TaskCard, read_task_card
 from crlbench.errors import CrlbenchError, EnvironmentUnfit, ValidationError, unknown_name
 from crlbench.reading import Malformed, json_value
+from crlbench.seal import is_sealed
 
 PACKAGE = Path(__file__).resolve().parent
 BUILDING = (
@@ -88,6 +89,11 @@ class Task:
     def name(self) -> str:
         """The task's name, which is its folder's."""
         return self.card.name
+
+    @property
+    def spec(self) -> str:
+        """What a person calls it: its name, of an archived version ``name@version``."""
+        return spec_of(self.folder, self.name, self.card.version)
 
     @cached_property
     def rows_folder(self) -> Path:
@@ -170,12 +176,12 @@ class Task:
         if self.card.source is not None and not self.rows_folder.is_dir():
             raise EnvironmentUnfit(
                 f"task '{self.name}': its rows are not on this machine; run: "
-                f"{fetch_command(self.name)} (looked in {self.rows_folder})"
+                f"{fetch_command(self.spec)} (looked in {self.rows_folder})"
             )
         expected = self.card.splits[split]
         path = self.rows_folder / expected.file
         every = f"'{path}*'"  # whichever form was committed
-        advice = _advice(self.folder, every) if self.card.source is None else _again(self.name)
+        advice = _advice(self.folder, every) if self.card.source is None else _again(self.spec)
         data = read_rows(path, advice)
         found = hashlib.sha256(data).hexdigest()
         if found != expected.sha256:
@@ -205,7 +211,19 @@ def checked_code(task: Task) -> Path:
 
 def rows_folder(card: TaskCard, folder: Path, home: Path | None = None) -> Path:
     """Where a task's split files are: its folder, or CRLBENCH_HOME for an external task."""
-    return folder if card.source is None else external_folder(card.name, home)
+    if card.source is None:
+        return folder
+    return external_folder(spec_of(folder, card.name, card.version), home)
+
+
+def is_archived(folder: Path) -> bool:
+    """Whether a task's folder is part of an archive."""
+    return is_sealed(folder.absolute().parents[1])
+
+
+def spec_of(folder: Path, name: str, version: str) -> str:
+    """The name of a task in a folder; with its version in an archive, beside newer ones."""
+    return f"{name}@{version}" if is_archived(folder) else name
 
 
 def has_rows(card: TaskCard, folder: Path, home: Path | None = None) -> bool:
@@ -221,7 +239,7 @@ def has_rows(card: TaskCard, folder: Path, home: Path | None = None) -> bool:
 
 
 def external_folder(task: str, home: Path | None = None) -> Path:
-    """``home/tasks/<task>``, whether it was fetched yet or not."""
+    """``home/tasks/<task>``, whether it was fetched yet or not; ``task`` as :func:`spec_of`."""
     return (home or switches.home()) / "tasks" / task
 
 

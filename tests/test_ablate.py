@@ -19,6 +19,7 @@ from crlbench.commands.settings import Settings, resolve
 from crlbench.commands.star import star
 from crlbench.commands.study_file import read_study_file
 from crlbench.errors import CrlbenchError, UsageError, ValidationError
+from crlbench.run.archive import open_board
 from crlbench.run.board import Request, load_track, make_board
 from crlbench.run.session import opened, survey
 from crlbench.study import STUDY_NAME, Study
@@ -39,9 +40,9 @@ def designed(*arguments: str) -> Design:
     settings, conditions = resolve(options)
     wanted, settings = _asked(options, settings)
     catalog = Catalog(options.catalog)
-    track = load_track(catalog, settings.track)
+    opened = open_board(catalog, settings.track, settings.tasks)
     cards = cards_of(wanted.models, catalog)
-    return design(wanted, cards, track, conditions, settings, catalog)
+    return design(wanted, cards, opened, conditions, settings)
 
 
 # -- refusals ------------------------------------------------------------------------------

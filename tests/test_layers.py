@@ -36,6 +36,7 @@ LEAVES = {
     "proportion",
     "reading",
     "rowfiles",
+    "seal",
     "side_files",
     "switches",
 }
@@ -61,6 +62,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "proportion": set(),
     "reading": {"errors", "line_ends"},
     "rowfiles": {"errors"},
+    "seal": {"errors", "hashing", "line_ends", "reading"},
     "side_files": {"errors", "hashing"},
     "switches": {"errors", "files"},
     "conditions": {"added", "errors"},

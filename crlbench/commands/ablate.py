@@ -22,7 +22,7 @@ from crlbench.commands.settings import Settings, names_in, resolve
 from crlbench.commands.star import SEEDS
 from crlbench.commands.study_file import Comparison, StudyFile, read_grid, read_study_file
 from crlbench.errors import UsageError
-from crlbench.run.archive import open_track
+from crlbench.run.archive import open_board
 from crlbench.run.preflight import check_models
 from crlbench.run.store import check_writable, write_json
 from crlbench.study import STUDY_NAME
@@ -40,11 +40,12 @@ def ablate(options: Namespace) -> int:
     if not wanted.models:
         known = ", ".join(catalog.list("model"))
         raise UsageError(f"ablate needs --model X. Known: {known}; or a folder, or a hub id.")
-    track, catalog = open_track(catalog, settings.track)
+    opened = open_board(catalog, settings.track, settings.tasks)
+    track, catalog = opened.track, opened.catalog
     cards = cards_of(wanted.models, catalog)
     require_fetched(cards.values(), options.home)
     cards, admitted = settled(cards, download=not settings.dry_run)
-    plan = design(wanted, cards, track, conditions, settings, catalog)
+    plan = design(wanted, cards, opened, conditions, settings)
     for reasons in _different(plan.reasons.values()):
         say_division(track.id, reasons, settings)
     if settings.dry_run:

@@ -21,8 +21,9 @@ from crlbench.commands.running import Chosen, choose, plan_of
 from crlbench.commands.settings import Settings
 from crlbench.commands.star import star
 from crlbench.commands.study_file import changed
-from crlbench.conditions import Conditions, Track, diff
+from crlbench.conditions import Conditions, diff
 from crlbench.errors import UsageError, unknown_name
+from crlbench.run.archive import Opened
 from crlbench.run.board import Request, make_board
 from crlbench.run.plan import Board, Plan
 from crlbench.run.preflight import check_board
@@ -52,35 +53,32 @@ class Design:
 def design(
     wanted: asked.StudyFile,
     cards: Mapping[str, ModelCard],
-    track: Track,
+    opened: Opened,
     conditions: Mapping[str, str],
     settings: Settings,
-    catalog: Catalog,
 ) -> Design:
     """All plans and comparisons of a study.
 
     Args:
         wanted: What to compare.
         cards: The models by the names given.
-        track: The conditions to start from.
+        opened: The conditions to start from, the tasks, and where tasks and recipes are.
         conditions: Conditions changed for everything, after those of the study.
-        settings: The tasks, seeds, device and folder of every plan.
-        catalog: Where tasks and recipes are.
+        settings: The seeds, device and folder of every plan.
 
     Raises:
         UsageError: an unknown name, an impossible combination, an arm that is there twice.
     """
-    return _Builder(wanted, cards, track, conditions, settings, catalog).build()
+    return _Builder(wanted, cards, opened, conditions, settings).build()
 
 
 @dataclass
 class _Builder:
     wanted: asked.StudyFile
     cards: Mapping[str, ModelCard]
-    track: Track
+    opened: Opened
     conditions: Mapping[str, str]
     settings: Settings
-    catalog: Catalog
     boards: dict[tuple[tuple[str, str], ...], tuple[Board, list[str], list[str]]] = field(
         default_factory=dict
     )
@@ -89,6 +87,10 @@ class _Builder:
     plans: dict[str, Plan] = field(default_factory=dict)
     """By folder."""
     reasons: dict[str, list[str]] = field(default_factory=dict)
+
+    @property
+    def catalog(self) -> Catalog:
+        return self.opened.catalog
 
     def build(self) -> Design:
         self._name_recipes()
@@ -104,7 +106,7 @@ class _Builder:
         study = Study(
             title=self.wanted.title,
             about=self.wanted.about.strip(),
-            track=self.track.id,
+            track=self.opened.track.id,
             margin=self.wanted.margin,
             comparisons=comparisons,
         ).identified()
@@ -143,8 +145,9 @@ class _Builder:
         request |= {**more}
         key = tuple(sorted(request.items()))
         if key not in self.boards:
-            tasks = self.settings.tasks or None
-            found = make_board(self.catalog, self.track, Request(request, tasks))
+            opened = self.opened
+            whole = Request(request, opened.tasks or None, replaced=opened.replaced)
+            found = make_board(self.catalog, opened.track, whole)
             check_board(*found[:2], self.catalog)
             self.boards[key] = found
         return self.boards[key]

@@ -23,7 +23,7 @@ from crlbench.commands.running import (
 )
 from crlbench.commands.settings import as_toml, resolve
 from crlbench.errors import OK, UsageError
-from crlbench.run.archive import open_track
+from crlbench.run.archive import open_board
 from crlbench.run.board import Request, make_board
 from crlbench.run.devices import Place, follow, hosting
 from crlbench.run.preflight import check_board, check_models
@@ -33,8 +33,11 @@ def evaluate(options: Namespace) -> int:
     """Run the missing cells of one or several models; see ``commands.settings.Settings``."""
     settings, conditions = resolve(options)
     catalog = Catalog(options.catalog)
-    track, catalog = open_track(catalog, settings.track)
-    request = Request(conditions, settings.tasks or None, settings.limit, settings.smoke)
+    opened = open_board(catalog, settings.track, settings.tasks)
+    track, catalog = opened.track, opened.catalog
+    request = Request(
+        conditions, opened.tasks or None, settings.limit, settings.smoke, opened.replaced
+    )
     board, tasks, reasons = make_board(catalog, track, request)
     if settings.print_config:
         out(as_toml(settings, board))

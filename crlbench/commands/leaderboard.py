@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from argparse import Namespace
 from collections.abc import Iterable, Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -151,12 +152,13 @@ def _format(options: Namespace) -> str:
 
 
 def _chosen(names: list[str] | None, boards: Iterable[Any]) -> list[Any]:
-    """The boards of these names, in the order of the site."""
-    known = {board.id: board for board in boards}
+    """The boards of these names, or of tracks by version, in the order of the site."""
+    known = {(b.id, f"{b.board.track}@{b.board.track_version}"): b for b in boards}
+    every = dict.fromkeys(chain(*known))
     for name in names or ():
-        if name not in known:
-            raise unknown_name("board", name, known)
-    return [board for board in known.values() if not names or board.id in names]
+        if name not in every:
+            raise unknown_name("board", name, every)
+    return [board for own, board in known.items() if not names or {*own} & {*names}]
 
 
 ACTIONS = {"build": build, "serve": serve, "export": export}

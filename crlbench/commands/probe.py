@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 from argparse import Namespace
 from pathlib import Path
+from typing import Any
 
 from crlbench.catalog import Catalog
 from crlbench.commands.console import note, out, out_json, table
 from crlbench.commands.running import cards_of, require_fetched
 from crlbench.errors import OK, UsageError
 from crlbench.files import write_bytes
-from crlbench.frozen import Task, fetch_command
+from crlbench.frozen import Task, fetch_command, is_archived
 
 COLUMNS = [
     *("task", "model", "level", "items", "mean", "never", "some", "always", "counts", "truncated"),
@@ -41,12 +42,18 @@ def probe(options: Namespace) -> int:
         )
     catalog = Catalog(options.catalog)
     tasks = [catalog.load_task(name) for name in options.tasks or _present(options, catalog)]
+    for task in tasks if options.write else ():
+        if is_archived(task.folder):
+            raise UsageError(
+                f"--write: {task.folder} is archived, so that nothing of it changes. Leave --write "
+                "out."
+            )
     models = {task.name: options.model or probing.default_models(task.card) for task in tasks}
     wanted = [model for names in models.values() for model in names]
     require_fetched(cards_of(wanted, catalog).values(), options.home)
     _one_thread()
     plan = probing.Plan(options.rollouts, options.items)
-    rows = []
+    rows: list[dict[str, Any]] = []
     for task in tasks:
         found = [
             level for model in models[task.name] for level in _levels(options, task, model, plan)

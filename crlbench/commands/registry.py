@@ -12,7 +12,7 @@ from crlbench.cards import ModelCard, TaskCard, dump_toml, read_task_card
 from crlbench.catalog import Catalog, RowsState
 from crlbench.commands.console import count, out, out_json, table
 from crlbench.errors import OK, UsageError, unknown_name
-from crlbench.frozen import Task, has_rows
+from crlbench.frozen import has_rows
 
 Rows = list[dict[str, Any]]
 
@@ -252,7 +252,7 @@ def _show_task(options: Namespace) -> None:
     if options.render:
         _show_rendered(options)
         return
-    task = Task(Catalog(options.catalog).find_at("task", options.name).path)
+    task = Catalog(options.catalog).open_task(options.name)
     data = task.card.model_dump(mode="json", by_alias=True) | {"digest": task.digest}
     shown = task.card.splits if options.prompts else ()
     prompts = {name: task.rows(name)[: options.prompts] for name in shown}
@@ -274,8 +274,7 @@ def _show_rendered(options: Namespace) -> None:
 
     catalog = Catalog(options.catalog)
     card = catalog.load_model(options.render)
-    task = Task(catalog.find_at("task", options.name).path)
-    task.require_rows()
+    task = catalog.load_task(options.name)
     require_fetched([card], options.home)
     from crlbench.run.rendering import rendered_prompts
 

@@ -16,7 +16,7 @@ from crlbench.conditions import diff
 from crlbench.conditions import fingerprint as short
 from crlbench.errors import OK, NotComparable, UsageError
 from crlbench.packed import PACKED
-from crlbench.run.archive import open_track
+from crlbench.run.archive import open_board
 from crlbench.run.board import Request, make_board
 from crlbench.run.plan import PLAN_NAME, RECORD_NAME
 from crlbench.run.store import read_json, write_json, write_text
@@ -164,10 +164,10 @@ def _of_any(options: Namespace, name: str) -> dict[str, Any]:
 def _of_track(options: Namespace, name: str) -> dict[str, Any]:
     from crlbench.commands.settings import assignments
 
-    track, catalog = open_track(Catalog(options.catalog), name)
-    tasks = [task.strip() for task in options.tasks.split(",")] if options.tasks else None
-    request = Request(settings=assignments(options.set), tasks=tasks)
-    board, _, _ = make_board(catalog, track, request)
+    tasks = [task.strip() for task in options.tasks.split(",")] if options.tasks else []
+    opened = open_board(Catalog(options.catalog), name, tasks)
+    request = Request(assignments(options.set), opened.tasks or None, replaced=opened.replaced)
+    board, _, _ = make_board(opened.catalog, opened.track, request)
     return board.control
 
 

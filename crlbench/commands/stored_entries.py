@@ -1,7 +1,8 @@
 """Stored entries by name: which recipe folder below ``runs`` a person means.
 
-The layout is ``<track>-<fingerprint>/<model>@<revision>/<recipe>``. Only names of folders and a
-few ``plan.json`` are read here, however many records lie below.
+The layout is ``<track>-<fingerprint>/<model>@<revision>/<recipe>``; ``<track>@<version>``
+names the boards of a version. Only names of folders and a few ``plan.json`` are read here, however
+many records lie below.
 """
 
 from __future__ import annotations
@@ -85,6 +86,7 @@ def find_entry(name: str, runs: Path) -> Path:
     stored = stored_entries(runs)
     wanted = _normal(name)
     found = [entry for entry in stored if wanted in entry.names or _slug(name) in entry.names]
+    found = found or _of_track(name, stored)
     if not found:
         raise _unknown(name, runs, stored)
     for usual in USUAL:
@@ -107,6 +109,26 @@ def stored_entries(runs: Path) -> list[Stored]:
         for recipe in _folders(model)
         if recipe.name not in NOT_RECIPES and _is_run_folder(recipe)
     ]
+
+
+def _of_track(name: str, stored: Sequence[Stored]) -> list[Stored]:
+    """What ``track@version/entry`` means, where there are boards of that track.
+
+    Raises:
+        UsageError: there are, and none of that version; with the known.
+    """
+    spec, _, rest = name.partition("/")
+    track, _, version = spec.partition("@")
+    of_track = [e for e in stored if rest and e.board.rpartition("-")[0] == track]
+    own = [entry for entry in of_track if str(entry.plan.get("track_version")) == version]
+    if of_track and not own:
+        known = sorted({str(entry.plan.get("track_version")) for entry in of_track})
+        raise UsageError(
+            f"{name:.80}: no stored entry is of track '{track}' version '{version:.40}'. Known: "
+            f"{', '.join(known)}."
+        )
+    named = (_normal(rest), _slug(rest))
+    return [entry for entry in own if {*named} & {*entry.names[:4]}]
 
 
 def _folders(parent: Path) -> list[Path]:

@@ -10,6 +10,7 @@ from crlbench.catalog import Catalog
 from crlbench.commands.console import note, out, out_json
 from crlbench.commands.reasoning_gym import freeze_generator, is_generator
 from crlbench.errors import OK, UsageError
+from crlbench.frozen import is_archived
 
 
 def freeze(options: Namespace) -> int:
@@ -30,7 +31,8 @@ def freeze(options: Namespace) -> int:
     results = []
     for name in options.tasks or _within_reach(options, catalog):
         folder = Path(name)
-        subject = folder if (folder / "task.py").is_file() else catalog.find("task", name).path
+        subject = folder if (folder / "task.py").is_file() else catalog.find_at("task", name).path
+        _refuse_archived(subject.resolve(), options)
         result = _frozen(subject.resolve(), options)
         results.append(result)
         if not options.json:
@@ -40,6 +42,15 @@ def freeze(options: Namespace) -> int:
     if options.json:
         out_json(results)
     return OK
+
+
+def _refuse_archived(folder: Path, options: Namespace) -> None:
+    """An archived version may be compared, and is never written."""
+    if not options.check and is_archived(folder):
+        raise UsageError(
+            f"{folder}: is archived, so that nothing of it changes; --check compares it. To change "
+            f"the task, raise its version: crlbench freeze {folder.name} --bump"
+        )
 
 
 def _within_reach(options: Namespace, catalog: Catalog) -> list[str]:

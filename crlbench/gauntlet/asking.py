@@ -55,7 +55,7 @@ def made(task: Task, splits: Sequence[str]) -> dict[str, bytes]:
         ValidationError: what the code raised.
     """
     source = task.card.source
-    files = None if source is None else external.stored_sources(source, task.name)
+    files = None if source is None else external.stored_sources(source, task.spec)
     return {split: _lines(task, split, files) for split in splits}
 
 

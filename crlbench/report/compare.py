@@ -223,10 +223,19 @@ def _tasks(loaded: Sequence[Loaded], wanted: Sequence[str] | None) -> tuple[str,
     known = sorted({task for one in loaded for task in one.entry.tasks})
     if wanted is None:
         return tuple(known)
-    for name in wanted:
+    for spec in wanted:
+        name, at, version = spec.partition("@")
         if name not in known:
             raise unknown_name("task", name, known)
-    return tuple(name for name in known if name in set(wanted))
+        there = {str(one.leaves.get(f"tasks.{name}.version")) for one in loaded
+                 if name in one.entry.tasks}  # fmt: skip
+        if at and there != {version}:
+            raise UsageError(
+                f"--tasks {spec:.80}: these entries have task '{name}' at version "
+                f"{', '.join(sorted(there))}."
+            )
+    chosen = {spec.partition("@")[0] for spec in wanted}
+    return tuple(name for name in known if name in chosen)
 
 
 def _side(

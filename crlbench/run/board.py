@@ -52,6 +52,8 @@ class Request:
     limit: int | None = None
     """Most items per evaluation."""
     smoke: bool = False
+    replaced: Mapping[str, str] = field(default_factory=dict)
+    """Tasks of the track that the catalogue has in another version, and the track's own version."""
 
 
 def load_track(catalog: Catalog, name: str) -> Track:
@@ -123,11 +125,11 @@ def make_board(
 ) -> tuple[Board, list[str], list[str]]:
     """The board of a request, the tasks to train on, and why it is open or partial.
 
-    A changed condition, a task outside the track, or a package outside the track's ranges
-    moves the board to the ``open`` division; ``smoke`` and a ``limit`` that limits also mark it
-    partial. Versions outside of the ranges become leaves of the fingerprint, so that such runs
-    never stand beside those made with the versions the track allows. ``installed`` are the versions
-    that count, by default those of this machine.
+    A changed condition, a task outside the track or in another version than the track's, or a
+    package outside the track's ranges moves the board to the ``open`` division; ``smoke`` and a
+    ``limit`` that limits also mark it partial. Versions outside of the ranges become leaves of the
+    fingerprint, so that such runs never stand beside those made with the versions the track allows.
+    ``installed`` are the versions that count, by default those of this machine.
 
     A task without a training split is measured, as a transfer task of the others, and is not
     among the tasks to train on.
@@ -165,8 +167,13 @@ def make_board(
         | leaves({"retain": panel.content(conditions.evaluation.retain)})
         | {f"packages.{name}": version for name, version in versions.items()}
     )
-    foreign = [name for name in tasks if name not in track.tasks]
-    reasons = _reasons(track, conditions, foreign, versions)
+    reasons = _reasons(track, conditions, versions)
+    reasons += [f"task '{n}' is not in track '{track.id}'" for n in tasks if n not in track.tasks]
+    reasons += [
+        f"task '{name}' is {content[name]['version']} (track: {version})"
+        for name, version in request.replaced.items()
+        if name in content
+    ]
     board = Board(
         track=track,
         conditions=conditions,
@@ -255,12 +262,11 @@ def _check_counts(cards: list[TaskCard], conditions: Conditions) -> None:
 
 
 def _reasons(
-    track: Track, conditions: Conditions, foreign: list[str], versions: dict[str, str | None]
+    track: Track, conditions: Conditions, versions: dict[str, str | None]
 ) -> list[str]:
-    """Why a board is open; empty for a closed one."""
+    """What of a board is not as the track says, besides its tasks."""
     changed = diff(track.conditions.values(), conditions.values())
     reasons = [f"{name} = {new} (track: {old})" for name, (old, new) in changed.items()]
-    reasons += [f"task '{name}' is not in track '{track.id}'" for name in foreign]
     return reasons + [
         f"{name} {version or '(absent)'} is installed (track: {track.packages[name]})"
         for name, version in versions.items()

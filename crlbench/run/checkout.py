@@ -9,6 +9,7 @@ model, a recipe of somebody else's) cannot be checked on this machine.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 
@@ -27,7 +28,7 @@ from crlbench.errors import CrlbenchError, UsageError
 from crlbench.frozen import Task
 from crlbench.hashing import sha256_file
 from crlbench.records import RunRecord
-from crlbench.run.archive import catalog_of
+from crlbench.run.archive import catalog_of, replaced_of
 from crlbench.run.board import Request, load_track, make_board
 from crlbench.run.plan import Board
 from crlbench.run.record import card_fields
@@ -76,10 +77,10 @@ def compare(
         EnvironmentUnfit: the rows of a task are not on this machine.
         ValidationError: an entry of the checkout is malformed.
     """
-    catalog = catalog_of(record, catalog)
+    replaced, catalog = replaced_of(record, catalog), catalog_of(record, catalog)
     found = Comparison()
     _compare_version(found, record)
-    _compare_board(found, record, run, tasks, catalog)
+    _compare_board(found, record, run, tasks, catalog, replaced)
     _compare_task(found, record, run, catalog)
     _compare_model(found, record, run, model, catalog)
     _compare_recipe(found, record, run, catalog)
@@ -97,8 +98,14 @@ def _compare_version(found: Comparison, record: RunRecord) -> None:
 
 
 def _compare_board(
-    found: Comparison, record: RunRecord, run: str, tasks: tuple[str, ...], catalog: Catalog
+    found: Comparison,
+    record: RunRecord,
+    run: str,
+    tasks: tuple[str, ...],
+    catalog: Catalog,
+    replaced: dict[str, str],
 ) -> None:
+    """``replaced``: tasks of the track that ran in another version than its own, which it names."""
     protocol, where = record.protocol, f"track {record.protocol.track}"
     where += f" version {protocol.track_version}"
     if not _known_track(found, record, where, catalog):
@@ -109,11 +116,22 @@ def _compare_board(
     known = [_known_task(found, "conditions", *one, catalog) for one in stated_versions.items()]
     if not all(known):
         return
+    if protocol.division == "closed" and replaced:
+        _say_replaced(found, where, stated_versions, replaced)
+        return
     installed = record.environment.get("packages")
     versions = canonical_json(installed if isinstance(installed, dict) else {})
     stated = canonical_json(record.fingerprint.leaves)
     try:
-        board, reasons = _board(catalog, protocol.track, record.task.name, tasks, stated, versions)
+        board, reasons = _board(
+            catalog,
+            protocol.track,
+            record.task.name,
+            tasks,
+            stated,
+            versions,
+            tuple(sorted(replaced.items())),
+        )
     except UsageError as error:
         found.findings.append(
             Finding(run, RECORD, "fingerprint.leaves", str(error), f"conditions of {where}")
@@ -127,6 +145,19 @@ def _compare_board(
         stored, why = protocol.division, "; ".join(reasons[:SHOWN])
         finding = Finding(run, RECORD, "protocol.division", stored, board.division, why)
         found.findings.append(finding)
+
+
+def _say_replaced(
+    found: Comparison, where: str, stated: Mapping[str, str], replaced: Mapping[str, str]
+) -> None:
+    """A closed board holds the track's own tasks: with others it may be old, or never was."""
+    for name, version in replaced.items():
+        sentence = (
+            f"conditions: task '{name}' {stated[name]:.20} is not the one of {where} here, which "
+            f"has {version}."
+        )
+        older = _precedes(stated[name], version)
+        (found.outdated if older else found.unknown).append(sentence)
 
 
 def _known_track(found: Comparison, record: RunRecord, where: str, catalog: Catalog) -> bool:
@@ -155,7 +186,13 @@ def _known_track(found: Comparison, record: RunRecord, where: str, catalog: Cata
 
 @lru_cache(maxsize=64)
 def _board(
-    catalog: Catalog, name: str, task: str, tasks: tuple[str, ...], stated: str, versions: str
+    catalog: Catalog,
+    name: str,
+    task: str,
+    tasks: tuple[str, ...],
+    stated: str,
+    versions: str,
+    replaced: tuple[tuple[str, str], ...],
 ) -> tuple[Board, list[str]]:
     """The board that gives these leaves (JSON) here, if anything does, and why it is open."""
     track = load_track(catalog, name)
@@ -166,6 +203,7 @@ def _board(
         settings=changed,
         tasks=[task] if within else [task, *(other for other in tasks if other != task)],
         smoke=set(tasks) < set(track.tasks),
+        replaced=dict(replaced),
     )
     board, _, reasons = make_board(catalog, track, request, json.loads(versions))
     return board, reasons

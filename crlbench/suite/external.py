@@ -71,7 +71,7 @@ def fetch_task(
         EnvironmentUnfit: no network, no space, no permission.
         Interrupted: stopped; nothing is left behind.
     """
-    folder = catalog.find("task", name).path
+    folder = catalog.find_at("task", name).path
     task = frozen.Task(folder, home)
     source, target = task.card.source, task.rows_folder
     if source is None:
@@ -87,7 +87,7 @@ def fetch_task(
             if _whole(frozen.Task(folder, home)):
                 echo(f"{name}: already in {target}, every file verified.")
                 return target
-            files = _sources(source, name, target, source_dir, offline, echo)
+            files = _sources(source, task, source_dir, offline, echo)
             splits = split_files(frozen.load_code(folder / task.card.generator.module), files)
             _check_splits(task.card, splits, folder)
             _replace(target, splits, files)
@@ -111,7 +111,12 @@ def stored_sources(source: DataSource, task: str, home: Path | None = None) -> d
     Raises :class:`EnvironmentUnfit` when one is missing and :class:`ValidationError` when one
     was changed; both name the command that restores it.
     """
-    folder = frozen.external_folder(task, home) / SOURCES
+    return sources_in(frozen.external_folder(task, home), source, task)
+
+
+def sources_in(rows: Path, source: DataSource, task: str) -> dict[str, bytes]:
+    """:func:`stored_sources` beside the split files in the folder ``rows``."""
+    folder = rows / SOURCES
     return {name: _stored(folder / f"{name}.gz", file, task) for name, file in source.files.items()}
 
 
@@ -227,7 +232,7 @@ def _whole(task: frozen.Task) -> bool:
         task.require_rows()
         for split in task.card.pairs or {}:
             load_pairs(task, split)
-        stored_sources(task.card.source, task.name, task.rows_folder.parents[1])
+        sources_in(task.rows_folder, task.card.source, task.spec)
     except (EnvironmentUnfit, ValidationError):
         return False
     return True
@@ -235,25 +240,27 @@ def _whole(task: frozen.Task) -> bool:
 
 def _sources(
     source: DataSource,
-    task: str,
-    target: Path,
+    task: frozen.Task,
     source_dir: Path | None,
     offline: bool,
     echo: Callable[[str], Any],
 ) -> dict[str, bytes]:
+    """Of an archived version also from what was fetched for the current one."""
+    name = task.spec
     if source_dir is not None:
-        return given_sources(source, task, source_dir)
-    try:
-        return stored_sources(source, task, target.parents[1])
-    except (EnvironmentUnfit, ValidationError):
-        pass
+        return given_sources(source, name, source_dir)
+    for place in (task.rows_folder, task.rows_folder.with_name(task.name)):
+        try:
+            return sources_in(place, source, name)
+        except (EnvironmentUnfit, ValidationError):
+            pass
     if offline:
         raise EnvironmentUnfit(
-            f"task '{task}': its rows are not on this machine and the network is switched off "
-            f"(--offline or CRLBENCH_OFFLINE). {by_hand(source, task)}"
+            f"task '{name}': its rows are not on this machine and the network is switched off "
+            f"(--offline or CRLBENCH_OFFLINE). {by_hand(source, name)}"
         )
-    echo(f"{task}: downloading {', '.join(source.files)} from {source.origin}...")
-    return downloaded_sources(source, task)
+    echo(f"{name}: downloading {', '.join(source.files)} from {source.origin}...")
+    return downloaded_sources(source, name)
 
 
 def _stored(path: Path, file: Any, task: str) -> bytes:

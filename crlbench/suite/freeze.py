@@ -142,7 +142,8 @@ def regenerate(
     if version is not None:
         facts = code.CARD = {**facts, "version": version}
     source = external.declared(code)
-    sources = None if source is None else _sources(source, facts["name"], source_dir)
+    spec = frozen.spec_of(folder, facts["name"], facts["version"])
+    sources = None if source is None else _sources(source, spec, source_dir)
     rows = external.split_rows(code, sources)
     files = {f"{split}.jsonl": external.lines(rows[split]) for split in rows}
     for name, data in files.items():

@@ -12,10 +12,13 @@ from crlbench.catalog import ARCHIVE, Catalog
 from crlbench.conditions import Track
 from crlbench.contribute.changes import changes_since
 from crlbench.contribute.growth import republished
+from crlbench.errors import UsageError
 from crlbench.packed import PACKED, unpack
 from crlbench.report import reproduce, resources
 from crlbench.report.load import load_runs
-from crlbench.run.archive import catalog_of, open_track
+from crlbench.run.archive import catalog_of, open_board, open_track
+from crlbench.run.board import Request, make_board
+from crlbench.seal import NAME, seal
 from tests.contribute.honest import TRACK, catalog, crlbench, evaluated
 from tests.contribute.test_base import checked
 from tests.contribute.test_changes import commit, repository
@@ -24,44 +27,59 @@ __all__ = ["repository"]
 
 OLD = f"{ARCHIVE}/nano@1"
 SYSTEM = "Add the two numbers."
+VERIFIER = "return numeric(text, answer)"
+STRICTER = "return float(text == answer)"
 
 
-def later(folder: Path) -> Path:
-    """A catalogue in which ``nano`` and ``addition`` are at version 2."""
+def present(folder: Path) -> Path:
+    """A catalogue in which ``nano`` and ``addition`` are at version 1."""
     catalog(folder)
-    track = folder / "leaderboard" / "tracks" / "nano.toml"
-    track.write_text(TRACK.replace("version = 1", "version = 2", 1))
-    task = folder / "tasks" / "addition"
-    shutil.copytree(Catalog().find("task", "addition").path, task)
-    code = (task / "task.py").read_text()
-    assert SYSTEM in code
-    (task / "task.py").write_text(code.replace(SYSTEM, "What is the sum?"))
-    done = crlbench("--quiet", "freeze", "addition", "--bump", catalog=folder)
-    assert done.returncode == 0, done.stderr
+    shutil.copytree(Catalog().find("task", "addition").path, folder / "tasks" / "addition")
     return folder
 
 
-def archive(folder: Path) -> Path:
-    """Put version 1 of the track, with all that it rests on, into the archive."""
-    place, now = folder / OLD, Catalog()
-    (place / "leaderboard" / "tracks").mkdir(parents=True)
-    (place / "leaderboard" / "tracks" / "nano.toml").write_text(TRACK)
-    for name in ("addition", "counting"):
-        shutil.copytree(now.find("task", name).path, place / "tasks" / name)
-    shutil.copytree(now.roots[-1] / "leaderboard" / "retain", place / "leaderboard" / "retain")
+def run(home: Path, *command: str) -> str:
+    """What a command prints that must succeed."""
+    done = crlbench("--quiet", *command, catalog=home)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout.strip()
+
+
+def raised(folder: Path) -> Path:
+    """Both at version 2; the verifier is a stricter one."""
+    track = folder / "leaderboard" / "tracks" / "nano.toml"
+    track.write_text(TRACK.replace("version = 1", "version = 2", 1))
+    path = folder / "tasks" / "addition" / "task.py"
+    code = path.read_text()
+    assert SYSTEM in code and VERIFIER in code
+    path.write_text(code.replace(SYSTEM, "What is the sum?").replace(VERIFIER, STRICTER))
+    run(folder, "freeze", "addition", "--bump")
     return folder
 
 
 @pytest.fixture(scope="module")
 def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The later catalogue with its archive."""
-    return archive(later(tmp_path_factory.mktemp("kept")))
+    """The later catalogue, whose track was archived before."""
+    folder = present(tmp_path_factory.mktemp("kept"))
+    assert run(folder, "archive", "track", "nano") == str(folder / OLD)
+    return raised(folder)
 
 
 @pytest.fixture(scope="module")
 def lost(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The later catalogue without."""
-    return later(tmp_path_factory.mktemp("lost"))
+    """The later catalogue without an archive."""
+    return raised(present(tmp_path_factory.mktemp("lost")))
+
+
+def changed(kept: Path, folder: Path) -> Path:
+    """A copy of the later catalogue, to be tampered with."""
+    shutil.copytree(kept, folder)
+    return folder
+
+
+def sealed_again(home: Path) -> None:
+    """What a forger does who knows of the list."""
+    (home / OLD / NAME).write_bytes(seal(home / OLD))
 
 
 def fingerprint(home: Path, track: str) -> str:
@@ -99,10 +117,10 @@ def test_what_stood_has_no_gap_either(
 def test_other_conditions_in_the_archive_refute_the_entry(
     entry: Path, kept: Path, tmp_path: Path
 ) -> None:
-    home = tmp_path / "home"
-    shutil.copytree(kept, home)
+    home = changed(kept, tmp_path / "home")
     track = home / OLD / "leaderboard" / "tracks" / "nano.toml"
     track.write_text(track.read_text().replace("learning_rate = 1e-4", "learning_rate = 2e-4", 1))
+    sealed_again(home)
     code, printed = checked(entry, home, "verify", "--recompute-only")
     assert code == 5 and "optimization.learning_rate = 0.0001 (track: 0.0002)" in printed
 
@@ -182,25 +200,73 @@ def test_an_unknown_version_names_the_known(kept: Path, command: list[str], mess
 @pytest.mark.parametrize("part", ["tasks/counting", "leaderboard/retain"])
 def test_an_archive_is_whole(entry: Path, kept: Path, tmp_path: Path, part: str) -> None:
     """Else the next version of what it lacks would take its place unseen."""
-    home = tmp_path / "home"
-    shutil.copytree(kept, home)
+    home = changed(kept, tmp_path / "home")
     shutil.rmtree(home / OLD / part)
+    sealed_again(home)
     for command in (["show", "track", "nano@1"], ["verify", "--recompute-only", entry]):
         done = crlbench("--quiet", *command, catalog=home)
         assert done.returncode == 3 and f"without {part}/" in done.stderr + done.stdout
 
 
-def test_a_task_alone_may_be_archived(entry: Path, kept: Path, tmp_path: Path) -> None:
-    """Of an open board, say; other tasks of its folder take no current one's place."""
-    home = catalog(tmp_path / "home")
-    shutil.copytree(kept / "tasks", home / "tasks")
-    shutil.copytree(kept / OLD / "tasks", home / ARCHIVE / "addition@1.0.0" / "tasks")
+@pytest.fixture(scope="module")
+def alone(kept: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A catalogue that archived the task and raised it, and left its track as it was."""
+    home = present(tmp_path_factory.mktemp("alone"))
+    run(home, "archive", "task", "addition")
+    shutil.copytree(kept / "tasks", home / "tasks", dirs_exist_ok=True)
+    return home
+
+
+def test_a_task_alone_may_be_archived(entry: Path, alone: Path) -> None:
+    """Other tasks of its folder take no current one's place."""
     record = load_runs(entry).runs[0].record
-    there = catalog_of(record, Catalog([home]))
+    there = catalog_of(record, Catalog([alone]))
     assert there.version_of("task", "addition") == "1.0.0"
-    assert there.find("task", "counting") == Catalog([home]).find("task", "counting")
-    code, printed = checked(entry, home, "validate")
-    assert code == 0, printed
+    assert there.find("task", "counting") == Catalog([alone]).find("task", "counting")
+
+
+def test_a_closed_board_holds_the_tasks_of_its_track(
+    repository: Path, entry: Path, alone: Path, kept: Path
+) -> None:
+    """The track took the newer task under its version: what stood may be old, what is new not."""
+    words = "task 'addition' 1.0.0 is not the one of track nano version 1 here, which has 2.0.0"
+    stood = repository / "leaderboard" / "results" / Path(*entry.parts[-3:])
+    code, printed = checked(stood, alone, "validate")
+    assert code == 0 and words in printed, printed
+    code, printed = checked(stood, alone, "verify", "--recompute-only")
+    assert code == 0 and words in printed and "(addition 1.0.0, counting 1.0.0)" in printed
+    for command in (["validate"], ["verify", "--recompute-only"]):
+        code, printed = checked(entry, alone, *command)
+        assert code == 3 and words in printed, printed
+
+
+def test_a_task_of_another_version_moves_to_the_open_division(kept: Path) -> None:
+    opened = open_board(Catalog([kept]), "nano", ["addition@1.0.0", "counting"])
+    request = Request(tasks=opened.tasks, replaced=opened.replaced)
+    board, tasks, reasons = make_board(opened.catalog, opened.track, request)
+    assert (board.division, tasks) == ("open", ["addition", "counting"])
+    assert reasons == ["task 'addition' is 1.0.0 (track: 2.0.0)"]
+    assert board.control["tasks.addition.version"] == "1.0.0"
+    newer = open_board(Catalog([kept]), "nano@1", ["addition@2.0.0"])
+    assert newer.replaced == {"addition": "1.0.0"}
+    for track, tasks in (("nano", ["addition@2.0.0"]), ("nano@1", ["addition@1.0.0"]),
+                         ("nano@1", ["addition"])):  # fmt: skip
+        assert not open_board(Catalog([kept]), track, tasks).replaced
+    with pytest.raises(UsageError, match="a board has one version of a task"):
+        open_board(Catalog([kept]), "nano", ["addition@1.0.0", "addition"])
+
+
+@pytest.mark.slow
+def test_runs_of_the_open_division_are_checked_under_both_versions(
+    kept: Path, tmp_path: Path
+) -> None:
+    """The track at one version and its task at another: nothing of it is taken on trust."""
+    tasks = ("--tasks", "addition@1.0.0,counting")
+    made = evaluated(tmp_path, kept, arms="real", more=("--track", "nano", *tasks))
+    plan = json.loads((made / "plan.json").read_text())
+    assert plan["division"] == "open" and plan["track_version"] == 2
+    code, printed = checked(made, kept, "verify", "--recompute-only")
+    assert code == 0 and "(addition 1.0.0, counting 1.0.0)" in printed, printed
 
 
 def test_an_archive_stays_as_it_is(repository: Path, kept: Path) -> None:

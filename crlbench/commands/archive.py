@@ -1,0 +1,51 @@
+"""``crlbench archive``: the present version of a track or a task, kept beside those to come."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+
+from crlbench.catalog import Catalog
+from crlbench.commands.console import note, out, out_json
+from crlbench.errors import OK, UsageError
+
+
+def archive(options: Namespace) -> int:
+    """Archive one version, or prove that what is archived is whole and unchanged."""
+    from crlbench.run import archiving
+
+    catalog = Catalog(options.catalog)
+    if options.check:
+        if options.what is not None:
+            raise UsageError("--check looks at every archive: leave the rest out.")
+        return _checked(options, [folder.name for folder in archiving.check(catalog)])
+    if options.name is None:
+        raise UsageError("archive needs what and its name: crlbench archive track mini.")
+    folder = archiving.archive(catalog, options.what, options.name)
+    if options.json:
+        out_json({"archive": str(folder)})
+        return OK
+    out(str(folder))
+    note(options, _next(options.what, folder.name))
+    return OK
+
+
+def _checked(options: Namespace, names: list[str]) -> int:
+    if options.json:
+        out_json(names)
+        return OK
+    for name in names:
+        out(f"{name} unchanged")
+    if not names:
+        note(options, "nothing is archived here")
+    return OK
+
+
+def _next(what: str, spec: str) -> str:
+    """What may be done now that a version is kept."""
+    name = spec.partition("@")[0]
+    raised = (
+        f"raise the version in leaderboard/tracks/{name}.toml"
+        if what == "track"
+        else f"change the task, then: crlbench freeze {name} --bump"
+    )
+    return f"{spec} is archived. Commit it; now {raised}."
