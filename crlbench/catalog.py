@@ -112,12 +112,12 @@ class Catalog:
         for folder in chain.from_iterable(map(archives_in, self.roots)):
             yield from (Entry(kind, name, path) for name, path in _scan(folder, kind).items())
 
-    def copies(self, kind: Kind, name: str, version: str) -> list[Entry]:
+    def copies(self, kind: Kind, name: str, version: str) -> tuple[Entry, ...]:
         """Every place where a version of a track or task stands, the current ones first."""
         current = [Entry(kind, name, found[name]) for root in self.roots
                    if name in (found := _scan(root, kind))]  # fmt: skip
         archived = [entry for entry in self._in_archives(kind) if entry.name == name]
-        return [entry for entry in (*current, *archived) if entry.version == version]
+        return tuple(entry for entry in (*current, *archived) if entry.version == version)
 
     def version_of(self, kind: Kind, name: str) -> str | None:
         """The version that a plain name means; None where there is no such name."""

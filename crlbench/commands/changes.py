@@ -42,6 +42,7 @@ def since(validation: Validation) -> None:
 
 def _examined(changes: Any, options: Any) -> Any:
     """What the changes alone say, before anything that they touch is opened."""
+    from crlbench.contribute.archived import unfaithful
     from crlbench.contribute.boxes import unticked
     from crlbench.contribute.changes import astray, linking, mixed
     from crlbench.contribute.growth import added_retractions, republished, rewritten
@@ -56,6 +57,7 @@ def _examined(changes: Any, options: Any) -> Any:
         retracted, wrong = added_retractions(changes)
         people = brought(changes, author, retracted)
         findings += [*wrong, *people.findings, *republished(changes), *rewritten(changes)]
+        findings += unfaithful(changes)
         notes = people.notes
     if options.body:
         findings += unticked(_read(Path(options.body)))

@@ -8,7 +8,6 @@ from datetime import UTC, date, datetime, timedelta
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from crlbench.catalog import ARCHIVE
 from crlbench.conditions import canonical_json
 from crlbench.contribute.changes import MAX_SHOWN, TASK_FILE, Changes, scope_of
 from crlbench.contribute.layout import ALLOWED, ENTRY_DEPTH, README, RESULTS
@@ -98,15 +97,8 @@ def _check_lines(lines: list[Retraction], texts: list[bytes]) -> Findings:
 
 
 def republished(changes: Changes) -> list[str]:
-    """Tracks, tasks and the retain panel that say other numbers under the version they had.
-
-    Nothing of an archive changes once it stands.
-    """
-    found = [
-        f"{path}: an archived version is frozen, and this file of it was changed or removed"
-        for path in (*changes.modified, *changes.deleted)
-        if path.startswith(f"{ARCHIVE}/")
-    ][:MAX_SHOWN]
+    """Tracks, tasks and the retain panel that say other numbers under the version they had."""
+    found: list[str] = []
     for path in (*changes.modified, *changes.deleted):
         what = _published(path)
         if what is None:

@@ -4,24 +4,26 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from crlbench.catalog import ARCHIVE, Catalog
 from crlbench.conditions import Track
+from crlbench.contribute.archived import unfaithful
 from crlbench.contribute.changes import changes_since
-from crlbench.contribute.growth import republished
 from crlbench.errors import UsageError
 from crlbench.packed import PACKED, unpack
 from crlbench.report import reproduce, resources
 from crlbench.report.load import load_runs
+from crlbench.retain.panel import FOLDER
 from crlbench.run.archive import catalog_of, open_board, open_track
 from crlbench.run.board import Request, make_board
 from crlbench.seal import NAME, seal
 from tests.contribute.honest import TRACK, catalog, crlbench, evaluated
 from tests.contribute.test_base import checked
-from tests.contribute.test_changes import commit, repository
+from tests.contribute.test_changes import commit, git, repository, validated
 
 __all__ = ["repository"]
 
@@ -269,16 +271,124 @@ def test_runs_of_the_open_division_are_checked_under_both_versions(
     assert code == 0 and "(addition 1.0.0, counting 1.0.0)" in printed, printed
 
 
-def test_an_archive_stays_as_it_is(repository: Path, kept: Path) -> None:
-    shutil.copytree(kept / ARCHIVE, repository / ARCHIVE)
+@pytest.fixture
+def published(repository: Path) -> Path:
+    """A clone whose commit ``base`` has the track and its tasks at version 1, none archived."""
+    present(repository)
+    shutil.copytree(Catalog().find("task", "counting").path, repository / "tasks" / "counting")
+    shutil.copytree(Catalog().roots[-1] / FOLDER, repository / FOLDER)
     commit(repository)
-    assert republished(changes_since("base", repository)) == []
-    track = repository / OLD / "leaderboard" / "tracks" / "nano.toml"
+    git(repository, "tag", "-f", "base")
+    return repository
+
+
+def archived_in(repository: Path, base: str = "base") -> str:
+    return "\n".join(unfaithful(changes_since(base, repository)))
+
+
+def test_a_new_archive_brings_what_stood(published: Path) -> None:
+    """In the commit that raises the version, and later, when only the history has it."""
+    run(published, "archive", "track", "nano")
+    assert archived_in(published) == ""
+    raised(published)
+    assert archived_in(published) == ""
+    late = shutil.move(published / OLD, published.parent / "kept")
+    commit(published)
+    git(published, "tag", "-f", "base")
+    shutil.move(late, published / OLD)
+    assert archived_in(published) == ""
+
+
+def test_a_new_archive_of_what_never_stood_is_refused(published: Path) -> None:
+    run(published, "archive", "track", "nano")
+    track = published / OLD / "leaderboard" / "tracks" / "nano.toml"
+    track.write_text(track.read_text().replace("learning_rate = 1e-4", "learning_rate = 2e-4", 1))
+    assert "nano@1: is not what was archived: leaderboard/tracks/nano.toml was changed" in \
+        archived_in(published)
+    (published / OLD / NAME).write_bytes(seal(published / OLD))
+    assert f"{OLD}/leaderboard/tracks/nano.toml: never stood in leaderboard/tracks/nano.toml" in \
+        archived_in(published)
+
+
+def test_an_archive_stays_as_it_is(published: Path) -> None:
+    run(published, "archive", "track", "nano")
+    commit(published)
+    git(published, "tag", "-f", "base")
+    assert archived_in(published) == ""
+    track = published / OLD / "leaderboard" / "tracks" / "nano.toml"
     track.write_text(track.read_text().replace("for tests", "for a test"))
-    (repository / OLD / "tasks" / "addition" / "frozen.toml").unlink()
-    commit(repository)
-    found = "\n".join(republished(changes_since("HEAD~1", repository)))
-    assert found.count("an archived version is frozen") == 2
+    (published / OLD / "tasks" / "addition" / "frozen.toml").unlink()
+    (published / OLD / "tasks" / "addition" / "more.jsonl").write_text("")
+    (published / OLD / NAME).write_bytes(seal(published / OLD))
+    found = archived_in(published)
+    assert found.count("an archived version is frozen, and this file of it was") == 4
+    assert "more.jsonl: an archived version is frozen, and this file of it was added" in found
+    code, printed = validated(published, published)
+    assert code == 3 and "an archived version is frozen" in printed
+
+
+TAMPERED: dict[str, tuple[Callable[[Path], object], str]] = {
+    "a word of the track": (
+        lambda old: append(old / "leaderboard/tracks/nano.toml", "# other\n"),
+        "leaderboard/tracks/nano.toml was changed",
+    ),
+    "a row of a task": (
+        lambda old: append(old / "tasks/counting/id.jsonl", "\n"),
+        "tasks/counting/id.jsonl was changed",
+    ),
+    "the retain panel": (
+        lambda old: (old / FOLDER / "copy.jsonl").unlink(),
+        "leaderboard/retain/copy.jsonl is missing",
+    ),
+    "a file more": (
+        lambda old: (old / "tasks/counting/conftest.py").write_text("raise SystemExit"),
+        "tasks/counting/conftest.py does not belong there",
+    ),
+    "a link": (
+        lambda old: linked(old / "tasks/addition/task.py"),
+        "tasks/addition/task.py is a link",
+    ),
+    "the list": (lambda old: (old / NAME).unlink(), f"without {NAME}"),
+    "a line of the list": (
+        lambda old: append(old / NAME, "0" * 64 + "\n"), f"{NAME}:25: expected a SHA-256",
+    ),
+}  # fmt: skip
+
+
+def append(path: Path, text: str) -> None:
+    path.write_text(path.read_text() + text)
+
+
+def linked(path: Path) -> None:
+    """To the same bytes, which may change where they stand."""
+    elsewhere = path.rename(path.parents[5] / "elsewhere.py")
+    path.symlink_to(elsewhere)
+
+
+@pytest.mark.parametrize("name", TAMPERED)
+def test_a_tampered_archive_is_refused(name: str, entry: Path, kept: Path, tmp_path: Path) -> None:
+    tamper, words = TAMPERED[name]
+    home = changed(kept, tmp_path / "home")
+    tamper(home / OLD)
+    for command in (
+        ["show", "track", "nano@1"],
+        ["show", "task", "addition@1.0.0"],
+        ["evaluate", "--track", "nano@1", "--model", "tiny-llama", "--dry-run"],
+        ["archive", "--check"],
+        ["validate", entry],
+        ["verify", "--recompute-only", entry],
+    ):
+        done = crlbench("--quiet", *command, catalog=home)
+        assert done.returncode == 3 and words in done.stdout + done.stderr, command
+    assert crlbench("--quiet", "show", "track", "nano", catalog=home).returncode == 0
+
+
+def test_lines_that_git_rewrote_are_named_as_that(kept: Path, tmp_path: Path) -> None:
+    home = changed(kept, tmp_path / "home")
+    track = home / OLD / "leaderboard" / "tracks" / "nano.toml"
+    track.write_bytes(track.read_bytes().replace(b"\n", b"\r\n"))
+    done = crlbench("--quiet", "archive", "--check", catalog=home)
+    assert done.returncode == 3 and "Its text is the right one" in done.stderr
 
 
 def test_pages_know_the_archived_track(
