@@ -9,8 +9,8 @@ from typing import Any
 
 from crlbench.attempts import plan_hash
 from crlbench.chain import linked
-from crlbench.conditions import canonical_json
-from tests.contribute.catalogue import CELL, HOME, NOVEL, forgery, rechained, restated
+from crlbench.conditions import PROTOCOL_LEAF, canonical_json
+from tests.contribute.catalogue import CELL, HOME, NOVEL, edited, forgery, rechained, restated
 from tests.contribute.forger import Forger, Json
 
 # Plans and ledgers.
@@ -238,3 +238,34 @@ def a_condition_that_no_track_has(folder: Path) -> None:
 @forgery("validate", r"fingerprint\.leaves\.protocol: stored 0, expected 1|seeds are derived")
 def a_protocol_before_the_first(folder: Path) -> None:
     restated(folder, {"protocol": 0}, version=0)
+
+
+@forgery("validate", "protocol 'CRL-9 1' is not known: this checkout has 'CRL-1 1'")
+def a_protocol_that_nobody_wrote(folder: Path) -> None:
+    restated(folder, {PROTOCOL_LEAF: "CRL-9"}, name="CRL-9")
+
+
+@forgery("validate", r"protocol\.name: stored CRL-9, expected CRL-1")
+def runs_name_another_protocol_than_their_conditions(folder: Path) -> None:
+    restated(folder, {}, name="CRL-9")
+
+
+@forgery("validate", r"protocol\.name: stored CRL-1, expected CRL-9")
+def conditions_name_another_protocol_than_their_runs(folder: Path) -> None:
+    restated(folder, {PROTOCOL_LEAF: "CRL-9"})
+
+
+@forgery("validate", r"fingerprint\.leaves\.protocol_name: stored CRL-1, expected None")
+def the_protocol_is_named_where_it_goes_without_saying(folder: Path) -> None:
+    """The same conditions under another fingerprint: a board of one's own."""
+    restated(folder, {PROTOCOL_LEAF: "CRL-1"})
+
+
+@forgery("validate", r"protocol\.name: stored CRL-1, expected None|expected None")
+def the_protocol_is_nothing(folder: Path) -> None:
+    restated(folder, {PROTOCOL_LEAF: None})
+
+
+@forgery("validate", r"protocol\.name: stored CRL-9, expected CRL-1|different conditions")
+def one_run_names_another_protocol(folder: Path) -> None:
+    edited(CELL, lambda record: record["protocol"].update(name="CRL-9"))(folder)

@@ -7,10 +7,14 @@ from pathlib import Path
 
 import pytest
 
+import tests.contribute.forged_ledgers  # noqa: F401  (adds to the catalogue)
+from crlbench import conditions
 from crlbench.contribute.base import base_of
 from crlbench.report.load import load_runs
+from crlbench.run import checkout
+from tests.contribute.catalogue import FORGERIES
 from tests.contribute.forger import Forger
-from tests.contribute.honest import catalog, crlbench
+from tests.contribute.honest import catalog, copied, crlbench
 from tests.contribute.test_changes import RESULTS, commit, git, place, repository, validated
 
 __all__ = ["repository"]
@@ -108,3 +112,48 @@ def test_submit_refuses_what_this_checkout_does_not_know(
     )
     assert done.returncode == 3 and "cannot be checked here" in done.stdout
     assert not list(tmp_path.rglob("runs.tar.zst"))
+
+
+PROTOCOLS = {
+    "a_protocol_that_nobody_wrote": 3,
+    "runs_name_another_protocol_than_their_conditions": 3,
+    "conditions_name_another_protocol_than_their_runs": 5,
+    "the_protocol_is_named_where_it_goes_without_saying": 5,
+    "the_protocol_is_nothing": 5,
+    "one_run_names_another_protocol": 3,
+}
+"""Forgeries, and how ``verify`` leaves: 3 where a protocol is not known, 5 where two disagree."""
+
+
+@pytest.mark.parametrize("name", PROTOCOLS)
+def test_verify_believes_no_protocol_either(
+    name: str, entry: Path, home: Path, tmp_path: Path
+) -> None:
+    folder = copied(entry, tmp_path / "results")
+    FORGERIES[name][0](folder)
+    code, printed = checked(folder, home, "verify", "--recompute-only")
+    assert code == PROTOCOLS[name] and "rotocol" in printed, printed
+
+
+def test_a_track_of_another_protocol_has_other_entries(
+    entry: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both protocols are known, and the entry was not made by that of the track."""
+    for module in (conditions, checkout):
+        monkeypatch.setattr(module, "PROTOCOLS", ("CRL-1", "CRL-2"))
+    home = moved_on(tmp_path, "version = 1", 'version = 1\nprotocol = "CRL-2"')
+    code, printed = checked(entry, home, "validate")
+    assert code == 3, printed
+    assert "fingerprint.leaves.protocol_name: stored None, expected CRL-2" in printed
+    code, printed = checked(entry, home, "verify", "--recompute-only")
+    assert code == 5 and "fingerprint.leaves.protocol_name: stored None" in printed
+
+
+def test_a_track_of_no_known_protocol_is_refused(entry: Path, tmp_path: Path) -> None:
+    home = moved_on(tmp_path, "version = 1", 'version = 1\nprotocol = "CRL-9"')
+    for command in (["validate", entry], ["verify", "--recompute-only", entry],
+                    ["evaluate", "--track", "nano", "--model", "tiny-llama", "--dry-run"],
+                    ["list", "tracks"]):  # fmt: skip
+        done = crlbench("--quiet", *command, catalog=home)
+        assert done.returncode == 3, command
+        assert "the protocols are CRL-1" in done.stdout + done.stderr
