@@ -63,5 +63,6 @@ def _boards(site: Site) -> Iterator[tuple[StoredBoard, str, str]]:
         board = stored.board
         alike = sum(other.title == stored.title for other in site.boards)
         parts = [board.hardware or "", "not ranked" if board.unranked else ""]
+        parts += ["" if stored.later is None else "archived"]
         parts += [board.fingerprint[:4] if alike > 1 else ""]
         yield stored, board_path(stored.id, stored.recipes[0]), ", ".join(filter(None, parts))

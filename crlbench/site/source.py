@@ -52,6 +52,8 @@ class StoredBoard:
     """Whether the catalogue has the track at this version, has moved on, or never had it."""
     dates: dict[str, str]
     """By entry, the time of the last event in its ledger, ISO 8601 in UTC."""
+    later: int | None = None
+    """Of an archived version the current one of the track."""
 
     @property
     def newest(self) -> str:
@@ -175,8 +177,9 @@ def read_site(
 
 def _read_board(folder: Path, catalog: Catalog) -> StoredBoard:
     runs = load_runs(folder)
-    track, why = _known(runs, catalog)
-    stored = StoredBoard(folder.name, runs, summarise_board(runs, unranked=why), {}, {}, track, {})
+    track, later, why = _known(runs, catalog)
+    board = summarise_board(runs, unranked=why)
+    stored = StoredBoard(folder.name, runs, board, {}, {}, track, {}, later)
     for name, own in stored.by_entry.items():
         stored.dates[name] = _last_event(folder / name)
         stored.badges[name] = read_badges(folder / name).of_entry(own)
@@ -186,10 +189,11 @@ def _read_board(folder: Path, catalog: Catalog) -> StoredBoard:
 
 def _known(
     runs: Runs, catalog: Catalog
-) -> tuple[Literal["current", "archived", "unknown"], str | None]:
-    """Whether the catalogue knows the track of some runs; why nothing ranks where it does not."""
+) -> tuple[Literal["current", "archived", "unknown"], int | None, str | None]:
+    """Whether the catalogue knows the track of some runs; which version it has, where that is a
+    later one; why nothing ranks where it does not."""
     if not runs.runs:
-        return "unknown", None
+        return "unknown", None, None
     stated = runs.runs[0].record.protocol
     entry = catalog.entries("track").get(stated.track)
     try:
@@ -197,11 +201,12 @@ def _known(
     except Malformed:
         version = None
     if version == stated.track_version:
-        return "current", None
+        return "current", None, None
     if isinstance(version, int) and 1 <= stated.track_version < version:
-        return "archived", None
+        return "archived", version, None
     name = f"{visible(stated.track, 40)} v{stated.track_version}"
-    return "unknown", f"track {name} is not known here: nothing on it was checked, nothing ranks"
+    why = f"track {name} is not known here: nothing on it was checked, nothing ranks"
+    return "unknown", None, why
 
 
 def _told(value: Any) -> str:

@@ -204,7 +204,11 @@ def _boards(name: str, learners: Sequence[Learner]) -> list[dict[str, Any]]:
     """
     boards = {learner.stored.id: learner.stored for learner in learners}
     return [
-        {"stored": stored, "recipes": [*_by_recipe(name, stored, learners)]}
+        {
+            "stored": stored,
+            "recipes": [*_by_recipe(name, stored, learners)],
+            "version": str(stored.leaves.get(f"tasks.{name}.version", "")),
+        }
         for stored in boards.values()
     ]
 

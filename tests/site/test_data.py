@@ -14,10 +14,13 @@ import pytest
 import yaml
 
 from crlbench import __version__, cli
-from crlbench.site import archive, data
+from crlbench.conditions import Track
+from crlbench.site import archive, article, data, home, runs
 from crlbench.site.build import build
+from crlbench.site.pages import Page, archive_path, board_path, whole
 from crlbench.site.source import Site
 from tests.site.browser import served
+from tests.site.stored import html
 
 ROOT = Path(__file__).parents[2]
 URL = "https://example.org/board/"
@@ -157,6 +160,30 @@ def test_an_older_version_of_a_track_is_superseded(
 ) -> None:
     stored = next(s for s in site.boards if s.board.track_version == 1)
     newer = archive.known_track("mini").model_copy(update={"version": 2})
-    monkeypatch.setattr(archive, "known_track", lambda name: newer)
+    def known(name: str, version: int | None = None) -> Track | None:
+        return newer if version in (None, 2) else None
+
+    monkeypatch.setattr(archive, "known_track", known)
     assert archive.status(stored) == archive.SUPERSEDED
     assert archive.pilot(stored) == []
+
+
+def test_an_archived_board_says_so_and_what_is_current(site: Site) -> None:
+    stored = next(s for s in site.boards if s.board.track_version == 1)
+    older = replace(site, boards=(replace(stored, track="archived", later=2),))
+    words = "Archived: version 1 of mini; the current version is 2."
+    entry = stored.board.entries[0]
+    for maker, path in (
+        (archive.pages, archive_path(stored.id)),
+        (home.pages, "index.html"),
+        (home.pages, board_path(stored.id, stored.recipes[0])),
+    ):
+        (now,) = (page for page in whole(maker(site)) if page.path == path)
+        assert words not in html(site, now)
+        (then,) = (page for page in whole(maker(older)) if page.path == path)
+        assert words in html(older, then)
+    (board,) = older.boards
+    own = article.entry_page(article.article(board, entry, ""))
+    run = next(page for page in whole(runs.pages(older)) if isinstance(page, Page))
+    for page in (own, run):
+        assert "mini v1 (archived, now v2)" in html(older, page)
