@@ -190,6 +190,39 @@ def test_fetching_brings_the_frozen_rows(
     ]
 
 
+def test_rows_of_an_archived_version_stand_beside_those_of_the_current_one(
+    catalog: Path, published: Path, home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = ("--catalog", str(catalog))
+    code = catalog / "tasks" / "doubles" / "task.py"
+    assert run("archive", "task", "doubles", *given) == 2  # a draft
+    code.write_text(code.read_text().replace('"version": "0.1.0"', '"version": "1.0.0"'))
+    assert run("freeze", "doubles", "--from", str(published), *given) == 0
+    assert run("archive", "task", "doubles", *given) == 0
+    code.write_text(code.read_text().replace("Sum: {}", "Total: {}"))
+    assert run("freeze", "doubles", "--bump", "--from", str(published), *given) == 0
+    capsys.readouterr()
+
+    assert run("show", "task", "doubles@1.0.0", "--prompts", "1", *given) == 6
+    assert "crlbench fetch --task doubles@1.0.0 [--from DIR]" in capsys.readouterr().err
+    assert run("fetch", "--task", "doubles@1.0.0", "--offline", *given) == 0  # the same dataset
+    assert capsys.readouterr().out.strip() == str(home / "tasks" / "doubles@1.0.0")
+    known = Catalog([catalog])
+    words = {
+        spec: {row["messages"][0]["content"].partition(":")[0]
+               for split in ("train", "id", "format") for row in known.load_task(spec).rows(split)}
+        for spec in ("doubles", "doubles@1.0.0", "doubles@2.0.0")
+    }  # fmt: skip
+    assert "Sum" in words["doubles@1.0.0"] and "Total" not in words["doubles@1.0.0"]
+    assert "Total" in words["doubles"] == words["doubles@2.0.0"] and "Sum" not in words["doubles"]
+    assert run("archive", "--check", *given) == 0
+    assert run("freeze", "--check", "doubles", "doubles@1.0.0", *given) == 0
+    capsys.readouterr()
+    assert run("list", "tasks", "--json", *given) == 0
+    rows = {row["name"]: row.get("rows") for row in json.loads(capsys.readouterr().out)}
+    assert rows["doubles"] == rows["doubles@1.0.0"] == "fetched"
+
+
 def test_no_row_stands_in_the_catalogue(catalog: Path, published: Path) -> None:
     assert fetch(catalog, "--from", str(published)) == 0
     names = sorted(path.name for path in (catalog / "tasks" / "doubles").iterdir())
