@@ -35,10 +35,11 @@ from crlbench import __version__, seeding
 from crlbench.catalog import Catalog
 from crlbench.conditions import Track, control_leaves, override
 from crlbench.records import Cell, Status
+from crlbench.run.declare import Declaration, Execution, NamedRecipe
 from crlbench.run.environment import cores, cpu_model, packages
 from crlbench.run.grid import LocalLauncher
 from crlbench.run.launcher import Outcome
-from crlbench.run.plan import Board, Contender, make_plan
+from crlbench.run.plan import Board, Contender
 from crlbench.run.worker import RUN_CELL
 
 HERE = "jobs"
@@ -223,8 +224,9 @@ def cells_of(
     control = control_leaves(track, conditions, {})
     board = Board(track, conditions, track.tasks, control, "open", partial=True)
     contender = Contender(model, model, "00000000", "0" * 64)
-    recipe = ("ppo", to_config(recipes.load("ppo")))
-    plan = make_plan(board, contender, recipe, ("addition",), ("real",), 2, out, loggers=())
+    recipe = NamedRecipe("ppo", to_config(recipes.load("ppo")))
+    quiet = Execution(loggers=())
+    plan = Declaration(board, contender, recipe, ("addition",), ("real",), 2, out, quiet).plan()
     changed = {"entry_sha256": None, "start_folder": str(start), "control": {}}
     return [cell.model_copy(update=changed) for cell in plan.cells]
 

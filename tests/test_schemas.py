@@ -16,7 +16,8 @@ import pytest
 from crlbench.catalog import Catalog
 from crlbench.commands import schemas
 from crlbench.run.board import Request, load_track, make_board
-from crlbench.run.plan import Contender, make_plan
+from crlbench.run.declare import Declaration, NamedRecipe
+from crlbench.run.plan import Contender
 from tests.report.simulate import Plan as Simulated
 from tests.report.simulate import Trial, write_study
 
@@ -118,7 +119,9 @@ def test_records_and_studies_keep_theirs(tmp_path: Path) -> None:
 def test_plans_keep_theirs(tmp_path: Path) -> None:
     board, _, _ = make_board(Catalog(), load_track(Catalog(), "mini"), Request())
     contender = Contender("tiny-llama", "tiny-llama", "0a1b2c3d", "e" * 64)
-    plan = make_plan(board, contender, ("ppo", {}), ("addition",), ("real",), 2, tmp_path).stored
+    recipe = NamedRecipe("ppo", {})
+    declared = Declaration(board, contender, recipe, ("addition",), ("real",), 2, tmp_path)
+    plan = declared.plan().stored
     assert problems("plan", plan) == []
     assert problems("plan", plan | {"arms": {"third": 1}}) != []
 

@@ -39,12 +39,13 @@ from crlbench.run.capacity import (
     require_memory,
     seen_bytes,
 )
+from crlbench.run.declare import Declaration, Execution, NamedRecipe
 from crlbench.run.devices import RUN_ON_DEVICES
 from crlbench.run.former import check_entry_unchanged, former_runs
 from crlbench.run.grid import LocalLauncher
 from crlbench.run.launcher import Launcher, Outcome
 from crlbench.run.memory import Estimate
-from crlbench.run.plan import RECORD_NAME, Board, Contender, Plan, label, make_plan, read_record
+from crlbench.run.plan import RECORD_NAME, Board, Contender, Plan, label, read_record
 from crlbench.run.preflight import at_hand
 from crlbench.run.progress import Progress
 from crlbench.run.session import StopSwitch, Work, opened, run_missing, survey
@@ -150,21 +151,26 @@ def plan_of(
     chosen.recipe.check_group(board.conditions.budget.completions)
     if board.conditions.data.reward == "process":
         _require_credit_of_steps(chosen.recipe)
-    return make_plan(
+    return Declaration(
         board,
         _contender(*model, Path(settings.out) / board.folder, chosen.name, settings.fresh),
-        (chosen.name, to_config(chosen.recipe)),
+        NamedRecipe(chosen.name, to_config(chosen.recipe), chosen.file),
         tasks,
         settings.arm,
         settings.seeds,
         settings.out,
+        _execution(settings, catalog),
+    ).plan()
+
+
+def _execution(settings: Settings, catalog: Catalog) -> Execution:
+    return Execution(
         catalog=[str(folder) for folder in catalog.extra],
         device=device(settings.device),
-        loggers=[name for name in settings.logger if name != "none"],
-        recipe_file=chosen.file,
         devices=settings.devices,
         nodes=settings.num_nodes,
         strategy="fsdp" if settings.strategy == "fsdp" else "ddp",
+        loggers=[name for name in settings.logger if name != "none"],
     )
 
 

@@ -8,7 +8,6 @@ valid ``record.json``, so a plan may be started any number of times.
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Sequence
@@ -19,22 +18,11 @@ from typing import Any, Literal
 from pydantic import ValidationError as PydanticError
 
 from crlbench import line_ends
-from crlbench.attempts import PLACEBO_SEEDS, PLAN_NAME
-from crlbench.conditions import (
-    PROTOCOL,
-    Conditions,
-    Track,
-    canonical_json,
-    digest,
-    explain,
-    fingerprint,
-)
+from crlbench.attempts import PLAN_NAME
+from crlbench.conditions import Conditions, Track, digest, explain, fingerprint
 from crlbench.errors import ValidationError
-from crlbench.hashing import sha256_file
 from crlbench.records import Cell, RunRecord
-from crlbench.run.environment import source_digest
 from crlbench.run.store import damaged, file_digests, read_json, write_json
-from crlbench.seeding import seed_value
 
 RECORD_NAME = "record.json"
 LOG_NAME = "attempt.log"
@@ -84,6 +72,15 @@ class Contender:
     entry_sha256: str
 
     @property
+    def stated(self) -> dict[str, str]:
+        """Its part of the plan."""
+        return {
+            "name": self.slug,
+            "revision8": self.revision8,
+            "entry_sha256": self.entry_sha256,
+        }
+
+    @property
     def folder(self) -> str:
         """``<model>@<rev8>``, safe as a folder name."""
         return f"{re.sub(r'[^A-Za-z0-9._-]+', '--', self.slug)}@{self.revision8}"
@@ -115,126 +112,6 @@ class Plan:
     def write(self) -> None:
         """Store ``plan.json``."""
         write_json(self.path, self.stored)
-
-
-def make_plan(
-    board: Board,
-    contender: Contender,
-    recipe: tuple[str, dict[str, Any]],
-    tasks: Sequence[str],
-    arms: Sequence[Arm],
-    seeds: int,
-    out: Path | str,
-    *,
-    catalog: Sequence[str] = (),
-    device: str = "cpu",
-    loggers: Sequence[str] = ("tensorboard",),
-    recipe_file: Path | None = None,
-    devices: int = 1,
-    nodes: int = 1,
-    strategy: Literal["ddp", "fsdp"] = "ddp",
-) -> Plan:
-    """The plan of one model.
-
-    Args:
-        board: Conditions and tasks shared by everything compared.
-        contender: The model.
-        recipe: Its name and its full configuration (plain data).
-        tasks: Tasks to train on, a part of ``board.tasks``.
-        arms: ``real`` and, if wanted, ``placebo`` (first three seed indices only).
-        seeds: Number n of seed indices, always the prefix 0..n-1.
-        out: Folder that holds all runs.
-        catalog: Extra catalogue folders, for the workers.
-        device: Where to train.
-        loggers: Names of the loggers.
-        recipe_file: The person's own Python file that the recipe comes from.
-        devices: How many train a cell together, on each machine.
-        nodes: Machines that train a cell together.
-        strategy: How they hold the weights.
-    """
-    name, config = recipe[0], json.loads(canonical_json(recipe[1]))
-    wanted = {arm: min(seeds, PLACEBO_SEEDS) if arm == "placebo" else seeds for arm in arms}
-    body = {
-        "schema_version": 1,
-        "protocol": PROTOCOL,
-        "track": board.track.id,
-        "track_version": board.track.version,
-        "division": board.division,
-        "partial": board.partial,
-        "fingerprint": board.fingerprint,
-        "control": json.loads(canonical_json(board.control)),
-        "model": {
-            "name": contender.slug,
-            "revision8": contender.revision8,
-            "entry_sha256": contender.entry_sha256,
-        },
-        "recipe": {"name": name, "config": config} | _code(recipe_file),
-        "board_tasks": list(board.tasks),
-        "tasks": list(tasks),
-        "arms": wanted,
-        "seeds": {
-            task: [
-                {"index": index, "value": seed_value(PROTOCOL, task, index)}
-                for index in range(max(wanted.values()))
-            ]
-            for task in tasks
-        },
-    }
-    plan_hash = digest(body)
-    home = Path(out) / board.folder / contender.folder
-    shared = {
-        "model": contender.name,
-        "recipe": name,
-        "recipe_config": config,
-        "recipe_file": None if recipe_file is None else str(recipe_file),
-        "recipe_sha256": _code(recipe_file).get("file_sha256"),
-        "track": board.track.id,
-        "track_version": board.track.version,
-        "division": board.division,
-        "partial": board.partial,
-        "conditions": board.conditions.model_dump(mode="json"),
-        "control": body["control"],
-        "fingerprint": board.fingerprint,
-        "plan_hash": plan_hash,
-        "entry_sha256": contender.entry_sha256,
-        "tasks": tuple(board.tasks),
-        "start_folder": str(home / "start" / start_key(contender, device)),
-        "catalog": tuple(catalog),
-        "device": device,
-        "devices": devices,
-        "nodes": nodes,
-        "strategy": strategy,
-        "loggers": tuple(loggers),
-    }
-    cells = tuple(
-        Cell(
-            **shared,
-            task=task,
-            arm=arm,
-            seed_index=index,
-            folder=str(home / name / task / arm / f"seed-{index:02d}"),
-        )
-        for index in range(max(wanted.values()))
-        for arm, count in wanted.items()
-        for task in tasks
-        if index < count
-    )
-    return Plan(body=body, folder=home / name, cells=cells)
-
-
-def start_key(contender: Contender, device: str) -> str:
-    """Names the start scores of a model beside its runs.
-
-    The folder above says the weights, the tasks and the conditions; what else a score depends on
-    is the rest of the entry (its frame, its end tokens), the code, and the kind of device.
-    """
-    made_by = [contender.entry_sha256, source_digest(), device]
-    return digest(made_by)[:12]
-
-
-def _code(recipe_file: Path | None) -> dict[str, str]:
-    """The digest of a person's own recipe file: runs of another text of it never mix."""
-    return {} if recipe_file is None else {"file_sha256": sha256_file(recipe_file)}
 
 
 def label(cell: Cell) -> str:

@@ -10,7 +10,8 @@ import pytest
 
 from crlbench import cli
 from crlbench.conditions import Track, control_leaves
-from crlbench.run.plan import Board, Contender, Plan, make_plan
+from crlbench.run.declare import Declaration, Execution, NamedRecipe
+from crlbench.run.plan import Board, Contender, Plan
 from tests.checkpoints import write_checkpoint
 from tests.run.commands import command, terse
 from tests.shared import made_once
@@ -40,8 +41,9 @@ def contender() -> Contender:
 def plan_of(board: Board, contender: Contender, tmp_path: Path) -> Callable[..., Plan]:
     def build(tasks: tuple[str, ...] = ("addition", "list-ops"), seeds: int = 2, **more) -> Plan:
         arms = more.pop("arms", ("real",))
-        recipe = more.pop("recipe", RECIPE)
-        return make_plan(board, contender, recipe, tasks, arms, seeds, tmp_path / "runs", **more)
+        recipe = NamedRecipe(*more.pop("recipe", RECIPE), file=more.pop("recipe_file", None))
+        out, execution = tmp_path / "runs", Execution(**more)
+        return Declaration(board, contender, recipe, tasks, arms, seeds, out, execution).plan()
 
     return build
 

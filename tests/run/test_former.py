@@ -18,9 +18,10 @@ from crlbench.errors import ValidationError
 from crlbench.policy.files import Location
 from crlbench.run.admission import Checkpoint, admit, as_filed, settled
 from crlbench.run.board import Request, load_track, make_board
+from crlbench.run.declare import Declaration, NamedRecipe, start_key
 from crlbench.run.former import check_entry_unchanged, former_runs
 from crlbench.run.ledger import Ledger
-from crlbench.run.plan import Contender, Plan, make_plan, start_key
+from crlbench.run.plan import Contender, Plan
 from crlbench.side_files import side_digests
 from tests.checkpoints import CHAT_TEMPLATE, write_checkpoint
 from tests.test_bad_models import ENTRY
@@ -32,7 +33,8 @@ def declared(card: ModelCard, out: Path, later: float = 5.0) -> Plan:
     track = load_track(catalog, "mini")
     board, tasks, _ = make_board(catalog, track, Request({}, ["addition"], None, True))
     named = Contender(card.slug, card.slug, card.revision[:8], card.digest)
-    plan = make_plan(board, named, ("ppo", {"name": "ppo"}), tasks, ["real"], 1, out)
+    recipe = NamedRecipe("ppo", {"name": "ppo"})
+    plan = Declaration(board, named, recipe, tasks, ["real"], 1, out).plan()
     plan.write()
     ledger = Ledger(plan.folder / "ledger.jsonl")
     stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() + later))

@@ -15,10 +15,11 @@ import pytest
 
 from crlbench.conditions import control_leaves, override
 from crlbench.records import Cell
+from crlbench.run.declare import Declaration, Execution, NamedRecipe
 from crlbench.run.grid import LocalLauncher
 from crlbench.run.launcher import Outcome
 from crlbench.run.nursery import possible
-from crlbench.run.plan import Board, Contender, Plan, make_plan
+from crlbench.run.plan import Board, Contender, Plan
 
 pytestmark = pytest.mark.skipif(not possible("cpu"), reason="workers are not forked here")
 
@@ -50,11 +51,10 @@ def real_cells(
     from crlbench.algo import recipes
     from crlbench.algo.recipe import to_config
 
-    recipe = ("ppo", to_config(recipes.load("ppo")))
+    recipe = NamedRecipe("ppo", to_config(recipes.load("ppo")))
     contender = Contender(model, "tiny-llama", "0a1b2c3d", "e" * 64)
-    plan = make_plan(
-        board, contender, recipe, ("addition", "counting"), ("real",), 1, folder, loggers=()
-    )
+    tasks, quiet = ("addition", "counting"), Execution(loggers=())
+    plan = Declaration(board, contender, recipe, tasks, ("real",), 1, folder, quiet).plan()
     changed |= {"entry_sha256": None, "control": {}}
     return tuple(cell.model_copy(update=changed) for cell in plan.cells)
 

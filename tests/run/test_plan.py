@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
@@ -103,6 +104,29 @@ def test_plan_hash_is_stable_and_sensitive(plan_of: PlanOf) -> None:
 
 def test_the_machine_is_no_part_of_the_plan(plan_of: PlanOf) -> None:
     assert plan_of(device="cuda", catalog=("/elsewhere",), loggers=()).hash == plan_of().hash
+
+
+def test_a_cell_says_how_it_runs_and_the_plan_does_not(plan_of: PlanOf) -> None:
+    how = {"device": "cuda", "devices": 2, "nodes": 3, "strategy": "fsdp"}
+    folders = {"catalog": ["/elsewhere"], "loggers": []}
+    plan = plan_of(**how, **folders)
+    assert plan.body == plan_of().body
+    for cell in plan.cells:
+        stated = cell.model_dump()
+        assert {name: stated[name] for name in how} == how
+        assert (cell.catalog, cell.loggers) == (("/elsewhere",), ())
+
+
+def test_two_texts_of_a_recipe_file_are_two_plans(plan_of: PlanOf, tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text("RECIPE = 1\n")
+    first = plan_of(recipe_file=file)
+    assert "file_sha256" not in plan_of().body["recipe"]
+    stated = first.body["recipe"]["file_sha256"]
+    assert stated == sha256(file.read_bytes()).hexdigest()
+    assert {(c.recipe_file, c.recipe_sha256) for c in first.cells} == {(str(file), stated)}
+    file.write_text("RECIPE = 2\n")
+    assert len({first.hash, plan_of(recipe_file=file).hash, plan_of().hash}) == 3
 
 
 def test_the_stored_plan_proves_its_own_hash(plan_of: PlanOf) -> None:
