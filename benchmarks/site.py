@@ -31,11 +31,11 @@ from crlbench.attempts import LEDGER_NAME, PLAN_NAME, plan_hash
 from crlbench.chain import linked
 from crlbench.conditions import canonical_json
 from crlbench.contribute.layout import SUBMISSION, submitted
+from crlbench.npz import read_arrays
 from crlbench.packed import PACKED, members, pack
 from crlbench.parallel import spread
 from crlbench.records import RunRecord
 from crlbench.report.load import ITEMS
-from crlbench.report.npz import read_arrays
 from crlbench.report.resources import leaderboard_folder
 from crlbench.report.stored import RECORD
 from crlbench.seeding import derive

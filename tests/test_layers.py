@@ -30,6 +30,7 @@ LEAVES = {
     "line_ends",
     "locks",
     "machine",
+    "npz",
     "packed",
     "parallel",
     "pinned",
@@ -56,6 +57,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "locks": set(),
     "files": {"errors"},
     "machine": {"conditions", "errors"},
+    "npz": set(),
     "packed": {"errors"},
     "parallel": set(),
     "pinned": {"cards", "errors", "hashing", "line_ends", "side_files"},
@@ -111,7 +113,7 @@ DOORS = {
     "pyarrow": {"site"},
     "scipy": set(),
     "torch": {"types", "algo", "policy", "train", "run", "entry", "commands"},
-    "numpy": {"contribute", "policy", "report", "run", "site", "train"},
+    "numpy": {"contribute", "npz", "policy", "report", "run", "site", "train"},
 }
 """The only rooms that import a heavy library."""
 

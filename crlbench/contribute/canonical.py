@@ -19,12 +19,11 @@ from crlbench.conditions import canonical_json
 from crlbench.contribute.layout import SUBMISSION, Submission
 from crlbench.contribute.taking import GENESIS, ended_with, last_day
 from crlbench.contribute.taking import fault as line_fault
+from crlbench.npz import BadArrays, read_arrays
 from crlbench.packed import PACKED, BadArchive, decompress, members
 from crlbench.reading import json_value
 from crlbench.records import RunRecord, StoredPlan
 from crlbench.report.load import MAX_SAMPLE_BYTES
-from crlbench.report.npz import BadArchive as BadArrays
-from crlbench.report.npz import read_arrays
 from crlbench.report.stored import RECORD, read_bytes
 from crlbench.run.record import compact
 from crlbench.run.store import packed_arrays

@@ -25,11 +25,11 @@ from crlbench.attempts import PLAN_NAME as PLAN
 from crlbench.attempts import plan_hash
 from crlbench.conditions import canonical_json, explain, fingerprint
 from crlbench.errors import UsageError, ValidationError
+from crlbench.npz import BadArrays, read_arrays
 from crlbench.packed import PACKED, decompress, members
 from crlbench.packed import BadArchive as BadFrame
 from crlbench.reading import Malformed, json_value
 from crlbench.records import FileDigest, Fingerprint, IterationDigest, RunRecord, SplitScore
-from crlbench.report.npz import BadArchive, read_arrays
 from crlbench.report.stored import (
     RECORD,
     check_file,
@@ -107,7 +107,7 @@ class Run:
         content = read_checked(path, self.record.files[ITEMS])
         try:
             return read_arrays(content)
-        except BadArchive as error:
+        except BadArrays as error:
             raise ValidationError(f"{path}: not a readable .npz of plain arrays: {error}") from None
 
     def forget(self) -> None:

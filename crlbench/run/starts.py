@@ -26,6 +26,7 @@ from crlbench.errors import EnvironmentUnfit, Interrupted, ValidationError
 from crlbench.events import Emit
 from crlbench.frozen import Task
 from crlbench.hashing import sha256_bytes
+from crlbench.npz import BadArrays, read_arrays
 from crlbench.policy.policy import Policy
 from crlbench.reading import read_bytes
 from crlbench.run import store
@@ -77,7 +78,7 @@ class StartScores:
         return End(vectors, store.rows_of(self._read[_id(task)][_rows(_id(task))]))
 
     def _vectors(self, part: str) -> dict[str, np.ndarray]:
-        return store.arrays_of(self._read[part][f"{part}.npz"])
+        return read_arrays(self._read[part][f"{part}.npz"])
 
     def _parts(self, task: Task, others: Sequence[Task]) -> dict[str, Callable[[], None]]:
         """The parts that a run needs, by name, each with what makes it."""
@@ -125,7 +126,11 @@ class StartScores:
             found = {name: read_bytes(self.folder / name) for name in stated["files"]}
             if f"{part}.npz" not in found or stated["files"] != _digests(found):
                 return "it was not as it was written"
-        except (ValidationError, EnvironmentUnfit, KeyError, TypeError, AttributeError):
+            read_arrays(found[f"{part}.npz"])
+        except (
+            *(ValidationError, EnvironmentUnfit, BadArrays),
+            *(KeyError, TypeError, AttributeError),
+        ):
             known = self._statement(part).exists()
             return "it was damaged" if known else "it had no digest beside it"
         self._read[part] = found

@@ -31,6 +31,7 @@ from crlbench.conditions import canonical_json
 from crlbench.errors import EnvironmentUnfit, ValidationError
 from crlbench.files import TEMPORARY, put
 from crlbench.hashing import sha256_file
+from crlbench.npz import BadArrays, read_arrays
 from crlbench.packed import BadArchive, decompress
 from crlbench.reading import Malformed, json_value, read_bytes
 
@@ -165,21 +166,16 @@ def packed_arrays(arrays: Mapping[str, np.ndarray]) -> bytes:
 
 
 def read_npz(path: Path | str) -> dict[str, np.ndarray]:
-    """All arrays of an npz file.
+    """All arrays of an npz file, read-only.
 
     Raises:
-        ValidationError: the file is damaged or holds pickled objects.
+        EnvironmentUnfit: the operating system does not let it be read.
+        ValidationError: the file is damaged, or no archive of plain arrays.
     """
     try:
-        return arrays_of(Path(path).read_bytes())
-    except Exception as error:  # numpy asks Python's own parser, which raises in many ways
+        return read_arrays(read_bytes(Path(path)))
+    except BadArrays as error:
         raise damaged(path, error) from None
-
-
-def arrays_of(content: bytes) -> dict[str, np.ndarray]:
-    """The arrays of an npz file by its content, of which the caller has checked the digest."""
-    with np.load(io.BytesIO(content), allow_pickle=False) as archive:
-        return {name: archive[name] for name in archive.files}
 
 
 def write_jsonl_zst(path: Path | str, rows: Iterable[Any]) -> Path:

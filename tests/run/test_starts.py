@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import json
 import multiprocessing
 import os
 import shutil
@@ -17,6 +19,7 @@ import pytest
 
 from crlbench.errors import Interrupted
 from crlbench.events import RebuiltEvent
+from crlbench.hashing import sha256_bytes
 from crlbench.run import store
 from crlbench.run.ends import End
 from crlbench.run.starts import StartScores
@@ -178,6 +181,22 @@ def test_a_part_that_is_not_as_it_was_written_is_made_again(
     check_form(events[0], RebuiltEvent)
     assert len(log(tmp_path)) == len(log(made)) + 1
     assert {p.name: p.read_bytes() for p in (tmp_path / "start").iterdir()} == before
+
+
+def test_arrays_that_are_none_are_made_again_whatever_their_digest(
+    made: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(made, tmp_path, dirs_exist_ok=True)
+    path = tmp_path / "start" / "counting_id.npz"
+    before, packed = path.read_bytes(), io.BytesIO()
+    np.savez(packed, id=np.array([object()]))
+    path.write_bytes(packed.getvalue())
+    statement = path.with_suffix(".json")
+    stated = json.loads(statement.read_text())
+    digest = {"sha256": sha256_bytes(packed.getvalue()), "bytes": len(packed.getvalue())}
+    store.write_json(statement, stated | {"files": stated["files"] | {path.name: digest}})
+    scores(tmp_path, 0)
+    assert path.read_bytes() == before
 
 
 def test_scores_of_another_subject_are_made_again(made: Path, tmp_path: Path) -> None:

@@ -18,11 +18,11 @@ from typing import Any
 from crlbench import attempts
 from crlbench.chain import GENESIS
 from crlbench.conditions import canonical_json, digest, fingerprint
+from crlbench.npz import BadArrays, read_arrays
 from crlbench.records import RunRecord
 from crlbench.report.attempts import read_attempts
 from crlbench.report.board import summarise_board
 from crlbench.report.load import load_runs
-from crlbench.report.npz import BadArchive, read_arrays
 from crlbench.report.stored import read_record
 from crlbench.report.study_runs import read_study
 from crlbench.report.summary import summarise
@@ -451,7 +451,7 @@ TARGETS = (
         lambda data, place: read_arrays(data),
         either(octets, octets, _zipped),
         14,
-        (BadArchive,),
+        (BadArrays,),
     ),
     Target(
         "samples",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import struct
 import zipfile
 import zlib
@@ -14,9 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from crlbench.report import npz
-from crlbench.report.npz import BadArchive, read_arrays
-from crlbench.run.store import write_npz
+from crlbench import npz
+from crlbench.errors import ValidationError
+from crlbench.npz import BadArrays, read_arrays
+from crlbench.run.store import read_npz, write_npz
 
 VECTORS = {
     "curve/0": np.arange(16, dtype=np.uint8) % 2,
@@ -92,7 +94,7 @@ def test_no_changed_byte_gives_other_numbers(position, change):
     content[position % len(content)] ^= change
     try:
         found = read_arrays(bytes(content))
-    except BadArchive:
+    except BadArrays:
         return
     for name in set(found) & set(VECTORS):
         assert found[name].tobytes() == VECTORS[name].tobytes()
@@ -100,7 +102,7 @@ def test_no_changed_byte_gives_other_numbers(position, change):
 
 @given(st.binary(max_size=200))
 def test_noise_is_refused(noise):
-    with pytest.raises(BadArchive):
+    with pytest.raises(BadArrays):
         read_arrays(noise)
 
 
@@ -115,19 +117,19 @@ def test_sizes_are_bounded_before_anything_is_unpacked(monkeypatch: pytest.Monke
     bomb = zipped([("a.npy", array(np.zeros(10**6, np.uint8)))], zipfile.ZIP_DEFLATED)
     monkeypatch.setattr(npz, "MAX_UNPACKED", 10**5)
     monkeypatch.setattr(npz, "_content", None)
-    with pytest.raises(BadArchive, match="unpacks to more than 100000 bytes"):
+    with pytest.raises(BadArrays, match="unpacks to more than 100000 bytes"):
         read_arrays(bomb)
 
 
 def test_a_member_that_is_longer_than_it_says_is_not_unpacked_further():
     bomb = zipped([("a.npy", array(np.zeros(10**6, np.uint8)))], zipfile.ZIP_DEFLATED)
-    with pytest.raises(BadArchive, match="longer, shorter or other"):
+    with pytest.raises(BadArrays, match="longer, shorter or other"):
         read_arrays(directory_field(bomb, 24, "<L", 100))
 
 
 def test_a_shape_is_no_promise_of_bytes():
     content = array(np.zeros(4, np.uint8)).replace(b"(4,), }    ", b"(400000,), }")
-    with pytest.raises(BadArchive, match="shape does not fit"):
+    with pytest.raises(BadArrays, match="shape does not fit"):
         read_arrays(zipped([("a.npy", content)]))
 
 
@@ -146,7 +148,7 @@ def test_a_shape_is_no_promise_of_bytes():
 )
 @pytest.mark.filterwarnings("ignore:Duplicate name")
 def test_members_that_are_no_plain_arrays(members, message):
-    with pytest.raises(BadArchive, match=message):
+    with pytest.raises(BadArrays, match=message):
         read_arrays(zipped(members))
 
 
@@ -162,13 +164,13 @@ def test_members_that_are_no_plain_arrays(members, message):
     ],
 )
 def test_a_directory_that_lies(offset: int, layout: str, value: int, message: str):
-    with pytest.raises(BadArchive, match=message):
+    with pytest.raises(BadArrays, match=message):
         read_arrays(directory_field(saved(**VECTORS), offset, layout, value))
 
 
 @pytest.mark.parametrize("change", [lambda c: c[:-1], lambda c: c + b"x", lambda c: b"x" + c])
 def test_bytes_before_or_behind_the_archive(change):
-    with pytest.raises(BadArchive):
+    with pytest.raises(BadArrays):
         read_arrays(change(saved(**VECTORS)))
 
 
@@ -195,7 +197,7 @@ def test_bytes_that_belong_to_no_member(where: str):
     forged = with_gap(content, place[where], b"<script>alert(1)</script>")
     with zipfile.ZipFile(io.BytesIO(forged)) as archive:
         assert archive.namelist() == ["a.npy", "b.npy"] and archive.testzip() is None
-    with pytest.raises(BadArchive, match="something stands"):
+    with pytest.raises(BadArrays, match="something stands"):
         read_arrays(forged)
 
 
@@ -206,15 +208,54 @@ def test_remarks_and_bytes_behind_a_compressed_member():
         with zipfile.ZipFile(file, "w") as archive:
             setattr(entry, field, b"\1\1\4\0text")
             archive.writestr(entry, array(np.ones(3)))
-        with pytest.raises(BadArchive, match="comment or an extra field"):
+        with pytest.raises(BadArrays, match="comment or an extra field"):
             read_arrays(file.getvalue())
         setattr(entry, field, b"")
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w") as archive:
         archive.writestr("a.npy", array(np.ones(3)))
         archive.comment = b"text"
-    with pytest.raises(BadArchive, match="comment"):
+    with pytest.raises(BadArrays, match="comment"):
         read_arrays(file.getvalue())
+
+
+def remarked(content: bytes) -> bytes:
+    """The archive with a comment at its end."""
+    return content[:-2] + struct.pack("<H", 4) + b"text"
+
+
+HOSTILE = {
+    "a bomb": zipped([("a.npy", array(np.zeros(2**24, np.uint8)))], zipfile.ZIP_DEFLATED),
+    "a pickle": saved(a=np.array([{}], dtype=object)),
+    "a header that promises more": zipped(
+        [("a.npy", array(np.zeros(4, np.uint8)).replace(b"(4,), }    ", b"(400000,), }"))]
+    ),
+    "a header without an end": zipped([("a.npy", b"\x93NUMPY\x01\x00\x06\x00((((((")]),
+    "something that is no array": zipped([("a.txt", b"text")]),
+    "a comment": remarked(saved(**VECTORS)),
+    "bytes behind it": saved(**VECTORS) + b"x",
+    "bytes before it": b"#!/bin/sh\n" + saved(**VECTORS),
+    "no archive": b"not a zip",
+    "nothing": b"",
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_runs_of_ones_own_are_read_by_the_same_reader(name: str, tmp_path: Path):
+    """Whoever continues a run refuses what a report of it would refuse."""
+    path = tmp_path / "items.npz"
+    path.write_bytes(HOSTILE[name])
+    with pytest.raises(BadArrays) as why:
+        read_arrays(HOSTILE[name])
+    with pytest.raises(ValidationError) as said:
+        read_npz(path)
+    assert str(said.value).startswith(f"{path} is damaged ({why.value}). Restore it")
+
+
+def test_what_is_no_file_of_a_run_is_not_opened(tmp_path: Path):
+    os.mkfifo(tmp_path / "items.npz")
+    with pytest.raises(ValidationError, match=r"items\.npz: is no regular file"):
+        read_npz(tmp_path / "items.npz")
 
 
 def test_a_checksum_that_fits_wrong_bytes_is_not_enough():
@@ -226,5 +267,5 @@ def test_a_checksum_that_fits_wrong_bytes_is_not_enough():
     payload = content[content.index(b"\x93NUMPY") :][: size + 1]
     longer = directory_field(longer, 24, "<L", size + 1)
     longer = directory_field(longer, 16, "<L", zlib.crc32(payload))
-    with pytest.raises(BadArchive, match="shape does not fit"):
+    with pytest.raises(BadArrays, match="shape does not fit"):
         read_arrays(longer)
