@@ -6,7 +6,6 @@ one :class:`ValidationError` that names the file, the field and what is allowed.
 
 from __future__ import annotations
 
-import difflib
 import json
 import math
 import os
@@ -22,6 +21,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from crlbench.added import added
 from crlbench.conditions import digest
 from crlbench.errors import ValidationError
+from crlbench.explain import explain
 from crlbench.reading import MAX_TOML_BYTES, Malformed, read_bytes, toml_table
 
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
@@ -55,8 +55,6 @@ CONTEXT_FIELDS = ("max_position_embeddings", "n_positions", "n_ctx", "max_seq_le
 
 MAX_ENTRY_BYTES = 1 << 16
 """Of a model's entry."""
-MAX_PROBLEMS = 20
-"""Problems of a file that one message names."""
 
 Line = Annotated[str, Field(pattern=LINE, max_length=4000)]
 """Text of one line, as strangers may write it: terminals and tables show it."""
@@ -85,10 +83,6 @@ RULES = {
     PACKAGE_VERSION: "a version as the registry calls it",
 }
 """Patterns in words, for messages."""
-
-
-SHOWN = 20
-"""Most mistakes of a file that a message lists."""
 
 
 class Card(BaseModel):
@@ -640,12 +634,6 @@ def read_toml(path: Path, limit: int = MAX_TOML_BYTES) -> dict[str, Any]:
         raise ValidationError(f"{path}: {error}.") from None
 
 
-def short(text: str, most: int = 80) -> str:
-    """A text of a stranger's file for a message: on one line, with its end cut off."""
-    shown = "".join(c if c.isprintable() else "?" for c in text[: most + 1])
-    return shown if len(text) <= most else f"{shown[:most]}..."
-
-
 def validate_card(model: type[AnyCard], data: dict[str, Any], where: str | Path) -> AnyCard:
     """A card from a dict; every wrong field is named together with what is allowed."""
     return _validate(model, data, where)
@@ -655,41 +643,7 @@ def _validate(model: type[AnyCard], data: dict[str, Any], where: str | Path) -> 
     try:
         return model.model_validate(data)
     except pydantic.ValidationError as error:
-        problems = [_in_words(problem, model) for problem in error.errors()[:MAX_PROBLEMS]]
-        if error.error_count() > MAX_PROBLEMS:
-            problems.append(f"and {error.error_count() - MAX_PROBLEMS} more")
-        raise ValidationError(f"{where}: {'; '.join(problems)}.") from None
-
-
-def _in_words(problem: Any, model: type[Card]) -> str:
-    location = [short(str(part)) for part in problem["loc"] if part != "[key]"]
-    given = short(repr(problem["input"]))
-    field = f"field {'.'.join(location)}: " if location else ""
-    kind, context = problem["type"], problem.get("ctx", {})
-    if kind == "missing":
-        return f"{field}is missing"
-    if kind == "extra_forbidden":
-        return f"{field}is unknown{_nearest(location, model)}"
-    if kind == "value_error":
-        return field + str(context["error"])
-    if kind == "literal_error":
-        return f"{field}{given} is not allowed; allowed: {context['expected']}"
-    if kind == "string_pattern_mismatch":
-        rule = RULES.get(context["pattern"], context["pattern"])
-        return f"{field}{given} is not allowed; allowed: {rule}"
-    return f"{field}{given} is not allowed: {_lower_first(problem['msg'])}"
-
-
-def _nearest(location: list[str], model: type[Card]) -> str:
-    if len(location) != 1:
-        return ""
-    known = [field.alias or name for name, field in model.model_fields.items()]
-    near = difflib.get_close_matches(location[0], known, n=1)
-    return f" (did you mean {near[0]}?)" if near else ""
-
-
-def _lower_first(text: str) -> str:
-    return text[:1].lower() + text[1:]
+        raise ValidationError(explain(error, where, model, RULES)) from None
 
 
 def _check_name(path: Path, field: str, given: str, expected: str, what: str) -> None:

@@ -19,9 +19,7 @@ from pydantic import ValidationError as PydanticError
 
 from crlbench.added import added, complete, defaults
 from crlbench.errors import UsageError, unknown_name
-
-SHOWN = 20
-"""Most mistakes that a message lists."""
+from crlbench.explain import explain
 
 PROTOCOL = 1
 """Number that seeds are derived from; bumped when the numbers of the golden tiny run change.
@@ -305,14 +303,3 @@ def _scalar(text: str) -> Any:
         return json.loads(text)
     except (ValueError, RecursionError):  # no JSON, or a number or depth that Python refuses
         return text
-
-
-def explain(error: PydanticError, where: str) -> str:
-    """A pydantic error as one readable line per field."""
-    found, lines = error.errors(), []
-    for item in found[:SHOWN]:
-        field = ".".join(str(part) for part in item["loc"]) or "(whole)"
-        lines.append(f"{where}: {field}: {item['msg']} (given: {item.get('input')!r:.80})")
-    if len(found) > SHOWN:
-        lines.append(f"{where}: and {len(found) - SHOWN} more")
-    return "\n".join(lines)

@@ -17,8 +17,8 @@ import pydantic
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from crlbench.chain import MAX_BYTES, follows, parsed
-from crlbench.conditions import explain
 from crlbench.errors import ValidationError
+from crlbench.explain import explain
 from crlbench.line_ends import BOM, remedy
 from crlbench.reading import read_bytes
 

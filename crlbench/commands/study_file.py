@@ -11,8 +11,9 @@ from pydantic import ValidationError as PydanticError
 from crlbench.attempts import MAX_SEEDS
 from crlbench.cards import read_toml
 from crlbench.commands.settings import as_text
-from crlbench.conditions import SHOWN, leaves
+from crlbench.conditions import leaves
 from crlbench.errors import UsageError, ValidationError, unknown_name
+from crlbench.explain import SHOWN, line
 
 
 class _Form(BaseModel):
@@ -158,11 +159,10 @@ def _complaints(error: PydanticError, kind: type[_Form], path: Path) -> list[str
             place = f" of {where}" if where else ""
             lines.append(f"{path}: {unknown_name('field' + place, str(last), names)}")
         elif above and above[-1] == "grid":
-            form = '"star" or tables of arms'
-            lines.append(f"{path}: {where}: must be {form} (given: {given!r:.80})")
+            lines.append(line(path, where, 'must be "star" or tables of arms', given))
         else:
             field = ".".join(filter(None, (where, str(last))))
-            lines.append(f"{path}: {field}: {item['msg']} (given: {given!r:.80})")
+            lines.append(line(path, field, item["msg"], given))
     return lines
 
 

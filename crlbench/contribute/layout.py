@@ -12,8 +12,8 @@ import pydantic
 from pydantic import BaseModel, ConfigDict, Field
 
 from crlbench.attempts import LEDGER_NAME, PLAN_NAME
-from crlbench.conditions import explain
 from crlbench.errors import ValidationError
+from crlbench.explain import explain
 from crlbench.packed import PACKED
 from crlbench.report.stored import json_object
 from crlbench.verification import VERIFICATION_NAME

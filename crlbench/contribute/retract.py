@@ -11,9 +11,10 @@ from pathlib import Path
 import pydantic
 
 from crlbench.chain import linked
-from crlbench.conditions import canonical_json, explain
+from crlbench.conditions import canonical_json
 from crlbench.contribute.layout import RESULTS
 from crlbench.errors import OK, CrlbenchError, UsageError
+from crlbench.explain import explain
 from crlbench.packed import PACKED
 from crlbench.report.load import load_runs
 from crlbench.retractions import RETRACTIONS_NAME, Retraction, read_retractions

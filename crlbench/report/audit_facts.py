@@ -9,7 +9,8 @@ from typing import Any
 
 from pydantic import ValidationError as PydanticError
 
-from crlbench.conditions import Conditions, explain, stated_conditions
+from crlbench.conditions import Conditions, stated_conditions
+from crlbench.explain import explain
 from crlbench.records import SCORE_DROP, CurvePoint, RunRecord
 from crlbench.report.load import Run
 from crlbench.report.stored import RECORD

@@ -16,6 +16,7 @@ from pydantic import ValidationError as PydanticError
 from typing_extensions import TypedDict
 
 from crlbench.dynamics import UPDATE_STATS
+from crlbench.explain import faults
 from crlbench.machine import PACKAGES, SWITCHES
 from crlbench.records import WHOLE_BELOW
 from crlbench.report.audit_facts import Facts
@@ -226,9 +227,9 @@ def forms(facts: Facts) -> Iterator[Finding]:
             form.validate_python(stated[name])
         except PydanticError as error:
             sound = False
-            for fault in error.errors():
-                field = ".".join(map(str, (name, *fault["loc"])))
-                yield facts.finding(field, fault["input"], fault["msg"])
+            for fault in faults(error):
+                field = ".".join((name, *fault.path))
+                yield facts.finding(field, fault.given, fault.said)
     if sound:
         yield from _whole(facts)
         yield from _time_and_room(facts)

@@ -17,6 +17,7 @@ from pydantic import ValidationError as PydanticError
 from typing_extensions import TypedDict
 
 from crlbench.attempts import LEDGER_NAME, MAX_REASON, PLAN_NAME
+from crlbench.explain import faults
 from crlbench.report.audit_forms import SKEW_S, Hash, Host
 from crlbench.report.audit_plan import audit_declared, home_of
 from crlbench.verification import Finding
@@ -157,9 +158,8 @@ def _faults(
     try:
         form.validate_python(value)
     except PydanticError as error:
-        for fault in error.errors():
-            field = where + ".".join(map(str, fault["loc"]))
-            yield Finding(name, file, field, fault["input"], fault["msg"])
+        for fault in faults(error):
+            yield Finding(name, file, where + fault.field, fault.given, fault.said)
 
 
 def _moment(name: str, where: str, stated: str, before: str, now: float) -> Iterator[Finding]:

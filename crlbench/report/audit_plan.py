@@ -15,6 +15,7 @@ from pydantic import ValidationError as PydanticError
 
 from crlbench.attempts import LEDGER_NAME, PLAN_NAME
 from crlbench.conditions import canonical_json, fingerprint, leaves
+from crlbench.explain import faults
 from crlbench.records import StoredPlan
 from crlbench.report.audit_facts import board_tasks
 from crlbench.seeding import seed_value
@@ -79,9 +80,8 @@ def _of(name: str, file: str, where: str, plan: Mapping[str, Any]) -> Iterator[F
     try:
         _FORM.validate_json(canonical_json(plan), strict=True)
     except PydanticError as error:
-        for fault in error.errors():
-            field = where + ".".join(map(str, fault["loc"]))
-            yield Finding(name, file, field, fault["input"], fault["msg"])
+        for fault in faults(error):
+            yield Finding(name, file, where + fault.field, fault.given, fault.said)
         return
     except ValueError as error:
         yield Finding(name, file, where, "a number that JSON has not", "numbers", str(error))

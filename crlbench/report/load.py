@@ -23,8 +23,9 @@ from pydantic import ValidationError as PydanticError
 
 from crlbench.attempts import PLAN_NAME as PLAN
 from crlbench.attempts import plan_hash
-from crlbench.conditions import canonical_json, explain, fingerprint
+from crlbench.conditions import canonical_json, fingerprint
 from crlbench.errors import UsageError, ValidationError
+from crlbench.explain import explain
 from crlbench.npz import BadArrays, read_arrays
 from crlbench.packed import PACKED, decompress, members
 from crlbench.packed import BadArchive as BadFrame

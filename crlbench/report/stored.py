@@ -16,8 +16,9 @@ from pydantic import BaseModel
 from pydantic import ValidationError as PydanticError
 
 from crlbench import line_ends, reading
-from crlbench.conditions import canonical_json, explain
+from crlbench.conditions import canonical_json
 from crlbench.errors import EnvironmentUnfit, ValidationError
+from crlbench.explain import explain
 from crlbench.hashing import sha256_file
 from crlbench.packed import inside, members
 from crlbench.records import SCHEMA_VERSION, FileDigest, RunRecord

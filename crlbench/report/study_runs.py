@@ -9,8 +9,8 @@ from pathlib import Path, PurePosixPath
 from pydantic import ValidationError as PydanticError
 
 from crlbench import reading
-from crlbench.conditions import explain
 from crlbench.errors import UsageError, ValidationError
+from crlbench.explain import explain
 from crlbench.report.load import RECORD, Run, load_cell
 from crlbench.report.stored import read_bytes
 from crlbench.study import STUDY_NAME, Arm, Comparison, Study

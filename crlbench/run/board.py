@@ -15,12 +15,12 @@ from crlbench.conditions import (
     Track,
     control_leaves,
     diff,
-    explain,
     leaves,
     override,
 )
 from crlbench.conditions import digest as hashed
 from crlbench.errors import UsageError, ValidationError
+from crlbench.explain import explain
 from crlbench.retain.panel import find_panel
 from crlbench.run.environment import is_range, violations
 from crlbench.run.plan import Board

@@ -19,8 +19,9 @@ from pydantic import ValidationError as PydanticError
 
 from crlbench import line_ends
 from crlbench.attempts import PLAN_NAME
-from crlbench.conditions import Conditions, Track, digest, explain, fingerprint
+from crlbench.conditions import Conditions, Track, digest, fingerprint
 from crlbench.errors import ValidationError
+from crlbench.explain import explain
 from crlbench.records import Cell, RunRecord
 from crlbench.run.store import damaged, file_digests, read_json, write_json
 
