@@ -23,9 +23,9 @@ from typing import Any
 import numpy as np
 
 from crlbench.conditions import canonical_json
-from crlbench.records import RunRecord
+from crlbench.record_files import read_record
+from crlbench.records import RECORD_NAME, RunRecord
 from crlbench.report.load import ITEMS, Run, load_runs
-from crlbench.report.stored import RECORD, read_record
 
 SEEDS = 10
 PLAIN = 200
@@ -36,13 +36,13 @@ def main() -> None:
     parser.add_argument("run", type=Path, metavar="RUN")
     parser.add_argument("--records", type=int, default=10_000)
     options = parser.parse_args()
-    stored = min(options.run.rglob(RECORD), default=None)
+    stored = min(options.run.rglob(RECORD_NAME), default=None)
     if stored is None:
         parser.error(f"{options.run}: holds no stored run; make one with crlbench evaluate")
     source = stored.parent
     with tempfile.TemporaryDirectory(prefix="crlbench-loading-") as folder:
         paths = multiply(source, Path(folder), options.records)
-        names = (RECORD, ITEMS)
+        names = (RECORD_NAME, ITEMS)
         size = sum((path.parent / name).stat().st_size for path in paths for name in names)
         print(f"{len(paths)} records, {size / len(paths) / 1000:.1f} kB each with their vectors")
         runs, records = timed(lambda: load_runs(folder, files="used"))
@@ -57,7 +57,7 @@ def main() -> None:
 
 def multiply(source: Path, out: Path, count: int) -> list[Path]:
     """``count`` cells that are copies of one but for model and seed; their records."""
-    record = read_record(source / RECORD)
+    record = read_record(source / RECORD_NAME)
     paths = []
     for number in range(count):
         index, model = number % SEEDS, f"{record.subject.slug}-{number // SEEDS:04d}"
@@ -67,7 +67,7 @@ def multiply(source: Path, out: Path, count: int) -> list[Path]:
         subject = record.subject.model_copy(update={"slug": model})
         seed = record.seed.model_copy(update={"index": index})
         copy = record.model_copy(update={"subject": subject, "seed": seed}).sealed()
-        paths.append(folder / RECORD)
+        paths.append(folder / RECORD_NAME)
         paths[-1].write_text(canonical_json(copy.model_dump(mode="json")) + "\n", encoding="utf-8")
     return paths
 

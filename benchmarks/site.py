@@ -34,10 +34,9 @@ from crlbench.contribute.layout import SUBMISSION, submitted
 from crlbench.npz import read_arrays
 from crlbench.packed import PACKED, members, pack
 from crlbench.parallel import spread
-from crlbench.records import RunRecord
+from crlbench.records import RECORD_NAME, RunRecord
 from crlbench.report.load import ITEMS
 from crlbench.report.resources import leaderboard_folder
-from crlbench.report.stored import RECORD
 from crlbench.seeding import derive
 
 LEVEL = 9
@@ -60,7 +59,7 @@ def main() -> None:
 def multiply(results: Path, records: int) -> int:
     """Make entries of committed ones until there are about so many records; how many."""
     bases = list(submitted(leaderboard_folder() / "results"))
-    sizes = [sum(name.endswith(RECORD) for name in members(base / PACKED)) for base in bases]
+    sizes = [sum(name.endswith(RECORD_NAME) for name in members(base / PACKED)) for base in bases]
     wanted, count = [], 0
     while count + sizes[len(wanted) % len(bases)] <= records:
         count += sizes[len(wanted) % len(bases)]
@@ -80,9 +79,9 @@ def write_entry(results: Path, number: int, base: Path) -> None:
     plan["plan_hash"] = plan_hash(plan)
     files, ends = dict(stored), {}
     for name in stored:
-        if not name.endswith(RECORD):
+        if not name.endswith(RECORD_NAME):
             continue
-        cell = name.removesuffix(f"/{RECORD}")
+        cell = name.removesuffix(f"/{RECORD_NAME}")
         items, vectors = _moved(stored[f"{cell}/{ITEMS}"], skill, number, cell)
         record = _record(json.loads(stored[name]), slug, plan["plan_hash"], items, vectors)
         files[f"{cell}/{ITEMS}"] = items

@@ -61,18 +61,26 @@ def explain(
             allowed and knows the nearest names; else a line per field in pydantic's own words.
         rules: patterns of the form in words.
     """
-    found = faults(error)
-    more = [f"and {len(found) - SHOWN} more"] if len(found) > SHOWN else []
-    if form is not None:
-        told = [_in_words(fault, form, rules or {}) for fault in found[:SHOWN]]
-        return f"{where}: {'; '.join(told + more)}."
-    lines = [line(where, fault.field, fault.said, fault.given) for fault in found[:SHOWN]]
-    return "\n".join(lines + [f"{where}: {rest}" for rest in more])
+    if form is None:
+        return "\n".join(f"{where}: {said}" for said in lines(error))
+    told = [_in_words(fault, form, rules or {}) for fault in faults(error)]
+    return f"{where}: {'; '.join(_cut(told))}."
 
 
-def line(where: object, field: str, said: str, given: Any) -> str:
+def lines(error: PydanticError) -> list[str]:
+    """A line per field in pydantic's own words, without the file."""
+    return _cut([line(fault.field, fault.said, fault.given) for fault in faults(error)])
+
+
+def line(field: str, said: str, given: Any) -> str:
     """One mistake on one line."""
-    return f"{where}: {field or '(whole)'}: {said} (given: {given!r:.80})"
+    return f"{field or '(whole)'}: {said} (given: {given!r:.80})"
+
+
+def _cut(told: list[str]) -> list[str]:
+    """The first mistakes, and how many more there are."""
+    more = len(told) - SHOWN
+    return told[:SHOWN] + ([f"and {more} more"] if more > 0 else [])
 
 
 def short(text: str, most: int = 80) -> str:

@@ -20,9 +20,10 @@ from pathlib import Path
 import zstandard
 
 from crlbench.errors import EnvironmentUnfit, ValidationError
+from crlbench.records import RECORD_NAME
 
 PACKED = "runs.tar.zst"
-RUN_FILES = ("digests.jsonl", "items.npz", "record.json", "samples.jsonl.zst")
+RUN_FILES = ("digests.jsonl", "items.npz", RECORD_NAME, "samples.jsonl.zst")
 """What of a run is packed; its weights, logs and tables stay where they were made."""
 
 MAX_PACKED = 64 * 2**20
@@ -39,8 +40,8 @@ page, comes back to each, and one place too few would mean to unpack all of them
 LEVEL = 19
 
 NAME = re.compile(
-    r"[a-z0-9][a-z0-9-]{0,63}/(?:real|placebo)/seed-[0-9]{2,6}/(?:digests\.jsonl|items\.npz|"
-    r"record\.json|samples\.jsonl\.zst)"
+    r"[a-z0-9][a-z0-9-]{0,63}/(?:real|placebo)/seed-[0-9]{2,6}/"
+    rf"(?:{'|'.join(map(re.escape, RUN_FILES))})"
 )
 _BLOCK = tarfile.BLOCKSIZE
 _END = bytes(2 * _BLOCK)

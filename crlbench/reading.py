@@ -13,6 +13,7 @@ import os
 import re
 import stat
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -75,8 +76,11 @@ def read_bytes(path: Path, limit: int = MAX_BYTES, *, links: bool = True) -> byt
     return content
 
 
-def json_value(data: bytes) -> Any:
+def json_value(data: bytes, *, constant: Callable[[str], float] | None = None) -> Any:
     """The value of a JSON text in UTF-8, of any type.
+
+    Args:
+        constant: reads NaN and Infinity by their name; without it there may be none.
 
     Raises:
         Malformed: it is none; also for NaN and Infinity, names that an object holds twice, half
@@ -87,10 +91,12 @@ def json_value(data: bytes) -> Any:
     no_mark(data)
     try:
         value = json.loads(
-            data.decode("utf-8"), parse_constant=_no_number, object_pairs_hook=unique_names
+            data.decode("utf-8"),
+            parse_constant=constant or _no_number,
+            object_pairs_hook=unique_names,
         )
     except UnicodeDecodeError as error:
-        raise Malformed(f"not UTF-8 text (byte {error.start})") from None
+        raise Malformed(f"not valid JSON: not UTF-8 text (byte {error.start})") from None
     except json.JSONDecodeError as error:
         line = f"line {error.lineno}, " if error.lineno > 1 else ""
         raise Malformed(f"not valid JSON: {error.msg} ({line}column {error.colno})") from None

@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from crlbench.added import added
 from crlbench.conditions import digest
 
+RECORD_NAME = "record.json"
 SCHEMA_VERSION = 1
 DIGESTED_ITERATIONS = 3
 """Iterations of a run whose tensors are digested, so that a replay can be compared."""

@@ -516,7 +516,7 @@ def test_a_signal_after_the_last_cell_is_no_interruption(monkeypatch: pytest.Mon
     done = [Outcome(cell, "done", "", 0) for cell in cells]
     work = SimpleNamespace(wanted=cells, missing=cells, vanished=[])
     record = SimpleNamespace(status=SimpleNamespace(state="completed"))
-    monkeypatch.setattr(running, "read_record", lambda path: record)
+    monkeypatch.setattr(running, "read_record", lambda path, own: record)
     assert running.verdict(running.Ending(work, done, True, False), verbose=False) == (0, [])
     code, _ = running.verdict(running.Ending(work, done[:1], True, False), verbose=False)
     assert code == 130

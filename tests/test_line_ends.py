@@ -19,11 +19,11 @@ from crlbench.frozen import Task, checked_code
 from crlbench.gauntlet.examine import _digest_problems, _file_problems
 from crlbench.hashing import sha256_bytes
 from crlbench.records import FileDigest
-from crlbench.report.stored import check_file
 from crlbench.retain import build
 from crlbench.retain.panel import load_panel
 from crlbench.retractions import read_retractions
 from crlbench.run.ledger import Ledger, read
+from crlbench.stored import check_file
 from crlbench.suite.freeze import freeze
 from crlbench.suite.pairs import load_pairs
 from tests.entries import TASKS

@@ -36,9 +36,9 @@ from crlbench.commands.settings import resolve
 from crlbench.conditions import Track, override
 from crlbench.errors import CrlbenchError, UsageError, ValidationError, unknown_name
 from crlbench.frozen import parse_rows
+from crlbench.record_files import read_record
 from crlbench.report.load import load_runs
 from crlbench.report.resources import known_track
-from crlbench.report.stored import read_record
 from crlbench.report.study_runs import read_study
 from crlbench.retain.panel import parse_text
 from crlbench.run import store

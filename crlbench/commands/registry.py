@@ -162,8 +162,10 @@ def _tracks(options: Namespace) -> tuple[Rows, list[str]]:
 
 
 def _runs(options: Namespace) -> tuple[Rows, list[str]]:
-    from crlbench.run.plan import PLAN_NAME, RECORD_NAME
-    from crlbench.run.store import damaged, read_json
+    from crlbench.attempts import PLAN_NAME
+    from crlbench.records import RECORD_NAME
+    from crlbench.run.store import read_json
+    from crlbench.stored import damaged
 
     rows = []
     for path in sorted(Path(options.out).glob(f"*/*/*/{PLAN_NAME}")):

@@ -10,15 +10,16 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from crlbench.attempts import PLAN_NAME
 from crlbench.catalog import Catalog
 from crlbench.commands.console import out, out_json, table
 from crlbench.conditions import diff
 from crlbench.conditions import fingerprint as short
 from crlbench.errors import OK, NotComparable, UsageError
 from crlbench.packed import PACKED
+from crlbench.records import RECORD_NAME
 from crlbench.run.archive import open_board
 from crlbench.run.board import Request, make_board
-from crlbench.run.plan import PLAN_NAME, RECORD_NAME
 from crlbench.run.store import read_json, write_json, write_text
 from crlbench.study import STUDY_NAME
 

@@ -30,6 +30,8 @@ from crlbench.errors import (
 )
 from crlbench.fetch import BYTES, fetched_folder
 from crlbench.files import expanded
+from crlbench.record_files import read_record
+from crlbench.records import RECORD_NAME
 from crlbench.retain.panel import find_panel
 from crlbench.run.capacity import (
     available_memory,
@@ -45,7 +47,7 @@ from crlbench.run.former import check_entry_unchanged, former_runs
 from crlbench.run.grid import LocalLauncher
 from crlbench.run.launcher import Launcher, Outcome
 from crlbench.run.memory import Estimate
-from crlbench.run.plan import RECORD_NAME, Board, Contender, Plan, label, read_record
+from crlbench.run.plan import Board, Contender, Plan, label
 from crlbench.run.preflight import at_hand
 from crlbench.run.progress import Progress
 from crlbench.run.session import StopSwitch, Work, opened, run_missing, survey
@@ -394,8 +396,8 @@ def verdict(ending: Ending, verbose: bool) -> tuple[int, list[str]]:
         why = "out of time (--max-hours)" if ending.expired else "incomplete"
         sentences = [*lost, *waiting, f"{why}: {tally}; the same command continues"]
         return Incomplete.exit_code, sentences
-    failed = [(cell, record) for cell in expected
-              if (record := read_record(Path(cell.folder) / RECORD_NAME)).status.state == "failed"]
+    records = ((cell, read_record(Path(cell.folder) / RECORD_NAME, own=True)) for cell in expected)
+    failed = [(cell, record) for cell, record in records if record.status.state == "failed"]
     sentences = []
     if failed:
         several = len({cell.recipe for cell in expected}) > 1

@@ -15,12 +15,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from crlbench.attempts import PLAN_NAME
 from crlbench.commands.settings import Settings
 from crlbench.errors import CrlbenchError, UsageError, unknown_name
 from crlbench.packed import PACKED
 from crlbench.reading import Malformed, json_value, read_bytes
+from crlbench.records import RECORD_NAME
 
-PLAN, RECORD = "plan.json", "record.json"
 NOT_RECIPES = ("start",)
 """Folders of a model that hold no runs."""
 SHOWN = 12
@@ -56,7 +57,7 @@ class Stored:
     def plan(self) -> dict[str, Any]:
         """Empty where none can be read."""
         try:
-            plan = json_value(read_bytes(self.folder / PLAN))
+            plan = json_value(read_bytes(self.folder / PLAN_NAME))
         except (CrlbenchError, Malformed):
             return {}
         return plan if isinstance(plan, dict) else {}
@@ -136,16 +137,16 @@ def _folders(parent: Path) -> list[Path]:
 
 
 def _is_run_folder(folder: Path) -> bool:
-    return (folder / PLAN).is_file() or _holds_runs(folder)
+    return (folder / PLAN_NAME).is_file() or _holds_runs(folder)
 
 
 def _holds_runs(folder: Path) -> bool:
     """Whether there is a record or a packed result in or below it; stops at the first."""
     try:
         if folder.is_file():
-            return folder.name == RECORD
+            return folder.name == RECORD_NAME
         return folder.is_dir() and any(
-            next(folder.rglob(name), None) is not None for name in (PACKED, RECORD)
+            next(folder.rglob(name), None) is not None for name in (PACKED, RECORD_NAME)
         )
     except OSError:  # a name that no file can have
         return False

@@ -159,10 +159,11 @@ def _complaints(error: PydanticError, kind: type[_Form], path: Path) -> list[str
             place = f" of {where}" if where else ""
             lines.append(f"{path}: {unknown_name('field' + place, str(last), names)}")
         elif above and above[-1] == "grid":
-            lines.append(line(path, where, 'must be "star" or tables of arms', given))
+            said = line(where, 'must be "star" or tables of arms', given)
+            lines.append(f"{path}: {said}")
         else:
             field = ".".join(filter(None, (where, str(last))))
-            lines.append(line(path, field, item["msg"], given))
+            lines.append(f"{path}: {line(field, item['msg'], given)}")
     return lines
 
 

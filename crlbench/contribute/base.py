@@ -14,8 +14,8 @@ from pathlib import Path
 from crlbench.contribute.changes import git, git_bytes
 from crlbench.errors import CrlbenchError
 from crlbench.packed import PACKED, BadArchive, unpack
+from crlbench.records import RECORD_NAME
 from crlbench.report.load import Run
-from crlbench.report.stored import RECORD
 
 UPSTREAM = "origin/main"
 
@@ -61,7 +61,7 @@ class Base:
 
 
 def _records_in(members: Mapping[str, bytes]) -> dict[str, bytes]:
-    return {name: text for name, text in members.items() if name.endswith(f"/{RECORD}")}
+    return {name: text for name, text in members.items() if name.endswith(f"/{RECORD_NAME}")}
 
 
 def _record_id(text: bytes) -> str:

@@ -22,11 +22,11 @@ from crlbench.contribute.taking import fault as line_fault
 from crlbench.npz import BadArrays, read_arrays
 from crlbench.packed import PACKED, BadArchive, decompress, members
 from crlbench.reading import json_value
-from crlbench.records import RunRecord, StoredPlan
+from crlbench.records import RECORD_NAME, RunRecord, StoredPlan
 from crlbench.report.load import MAX_SAMPLE_BYTES
-from crlbench.report.stored import RECORD, read_bytes
 from crlbench.run.record import compact
 from crlbench.run.store import packed_arrays
+from crlbench.stored import read_bytes
 from crlbench.verification import VERIFICATION_NAME, read_verifications
 
 
@@ -119,7 +119,7 @@ _FORMS: dict[str, Callable[[bytes], bytes]] = {
 }
 """By the endings of a name: what the content would be if crlbench wrote it."""
 _MODELS = {
-    RECORD: _of(RunRecord),
+    RECORD_NAME: _of(RunRecord),
     PLAN_NAME: _of(StoredPlan, all_fields=False),
     SUBMISSION: _of(Submission),
 }

@@ -15,7 +15,7 @@ from crlbench.attempts import LEDGER_NAME, PLAN_NAME
 from crlbench.errors import ValidationError
 from crlbench.explain import explain
 from crlbench.packed import PACKED
-from crlbench.report.stored import json_object
+from crlbench.stored import json_object
 from crlbench.verification import VERIFICATION_NAME
 
 RESULTS = Path("leaderboard/results")

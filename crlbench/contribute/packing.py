@@ -14,10 +14,11 @@ from crlbench.conditions import canonical_json
 from crlbench.contribute.layout import SUBMISSION, Submission
 from crlbench.errors import UsageError, ValidationError
 from crlbench.packed import PACKED, RUN_FILES, members, pack, unpack
+from crlbench.records import RECORD_NAME
 from crlbench.report.load import load_runs
-from crlbench.report.stored import RECORD, read_bytes
 from crlbench.report.study_runs import arm_folders
 from crlbench.report.words import listed
+from crlbench.stored import read_bytes
 from crlbench.study import STUDY_NAME
 
 
@@ -81,7 +82,7 @@ def bundle(source: Path, submitter: str) -> Bundle:
         f"{run.folder.relative_to(source).as_posix()}/{name}": read_bytes(run.folder / name)
         for run in runs
         for name in RUN_FILES
-        if name == RECORD or name in run.record.files
+        if name == RECORD_NAME or name in run.record.files
     }
     try:
         packed = pack(files)

@@ -26,7 +26,6 @@ from crlbench.report.audit_entry import audit_home, audit_in, homes_of
 from crlbench.report.audit_facts import facts_of
 from crlbench.report.census import Archive, Census, take_census
 from crlbench.report.load import Run, Runs, load_runs
-from crlbench.report.stored import exists
 from crlbench.report.summary import board_tasks, same_conditions
 from crlbench.run.archive import catalog_of
 from crlbench.run.checkout import RELEASES, Comparison, compare
@@ -34,6 +33,7 @@ from crlbench.run.effort import MINUTES, UPDATES, out_of_reach, replay_seconds
 from crlbench.run.payable import unpayable
 from crlbench.run.progress import duration
 from crlbench.run.rescore import strangers
+from crlbench.stored import exists
 from crlbench.verification import Finding
 
 SHOWN = 4

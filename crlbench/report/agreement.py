@@ -20,9 +20,9 @@ import numpy as np
 from crlbench.conditions import canonical_json, digest
 from crlbench.errors import CrlbenchError
 from crlbench.machine import machine_class
-from crlbench.records import IterationDigest
-from crlbench.report.load import DIGESTS, ITEMS, RECORD, Run, load_runs
-from crlbench.report.stored import exists
+from crlbench.records import RECORD_NAME, IterationDigest
+from crlbench.report.load import DIGESTS, ITEMS, Run, load_runs
+from crlbench.stored import exists
 from crlbench.verification import Finding
 
 MOVED = 2
@@ -199,5 +199,5 @@ def _starts(one: _Began, other: _Began) -> Iterator[Finding]:
         if changed > allowed:
             why = f"{changed} of {a.size} items are others than in {other.run.name}"
             stored, expected = split.start, theirs[name].start
-            yield Finding(one.run.name, RECORD, f"splits.{name}.start", stored, expected, why)
+            yield Finding(one.run.name, RECORD_NAME, f"splits.{name}.start", stored, expected, why)
             return

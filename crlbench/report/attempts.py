@@ -25,8 +25,9 @@ from crlbench.attempts import (
     read,
 )
 from crlbench.errors import ValidationError
-from crlbench.report.load import RECORD, Run
-from crlbench.report.stored import json_object
+from crlbench.records import RECORD_NAME
+from crlbench.report.load import Run
+from crlbench.stored import json_object
 
 Key = tuple[str, str, int]
 """A cell of a run folder: task, arm and seed index."""
@@ -132,7 +133,7 @@ class Attempts:
         """
         for run in runs:
             check_declared(run, self.hashes, self.folder / LEDGER_NAME)
-            record, where = run.record, f"{run.folder / RECORD}"
+            record, where = run.record, f"{run.folder / RECORD_NAME}"
             history = self.cells.get(key_of(run))
             stated = history.ends[-1] if history is not None and history.ended else None
             if stated not in (None, record.record_id):
@@ -152,8 +153,8 @@ def check_declared(run: Run, hashes: Collection[str], source: Path) -> None:
     cited = run.record.plan_hash
     if cited not in hashes:
         raise ValidationError(
-            f"{run.folder / RECORD}: plan_hash: {cited[:12]}... was never declared in {source}, "
-            "and a plan must be declared before it is run"
+            f"{run.folder / RECORD_NAME}: plan_hash: {cited[:12]}... was never declared in "
+            f"{source}, and a plan must be declared before it is run"
         )
 
 

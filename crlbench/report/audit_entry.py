@@ -10,12 +10,13 @@ from typing import Any
 from crlbench.attempts import LEDGER_NAME, PLAN_NAME, History, plan_hash, read
 from crlbench.hashing import sha256_bytes
 from crlbench.machine import BEGUN_ON
+from crlbench.records import RECORD_NAME
 from crlbench.report.attempts import Attempts, key_of, read_attempts
 from crlbench.report.audit_forms import SKEW_S
 from crlbench.report.audit_ledger import audit_ledger, seconds
 from crlbench.report.audit_plan import audit_plan
-from crlbench.report.load import ITEMS, RECORD, Run, Runs
-from crlbench.report.stored import json_object, read_bytes
+from crlbench.report.load import ITEMS, Run, Runs
+from crlbench.stored import json_object, read_bytes
 from crlbench.verification import Finding
 
 
@@ -80,12 +81,12 @@ def audit_in(home: Home, run: Run) -> Iterator[Finding]:
     if run.record.plan_hash not in known:
         why = f"declared in {home.folder}; a plan is declared before it is run"
         declared = ", ".join(sorted(known))
-        yield Finding(run.name, RECORD, "plan_hash", run.record.plan_hash, declared, why)
+        yield Finding(run.name, RECORD_NAME, "plan_hash", run.record.plan_hash, declared, why)
     if home.attempts is not None:
         yield from _attempted(home.attempts, run)
     if BEGUN_ON in run.record.environment and not home.resumed(run):
         stored, why = "a class of machine", "the ledger says that the run was never continued"
-        yield Finding(run.name, RECORD, f"environment.{BEGUN_ON}", stored, None, why)
+        yield Finding(run.name, RECORD_NAME, f"environment.{BEGUN_ON}", stored, None, why)
 
 
 def _declared(home: Home, run: Run) -> Iterator[Finding]:
@@ -110,14 +111,13 @@ def _declared(home: Home, run: Run) -> Iterator[Finding]:
         stated["subject.revision"] = (record.subject.revision[:8], model.get("revision8"))
     for field, (found, planned) in stated.items():
         if found != planned:
-            yield Finding(run.name, RECORD, field, found, planned, f"{PLAN_NAME} says so")
+            yield Finding(run.name, RECORD_NAME, field, found, planned, f"{PLAN_NAME} says so")
     if bool(plan.get("partial")) != (record.status.state == "partial"):
         if plan.get("partial") and record.status.state == "failed":
             return  # a rule may end a shortened run too
         expected = "partial" if plan.get("partial") else "completed or failed"
-        yield Finding(
-            run.name, RECORD, "status.state", record.status.state, expected, f"{PLAN_NAME} says so"
-        )
+        why = f"{PLAN_NAME} says so"
+        yield Finding(run.name, RECORD_NAME, "status.state", record.status.state, expected, why)
 
 
 def _attempted(attempts: Attempts, run: Run) -> Iterator[Finding]:
@@ -127,20 +127,21 @@ def _attempted(attempts: Attempts, run: Run) -> Iterator[Finding]:
     stated = history.ends[-1]
     if stated not in (None, record.record_id):
         why = "the ledger says that the run ended with this record"
-        yield Finding(run.name, RECORD, "record_id", record.record_id, stated, why)
+        yield Finding(run.name, RECORD_NAME, "record_id", record.record_id, stated, why)
     items = history.results[-1][1]
     if items not in (None, record.files[ITEMS].sha256):
         why = "the ledger says that the run ended with these item vectors"
-        yield Finding(run.name, RECORD, f"files.{ITEMS}", record.files[ITEMS].sha256, items, why)
-    written = history.record_sha256
-    if written is not None and written != (found := sha256_bytes(read_bytes(run.folder / RECORD))):
+        stored = record.files[ITEMS].sha256
+        yield Finding(run.name, RECORD_NAME, f"files.{ITEMS}", stored, items, why)
+    written, path = history.record_sha256, run.folder / RECORD_NAME
+    if written is not None and written != (found := sha256_bytes(read_bytes(path))):
         why = "the ledger says that the run ended with this file"
-        yield Finding(run.name, RECORD, "sha256", found, written, why)
+        yield Finding(run.name, RECORD_NAME, "sha256", found, written, why)
     if LEDGER_NAME not in attempts.discarded:  # a new ledger knows no earlier start
         yield from _times(history, run)
     if (history.last == "failed") != (record.status.state == "failed"):
         why = "the ledger says how the run ended"
-        yield Finding(run.name, RECORD, "status.state", record.status.state, history.last, why)
+        yield Finding(run.name, RECORD_NAME, "status.state", record.status.state, history.last, why)
 
 
 def _times(history: History, run: Run) -> Iterator[Finding]:
@@ -154,7 +155,7 @@ def _times(history: History, run: Run) -> Iterator[Finding]:
         return
     if not all(first <= start <= end <= last for start, end in attempts):
         stored, expected = attempts, f"within {history.begun_at} to {history.ended_at}"
-        yield Finding(run.name, RECORD, "volatile.attempts", stored, expected, "the ledger")
+        yield Finding(run.name, RECORD_NAME, "volatile.attempts", stored, expected, "the ledger")
     if worked > last - first:
         expected = f"at most {last - first:.0f}"
-        yield Finding(run.name, RECORD, "volatile.wall_s", worked, expected, "the ledger")
+        yield Finding(run.name, RECORD_NAME, "volatile.wall_s", worked, expected, "the ledger")

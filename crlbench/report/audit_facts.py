@@ -11,9 +11,8 @@ from pydantic import ValidationError as PydanticError
 
 from crlbench.conditions import Conditions, stated_conditions
 from crlbench.explain import explain
-from crlbench.records import SCORE_DROP, CurvePoint, RunRecord
+from crlbench.records import RECORD_NAME, SCORE_DROP, CurvePoint, RunRecord
 from crlbench.report.load import Run
-from crlbench.report.stored import RECORD
 from crlbench.verification import Finding
 
 
@@ -84,13 +83,13 @@ class Facts:
         return board_tasks(self.record.fingerprint.leaves)
 
     def finding(
-        self, field: str, stored: Any, expected: Any, why: str = "", file: str = RECORD
+        self, field: str, stored: Any, expected: Any, why: str = "", file: str = RECORD_NAME
     ) -> Finding:
         """A value of this run that is not what it must be."""
         return Finding(self.run.name, file, field, stored, expected, why)
 
     def differs(
-        self, field: str, stored: Any, expected: Any, why: str = "", file: str = RECORD
+        self, field: str, stored: Any, expected: Any, why: str = "", file: str = RECORD_NAME
     ) -> Iterator[Finding]:
         """A finding where two values are not equal."""
         if stored != expected:
@@ -114,4 +113,4 @@ def facts_of(run: Run) -> Facts | Finding:
         return Facts(run, Conditions.model_validate(data))
     except PydanticError as error:
         field = "fingerprint.leaves"
-        return Finding(run.name, RECORD, field, explain(error, "conditions"), "conditions")
+        return Finding(run.name, RECORD_NAME, field, explain(error, "conditions"), "conditions")

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from crlbench.conditions import diff, digest, leaves
-from crlbench.records import CURVE_COLUMNS
+from crlbench.records import CURVE_COLUMNS, RECORD_NAME
 from crlbench.report.audit_facts import Facts
 from crlbench.report.load import Run
 from crlbench.verification import Finding
@@ -36,7 +36,7 @@ def _curve(facts: Facts) -> Iterator[Finding]:
     lines = content.decode("utf-8", "replace").splitlines()
     for number, expected in enumerate(text.getvalue().splitlines(), start=1):
         stored = lines[number - 1] if number <= len(lines) else "missing"
-        yield from facts.differs(f"line {number}", stored, expected, "record.json", CURVE)
+        yield from facts.differs(f"line {number}", stored, expected, RECORD_NAME, CURVE)
 
 
 def config_of(run: Run) -> dict[str, Any] | None:
@@ -70,7 +70,7 @@ def _config(facts: Facts) -> Iterator[Finding]:
     }
     given = {name: stored.get(name) for name in expected}
     for field, (found, wanted) in diff(_present(given), _present(expected)).items():
-        yield facts.finding(field, found, wanted, "record.json", CONFIG)
+        yield facts.finding(field, found, wanted, RECORD_NAME, CONFIG)
 
 
 def _present(data: Mapping[str, Any]) -> dict[str, Any]:
@@ -90,9 +90,9 @@ def _machine(facts: Facts) -> Iterator[Finding]:
         yield facts.finding("(whole)", "unreadable", "JSON with packages", file=MACHINE)
         return
     for field, (found, wanted) in diff(leaves(stored), leaves(machine)).items():
-        yield facts.finding(field, found, wanted, "record.json", MACHINE)
+        yield facts.finding(field, found, wanted, RECORD_NAME, MACHINE)
     stated, why = machine.get("packages_sha256"), f"of the packages in {MACHINE}"
     yield from facts.differs("environment.packages_sha256", stated, digest(installed), why)
     for name, version in dict(machine.get("packages") or {}).items():
         found = installed.get(name) if isinstance(installed, dict) else None
-        yield from facts.differs(f"packages.{name}", found, version, "record.json", MACHINE)
+        yield from facts.differs(f"packages.{name}", found, version, RECORD_NAME, MACHINE)

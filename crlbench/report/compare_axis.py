@@ -14,11 +14,11 @@ from typing import Literal
 import numpy as np
 
 from crlbench.errors import ValidationError
+from crlbench.records import RECORD_NAME
 from crlbench.report.audit_clock import rising_seconds
 from crlbench.report.efficiency import TaskEfficiency, arrivals
 from crlbench.report.estimators import area
 from crlbench.report.load import Run, Runs
-from crlbench.report.stored import RECORD
 from crlbench.report.task_runs import SeedCurve
 from crlbench.report.thresholds import Arrival
 
@@ -148,7 +148,7 @@ def _wall(run: Run) -> list[float]:
     wall = rising_seconds(run.record)
     if wall is None:
         raise ValidationError(
-            f"{run.folder / RECORD}: volatile.wall_s: must be {len(run.record.curve)} rising "
+            f"{run.folder / RECORD_NAME}: volatile.wall_s: must be {len(run.record.curve)} rising "
             "seconds, one for each evaluation. Without them there is no wall time: use --by "
             "completions, bytes or updates."
         )

@@ -7,17 +7,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from crlbench.attempts import PLAN_NAME
 from crlbench.errors import UsageError
 from crlbench.packed import PACKED
+from crlbench.records import RECORD_NAME
 from crlbench.report.axes import Axis, Evidence
 from crlbench.report.board import Board, summarise_board
 from crlbench.report.entries import Entry
 from crlbench.report.intervals import REPLICATES, ROOT_SEED, Replicates
 from crlbench.report.load import Runs, load_runs
-from crlbench.report.stored import RECORD
 
-PLAN, DEPTH = "plan.json", 4
-"""What stands in the folder of a recipe, and how many levels below it a record may stand."""
+DEPTH = 4
+"""How many levels below the folder of a recipe a record stands."""
 SHOWN = 12
 """No error lists more entries than this."""
 
@@ -79,17 +80,18 @@ def read_entry(folder: Path, replicates: int = REPLICATES, seed: int = ROOT_SEED
 
 def _recipe_folders(folder: Path) -> list[Path]:
     """Folders of recipes strictly below ``folder``, by the layout <recipe>/<task>/<arm>/<seed>."""
-    deep = (path for path in folder.rglob(RECORD) if len(path.relative_to(folder).parts) > DEPTH)
+    records = folder.rglob(RECORD_NAME)
+    deep = (path for path in records if len(path.relative_to(folder).parts) > DEPTH)
     packed = (path.parent for path in folder.rglob(PACKED) if path.parent != folder)
     return sorted({*(path.parents[3] for path in deep), *packed})
 
 
 def _refuse_part(folder: Path) -> None:
     """A folder below that of a recipe, by the plan that stands in the latter."""
-    if (folder / PLAN).is_file():
+    if (folder / PLAN_NAME).is_file():
         return
     for parent in folder.absolute().parents[:DEPTH]:
-        if (parent / PLAN).is_file():
+        if (parent / PLAN_NAME).is_file():
             raise UsageError(
                 f"{folder}: a part of an entry, and compare takes whole ones: give {parent}"
             )

@@ -28,8 +28,8 @@ from functools import cached_property
 import numpy as np
 
 from crlbench.errors import ValidationError
-from crlbench.records import RunRecord, SplitScore
-from crlbench.report.load import RECORD, Run
+from crlbench.records import RECORD_NAME, RunRecord, SplitScore
+from crlbench.report.load import Run
 
 MAX_POINTS = 100_000
 """Evaluations of a run."""
@@ -239,7 +239,7 @@ class TaskItems:
         start, items = found.starts[i], unit(self.curves[i][: curve.measured], *self.bounds[i])
         if items.shape[1] != start.shape[0]:
             raise ValidationError(
-                f"{run.folder / RECORD}: splits.id.n is {start.shape[0]}, but the curve has "
+                f"{run.folder / RECORD_NAME}: splits.id.n is {start.shape[0]}, but the curve has "
                 f"{items.shape[1]} items: the ends must be scored on the curve's items"
             )
         weights = trapezoid_weights(np.array(curve.x), self.budgets[i])
@@ -383,7 +383,7 @@ def full_curve(run: Run, items: np.ndarray | None = None) -> Curve:
     """
     record = run.record
     if ID not in record.splits:
-        raise ValidationError(f"{run.folder / RECORD}: splits.{ID}: missing")
+        raise ValidationError(f"{run.folder / RECORD_NAME}: splits.{ID}: missing")
     after = min(record.task.floor, record.splits[ID].start)
     scores = (run.curve_items() if items is None else items).mean(axis=1)
     x = [point.x for point in record.curve]
@@ -440,7 +440,7 @@ def total_budget(run: Run) -> int:
         ValidationError: the curve does not start at 0, does not rise, or does not cover the grid.
     """
     record = run.record
-    where = f"{run.folder / RECORD}: curve"
+    where = f"{run.folder / RECORD_NAME}: curve"
     x = [point.x for point in record.curve]
     if not x or x[0] != 0:
         raise ValidationError(f"{where}: must start with an evaluation at x = 0")
@@ -470,7 +470,7 @@ def task_bounds(run: Run) -> tuple[float, float]:
     task = run.record.task
     if not task.ceiling > task.floor:
         raise ValidationError(
-            f"{run.folder / RECORD}: task.ceiling ({task.ceiling}) must be above "
+            f"{run.folder / RECORD_NAME}: task.ceiling ({task.ceiling}) must be above "
             f"task.floor ({task.floor})"
         )
     return task.floor, task.ceiling

@@ -21,8 +21,7 @@ import numpy as np
 from pydantic import BaseModel
 from pydantic import ValidationError as PydanticError
 
-from crlbench.attempts import PLAN_NAME as PLAN
-from crlbench.attempts import plan_hash
+from crlbench.attempts import PLAN_NAME, plan_hash
 from crlbench.conditions import canonical_json, fingerprint
 from crlbench.errors import UsageError, ValidationError
 from crlbench.explain import explain
@@ -30,16 +29,16 @@ from crlbench.npz import BadArrays, read_arrays
 from crlbench.packed import PACKED, decompress, members
 from crlbench.packed import BadArchive as BadFrame
 from crlbench.reading import Malformed, json_value
-from crlbench.records import FileDigest, Fingerprint, IterationDigest, RunRecord, SplitScore
-from crlbench.report.stored import (
-    RECORD,
-    check_file,
-    exists,
-    json_object,
-    read_checked,
-    read_record,
-    refuse_nonfinite,
+from crlbench.record_files import read_record
+from crlbench.records import (
+    RECORD_NAME,
+    FileDigest,
+    Fingerprint,
+    IterationDigest,
+    RunRecord,
+    SplitScore,
 )
+from crlbench.stored import check_file, exists, json_object, read_checked, refuse_nonfinite
 
 ITEMS = "items.npz"
 SAMPLES = "samples.jsonl.zst"
@@ -125,8 +124,8 @@ class Run:
         vector = self._items.get(ref)
         if vector is None:
             raise ValidationError(
-                f"{self.folder / ITEMS}: {ref}: missing, but {RECORD}: {field_name} refers to it. "
-                "The folder is incomplete: run the same evaluate command again."
+                f"{self.folder / ITEMS}: {ref}: missing, but {RECORD_NAME}: {field_name} refers to "
+                "it. The folder is incomplete: run the same evaluate command again."
             )
         if (fault := _fault(vector)) is not None:
             raise ValidationError(f"{self.folder / ITEMS}: {ref}: {fault}")
@@ -140,7 +139,7 @@ class Run:
     def _curve(self) -> np.ndarray:
         rows = [self._curve_row(j) for j in range(len(self.record.curve))]
         if not rows:
-            raise ValidationError(f"{self.folder / RECORD}: curve: no evaluation is stored")
+            raise ValidationError(f"{self.folder / RECORD_NAME}: curve: no evaluation is stored")
         if len({row.shape for row in rows}) > 1:
             raise ValidationError(
                 f"{self.folder / ITEMS}: curve: evaluations have different numbers of items "
@@ -154,7 +153,7 @@ class Run:
         if row.shape != (point.n_items,):
             raise ValidationError(
                 f"{self.folder / ITEMS}: {point.items_ref}: shape {row.shape}, "
-                f"but {RECORD}: {name}.n_items is {point.n_items}"
+                f"but {RECORD_NAME}: {name}.n_items is {point.n_items}"
             )
         self._agree(row, point.score, f"{name}.score")
         return row
@@ -192,7 +191,7 @@ class Run:
         """``draws`` of the record are those of the start; the end may be drawn fewer times."""
         if vector.shape != (draws, stored.n):
             raise ValidationError(
-                f"{self.folder / ITEMS}: {ref}: shape {vector.shape}, but {RECORD}: "
+                f"{self.folder / ITEMS}: {ref}: shape {vector.shape}, but {RECORD_NAME}: "
                 f"splits.{split} says draws {stored.draws}, n {stored.n}"
             )
 
@@ -202,8 +201,8 @@ class Run:
         computed = _mean(vector)
         if not abs(computed - stored) <= tolerance:
             raise ValidationError(
-                f"{self.folder / RECORD}: {field_name}: stored {stored!r}, but its item vector "
-                f"in {ITEMS} gives {computed!r}. One of the two was changed."
+                f"{self.folder / RECORD_NAME}: {field_name}: stored {stored!r}, but its item "
+                f"vector in {ITEMS} gives {computed!r}. One of the two was changed."
             )
 
     @property
@@ -251,7 +250,7 @@ class Run:
             return ()
         stated = self.record.files.get(SAMPLES)
         if stated is None:
-            raise ValidationError(f"{self.folder / RECORD}: files: {SAMPLES} is not listed")
+            raise ValidationError(f"{self.folder / RECORD_NAME}: files: {SAMPLES} is not listed")
         return tuple(_read_samples(path, read_checked(path, stated)))
 
 
@@ -311,14 +310,14 @@ def load_runs(folder: str | Path, files: Files = "all") -> Runs:
         EnvironmentUnfit: a file may not be read.
     """
     root = Path(folder)
-    if root.is_file() and root.name == RECORD:
+    if root.is_file() and root.name == RECORD_NAME:
         root = root.parent
     if not root.is_dir():
         raise UsageError(f"no such folder: {root}. Give the folder of a run (below runs/).")
     records, plans = _found(root)
     if not records:
         raise UsageError(
-            f"{root}: no {RECORD} below it, so no run has finished there yet. "
+            f"{root}: no {RECORD_NAME} below it, so no run has finished there yet. "
             "Give the folder of a run (below runs/), or run `crlbench evaluate` first."
         )
     known: dict[str, Fingerprint] = {}
@@ -335,16 +334,16 @@ def _found(root: Path) -> tuple[list[Path], list[Path]]:
     """The records and the plans below a folder, in order; links to folders are not followed."""
     records, plans = [], []
     for folder, _, names in os.walk(root):
-        records += [Path(folder, RECORD)] if RECORD in names else []
+        records += [Path(folder, RECORD_NAME)] if RECORD_NAME in names else []
         records += packed_records(Path(folder, PACKED)) if PACKED in names else []
-        plans += [Path(folder, PLAN)] if PLAN in names else []
+        plans += [Path(folder, PLAN_NAME)] if PLAN_NAME in names else []
     return sorted(records), sorted(plans)
 
 
 def packed_records(archive: Path) -> list[Path]:
-    """Paths of the records in a packed result, as :func:`~crlbench.report.stored.read_bytes` takes
+    """Paths of the records in a packed result, as :func:`~crlbench.stored.read_bytes` takes
     them."""
-    return [archive / name for name in members(archive) if name.endswith(f"/{RECORD}")]
+    return [archive / name for name in members(archive) if name.endswith(f"/{RECORD_NAME}")]
 
 
 @contextmanager
@@ -366,7 +365,7 @@ def load_cell(folder: Path) -> Run | None:
     Raises:
         ValidationError, EnvironmentUnfit: as :func:`load_runs`.
     """
-    path = folder / RECORD
+    path = folder / RECORD_NAME
     return _load_run(path, "all", {}, {}) if path.is_file() else None
 
 
@@ -421,7 +420,7 @@ def _fields(kind: type[BaseModel]) -> set[str]:
 
 def _check_files(run: Run, files: Files) -> None:
     """The item vectors must be there; a copied result may leave other files behind."""
-    record_path = run.folder / RECORD
+    record_path = run.folder / RECORD_NAME
     if ITEMS not in run.record.files:
         raise ValidationError(f"{record_path}: files: {ITEMS} is not listed")
     for name, stated in sorted(run.record.files.items()):
@@ -442,7 +441,7 @@ def _leads_outside(folder: Path, name: str) -> bool:
 def _check_file(path: Path, stated: FileDigest, files: Files) -> None:
     if not exists(path):
         if path.name == ITEMS:
-            raise ValidationError(f"{path}: missing, but {RECORD}: files lists it")
+            raise ValidationError(f"{path}: missing, but {RECORD_NAME}: files lists it")
     elif files == "all":
         check_file(path, stated)
 
@@ -498,6 +497,6 @@ def _refuse_duplicates(runs: tuple[Run, ...]) -> None:
         first = seen.setdefault((*second.order, second.record.fingerprint.hash), second)
         if first is not second:
             raise ValidationError(
-                f"{second.folder / RECORD}: the same run ({second.name}) is also stored in "
+                f"{second.folder / RECORD_NAME}: the same run ({second.name}) is also stored in "
                 f"{first.folder}; keep one of the two"
             )

@@ -11,8 +11,9 @@ from pydantic import ValidationError as PydanticError
 from crlbench import reading
 from crlbench.errors import UsageError, ValidationError
 from crlbench.explain import explain
-from crlbench.report.load import RECORD, Run, load_cell
-from crlbench.report.stored import read_bytes
+from crlbench.records import RECORD_NAME
+from crlbench.report.load import Run, load_cell
+from crlbench.stored import read_bytes
 from crlbench.study import STUDY_NAME, Arm, Comparison, Study
 
 Cells = dict[tuple[str, int], Run]
@@ -117,7 +118,7 @@ def _same_as_planned(run: Run, arm: Arm, task: str, index: int) -> None:
     for name, (stored, planned) in pairs.items():
         if stored != planned:
             raise ValidationError(
-                f"{run.folder / RECORD}: {name}: {stored!r}, but {STUDY_NAME} asks for "
+                f"{run.folder / RECORD_NAME}: {name}: {stored!r}, but {STUDY_NAME} asks for "
                 f"{planned!r} here ({arm.label}). Run the same ablate command again."
             )
 

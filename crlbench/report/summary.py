@@ -17,7 +17,7 @@ import numpy as np
 from crlbench.conditions import diff
 from crlbench.errors import NotComparable, ValidationError
 from crlbench.parallel import on_one_thread
-from crlbench.records import RunRecord
+from crlbench.records import RECORD_NAME, RunRecord
 from crlbench.report.census import (
     DECLARED_SEEDS,
     PROVISIONAL_SEEDS,
@@ -40,7 +40,7 @@ from crlbench.report.estimators import (
     learned_reward,
 )
 from crlbench.report.intervals import LEVEL, REPLICATES, ROOT_SEED, Replicates
-from crlbench.report.load import RECORD, Run, Runs
+from crlbench.report.load import Run, Runs
 from crlbench.report.replicates import (
     axis_interval,
     efficiency_replicates,
@@ -264,8 +264,8 @@ def _same_protocol(first: Run, run: Run) -> None:
         a, b = getattr(first.record.protocol, name), getattr(run.record.protocol, name)
         if a != b:
             raise ValidationError(
-                f"{run.folder / RECORD}: protocol.{name}: {b!r}, but {first.folder} says {a!r} "
-                "under the same fingerprint"
+                f"{run.folder / RECORD_NAME}: protocol.{name}: {b!r}, but {first.folder} says "
+                f"{a!r} under the same fingerprint"
             )
 
 

@@ -11,11 +11,11 @@ from crlbench.cards import ModelCard, TaskCard
 from crlbench.conditions import Conditions
 from crlbench.errors import EnvironmentUnfit
 from crlbench.fetch import gguf_dir, model_dir
-from crlbench.records import Cell
+from crlbench.record_files import read_record
+from crlbench.records import RECORD_NAME, Cell
 from crlbench.retain.panel import Member
 from crlbench.run.environment import cores
 from crlbench.run.memory import FORMS, SHARE, Estimate, estimate, form_of, shape_of
-from crlbench.run.plan import RECORD_NAME, read_record
 from crlbench.run.workload import work_by_bytes
 
 
@@ -127,7 +127,7 @@ def gigabytes(size: float) -> str:
 
 def seen_bytes(done: Iterable[Cell]) -> int:
     """The largest peak that the records of finished cells tell of; 0 without any."""
-    records = (read_record(Path(cell.folder) / RECORD_NAME) for cell in done)
+    records = (read_record(Path(cell.folder) / RECORD_NAME, own=True) for cell in done)
     return max((record.volatile.get("peak_memory_bytes", 0) for record in records), default=0)
 
 

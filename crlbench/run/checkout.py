@@ -27,7 +27,7 @@ from crlbench.conditions import (
 from crlbench.errors import CrlbenchError, UsageError
 from crlbench.frozen import Task
 from crlbench.hashing import sha256_file
-from crlbench.records import RunRecord
+from crlbench.records import RECORD_NAME, RunRecord
 from crlbench.run.archive import catalog_of, replaced_of
 from crlbench.run.board import Request, load_track, make_board
 from crlbench.run.plan import Board
@@ -36,7 +36,6 @@ from crlbench.run.subject import confined_task
 from crlbench.suite.versions import is_draft, parts
 from crlbench.verification import Finding
 
-RECORD = "record.json"
 NAME = "Name the folder that has it with --catalog."
 RELEASES = ("0.1.0",)
 """Versions of crlbench whose records are read; the last one is this version."""
@@ -134,16 +133,16 @@ def _compare_board(
         )
     except UsageError as error:
         found.findings.append(
-            Finding(run, RECORD, "fingerprint.leaves", str(error), f"conditions of {where}")
+            Finding(run, RECORD_NAME, "fingerprint.leaves", str(error), f"conditions of {where}")
         )
         return
     control = json.loads(canonical_json(board.control))
     for name, (ours, theirs) in diff(control, record.fingerprint.leaves).items():
-        finding = Finding(run, RECORD, f"fingerprint.leaves.{name}", theirs, ours, where)
+        finding = Finding(run, RECORD_NAME, f"fingerprint.leaves.{name}", theirs, ours, where)
         found.findings.append(finding)
     if board.division != protocol.division:
         stored, why = protocol.division, "; ".join(reasons[:SHOWN])
-        finding = Finding(run, RECORD, "protocol.division", stored, board.division, why)
+        finding = Finding(run, RECORD_NAME, "protocol.division", stored, board.division, why)
         found.findings.append(finding)
 
 
@@ -216,7 +215,7 @@ def _compare_task(found: Comparison, record: RunRecord, run: str, catalog: Catal
     task = confined_task(ref.name, tuple(map(str, catalog.extra)))
     if task.digest != ref.digests.get("task"):
         found.findings.append(
-            Finding(run, RECORD, "task.digests.task", ref.digests.get("task"), task.digest)
+            Finding(run, RECORD_NAME, "task.digests.task", ref.digests.get("task"), task.digest)
         )
     else:
         found.task = task
@@ -262,13 +261,14 @@ def _compare_model(
         return
     stored = subject.model_dump(mode="json")
     expected = json.loads(canonical_json(card_fields(card)))
+    why = "the entry here"
     for name, value in expected.items():
         if stored[name] != value:
-            finding = Finding(run, RECORD, f"subject.{name}", stored[name], value, "the entry here")
+            finding = Finding(run, RECORD_NAME, f"subject.{name}", stored[name], value, why)
             found.findings.append(finding)
     if not _counted(subject.params_total, card):
-        total, stated, why = subject.params_total, card.params_total, "the entry here"
-        found.findings.append(Finding(run, RECORD, "subject.params_total", total, stated, why))
+        total, stated = subject.params_total, card.params_total
+        found.findings.append(Finding(run, RECORD_NAME, "subject.params_total", total, stated, why))
     if card.digest == subject.entry_sha256:
         found.card = card
 
@@ -294,13 +294,12 @@ def _compare_recipe(found: Comparison, record: RunRecord, run: str, catalog: Cat
         return
     ours = leaves(json.loads(canonical_json(to_config(recipe))))
     for name, (expected, stored) in diff(ours, leaves(dict(algo.config))).items():
-        found.findings.append(
-            Finding(run, RECORD, f"algo.config.{name}", stored, expected, f"recipe '{algo.name}'")
-        )
+        field, why = f"algo.config.{name}", f"recipe '{algo.name}'"
+        found.findings.append(Finding(run, RECORD_NAME, field, stored, expected, why))
     expected = None if file is None else sha256_file(file)
     if expected != algo.recipe_sha256:
         rewritten = file and line_ends.rewritten_file(file, algo.recipe_sha256 or "")
         whose = f"its file. {rewritten}" if rewritten else "its file"
         found.findings.append(
-            Finding(run, RECORD, "algo.recipe_sha256", algo.recipe_sha256, expected, whose)
+            Finding(run, RECORD_NAME, "algo.recipe_sha256", algo.recipe_sha256, expected, whose)
         )

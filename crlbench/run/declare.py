@@ -84,9 +84,9 @@ class Declaration:
         return Plan(body, self._home / self.recipe.name, tuple(self._cells(body)))
 
     @cached_property
-    def _counts(self) -> dict[str, int]:
+    def _counts(self) -> dict[Arm, int]:
         """Number of seeds by arm."""
-        most = {"real": self.seeds, "placebo": min(self.seeds, PLACEBO_SEEDS)}
+        most: dict[Arm, int] = {"real": self.seeds, "placebo": min(self.seeds, PLACEBO_SEEDS)}
         return {arm: most[arm] for arm in self.arms}
 
     @property

@@ -32,10 +32,11 @@ from crlbench.errors import (
     UsageError,
 )
 from crlbench.events import Emit
-from crlbench.records import Cell, RunRecord
+from crlbench.record_files import read_record
+from crlbench.records import RECORD_NAME, Cell, RunRecord
 from crlbench.run.launcher import Report
 from crlbench.run.nursery import started_quietly
-from crlbench.run.plan import LOG_NAME, RECORD_NAME, label, read_record
+from crlbench.run.plan import LOG_NAME, label
 from crlbench.run.worker import RUN_CELL, work
 
 RUN_ON_DEVICES = "crlbench.run.devices:run_on_devices"
@@ -97,7 +98,7 @@ def run_on_devices(cell: Cell, emit: Emit, should_stop: Callable[[], bool]) -> R
     if cell.nodes > 1:
         _invite(place, cell, port)
     run_ranks(cell, place, port, emit, should_stop)
-    return read_record(Path(cell.folder) / RECORD_NAME)
+    return read_record(Path(cell.folder) / RECORD_NAME, own=True)
 
 
 def run_ranks(

@@ -14,11 +14,13 @@ from crlbench.catalog import Catalog
 from crlbench.errors import CrlbenchError, UsageError, ValidationError
 from crlbench.hashing import sha256_file
 from crlbench.policy.export import write_adapter, write_checkpoint
+from crlbench.record_files import read_record
+from crlbench.records import RECORD_NAME
 from crlbench.run import store
 from crlbench.run.admission import admit, as_filed
 from crlbench.run.fit_reward import check_target
-from crlbench.run.plan import RECORD_NAME, REDO_CELL, read_record
 from crlbench.run.record import POLICY_NAME
+from crlbench.stored import REDO_RUN
 
 
 def export_run(run: Path, catalog: Catalog, target: Path, merge: bool) -> str:
@@ -34,22 +36,22 @@ def export_run(run: Path, catalog: Catalog, target: Path, merge: bool) -> str:
         UsageError: ``run`` is not the folder of one finished run.
         ValidationError: its files are damaged or gone, or the model's entry has changed.
     """
-    record = read_record(finished(run) / RECORD_NAME)
+    record = read_record(finished(run) / RECORD_NAME, own=True)
     weights = run / POLICY_NAME
     if not weights.is_file():
         raise ValidationError(
             f"{weights}: the weights of this run are gone; the record alone cannot give them "
-            f"back. {REDO_CELL}"
+            f"back. {REDO_RUN}"
         )
     stated = record.files.get(POLICY_NAME)
     if stated is None or sha256_file(weights) != stated.sha256:
-        raise store.damaged(weights, "its sha256 is not the one in record.json", REDO_CELL)
+        raise store.damaged(weights, "its sha256 is not the one in record.json", REDO_RUN)
     try:
         name = read_toml(run / "config.toml").get("model")
     except CrlbenchError as error:
-        raise store.damaged(run / "config.toml", error, REDO_CELL) from None
+        raise store.damaged(run / "config.toml", error, REDO_RUN) from None
     if not isinstance(name, str):
-        raise store.damaged(run / "config.toml", "it names no model", REDO_CELL)
+        raise store.damaged(run / "config.toml", "it names no model", REDO_RUN)
     found = admit(catalog.load_model(name))
     card, location = as_filed(found.card, record.subject.entry_sha256), found.location
     if card.digest != record.subject.entry_sha256:

@@ -28,10 +28,11 @@ from crlbench.attempts import (
 )
 from crlbench.errors import ValidationError
 from crlbench.hashing import sha256_bytes, sha256_file
-from crlbench.records import Cell, RunRecord
+from crlbench.record_files import read_record
+from crlbench.records import RECORD_NAME, Cell, RunRecord
 from crlbench.run import derived
 from crlbench.run.ledger import Ledger, head_of, stated_head, write_head
-from crlbench.run.plan import RECORD_NAME, Plan, check_folder, read_record
+from crlbench.run.plan import Plan, check_folder
 from crlbench.run.store import explained, read_json, write_bytes, write_json
 
 Events = list[tuple[Event, str | None, dict[str, Any]]]
@@ -124,7 +125,7 @@ def _ends(plan: Plan, known: set[str]) -> Iterator[tuple[Event, str | None, dict
     for path in _records(plan):
         name = "/".join(path.parent.parts[-5:])
         try:
-            record = read_record(path)
+            record = read_record(path, own=True)
         except ValidationError:
             continue  # refused by name when the runs are read
         if name not in known:
@@ -210,7 +211,7 @@ def _mend_run(plan: Plan, cell: Cell, ledger: Ledger) -> Iterator[str]:
     if not (folder / RECORD_NAME).is_file():
         return
     try:
-        record = read_record(folder / RECORD_NAME)
+        record = read_record(folder / RECORD_NAME, own=True)
     except ValidationError:
         return  # refused by name when the runs are read
     for name, candidates in _derivations(plan, cell, record).items():

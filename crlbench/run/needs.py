@@ -14,10 +14,11 @@ from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 from crlbench.errors import Incomplete, RunFailed, UsageError
-from crlbench.records import Cell
+from crlbench.record_files import read_record
+from crlbench.records import RECORD_NAME, Cell
 from crlbench.run.launcher import EndState, Outcome
-from crlbench.run.plan import RECORD_NAME, REDO_CELL, label, read_record
-from crlbench.run.store import damaged
+from crlbench.run.plan import label
+from crlbench.stored import damaged
 
 UPSTREAM = "upstream"
 """The rule by which a cell fails when one that it needs broke a rule."""
@@ -110,9 +111,9 @@ def stored_ends(cells: Sequence[Cell]) -> dict[str, End]:
             if folder in there or folder in found:
                 continue
             path = Path(folder) / RECORD_NAME
-            record = read_record(path)
+            record = read_record(path, own=True)
             if record.fingerprint.hash != cell.fingerprint:
-                raise damaged(path, f"it is of another board than {label(cell)}", REDO_CELL)
+                raise damaged(path, f"it is of another board than {label(cell)}")
             found[folder] = End("failed" if record.status.state == "failed" else "done", name)
     return found
 

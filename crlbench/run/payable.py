@@ -12,14 +12,13 @@ import numpy as np
 
 from crlbench.cards import TaskCard
 from crlbench.catalog import Catalog
-from crlbench.records import WHOLE_BELOW, RunRecord
+from crlbench.records import RECORD_NAME, WHOLE_BELOW, RunRecord
 from crlbench.run.archive import catalog_of
 from crlbench.run.subject import load_task
 from crlbench.verification import Finding
 
 ITEMS = "items.npz"
 AUDITED = "id_audit"
-RECORD = "record.json"
 DIGITS = 1e-6
 """Relative, of what the digits of a stored figure leave open."""
 
@@ -68,7 +67,7 @@ def _mean_unpaid(card: TaskCard, record: RunRecord, run: str) -> Iterator[Findin
         right = (score or 0.0) * rows
         if not abs(right - np.round(right)) <= DIGITS * max(1.0, right):
             why = f"the verifier of '{card.name}' {card.version}, {rows} completions"
-            yield Finding(run, RECORD, f"health.score[{i}]", score, "a share of them", why)
+            yield Finding(run, RECORD_NAME, f"health.score[{i}]", score, "a share of them", why)
 
 
 def _all_or_nothing(card: TaskCard) -> bool:

@@ -15,25 +15,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import ValidationError as PydanticError
-
 from crlbench import line_ends
 from crlbench.attempts import PLAN_NAME
 from crlbench.conditions import Conditions, Track, digest, fingerprint
 from crlbench.errors import ValidationError
-from crlbench.explain import explain
-from crlbench.records import Cell, RunRecord
-from crlbench.run.store import damaged, file_digests, read_json, write_json
+from crlbench.record_files import read_record
+from crlbench.records import RECORD_NAME, Cell, RunRecord
+from crlbench.run.store import file_digests, read_json, write_json
+from crlbench.stored import REDO_RUN, damaged
 
-RECORD_NAME = "record.json"
 LOG_NAME = "attempt.log"
 
 _REWRITE_PLAN = "Repeat the command that made these runs: it writes the plan of the ledger again."
-REDO_CELL = (
-    "Restore it if you have a copy. Otherwise delete the folder of that run and repeat the command "
-    "with --repeat: it makes this one run again, which the ledger will say."
-)
-
 Arm = Literal["real", "placebo"]
 State = Literal["done", "started", "absent"]
 
@@ -174,19 +167,19 @@ def check_record(cell: Cell) -> RunRecord:
         ValidationError: names the file that is damaged, missing or of another run.
     """
     folder = Path(cell.folder)
-    record = read_record(folder / RECORD_NAME)
+    record = read_record(folder / RECORD_NAME, own=True)
     found = [record.fingerprint.hash, record.algo.config, record.task.name, record.arm]
     wanted = [cell.fingerprint, cell.recipe_config, cell.task, cell.arm]
     if found != wanted or record.seed.index != cell.seed_index:
         why = f"it is the record of another run than {label(cell)}"
-        raise damaged(folder / RECORD_NAME, why, REDO_CELL)
+        raise damaged(folder / RECORD_NAME, why)
     _check_hardware(cell, record)
     for name, stored in record.files.items():
         if not (folder / name).is_file():
-            raise damaged(folder / name, "missing, though record.json names it", REDO_CELL)
+            raise damaged(folder / name, f"missing, though {RECORD_NAME} names it")
         if file_digests(folder, [name])[name]["sha256"] != stored.sha256:
-            repair = line_ends.rewritten_file(folder / name, stored.sha256) or REDO_CELL
-            raise damaged(folder / name, "its sha256 is not the one in record.json", repair)
+            repair = line_ends.rewritten_file(folder / name, stored.sha256) or REDO_RUN
+            raise damaged(folder / name, f"its sha256 is not the one in {RECORD_NAME}", repair)
     return record
 
 
@@ -199,21 +192,6 @@ def _check_hardware(cell: Cell, record: RunRecord) -> None:
             f"than --device {cell.device}, and runs on both never mix. Use another --out, or the "
             "--device it was made on."
         )
-
-
-def read_record(path: Path | str) -> RunRecord:
-    """A stored record whose content matches its ``record_id``.
-
-    Raises:
-        ValidationError: damaged, of another schema, or changed after it was written.
-    """
-    try:
-        record = RunRecord.model_validate(read_json(path, REDO_CELL))
-    except PydanticError as error:
-        raise damaged(path, explain(error, "record"), REDO_CELL) from None
-    if record.record_id != record.content_id():
-        raise damaged(path, "its content does not match its record_id", REDO_CELL)
-    return record
 
 
 def of_shard(cells: Sequence[Cell], shard: tuple[int, int] | None) -> list[Cell]:

@@ -19,6 +19,7 @@ from crlbench.frozen import Task
 from crlbench.machine import BEGUN_ON, machine_class
 from crlbench.policy.load import parameter_counts
 from crlbench.records import (
+    RECORD_NAME,
     SCORE_DROP,
     Algo,
     Cell,
@@ -144,7 +145,7 @@ def write_run(
             "peak_memory_bytes": peak_memory(),
         },
     ).sealed()
-    store.write_json(folder / "record.json", record.model_dump(mode="json"))
+    store.write_json(folder / RECORD_NAME, record.model_dump(mode="json"))
     store.remove_tree(folder / "ckpt")
     return record
 

@@ -21,8 +21,10 @@ from crlbench.conditions import stated_conditions
 from crlbench.errors import CrlbenchError, EnvironmentUnfit
 from crlbench.events import Emit
 from crlbench.policy.sample import ClosestDraws, watched_draws
+from crlbench.record_files import read_record
 from crlbench.records import (
     DIGESTED_ITERATIONS,
+    RECORD_NAME,
     Cell,
     CurvePoint,
     FileDigest,
@@ -35,7 +37,6 @@ from crlbench.run.devices import RUN_ON_DEVICES, Place, free_port, run_ranks
 from crlbench.run.execute import load, make_module, ranks_of, run_cell, train
 from crlbench.run.grid import LocalLauncher
 from crlbench.run.launcher import Outcome
-from crlbench.run.plan import RECORD_NAME, read_record
 from crlbench.run.record import compact, curve_point, health_columns, machine_of
 
 REPLAY = "crlbench.run.replay:replay_cell"
@@ -140,7 +141,7 @@ WHOLE = ("splits", "counts", "cost", "clipped_tokens")
 
 def whole_trace(folder: Path) -> Trace:
     """The trace of a run that was made to its end."""
-    record = read_record(folder / RECORD_NAME)
+    record = read_record(folder / RECORD_NAME, own=True)
     lines = (folder / "digests.jsonl").read_text(encoding="utf-8").splitlines()
     closest = folder / CLOSEST_NAME
     data = record.model_dump(mode="json")

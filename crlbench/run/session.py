@@ -22,24 +22,17 @@ from crlbench.attempts import Event as LedgerEvent
 from crlbench.errors import printable
 from crlbench.events import Event
 from crlbench.hashing import sha256_file
-from crlbench.records import Cell, RunRecord
+from crlbench.record_files import read_record
+from crlbench.records import RECORD_NAME, Cell, RunRecord
 from crlbench.run import checkpoints
 from crlbench.run.launcher import EndState, Launcher, Outcome, StopLevel
 from crlbench.run.ledger import Ledger
 from crlbench.run.mend import identity, mend, set_plan_aside
 from crlbench.run.needs import check_needs, unable
-from crlbench.run.plan import (
-    RECORD_NAME,
-    REDO_CELL,
-    Plan,
-    check_folder,
-    label,
-    of_shard,
-    read_record,
-    stored_record,
-)
+from crlbench.run.plan import Plan, check_folder, label, of_shard, stored_record
 from crlbench.run.progress import Progress
-from crlbench.run.store import clean_temporaries, damaged, locked, read_json, remove_tree
+from crlbench.run.store import clean_temporaries, locked, read_json, remove_tree
+from crlbench.stored import REDO_RUN, damaged
 
 _LEDGER_EVENTS: dict[EndState, LedgerEvent] = {
     "done": "done",
@@ -155,7 +148,7 @@ def _check_end(cell: Cell, record: RunRecord, history: History | None) -> None:
         raise damaged(
             Path(cell.folder) / RECORD_NAME,
             f"the ledger says that this run ended with another record, {stated[:12]}...",
-            REDO_CELL,
+            REDO_RUN,
         )
 
 
@@ -326,7 +319,7 @@ def _note_end(outcome: Outcome, ledger: Ledger) -> None:
     event = _LEDGER_EVENTS[outcome.state]
     path = Path(outcome.cell.folder) / RECORD_NAME
     if event in ENDED and path.exists():
-        detail |= identity(path, read_record(path))
+        detail |= identity(path, read_record(path, own=True))
     ledger.append(event, label(outcome.cell), **detail)
 
 

@@ -28,12 +28,13 @@ import zstandard
 
 from crlbench import locks
 from crlbench.conditions import canonical_json
-from crlbench.errors import EnvironmentUnfit, ValidationError
+from crlbench.errors import EnvironmentUnfit
 from crlbench.files import TEMPORARY, put
 from crlbench.hashing import sha256_file
 from crlbench.npz import BadArrays, read_arrays
 from crlbench.packed import BadArchive, decompress
 from crlbench.reading import Malformed, json_value, read_bytes
+from crlbench.stored import REDO_RUN, damaged
 
 LOCK_NAME = ".lock"
 _NO_SPACE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
@@ -44,11 +45,6 @@ MAX_ROWS_BYTES = 2**26
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 _STALE_CHECKPOINT = ".last.ckpt.tmp"
 """Written only while the run folder's lock is held, so that a leftover has no writer."""
-_REDO = (
-    "Restore it if you have a copy. Otherwise delete the folder of that run and repeat the command "
-    "with --repeat: it makes this one run again."
-)
-
 
 def is_refusal(error: BaseException) -> TypeGuard[OSError]:
     """Whether the operating system said no for lack of space or of permission."""
@@ -122,7 +118,7 @@ def write_json(path: Path | str, value: Any) -> Path:
     return write_text(path, canonical_json(value) + "\n")
 
 
-def read_json(path: Path | str, repair: str = _REDO) -> Any:
+def read_json(path: Path | str, repair: str = REDO_RUN) -> Any:
     """The value in a JSON file.
 
     Raises:
@@ -134,11 +130,6 @@ def read_json(path: Path | str, repair: str = _REDO) -> Any:
         return json_value(read_bytes(path))
     except Malformed as error:
         raise damaged(path, error, repair) from None
-
-
-def damaged(path: Path | str, why: object, repair: str = _REDO) -> ValidationError:
-    """The error for a stored file that cannot be what a run wrote."""
-    return ValidationError(f"{path} is damaged ({why}). {repair}")
 
 
 def write_npz(path: Path | str, arrays: Mapping[str, np.ndarray]) -> Path:

@@ -19,8 +19,7 @@ from crlbench.commands.running import cards_of, choose, plan_of
 from crlbench.commands.settings import Settings
 from crlbench.contribute.layout import submitted
 from crlbench.packed import PACKED, unpack
-from crlbench.records import RunRecord
-from crlbench.report.stored import RECORD
+from crlbench.records import RECORD_NAME, RunRecord
 from crlbench.run.board import Request, load_track, make_board
 
 ROOT = Path(__file__).parents[2]
@@ -74,7 +73,7 @@ def digest_of_ids(entry: Path) -> str:
 def records(entry: Path) -> Iterator[tuple[str, RunRecord]]:
     """The records of an entry by their names in its archive."""
     for name, content in unpack((entry / PACKED).read_bytes()).items():
-        if name.endswith(f"/{RECORD}"):
+        if name.endswith(f"/{RECORD_NAME}"):
             yield name, RunRecord.model_validate_json(content)
 
 

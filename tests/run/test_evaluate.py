@@ -12,10 +12,10 @@ import pytest
 
 from crlbench import cli
 from crlbench.hashing import sha256_file
+from crlbench.record_files import read_record
 from crlbench.report.attempts import read_attempts
 from crlbench.report.load import load_runs
 from crlbench.run.ledger import read
-from crlbench.run.plan import read_record
 from tests.checkpoints import write_checkpoint
 from tests.run.commands import SHORT, command, terse
 

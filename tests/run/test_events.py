@@ -16,7 +16,8 @@ from crlbench.algo import recipes
 from crlbench.algo.recipe import to_config
 from crlbench.conditions import override
 from crlbench.records import Cell
-from crlbench.run.plan import Board, Contender, make_plan
+from crlbench.run.declare import Declaration, Execution, NamedRecipe
+from crlbench.run.plan import Board, Contender
 from tests.run.commands import SHORT
 
 KINDS = {get_args(get_type_hints(form)["kind"])[0]: form for form in get_args(events.Event)}
@@ -40,8 +41,9 @@ def brief_cell(board: Board, model: Path, folder: Path) -> Cell:
     conditions = override(board.conditions, settings)
     brief = replace(board, conditions=conditions, tasks=("addition",), division="open")
     contender = Contender(str(model), "very-tiny", "0a1b2c3d", "e" * 64)
-    recipe = ("ppo", to_config(recipes.load("ppo")))
-    plan = make_plan(brief, contender, recipe, ("addition",), ("real",), 1, folder, loggers=())
+    recipe = NamedRecipe("ppo", to_config(recipes.load("ppo")))
+    quiet = Execution(loggers=())
+    plan = Declaration(brief, contender, recipe, ("addition",), ("real",), 1, folder, quiet).plan()
     return plan.cells[0].model_copy(update={"entry_sha256": None, "control": {}})
 
 

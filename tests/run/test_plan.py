@@ -12,6 +12,7 @@ import pytest
 
 from crlbench.conditions import digest
 from crlbench.errors import ValidationError
+from crlbench.record_files import read_record
 from crlbench.records import (
     Algo,
     Cell,
@@ -25,7 +26,7 @@ from crlbench.records import (
     Subject,
     TaskRef,
 )
-from crlbench.run.plan import Plan, check_folder, of_shard, read_record, state
+from crlbench.run.plan import Plan, check_folder, of_shard, state
 from crlbench.run.store import file_digests, write_json, write_text
 from crlbench.seeding import seed_value
 
@@ -174,7 +175,7 @@ def test_a_cell_is_absent_then_started_then_done(plan_of: PlanOf) -> None:
         (lambda path: path.write_text("{}"), "record.json is damaged"),
         (
             lambda path: path.write_text(path.read_text().replace('"completed"', '"failed"')),
-            "does not match its record_id",
+            "record.json is damaged .record_id: does not belong to the content",
         ),
         (lambda path: (path.parent / "curve.csv").write_text("x,score\n0,0.9\n"), "curve.csv is"),
         (lambda path: (path.parent / "curve.csv").unlink(), "curve.csv is damaged .missing"),
@@ -217,7 +218,7 @@ def test_volatile_may_change_without_harm(plan_of: PlanOf) -> None:
     content = json.loads(path.read_text())
     content["volatile"] = {"wall_s": 99.0}
     write_json(path, content)
-    assert read_record(path).volatile == {"wall_s": 99.0}
+    assert read_record(path, own=True).volatile == {"wall_s": 99.0}
 
 
 FOUR = ("addition", "list-ops", "counting", "key-value")

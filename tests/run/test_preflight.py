@@ -11,8 +11,8 @@ import pytest
 from crlbench import cli
 from crlbench.catalog import CHECKOUT, Catalog
 from crlbench.errors import EnvironmentUnfit, UsageError, ValidationError
+from crlbench.record_files import read_record
 from crlbench.run.board import Request, load_track, make_board
-from crlbench.run.plan import read_record
 from crlbench.run.preflight import HEAVY_GOLDS, check_board, check_golds, check_models
 from tests.checkpoints import write_checkpoint
 from tests.entries import copied, edit_row, without

@@ -19,10 +19,10 @@ from crlbench.commands.settings import Settings
 from crlbench.conditions import Track
 from crlbench.errors import ValidationError
 from crlbench.hashing import sha256_file
-from crlbench.records import Cell
+from crlbench.records import RECORD_NAME, Cell
 from crlbench.run.grid import LocalLauncher
 from crlbench.run.launcher import Outcome
-from crlbench.run.plan import RECORD_NAME, Plan, label
+from crlbench.run.plan import Plan, label
 from crlbench.run.progress import Progress
 from crlbench.run.record import status
 from crlbench.run.session import StopSwitch, Work, opened, run_missing, survey

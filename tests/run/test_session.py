@@ -13,12 +13,13 @@ from crlbench.attempts import LEDGER_NAME, declarations, histories, planned, rea
 from crlbench.chain import linked
 from crlbench.conditions import canonical_json
 from crlbench.errors import EnvironmentUnfit
+from crlbench.record_files import read_record
 from crlbench.records import Cell
 from crlbench.report.attempts import read_attempts
 from crlbench.run.launcher import Outcome, StopLevel
 from crlbench.run.ledger import Ledger
 from crlbench.run.mend import identity
-from crlbench.run.plan import Plan, label, read_record
+from crlbench.run.plan import Plan, label
 from crlbench.run.progress import Progress
 from crlbench.run.session import StopSwitch, opened, run_missing, survey
 from crlbench.run.store import write_json

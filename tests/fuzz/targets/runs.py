@@ -19,11 +19,11 @@ from crlbench import attempts
 from crlbench.chain import GENESIS
 from crlbench.conditions import canonical_json, digest, fingerprint
 from crlbench.npz import BadArrays, read_arrays
+from crlbench.record_files import read_record
 from crlbench.records import RunRecord
 from crlbench.report.attempts import read_attempts
 from crlbench.report.board import summarise_board
 from crlbench.report.load import load_runs
-from crlbench.report.stored import read_record
 from crlbench.report.study_runs import read_study
 from crlbench.report.summary import summarise
 from crlbench.study import Study
@@ -345,11 +345,10 @@ def _report(folder: Path) -> None:
 
 def _listed(folder: Path) -> None:
     from crlbench.commands.results import _of_run
-    from crlbench.run.plan import read_record as read_own_record
 
     _of_run(folder)
     for path in folder.rglob("record.json"):
-        read_own_record(path)
+        read_record(path, own=True)
 
 
 def _stored(data: bytes, place: Path) -> None:
