@@ -27,6 +27,7 @@ from crlbench.stored import REDO_RUN, damaged
 LOG_NAME = "attempt.log"
 
 _REWRITE_PLAN = "Repeat the command that made these runs: it writes the plan of the ledger again."
+
 Arm = Literal["real", "placebo"]
 State = Literal["done", "started", "absent"]
 
