@@ -22,8 +22,9 @@ from crlbench.policy.sample import DrawKey
 from crlbench.report.audit_facts import Facts, facts_of
 from crlbench.report.load import load_runs
 from crlbench.run import store, subject
+from crlbench.run.declare import Declaration, Execution, NamedRecipe
 from crlbench.run.execute import run_cell
-from crlbench.run.plan import Board, Contender, make_plan
+from crlbench.run.plan import Board, Contender
 from crlbench.run.rescore import rescore
 from crlbench.run.subject import answers_of, collector_of, load_subject, load_task
 from crlbench.train import transcript
@@ -80,11 +81,10 @@ def run(board: Board, folder: Path) -> dict[str, Any]:
     conditions = override(board.conditions, SHORT)
     control = control_leaves(board.track, conditions, {})
     short = replace(board, conditions=conditions, control=control, division="open")
-    recipe = ("grpo", to_config(recipes.load("grpo")))
+    recipe = NamedRecipe("grpo", to_config(recipes.load("grpo")))
     contender = Contender("tiny-llama", "tiny-llama", "0a1b2c3d", "e" * 64)
-    plan = make_plan(
-        short, contender, recipe, ("addition", "counting"), ("real",), 1, folder, loggers=()
-    )
+    tasks, quiet = ("addition", "counting"), Execution(loggers=())
+    plan = Declaration(short, contender, recipe, tasks, ("real",), 1, folder, quiet).plan()
     cell = plan.cells[0].model_copy(update={"entry_sha256": None, "control": {}})
     record = run_cell(cell, lambda event: None, lambda: False)
     assert record.status.state == "completed"
