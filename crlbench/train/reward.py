@@ -30,7 +30,7 @@ class Reward:
     steps: list[list[tuple[int, float]]] | None
     """Per row (end character, value) paid beside ``outcome``, or None when no row has any."""
     token_ends: list[list[int]] | None
-    """Per row, characters up to and including each token; given with ``steps``."""
+    """Per row, characters said up to and including each token; given with ``steps``."""
 
     @property
     def paid(self) -> Tensor:
@@ -89,8 +89,19 @@ def real_reward(
     early = [s.steps[:-1] if s.outcome > 0.0 else s.steps for s in scores]
     steps = [[(end, scale * value) for end, value in row] for row in early]
     rows = zip(rollout.completion_ids, rollout.action_mask, strict=True)
-    ends = [token_ends(tokenizer, ids[mask]) for ids, mask in rows]
+    ends = [action_ends(tokenizer, ids, actions) for ids, actions in rows]
     return Reward(outcome, tensor(last) * scale, steps, ends)
+
+
+def action_ends(tokenizer: Any, ids: Tensor, actions: Tensor) -> list[int]:
+    """Characters that the policy has said up to and including each token of a completion.
+
+    ``ids`` (T,) int64, ``actions`` (T,) bool. The list ends with the last action; a token that is
+    no action says nothing.
+    """
+    ends = [0, *token_ends(tokenizer, ids[actions])]
+    said = actions.long().cumsum(0).tolist()
+    return [ends[count] for count in said[: said.index(len(ends) - 1) + 1]] if ids.numel() else []
 
 
 def placebo_reward(

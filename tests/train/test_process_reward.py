@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -173,3 +175,27 @@ def test_a_run_learns_from_steps_where_no_outcome_is_right(tmp_path) -> None:
 def test_unknown_kinds_are_refused() -> None:
     with pytest.raises(UsageError, match="'outcome' or 'process'"):
         conditions(data__reward="steps")
+
+
+@pytest.mark.parametrize(
+    ("row", "actions", "columns"),
+    [
+        ("xx75", [0, 0, 1, 1], [2, 3]),
+        ("7x5x", [1, 0, 1, 0], [0, 2]),
+        ("7xx5", [1, 0, 0, 1], [0, 3]),
+        ("75xx", [1, 1, 0, 0], [0, 1]),
+    ],
+)
+def test_steps_are_paid_on_what_the_policy_said_wherever_it_stands(
+    row: str, actions: list[int], columns: list[int]
+) -> None:
+    """Text of an environment stands before, between or behind the digits that are paid."""
+    mask = torch.tensor([[*actions, 0]]).bool()
+    mixed = replace(rollout([row]), action_mask=mask, texts=["75"])
+    reward = real_reward(scorer, mixed, batch(1, 1), TOKENIZER, 1.0, "process")
+    whole = real_reward(scorer, rollout(["75"]), batch(1, 1), TOKENIZER, 1.0, "process")
+    assert reward.steps == whole.steps and len(reward.steps[0]) == 2
+    found = place_steps(reward.steps, reward.token_ends, mask)
+    expected = place_steps(whole.steps, whole.token_ends, torch.ones(1, 3).bool())
+    assert found[0, columns].tolist() == expected[0, :2].tolist()
+    assert found.sum() == expected.sum()
