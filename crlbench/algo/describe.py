@@ -84,9 +84,9 @@ def _term(role: str, part: Part, beta: str | None = None) -> Term:
 
 def _estimate(recipe: Recipe, role: str) -> Term:
     """The KL of one token, of which the reward or the loss takes a multiple."""
-    assert isinstance(recipe.kl, ReferenceKl)
-    estimator = recipe.kl.estimator
-    return Term(role, numbered(estimator), estimator.source, recipe.kl)
+    kl = recipe.kl
+    estimator = kl.estimator if isinstance(kl, ReferenceKl) else kl
+    return Term(role, numbered(estimator), estimator.source, kl)
 
 
 def _coefficient(recipe: Recipe) -> str:

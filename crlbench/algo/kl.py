@@ -178,6 +178,7 @@ class KlTerm(Part, ABC):
     if TYPE_CHECKING:  # a property here would become the default of the field that implements it
 
         @property
+        @abstractmethod
         def coefficient(self) -> Coefficient:
             """The weight of the term, constant 0 for :class:`NoKl`."""
 

@@ -34,7 +34,8 @@ from crlbench.types import PromptBatch
 class Group:
     """Weights that learn at one rate."""
 
-    parameters: list[nn.Parameter]
+    weights: dict[str, nn.Parameter]
+    """By names that are no other group's."""
     learning_rate: float
 
 
@@ -104,24 +105,32 @@ class Learner(L.LightningModule):
         """Norm to which a gradient is clipped."""
         return self.conditions.optimization.max_grad_norm
 
-    def trainable(self) -> dict[str, nn.Parameter]:
-        """Every weight that learns, by name."""
-        return self.learning.trainable()
-
     def groups(self) -> list[Group]:
-        """The weights that learn, by learning rate: the model's, and those of a value head."""
+        """All that learns, by learning rate: the model, and a value head. A learner with further
+        networks adds theirs: the step, its figures, the checkpoint and the digests take them in.
+        """
         o, head = self.conditions.optimization, self.learning.value_head
-        valued = [] if head is None else list(head.parameters())
-        others = {id(p) for p in valued}
-        body = [p for p in self.trainable().values() if id(p) not in others]
-        found = [Group(body, o.learning_rate)]
-        return found + ([Group(valued, o.value_learning_rate)] if valued else [])
+        valued = set() if head is None else {id(p) for p in head.parameters()}
+        weights = self.learning.trainable()
+        found = [Group({n: p for n, p in weights.items() if id(p) not in valued}, o.learning_rate)]
+        if valued:
+            values = {n: p for n, p in weights.items() if id(p) in valued}
+            found.append(Group(values, o.value_learning_rate))
+        return found
+
+    def trainable(self) -> dict[str, nn.Parameter]:
+        """The weights of all groups, by name."""
+        return {name: p for group in self.groups() for name, p in group.weights.items()}
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
         o = self.conditions.optimization
         return TracedAdamW(
             [
-                {"params": g.parameters, "lr": g.learning_rate, "base_lr": g.learning_rate}
+                {
+                    "params": list(g.weights.values()),
+                    "lr": g.learning_rate,
+                    "base_lr": g.learning_rate,
+                }
                 for g in self.groups()
             ],
             betas=(o.beta1, o.beta2),
@@ -178,9 +187,11 @@ class Learner(L.LightningModule):
         return {name: whole(p.detach()) for name, p in self.trainable().items()}
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        learning = {name for name, p in self.named_parameters() if p.requires_grad}
+        learning = {f"policy.{name}" for name in self.learning.trainable()}
         state = checkpoint["state_dict"]
-        checkpoint["state_dict"] = {n: t for n, t in state.items() if n in learning}
+        checkpoint["state_dict"] = {
+            n: t for n, t in state.items() if n in learning or not n.startswith("policy.")
+        }
         checkpoint["displacement"] = self.displacement.last
         for name in self.carried:
             checkpoint[name] = getattr(self, name)

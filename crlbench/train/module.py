@@ -15,7 +15,7 @@ from crlbench.algo import objective, step
 from crlbench.algo.recipe import Recipe
 from crlbench.conditions import Conditions
 from crlbench.dynamics import mean_stats
-from crlbench.errors import ValidationError
+from crlbench.errors import UsageError, ValidationError
 from crlbench.policy.policy import Policy
 from crlbench.policy.sample import DrawKey
 from crlbench.seeding import rng
@@ -69,15 +69,17 @@ class PolicyOptimization(Learner):
         conditions: Conditions,
         seed: int,
         arm: str = "real",
+        update: Update | None = None,
         ranks: Ranks = ALONE,
     ) -> None:
-        """All ``ranks`` hold the same rollouts and experience."""
+        """All ``ranks`` hold the same rollouts and experience. Without an ``update``, the recipe's
+        rule says which."""
         super().__init__(
             build=build,
             collector=collector,
             conditions=conditions,
             seed=seed,
-            update=update_of(recipe.step),
+            update=update or update_of(recipe.step),
             ranks=ranks,
         )
         self.recipe = recipe
@@ -303,5 +305,16 @@ class PolicyOptimization(Learner):
 
 
 def update_of(rule: step.UpdateRule) -> Update:
-    """What takes the steps of a recipe's update rule."""
-    return TrustRegion(rule) if isinstance(rule, step.TrustRegion) else FirstOrder()
+    """What takes the steps of a recipe's update rule.
+
+    Raises:
+        UsageError: nothing here takes steps by that rule.
+    """
+    if isinstance(rule, step.TrustRegion):
+        return TrustRegion(rule)
+    if isinstance(rule, step.AdamStep):
+        return FirstOrder()
+    raise UsageError(
+        f"the recipe's step is {type(rule).__name__}, and no update takes steps by it. Known are "
+        "AdamStep and TrustRegion; hand your own Update to PolicyOptimization(update=...)."
+    )

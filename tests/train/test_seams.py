@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from crlbench.catalog import Catalog
 from crlbench.conditions import Conditions
@@ -23,7 +23,7 @@ from crlbench.run.subject import collector_of, load_subject, training_prompts
 from crlbench.train.callbacks import LastCheckpoint, RunStopped, StopOnRequest
 from crlbench.train.collect import Answers, Collected, Collector
 from crlbench.train.evaluation import Examination, score_requests
-from crlbench.train.learner import Learner
+from crlbench.train.learner import Group, Learner
 from crlbench.train.passes import Passes
 from crlbench.train.requests import Request
 from crlbench.train.stream import PromptStream, make_batch
@@ -79,7 +79,9 @@ class Supervised(Learner):
         )  # fmt: skip
 
 
-def supervised(c: Conditions) -> tuple[Supervised, PromptStream]:
+def supervised(
+    c: Conditions, kind: type[Supervised] = Supervised
+) -> tuple[Supervised, PromptStream]:
     """The learner on a bundled model, and its stream of sums."""
     subject, task = load_subject("tiny-llama", ()), Catalog().load_task("addition")
     collector = collector_of(task, subject.reader, c, "cpu")
@@ -87,7 +89,7 @@ def supervised(c: Conditions) -> tuple[Supervised, PromptStream]:
         build_policy, subject.card, subject.backbone, value_head=False, reference=False, seed=3
     )
     (end, *_) = subject.reader.ends
-    module = Supervised(
+    module = kind(
         subject.reader.tokenizer, end, build=build, collector=collector, conditions=c, seed=3
     )
     prompts = training_prompts(task, subject.reader, collector.max_tokens, (1,), 64)[:8]
@@ -126,6 +128,71 @@ def test_another_objective_learns_and_continues_to_the_same_bits(tmp_path: Path)
     train(parts[1], tmp_path / "cut", lambda: False)
     assert parts[0][0].losses + parts[1][0].losses == whole[0].losses
     assert_same(weights(parts[1][0]), weights(whole[0]))
+
+
+# -- two critics beside the policy, and a target that follows the first --------------------------
+
+
+class Criticised(Likelihood):
+    """Beside the likelihood, two critics that are drawn to one above a target."""
+
+    def __init__(self, rows: Rollout, passes: Passes, critics: nn.ModuleList, target: nn.Linear):
+        super().__init__(rows, passes)
+        self.critics, self.target = critics, target
+
+    def losses(self, rows: Tensor) -> tuple[dict[str, Tensor], float]:
+        losses, shown = super().losses(rows)
+        share = len(rows) / len(self.rows.texts)
+        aim = self.target(torch.ones(1)).detach() + 1
+        for number, critic in enumerate(self.critics):
+            losses[f"critic {number}"] = share * (critic(torch.ones(1)) - aim).square().sum()
+        return losses, shown
+
+
+class TwoCritics(Supervised):
+    """Weights of three rates in one step, and frozen ones that a checkpoint has to keep."""
+
+    def __init__(self, *given: Any, **settings: Any) -> None:
+        super().__init__(*given, **settings)
+        self.critics = nn.ModuleList(nn.Linear(1, 1) for _ in range(2))
+        self.target = nn.Linear(1, 1).requires_grad_(False)
+        for number, p in enumerate([*self.critics.parameters(), *self.target.parameters()]):
+            nn.init.constant_(p, 0.1 * number)
+
+    def groups(self) -> list[Group]:
+        critics = {f"critics.{name}": p for name, p in self.critics.named_parameters()}
+        return [*super().groups(), Group(critics, 0.05)]
+
+    def training_step(self, batch: PromptBatch, _: int) -> None:
+        self.set_learning_rate(batch.iteration)
+        rows = self.rows(batch)
+        self.step(Criticised(rows, self.passes, self.critics, self.target))
+        for mine, first in zip(
+            self.target.parameters(), self.critics[0].parameters(), strict=True
+        ):
+            mine.lerp_(first.detach(), 0.1)
+        self.iterations_done = batch.iteration + 1
+
+
+def test_further_networks_are_stepped_watched_and_stored(tmp_path: Path) -> None:
+    c = conditions(budget__prompts="8", budget__grid="1", budget__iterations_per_point="6")
+    whole, parts = supervised(c, TwoCritics), [supervised(c, TwoCritics) for _ in range(2)]
+    before = {n: p.clone() for n, p in whole[0].critics.named_parameters()}
+    for name in ("whole", "cut"):
+        (tmp_path / name).mkdir()
+    train(whole, tmp_path / "whole", lambda: False)
+    with pytest.raises(RunStopped):
+        train(parts[0], tmp_path / "cut", lambda: parts[0][0].iterations_done == 3)
+    train(parts[1], tmp_path / "cut", lambda: False)
+    done, again = whole[0], parts[1][0]
+    assert all(not torch.equal(p, before[n]) for n, p in done.critics.named_parameters())
+    for network in ("critics", "target"):
+        assert_same(getattr(again, network).state_dict(), getattr(done, network).state_dict())
+    assert "critics.0.weight" in done.learned() and not any("target" in n for n in done.learned())
+    assert done.weights_finite()
+    with torch.no_grad():
+        done.critics[1].weight.fill_(float("nan"))
+    assert not done.weights_finite()
 
 
 # -- two turns, with a text between them that nobody chose ---------------------------------------

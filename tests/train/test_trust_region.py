@@ -4,22 +4,27 @@ from __future__ import annotations
 
 import copy
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
+from typing import ClassVar
 
 import pytest
 import torch
 from lightning.pytorch.callbacks import Callback
 
+from crlbench.algo import step
 from crlbench.algo.recipes import load
+from crlbench.algo.step import AdamStep, UpdateRule
 from crlbench.algo.trust_region import unflatten
+from crlbench.errors import UsageError
 from crlbench.policy.policy import Policy, twice_differentiable
 from crlbench.policy.sample import DecodeLoop
 from crlbench.reward.score import Score
 from crlbench.train import trust_region
 from crlbench.train.collect import Answers
-from crlbench.train.module import PolicyOptimization
+from crlbench.train.module import PolicyOptimization, update_of
 from crlbench.train.trust_region import Landscape
+from crlbench.train.update import FirstOrder
 from tests.checkpoints import ascii_tokenizer, random_model
 from tests.train.loop import assert_same, conditions, fit, weights
 
@@ -191,3 +196,16 @@ def test_fisher_rows_are_spread_over_the_rows_with_tokens(landscape):
     assert few.fisher_rows().tolist() == [8, 10, 13, 15]
     few.rule = with_rule(fisher_rows=100).step
     assert few.fisher_rows().tolist() == list(range(8, 16))
+
+
+@dataclass(frozen=True)
+class PlainStep(UpdateRule):
+    formula: ClassVar[str] = "theta <- theta - lr g"
+    source: ClassVar[str] = "Robbins and Monro 1951"
+
+
+def test_a_rule_without_an_update_is_refused_and_never_stepped_as_another() -> None:
+    with pytest.raises(UsageError, match="step is PlainStep, and no update takes steps by it"):
+        update_of(PlainStep())
+    assert isinstance(update_of(AdamStep()), FirstOrder)
+    assert isinstance(update_of(step.TrustRegion()), trust_region.TrustRegion)
