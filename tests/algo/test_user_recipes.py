@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
+from torch import Tensor
 
 from crlbench import cli
 from crlbench.algo import recipes
 from crlbench.algo.aggregate import TokenMean
 from crlbench.algo.clip import PpoClip
-from crlbench.algo.kl import NoKl
+from crlbench.algo.describe import terms
+from crlbench.algo.kl import Coefficient, Fixed, KlTerm, NoKl
 from crlbench.algo.recipe import from_config, to_config
 from crlbench.errors import CrlbenchError, UsageError, ValidationError
 
@@ -165,3 +168,21 @@ def test_an_edited_file_is_another_recipe(home: Path) -> None:
     write(home, "edited.py", text.replace("EditedMedian())", "EditedMedian(scale=2.0))"))
     assert recipes.load("edited", [home]).advantage.scale == 2.0
     assert first.advantage.scale == 1.0
+
+
+@dataclass(frozen=True)
+class Cubed(KlTerm):
+    """A KL term without an estimator of its own kind."""
+
+    coefficient: Coefficient = Fixed(0.1)
+    place: ClassVar[str] = "loss"
+    formula: ClassVar[str] = "(logp - ref)^3"
+    source: ClassVar[str] = "this test"
+
+    def __call__(self, logprobs: Tensor, ref_logprobs: Tensor, mask: Tensor) -> Tensor:
+        return (logprobs - ref_logprobs) ** 3 * mask
+
+
+def test_a_kl_term_of_a_kind_of_its_own_is_described() -> None:
+    (term,) = [t for t in terms(replace(GRPO, name="cubed", kl=Cubed())) if "^3" in t.formula]
+    assert term.source == "this test"
