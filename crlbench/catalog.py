@@ -110,7 +110,8 @@ class Catalog:
 
     def _in_archives(self, kind: Kind) -> Iterator[Entry]:
         for folder in chain.from_iterable(map(archives_in, self.roots)):
-            yield from (Entry(kind, name, path) for name, path in _scan(folder, kind).items())
+            if is_named_after_content(folder):
+                yield from (Entry(kind, name, path) for name, path in _scan(folder, kind).items())
 
     def copies(self, kind: Kind, name: str, version: str) -> tuple[Entry, ...]:
         """Every place where a version of a track or task stands, the current ones first."""
@@ -203,6 +204,16 @@ _HINTS = {
     "org/name@<40 hex digits>.",
     "track": "A track is a file leaderboard/tracks/<name>.toml.",
 }
+
+
+def is_named_after_content(archive: Path) -> bool:
+    """Whether an archive is called ``name@version`` after its one track, or else its one task."""
+    kinds: tuple[Kind, ...] = ("track", "task")
+    for kind in kinds:
+        held = [Entry(kind, name, path) for name, path in _scan(archive, kind).items()]
+        if held:
+            return [f"{entry.name}@{entry.version}" for entry in held] == [archive.name]
+    return False
 
 
 def archives_in(root: Path) -> list[Path]:

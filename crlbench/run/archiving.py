@@ -11,7 +11,15 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from crlbench.cards import read_task_card
-from crlbench.catalog import ARCHIVE, BUNDLED, Catalog, Entry, Kind, archives_in
+from crlbench.catalog import (
+    ARCHIVE,
+    BUNDLED,
+    Catalog,
+    Entry,
+    Kind,
+    archives_in,
+    is_named_after_content,
+)
 from crlbench.errors import EnvironmentUnfit, UsageError, ValidationError
 from crlbench.files import write_bytes
 from crlbench.frozen import Task, checked_code
@@ -75,6 +83,12 @@ def check(catalog: Catalog) -> Iterator[Path]:
     for root in catalog.roots:
         for folder in archives_in(root):
             require_intact(folder)
+            if not is_named_after_content(folder):
+                raise ValidationError(
+                    f"{folder}: an archive is called name@version after the track that it holds, "
+                    "or after its one task, and this one is not. Remove it, or restore it from "
+                    "the commit that brought it."
+                )
             there = Catalog([folder, *catalog.extra])
             for kind in ("track", "task"):
                 for entry in there.entries(kind).values():

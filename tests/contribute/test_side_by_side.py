@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 import tests.contribute.test_forgeries  # noqa: F401  (adds to the catalogue)
-from crlbench.catalog import Catalog
+from crlbench.catalog import ARCHIVE, Catalog
 from crlbench.report import resources
+from crlbench.seal import NAME, seal
 from crlbench.site.build import build
 from crlbench.site.source import read_site
 from tests.contribute.catalogue import FORGERIES
@@ -219,3 +220,27 @@ def test_an_archived_version_is_read_and_never_written(
     done = crlbench(*command, catalog=kept)
     assert done.returncode == 2 and words in done.stderr, done.stderr
     assert {path: path.read_bytes() for path in kept.rglob("*") if path.is_file()} == before
+
+
+@pytest.mark.parametrize("inside", ["an easier copy", "nothing"])
+def test_an_archive_that_its_name_does_not_announce_means_nothing(
+    inside: str, kept: Path, tmp_path: Path
+) -> None:
+    """Another folder cannot say what a version is: ``a`` would come before ``nano@1``."""
+    home = tmp_path / "home"
+    shutil.copytree(kept, home)
+    fingerprint = ("fingerprint", "--track", "nano@1", "--json")
+    before = crlbench("--quiet", *fingerprint, catalog=home)
+    fake = home / ARCHIVE / "a"
+    fake.mkdir()
+    if inside != "nothing":
+        shutil.copytree(home / ARCHIVE / "nano@1", fake, dirs_exist_ok=True)
+        track = fake / "leaderboard" / "tracks" / "nano.toml"
+        text = track.read_text().replace("learning_rate = 1e-4", "learning_rate = 2e-4", 1)
+        assert text != track.read_text()
+        track.write_text(text)
+    (fake / NAME).write_bytes(seal(fake))
+    after = crlbench("--quiet", *fingerprint, catalog=home)
+    assert before.returncode == 0 and after.stdout == before.stdout
+    done = crlbench("--quiet", "archive", "--check", catalog=home)
+    assert done.returncode == 3 and "is called name@version after the track" in done.stderr
