@@ -166,7 +166,7 @@ def _evaluate(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--model", metavar="X", action="append",
         help="entry name, checkpoint folder, GGUF file or org/name@commit (repeatable)")
-    add("--track", metavar="T", help="conditions to run under (mini)")
+    add("--track", metavar="T", help="conditions to run under, or T@version (mini)")
     add("--recipe", metavar="R", help="algorithm, also with a flip: grpo+clip.high=0.28 (ppo)")
     add("--tasks", metavar="A,B", help="only these tasks (all of the track)")
     add("--seeds", metavar="N", type=int,
@@ -225,7 +225,7 @@ def _ablate(parser: argparse.ArgumentParser) -> None:
     add("--dry-run", action="store_true", default=None,
         help="say what would run, how long and its plan hashes; write nothing")
     more = parser.add_argument_group("Advanced").add_argument
-    more("--track", metavar="T", help="conditions to run under (mini)")
+    more("--track", metavar="T", help="conditions to run under, or T@version (mini)")
     more("--only", metavar="NAME", action="append",
          help="of a study: only this comparison or setting (repeatable)")
     more("--jobs", metavar="N", help="cells at once (auto: cores / threads per cell)")
@@ -440,7 +440,7 @@ def _report(parser: argparse.ArgumentParser) -> None:
 
 def _fingerprint(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run", metavar="RUN", nargs="?", help="a run folder or a record.json")
-    parser.add_argument("--track", metavar="T", help="a track instead of a run")
+    parser.add_argument("--track", metavar="T", help="a track instead of a run, or T@version")
     parser.add_argument("--set", metavar="K=V", action="append", help="with this condition changed")
     parser.add_argument("--tasks", metavar="A,B", help="with these tasks")
     parser.add_argument(

@@ -39,7 +39,7 @@ def faults(error: PydanticError) -> list[Fault]:
         Fault(
             tuple(short(str(part)) for part in item["loc"] if part != _OF_A_NAME),
             item["input"],
-            item["msg"],
+            item["msg"].removeprefix("Value error, "),
             item["type"],
             item.get("ctx", {}),
         )

@@ -58,7 +58,7 @@ CASES = {
     ),
     "rule": (
         {"name": "x" * 10},
-        f"name: Value error, a name has at most 9 letters (given: '{'x' * 10}')",
+        f"name: a name has at most 9 letters (given: '{'x' * 10}')",
         "field name: a name has at most 9 letters",
     ),
     "inside": (

@@ -19,7 +19,7 @@ def archive(options: Namespace) -> int:
             raise UsageError("--check looks at every archive: leave the rest out.")
         return _checked(options, [folder.name for folder in archiving.check(catalog)])
     if options.name is None:
-        raise UsageError("archive needs what and its name: crlbench archive track mini.")
+        raise UsageError("say what to archive, and its name: crlbench archive track mini.")
     folder = archiving.archive(catalog, options.what, options.name)
     if options.json:
         out_json({"archive": str(folder)})

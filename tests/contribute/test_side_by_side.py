@@ -209,7 +209,7 @@ def told(text: str) -> object:
         (("archive", "task", "addition@1.0.0"), "is archived already"),
         (("archive", "track", "nan"), "Did you mean nano"),
         (("archive", "track", "core"), "is at version 0, which changes freely"),
-        (("archive", "track"), "archive needs what and its name"),
+        (("archive", "track"), "say what to archive, and its name"),
         (("archive", "--check", "track", "nano"), "--check looks at every archive"),
     ],
 )  # fmt: skip
