@@ -30,7 +30,8 @@ class ProgressEvent(TypedDict):
     iterations: int
     """Of the whole run."""
     reward: float | None
-    """Mean reward of the last rollout; None before the first one and in other phases."""
+    """Mean reward of the last rollout; None before the first one, in other phases, and where it is
+    no finite number."""
     score: float | None
     """Mean of the last point of the curve, 0 to 1; None before the first one."""
 

@@ -40,7 +40,7 @@ def require_intact(folder: Path) -> None:
     if not is_sealed(folder):
         raise ValidationError(
             f"{folder}: without {NAME}, so nobody can tell whether it is what was archived. "
-            "Restore it, or archive that version again: crlbench archive --help"
+            "Restore it from the commit that brought it, or remove the folder."
         )
     stated = _stated(folder / NAME)
     found = _paths(folder)
@@ -52,7 +52,7 @@ def require_intact(folder: Path) -> None:
         more = f" and {len(faults) - SHOWN} more" if len(faults) > SHOWN else ""
         raise ValidationError(
             f"{folder}: is not what was archived: {'; '.join(faults[:SHOWN])}{more}. "
-            f"Restore it with: git checkout -- {folder}"
+            f"Restore it from the commit that brought it (git checkout -- {folder}), or remove it."
         )
 
 

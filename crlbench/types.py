@@ -295,6 +295,9 @@ _OF_EXPERIENCE: dict[str, tuple[str, torch.dtype | None]] = {
 
 
 def _check_rollout(rollout: Rollout) -> None:
+    if rollout.completion_ids.dim() != 2:
+        shape = tuple(rollout.completion_ids.shape)
+        raise ValueError(f"Rollout.completion_ids: {shape}, expected (B, T)")
     _check(rollout, "Rollout", rollout.completion_ids.shape, _OF_ROLLOUT)
     if len(rollout.texts) != len(rollout.group):
         raise ValueError(f"Rollout: {len(rollout.texts)} texts of {len(rollout.group)} rows")

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import PurePosixPath
 
-from crlbench.catalog import ARCHIVE
+from crlbench.catalog import ARCHIVE, Catalog
 from crlbench.contribute.changes import MAX_SHOWN, Changes, git_bytes
 from crlbench.errors import CrlbenchError, UsageError
 from crlbench.hashing import sha256_bytes
 from crlbench.reading import read_bytes
+from crlbench.run.archiving import require_own_content
 from crlbench.seal import NAME, require_intact
 
 DEPTH = len(PurePosixPath(ARCHIVE).parts) + 1
@@ -43,6 +44,7 @@ def _changed(changes: Changes, folder: str) -> Iterator[str]:
         return
     try:
         require_intact(changes.root / folder)
+        require_own_content(Catalog([changes.root]), changes.root / folder)
     except CrlbenchError as error:
         yield str(error)
         return

@@ -83,12 +83,7 @@ def check(catalog: Catalog) -> Iterator[Path]:
     for root in catalog.roots:
         for folder in archives_in(root):
             require_intact(folder)
-            if not is_named_after_content(folder):
-                raise ValidationError(
-                    f"{folder}: an archive is called name@version after the track that it holds, "
-                    "or after its one task, and this one is not. Remove it, or restore it from "
-                    "the commit that brought it."
-                )
+            require_own_content(catalog, folder)
             there = Catalog([folder, *catalog.extra])
             for kind in ("track", "task"):
                 for entry in there.entries(kind).values():
@@ -97,15 +92,34 @@ def check(catalog: Catalog) -> Iterator[Path]:
             yield folder
 
 
+def require_own_content(catalog: Catalog, folder: Path) -> None:
+    """Refuse an archive that its name does not announce, or whose tasks are others elsewhere.
+
+    No code of a task runs.
+
+    Raises:
+        ValidationError: it is called something else than what it holds; or a task in it has
+            another content than the same version in another place.
+    """
+    if not is_named_after_content(folder):
+        raise ValidationError(
+            f"{folder}: an archive is called name@version after the track that it holds, "
+            "or after its one task, and this one is not. Remove it, or restore it from "
+            "the commit that brought it."
+        )
+    there = Catalog([folder, *catalog.extra])
+    for entry in there.entries("task").values():
+        if entry.root == folder:
+            _require_one(catalog, Task(entry.path))
+
+
 def _check_entry(catalog: Catalog, there: Catalog, entry: Entry) -> None:
-    """One track or task of an archive: usable, and the only one of its version."""
+    """One track or task of an archive is usable."""
     if entry.kind == "track":
         open_track(catalog, f"{entry.name}@{entry.version}")
         load_track(there, entry.name)
         return
-    task = Task(entry.path)
-    checked_code(task)
-    _require_one(catalog, task)
+    checked_code(Task(entry.path))
 
 
 def _of_track(catalog: Catalog, entry: Entry) -> dict[Path, Path]:
@@ -149,8 +163,9 @@ def _require_one(catalog: Catalog, task: Task) -> None:
         if other.digest != task.digest:
             raise ValidationError(
                 f"task '{task.name}' {task.card.version} is two things: {task.folder} has the "
-                f"digest {task.digest[:12]}, {entry.path} {other.digest[:12]}. A change asks for a "
-                f"new version: crlbench freeze {task.name} --bump"
+                f"digest {task.digest[:12]}, {entry.path} {other.digest[:12]}. A version is "
+                "published once: restore the one that was changed, or, where that is the current "
+                f"one, raise its version: crlbench freeze {task.name} --bump"
             )
 
 

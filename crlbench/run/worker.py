@@ -109,7 +109,7 @@ def _outcome_of(
 
     def emit(event: Event) -> None:
         # What JSON does not hold is an error here as it is where events travel as text.
-        pipe.send(("event", json.loads(json.dumps(event))))
+        pipe.send(("event", json.loads(json.dumps(event, allow_nan=False))))
 
     try:
         cell = Cell.model_validate(content)

@@ -119,10 +119,15 @@ class RunRecorder(Callback):
                 "phase": "train",
                 "iteration": module.iterations_done,
                 "iterations": module.conditions.budget.iterations,
-                "reward": self.health[-1]["reward"] if self.health else None,
-                "score": self.curve[-1]["score"] if self.curve else None,
+                "reward": _finite(self.health[-1]["reward"]) if self.health else None,
+                "score": _finite(self.curve[-1]["score"]) if self.curve else None,
             }
         )
+
+
+def _finite(value: float) -> float | None:
+    """The number, or None for one that JSON does not hold."""
+    return value if math.isfinite(value) else None
 
 
 class LastCheckpoint(Callback):

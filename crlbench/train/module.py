@@ -120,7 +120,14 @@ class PolicyOptimization(Learner):
         found = Collected.joined(self.ranks.gather([own]), self.collector.pad)
         if self.arm == "placebo":
             data = self.conditions.data
-            blind = placebo_reward(found.reward, batch, self.seed, data.reward_scale, data.reward)
+            blind = placebo_reward(
+                found.reward,
+                batch,
+                self.seed,
+                data.reward_scale,
+                data.reward,
+                found.rollout.episode,
+            )
             found = replace(found, reward=blind)
         return found
 

@@ -110,19 +110,26 @@ def placebo_reward(
     seed: int,
     scale: float,
     kind: Literal["outcome", "process"] = "outcome",
+    episode: Tensor | None = None,
 ) -> Reward:
     """Bernoulli draws of the iteration's mean reward, blind to the content.
+
+    The rows of an ``episode`` (B,) int64 share one draw; None: each row has its own. Rows whose
+    score is no finite number are no part of the mean.
 
     The control arm of protocol CRL-1, A.4: what remains of a gain under this reward is not
     learning from reward. With process rewards the mean is that of a completion's steps, and a
     win pays 1 at the end, where no step is.
     """
     score = reward.score
-    mean = score.double().mean() if kind == "outcome" else reward.paid.double().mean() / scale
+    earned = (score if kind == "outcome" else reward.paid).double()
+    mean = earned[earned.isfinite()].mean() / (1.0 if kind == "outcome" else scale)
     draws = [
         uniforms(seed, 1, "placebo", batch.iteration, uid, index)[0]
         for uid in batch.uids
         for index in range(batch.completions_per_prompt)
     ]
     wins = torch.tensor(draws, dtype=torch.float64, device=score.device) < mean
+    if episode is not None:
+        wins = wins[episode.unique(return_inverse=True)[1]]
     return Reward(score, wins.float() * scale, None, None)

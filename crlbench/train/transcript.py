@@ -1,7 +1,8 @@
 """What an episode is as text: what is stored of it, and what its verifier is given.
 
-A single turn is the text of its completion. Several turns are a transcript: a JSON list of what
-was said, in the order of the turns.
+Where a rollout states no turns, an episode is the text of its completion. Where it does, it is a
+transcript, even of one turn: a JSON list of what was said, in the order of the turns. A turn in
+which the policy chose no token is none.
 """
 
 from __future__ import annotations

@@ -25,6 +25,7 @@ from crlbench.algo.trust_region import (
     token_kl,
     trust_region_step,
 )
+from crlbench.errors import UsageError
 from crlbench.policy.policy import TokenOutputs, twice_differentiable
 from crlbench.train.surrogate import Surrogate
 from crlbench.train.update import Step
@@ -55,7 +56,16 @@ class TrustRegion:
         return twice_differentiable()
 
     def step(self, learner: Learner, objective: Surrogate) -> Step:
-        """One step, or none; skipped as any update where the gradient is not finite."""
+        """One step, or none; skipped as any update where the gradient is not finite.
+
+        Raises:
+            UsageError: the objective is no recipe's surrogate, which alone has distributions.
+        """
+        if not isinstance(objective, Surrogate):
+            raise UsageError(
+                "a trust-region step needs the surrogate of a recipe, and "
+                f"{type(objective).__name__} is none. Take FirstOrder for another objective."
+            )
         weights = learner.trainable()
         parts = learner.conditions.optimization.minibatches
         landscape = Landscape(objective, list(weights.values()), self.rule, parts)

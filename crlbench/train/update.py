@@ -1,7 +1,8 @@
 """How losses become a change of the weights: one step, whatever the loss.
 
 An :class:`Objective` says what is minimised, in parts that fit into memory; an :class:`Update`
-takes one step on it. Neither knows the other's kind.
+takes one step on it. ``FirstOrder`` takes any objective; an update that needs more of one refuses
+the others.
 """
 
 from __future__ import annotations
@@ -44,7 +45,8 @@ class Step:
     figures: dict[str, float]
     """Of the objective, and ``grad_norm``."""
     moved: Weights
-    """New minus old, by the names of the weights; empty where the step was skipped."""
+    """New minus old, by the names of the weights: zeros for a step that was taken back, empty for
+    one that was never tried."""
     skipped: bool
     """Whether the gradient was not finite."""
     counts: dict[str, float] = field(default_factory=dict)
@@ -56,7 +58,8 @@ class Update(Protocol):
 
     @property
     def whole(self) -> bool:
-        """One step on the whole experience behind passes of its own, or steps on minibatches."""
+        """True: one step on the whole experience, after passes of its own. False: steps on
+        minibatches."""
         ...
 
     def attention(self) -> contextlib.AbstractContextManager[None]:

@@ -199,3 +199,10 @@ def test_steps_are_paid_on_what_the_policy_said_wherever_it_stands(
     expected = place_steps(whole.steps, whole.token_ends, torch.ones(1, 3).bool())
     assert found[0, columns].tolist() == expected[0, :2].tolist()
     assert found.sum() == expected.sum()
+
+
+def test_a_placebo_draws_by_the_mean_of_the_rows_that_have_a_score() -> None:
+    many, asked = rollout(["752"] * 16), batch(1, 16)
+    reward = real_reward(scorer, many, asked, TOKENIZER, 1.0)
+    reward.score[3] = float("nan")
+    assert placebo_reward(reward, asked, 3, 1.0).outcome.sum() == 16

@@ -391,6 +391,19 @@ class Views:
         return Collected(rollout, found.reward.rows(rows))
 
 
+def test_a_placebo_pays_the_rows_of_an_episode_alike(tmp_path: Path) -> None:
+    """By the draws that the same completions have as rows of their own."""
+    paid = []
+    for name in ("answers", "views"):
+        module: Any = make(conditions(budget__grid="1"), recipe="grpo", score=odd, arm="placebo")
+        if name == "views":
+            module.collector = Views(module.collector)
+        fit(module, tmp_path / name)
+        paid.append(module.iteration.reward.outcome)
+    assert torch.equal(paid[0].repeat_interleave(2), paid[1])
+    assert 0 < paid[0].sum() < len(paid[0])
+
+
 def test_the_budget_counts_episodes_and_not_rows(tmp_path: Path) -> None:
     totals = []
     for name in ("answers", "views"):
@@ -416,6 +429,7 @@ def test_what_does_not_fit_together_is_refused_when_it_is_made() -> None:
         "turn": (torch.zeros(rollout.action_mask.shape), "torch.int16"),
         "texts": (["one"], "1 texts of 4 rows"),
         "action_mask": (torch.ones_like(rollout.action_mask), "completion_mask has not"),
+        "completion_ids": (rollout.completion_ids[0], "expected \\(B, T\\)"),
     }
     short = replace(rollout, completion_mask=rollout.completion_mask & (torch.arange(4) < 1),
                     action_mask=rollout.action_mask & (torch.arange(4) < 1))  # fmt: skip

@@ -209,3 +209,9 @@ def test_a_rule_without_an_update_is_refused_and_never_stepped_as_another() -> N
         update_of(PlainStep())
     assert isinstance(update_of(AdamStep()), FirstOrder)
     assert isinstance(update_of(step.TrustRegion()), trust_region.TrustRegion)
+
+
+def test_an_objective_without_distributions_is_refused() -> None:
+    update = trust_region.TrustRegion(step.TrustRegion())
+    with pytest.raises(UsageError, match="needs the surrogate of a recipe, and object is none"):
+        update.step(None, object())
