@@ -87,7 +87,7 @@ class LocalLauncher(Launcher):
         atexit.register(self._end)
         try:
             self._open_nursery(cells)
-            while queue.waiting or any(worker.job for worker in self._workers):
+            while queue or any(worker.job for worker in self._workers):
                 level = stop_level()
                 if level == 2 or (level == 1 and not any(w.job for w in self._workers)):
                     return
@@ -164,7 +164,7 @@ class LocalLauncher(Launcher):
         if job is None:
             return
         if job.attempts < 2 and not worker.told_to_stop:
-            queue.waiting.append(job)
+            queue.put(job)
             return
         queue.ended(job.cell, "lost")
         yield Outcome(

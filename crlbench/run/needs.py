@@ -8,7 +8,7 @@ rule ``upstream``.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -51,7 +51,7 @@ def check_needs(cells: Sequence[Cell]) -> None:
         UsageError: a cell needs one that is neither among ``cells`` nor has a record, or is no
             cell of its plan; or cells need one another in a circle.
     """
-    for cell, name in _absent(cells):
+    for cell, name in _absent(cells, {cell.folder for cell in cells}):
         raise UsageError(
             f"{label(cell)} needs '{name}', which is no cell of its plan that runs or has a "
             "record. Run that one too, or take it out of its needs."
@@ -74,22 +74,42 @@ def unable(cells: Sequence[Cell]) -> dict[str, str]:
     Such a need has no record and is not among the cells that can run.
     """
     lacking: dict[str, str] = {}
-    left = list(cells)
-    while absent := list(_absent(left)):
-        lacking |= {cell.folder: name for cell, name in absent}
-        left = [cell for cell in left if cell.folder not in lacking]
+    able = {cell.folder for cell in cells}
+    dependants = _dependants(cells)
+    suspects: Sequence[Cell] = cells
+    while suspects:
+        absent = {cell.folder: name for cell, name in _absent(suspects, able)}
+        lacking |= absent
+        able -= absent.keys()
+        gone = [folder for folder in absent if not _has_record(folder)]
+        # Only a cell that needs one of these can have become unable.
+        behind = {cell.folder: cell for folder in gone for cell in dependants.get(folder, ())}
+        suspects = [cell for folder, cell in behind.items() if folder in able]
     return lacking
 
 
-def _absent(cells: Sequence[Cell]) -> Iterator[tuple[Cell, str]]:
-    """Each cell with a need that is neither among ``cells`` nor finished, with its name."""
-    there = {cell.folder for cell in cells}
+def _dependants(cells: Iterable[Cell]) -> dict[str, list[Cell]]:
+    """The cells that need another, by the folder of the other."""
+    dependants: dict[str, list[Cell]] = {}
+    for cell in cells:
+        for folder in folders_of(cell).values():
+            dependants.setdefault(folder, []).append(cell)
+    return dependants
+
+
+def _absent(cells: Iterable[Cell], able: Collection[str]) -> Iterator[tuple[Cell, str]]:
+    """Each of ``cells`` that needs one that is neither ``able`` nor finished, and the name of
+    that one. ``able`` holds folders."""
     for cell in cells:
         for name, folder in folders_of(cell).items():
-            stored = folder in there or (Path(folder) / RECORD_NAME).is_file()
-            if not (stored and _of_the_plan_of(cell, name)):
+            runs = folder in able or _has_record(folder)
+            if not (runs and _of_the_plan_of(cell, name)):
                 yield cell, name
                 break
+
+
+def _has_record(folder: str) -> bool:
+    return (Path(folder) / RECORD_NAME).is_file()
 
 
 def _of_the_plan_of(cell: Cell, name: str) -> bool:
@@ -104,18 +124,18 @@ def stored_ends(cells: Sequence[Cell]) -> dict[str, End]:
     Raises:
         ValidationError: a record is damaged, or of another board.
     """
-    there = {cell.folder for cell in cells}
-    found: dict[str, End] = {}
+    folders = {cell.folder for cell in cells}
+    ends: dict[str, End] = {}
     for cell in cells:
         for name, folder in folders_of(cell).items():
-            if folder in there or folder in found:
+            if folder in folders or folder in ends:
                 continue
             path = Path(folder) / RECORD_NAME
             record = read_record(path, own=True)
             if record.fingerprint.hash != cell.fingerprint:
                 raise damaged(path, f"it is of another board than {label(cell)}")
-            found[folder] = End("failed" if record.status.state == "failed" else "done", name)
-    return found
+            ends[folder] = End("failed" if record.status.state == "failed" else "done", name)
+    return ends
 
 
 _REASONS = {

@@ -18,7 +18,8 @@ that it waits for.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Hashable, Iterator, Sequence
+import itertools
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from crlbench.records import Cell
@@ -30,12 +31,14 @@ SLACK = 0.03
 """Share of the whole by which keeping the seeds in order may delay the end."""
 
 
-@dataclass
+@dataclass(eq=False)
 class Job:
     """A cell and how often it was begun."""
 
     cell: Cell
     attempts: int = 0
+    place: int = 0
+    """Its place in the queue."""
 
 
 @dataclass
@@ -82,14 +85,56 @@ def _common(cell: Cell) -> Iterator[Hashable]:
     yield "all"
 
 
-@dataclass
 class Queue:
-    """Waiting cells, of which those are ready whose needs have all ended well."""
+    """Waiting cells, of which those are ready whose needs have all ended well.
 
-    waiting: list[Job]
-    durations: Durations
-    ends: dict[str, End] = field(default_factory=dict)
-    """How cells ended, by folder: in this grid, or before it (:func:`stored_ends`)."""
+    What waits for a cell is looked at when that cell ends, and not at each step.
+    """
+
+    def __init__(
+        self,
+        jobs: Sequence[Job],
+        durations: Durations,
+        ends: Mapping[str, End] | None = None,
+    ) -> None:
+        """``ends``: how cells ended before this grid, by folder (:func:`stored_ends`)."""
+        self.durations = durations
+        self.ends = dict(ends or {})
+        self._unmet: dict[Job, dict[str, str]] = {}
+        """The waiting jobs in their order, each with its needs that have not ended well: names of
+        cells by folder."""
+        self._dependants: dict[str, list[Job]] = {}
+        """The jobs that need a cell, by its folder."""
+        self._ready: set[Job] = set()
+        """Waiting jobs without an unmet need."""
+        self._stuck: set[Job] = set()
+        """Waiting jobs with a need that ended badly."""
+        self._places = itertools.count()
+        for job in jobs:
+            self.put(job)
+
+    @property
+    def waiting(self) -> list[Job]:
+        """The jobs that nobody has taken, in their order."""
+        return list(self._unmet)
+
+    def __bool__(self) -> bool:
+        """Whether any job waits."""
+        return bool(self._unmet)
+
+    def put(self, job: Job) -> None:
+        """Let a job wait, behind all others."""
+        needs = {folder: name for name, folder in folders_of(job.cell).items()}
+        ends = {folder: end for folder in needs if (end := self.ends.get(folder)) is not None}
+        unmet = {f: n for f, n in needs.items() if f not in ends or ends[f].state != "done"}
+        job.place = next(self._places)
+        self._unmet[job] = unmet
+        for folder in unmet:
+            self._dependants.setdefault(folder, []).append(job)
+        if not unmet:
+            self._ready.add(job)
+        if any(end.state != "done" for end in ends.values()):
+            self._stuck.add(job)
 
     def take(self, busy: Sequence[tuple[Cell, float]], workers: int) -> Job | None:
         """The job for a worker that is free, removed from those waiting; None if none is ready.
@@ -98,50 +143,68 @@ class Queue:
             busy: What the other workers have in hand, and for how many seconds.
             workers: How many there are, or may be, with those that are free.
         """
-        ready = [job for job in self.waiting if not self._unmet(job.cell)]
-        if not ready:
+        if not self._ready:
             return None
-        behind = self._behind()
-        loads = [
-            self.durations.left(cell, elapsed) + behind.get(cell.folder, 0.0)
-            for cell, elapsed in busy
-        ]
-        lengths = {
-            id(job): self.durations.of(job.cell) + behind.get(job.cell.folder, 0.0)
-            for job in ready
-        }
-        job = _choose(ready, lengths, loads + [0.0] * (workers - len(busy)))
-        self.waiting.remove(job)
+        ready = sorted(self._ready, key=lambda job: job.place)
+        job = ready[0] if len(ready) == 1 else self._best(ready, busy, workers)
+        self._remove(job)
         return job
 
     def ended(self, cell: Cell, state: EndState) -> None:
         """Take in how a cell ended."""
-        self.ends[cell.folder] = End(state, label(cell))
+        self._note(cell.folder, End(state, label(cell)))
 
     def blocked(self) -> Iterator[Outcome]:
         """The outcomes of the cells that cannot begin any more, removed from those waiting.
 
         What waits for an interrupted cell is removed as well, and has no outcome.
         """
-        while stuck := [(job, *bad) for job in self.waiting if (bad := self._obstacle(job.cell))]:
-            for job, name, end in stuck:
-                self.waiting.remove(job)
-                self.ends[job.cell.folder] = end
+        while self._stuck:
+            stuck = sorted(self._stuck, key=lambda job: job.place)
+            for job, (name, end) in [(job, self._obstacle(job)) for job in stuck]:
+                self._remove(job)
+                self._note(job.cell.folder, end)
                 if end.state != "interrupted":
                     yield blocked(job.cell, name, end)
 
-    def _obstacle(self, cell: Cell) -> tuple[str, End] | None:
-        """The first need of a cell that ended badly, and how."""
-        for name, folder in folders_of(cell).items():
-            end = self.ends.get(folder)
-            if end is not None and end.state != "done":
-                return name, end
-        return None
+    def _remove(self, job: Job) -> None:
+        del self._unmet[job]
+        self._ready.discard(job)
+        self._stuck.discard(job)
 
-    def _unmet(self, cell: Cell) -> list[str]:
-        """The folders of what a cell needs and what has not ended well."""
-        folders = folders_of(cell).values()
-        return [f for f in folders if f not in self.ends or self.ends[f].state != "done"]
+    def _note(self, folder: str, end: End) -> None:
+        """Take in how the cell of a folder ended, for all that wait for it."""
+        self.ends[folder] = end
+        for job in self._dependants.pop(folder, ()):
+            unmet = self._unmet.get(job)
+            if unmet is None:
+                continue
+            if end.state != "done":
+                self._stuck.add(job)
+                continue
+            del unmet[folder]
+            if not unmet:
+                self._ready.add(job)
+
+    def _obstacle(self, job: Job) -> tuple[str, End]:
+        """The first need of a stuck job that ended badly, and how."""
+        return next(
+            (name, self.ends[folder])
+            for folder, name in self._unmet[job].items()
+            if folder in self.ends
+        )
+
+    def _best(self, ready: Sequence[Job], busy: Sequence[tuple[Cell, float]], workers: int) -> Job:
+        """The job to begin among several that are ready; see :meth:`take`."""
+        behind = self._behind()
+        loads = [
+            self.durations.left(cell, elapsed) + behind.get(cell.folder, 0.0)
+            for cell, elapsed in busy
+        ]
+        lengths = {
+            id(job): self.durations.of(job.cell) + behind.get(job.cell.folder, 0.0) for job in ready
+        }
+        return _choose(ready, lengths, loads + [0.0] * (workers - len(busy)))
 
     def _behind(self) -> dict[str, float]:
         """How long those take that wait for a cell, at first or second hand, by its folder.
@@ -149,15 +212,26 @@ class Queue:
         A chain weighs as a whole, as if one worker ran it to its end; a cell that waits for
         several counts behind the first of them.
         """
-        unmet = {job.cell.folder: self._unmet(job.cell) for job in self.waiting if job.cell.needs}
-        found: dict[str, float] = {}
-        for job in self.waiting:
-            root = job.cell.folder
-            while needed := unmet.get(root):
-                root = needed[0]
-            if root != job.cell.folder:
-                found[root] = found.get(root, 0.0) + self.durations.of(job.cell)
-        return found
+        roots = self._roots()
+        seconds: dict[str, float] = {}
+        for job, unmet in self._unmet.items():
+            if unmet:
+                root = roots[job.cell.folder]
+                seconds[root] = seconds.get(root, 0.0) + self.durations.of(job.cell)
+        return seconds
+
+    def _roots(self) -> dict[str, str]:
+        """Which cell must end first for one that waits, by folders: the first of its needs, or
+        what that one waits for itself."""
+        nearest = {j.cell.folder: next(iter(unmet)) for j, unmet in self._unmet.items() if unmet}
+        roots: dict[str, str] = {}
+        for folder in nearest:
+            path, root = [], folder
+            while root in nearest and root not in roots:
+                path.append(root)
+                root = nearest[root]
+            roots |= dict.fromkeys(path, roots.get(root, root))
+        return roots
 
 
 def _choose(ready: Sequence[Job], lengths: dict[int, float], loads: list[float]) -> Job:

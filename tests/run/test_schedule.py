@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -10,9 +11,9 @@ from typing import Any
 import pytest
 
 from crlbench import seeding
-from crlbench.records import Cell
+from crlbench.records import RECORD_NAME, Cell
 from crlbench.run.cost import cost
-from crlbench.run.needs import folders_of
+from crlbench.run.needs import check_needs, folders_of, unable
 from crlbench.run.plan import Plan, label
 from crlbench.run.schedule import Durations, Job, Queue
 
@@ -42,7 +43,7 @@ def simulate(
     """When the last cell ends, and the cells in the order in which they began."""
     queue = Queue([Job(cell) for cell in cells], Durations(lambda cell: estimates[cell.task]))
     now, running, order = 0.0, [], []
-    while queue.waiting or running:
+    while queue or running:
         while len(running) < WORKERS:
             busy = [(cell, now - since) for _, _, since, cell in running]
             job = queue.take(busy, WORKERS)
@@ -232,6 +233,76 @@ def test_what_waits_for_an_interrupted_cell_leaves_without_an_outcome(chained: A
     queue.take([], 2)
     queue.ended(cells["a"], "interrupted")
     assert list(queue.blocked()) == [] and queue.waiting == []
+
+
+LONG = 2_000
+SOON = 2.0
+"""Seconds of processor time for a chain of LONG cells: several times what it takes."""
+
+
+@pytest.mark.parametrize("forward", [True, False])
+def test_a_long_chain_is_walked_soon(chained: Any, forward: bool) -> None:
+    names = [f"{number:04}" for number in range(LONG)]
+    cells = chained({name: tuple(names[i - 1 : i] if i else ()) for i, name in enumerate(names)})
+    ordered = list(cells.values())[:: 1 if forward else -1]
+    began = time.process_time()
+    check_needs(ordered)
+    assert unable(ordered) == {}
+    queue, taken = queue_of(ordered), []
+    while queue:
+        assert list(queue.blocked()) == []
+        job = queue.take([], 2)
+        assert job is not None
+        taken.append(job.cell.task)
+        queue.durations.timed(job.cell, 1.0)
+        queue.ended(job.cell, "done")
+    assert taken == names
+    assert time.process_time() - began < SOON
+
+
+@pytest.mark.parametrize("forward", [True, False])
+def test_a_long_chain_that_cannot_begin_is_given_up_soon(chained: Any, forward: bool) -> None:
+    names = [f"{number:04}" for number in range(LONG)]
+    cells = chained({name: tuple(names[i - 1 : i] if i else ()) for i, name in enumerate(names)})
+    first, *others = cells.values()
+    ordered = others[:: 1 if forward else -1]
+    began = time.process_time()
+    before = list(map(label, cells.values()))
+    expected = zip([cell.folder for cell in others], before[:-1], strict=True)
+    assert unable(ordered) == dict(expected)
+    queue = queue_of(ordered)
+    queue.ended(first, "lost")
+    outcomes = list(queue.blocked())
+    assert [outcome.cell.task for outcome in outcomes] == names[1:] and not queue
+    assert all(f"it needs {before[0]}" in outcome.message for outcome in outcomes)
+    assert time.process_time() - began < SOON
+
+
+def test_what_cannot_run_follows_from_its_definition(chained: Any) -> None:
+    """Against plain repetition: whatever lacks a need goes, until nothing goes any more."""
+    for number in range(ROUNDS // 4):
+        names = [f"{number}-{i}" for i in range(12)]
+        draws = iter(seeding.uniforms(number, 200, "needs"))
+        cells = chained(
+            {name: tuple(n for n in names[:i] if next(draws) < 0.3) for i, name in enumerate(names)}
+        )
+        some = [cell for cell in cells.values() if next(draws) < 0.8]
+        records = {cell.folder for cell in cells.values() if next(draws) < 0.2}
+        for folder in records:
+            Path(folder).mkdir(parents=True)
+            (Path(folder) / RECORD_NAME).touch()
+        lacking: dict[str, str] = {}
+        while True:
+            left = {cell.folder: cell for cell in some if cell.folder not in lacking}
+            absent = {
+                folder: next(name for name, f in folders_of(cell).items() if f not in met)
+                for folder, cell in left.items()
+                if not (met := left.keys() | records) >= {*folders_of(cell).values()}
+            }
+            if not absent:
+                break
+            lacking |= absent
+        assert unable(some) == lacking
 
 
 def test_chains_by_simulation_end_as_early_as_their_work_allows(chained: Any) -> None:
