@@ -68,12 +68,13 @@ class RolloutMetrics(MetricCollection):
         self,
         rollout: Rollout,
         reward: Reward,
-        kept: Sampled | None,
+        sampled: Sampled | None,
         experience: Experience | None,
         gap: Tensor,
         audit: Tensor | None = None,
     ) -> dict[str, float]:
-        """The figures of one iteration: all completions, those that were kept, the update's.
+        """The figures of one iteration: all completions, those that were kept (``sampled``), the
+        update's.
 
         ``gap`` (n,) are the gaps between decoding and learner of the tokens compared; ``audit``
         (B,) are the scores of the second verifier, where there is one.
@@ -99,8 +100,8 @@ class RolloutMetrics(MetricCollection):
             "uniform_groups": (variance == 0).float()[variance.isfinite()],
             "behavior_gap": gap,
             "explained_variance": explained_variance(experience),
-            "kept_fraction": kept_fraction(rollout, kept, experience),
-            **reference_kl(kept),
+            "kept_fraction": kept_fraction(rollout, sampled, experience),
+            **reference_kl(sampled),
             "tokens": lengths,
             "bytes": torch.tensor(
                 [float(sum(len(t.encode()) for _, t in row)) for row in said_by_row(rollout)]
@@ -114,15 +115,16 @@ class RolloutMetrics(MetricCollection):
 
 
 def repetition(ids: Tensor, mask: Tensor) -> Tensor:
-    """(B,) share of a row's 4-grams of tokens where ``mask`` that occurred before; both (B, T).
+    """(B,) share of a row's 4-grams of tokens that occurred in it before; both are (B, T).
 
-    0 for a completion of fewer than 5 tokens, which has no two 4-grams. The end token counts as
-    a token.
+    A 4-gram is four tokens side by side, all where ``mask``: none reaches across what somebody
+    else said in between. 0 for a completion of fewer than 5 tokens, which has no two 4-grams. The
+    end token counts as a token.
     """
     shares = []
-    for row, taken in zip(ids, mask, strict=True):
-        tokens = row[taken].tolist()
-        grams = [tuple(tokens[i : i + GRAM]) for i in range(len(tokens) - GRAM + 1)]
+    for tokens, action in zip(ids.tolist(), mask.tolist(), strict=True):
+        spans = (slice(i, i + GRAM) for i in range(len(tokens) - GRAM + 1))
+        grams = [tuple(tokens[span]) for span in spans if all(action[span])]
         shares.append(1.0 - len(set(grams)) / len(grams) if grams else 0.0)
     return torch.tensor(shares, device=ids.device)
 
@@ -137,20 +139,22 @@ def _variance(scores: Tensor) -> Tensor:
     return (scores.double() - scores[0].double()).var(correction=0)
 
 
-def reference_kl(kept: Sampled | None) -> dict[str, Tensor]:
+def reference_kl(sampled: Sampled | None) -> dict[str, Tensor]:
     """KL estimates of the sampling policy and the start model, one per token."""
-    if kept is None or kept.ref is None:
+    if sampled is None or sampled.ref is None:
         return {name: torch.zeros(0) for name in REFERENCE_KL}
-    mask = kept.rollout.action_mask
-    old, ref = select(mask, kept.old), select(mask, kept.ref)
+    mask = sampled.rollout.action_mask
+    old, ref = select(mask, sampled.old), select(mask, sampled.ref)
     return {name: estimator(old, ref)[mask] for name, estimator in REFERENCE_KL.items()}
 
 
-def kept_fraction(rollout: Rollout, kept: Sampled | None, experience: Experience | None) -> Tensor:
+def kept_fraction(
+    rollout: Rollout, sampled: Sampled | None, experience: Experience | None
+) -> Tensor:
     """Share of the iteration's completions that the filters leave to an update."""
     if experience is not None and len(experience.keep) == len(rollout.texts):
         return experience.keep.float().mean()
-    return torch.tensor((len(kept.rollout.texts) if kept else 0) / len(rollout.texts))
+    return torch.tensor((len(sampled.rollout.texts) if sampled else 0) / len(rollout.texts))
 
 
 def explained_variance(experience: Experience | None) -> Tensor:
@@ -171,6 +175,6 @@ def clipped_tokens(observations: Iterable[Observation]) -> dict[str, Counter[int
     """How often each token id was held back at the ``low`` and at the ``high`` bound."""
     counts: dict[str, Counter[int]] = {"low": Counter(), "high": Counter()}
     for observation in observations:
-        for side, found in counts.items():
-            found.update(observation.ids[getattr(observation, side)].tolist())
+        for side, by_token in counts.items():
+            by_token.update(observation.ids[getattr(observation, side)].tolist())
     return counts

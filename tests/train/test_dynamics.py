@@ -131,6 +131,22 @@ def test_repetition_is_the_share_of_repeated_four_grams(text, share):
     assert repetition(ids, mask).tolist() == pytest.approx([share])
 
 
+@pytest.mark.parametrize(
+    ("text", "share"),
+    [
+        ("abcd..abcd", 1 / 2),
+        ("ab..cdab..cd", 0),
+        ("..aaaaa", 1 / 2),
+        ("aaaaa.aaaa.a", 2 / 3),
+        ("abc.d", 0),
+    ],
+)
+def test_no_four_gram_reaches_across_what_an_environment_said(text, share):
+    """A point is a token that nobody chose."""
+    ids = torch.tensor([[*text.encode()]])
+    assert repetition(ids, ids != ord(".")).tolist() == pytest.approx([share])
+
+
 def rollout(texts, group, finished) -> Rollout:
     width = max(map(len, texts))
     ids = torch.tensor([[*t.encode(), *[128] * (width - len(t))] for t in texts])
