@@ -9,10 +9,12 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
+
+X = TypeVar("X")
 
 CHECKED = os.environ.get("CRLBENCH_CHECK_SHAPES") == "1"
 """Whether rollouts and experience check their shapes and types when they are made."""
@@ -123,30 +125,28 @@ class Rollout:
 
     @staticmethod
     def concatenate(rollouts: Sequence[Rollout], pad: int = 0) -> Rollout:
-        """The rows of several rollouts; their groups, prompts, trajectories and episodes are
-        counted on, so that they stay apart.
+        """The rows of several rollouts, each of at least one row; their groups, prompts,
+        trajectories and episodes are counted on, so that they stay apart.
 
         ``pad`` stands where a rollout is narrower than another.
+
+        Raises:
+            ValueError: some of them have ``behavior_values``, and others have not.
         """
         if any(getattr(r, name) is not None for r in rollouts for name in _OPTIONAL):
             rollouts = [r.stated() for r in rollouts]
-        names = {n for n in _ROLLOUT_FIELDS if all(getattr(r, n) is not None for r in rollouts)}
+        columns = {
+            name: all_or_none(f"Rollout.{name}", [getattr(r, name) for r in rollouts])
+            for name in _ROLLOUT_FIELDS - {"texts"}
+        }
+        present = {name: tensors for name, tensors in columns.items() if tensors is not None}
         left, fill = {"prompt_ids", "prompt_mask"}, {"completion_ids": pad, "turn": -1}
         wide: dict[str, Any] = {
-            name: joined(
-                [getattr(r, name) for r in rollouts],
-                left=name in left,
-                pad=fill.get(name, 0),
-            )
-            for name in ("prompt_ids", "prompt_mask", *sorted(_PER_TOKEN & names))
+            name: joined(present[name], left=name in left, pad=fill.get(name, 0))
+            for name in ("prompt_ids", "prompt_mask", *sorted(_PER_TOKEN & present.keys()))
         }
-        counted = {
-            name: _counted_on([getattr(r, name) for r in rollouts]) for name in _NUMBERED & names
-        }
-        plain = {
-            name: torch.cat([getattr(r, name) for r in rollouts])
-            for name in {"finished", "seat"} & names
-        }
+        counted = {name: _counted_on(present[name]) for name in _NUMBERED & present.keys()}
+        plain = {name: torch.cat(present[name]) for name in {"finished", "seat"} & present.keys()}
         texts = [text for r in rollouts for text in r.texts]
         return Rollout(**wide, **counted, **plain, texts=texts)
 
@@ -155,7 +155,10 @@ class Rollout:
         return replace(self, **_columns(self, width))
 
     def longer(self) -> Rollout:
-        """The same rows with one real token more, of id 0, that is no action."""
+        """The same rows with one real token more, of id 0, that is no action.
+
+        A critic estimates the state before each token: at this one, the state after the last.
+        """
         wide: dict[str, Any] = {
             name: torch.nn.functional.pad(tensor, (0, 1), value=-1 if name == "turn" else 0)
             for name in _PER_TOKEN & _ROLLOUT_FIELDS
@@ -250,11 +253,26 @@ def joined(tensors: Sequence[Tensor], left: bool = False, pad: int = 0) -> Tenso
     return torch.cat(padded)
 
 
+def all_or_none(name: str, parts: Sequence[X | None]) -> list[X] | None:
+    """What each of several parts has of one thing; None where none has it.
+
+    Raises:
+        ValueError: some have it and others have not; joined, it would belong to the wrong rows.
+    """
+    present = [part for part in parts if part is not None]
+    if present and len(present) < len(parts):
+        raise ValueError(
+            f"{name}: {len(present)} of {len(parts)} parts that are joined have it; expected all "
+            "or none"
+        )
+    return present or None
+
+
 def _counted_on(numbers: Sequence[Tensor]) -> Tensor:
     """(B,) int64: numbers (b,) of several rollouts, each from 0 and counted on from the last."""
     moved, count = [], 0
-    for given in numbers:
-        _, compact = torch.unique(given, return_inverse=True)
+    for part in numbers:
+        _, compact = torch.unique(part, return_inverse=True)
         moved.append(compact + count)
         count += int(compact.max()) + 1
     return torch.cat(moved)
@@ -303,6 +321,10 @@ def _check_rollout(rollout: Rollout) -> None:
         raise ValueError(f"Rollout: {len(rollout.texts)} texts of {len(rollout.group)} rows")
     if bool((as_bool(rollout.action_mask) & ~as_bool(rollout.completion_mask)).any()):
         raise ValueError("Rollout: action_mask has tokens that completion_mask has not")
+    if rollout.turn is not None:
+        expected = torch.where(as_bool(rollout.action_mask), rollout.turn.clamp(min=0), -1)
+        if not torch.equal(rollout.turn, expected):
+            raise ValueError("Rollout.turn: expected 0 or more in action_mask, -1 elsewhere")
 
 
 def _check(
@@ -314,11 +336,11 @@ def _check(
         tensor = getattr(record, field_name)
         if tensor is None:
             continue
-        given = list(tensor.shape)
-        expected = [sizes.setdefault(d, n) for d, n in zip(dimensions, given, strict=False)]
+        lengths = list(tensor.shape)
+        expected = [sizes.setdefault(d, n) for d, n in zip(dimensions, lengths, strict=False)]
         typed = tensor.is_floating_point() if dtype is None else tensor.dtype == dtype
-        if given != expected or len(given) != len(dimensions) or not typed:
+        if lengths != expected or len(lengths) != len(dimensions) or not typed:
             raise ValueError(
-                f"{name}.{field_name}: {tuple(given)} {tensor.dtype}, expected "
+                f"{name}.{field_name}: {tuple(lengths)} {tensor.dtype}, expected "
                 f"({', '.join(dimensions)}) = {tuple(expected)} {dtype or 'of floats'}"
             )

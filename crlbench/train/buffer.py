@@ -16,7 +16,7 @@ from torch import Tensor
 from crlbench.algo.recipe import Recipe
 from crlbench.algo.signal import Signal
 from crlbench.train.reward import Reward
-from crlbench.types import Rollout, as_bool, joined
+from crlbench.types import Rollout, all_or_none, as_bool, joined
 
 
 @dataclass(frozen=True)
@@ -41,18 +41,23 @@ class Sampled:
 
     @staticmethod
     def concatenate(parts: Sequence[Sampled]) -> Sampled:
-        """All rows of several, in order; the prompts of different parts stay distinct."""
-        def all_of(name: str) -> list[Tensor] | None:
-            found = [getattr(part, name) for part in parts]
-            return None if any(x is None for x in found) else found
+        """All rows of several, in order; the prompts of different parts stay distinct.
 
+        ``ref`` is left out where a part lacks it: the start model is watched only where an interval
+        of the grid ends, while groups of several iterations wait.
+
+        Raises:
+            ValueError: some parts have estimates of a critic, and others have not.
+        """
         old = joined([part.old for part in parts])
-        ref, values, final = map(all_of, ("ref", "values", "final_values"))
+        ref = [part.ref for part in parts if part.ref is not None]
+        values = all_or_none("Sampled.values", [part.values for part in parts])
+        final = all_or_none("Sampled.final_values", [part.final_values for part in parts])
         return Sampled(
             Rollout.concatenate([part.rollout for part in parts]),
             Reward.concatenate([part.reward for part in parts], old.shape[1]),
             old,
-            None if ref is None else joined(ref),
+            joined(ref) if len(ref) == len(parts) else None,
             None if values is None else joined(values),
             None if final is None else torch.cat(final),
         )

@@ -22,7 +22,7 @@ from crlbench.train.ranks import Ranks
 from crlbench.train.requests import Request, Row, join
 from crlbench.train.reward import Reward, Scorer, real_reward
 from crlbench.train.transcript import transcripts
-from crlbench.types import PromptBatch, Rollout
+from crlbench.types import PromptBatch, Rollout, all_or_none
 
 
 @dataclass(frozen=True)
@@ -32,16 +32,21 @@ class Collected:
     rollout: Rollout
     reward: Reward
     audit: Tensor | None = None
-    """(B,) what a second verifier says of every row; nothing is learned from it."""
+    """(B,) what a second verifier says, one of each row as in ``reward``; nothing is learned from
+    it. None without one."""
 
     @staticmethod
     def joined(parts: Sequence[Collected], pad: int) -> Collected:
-        """The rows of several, in order; ``pad`` is the token that fills narrower rows up."""
+        """The rows of several, in order; ``pad`` is the token that fills narrower rows up.
+
+        Raises:
+            ValueError: some of them were audited, and others were not.
+        """
         rollout = Rollout.concatenate([part.rollout for part in parts], pad)
         width = rollout.completion_ids.shape[1]
         reward = Reward.concatenate([part.reward for part in parts], width)
-        audits = [part.audit for part in parts if part.audit is not None]
-        return Collected(rollout, reward, torch.cat(audits) if audits else None)
+        audits = all_or_none("Collected.audit", [part.audit for part in parts])
+        return Collected(rollout, reward, None if audits is None else torch.cat(audits))
 
 
 class Collector(Protocol):
@@ -70,7 +75,8 @@ class Collector(Protocol):
         ...
 
     def audit(self, rollout: Rollout, batch: PromptBatch) -> Tensor | None:
-        """What a second verifier says, one of each score; None without one."""
+        """(E,) what a second verifier says of an examined rollout, one of each of its scores
+        (:attr:`Examination.scores`); None without one."""
         ...
 
 
@@ -125,13 +131,14 @@ class Answers:
         Ranks take turns with the batches, which have fewer rows so that there is one for each,
         and with the requests to be verified.
         """
-        found: list[tuple[Row, str]] = []
+        completions: list[tuple[Row, str]] = []
         batches = join(requests, rows_at_once(policy, ranks.size))
         for joined in islice(batches, ranks.rank, None, ranks.size):
             batch = joined.batch().to(device)
             rollout = joined.sampler.complete(policy, batch, joined.draws(requests))
-            found += zip(chain.from_iterable(joined.rows), transcripts(rollout), strict=True)
-        texts = dict(ranks.gather(found))
+            rows = chain.from_iterable(joined.rows)
+            completions += zip(rows, transcripts(rollout), strict=True)
+        texts = dict(ranks.gather(completions))
         numbers = range(ranks.rank, len(requests), ranks.size)
         verified = dict(ranks.gather([(n, _verified(n, requests[n], texts)) for n in numbers]))
         return [verified[number] for number in range(len(requests))]
@@ -142,7 +149,8 @@ class Answers:
         return real_reward(self.scorer, rollout, batch, tokenizer, self.scale, self.kind)
 
     def audit(self, rollout: Rollout, batch: PromptBatch) -> Tensor | None:
-        """(B,) what the second verifier says of every completion; None without one."""
+        """(B,) what the second verifier says of every completion, which is an episode of its own;
+        None without one."""
         if self.auditor is None:
             return None
         return torch.tensor(outcomes_of(self.auditor, rollout, batch))
@@ -150,13 +158,13 @@ class Answers:
 
 def _verified(number: int, request: Request[Answers], texts: Mapping[Row, str]) -> SplitResult:
     items, draws = range(len(request.prompts)), range(request.draws)
-    found = [texts[Row(number, item, draw)] for item in items for draw in draws]
+    completions = [texts[Row(number, item, draw)] for item in items for draw in draws]
     answers = [prompt.answer for prompt in request.prompts for _ in draws]
 
     def outcomes(scorer: Scorer) -> np.ndarray:
-        paid = [float(score.outcome) for score in scorer(found, answers)]
-        return np.array(paid, dtype=np.float32).reshape(-1, request.draws).T
+        scores = [float(score.outcome) for score in scorer(completions, answers)]
+        return np.array(scores, dtype=np.float32).reshape(-1, request.draws).T
 
     auditor = request.collector.auditor if request.audited else None
     audit = None if auditor is None else outcomes(auditor)
-    return SplitResult(outcomes(request.collector.scorer), found[:: request.draws], audit)
+    return SplitResult(outcomes(request.collector.scorer), completions[:: request.draws], audit)

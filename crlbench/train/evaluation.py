@@ -18,7 +18,7 @@ from crlbench.train.ranks import ALONE, Ranks
 from crlbench.train.reward import Scorer
 from crlbench.train.stream import EvalPrompts, Prompt
 from crlbench.train.transcript import transcripts
-from crlbench.types import PromptBatch, Rollout
+from crlbench.types import PromptBatch, Rollout, all_or_none
 
 if TYPE_CHECKING:
     from crlbench.train.collect import Collector
@@ -56,7 +56,8 @@ class SplitResult:
     scores: np.ndarray
     texts: list[str]
     audit: np.ndarray | None = None
-    """What the second verifier says of the same completions, where one was given."""
+    """What the second verifier says of the same completions, in the shape of ``scores``; None
+    without one."""
 
 
 @runtime_checkable
@@ -90,8 +91,8 @@ def score_requests(
         ways.setdefault(way, []).append(number)
     results: dict[int, SplitResult] = {}
     for way, numbers in ways.items():
-        found = way(policy, [requests[number] for number in numbers], device, ranks)
-        results |= zip(numbers, found, strict=True)
+        some = [requests[number] for number in numbers]
+        results |= zip(numbers, way(policy, some, device, ranks), strict=True)
     return [results[number] for number in range(len(requests))]
 
 
@@ -120,15 +121,16 @@ def _scored(
 ) -> SplitResult:
     collector, draws = request.collector, request.draws
     batches = EvalPrompts(request.prompts, pad=collector.pad, rows=rows, draws=draws)
-    own = []
+    mine = []
     for number, batch in islice(enumerate(batches), ranks.rank, None, ranks.size):
         batch = batch.to(device)
-        found = collector.examine(policy, batch, request.key)
-        audit = collector.audit(found.rollout, batch) if request.audited else None
-        texts = transcripts(found.rollout)[::draws]
-        own.append((number, found.scores.cpu(), texts, None if audit is None else audit.cpu()))
-    parts = sorted(ranks.gather(own), key=lambda part: part[0])
-    audits = [audit for *_, audit in parts if audit is not None]
+        examination = collector.examine(policy, batch, request.key)
+        rollout, scores = examination.rollout, examination.scores.cpu()
+        audit = collector.audit(rollout, batch) if request.audited else None
+        texts = transcripts(rollout)[::draws]
+        mine.append((number, scores, texts, None if audit is None else audit.cpu()))
+    parts = sorted(ranks.gather(mine), key=lambda part: part[0])
+    audits = all_or_none("SplitResult.audit", [audit for *_, audit in parts])
 
     def vectors(scores: Sequence[Tensor]) -> np.ndarray:
         return torch.cat(list(scores)).float().numpy().reshape(-1, draws).T
@@ -196,8 +198,8 @@ def _bits(
         ids[i, : len(row)] = torch.tensor(list(row), device=device)
         mask[i, : len(row)] = True
     group = torch.zeros(len(rows), dtype=torch.int64, device=device)
-    found = policy(head, torch.ones_like(head, dtype=torch.bool), ids, mask, group, 1.0)
-    logprobs = torch.where(mask, found.logprobs.double(), 0.0)
+    outputs = policy(head, torch.ones_like(head, dtype=torch.bool), ids, mask, group, 1.0)
+    logprobs = torch.where(mask, outputs.logprobs.double(), 0.0)
     return -logprobs.sum(dim=1).cpu() / math.log(2)
 
 

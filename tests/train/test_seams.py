@@ -20,6 +20,7 @@ from crlbench.policy.policy import Policy
 from crlbench.policy.sample import DecodeLoop, DrawKey
 from crlbench.reward.score import Score
 from crlbench.run.subject import collector_of, load_subject, training_prompts
+from crlbench.train.buffer import Sampled
 from crlbench.train.callbacks import LastCheckpoint, RunStopped, StopOnRequest
 from crlbench.train.collect import Answers, Collected, Collector
 from crlbench.train.evaluation import Examination, score_requests
@@ -341,7 +342,7 @@ def test_a_rollout_of_two_trajectories_stays_apart_when_joined() -> None:
     sampler: DecodeLoop = module.collector.sampler
     rollout = sampler.sample(module.policy, batch, DrawKey(1, "t"))
     numbers = torch.tensor([0, 0, 1, 1])
-    turn = torch.zeros(rollout.action_mask.shape, dtype=torch.int16)
+    turn = torch.where(rollout.action_mask, 0, -1).to(torch.int16)
     rollout = replace(
         rollout, prompt=numbers, trajectory=numbers, episode=numbers, seat=numbers, turn=turn
     )
@@ -374,6 +375,61 @@ def test_a_rollout_of_single_turns_beside_one_of_several_keeps_what_it_means() -
     assert (plain.episodes, views.episodes, both.episodes) == (4, 2, 6)
     again = Rollout.concatenate([plain, plain], 128)
     assert again.prompt is again.episode is again.turn is None and again.episodes == 8
+
+
+def test_what_only_some_parts_have_is_not_joined() -> None:
+    module = make(score=odd)
+    module.configure_model()
+    batch = make_batch(PROMPTS[:2], 128, completions=2)
+    rollout = module.collector.sampler.sample(module.policy, batch, DrawKey(1, "t"))
+    bare = replace(rollout, behavior_values=None)
+    assert rollout.behavior_values is not None
+    with pytest.raises(ValueError, match="Rollout.behavior_values: 1 of 3 parts"):
+        Rollout.concatenate([bare, rollout, bare])
+    both = Rollout.concatenate([rollout, rollout])
+    assert both.behavior_values is not None
+    assert torch.equal(both.behavior_values, rollout.behavior_values.repeat(2, 1))
+    assert Rollout.concatenate([bare, bare]).behavior_values is None
+
+    reward = module.collector.reward(bare, batch)
+    plain, audited = Collected(bare, reward), Collected(bare, reward, reward.score)
+    with pytest.raises(ValueError, match="Collected.audit: 1 of 2 parts"):
+        Collected.joined([plain, audited], 128)
+    joined_audit = Collected.joined([audited, audited], 128).audit
+    assert joined_audit is not None and torch.equal(joined_audit, reward.score.repeat(2))
+
+    logprobs = bare.behavior_logprobs
+    sampled = Sampled(bare, reward, logprobs, ref=logprobs, values=logprobs)
+    with pytest.raises(ValueError, match="Sampled.values: 1 of 2 parts"):
+        Sampled.concatenate([sampled, replace(sampled, values=None)])
+    with pytest.raises(ValueError, match="Sampled.final_values: 1 of 2 parts"):
+        Sampled.concatenate([sampled, replace(sampled, final_values=reward.score)])
+    # The start model is watched only where an interval of the grid ends.
+    assert Sampled.concatenate([sampled, replace(sampled, ref=None)]).ref is None
+    together = Sampled.concatenate([sampled, sampled])
+    assert together.ref is not None and together.values is not None
+    assert torch.equal(together.ref, logprobs.repeat(2, 1))
+
+
+class Fickle:
+    """Its second verifier says nothing of the first batch."""
+
+    def __init__(self, answers: Any) -> None:
+        self.answers, self.pad, self.max_tokens = answers, answers.pad, answers.max_tokens
+        self.collect, self.examine = answers.collect, answers.examine
+        self.batches = 0
+
+    def audit(self, rollout: Rollout, batch: PromptBatch) -> Tensor | None:
+        self.batches += 1
+        return None if self.batches == 1 else self.answers.audit(rollout, batch)
+
+
+def test_an_audit_of_some_items_is_none_of_a_split() -> None:
+    module = make(score=odd, audit=even)
+    module.configure_model()
+    request = Request(Fickle(module.collector), PROMPTS, DrawKey(1, "end"), draws=60, audited=True)
+    with pytest.raises(ValueError, match="SplitResult.audit: . of . parts"):
+        score_requests(module.learning, [request])
 
 
 class Views:
@@ -427,6 +483,8 @@ def test_what_does_not_fit_together_is_refused_when_it_is_made() -> None:
         "completion_mask": (rollout.completion_mask.float(), "torch.bool"),
         "group": (rollout.group[:, None], "expected \\(B\\)"),
         "turn": (torch.zeros(rollout.action_mask.shape), "torch.int16"),
+        "turn ": (torch.zeros(rollout.action_mask.shape, dtype=torch.int16), "0 or more in"),
+        " turn": (torch.full(rollout.action_mask.shape, -1, dtype=torch.int16), "0 or more in"),
         "texts": (["one"], "1 texts of 4 rows"),
         "action_mask": (torch.ones_like(rollout.action_mask), "completion_mask has not"),
         "completion_ids": (rollout.completion_ids[0], "expected \\(B, T\\)"),
@@ -435,4 +493,4 @@ def test_what_does_not_fit_together_is_refused_when_it_is_made() -> None:
                     action_mask=rollout.action_mask & (torch.arange(4) < 1))  # fmt: skip
     for name, (value, words) in wrong.items():
         with pytest.raises(ValueError, match=words):
-            replace(short, **{name: value})
+            replace(short, **{name.strip(): value})

@@ -29,12 +29,13 @@ from tests.train.loop import PROMPTS, make
 
 
 def rollout(texts: list[str], **more: Any) -> Rollout:
-    """Rows of four action tokens each."""
+    """Rows of four tokens each, which are actions unless ``turn`` says -1."""
     count = len(texts)
     mask = torch.ones((count, 4), dtype=torch.bool)
+    actions = more["turn"] >= 0 if "turn" in more else mask
     return Rollout(
         torch.zeros((count, 2), dtype=torch.int64), torch.ones((count, 2), dtype=torch.bool),
-        torch.zeros((count, 4), dtype=torch.int64), mask, mask, torch.zeros((count, 4)),
+        torch.zeros((count, 4), dtype=torch.int64), mask, actions, torch.zeros((count, 4)),
         torch.arange(count), mask.any(1), texts, **more,
     )  # fmt: skip
 
