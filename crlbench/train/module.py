@@ -101,7 +101,7 @@ class PolicyOptimization(Learner):
         self.set_learning_rate(batch.iteration)
         with whole_weights(self.learning):
             collected = self.collect(batch)
-            kept = self.keep(collected, batch.iteration)
+            sampled = self.keep(collected, batch.iteration)
         give_back()
         experience: Experience | None = None
         stats: list[dict[str, float]] = []
@@ -109,27 +109,27 @@ class PolicyOptimization(Learner):
         if self.update_due(batch.iteration):
             experience, counts = self.prepare(self.buffer.take())
             stats, counts["empty_minibatches"] = self.learn(experience, batch.iteration)
-        self.finish_iteration(batch, collected, kept, experience, stats, counts)
+        self.finish_iteration(batch, collected, sampled, experience, stats, counts)
         give_back()
 
     def collect(self, batch: PromptBatch) -> Collected:
         """What the policy did with all prompts; each rank takes its own."""
         mine = batch.part(self.ranks.share(len(batch.uids)))
         key = DrawKey(self.seed, "rollout", batch.iteration)
-        own = self.collector.collect(self.learning, mine, key)
-        found = Collected.joined(self.ranks.gather([own]), self.collector.pad)
+        part = self.collector.collect(self.learning, mine, key)
+        collected = Collected.joined(self.ranks.gather([part]), self.collector.pad)
         if self.arm == "placebo":
             data = self.conditions.data
             blind = placebo_reward(
-                found.reward,
+                collected.reward,
                 batch,
                 self.seed,
                 data.reward_scale,
                 data.reward,
-                found.rollout.episode,
+                collected.rollout.episode,
             )
-            found = replace(found, reward=blind)
-        return found
+            collected = replace(collected, reward=blind)
+        return collected
 
     def keep(self, collected: Collected, iteration: int) -> Sampled | None:
         """What may teach, put into the buffer; None where a recipe that resamples finds nothing.
@@ -145,18 +145,24 @@ class PolicyOptimization(Learner):
             rollout, reward = rollout.rows(rows), reward.rows(rows)
         watched = self.recipe.needs_reference or self.ends_interval(iteration)
         with self.update.attention():
-            found = self.old_tokens.find(rollout, reference=watched, updated=self.updated)
-        if self.update.whole:
-            self.shown.gap = decoding_gap(rollout, found.old)
-        kept = Sampled(rollout, reward, found.old, found.ref, found.values, found.final_values)
-        self.buffer.add(kept)
-        return kept
+            tokens = self.old_tokens.find(rollout, reference=watched, updated=self.updated)
+        if self.update.whole_experience:
+            self.shown.gap = decoding_gap(rollout, tokens.old)
+        sampled = Sampled(
+            rollout, reward, tokens.old, tokens.ref, tokens.values, tokens.final_values
+        )
+        self.buffer.add(sampled)
+        return sampled
 
     @property
     def old_tokens(self) -> OldTokens:
         """Who finds the log-probs that an update starts from."""
-        exact = self.conditions.hardware.precision == "fp32"
-        return OldTokens(self.passes, self.recipe, exact=exact, own=self.update.whole)
+        return OldTokens(
+            self.passes,
+            self.recipe,
+            float32=self.conditions.hardware.precision == "fp32",
+            needs_pass=self.update.whole_experience,
+        )
 
     def update_due(self, iteration: int) -> bool:
         """Whether the buffer is full, or an interval of the grid ends and something waits.
@@ -218,9 +224,10 @@ class PolicyOptimization(Learner):
         """Rows (b,) int64 of K epochs of M minibatches; each holds whole prompts, shuffled by a
         keyed draw.
 
-        Fewer prompts than M make fewer minibatches. An update of the whole is one minibatch.
+        Fewer prompts than M make fewer minibatches. An update of the whole experience is one
+        minibatch.
         """
-        if self.update.whole:
+        if self.update.whole_experience:
             yield torch.arange(len(experience.keep), device=experience.keep.device)
             return
         o = self.conditions.optimization
@@ -247,18 +254,18 @@ class PolicyOptimization(Learner):
         self,
         batch: PromptBatch,
         collected: Collected,
-        kept: Sampled | None,
+        sampled: Sampled | None,
         experience: Experience | None,
         stats: list[dict[str, float]],
         counts: dict[str, float],
     ) -> None:
         """Gather the iteration's figures, log them, leave them to the recorder."""
         health = mean_stats(stats)
-        if kept is not None and experience is not None and self.old_tokens.deferred:
-            kept = replace(kept, old=experience.old_logprobs)
+        if sampled is not None and experience is not None and self.old_tokens.deferred:
+            sampled = replace(sampled, old=experience.old_logprobs)
         shown, self.shown = self.shown, Shown()
         health |= self.rollout_metrics.of(
-            collected.rollout, collected.reward, kept, experience, shown.gap, collected.audit
+            collected.rollout, collected.reward, sampled, experience, shown.gap, collected.audit
         )
         self.check_decoding(health["behavior_gap"])
         health["kl_per_completion"] = counts.pop("kl_per_completion", math.nan)
@@ -272,7 +279,7 @@ class PolicyOptimization(Learner):
         self.events = {}
         events["skipped_updates"] = sum(not math.isfinite(s["grad_norm"]) for s in stats)
         if self.recipe.select.resamples:
-            events["resampled_groups"] = len(batch.uids) - (kept.groups if kept else 0)
+            events["resampled_groups"] = len(batch.uids) - (sampled.groups if sampled else 0)
         self.last_iteration = Iteration(
             health,
             events,

@@ -40,9 +40,9 @@ class OldTokens:
 
     passes: Passes
     recipe: Recipe
-    exact: bool
+    float32: bool
     """Whether decoding computes in float32."""
-    own: bool
+    needs_pass: bool
     """Whether the update needs a pass by its own attention, whatever decoding knows."""
 
     @property
@@ -50,8 +50,8 @@ class OldTokens:
         """Whether the first update finds the old log-probs by its own pass."""
         recipe = self.recipe
         return (
-            not self.own
-            and not self.exact
+            not self.needs_pass
+            and not self.float32
             and recipe.critic is None
             and recipe.kl.place != "reward"
             and isinstance(recipe.kl.coefficient, Fixed)
@@ -61,7 +61,7 @@ class OldTokens:
     def known(self, rollout: Rollout) -> bool:
         """Whether no pass of the learner is needed between sampling and the update."""
         valued = self.recipe.critic is None or rollout.behavior_values is not None
-        return not self.own and (self.exact and valued or self.deferred)
+        return not self.needs_pass and (self.float32 and valued or self.deferred)
 
     @torch.no_grad()
     def find(self, rollout: Rollout, reference: bool, updated: bool) -> Tokens:

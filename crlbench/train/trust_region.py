@@ -46,7 +46,7 @@ class TrustRegion:
     probabilities the step was made to move.
     """
 
-    whole = True
+    whole_experience = True
 
     def __init__(self, rule: step.TrustRegion) -> None:
         self.rule = rule

@@ -57,9 +57,8 @@ class Update(Protocol):
     """A rule that turns an objective into a step of a learner's weights."""
 
     @property
-    def whole(self) -> bool:
-        """True: one step on the whole experience, after passes of its own. False: steps on
-        minibatches."""
+    def whole_experience(self) -> bool:
+        """True: one step on all rows, after passes of its own. False: steps on minibatches."""
         ...
 
     def attention(self) -> contextlib.AbstractContextManager[None]:
@@ -74,7 +73,7 @@ class Update(Protocol):
 class FirstOrder:
     """The learner's optimizer, on the norm-clipped gradient of all parts."""
 
-    whole = False
+    whole_experience = False
 
     def attention(self) -> contextlib.AbstractContextManager[None]:
         """As everywhere."""

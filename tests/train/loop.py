@@ -86,7 +86,7 @@ class WatchedUpdate:
 
     def __init__(self, rule, before, after):
         self.rule, self.before, self.after = rule, before, after
-        self.whole, self.attention = rule.whole, rule.attention
+        self.whole_experience, self.attention = rule.whole_experience, rule.attention
 
     def step(self, learner, objective):
         self.before(objective)
