@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -27,13 +27,15 @@ from crlbench.cards import (
     read_toml,
 )
 from crlbench.checkpoint import gguf_card, hub_card, local_card
-from crlbench.errors import UsageError, unknown_name
+from crlbench.errors import UsageError, ValidationError, unknown_name
 from crlbench.frozen import PACKAGE, Task, has_rows
 from crlbench.seal import require_intact
 
 Kind = Literal["task", "model", "track"]
 RowsState = Literal["draft", "away", "here"]
 """Of a task: never frozen; frozen, but not fetched; ready."""
+Fault = Callable[[ValidationError], object]
+"""Takes why something is damaged."""
 
 BUNDLED = PACKAGE / "_bundled"
 CHECKOUT = PACKAGE.parent
@@ -97,20 +99,45 @@ class Catalog:
             raise unknown_name(kind, name, entries, _HINTS[kind])
         return entries[name]
 
-    def archived(self, kind: Kind) -> dict[str, Entry]:
-        """Older versions of tracks or tasks as ``name@version``, in alphabetical order."""
+    def archived(self, kind: Kind, fault: Fault | None = None) -> dict[str, Entry]:
+        """Older versions of tracks or tasks as ``name@version``, in alphabetical order.
+
+        Args:
+            fault: takes why an archive is damaged, which is then left out. Without it nothing is
+                looked at but the names.
+
+        Raises:
+            ValidationError: there is no ``fault``, and the version in an archive is unreadable.
+        """
         found: dict[str, Entry] = {}
-        for entry in self._in_archives(kind):
+        for entry in self._in_archives(kind, fault):
             found.setdefault(f"{entry.name}@{entry.version}", entry)
         return {
             spec: entry
             for spec, entry in sorted(found.items())
-            if entry.version not in ("", self.version_of(kind, entry.name))
+            if entry.version not in ("", self._present_version(kind, entry.name, fault))
         }
 
-    def _in_archives(self, kind: Kind) -> Iterator[Entry]:
+    def _present_version(self, kind: Kind, name: str, fault: Fault | None) -> str | None:
+        try:
+            return self.version_of(kind, name)
+        except ValidationError:
+            if fault is None:
+                raise
+            return None  # who reads the present one tells why it cannot be read
+
+    def _in_archives(self, kind: Kind, fault: Fault | None = None) -> Iterator[Entry]:
         for folder in chain.from_iterable(map(archives_in, self.roots)):
-            if is_named_after_content(folder):
+            try:
+                if fault is not None:
+                    require_intact(folder)
+                named = is_named_after_content(folder)
+            except ValidationError as error:
+                if fault is None:
+                    raise
+                fault(error)
+                continue
+            if named:
                 yield from (Entry(kind, name, path) for name, path in _scan(folder, kind).items())
 
     def copies(self, kind: Kind, name: str, version: str) -> tuple[Entry, ...]:
