@@ -99,18 +99,20 @@ class Catalog:
             raise unknown_name(kind, name, entries, _HINTS[kind])
         return entries[name]
 
-    def archived(self, kind: Kind, fault: Fault | None = None) -> dict[str, Entry]:
+    def archived(
+        self, kind: Kind, fault: Fault | None = None, intact: bool = False
+    ) -> dict[str, Entry]:
         """Older versions of tracks or tasks as ``name@version``, in alphabetical order.
 
         Args:
-            fault: takes why an archive is damaged, which is then left out. Without it nothing is
-                looked at but the names.
+            fault: takes why an archive cannot be used, which is then left out.
+            intact: whether an archive that was changed is such a one.
 
         Raises:
-            ValidationError: there is no ``fault``, and the version in an archive is unreadable.
+            ValidationError: there is no ``fault`` to take it.
         """
         found: dict[str, Entry] = {}
-        for entry in self._in_archives(kind, fault):
+        for entry in self._in_archives(kind, fault, intact):
             found.setdefault(f"{entry.name}@{entry.version}", entry)
         return {
             spec: entry
@@ -126,10 +128,12 @@ class Catalog:
                 raise
             return None  # who reads the present one tells why it cannot be read
 
-    def _in_archives(self, kind: Kind, fault: Fault | None = None) -> Iterator[Entry]:
+    def _in_archives(
+        self, kind: Kind, fault: Fault | None = None, intact: bool = False
+    ) -> Iterator[Entry]:
         for folder in chain.from_iterable(map(archives_in, self.roots)):
             try:
-                if fault is not None:
+                if intact:
                     require_intact(folder)
                 named = is_named_after_content(folder)
             except ValidationError as error:
@@ -157,17 +161,20 @@ class Catalog:
 
         Raises:
             UsageError: an unknown name, with the nearest; an unknown version, with the known.
-            ValidationError: an archive that has it was changed.
+            ValidationError: an archive that has it was changed; or one that may cannot be read.
         """
         name, at, version = spec.partition("@")
         if not at:
             return self.find(kind, name)
-        current, archived = self.version_of(kind, name), self.archived(kind)
+        faults: list[ValidationError] = []
+        current, archived = self.version_of(kind, name), self.archived(kind, faults.append)
         if current == version:
             return self.find(kind, name)
         if spec in archived:
             require_intact(archived[spec].root)
             return archived[spec]
+        if faults:
+            raise faults[0]
         known = [entry.version for entry in archived.values() if entry.name == name]
         if current is None and not known:
             return self.find(kind, name)

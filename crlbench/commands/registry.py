@@ -106,7 +106,7 @@ def _tasks(options: Namespace, fault: Fault) -> tuple[Rows, list[str]]:
         card = read_task_card(archived[spec].path / "frozen.toml")
         return _task_row(spec, card, "here" if has_rows(card, archived[spec].path) else "away")
 
-    archived = catalog.archived("task", fault)
+    archived = catalog.archived("task", fault, intact=True)
     rows = [
         *_readable(catalog.list("task"), current, fault),
         *_readable(archived, older, fault),
@@ -187,7 +187,7 @@ def _tracks(options: Namespace, fault: Fault) -> tuple[Rows, list[str]]:
             "summary": track.summary,
         }
 
-    names = sorted([*catalog.list("track"), *catalog.archived("track", fault)])
+    names = sorted([*catalog.list("track"), *catalog.archived("track", fault, intact=True)])
     columns = ["name", "version", "ranked", "completions", "tasks", "summary"]
     return _readable(names, row, fault), columns
 
