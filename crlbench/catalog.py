@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -27,13 +27,15 @@ from crlbench.cards import (
     read_toml,
 )
 from crlbench.checkpoint import gguf_card, hub_card, local_card
-from crlbench.errors import UsageError, unknown_name
+from crlbench.errors import UsageError, ValidationError, unknown_name
 from crlbench.frozen import PACKAGE, Task, has_rows
 from crlbench.seal import require_intact
 
 Kind = Literal["task", "model", "track"]
 RowsState = Literal["draft", "away", "here"]
 """Of a task: never frozen; frozen, but not fetched; ready."""
+Fault = Callable[[ValidationError], object]
+"""Takes why something is damaged."""
 
 BUNDLED = PACKAGE / "_bundled"
 CHECKOUT = PACKAGE.parent
@@ -97,20 +99,49 @@ class Catalog:
             raise unknown_name(kind, name, entries, _HINTS[kind])
         return entries[name]
 
-    def archived(self, kind: Kind) -> dict[str, Entry]:
-        """Older versions of tracks or tasks as ``name@version``, in alphabetical order."""
+    def archived(
+        self, kind: Kind, fault: Fault | None = None, intact: bool = False
+    ) -> dict[str, Entry]:
+        """Older versions of tracks or tasks as ``name@version``, in alphabetical order.
+
+        Args:
+            fault: takes why an archive cannot be used, which is then left out.
+            intact: whether an archive that was changed is such a one.
+
+        Raises:
+            ValidationError: there is no ``fault`` to take it.
+        """
         found: dict[str, Entry] = {}
-        for entry in self._in_archives(kind):
+        for entry in self._in_archives(kind, fault, intact):
             found.setdefault(f"{entry.name}@{entry.version}", entry)
         return {
             spec: entry
             for spec, entry in sorted(found.items())
-            if entry.version not in ("", self.version_of(kind, entry.name))
+            if entry.version not in ("", self._present_version(kind, entry.name, fault))
         }
 
-    def _in_archives(self, kind: Kind) -> Iterator[Entry]:
+    def _present_version(self, kind: Kind, name: str, fault: Fault | None) -> str | None:
+        try:
+            return self.version_of(kind, name)
+        except ValidationError:
+            if fault is None:
+                raise
+            return None  # who reads the present one tells why it cannot be read
+
+    def _in_archives(
+        self, kind: Kind, fault: Fault | None = None, intact: bool = False
+    ) -> Iterator[Entry]:
         for folder in chain.from_iterable(map(archives_in, self.roots)):
-            if is_named_after_content(folder):
+            try:
+                if intact:
+                    require_intact(folder)
+                named = is_named_after_content(folder)
+            except ValidationError as error:
+                if fault is None:
+                    raise
+                fault(error)
+                continue
+            if named:
                 yield from (Entry(kind, name, path) for name, path in _scan(folder, kind).items())
 
     def copies(self, kind: Kind, name: str, version: str) -> tuple[Entry, ...]:
@@ -130,17 +161,20 @@ class Catalog:
 
         Raises:
             UsageError: an unknown name, with the nearest; an unknown version, with the known.
-            ValidationError: an archive that has it was changed.
+            ValidationError: an archive that has it was changed; or one that may cannot be read.
         """
         name, at, version = spec.partition("@")
         if not at:
             return self.find(kind, name)
-        current, archived = self.version_of(kind, name), self.archived(kind)
+        faults: list[ValidationError] = []
+        current, archived = self.version_of(kind, name), self.archived(kind, faults.append)
         if current == version:
             return self.find(kind, name)
         if spec in archived:
             require_intact(archived[spec].root)
             return archived[spec]
+        if faults:
+            raise faults[0]
         known = [entry.version for entry in archived.values() if entry.name == name]
         if current is None and not known:
             return self.find(kind, name)

@@ -247,6 +247,9 @@ examples:
   crlbench evaluate --model tiny-llama --smoke
   crlbench evaluate --model tiny-llama --model tiny-qwen2 --arm real,placebo --seeds 10
   crlbench evaluate --model ./checkpoint --track small --tasks addition --dry-run
+  crlbench evaluate --model tiny-llama --track mini@1 --dry-run
+
+mini@1 is mini at version 1, the current one or an archived one: docs/task-versions.md.
 """,
     "ablate": """\
 examples:
@@ -259,7 +262,9 @@ examples:
   crlbench compare tiny-llama tiny-qwen2 --runs leaderboard/results
   crlbench compare tiny-llama/ppo tiny-llama/grpo --axis efficiency --by bytes
   crlbench compare A/runs/mini-0123456789ab/my-model@89abcdef/ppo tiny-llama --out compare.html
+  crlbench compare mini@1/tiny-llama mini@1/tiny-qwen2 --runs leaderboard/results
 
+mini@1/ names entries of mini at version 1, whether that is the current one or an archived one.
 Exit code 4: not comparable, made under different conditions or on different hardware.
 """,
     "list": """\
@@ -267,6 +272,8 @@ examples:
   crlbench list models --family qwen3
   crlbench list tasks --json
   crlbench list results
+
+Exit code 3: an entry cannot be read; stderr names it, and the rest is listed.
 """,
     "show": """\
 examples:
@@ -282,8 +289,10 @@ examples:
     "fingerprint": """\
 examples:
   crlbench fingerprint --track mini
+  crlbench fingerprint --track mini@1
   crlbench fingerprint runs/mini-0123456789ab/my-model@89abcdef/ppo --diff mini
 
+mini@1 is mini at version 1, the current one or an archived one: docs/task-versions.md.
 Exit code 4: they differ, and each leaf in which they do is named.
 """,
     "export": """\
@@ -308,6 +317,7 @@ examples:
   crlbench archive task addition
   crlbench archive --check
 
+Exit code 3: an archive is not what was archived, or something of it is not what was frozen.
 Before a version is raised; both then stand side by side: docs/task-versions.md.
 """,
     "probe": """\

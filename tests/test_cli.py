@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import resource
 import shlex
 import subprocess
@@ -546,3 +547,26 @@ def test_every_command_shows_examples() -> None:
 @pytest.mark.parametrize("line", examples())
 def test_an_example_can_be_typed(line: str) -> None:
     cli.build_parser().parse_args(shlex.split(line)[1:])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("line", [line for line in examples() if "mini@1" in line])
+def test_an_example_with_a_version_runs(
+    line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The current version by its number, for which nothing needs to be archived."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "leaderboard").symlink_to(ROOT / "leaderboard")
+    assert cli.main(shlex.split(line)[1:]) == 0
+    with_version = capsys.readouterr().out
+    assert with_version
+    if "--track" in line:
+        assert cli.main(shlex.split(line.replace("mini@1", "mini"))[1:]) == 0
+        estimate = r"about [^,]*"
+        without = re.sub(estimate, "", capsys.readouterr().out)
+        assert without == re.sub(estimate, "", with_version)
+
+
+def test_examples_with_a_version_are_shown() -> None:
+    for name in ("evaluate", "compare", "fingerprint"):
+        assert "mini@1" in cli.EXAMPLES[name]

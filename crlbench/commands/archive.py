@@ -11,6 +11,7 @@ from crlbench.errors import OK, UsageError
 
 def archive(options: Namespace) -> int:
     """Archive one version, or prove that what is archived is whole and unchanged."""
+    from crlbench.contribute.raising import require_as_published
     from crlbench.run import archiving
 
     catalog = Catalog(options.catalog)
@@ -20,6 +21,7 @@ def archive(options: Namespace) -> int:
         return _checked(options, [folder.name for folder in archiving.check(catalog)])
     if options.name is None:
         raise UsageError("say what to archive, and its name: crlbench archive track mini.")
+    require_as_published(catalog, catalog.find_at(options.what, options.name))
     folder = archiving.archive(catalog, options.what, options.name)
     if options.json:
         out_json({"archive": str(folder)})
@@ -43,9 +45,9 @@ def _checked(options: Namespace, names: list[str]) -> int:
 def _next(what: str, spec: str) -> str:
     """What may be done now that a version is kept."""
     name = spec.partition("@")[0]
-    raised = (
-        f"raise the version in leaderboard/tracks/{name}.toml"
+    following = (
+        f"change the track or its tasks, and raise the version in leaderboard/tracks/{name}.toml"
         if what == "track"
         else f"change the task, then: crlbench freeze {name} --bump"
     )
-    return f"{spec} is archived. Commit it; now {raised}."
+    return f"{spec} is archived. Commit it; now {following}."

@@ -45,7 +45,7 @@ def _examined(changes: Any, options: Any) -> Any:
     from crlbench.contribute.archived import unfaithful
     from crlbench.contribute.boxes import unticked
     from crlbench.contribute.changes import astray, linking, mixed
-    from crlbench.contribute.growth import added_retractions, republished, rewritten
+    from crlbench.contribute.growth import added_retractions, redefined, republished, rewritten
     from crlbench.contribute.people import author_of, brought
 
     author = author_of(changes, options.author)
@@ -57,7 +57,7 @@ def _examined(changes: Any, options: Any) -> Any:
         retracted, wrong = added_retractions(changes)
         people = brought(changes, author, retracted)
         findings += [*wrong, *people.findings, *republished(changes), *rewritten(changes)]
-        findings += unfaithful(changes)
+        findings += [*redefined(changes), *unfaithful(changes)]
         notes = people.notes
     if options.body:
         findings += unticked(_read(Path(options.body)))

@@ -3,38 +3,62 @@
 from __future__ import annotations
 
 from argparse import Namespace
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from crlbench.cards import ModelCard, TaskCard, dump_toml, read_task_card
-from crlbench.catalog import Catalog, RowsState
-from crlbench.commands.console import count, out, out_json, table
-from crlbench.errors import OK, UsageError, unknown_name
+from crlbench.catalog import Catalog, Fault, RowsState
+from crlbench.commands.console import count, out, out_json, table, warn
+from crlbench.errors import OK, UsageError, ValidationError, unknown_name
 from crlbench.frozen import has_rows
 
-Rows = list[dict[str, Any]]
+Row = dict[str, Any]
+Rows = list[Row]
+Name, Found = TypeVar("Name"), TypeVar("Found")
 
 
 def list_entries(options: Namespace) -> int:
-    """Print the entries of one kind as a table or as JSON."""
+    """Print the entries of one kind as a table or as JSON.
+
+    An entry that cannot be read is named on stderr, and the rest is listed.
+
+    Returns:
+        0, or 3 where an entry cannot be read.
+    """
     for flag in ("family", "kind"):
         if getattr(options, flag) is not None and options.what != "models":
             raise UsageError(f"--{flag} belongs to models, not to {options.what}.")
-    rows, columns = _LISTS[options.what](options)
+    faults: dict[str, None] = {}
+    rows, columns = _LISTS[options.what](options, lambda error: faults.setdefault(str(error)))
     if options.json:
         out_json(rows)
     elif rows:
         out(table(rows, columns))
     else:
         out(f"no {options.what}")
-    return OK
+    for fault in faults:
+        warn(f"crlbench: {fault}")
+    return ValidationError.exit_code if faults else OK
 
 
-def _models(options: Namespace) -> tuple[Rows, list[str]]:
+def _readable(
+    names: Iterable[Name], read: Callable[[Name], Found], fault: Fault
+) -> list[Found]:
+    """What can be read, in order."""
+    found = []
+    for name in names:
+        try:
+            found.append(read(name))
+        except ValidationError as error:
+            fault(error)
+    return found
+
+
+def _models(options: Namespace, fault: Fault) -> tuple[Rows, list[str]]:
     catalog = Catalog(options.catalog)
-    cards = [catalog.load_model(name) for name in catalog.list("model")]
+    cards = _readable(catalog.list("model"), catalog.load_model, fault)
     for flag in ("family", "kind"):
         wanted, known = getattr(options, flag), {getattr(card, flag) for card in cards}
         if wanted is None:
@@ -69,18 +93,24 @@ def _model_row(card: ModelCard) -> dict[str, Any]:
     }
 
 
-def _tasks(options: Namespace) -> tuple[Rows, list[str]]:
+def _tasks(options: Namespace, fault: Fault) -> tuple[Rows, list[str]]:
     catalog = Catalog(options.catalog)
-    rows = []
-    for name in catalog.list("task"):
+
+    def current(name: str) -> Row:
         state = catalog.rows_state(name)
         if state == "draft":
-            rows.append({"name": name, "summary": f"a draft; run: crlbench freeze {name}"})
-            continue
-        rows.append(_task_row(name, catalog.task_card(name), state))
-    for spec, entry in catalog.archived("task").items():
-        card = read_task_card(entry.path / "frozen.toml")
-        rows.append(_task_row(spec, card, "here" if has_rows(card, entry.path) else "away"))
+            return {"name": name, "summary": f"a draft; run: crlbench freeze {name}"}
+        return _task_row(name, catalog.task_card(name), state)
+
+    def older(spec: str) -> Row:
+        card = read_task_card(archived[spec].path / "frozen.toml")
+        return _task_row(spec, card, "here" if has_rows(card, archived[spec].path) else "away")
+
+    archived = catalog.archived("task", fault, intact=True)
+    rows = [
+        *_readable(catalog.list("task"), current, fault),
+        *_readable(archived, older, fault),
+    ]
     rows.sort(key=lambda row: row["name"])
     return rows, ["name", "version", "tags", "items", "floor", "rows", "summary"]
 
@@ -104,7 +134,7 @@ def _rows_words(card: TaskCard, state: RowsState) -> str:
     return "fetched" if state == "here" else "to fetch"
 
 
-def _recipes(options: Namespace) -> tuple[Rows, list[str]]:
+def _recipes(options: Namespace, fault: Fault) -> tuple[Rows, list[str]]:
     from crlbench.algo import recipes
 
     folders = Catalog(options.catalog).extra
@@ -141,86 +171,91 @@ def _nearest(recipe: Any, others: dict[str, Any]) -> tuple[str, list[str]] | Non
     return nearest(recipe, others.values())
 
 
-def _tracks(options: Namespace) -> tuple[Rows, list[str]]:
+def _tracks(options: Namespace, fault: Fault) -> tuple[Rows, list[str]]:
     from crlbench.run.archive import open_track
 
     catalog = Catalog(options.catalog)
-    rows = []
-    for name in sorted([*catalog.list("track"), *catalog.archived("track")]):
+
+    def row(name: str) -> Row:
         track, _ = open_track(catalog, name)
-        rows.append(
-            {
-                "name": name,
-                "version": track.version,
-                "ranked": track.ranked,
-                "completions": track.conditions.budget.total,
-                "tasks": list(track.tasks),
-                "summary": track.summary,
-            }
-        )
-    return rows, ["name", "version", "ranked", "completions", "tasks", "summary"]
+        return {
+            "name": name,
+            "version": track.version,
+            "ranked": track.ranked,
+            "completions": track.conditions.budget.total,
+            "tasks": list(track.tasks),
+            "summary": track.summary,
+        }
+
+    names = sorted([*catalog.list("track"), *catalog.archived("track", fault, intact=True)])
+    columns = ["name", "version", "ranked", "completions", "tasks", "summary"]
+    return _readable(names, row, fault), columns
 
 
-def _runs(options: Namespace) -> tuple[Rows, list[str]]:
+def _runs(options: Namespace, fault: Fault) -> tuple[Rows, list[str]]:
     from crlbench.attempts import PLAN_NAME
+
+    paths = sorted(Path(options.out).glob(f"*/*/*/{PLAN_NAME}"))
+    columns = ["model", "recipe", "track", "division", "done", "planned", "folder"]
+    return _readable(paths, _run_row, fault), columns
+
+
+def _run_row(path: Path) -> Row:
     from crlbench.records import RECORD_NAME
     from crlbench.run.store import read_json
     from crlbench.stored import damaged
 
-    rows = []
-    for path in sorted(Path(options.out).glob(f"*/*/*/{PLAN_NAME}")):
-        plan = read_json(path)
-        try:
-            rows.append(
-                {
-                    "folder": str(path.parent),
-                    "model": plan["model"]["name"],
-                    "recipe": plan["recipe"]["name"],
-                    "track": plan["track"],
-                    "fingerprint": plan["fingerprint"],
-                    "division": plan["division"],
-                    "partial": plan["partial"],
-                    "done": sum(1 for _ in path.parent.rglob(RECORD_NAME)),
-                    "planned": len(plan["tasks"]) * sum(plan["arms"].values()),
-                }
-            )
-        except (KeyError, TypeError, AttributeError) as error:
-            raise damaged(path, f"no plan: {error}") from None
-    return rows, ["model", "recipe", "track", "division", "done", "planned", "folder"]
+    plan = read_json(path)
+    try:
+        return {
+            "folder": str(path.parent),
+            "model": plan["model"]["name"],
+            "recipe": plan["recipe"]["name"],
+            "track": plan["track"],
+            "fingerprint": plan["fingerprint"],
+            "division": plan["division"],
+            "partial": plan["partial"],
+            "done": sum(1 for _ in path.parent.rglob(RECORD_NAME)),
+            "planned": len(plan["tasks"]) * sum(plan["arms"].values()),
+        }
+    except (KeyError, TypeError, AttributeError) as error:
+        raise damaged(path, f"no plan: {error}") from None
 
 
-def _results(options: Namespace) -> tuple[Rows, list[str]]:
-    from crlbench.contribute.layout import RESULTS, read_submission, submitted
-    from crlbench.report.badges import read_badges
-    from crlbench.report.load import load_runs
-    from crlbench.retractions import concerning, read_retractions
+def _results(options: Namespace, fault: Fault) -> tuple[Rows, list[str]]:
+    from crlbench.contribute.layout import RESULTS, submitted
 
     homes = [root / RESULTS for root in Catalog(options.catalog).roots]
-    rows = []
-    for entry in chain.from_iterable(map(submitted, homes)):
-        runs = load_runs(entry, files="used")
-        board, model, recipe = entry.parts[-3:]
-        ids = [run.record.record_id for run in runs]
-        retractions = read_retractions(entry.parents[3])
-        taken = concerning(retractions, f"{board}/{model}/{recipe}", ids)
-        rows.append(
-            {
-                "board": board,
-                "model": model,
-                "recipe": recipe,
-                "division": runs.runs[0].record.protocol.division,
-                "runs": len(runs),
-                "seeds": len({run.record.seed.index for run in runs}),
-                "badge": read_badges(entry).of_entry(runs),
-                "retracted": taken[-1].sentence(len(ids)) if taken else None,
-                "submitter": read_submission(entry).submitter,
-            }
-        )
+    rows = _readable(chain.from_iterable(map(submitted, homes)), _result_row, fault)
     columns = ["board", "model", "recipe", "division", "runs", "seeds", "badge", "submitter"]
     return rows, [*columns, "retracted"] if any(row["retracted"] for row in rows) else columns
 
 
-_LISTS: dict[str, Callable[[Namespace], tuple[Rows, list[str]]]] = {
+def _result_row(entry: Path) -> Row:
+    from crlbench.contribute.layout import read_submission
+    from crlbench.report.badges import read_badges
+    from crlbench.report.load import load_runs
+    from crlbench.retractions import concerning, read_retractions
+
+    runs = load_runs(entry, files="used")
+    board, model, recipe = entry.parts[-3:]
+    ids = [run.record.record_id for run in runs]
+    retractions = read_retractions(entry.parents[3])
+    taken = concerning(retractions, f"{board}/{model}/{recipe}", ids)
+    return {
+        "board": board,
+        "model": model,
+        "recipe": recipe,
+        "division": runs.runs[0].record.protocol.division,
+        "runs": len(runs),
+        "seeds": len({run.record.seed.index for run in runs}),
+        "badge": read_badges(entry).of_entry(runs),
+        "retracted": taken[-1].sentence(len(ids)) if taken else None,
+        "submitter": read_submission(entry).submitter,
+    }
+
+
+_LISTS: dict[str, Callable[[Namespace, Fault], tuple[Rows, list[str]]]] = {
     "models": _models,
     "tasks": _tasks,
     "recipes": _recipes,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from argparse import Namespace
 from pathlib import Path
+from typing import Any
 
 from crlbench.cards import TaskCard
 from crlbench.catalog import Catalog
@@ -33,7 +34,7 @@ def freeze(options: Namespace) -> int:
         folder = Path(name)
         subject = folder if (folder / "task.py").is_file() else catalog.find_at("task", name).path
         _refuse_archived(subject.resolve(), options)
-        result = _frozen(subject.resolve(), options)
+        result = _frozen(subject.resolve(), options, catalog)
         results.append(result)
         if not options.json:
             why = f" ({result['why']})" if "why" in result else ""
@@ -62,18 +63,30 @@ def _within_reach(options: Namespace, catalog: Catalog) -> list[str]:
     return [name for name in names if options.source or name not in away]
 
 
-def _frozen(folder: Path, options: Namespace) -> dict[str, str]:
+def _frozen(folder: Path, options: Namespace, catalog: Catalog) -> dict[str, str]:
     """Freeze or check one folder: its name, version and digest, and why the version rose."""
     from crlbench.suite import freeze as freezing
 
-    given = {
+    tracks: list[str] = []
+    given: dict[str, Any] = {
         "source_dir": Path(options.source) if options.source else None,
         "against": Path(options.against) if options.against else None,
+        "allow": lambda card: tracks.extend(_published_tracks(catalog, folder, card)),
     }
     if options.bump:
         card, why = freezing.freeze_raised(folder, **given)
-        return _facts(card) | {"why": why}
-    return _facts(freezing.freeze(folder, check=options.check, **given))
+        facts = _facts(card) | {"why": why}
+    else:
+        facts = _facts(freezing.freeze(folder, check=options.check, **given))
+    if tracks:
+        note(options, f"now raise the version of the tracks that hold it: {', '.join(tracks)}")
+    return facts
+
+
+def _published_tracks(catalog: Catalog, folder: Path, card: TaskCard) -> list[str]:
+    from crlbench.contribute.raising import require_archived
+
+    return require_archived(catalog, folder, card)
 
 
 def _facts(card: TaskCard) -> dict[str, str]:

@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 
-from crlbench.catalog import ARCHIVE, Catalog
-from crlbench.contribute.changes import MAX_SHOWN, Changes, git_bytes
-from crlbench.errors import CrlbenchError, UsageError
-from crlbench.hashing import sha256_bytes
-from crlbench.reading import read_bytes
+from crlbench.catalog import ARCHIVE, Catalog, Kind
+from crlbench.contribute.changes import MAX_SHOWN, Changes, git
+from crlbench.contribute.published import is_published, moved, place_of, states
+from crlbench.errors import CrlbenchError
 from crlbench.run.archiving import require_own_content
-from crlbench.seal import NAME, require_intact
+from crlbench.seal import NAME, SHOWN, require_intact
 
 DEPTH = len(PurePosixPath(ARCHIVE).parts) + 1
 """Levels of an archive's own folder, from the root of the checkout."""
 
 
 def unfaithful(changes: Changes) -> list[str]:
-    """Archives that were changed, and new ones that hold what never stood in their places."""
+    """Archives that were changed, and new ones that are not what was published at one commit."""
     found: list[str] = []
     for folder in sorted({_folder(path) for path in changes.paths if _inside(path)}):
         found += [*_changed(changes, folder)][:MAX_SHOWN]
@@ -48,26 +47,60 @@ def _changed(changes: Changes, folder: str) -> Iterator[str]:
     except CrlbenchError as error:
         yield str(error)
         return
-    for path in own:
-        place = path.removeprefix(f"{folder}/")
-        if place != NAME and not _stood(changes, path, place):
-            yield (
-                f"{path}: never stood in {place} before, so nothing of this kind was published: an "
-                "archive is made by `crlbench archive`, before the version is raised"
-            )
+    yield from _never_published(changes, folder)
 
 
-def _stood(changes: Changes, path: str, place: str) -> bool:
-    """Whether a file of an archive is, to the byte, one that stood in a place up to the base."""
-    content = read_bytes(changes.root / path, links=False)
-    try:
-        if sha256_bytes(changes.before(place)) == sha256_bytes(content):
-            return True
-    except UsageError:  # nothing stands there any more
-        pass
-    blob = git_bytes(changes.root, "hash-object", "--no-filters", "--", path).decode().strip()
-    try:
-        log = ("log", "--format=%H", "-1", f"--find-object={blob}", changes.base, "--", place)
-        return bool(git_bytes(changes.root, *log).strip())
-    except UsageError:  # git knows no such content
-        return False
+def _never_published(changes: Changes, folder: str) -> Iterator[str]:
+    """Why a new archive is not, as a whole, one state in which its version was published."""
+    held = _content(changes.root, folder)
+    spec = PurePosixPath(folder).name
+    name, _, version = spec.partition("@")
+    kind: Kind = "track" if place_of("track", name) in held else "task"
+    tasks = {PurePosixPath(path).parts[1] for path in held if path.startswith("tasks/")}
+    if not is_published({"version": version}):
+        yield f"{folder}: {kind} '{name}' {version} is a draft, and nothing of it was published"
+        return
+    stood = [*states(changes.root, kind, name, version, changes.base, tasks)]
+    if not stood:
+        yield (
+            f"{folder}: {kind} '{name}' never had version {version} in {place_of(kind, name)} "
+            f"up to {changes.base[:12]}, so nothing of it was published. {_ADVICE}"
+        )
+        return
+    first = stood[-1]
+    nearest = min(stood, key=lambda state: len(_differences(held, state.files)))
+    if differing := _differences(held, nearest.files):
+        more = f" and {len(differing) - SHOWN} more" if len(differing) > SHOWN else ""
+        yield (
+            f"{folder}: is no state in which {kind} '{name}' {version} was published: in the "
+            f"nearest, commit {nearest.commit[:12]}, {', '.join(differing[:SHOWN])}{more}. "
+            f"{_ADVICE}"
+        )
+    elif other := moved(first.versions, nearest.versions):
+        yield (
+            f"{folder}: {kind} '{name}' {version} was published in commit {first.commit[:12]} "
+            f"with other tasks: {other}. {_ADVICE}"
+        )
+
+
+_ADVICE = (
+    "Remove the folder; then run `crlbench archive` in a checkout of a commit that published the "
+    "version, and bring what it writes."
+)
+
+
+def _content(root: Path, folder: str) -> dict[str, str]:
+    """Git's name of each content of an archive, by its path there; without the list of them."""
+    above = root / folder
+    paths = sorted(path for path in above.rglob("*") if path.is_file())
+    blobs = git(root, "hash-object", "--no-filters", "--", *map(str, paths)).split()
+    found = dict(zip((path.relative_to(above).as_posix() for path in paths), blobs, strict=True))
+    return {path: blob for path, blob in found.items() if path != NAME}
+
+
+def _differences(held: dict[str, str], stood: dict[str, str]) -> list[str]:
+    """Files in which an archive differs from a state, with how."""
+    words = [(f"{path} is missing", path not in held) for path in stood]
+    words += [(f"{path} is another", path in stood and stood[path] != held[path]) for path in held]
+    words += [(f"{path} does not belong there", path not in stood) for path in held]
+    return sorted(word for word, differs in words if differs)

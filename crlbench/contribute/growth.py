@@ -8,10 +8,20 @@ from datetime import UTC, date, datetime, timedelta
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from crlbench.catalog import ARCHIVE
 from crlbench.conditions import canonical_json
 from crlbench.contribute.changes import MAX_SHOWN, TASK_FILE, Changes, scope_of
 from crlbench.contribute.layout import ALLOWED, ENTRY_DEPTH, README, RESULTS
 from crlbench.contribute.packing import grown, opened
+from crlbench.contribute.published import (
+    FROZEN,
+    PANEL,
+    TRACKS,
+    is_published,
+    measures_retention,
+    order_of,
+    tasks_of,
+)
 from crlbench.contribute.retract import RETRACTIONS, unfounded
 from crlbench.errors import CrlbenchError, printable
 from crlbench.packed import PACKED, BadArchive
@@ -107,7 +117,7 @@ def republished(changes: Changes) -> list[str]:
             before = _facts(changes.before(path))
         except ValueError:  # nothing could be published by it
             continue
-        if not _stands(before):
+        if not is_published(before):
             continue
         if path in changes.deleted:
             found.append(f"{path}: removed, and {what} {before['version']} was published")
@@ -121,48 +131,71 @@ def republished(changes: Changes) -> list[str]:
     return found
 
 
+def redefined(changes: Changes) -> list[str]:
+    """Published tracks that keep their version while what they rest on rises."""
+    raised = dict(_raised(changes))
+    found: list[str] = []
+    for path in changes.names_before(TRACKS) if raised else ():
+        try:
+            before = _facts(changes.before(path))
+            now = _facts(read_bytes(changes.root / path, links=False))
+        except (CrlbenchError, ValueError):  # gone or unreadable: that is refused by itself
+            continue
+        if not is_published(before) or order_of(now) != order_of(before):
+            continue
+        held = [*tasks_of(before), *([PANEL] if measures_retention(before) else [])]
+        found += [_kept(changes, path, before, raised[what]) for what in held if what in raised]
+    return found
+
+
+def _raised(changes: Changes) -> Iterator[tuple[str, str]]:
+    """Published tasks and the retain panel whose version rises, by name, with how in words."""
+    for path in changes.modified:
+        what = _published(path)
+        if what is None or what == "track":
+            continue
+        try:
+            before = _facts(changes.before(path))
+            now = _facts(read_bytes(changes.root / path, links=False))
+        except (CrlbenchError, ValueError):
+            continue
+        if is_published(before) and order_of(now) > order_of(before):
+            name = PurePosixPath(path).parts[1] if what == "task" else PANEL
+            shown = f"{what} '{name}'" if what == "task" else what
+            yield name, f"{shown} from {before['version']} to {_shown(now['version'], str)}"
+
+
+def _kept(changes: Changes, path: str, track: Mapping[str, Any], raised: str) -> str:
+    name = PurePosixPath(path).stem
+    spec = f"{name}@{track['version']}"
+    archived = (changes.root / ARCHIVE / spec).is_dir()
+    first = "" if archived else f"archive it as it was (crlbench archive track {name}), and "
+    return (
+        f"{path}: track '{name}' stays at version {track['version']} and rests on what rises: "
+        f"{raised}. Results of {spec} would mean two things: {first}raise its version"
+    )
+
+
 def _published(path: str) -> str | None:
     """What a file publishes under a version."""
-    parts = PurePosixPath(path).parts
-    if parts[:2] == ("leaderboard", "tracks") and len(parts) == 3 and path.endswith(".toml"):
+    place = PurePosixPath(path)
+    if place.parent.as_posix() == TRACKS and path.endswith(".toml"):
         return "track"
-    if parts == ("leaderboard", "retain", "panel.toml"):
+    if path == f"{PANEL}/panel.toml":
         return "retain panel"
-    return "task" if parts[0] == "tasks" and parts[2:] == ("frozen.toml",) else None
+    return "task" if place.parts[0] == "tasks" and place.parts[2:] == (FROZEN,) else None
 
 
 def _facts(content: bytes) -> dict[str, Any]:
     return tomllib.loads(content.decode("utf-8"))
 
 
-def _stands(facts: Mapping[str, Any]) -> bool:
-    """Whether a version was published: 0, and 0.x.y, are drafts."""
-    return _order(facts) >= (1,)
-
-
-LONGEST = 9
-"""Digits of a part of a version, at most."""
-
-
-def _order(facts: Mapping[str, Any]) -> tuple[int, ...]:
-    version = facts.get("version", "")
-    if type(version) is int and abs(version) < 10**LONGEST:
-        version = str(version)
-    parts = version.split(".") if isinstance(version, str) else [""]
-    if not all(part.isdecimal() and len(part) <= LONGEST for part in parts):
-        return ()
-    numbers = [*map(int, parts)]
-    while numbers and not numbers[-1]:  # 1.0 is 1
-        numbers.pop()
-    return tuple(numbers)
-
-
 def _moved(what: str, before: Mapping[str, Any], now: Mapping[str, Any]) -> Findings:
     old = before["version"]
     new = _shown(now.get("version"), str)
-    if _order(now) < _order(before):
+    if order_of(now) < order_of(before):
         yield f"version: {new}, and {what} {old} was published: a version only rises"
-    elif _order(now) == _order(before):
+    elif order_of(now) == order_of(before):
         ours, theirs = _numbers(what, before), _numbers(what, now)
         later = tuple(name for name in LATER if name not in before)
         changed = sorted(

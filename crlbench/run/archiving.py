@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator, Mapping
-from pathlib import Path
+from pathlib import Path, PurePath
 
 from crlbench.cards import read_task_card
 from crlbench.catalog import (
@@ -169,12 +169,17 @@ def _require_one(catalog: Catalog, task: Task) -> None:
             )
 
 
+def is_left_out(inside: PurePath) -> bool:
+    """Whether a path in a folder is of no part of what is archived."""
+    return any(part in LEFT_OUT or part.startswith(".") for part in inside.parts)
+
+
 def _of_folder(place: Path, folder: Path) -> dict[Path, Path]:
     """All files of a folder, by their path below ``place``."""
     found = {}
     for path in sorted(folder.rglob("*")):
         inside = path.relative_to(folder)
-        if any(part in LEFT_OUT or part.startswith(".") for part in inside.parts):
+        if is_left_out(inside):
             continue
         if path.is_symlink():
             raise ValidationError(f"{path}: is a link, and only regular files are archived.")

@@ -50,6 +50,7 @@ def freeze(
     catalog: Catalog | None = None,
     source_dir: Path | None = None,
     against: Path | None = None,
+    allow: Callable[[TaskCard], object] = lambda card: None,
 ) -> TaskCard:
     """Write a task's split files and ``frozen.toml``; with ``check`` only compare them.
 
@@ -58,6 +59,7 @@ def freeze(
     go where fetching puts them. A task that was frozen at version 1.0.0 or later is written
     again only under the version that its changes ask for. ``against`` is what the version is
     judged by (see :func:`bump.baseline`); with ``check`` it is judged only if this is given.
+    ``allow`` gets the card before anything is written, and may refuse it by an error.
 
     Raises :class:`ValidationError`
     when the code breaks a rule, when the version does not fit what changed or, with ``check``,
@@ -72,12 +74,16 @@ def freeze(
     if old is not None:
         bump.check(folder, old, card)
     if not check:
+        allow(card)
         _put(folder, files, card, source_dir)
     return card
 
 
 def freeze_raised(
-    folder: Path, source_dir: Path | None = None, against: Path | None = None
+    folder: Path,
+    source_dir: Path | None = None,
+    against: Path | None = None,
+    allow: Callable[[TaskCard], object] = lambda card: None,
 ) -> tuple[TaskCard, str]:
     """Raise the version in a task's code as its changes demand, freeze it, and say why.
 
@@ -86,15 +92,17 @@ def freeze_raised(
     """
     old = bump.baseline(folder, against)
     if old is None:
-        return freeze(folder, source_dir=source_dir), "first frozen"
+        return freeze(folder, source_dir=source_dir, allow=allow), "first frozen"
     if versions.is_draft(old.card.version):
-        return freeze(folder, source_dir=source_dir, against=against), "a draft changes freely"
+        card = freeze(folder, source_dir=source_dir, against=against, allow=allow)
+        return card, "a draft changes freely"
     _, candidate = regenerate(folder, source_dir, old.card.version)
     decision = bump.judge(folder, old, candidate)
     before = frozen.read_bytes(folder / bump.CODE)
     bump.set_version(folder, versions.raised(old.card.version, decision.level))
     try:
-        return freeze(folder, source_dir=source_dir, against=against), decision.why
+        card = freeze(folder, source_dir=source_dir, against=against, allow=allow)
+        return card, decision.why
     except BaseException:
         write_bytes(folder / bump.CODE, before)
         raise

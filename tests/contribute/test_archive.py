@@ -11,8 +11,6 @@ import pytest
 
 from crlbench.catalog import ARCHIVE, Catalog
 from crlbench.conditions import Track
-from crlbench.contribute.archived import unfaithful
-from crlbench.contribute.changes import changes_since
 from crlbench.errors import UsageError
 from crlbench.packed import PACKED, unpack
 from crlbench.report import reproduce, resources
@@ -23,7 +21,7 @@ from crlbench.run.board import Request, make_board
 from crlbench.seal import NAME, seal
 from tests.contribute.honest import TRACK, catalog, crlbench, evaluated
 from tests.contribute.test_base import checked
-from tests.contribute.test_changes import commit, git, repository, validated
+from tests.contribute.test_changes import repository
 
 __all__ = ["repository"]
 
@@ -47,15 +45,27 @@ def run(home: Path, *command: str) -> str:
     return done.stdout.strip()
 
 
-def raised(folder: Path) -> Path:
-    """Both at version 2; the verifier is a stricter one."""
-    track = folder / "leaderboard" / "tracks" / "nano.toml"
-    track.write_text(TRACK.replace("version = 1", "version = 2", 1))
+def changed_task(folder: Path) -> Path:
+    """Other words and a stricter verifier of ``addition``, which is not frozen yet."""
     path = folder / "tasks" / "addition" / "task.py"
     code = path.read_text()
     assert SYSTEM in code and VERIFIER in code
     path.write_text(code.replace(SYSTEM, "What is the sum?").replace(VERIFIER, STRICTER))
+    return path
+
+
+def track_at(folder: Path, version: int) -> Path:
+    """The track's file, at a version."""
+    track = folder / "leaderboard" / "tracks" / "nano.toml"
+    track.write_text(TRACK.replace("version = 1", f"version = {version}", 1))
+    return track
+
+
+def raised(folder: Path) -> Path:
+    """Both at version 2; the verifier is a stricter one."""
+    changed_task(folder)
     run(folder, "freeze", "addition", "--bump")
+    track_at(folder, 2)
     return folder
 
 
@@ -68,9 +78,11 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def lost(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The later catalogue without an archive."""
-    return raised(present(tmp_path_factory.mktemp("lost")))
+def lost(kept: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The later catalogue without its archive."""
+    folder = tmp_path_factory.mktemp("lost") / "home"
+    shutil.copytree(kept, folder, ignore=shutil.ignore_patterns("archive"))
+    return folder
 
 
 def changed(kept: Path, folder: Path) -> Path:
@@ -271,60 +283,46 @@ def test_runs_of_the_open_division_are_checked_under_both_versions(
     assert code == 0 and "(addition 1.0.0, counting 1.0.0)" in printed, printed
 
 
-@pytest.fixture
-def published(repository: Path) -> Path:
-    """A clone whose commit ``base`` has the track and its tasks at version 1, none archived."""
-    present(repository)
-    shutil.copytree(Catalog().find("task", "counting").path, repository / "tasks" / "counting")
-    shutil.copytree(Catalog().roots[-1] / FOLDER, repository / FOLDER)
-    commit(repository)
-    git(repository, "tag", "-f", "base")
-    return repository
+DAMAGED: dict[str, Callable[[Path], object]] = {
+    "a row": lambda old: append(old / "tasks/counting/id.jsonl", "\n"),
+    "the track": lambda old: (old / "leaderboard/tracks/nano.toml").write_text("version ="),
+    "the list": lambda old: (old / NAME).unlink(),
+}
 
 
-def archived_in(repository: Path, base: str = "base") -> str:
-    return "\n".join(unfaithful(changes_since(base, repository)))
+@pytest.mark.parametrize("name", DAMAGED)
+@pytest.mark.parametrize("what", ["tracks", "tasks"])
+def test_a_list_goes_on_past_a_damaged_archive(
+    name: str, what: str, kept: Path, tmp_path: Path
+) -> None:
+    home = changed(kept, tmp_path / "home")
+    run(home, "archive", "track", "nano")
+    track_at(home, 3)
+    DAMAGED[name](home / OLD)
+    done = crlbench("--json", "list", what, catalog=home)
+    assert done.returncode == 3
+    assert done.stderr.count("crlbench: ") == 1 and str(home / OLD) in done.stderr
+    names = [row["name"] for row in json.loads(done.stdout)]
+    found = ("nano", "nano@2") if what == "tracks" else ("addition", "counting", "letters")
+    assert set(found) <= set(names) and "nano@1" not in names and "addition@1.0.0" not in names
 
 
-def test_a_new_archive_brings_what_stood(published: Path) -> None:
-    """In the commit that raises the version, and later, when only the history has it."""
-    run(published, "archive", "track", "nano")
-    assert archived_in(published) == ""
-    raised(published)
-    assert archived_in(published) == ""
-    late = shutil.move(published / OLD, published.parent / "kept")
-    commit(published)
-    git(published, "tag", "-f", "base")
-    shutil.move(late, published / OLD)
-    assert archived_in(published) == ""
-
-
-def test_a_new_archive_of_what_never_stood_is_refused(published: Path) -> None:
-    run(published, "archive", "track", "nano")
-    track = published / OLD / "leaderboard" / "tracks" / "nano.toml"
-    track.write_text(track.read_text().replace("learning_rate = 1e-4", "learning_rate = 2e-4", 1))
-    assert "nano@1: is not what was archived: leaderboard/tracks/nano.toml was changed" in \
-        archived_in(published)
-    (published / OLD / NAME).write_bytes(seal(published / OLD))
-    assert f"{OLD}/leaderboard/tracks/nano.toml: never stood in leaderboard/tracks/nano.toml" in \
-        archived_in(published)
-
-
-def test_an_archive_stays_as_it_is(published: Path) -> None:
-    run(published, "archive", "track", "nano")
-    commit(published)
-    git(published, "tag", "-f", "base")
-    assert archived_in(published) == ""
-    track = published / OLD / "leaderboard" / "tracks" / "nano.toml"
-    track.write_text(track.read_text().replace("for tests", "for a test"))
-    (published / OLD / "tasks" / "addition" / "frozen.toml").unlink()
-    (published / OLD / "tasks" / "addition" / "more.jsonl").write_text("")
-    (published / OLD / NAME).write_bytes(seal(published / OLD))
-    found = archived_in(published)
-    assert found.count("an archived version is frozen, and this file of it was") == 4
-    assert "more.jsonl: an archived version is frozen, and this file of it was added" in found
-    code, printed = validated(published, published)
-    assert code == 3 and "an archived version is frozen" in printed
+def test_a_list_goes_on_past_a_broken_entry(kept: Path, tmp_path: Path) -> None:
+    home = changed(kept, tmp_path / "home")
+    (home / "models").mkdir()
+    (home / "models" / "mine.toml").write_text("schema =")
+    (home / "leaderboard/tracks/bad.toml").write_text("version =")
+    (home / "tasks/counting").mkdir()
+    (home / "tasks/counting/task.py").write_text("")
+    (home / "tasks/counting/frozen.toml").write_text("version =")
+    for what, path, other in (
+        ("models", "models/mine.toml", "tiny-llama"),
+        ("tracks", "leaderboard/tracks/bad.toml", "nano@1"),
+        ("tasks", "tasks/counting/frozen.toml", "addition@1.0.0"),
+    ):
+        done = crlbench("--json", "list", what, catalog=home)
+        assert done.returncode == 3 and str(home / path) in done.stderr, done.stderr
+        assert other in [row["name"] for row in json.loads(done.stdout)]
 
 
 TAMPERED: dict[str, tuple[Callable[[Path], object], str]] = {

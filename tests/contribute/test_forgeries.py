@@ -45,6 +45,8 @@ from tests.contribute.catalogue import (
 from tests.contribute.forged_ledgers import event
 from tests.contribute.forger import Forger, Json, extended
 from tests.contribute.honest import copied, crlbench
+from tests.contribute.test_archive import OLD, changed_task, run, sealed_again
+from tests.contribute.test_archiving import based, standing
 from tests.contribute.test_changes import RESULTS, commit, git, place, repository, validated
 
 __all__ = ["repository"]
@@ -1196,6 +1198,57 @@ def a_published_track_gets_the_same_version_in_other_words(root: Path, entry: Pa
 def a_published_track_is_made_easier(root: Path, entry: Path) -> None:
     path = root / "leaderboard/tracks/nano.toml"
     path.write_text(path.read_text().replace("1e-4", "1e-2"))
+
+
+def archived(root: Path) -> Path:
+    """A new archive of a track that was published with the tasks that it rests on."""
+    run(based(standing(root)), "archive", "track", "nano")
+    return root / OLD
+
+
+@brought("nano@1: is no state in which track 'nano' 1 was published.*README.md is another")
+def an_archive_is_put_together_from_two_commits(root: Path, entry: Path) -> None:
+    """Each of its files was published; never beside the others."""
+    words = (archived(root) / "tasks/addition/README.md").read_bytes()
+    shutil.rmtree(root / OLD)
+    for task in ("addition", "counting"):
+        (root / "tasks" / task / "README.md").write_text("Other words.\n")
+    run(based(root), "archive", "track", "nano")
+    (root / OLD / "tasks/addition/README.md").write_bytes(words)
+    sealed_again(root)
+
+
+@brought("nano@1: is no state in which .*addition/README.md is missing")
+def an_archive_leaves_something_out(root: Path, entry: Path) -> None:
+    (archived(root) / "tasks/addition/README.md").unlink()
+    sealed_again(root)
+
+
+@brought("nano@1: is no state in which .*nano.toml is another")
+def an_easier_track_is_archived(root: Path, entry: Path) -> None:
+    track = archived(root) / "leaderboard/tracks/nano.toml"
+    track.write_text(track.read_text().replace("1e-4", "1e-2"))
+    sealed_again(root)
+
+
+@brought("an archive is called name@version after the track that it holds")
+def an_archive_is_called_a_later_version(root: Path, entry: Path) -> None:
+    archived(root).rename((root / OLD).with_name("nano@2"))
+
+
+@brought("nano@7: track 'nano' never had version 7")
+def a_version_that_was_never_published_is_archived(root: Path, entry: Path) -> None:
+    track = archived(root) / "leaderboard/tracks/nano.toml"
+    track.write_text(track.read_text().replace("version = 1", "version = 7", 1))
+    sealed_again(root)
+    (root / OLD).rename((root / OLD).with_name("nano@7"))
+
+
+@brought("stays at version 1 and rests on what rises: task 'addition' from 1.0.0 to 2.0.0")
+def a_task_of_a_published_track_is_raised_alone(root: Path, entry: Path) -> None:
+    archived(root)
+    changed_task(root)
+    run(root, "freeze", "addition", "--bump")
 
 
 @pytest.mark.parametrize("name", PULL_REQUESTS)
