@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from crlbench.commands.validation import Validation
 from crlbench.errors import UsageError
-
-if TYPE_CHECKING:
-    from crlbench.commands.validate import Validation
 
 
 def since(validation: Validation) -> None:

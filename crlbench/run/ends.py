@@ -17,7 +17,8 @@ from crlbench.retain.panel import Member
 from crlbench.run.retain import retain_passages, retain_requests, retain_scores
 from crlbench.run.subject import collector_of, prompts_of, shown_prompt
 from crlbench.train.collect import Collector
-from crlbench.train.evaluation import SplitResult, samples, score_requests
+from crlbench.train.evaluation import samples, score_requests
+from crlbench.train.examination import SplitResult
 from crlbench.train.ranks import ALONE, Ranks
 from crlbench.train.requests import Request
 from crlbench.train.trainer import autocast

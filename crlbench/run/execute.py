@@ -52,7 +52,7 @@ from crlbench.train.callbacks import (
     StopOnDivergence,
     StopOnRequest,
 )
-from crlbench.train.evaluation import DECODE_ROWS
+from crlbench.train.examination import DECODE_ROWS
 from crlbench.train.module import PolicyOptimization
 from crlbench.train.ranks import ALONE, Ranks, joined, leave
 from crlbench.train.sharding import whole_weights

@@ -18,7 +18,7 @@ from torch import Tensor
 from crlbench.conditions import Rules
 from crlbench.events import Emit
 from crlbench.records import DIGESTED_ITERATIONS
-from crlbench.train.evaluation import Examination
+from crlbench.train.examination import Examination
 from crlbench.train.learner import Learner
 from crlbench.train.module import PolicyOptimization
 

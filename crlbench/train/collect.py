@@ -17,7 +17,7 @@ from torch import Tensor
 
 from crlbench.policy.policy import Policy
 from crlbench.policy.sample import DrawKey, Sampler
-from crlbench.train.evaluation import Examination, SplitResult, outcomes_of, rows_at_once
+from crlbench.train.examination import Examination, SplitResult, outcomes_of, rows_at_once
 from crlbench.train.ranks import Ranks
 from crlbench.train.requests import Request, Row, join
 from crlbench.train.reward import Reward, Scorer, real_reward

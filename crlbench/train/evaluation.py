@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -14,50 +13,17 @@ from torch import Tensor
 
 from crlbench.errors import ValidationError
 from crlbench.policy.policy import Policy
+from crlbench.train.collect import Collector
+from crlbench.train.examination import SplitResult, rows_at_once
 from crlbench.train.ranks import ALONE, Ranks
-from crlbench.train.reward import Scorer
+from crlbench.train.requests import Request
 from crlbench.train.stream import EvalPrompts, Prompt
 from crlbench.train.transcript import transcripts
-from crlbench.types import PromptBatch, Rollout, all_or_none
+from crlbench.types import all_or_none
 
-if TYPE_CHECKING:
-    from crlbench.train.collect import Collector
-    from crlbench.train.requests import Request
-
-DECODE_ROWS = 256
-"""Rows decoded at once in an evaluation: part of the decode plan."""
-LOGIT_FLOATS = 1 << 24
-"""Most numbers of a distribution over the vocabulary in a decode step: it bounds the rows that
-are decoded at once (256 up to a vocabulary of 65,536)."""
 PASSAGE_FLOATS = 1 << 23
 """Most numbers of a distribution over the vocabulary when passages are scored: it decides how
 many are scored at once."""
-
-
-@dataclass(frozen=True)
-class Examination:
-    """Completions of a batch of items and their scores, the draws of an item together."""
-
-    rollout: Rollout
-    scores: Tensor
-    """(E,) one of each episode, which is a row where the rollout names none."""
-
-    @staticmethod
-    def joined(parts: Sequence[Examination], pad: int) -> Examination:
-        """The items of several, in order; ``pad`` is the token that fills narrower rows up."""
-        rollout = Rollout.concatenate([part.rollout for part in parts], pad)
-        return Examination(rollout, torch.cat([part.scores for part in parts]))
-
-
-@dataclass(frozen=True)
-class SplitResult:
-    """Scores (draws, items) float32, and the first draw of each item as text, in item order."""
-
-    scores: np.ndarray
-    texts: list[str]
-    audit: np.ndarray | None = None
-    """What the second verifier says of the same completions, in the shape of ``scores``; None
-    without one."""
 
 
 @runtime_checkable
@@ -107,11 +73,6 @@ def score_apart(
     return [_scored(policy, request, rows, device, ranks) for request in requests]
 
 
-def rows_at_once(policy: Policy, ranks: int = 1) -> int:
-    """Rows of a batch in :func:`score_requests`: fewer where the vocabulary is very large."""
-    return max(1, min(DECODE_ROWS, LOGIT_FLOATS // policy.config.vocab_size) // ranks)
-
-
 def _scored(
     policy: Policy,
     request: Request[Collector],
@@ -140,12 +101,6 @@ def _scored(
         [text for _, _, texts, _ in parts for text in texts],
         vectors(audits) if audits else None,
     )
-
-
-def outcomes_of(scorer: Scorer, rollout: Rollout, batch: PromptBatch) -> list[float]:
-    """The outcome of every completion, in row order."""
-    answers = [batch.answers[g] for g in rollout.group.tolist()]
-    return [float(score.outcome) for score in scorer(rollout.texts, answers)]
 
 
 @torch.no_grad()

@@ -21,7 +21,7 @@ from crlbench.policy.policy import Policy
 from crlbench.policy.sample import DrawKey
 from crlbench.train.collect import Collector
 from crlbench.train.displacement import Displacement
-from crlbench.train.evaluation import Examination
+from crlbench.train.examination import Examination
 from crlbench.train.optimizer import TracedAdamW
 from crlbench.train.passes import Passes
 from crlbench.train.ranks import ALONE, Ranks, whole

@@ -11,7 +11,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 import torch
 from torch import Tensor
@@ -20,13 +20,19 @@ from crlbench.policy.sample import DrawKey, Sampler, row_uniforms
 from crlbench.train.stream import Prompt, make_batch
 from crlbench.types import PromptBatch
 
-if TYPE_CHECKING:
-    from crlbench.train.collect import Answers, Collector
-
 SLACK = 0.25
 """Share of a batch that is added to other batches instead of being decoded alone."""
 
-C = TypeVar("C", bound="Collector", covariant=True)
+C = TypeVar("C", covariant=True)
+
+
+class Decoding(Protocol):
+    """A collector whose rows are decoded by one sampler."""
+
+    @property
+    def decoder(self) -> Sampler:
+        """Decodes evaluations."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -62,7 +68,7 @@ class JoinedBatch:
         """The prompts, left padded."""
         return make_batch(self.prompts, self.sampler.pad, completions=len(self.rows[0]))
 
-    def draws(self, requests: Sequence[Request[Answers]]) -> Tensor:
+    def draws(self, requests: Sequence[Request[Decoding]]) -> Tensor:
         """(B, T) float64 uniforms, NaN in greedy rows."""
         drawn = [
             row_uniforms(requests[row.request].key, prompt.uid, row.draw, self.sampler.max_tokens)
@@ -72,7 +78,7 @@ class JoinedBatch:
         return torch.tensor(drawn, dtype=torch.float64)
 
 
-def join(requests: Sequence[Request[Answers]], rows: int) -> Iterator[JoinedBatch]:
+def join(requests: Sequence[Request[Decoding]], rows: int) -> Iterator[JoinedBatch]:
     """Batches of about ``rows`` rows that hold every row once.
 
     A prompt that several requests ask for is decoded in one place, with all its rows. Prompts of
@@ -91,7 +97,7 @@ def join(requests: Sequence[Request[Answers]], rows: int) -> Iterator[JoinedBatc
 
 
 def _kinds(
-    requests: Sequence[Request[Answers]],
+    requests: Sequence[Request[Decoding]],
 ) -> dict[tuple[Sampler, int], list[tuple[Prompt, list[Row]]]]:
     """Prompts with their rows, by how they are decoded and how many rows each has."""
     rows: dict[tuple[Sampler, str, tuple[int, ...]], list[Row]] = defaultdict(list)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
@@ -28,11 +27,8 @@ from crlbench.algo.trust_region import (
 from crlbench.errors import UsageError
 from crlbench.policy.policy import TokenOutputs, twice_differentiable
 from crlbench.train.surrogate import Surrogate
-from crlbench.train.update import Step
+from crlbench.train.update import Step, Trained
 from crlbench.types import Experience, as_bool
-
-if TYPE_CHECKING:
-    from crlbench.train.learner import Learner
 
 REJECTED = ("negative curvature", "line search failed")
 """Outcomes of a step that was tried and not taken."""
@@ -55,7 +51,7 @@ class TrustRegion:
         """The one that the step uses, so that the ratio starts at 1."""
         return twice_differentiable()
 
-    def step(self, learner: Learner, objective: Surrogate) -> Step:
+    def step(self, learner: Trained, objective: Surrogate) -> Step:
         """One step, or none; skipped as any update where the gradient is not finite.
 
         Raises:

@@ -10,16 +10,45 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from crlbench.conditions import Conditions
 from crlbench.train.displacement import Weights
-from crlbench.train.ranks import whole
+from crlbench.train.ranks import Ranks, whole
 
-if TYPE_CHECKING:
-    from crlbench.train.learner import Learner
+
+class Trained(Protocol):
+    """What an update asks of a learner."""
+
+    @property
+    def conditions(self) -> Conditions:
+        """What is held fixed."""
+        ...
+
+    @property
+    def ranks(self) -> Ranks:
+        """The processes that train together."""
+        ...
+
+    @property
+    def max_grad_norm(self) -> float:
+        """Norm to which a gradient is clipped."""
+        ...
+
+    def trainable(self) -> dict[str, nn.Parameter]:
+        """The weights that learn, by name."""
+        ...
+
+    def optimizers(self) -> Any:
+        """Lightning's optimizer of these weights."""
+        ...
+
+    def manual_backward(self, loss: Tensor) -> None:
+        """Add the gradient of a loss to that of the weights."""
+        ...
 
 
 class Objective(Protocol):
@@ -65,7 +94,7 @@ class Update(Protocol):
         """How the passes before the step have to be run."""
         ...
 
-    def step(self, learner: Learner, objective: Any) -> Step:
+    def step(self, learner: Trained, objective: Any) -> Step:
         """Take one step, or none."""
         ...
 
@@ -79,7 +108,7 @@ class FirstOrder:
         """As everywhere."""
         return contextlib.nullcontext()
 
-    def step(self, learner: Learner, objective: Objective) -> Step:
+    def step(self, learner: Trained, objective: Objective) -> Step:
         """One optimizer step of parts that add up; skipped where the gradient is not finite.
 
         Ranks add their gradients up in the last part.

@@ -29,7 +29,7 @@ from crlbench.run.rescore import rescore
 from crlbench.run.subject import answers_of, collector_of, load_subject, load_task
 from crlbench.train import transcript
 from crlbench.train.collect import Answers, Collected
-from crlbench.train.evaluation import Examination
+from crlbench.train.examination import Examination
 from crlbench.types import PromptBatch, Rollout
 from tests.entries import copied
 

@@ -32,7 +32,7 @@ from crlbench.run.subject import load_subject
 from crlbench.run.workload import Batch, Work, batch, work_by_bytes, work_by_tokens
 from crlbench.seeding import derive
 from crlbench.train import displacement as moved
-from crlbench.train import evaluation, microbatch, optimizer, passes, requests
+from crlbench.train import examination, microbatch, optimizer, passes, requests
 from crlbench.train.collect import Answers
 from crlbench.train.requests import Request, join
 from crlbench.train.stream import Prompt
@@ -61,8 +61,8 @@ def form(name: str) -> Form:
 
 
 def test_the_plan_of_decoding_and_of_micro_batches_is_that_of_the_training_room() -> None:
-    assert workload.DECODE_ROWS == evaluation.DECODE_ROWS
-    assert workload.LOGIT_FLOATS == evaluation.LOGIT_FLOATS
+    assert workload.DECODE_ROWS == examination.DECODE_ROWS
+    assert workload.LOGIT_FLOATS == examination.LOGIT_FLOATS
     assert workload.SLACK == requests.SLACK
     assert set(workload.SPLITS) == set(ends.SPLITS)
     assert memory.FREE_PASS == passes.FREE_PASS

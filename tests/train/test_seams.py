@@ -23,7 +23,8 @@ from crlbench.run.subject import collector_of, load_subject, training_prompts
 from crlbench.train.buffer import Sampled
 from crlbench.train.callbacks import LastCheckpoint, RunStopped, StopOnRequest
 from crlbench.train.collect import Answers, Collected, Collector
-from crlbench.train.evaluation import Examination, score_requests
+from crlbench.train.evaluation import score_requests
+from crlbench.train.examination import Examination
 from crlbench.train.learner import Group, Learner
 from crlbench.train.passes import Passes
 from crlbench.train.requests import Request

@@ -19,7 +19,8 @@ from crlbench.policy.sample import DrawKey
 from crlbench.reward.score import Score
 from crlbench.run.ends import End
 from crlbench.train.collect import Collected
-from crlbench.train.evaluation import Examination, samples, score_requests
+from crlbench.train.evaluation import samples, score_requests
+from crlbench.train.examination import Examination
 from crlbench.train.metrics import RolloutMetrics
 from crlbench.train.requests import Request
 from crlbench.train.reward import Reward
