@@ -477,9 +477,9 @@ def test_a_track_is_looked_up_by_the_names_that_there_are() -> None:
 
 
 @pytest.mark.parametrize("plan", ["[]", '{"tasks": [], "arms": 1.0}', "[" * 100_000, "NaN"])
-def test_plans_that_are_none_are_named(plan: str, tmp_path: Path) -> None:
-    from crlbench.commands.registry import _runs
-
+def test_plans_that_are_none_are_named(
+    plan: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = tmp_path / "board" / "m" / "ppo" / "plan.json"
     path.parent.mkdir(parents=True)
     names = {name: {"name": "x"} for name in ("model", "recipe")}
@@ -487,8 +487,8 @@ def test_plans_that_are_none_are_named(plan: str, tmp_path: Path) -> None:
     if plan.startswith("{"):
         plan = json.dumps(names | rest | json.loads(plan))
     path.write_text(plan)
-    with pytest.raises(ValidationError, match="is damaged"):
-        _runs(Namespace(out=tmp_path))
+    assert cli.main(["list", "runs", "--out", str(tmp_path)]) == ValidationError.exit_code
+    assert f"{path} is damaged" in capsys.readouterr().err
 
 
 def test_stored_rows_and_arrays_are_bounded(tmp_path: Path) -> None:
