@@ -135,7 +135,8 @@ def _counted(facts: Facts) -> Iterator[Finding]:
                 yield facts.finding(f"health.{name}[{i}]", share, f"a share of {count}")
     pairs = zip(health["uniform_groups"], health["group_variance"], strict=True)
     for i, (uniform, variance) in enumerate(pairs):
-        if variance > SLACK if uniform == 1 else variance == 0:
+        level = variance is not None and variance <= SLACK
+        if not level if uniform == 1 else variance == 0:
             why = f"health.group_variance[{i}] is {variance}"
             yield facts.finding(f"health.uniform_groups[{i}]", uniform, "1 where that is 0", why)
 

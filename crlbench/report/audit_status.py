@@ -110,22 +110,25 @@ def _rows(facts: Facts) -> list[Row]:
 def _broken(facts: Facts, rows: Sequence[Row]) -> dict[str, bool | None]:
     """After these iterations, by rule: surely broken, surely not, or not to be told."""
     rules = facts.conditions.rules
-    first = next((row for row in rows if row["entropy"] is not None), None)
 
-    def collapsed(row: Row) -> bool | None:
-        assert first is not None
-        low = below(row["entropy"], rules.entropy_floor * first["entropy"])
-        return both((low, denied(below(first["score"] or 0.0, row["score"] or 0.0))))
+    def stated(name: str) -> list[tuple[float, float]]:
+        """The figures of that name that there are, each with its iteration's score."""
+        return [(v, row["score"] or 0.0) for row in rows if (v := row[name]) is not None]
 
-    def always(name: str, test: Callable[[Row], bool | None]) -> bool | None:
-        recent = [row for row in rows if row[name] is not None][-rules.patience :]
-        return both(map(test, recent)) if len(recent) == rules.patience else False
+    def always(name: str, test: Callable[[float, float], bool | None]) -> bool | None:
+        recent = stated(name)[-rules.patience :]
+        return both(test(*pair) for pair in recent) if len(recent) == rules.patience else False
+
+    def collapsed(entropy: float, score: float) -> bool | None:
+        first_entropy, first_score = stated("entropy")[0]
+        low = below(entropy, rules.entropy_floor * first_entropy)
+        return both((low, denied(below(first_score, score))))
 
     return {
-        "kl_cap": always("reference_kl", lambda row: below(rules.kl_cap, row["reference_kl"])),
+        "kl_cap": always("reference_kl", lambda kl, _: below(rules.kl_cap, kl)),
         "entropy_floor": always("entropy", collapsed),
         "truncated_share": always(
-            "truncated", lambda row: denied(below(row["truncated"], rules.truncated_share))
+            "truncated", lambda share, _: denied(below(share, rules.truncated_share))
         ),
     }
 
