@@ -25,7 +25,11 @@ from pathlib import Path
 
 import numpy as np
 
-from crlbench.report.board import (
+from crlbench.base.wording import NONE, number
+from crlbench.pages.words import difference
+from crlbench.seeding import derive
+from crlbench.stats.intervals import REPLICATES
+from crlbench.verdict.board import (
     AXES,
     AXIS_SIGNS,
     AXIS_WORDS,
@@ -35,10 +39,7 @@ from crlbench.report.board import (
     rank_entries,
     summarise_board,
 )
-from crlbench.report.intervals import REPLICATES
-from crlbench.report.load import Run, Runs, load_runs
-from crlbench.report.words import NONE, difference, number
-from crlbench.seeding import derive
+from crlbench.verdict.runs import Run, Runs, load_runs
 
 NAMES = ("A", "B")
 SPLIT_REPLICATES = 2000

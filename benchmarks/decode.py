@@ -18,9 +18,9 @@ from dataclasses import replace
 import torch
 from transformers import AutoModelForCausalLM, Qwen2Config
 
+from crlbench.policy.decode.loop import DecodeLoop, DrawKey
+from crlbench.policy.decode.static import StaticDecoder
 from crlbench.policy.policy import Policy
-from crlbench.policy.sample import DecodeLoop, DrawKey
-from crlbench.policy.static import StaticDecoder
 from crlbench.types import PromptBatch
 
 PROMPTS, COMPLETIONS, LENGTH = 8, 8, 32

@@ -3,7 +3,7 @@
     python benchmarks/effort.py [RESULTS]
 
 One line an entry: units of cost (``crlbench/run/cost.py``) that a core did in a second, which is
-``RATE`` of ``crlbench/run/effort.py``. The seconds are those that the records state.
+``RATE`` of ``crlbench/proof/effort.py``. The seconds are those that the records state.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ import statistics
 import sys
 from pathlib import Path
 
-from crlbench.contribute.layout import RESULTS, submitted
-from crlbench.report.load import load_runs
-from crlbench.run.effort import RATE, replay_seconds
+from crlbench.contribute.results.layout import RESULTS, submitted
+from crlbench.proof.effort import RATE, replay_seconds
+from crlbench.verdict.runs import load_runs
 
 
 def main(results: Path) -> None:

@@ -28,7 +28,7 @@ from ours import as_a_worker, conditions_of, fit, module_of  # noqa: E402
 from work import KINDS, Work, find_model  # noqa: E402
 
 PHASES = {
-    "crlbench.policy.sample:DecodeLoop.sample": "decoding",
+    "crlbench.policy.decode.loop:DecodeLoop.sample": "decoding",
     "crlbench.train.passes:Passes.of_reference": "reference",
     "crlbench.train.passes:Passes.of_learner": "old log-probabilities",
     "crlbench.train.surrogate:Surrogate.losses": "update: forward",

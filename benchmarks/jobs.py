@@ -32,15 +32,15 @@ from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 from crlbench import __version__, seeding
-from crlbench.catalog import Catalog
-from crlbench.conditions import Track, control_leaves, override
-from crlbench.records import Cell, Status
+from crlbench.catalog.find import Catalog
+from crlbench.contract.conditions import Track, control_leaves, override
+from crlbench.contract.records import Cell, Status
+from crlbench.launch.local import LocalLauncher
+from crlbench.launch.worker import RUN_CELL
 from crlbench.run.declare import Declaration, Execution, NamedRecipe
 from crlbench.run.environment import cores, cpu_model, packages
-from crlbench.run.grid import LocalLauncher
 from crlbench.run.launcher import Outcome
 from crlbench.run.plan import Board, Contender
-from crlbench.run.worker import RUN_CELL
 
 HERE = "jobs"
 """This file as workers import it: the folder of the program is on their path."""

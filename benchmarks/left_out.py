@@ -16,8 +16,8 @@ import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from crlbench import frozen
-from crlbench.catalog import Catalog
+from crlbench.catalog import frozen
+from crlbench.catalog.find import Catalog
 from crlbench.errors import CrlbenchError
 from crlbench.reward.equivalence import judgeable
 from crlbench.reward.published import Problem

@@ -22,10 +22,11 @@ from typing import Any
 
 import numpy as np
 
-from crlbench.conditions import canonical_json
-from crlbench.record_files import read_record
-from crlbench.records import RECORD_NAME, RunRecord
-from crlbench.report.load import ITEMS, Run, load_runs
+from crlbench.contract.record_files import read_record
+from crlbench.contract.records import RunRecord
+from crlbench.disk.hashing import canonical_json
+from crlbench.disk.names import ITEMS, RECORD_NAME
+from crlbench.verdict.runs import Run, load_runs
 
 SEEDS = 10
 PLAIN = 200

@@ -21,14 +21,14 @@ from typing import Any
 
 import numpy as np
 
-from crlbench.catalog import Catalog
+from crlbench.catalog.find import Catalog
 from crlbench.commands.verify_recompute import model_of
-from crlbench.contribute.layout import submitted
-from crlbench.machine import KERNELS
-from crlbench.report.audit_entry import homes_of
-from crlbench.report.load import Run, load_runs
-from crlbench.run.likeness import Stored, captured, other_class
-from crlbench.run.replay import Trace, cell_of, replays
+from crlbench.contract.machine import KERNELS
+from crlbench.contribute.results.layout import submitted
+from crlbench.proof.entry import homes_of
+from crlbench.proof.likeness import Stored, captured, other_class
+from crlbench.proof.replay import Trace, cell_of, replays
+from crlbench.verdict.runs import Run, load_runs
 
 RESULTS = Path("leaderboard/results")
 

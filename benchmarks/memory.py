@@ -55,7 +55,7 @@ PHASES = (
     ("crlbench.run.starts:StartScores", "_make_splits", "start: splits"),
     ("crlbench.run.starts:StartScores", "_make_retain", "start: retain"),
     ("crlbench.train.learner:Learner", "validation_step", "curve"),
-    ("crlbench.policy.sample:DecodeLoop", "sample", "rollout"),
+    ("crlbench.policy.decode.loop:DecodeLoop", "sample", "rollout"),
     ("crlbench.train.module:PolicyOptimization", "keep", "reference"),
     ("crlbench.train.surrogate:Surrogate", "losses", "micro-batch"),
     ("crlbench.train.optimizer:TracedAdamW", "step", "optimizer"),
@@ -93,7 +93,7 @@ def parse() -> argparse.Namespace:
 
 def measured(options: argparse.Namespace, kind: str, scratch: Path) -> dict[str, Any]:
     """Estimate one kind, and measure it in a process of its own."""
-    from crlbench.run.worker import environment_of
+    from crlbench.launch.worker import environment_of
 
     cell = cell_of(options, kind, scratch / kind)
     path = scratch / f"{kind}.json"
@@ -122,11 +122,11 @@ def measured(options: argparse.Namespace, kind: str, scratch: Path) -> dict[str,
 
 def estimated(cell: Any) -> Any:
     """The estimate of a cell, as `crlbench doctor` makes it."""
-    from crlbench.catalog import Catalog
-    from crlbench.conditions import Conditions
-    from crlbench.retain.panel import find_panel
-    from crlbench.run.doctor_model import architecture, context
-    from crlbench.run.memory import estimate, form_of
+    from crlbench.catalog.find import Catalog
+    from crlbench.catalog.retain_panel import find_panel
+    from crlbench.contract.conditions import Conditions
+    from crlbench.doctor.model import architecture, context
+    from crlbench.launch.memory import estimate, form_of
 
     catalog = Catalog(cell.catalog)
     card = catalog.load_model(cell.model)
@@ -149,11 +149,11 @@ def table(rows: list[dict[str, Any]]) -> str:
 
 def cell_of(options: argparse.Namespace, kind: str, folder: Path) -> Any:
     """The cell of a kind; its entry, the model's with what the kind changes, is written first."""
-    from crlbench.cards import dump_toml
-    from crlbench.catalog import Catalog
+    from crlbench.catalog.find import Catalog
     from crlbench.commands.running import choose, plan_of
     from crlbench.commands.settings import Settings
-    from crlbench.policy.shape import config_of, skeleton
+    from crlbench.disk.toml import dump_toml
+    from crlbench.policy.weights.shape import config_of, skeleton
     from crlbench.run.admission import locate
     from crlbench.run.board import Request, load_track, make_board
 
@@ -193,7 +193,7 @@ def cell_of(options: argparse.Namespace, kind: str, folder: Path) -> Any:
 
 def run(content: dict[str, Any], phases: bool) -> None:
     """Run a cell here and print its peak."""
-    from crlbench.records import Cell
+    from crlbench.contract.records import Cell
     from crlbench.run.execute import run_cell
     from crlbench.run.record import peak_memory
 

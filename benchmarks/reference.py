@@ -12,11 +12,11 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from crlbench.cards import dump_toml
-from crlbench.report.board import Board, summarise_board
-from crlbench.report.efficiency import times
-from crlbench.report.load import load_runs
-from crlbench.report.thresholds import reference_times
+from crlbench.disk.toml import dump_toml
+from crlbench.stats.thresholds import reference_times
+from crlbench.verdict.board import Board, summarise_board
+from crlbench.verdict.efficiency import times
+from crlbench.verdict.runs import load_runs
 
 
 def main() -> None:

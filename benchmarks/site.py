@@ -27,17 +27,17 @@ from typing import Any
 
 import numpy as np
 
-from crlbench.attempts import LEDGER_NAME, PLAN_NAME, plan_hash
-from crlbench.chain import linked
-from crlbench.conditions import canonical_json
-from crlbench.contribute.layout import SUBMISSION, submitted
-from crlbench.npz import read_arrays
-from crlbench.packed import PACKED, members, pack
-from crlbench.parallel import spread
-from crlbench.records import RECORD_NAME, RunRecord
-from crlbench.report.load import ITEMS
-from crlbench.report.resources import leaderboard_folder
+from crlbench.base.parallel import spread
+from crlbench.contract.attempts import LEDGER_NAME, plan_hash
+from crlbench.contract.records import RunRecord
+from crlbench.contribute.results.layout import SUBMISSION, submitted
+from crlbench.disk.arrays import read_arrays
+from crlbench.disk.hashing import canonical_json
+from crlbench.disk.linked_lines import linked
+from crlbench.disk.names import ITEMS, PLAN_NAME, RECORD_NAME
+from crlbench.disk.packed import PACKED, members, pack
 from crlbench.seeding import derive
+from crlbench.verdict.resources import leaderboard_folder
 
 LEVEL = 9
 """Of the compression: that of a submission takes a second for each entry, and reads alike."""

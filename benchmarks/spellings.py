@@ -28,7 +28,7 @@ from typing import Any
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
-from tests.spellings import (  # noqa: E402
+from tests.support.spellings import (  # noqa: E402  # noqa: E402
     INDEPENDENT,
     TABLE,
     UNSEEN,

@@ -26,8 +26,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from crlbench import __version__, seeding
-from crlbench.catalog import Catalog
-from crlbench.frozen import Task, has_rows
+from crlbench.catalog.find import Catalog
+from crlbench.catalog.frozen import Task, has_rows
 from crlbench.reward.score import score
 
 TARGET = 100_000

@@ -11,10 +11,10 @@ from typing import Any
 __version__ = "0.1.0"
 
 _PUBLIC = {
-    "Catalog": "crlbench.catalog",
-    "Conditions": "crlbench.conditions",
+    "Catalog": "crlbench.catalog.find",
+    "Conditions": "crlbench.contract.conditions",
     "Recipe": "crlbench.algo.recipe",
-    "RunRecord": "crlbench.records",
+    "RunRecord": "crlbench.contract.records",
     "run_cell": "crlbench.run.execute",
 }
 

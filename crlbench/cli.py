@@ -19,7 +19,7 @@ from contextlib import suppress
 from importlib import import_module
 from typing import Any, NoReturn
 
-from crlbench import __version__, switches
+from crlbench import __version__
 from crlbench.commands.choices import (
     AXES,
     BY,
@@ -31,6 +31,8 @@ from crlbench.commands.choices import (
     TABLES,
     TOLERANCES,
 )
+from crlbench.disk import switches
+from crlbench.disk.files import require_temporary
 from crlbench.errors import (
     INTERNAL,
     OK,
@@ -40,7 +42,6 @@ from crlbench.errors import (
     UsageError,
     unknown_name,
 )
-from crlbench.files import require_temporary
 
 LISTABLE = ("models", "tasks", "recipes", "tracks", "runs", "results")
 SHOWABLE = ("model", "task", "recipe", "track")

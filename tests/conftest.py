@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-from tests.chromium import launched
+from tests.support.chromium import launched
+
+pytest_plugins = ("tests.support.boards", "tests.support.run_folders")
 
 for name in [name for name in os.environ if name.startswith("CRLBENCH_")]:
     if name not in (

@@ -1,170 +1,182 @@
-"""The dependency rule: imports run downward only, and each heavy library has one door."""
+"""Imports run downward only, in no circle, and a heavy library comes in by few doors."""
 
 from __future__ import annotations
 
 import ast
+import sys
+from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
-
-import pytest
 
 PACKAGE = Path(__file__).parents[1] / "crlbench"
 
-LEAVES = {
-    "added",
-    "errors",
-    "explain",
-    "seeding",
-    "types",
-    "dynamics",
-    "events",
-    "files",
-    "conditions",
-    "record_files",
-    "records",
-    "stored",
-    "study",
-    "attempts",
-    "chain",
-    "verification",
-    "retractions",
-    "cards",
-    "hashing",
-    "json_schema",
-    "line_ends",
-    "locks",
-    "machine",
-    "npz",
-    "packed",
-    "parallel",
-    "pinned",
-    "proportion",
-    "reading",
-    "rowfiles",
-    "seal",
-    "side_files",
-    "switches",
-}
-"""Plain data and pure functions; they import one another at most."""
-CATALOGUE = LEAVES | {"checkpoint", "frozen", "catalog", "reward"}
+WORDS = {"errors", "seeding", "types"}
+"""Three files that every room knows."""
+BELOW = WORDS | {"base", "disk", "contract"}
+"""What every room stands on."""
+MODELS = BELOW | {"algo", "policy", "reward", "catalog"}
 
-MAY_IMPORT: dict[str, set[str]] = {
-    "added": set(),
+MAY_IMPORT: Mapping[str, set[str]] = {
     "errors": set(),
-    "explain": set(),
     "seeding": set(),
     "types": set(),
-    "dynamics": set(),
-    "events": set(),
-    "hashing": set(),
-    "json_schema": set(),
-    "line_ends": {"hashing"},
-    "locks": set(),
-    "files": {"errors"},
-    "machine": {"conditions", "errors"},
-    "npz": set(),
-    "packed": {"errors", "records"},
-    "parallel": set(),
-    "pinned": {"cards", "errors", "hashing", "line_ends", "side_files"},
-    "proportion": set(),
-    "reading": {"errors", "line_ends"},
-    "rowfiles": {"errors"},
-    "seal": {"errors", "hashing", "line_ends", "reading"},
-    "side_files": {"errors", "hashing"},
-    "switches": {"errors", "files"},
-    "conditions": {"added", "errors", "explain"},
-    "records": {"added", "conditions", "errors"},
-    "record_files": {"conditions", "errors", "explain", "reading", "records", "stored"},
-    "stored": {"errors", "hashing", "line_ends", "packed", "reading", "records"},
-    "study": {"attempts", "conditions"},
-    "chain": {"conditions", "errors", "reading"},
-    "attempts": {"chain", "conditions", "errors", "line_ends"},
-    "verification": {"chain", "conditions", "errors"},
-    "retractions": {"chain", "errors", "explain", "line_ends", "reading"},
-    "cards": {"added", "errors", "explain", "conditions", "reading"},
-    "algo": LEAVES,
-    "policy": LEAVES,
-    "reward": LEAVES,
-    "checkpoint": LEAVES,
-    "frozen": CATALOGUE - {"catalog"},
-    "confine": LEAVES | {"frozen", "reward"},
-    "catalog": CATALOGUE,
-    "suite": CATALOGUE | {"policy"},
-    "retain": LEAVES | {"reward"},
-    "gauntlet": CATALOGUE | {"confine", "suite"},
-    "archives": {"cards", "errors", "files", "hashing"},
-    "fetch": CATALOGUE | {"archives", "policy"},
-    "train": LEAVES | {"algo", "policy", "reward"},
-    "report": LEAVES,
-    "run": CATALOGUE | {"confine", "fetch", "algo", "policy", "retain", "suite", "train"},
-    "entry": CATALOGUE | {"fetch", "algo", "gauntlet", "policy", "run", "train"},
-    "contribute": CATALOGUE | {"algo", "report", "run"},
-    "site": CATALOGUE | {"report", "contribute"},
-    "commands": CATALOGUE
-    | {"suite", "gauntlet", "fetch", "algo", "retain", "run", "report", "entry", "contribute"}
-    | {"site"},
-    "cli": {"errors", "files", "switches", "commands"},
+    "base": WORDS,
+    "disk": WORDS | {"base"},
+    "contract": WORDS | {"base", "disk"},
+    "algo": BELOW,
+    "policy": BELOW,
+    "reward": WORDS,
+    "catalog": BELOW | {"policy", "reward"},
+    "confine": BELOW | {"catalog", "reward"},
+    "suite": BELOW | {"catalog", "confine", "policy", "reward"},
+    "stats": WORDS | {"base"},
+    "verdict": BELOW | {"stats"},
+    "pages": BELOW | {"stats", "verdict"},
+    "train": BELOW | {"algo", "policy", "reward"},
+    "run": MODELS | {"confine", "stats", "suite", "train"},
+    "launch": MODELS | {"run"},
+    "stages": MODELS | {"run", "stats", "suite", "train"},
+    "doctor": MODELS | {"launch", "run", "suite"},
+    "proof": MODELS | {"launch", "run", "stats", "suite", "train", "verdict"},
+    "contribute": MODELS | {"pages", "proof", "run", "suite", "train", "verdict"},
+    "site": BELOW | {"catalog", "contribute", "pages", "stats", "verdict"},
+    "commands": MODELS
+    | {"confine", "contribute", "doctor", "launch", "pages", "proof", "run", "site", "stages"}
+    | {"stats", "suite", "verdict"},
+    "cli": {"commands", "disk", "errors"},
     "__main__": {"cli"},
     "__init__": set(),
 }
 """A room and the rooms below it. A room may always import itself, and the version."""
 
+INWARDS: Mapping[str, set[str]] = {
+    "algo/recipes": {"algo"},
+    "policy/decode": {"policy", "policy/text"},
+    "policy/weights": {"policy", "policy/decode", "policy/text"},
+    "suite/gauntlet": {"suite"},
+    "contribute/review": {"contribute/results"},
+}
+"""A part of a room and the other parts of it that it may import; without an entry, none."""
+
 DOORS = {
     "transformers": {"policy"},
-    "huggingface_hub": {"entry"},
+    "huggingface_hub": {"contribute"},
     "peft": {"policy"},
     "bitsandbytes": {"policy"},
     "lightning": {"train"},
     "torchmetrics": {"train"},
-    "jinja2": {"policy", "report", "site"},
+    "jinja2": {"policy", "pages", "site"},
     "pyarrow": {"site"},
-    "scipy": set(),
-    "torch": {"types", "algo", "policy", "train", "run", "entry", "commands"},
-    "numpy": {"contribute", "npz", "policy", "report", "run", "site", "train"},
+    "scipy": {"stats"},
+    "torch": {"types", "algo", "policy", "train", "run", "launch", "doctor", "stages", "proof"}
+    | {"contribute", "commands"},
+    "numpy": {"contribute", "disk", "pages", "policy", "proof", "run", "site", "stats", "train"}
+    | {"verdict"},
 }
 """The only rooms that import a heavy library."""
 
 
-def files() -> list[Path]:
-    return sorted(PACKAGE.rglob("*.py"))
+@cache
+def files() -> tuple[Path, ...]:
+    return tuple(sorted(PACKAGE.rglob("*.py")))
+
+
+def name_of(path: Path) -> str:
+    return "/".join(path.relative_to(PACKAGE).parts).removesuffix(".py").removesuffix("/__init__")
 
 
 def room_of(path: Path) -> str:
-    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+    return name_of(path).partition("/")[0]
 
 
+def part_of(name: str) -> str:
+    """The folder of a file, below the package."""
+    if (PACKAGE / name).is_dir():
+        return name
+    return name.rpartition("/")[0] or name
+
+
+@cache
 def imports(path: Path) -> set[tuple[str, int]]:
     """Dotted names that a file imports anywhere, with their lines; also lazily by name."""
-    found = set()
+    names = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
-            found |= {(alias.name, node.lineno) for alias in node.names}
+            names |= {(alias.name, node.lineno) for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}:{node.lineno}: imports are absolute"
-            found |= {(f"{node.module}.{alias.name}", node.lineno) for alias in node.names}
-    return found
+            names |= {(f"{node.module}.{alias.name}", node.lineno) for alias in node.names}
+    return names
+
+
+def imported_files(path: Path) -> Iterator[tuple[str, int]]:
+    """Files of the package that a file imports, as ``room/file``, with the lines."""
+    for name, line in imports(path):
+        parts = name.split(".")[1:] if name.startswith("crlbench.") else []
+        for end in range(len(parts), 0, -1):
+            place = PACKAGE.joinpath(*parts[:end])
+            if place.with_suffix(".py").is_file() or place.is_dir():
+                yield "/".join(parts[:end]), line
+                break
 
 
 def test_every_room_has_its_place() -> None:
     assert {room_of(path) for path in files()} == set(MAY_IMPORT)
 
 
-@pytest.mark.parametrize("path", files(), ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_imports_run_downward(path: Path) -> None:
-    room = room_of(path)
-    allowed = MAY_IMPORT[room] | {room, "__version__"}
-    for name, line in imports(path):
-        parts = name.split(".")
-        if parts[0] == "crlbench" and len(parts) > 1:
-            assert parts[1] in allowed, f"{path}:{line}: {room} may not import {name}"
+def test_imports_run_downward() -> None:
+    wrong = []
+    for path in files():
+        room = room_of(path)
+        allowed = MAY_IMPORT[room] | {room, "__version__"}
+        for name, line in imports(path):
+            parts = name.split(".")
+            if parts[0] == "crlbench" and len(parts) > 1 and parts[1] not in allowed:
+                wrong.append(f"{path}:{line}: {room} may not import {name}")
+    assert not wrong
 
 
-@pytest.mark.parametrize("path", files(), ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_heavy_libraries_have_one_door(path: Path) -> None:
-    room = room_of(path)
-    for name, line in imports(path):
-        library = name.split(".")[0]
-        if library in DOORS:
-            assert room in DOORS[library], f"{path}:{line}: {room} may not import {library}"
+def test_imports_run_downward_inside_a_room() -> None:
+    wrong = []
+    for path in files():
+        part, room = part_of(name_of(path)), room_of(path)
+        allowed = INWARDS.get(part, set()) | {part}
+        for name, line in imported_files(path):
+            other = part_of(name)
+            if other.partition("/")[0] == room and other not in allowed:
+                wrong.append(f"{path}:{line}: {part} may not import {name}")
+    assert not wrong
+
+
+def test_no_rule_leads_back() -> None:
+    order: list[str] = []
+    for rules in (MAY_IMPORT, INWARDS):
+        waiting = {room: set(below) & set(rules) for room, below in rules.items()}
+        while waiting:
+            free = [room for room, below in waiting.items() if not below & set(waiting)]
+            assert free, f"these import one another: {sorted(waiting)}"
+            order += free
+            for room in free:
+                del waiting[room]
+
+
+def test_no_file_imports_itself_by_way_of_others() -> None:
+    below = {name_of(path): {name for name, _ in imported_files(path)} for path in files()}
+    while free := [name for name, others in below.items() if not others & set(below) - {name}]:
+        for name in free:
+            del below[name]
+    assert not below, f"in a circle, or above one: {sorted(below)}"
+
+
+def test_heavy_libraries_have_few_doors() -> None:
+    wrong = []
+    for path in files():
+        room = room_of(path)
+        for name, line in imports(path):
+            library = name.split(".")[0]
+            if library in DOORS and room not in DOORS[library]:
+                wrong.append(f"{path}:{line}: {room} may not import {library}")
+    assert not wrong
 
 
 def test_the_siblings_are_siblings() -> None:
@@ -173,21 +185,24 @@ def test_the_siblings_are_siblings() -> None:
         assert not MAY_IMPORT[room] & (siblings - {room})
 
 
-def tasks() -> list[Path]:
-    return sorted(PACKAGE.parent.glob("tasks/*/task.py"))
+def test_numbers_do_not_know_words_and_words_do_not_decide() -> None:
+    rooms = ["stats", "verdict", "pages", "site"]
+    for place, room in enumerate(rooms):
+        assert not MAY_IMPORT[room] & set(rooms[place:])
 
 
-@pytest.mark.parametrize("path", tasks(), ids=lambda path: path.parent.name)
-def test_tasks_import_the_standard_library_and_the_reward_room(path: Path) -> None:
-    import sys
-
-    for name, line in imports(path):
-        top = name.split(".")[0]
-        fine = top in sys.stdlib_module_names or name.startswith("crlbench.reward.")
-        assert fine, f"{path}:{line}: a task may not import {name}"
+def test_tasks_import_the_standard_library_and_the_reward_room() -> None:
+    wrong = []
+    for path in sorted(PACKAGE.parent.glob("tasks/*/task.py")):
+        for name, line in imports(path):
+            top = name.split(".")[0]
+            if top not in sys.stdlib_module_names and not name.startswith("crlbench.reward."):
+                wrong.append(f"{path}:{line}: a task may not import {name}")
+    assert not wrong
 
 
 def test_a_wrong_import_would_be_seen(tmp_path: Path) -> None:
     wrong = tmp_path / "x.py"
     wrong.write_text("def f():\n    from crlbench.train import module\n    import torch.nn as nn\n")
     assert imports(wrong) == {("crlbench.train.module", 2), ("torch.nn", 3)}
+    assert list(imported_files(wrong)) == [("train/module", 2)]

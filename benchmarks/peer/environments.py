@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from crlbench.disk.switches import home, offline
 from crlbench.errors import EnvironmentUnfit
-from crlbench.switches import home, offline
 
 CONSTRAINTS = Path(__file__).with_name("constraints.txt")
 TORCH = "2.13.0"

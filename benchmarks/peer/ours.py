@@ -72,7 +72,7 @@ def fit(
 
 def as_a_worker(threads: int) -> None:
     """Start again in the environment that the launcher gives its workers."""
-    from crlbench.run.worker import environment_of
+    from crlbench.launch.worker import environment_of
 
     wanted = environment_of(threads)
     if any(os.environ.get(name) != value for name, value in wanted.items()):
@@ -82,7 +82,7 @@ def as_a_worker(threads: int) -> None:
 
 def conditions_of(work: dict[str, Any]) -> Any:
     """The conditions of the track ``small``, with the work's batch, optimizer and machine."""
-    from crlbench.conditions import Track
+    from crlbench.contract.conditions import Track
 
     path = ROOT / "leaderboard" / "tracks" / "small.toml"
     track = Track.model_validate(tomllib.loads(path.read_text(encoding="utf-8"))).conditions
@@ -116,8 +116,8 @@ def conditions_of(work: dict[str, Any]) -> Any:
 def module_of(work: dict[str, Any], conditions: Any, clock: Clock) -> tuple[Any, Any]:
     """The module, all weights trained from float32, and the reader of the model."""
     from crlbench.algo.recipes import load
-    from crlbench.catalog import Catalog
-    from crlbench.policy.load import Location, build_policy, load_backbone, load_reader
+    from crlbench.catalog.find import Catalog
+    from crlbench.policy.weights.load import Location, build_policy, load_backbone, load_reader
     from crlbench.train.collect import Answers
     from crlbench.train.module import PolicyOptimization
 
@@ -153,7 +153,7 @@ def module_of(work: dict[str, Any], conditions: Any, clock: Clock) -> tuple[Any,
 
 def timed_loop(clock: Clock) -> type:
     """The decode loop of every run, timed, its prompts and tokens checked."""
-    from crlbench.policy.sample import DecodeLoop
+    from crlbench.policy.decode.loop import DecodeLoop
 
     @dataclass(frozen=True)
     class Timed(DecodeLoop):

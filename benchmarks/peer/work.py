@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from crlbench.algo.recipes import load
-from crlbench.catalog import CHECKOUT, Catalog
+from crlbench.catalog.find import CHECKOUT, Catalog
 from crlbench.errors import UsageError, ValidationError
 
 SHORT = {"tiny": "tiny-llama"}
@@ -121,7 +121,7 @@ def prompts_for(model: Model, count: int) -> list[tuple[str, list[int]]]:
     """
     from transformers import AutoTokenizer
 
-    from crlbench.policy.chat import render
+    from crlbench.policy.text.chat import render
 
     tokenizer = AutoTokenizer.from_pretrained(model.folder)
     card = Catalog().load_model(model.card)
@@ -148,7 +148,7 @@ def _random_model(name: str, home: Path | None) -> Path:
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
 
-    from crlbench.switches import home as default_home
+    from crlbench.disk.switches import home as default_home
 
     folder = (home or default_home()) / "benchmarks" / name
     if (folder / "tokenizer.json").is_file():

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import numpy as np
 
-import crlbench.report
+import crlbench.stats
+import crlbench.verdict
 from crlbench.seeding import derive
 
 from . import measures, nulls
@@ -84,8 +85,8 @@ def simulate_rows(
 
 def _key(row: Row, boards: int, seed: int, count: int) -> str:
     """Of a stored row: what was asked for and the code that answers."""
-    report = Path(crlbench.report.__file__).parent
-    files = sorted(report.glob("*.py"))
+    rooms = [Path(room.__file__).parent for room in (crlbench.stats, crlbench.verdict)]
+    files = sorted(path for room in rooms for path in room.glob("*.py"))
     files += [Path(__file__).with_name(f"{name}.py") for name in OWN]
     code = hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()
     return hashlib.sha256(f"{row}|{boards}|{seed}|{count}|{code}".encode()).hexdigest()[:16]

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from crlbench.report.axes import MARGIN, gated
-from crlbench.report.intervals import Replicates, paired
-from crlbench.report.ranking import axis_test
-from crlbench.report.replicates import (
+from crlbench.stats.intervals import Replicates, paired
+from crlbench.stats.resampling import (
     axis_interval,
     efficiency_replicates,
     linear_replicates,
@@ -15,7 +13,9 @@ from crlbench.report.replicates import (
     spread,
     stability_replicates,
 )
-from crlbench.report.stability import seed_columns
+from crlbench.stats.stability import seed_columns
+from crlbench.verdict.axes import MARGIN, gated
+from crlbench.verdict.ranking import axis_test
 
 from . import scores
 from .setting import Entry, World

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from crlbench.report.nulls import curve_null, positive_part
-from crlbench.report.stability import (
+from crlbench.stats.nulls import curve_null, positive_part
+from crlbench.stats.stability import (
     dispersion_within,
     expected_dispersion,
     expected_drawdown,
     max_drawdown,
 )
-from crlbench.report.thresholds import reach
+from crlbench.stats.thresholds import reach
 
 from .setting import ITEM_SPREAD, PACE_SPREAD, RETAIN_ITEMS, RETAIN_LEVEL, Grid, probability
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from crlbench.report.derivatives import Blocks, gen_blocks
-from crlbench.report.estimators import ItemTable, captured, fallen, trapezoid_weights, unit
-from crlbench.report.generalization import PARTS, WEIGHTS, forgetting, gen
-from crlbench.report.stability import RunStability, runs_stability
+from crlbench.stats.derivatives import Blocks, gen_blocks
+from crlbench.stats.generalization import PARTS, WEIGHTS, forgetting, gen
+from crlbench.stats.measures import ItemTable, captured, fallen, trapezoid_weights, unit
+from crlbench.stats.stability import RunStability, runs_stability
 
 from .setting import CEILING, FLOOR, Grid
 from .world import Answers

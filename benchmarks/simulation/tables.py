@@ -8,8 +8,8 @@ from textwrap import fill
 import numpy as np
 from scipy.stats import beta
 
-from crlbench.report.intervals import plain_mean, trimmed_mean
-from crlbench.report.tiers import ALPHA
+from crlbench.stats.intervals import plain_mean, trimmed_mean
+from crlbench.stats.tiers import ALPHA
 
 from .engine import Columns
 from .rows import SIGNS, Part, Row

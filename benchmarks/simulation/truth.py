@@ -12,9 +12,9 @@ from functools import lru_cache
 
 import numpy as np
 
-from crlbench.report.estimators import captured, trapezoid_weights, unit
-from crlbench.report.intervals import Location
 from crlbench.seeding import derive
+from crlbench.stats.intervals import Location
+from crlbench.stats.measures import captured, trapezoid_weights, unit
 
 from .setting import (
     CEILING,

@@ -31,8 +31,9 @@ class Observation:
 def step_stats(observations: Sequence[Observation]) -> dict[str, float]:
     """Statistics of an optimizer step from its micro-batches (with the same ``totals``).
 
-    The names of :class:`~crlbench.dynamics.StepStats` but for ``grad_norm``, ``update_norm`` and
-    ``update_cosine``. Without a valid token the ratios are those of an unchanged policy.
+    The names of :class:`~crlbench.contract.dynamics.StepStats` but for ``grad_norm``,
+    ``update_norm`` and ``update_cosine``. Without a valid token the ratios are those of an
+    unchanged policy.
     """
     stats = {name: sum(o.sums[name] for o in observations) for name in observations[0].sums}
     ratio = torch.cat([o.ratio for o in observations]).double()

@@ -1,7 +1,7 @@
 """What every part of a recipe is: a frozen dataclass that names and checks itself.
 
-A part's fields are its hyper-parameters, so :func:`crlbench.added.stated` is at once the config,
-the log entry and the hash input. An axis is an abstract subclass of :class:`Part`; whatever
+A part's fields are its hyper-parameters, so :func:`crlbench.base.added.stated` is at once the
+config, the log entry and the hash input. An axis is an abstract subclass of :class:`Part`; whatever
 subclasses it is a part of that axis, wherever it was defined.
 """
 
@@ -92,7 +92,7 @@ def fit_part(value: Any, axis: type[Part], where: str) -> Part:
 
 
 def _from_config(axis: type[Part], config: Mapping[str, Any], where: str) -> Part:
-    """Inverse of :func:`crlbench.added.stated` for one part."""
+    """Inverse of :func:`crlbench.base.added.stated` for one part."""
     known = parts_of(axis)
     if "part" not in config:
         raise UsageError(f"{where} needs a key 'part': {known_text(axis)}.")

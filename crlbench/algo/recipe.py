@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from crlbench.added import stated
 from crlbench.algo.advantage import AdvantageEstimator
 from crlbench.algo.aggregate import Aggregation, TokenMean
 from crlbench.algo.clip import ClipRule, NoClip
@@ -19,6 +18,7 @@ from crlbench.algo.ratio import ImportanceRatio, NoRatio
 from crlbench.algo.select import KeepAll, SampleFilter
 from crlbench.algo.step import AdamStep, TrustRegion, UpdateRule
 from crlbench.algo.value import Critic
+from crlbench.base.added import stated
 from crlbench.errors import UsageError
 
 AXES: dict[str, type[Part]] = {
@@ -148,7 +148,7 @@ class Recipe:
 def to_config(recipe: Recipe) -> dict[str, Any]:
     """Plain JSON-able data: every part under its axis, its class name under ``part``.
 
-    A field that was added later (:func:`crlbench.added.added_field`) is absent at its default.
+    A field that was added later (:func:`crlbench.base.added.added_field`) is absent at its default.
     """
     return stated(recipe)
 

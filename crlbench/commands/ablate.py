@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from crlbench.catalog import Catalog
+from crlbench.catalog.find import Catalog
 from crlbench.commands.console import note
 from crlbench.commands.results import publish_study
 from crlbench.commands.running import (
@@ -21,11 +21,11 @@ from crlbench.commands.running import (
 from crlbench.commands.settings import Settings, names_in, resolve
 from crlbench.commands.star import SEEDS
 from crlbench.commands.study_file import Comparison, StudyFile, read_grid, read_study_file
+from crlbench.contract.study import STUDY_NAME
+from crlbench.doctor.preflight import check_models
 from crlbench.errors import UsageError
 from crlbench.run.archive import open_board
-from crlbench.run.preflight import check_models
 from crlbench.run.store import check_writable, write_json
-from crlbench.study import STUDY_NAME
 
 BASE = "grpo"
 

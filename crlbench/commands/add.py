@@ -8,14 +8,14 @@ from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from crlbench.catalog import BUNDLED, Catalog
+from crlbench.catalog.find import BUNDLED, Catalog
 from crlbench.commands.console import note, out, out_json, warn
+from crlbench.disk.files import expanded
 from crlbench.errors import OK, UsageError
-from crlbench.files import expanded
 from crlbench.suite.scaffold import Scaffold, check_name, write
 
 if TYPE_CHECKING:
-    from crlbench.entry.add import Added
+    from crlbench.contribute.models.add import Added
 
 OF_MODELS = ("from_hub", "slug", "added")
 
@@ -52,7 +52,7 @@ def _add_model(options: Namespace) -> int:
             "crlbench add model: give either a checkpoint folder (or GGUF file), or --from-hub"
             " org/name."
         )
-    from crlbench.entry.add import Place, add_from_hub, add_local
+    from crlbench.contribute.models.add import Place, add_from_hub, add_local
 
     catalog = Catalog(options.catalog)
     place = Place(_root(options, catalog), catalog, options.slug)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from argparse import Namespace
 
-from crlbench.catalog import Catalog
+from crlbench.catalog.find import Catalog
 from crlbench.commands.console import note, out, out_json
 from crlbench.errors import OK, UsageError
 
 
 def archive(options: Namespace) -> int:
     """Archive one version, or prove that what is archived is whole and unchanged."""
-    from crlbench.contribute.raising import require_as_published
+    from crlbench.contribute.review.raising import require_as_published
     from crlbench.run import archiving
 
     catalog = Catalog(options.catalog)

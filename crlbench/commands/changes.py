@@ -14,9 +14,9 @@ def since(validation: Validation) -> None:
 
     With ``--only`` a change of another kind ends it before any file of the change is opened.
     """
-    from crlbench.contribute.base import Base
-    from crlbench.contribute.changes import besides, changes_since, linking
-    from crlbench.contribute.layout import RESULTS, submitted
+    from crlbench.contribute.results.base import Base
+    from crlbench.contribute.results.changes import besides, changes_since, linking
+    from crlbench.contribute.results.layout import RESULTS, submitted
 
     options = validation.options
     changes = changes_since(options.since, Path.cwd())
@@ -40,11 +40,16 @@ def since(validation: Validation) -> None:
 
 def _examined(changes: Any, options: Any) -> Any:
     """What the changes alone say, before anything that they touch is opened."""
-    from crlbench.contribute.archived import unfaithful
-    from crlbench.contribute.boxes import unticked
-    from crlbench.contribute.changes import astray, linking, mixed
-    from crlbench.contribute.growth import added_retractions, redefined, republished, rewritten
-    from crlbench.contribute.people import author_of, brought
+    from crlbench.contribute.results.changes import astray, linking, mixed
+    from crlbench.contribute.review.archived import unfaithful
+    from crlbench.contribute.review.boxes import unticked
+    from crlbench.contribute.review.growth import (
+        added_retractions,
+        redefined,
+        republished,
+        rewritten,
+    )
+    from crlbench.contribute.review.people import author_of, brought
 
     author = author_of(changes, options.author)
     links = linking(changes)
@@ -63,7 +68,7 @@ def _examined(changes: Any, options: Any) -> Any:
 
 
 def _report(changes: Any, findings: list[str], notes: tuple[str, ...] = ()) -> Any:
-    from crlbench.contribute.report import Examined
+    from crlbench.contribute.results.report import Examined
 
     files = sorted(changes.scopes.items())
     counted = ", ".join(f"{len(paths)} {kind}" for kind, paths in files) or "nothing changed"
@@ -95,8 +100,8 @@ def _write(options: Any, changes: Any, reports: list[Any]) -> None:
         return
     import json
 
-    from crlbench.contribute.comment import verdict_of
-    from crlbench.contribute.posting import rendered
+    from crlbench.contribute.review.comment import verdict_of
+    from crlbench.contribute.review.posting import rendered
     from crlbench.run.store import write_text
 
     verdict = verdict_of(changes, reports)

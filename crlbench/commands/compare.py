@@ -18,9 +18,9 @@ SUFFIXES = {".html": "html", ".htm": "html", ".json": "json", ".md": "md", ".txt
 
 def compare(options: Namespace) -> int:
     """Print or write what stored entries say against each other."""
-    from crlbench.report.board import AXES
-    from crlbench.report.compare import compare as side_by_side
-    from crlbench.report.compare_read import read_entry
+    from crlbench.verdict.board import AXES
+    from crlbench.verdict.compare import compare as side_by_side
+    from crlbench.verdict.compare_read import read_entry
 
     form, target = _format(options), _target(options)
     if len(options.entries) < 2:
@@ -88,10 +88,10 @@ def _rendered(comparison: Any, form: str) -> str:
     if form == "json":
         return comparison.to_json()
     if form == "html":
-        from crlbench.report.compare_page import render_comparison
+        from crlbench.pages.compare import render_comparison
 
         return render_comparison(comparison)
-    from crlbench.report.compare_table import markdown_comparison, plain_comparison
+    from crlbench.pages.compare_table import markdown_comparison, plain_comparison
 
     return (markdown_comparison if form == "md" else plain_comparison)(comparison)
 
@@ -103,7 +103,7 @@ def _print(comparison: Any, form: str, colour: bool) -> None:
         return
     from rich.console import Console
 
-    from crlbench.report.compare_table import terminal_comparison
+    from crlbench.pages.compare_table import terminal_comparison
 
     console = Console(no_color=not colour)
     console.print(terminal_comparison(comparison, console.width))

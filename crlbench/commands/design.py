@@ -14,20 +14,20 @@ from pathlib import Path
 from crlbench.algo import recipes
 from crlbench.algo.flip import changes, flipped, plain
 from crlbench.algo.recipe import Recipe
-from crlbench.cards import ModelCard
-from crlbench.catalog import Catalog
+from crlbench.catalog.find import Catalog
 from crlbench.commands import study_file as asked
 from crlbench.commands.running import Chosen, choose, plan_of
 from crlbench.commands.settings import Settings
 from crlbench.commands.star import star
 from crlbench.commands.study_file import changed
-from crlbench.conditions import Conditions, diff
+from crlbench.contract.conditions import Conditions, diff
+from crlbench.contract.model_card import ModelCard
+from crlbench.contract.study import Arm, Change, Comparison, Study
+from crlbench.doctor.preflight import check_board
 from crlbench.errors import UsageError, unknown_name
 from crlbench.run.archive import Opened
 from crlbench.run.board import Request, make_board
 from crlbench.run.plan import Board, Plan
-from crlbench.run.preflight import check_board
-from crlbench.study import Arm, Change, Comparison, Study
 
 STUDIES = "ablations"
 """Folder of all studies, below the folder of all runs."""

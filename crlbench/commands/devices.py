@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from crlbench.cards import ModelCard
 from crlbench.commands.settings import Settings
+from crlbench.contract.model_card import ModelCard
 from crlbench.errors import EnvironmentUnfit, UsageError
 from crlbench.run.plan import Board
 

@@ -8,20 +8,20 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from crlbench.catalog import Catalog
+from crlbench.catalog.find import Catalog
 from crlbench.commands.choices import DEVICES
 from crlbench.commands.console import out, out_json, table
 from crlbench.commands.settings import assignments
-from crlbench.conditions import override
+from crlbench.contract.conditions import override
 from crlbench.errors import OK, CrlbenchError, EnvironmentUnfit, unknown_name
 
 if TYPE_CHECKING:
-    from crlbench.run.doctor import Finding
-    from crlbench.run.doctor_model import Fit
+    from crlbench.doctor.machine import Finding
+    from crlbench.doctor.model import Fit
 
 COLOURS = {"ok": "32", "warning": "33", "problem": "31"}
 PARTS = ("process", "start", "learner", "optimizer", "activations", "head", "decoding")
-"""Columns of the memory table, as :class:`crlbench.run.memory.Estimate` names its parts."""
+"""Columns of the memory table, as :class:`crlbench.launch.memory.Estimate` names its parts."""
 
 
 def doctor(options: Namespace) -> int:
@@ -47,7 +47,7 @@ def doctor(options: Namespace) -> int:
 
 def _looked_at(options: Namespace) -> tuple[list[Finding], list[Fit]]:
     from crlbench.commands.running import choose
-    from crlbench.run import doctor as of
+    from crlbench.doctor import machine as of
     from crlbench.run.archive import open_track
 
     track, catalog = open_track(Catalog(options.catalog), options.track)
@@ -84,10 +84,10 @@ def _looked_at(options: Namespace) -> tuple[list[Finding], list[Fit]]:
 def _of_model(
     options: Namespace, catalog: Catalog, track: Any, card: Any, tasks: list[Any], hub: Any
 ) -> tuple[list[Finding], list[Fit]]:
+    from crlbench.catalog.retain_panel import find_panel
     from crlbench.commands.running import device
-    from crlbench.retain.panel import find_panel
-    from crlbench.run import doctor_model as of
-    from crlbench.run.capacity import free_memory
+    from crlbench.doctor import model as of
+    from crlbench.launch.capacity import free_memory
 
     conditions = track.conditions
     place = of.weights(card, options.home, hub)

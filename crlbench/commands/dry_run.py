@@ -10,13 +10,13 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from crlbench.attempts import DECLARED_SEEDS
-from crlbench.cards import ModelCard
 from crlbench.commands.console import count, note, out, out_json, table
+from crlbench.contract.attempts import DECLARED_SEEDS
+from crlbench.contract.events import Emit, Event, Figures
+from crlbench.contract.model_card import ModelCard
+from crlbench.contract.records import Cell, Status
 from crlbench.errors import OK, CrlbenchError
-from crlbench.events import Emit, Event, Figures
-from crlbench.records import Cell, Status
-from crlbench.run.grid import LocalLauncher
+from crlbench.launch.local import LocalLauncher
 from crlbench.run.plan import Plan, label, of_shard, state
 from crlbench.run.progress import duration
 from crlbench.run.store import check_writable

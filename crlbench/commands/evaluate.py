@@ -6,7 +6,7 @@ import contextlib
 import os
 from argparse import Namespace
 
-from crlbench.catalog import Catalog
+from crlbench.catalog.find import Catalog
 from crlbench.commands.console import out, warn
 from crlbench.commands.devices import check_devices
 from crlbench.commands.results import publish
@@ -22,11 +22,11 @@ from crlbench.commands.running import (
     settled,
 )
 from crlbench.commands.settings import as_toml, resolve
+from crlbench.doctor.preflight import check_board, check_models
 from crlbench.errors import OK, UsageError
+from crlbench.launch.devices import Place, follow, hosting
 from crlbench.run.archive import open_board
 from crlbench.run.board import Request, make_board
-from crlbench.run.devices import Place, follow, hosting
-from crlbench.run.preflight import check_board, check_models
 
 
 def evaluate(options: Namespace) -> int:

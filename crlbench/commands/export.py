@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import Namespace
 from pathlib import Path
 
-from crlbench.catalog import Catalog
+from crlbench.catalog.find import Catalog
 from crlbench.commands.console import note, out, out_json
 from crlbench.errors import OK, UsageError
 
@@ -16,7 +16,7 @@ def export(options: Namespace) -> int:
         raise UsageError("export needs --to DIR, a folder that does not exist yet.")
     run, target = Path(options.run), Path(options.to)
 
-    from crlbench.run.export import export_run
+    from crlbench.stages.export import export_run
 
     kind = export_run(run, Catalog(options.catalog), target, options.merge)
     if kind == "adapter":

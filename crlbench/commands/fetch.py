@@ -7,14 +7,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from crlbench.catalog import Catalog
+from crlbench.catalog.find import Catalog
 from crlbench.commands.console import note, out, out_json
 from crlbench.errors import OK, UsageError
 
 
 def fetch(options: Namespace) -> int:
     """Put models and the rows of tasks into CRLBENCH_HOME and print their folders."""
-    from crlbench.fetch import fetch_model
+    from crlbench.catalog.fetch import fetch_model
     from crlbench.suite.external import fetch_task
 
     wanted: list[tuple[str, Callable[..., Path]]] = [

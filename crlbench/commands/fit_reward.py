@@ -5,12 +5,12 @@ from __future__ import annotations
 from argparse import Namespace
 from pathlib import Path
 
-from crlbench.cards import RewardCard
-from crlbench.catalog import Catalog
+from crlbench.catalog.find import Catalog
 from crlbench.commands.choices import DEVICES
 from crlbench.commands.console import note, out, out_json
 from crlbench.commands.running import cards_of, device, require_fetched
 from crlbench.commands.settings import assignments
+from crlbench.contract.task_card import RewardCard
 from crlbench.errors import OK, UsageError, unknown_name
 
 STEPS = 10
@@ -28,7 +28,7 @@ def fit_reward(options: Namespace) -> int:
 
     import torch
 
-    from crlbench.run import fit_reward as fitting
+    from crlbench.stages import fit_reward as fitting
 
     config = fitting.settings(assignments(options.set))
     fitting.check_target(Path(options.out))

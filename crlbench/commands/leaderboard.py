@@ -42,14 +42,14 @@ def build(options: Namespace) -> int:
 
 
 def _site(options: Namespace, url: str = "", repository: Any = None) -> Any:
-    from crlbench.catalog import Catalog
+    from crlbench.catalog.find import Catalog
     from crlbench.site.source import read_site
 
     return read_site(_results(options), Catalog(options.catalog), url, repository)
 
 
 def _results(options: Namespace) -> Path:
-    from crlbench.report.resources import leaderboard_folder
+    from crlbench.verdict.resources import leaderboard_folder
 
     return Path(options.results) if options.results else leaderboard_folder() / "results"
 
@@ -105,8 +105,8 @@ def _until_stopped(listening: Any) -> None:
 
 def _outdated(folder: Path, results: Path) -> bool:
     """Whether there is no site, or something that it is made of is younger."""
-    from crlbench.report.resources import leaderboard_folder
     from crlbench.site.build import MARKER
+    from crlbench.verdict.resources import leaderboard_folder
 
     marker = folder / MARKER
     if not marker.is_file():

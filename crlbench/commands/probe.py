@@ -7,12 +7,12 @@ from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
-from crlbench.catalog import Catalog
+from crlbench.catalog.find import Catalog
+from crlbench.catalog.frozen import Task, fetch_command, is_archived
 from crlbench.commands.console import note, out, out_json, table
 from crlbench.commands.running import cards_of, require_fetched
+from crlbench.disk.files import write_bytes
 from crlbench.errors import OK, UsageError
-from crlbench.files import write_bytes
-from crlbench.frozen import Task, fetch_command, is_archived
 
 COLUMNS = [
     *("task", "model", "level", "items", "mean", "never", "some", "always", "counts", "truncated"),

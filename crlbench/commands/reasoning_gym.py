@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from crlbench.commands.console import note, out, out_json, table
+from crlbench.disk.reading import Malformed, json_value, read_bytes
 from crlbench.errors import OK, CrlbenchError, UsageError
-from crlbench.reading import Malformed, json_value, read_bytes
 
 PREFIX = "reasoning_gym:"
 COLUMNS = ["text", "mean", "largest", "above 0", "paid"]

@@ -8,11 +8,14 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar
 
-from crlbench.cards import ModelCard, TaskCard, dump_toml, read_task_card
-from crlbench.catalog import Catalog, Fault, RowsState
+from crlbench.catalog.find import Catalog, Fault, RowsState
+from crlbench.catalog.frozen import has_rows
 from crlbench.commands.console import count, out, out_json, table, warn
+from crlbench.contract.model_card import ModelCard
+from crlbench.contract.task_card import TaskCard, read_task_card
+from crlbench.disk.names import FROZEN
+from crlbench.disk.toml import dump_toml
 from crlbench.errors import OK, UsageError, ValidationError, unknown_name
-from crlbench.frozen import has_rows
 
 Row = dict[str, Any]
 Rows = list[Row]
@@ -103,7 +106,7 @@ def _tasks(options: Namespace, fault: Fault) -> tuple[Rows, list[str]]:
         return _task_row(name, catalog.task_card(name), state)
 
     def older(spec: str) -> Row:
-        card = read_task_card(archived[spec].path / "frozen.toml")
+        card = read_task_card(archived[spec].path / FROZEN)
         return _task_row(spec, card, "here" if has_rows(card, archived[spec].path) else "away")
 
     archived = catalog.archived("task", fault, intact=True)
@@ -193,7 +196,7 @@ def _tracks(options: Namespace, fault: Fault) -> tuple[Rows, list[str]]:
 
 
 def _runs(options: Namespace, fault: Fault) -> tuple[Rows, list[str]]:
-    from crlbench.attempts import PLAN_NAME
+    from crlbench.disk.names import PLAN_NAME
 
     paths = sorted(Path(options.out).glob(f"*/*/*/{PLAN_NAME}"))
     columns = ["model", "recipe", "track", "division", "done", "planned", "folder"]
@@ -201,9 +204,9 @@ def _runs(options: Namespace, fault: Fault) -> tuple[Rows, list[str]]:
 
 
 def _run_row(path: Path) -> Row:
-    from crlbench.records import RECORD_NAME
+    from crlbench.contract.stored import damaged
+    from crlbench.disk.names import RECORD_NAME
     from crlbench.run.store import read_json
-    from crlbench.stored import damaged
 
     plan = read_json(path)
     try:
@@ -223,7 +226,7 @@ def _run_row(path: Path) -> Row:
 
 
 def _results(options: Namespace, fault: Fault) -> tuple[Rows, list[str]]:
-    from crlbench.contribute.layout import RESULTS, submitted
+    from crlbench.contribute.results.layout import RESULTS, submitted
 
     homes = [root / RESULTS for root in Catalog(options.catalog).roots]
     rows = _readable(chain.from_iterable(map(submitted, homes)), _result_row, fault)
@@ -232,10 +235,10 @@ def _results(options: Namespace, fault: Fault) -> tuple[Rows, list[str]]:
 
 
 def _result_row(entry: Path) -> Row:
-    from crlbench.contribute.layout import read_submission
-    from crlbench.report.badges import read_badges
-    from crlbench.report.load import load_runs
-    from crlbench.retractions import concerning, read_retractions
+    from crlbench.contract.retractions import concerning, read_retractions
+    from crlbench.contribute.results.layout import read_submission
+    from crlbench.verdict.badges import read_badges
+    from crlbench.verdict.runs import load_runs
 
     runs = load_runs(entry, files="used")
     board, model, recipe = entry.parts[-3:]

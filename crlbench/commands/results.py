@@ -10,18 +10,17 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from crlbench.attempts import PLAN_NAME
-from crlbench.catalog import Catalog
+from crlbench.catalog.find import Catalog
 from crlbench.commands.console import out, out_json, table
-from crlbench.conditions import diff
-from crlbench.conditions import fingerprint as short
+from crlbench.contract.conditions import diff
+from crlbench.contract.conditions import fingerprint as short
+from crlbench.contract.study import STUDY_NAME
+from crlbench.disk.names import PLAN_NAME, RECORD_NAME
+from crlbench.disk.packed import PACKED
 from crlbench.errors import OK, NotComparable, UsageError
-from crlbench.packed import PACKED
-from crlbench.records import RECORD_NAME
 from crlbench.run.archive import open_board
 from crlbench.run.board import Request, make_board
 from crlbench.run.store import read_json, write_json, write_text
-from crlbench.study import STUDY_NAME
 
 PAGE_NAME = "report.html"
 SUMMARY_NAME = "summary.json"
@@ -66,10 +65,10 @@ def publish(options: Namespace, folders: Sequence[Path]) -> Path:
 
 def _written(folder: Path, page: Path | None = None) -> tuple[Any, Any, Path]:
     """The summary and the board of the runs below a folder, written beside their page."""
-    from crlbench.report.board import summarise_board
-    from crlbench.report.load import load_runs
-    from crlbench.report.page import render_page
-    from crlbench.report.summary import summarise
+    from crlbench.pages.report import render_page
+    from crlbench.verdict.board import summarise_board
+    from crlbench.verdict.runs import load_runs
+    from crlbench.verdict.summary import summarise
 
     runs = load_runs(folder)
     summary, board = summarise(runs), summarise_board(runs)
@@ -95,7 +94,7 @@ def publish_study(options: Namespace, folder: Path) -> Path:
     if options.json:
         out_json(_plain(dataclasses.asdict(ablation)))
         return page
-    from crlbench.report.ablation_table import plain_table, terminal_table
+    from crlbench.pages.ablation_table import plain_table, terminal_table
 
     _print(ablation, plain_table, terminal_table, colour=not options.no_color)
     return page
@@ -103,9 +102,9 @@ def publish_study(options: Namespace, folder: Path) -> Path:
 
 def _written_study(folder: Path, page: Path | None = None) -> tuple[Any, Path]:
     """What a study's stored runs say so far, written beside it."""
-    from crlbench.report.ablation import summarise_study
-    from crlbench.report.ablation_page import render_ablation
-    from crlbench.report.ablation_table import markdown_table
+    from crlbench.pages.ablation_table import markdown_table
+    from crlbench.pages.study import render_ablation
+    from crlbench.verdict.ablation import summarise_study
 
     ablation = summarise_study(folder)
     if page is None:
@@ -121,7 +120,7 @@ def _plain(value: Any) -> Any:
 
 
 def _print_table(summary: Any, board: Any, colour: bool) -> None:
-    from crlbench.report.table import plain_table, terminal_table
+    from crlbench.pages.table import plain_table, terminal_table
 
     _print(
         summary,

@@ -11,14 +11,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from crlbench import switches
-from crlbench.attempts import DECLARED_SEEDS, declarations, planned
-from crlbench.cards import ModelCard
-from crlbench.catalog import Catalog
-from crlbench.checkpoint import former_card
+from crlbench.catalog.checkpoint import former_card
+from crlbench.catalog.fetch import BYTES, fetched_folder
+from crlbench.catalog.find import Catalog
+from crlbench.catalog.retain_panel import find_panel
 from crlbench.commands.console import count, note, out, warn
 from crlbench.commands.settings import Settings, shard
-from crlbench.conditions import Conditions
+from crlbench.contract.attempts import DECLARED_SEEDS, declarations, planned
+from crlbench.contract.conditions import Conditions
+from crlbench.contract.model_card import ModelCard
+from crlbench.contract.record_files import read_record
+from crlbench.disk import switches
+from crlbench.disk.files import expanded
+from crlbench.disk.names import RECORD_NAME
+from crlbench.doctor.preflight import at_hand
 from crlbench.errors import (
     INTERNAL,
     OK,
@@ -28,12 +34,7 @@ from crlbench.errors import (
     RunFailed,
     UsageError,
 )
-from crlbench.fetch import BYTES, fetched_folder
-from crlbench.files import expanded
-from crlbench.record_files import read_record
-from crlbench.records import RECORD_NAME
-from crlbench.retain.panel import find_panel
-from crlbench.run.capacity import (
+from crlbench.launch.capacity import (
     available_memory,
     expected,
     free_memory,
@@ -41,14 +42,13 @@ from crlbench.run.capacity import (
     require_memory,
     seen_bytes,
 )
+from crlbench.launch.devices import RUN_ON_DEVICES
+from crlbench.launch.local import LocalLauncher
+from crlbench.launch.memory import Estimate
 from crlbench.run.declare import Declaration, Execution, NamedRecipe
-from crlbench.run.devices import RUN_ON_DEVICES
 from crlbench.run.former import check_entry_unchanged, former_runs
-from crlbench.run.grid import LocalLauncher
 from crlbench.run.launcher import Launcher, Outcome
-from crlbench.run.memory import Estimate
 from crlbench.run.plan import Board, Contender, Plan, label
-from crlbench.run.preflight import at_hand
 from crlbench.run.progress import Progress
 from crlbench.run.session import StopSwitch, Work, opened, run_missing, survey
 from crlbench.run.store import check_space, check_writable

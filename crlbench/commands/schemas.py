@@ -13,14 +13,15 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from crlbench.cards import ModelCard, TaskCard
+from crlbench.base.json_schema import schema_of
+from crlbench.catalog.retain_panel import PanelCard
 from crlbench.commands.study_file import StudyFile
-from crlbench.conditions import Track
-from crlbench.files import write_all
-from crlbench.json_schema import schema_of
-from crlbench.records import RunRecord, StoredPlan
-from crlbench.retain.panel import PanelCard
-from crlbench.study import Study
+from crlbench.contract.conditions import Track
+from crlbench.contract.model_card import ModelCard
+from crlbench.contract.records import RunRecord, StoredPlan
+from crlbench.contract.study import Study
+from crlbench.contract.task_card import TaskCard
+from crlbench.disk.files import write_all
 
 SCHEMAS: dict[str, type[BaseModel]] = {
     "model-entry": ModelCard,

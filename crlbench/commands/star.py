@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from crlbench.algo.recipe import Recipe
 from crlbench.commands.study_file import GridArm
-from crlbench.conditions import Conditions
+from crlbench.contract.conditions import Conditions
 from crlbench.errors import UsageError
 
 SEEDS = 3

@@ -15,12 +15,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from crlbench.attempts import PLAN_NAME
 from crlbench.commands.settings import Settings
+from crlbench.disk.names import PLAN_NAME, RECORD_NAME
+from crlbench.disk.packed import PACKED
+from crlbench.disk.reading import Malformed, json_value, read_bytes
 from crlbench.errors import CrlbenchError, UsageError, unknown_name
-from crlbench.packed import PACKED
-from crlbench.reading import Malformed, json_value, read_bytes
-from crlbench.records import RECORD_NAME
 
 NOT_RECIPES = ("start",)
 """Folders of a model that hold no runs."""

@@ -8,12 +8,12 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic import ValidationError as PydanticError
 
-from crlbench.attempts import MAX_SEEDS
-from crlbench.cards import read_toml
+from crlbench.base.explain import SHOWN, line
 from crlbench.commands.settings import as_text
-from crlbench.conditions import leaves
+from crlbench.contract.attempts import MAX_SEEDS
+from crlbench.contract.conditions import leaves
+from crlbench.disk.toml import read_toml
 from crlbench.errors import UsageError, ValidationError, unknown_name
-from crlbench.explain import SHOWN, line
 
 
 class _Form(BaseModel):

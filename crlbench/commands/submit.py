@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from crlbench.catalog import BUNDLED, Catalog
+from crlbench.catalog.find import BUNDLED, Catalog
 from crlbench.commands.console import note, out, out_json
+from crlbench.disk.files import expanded
 from crlbench.errors import OK, UsageError, ValidationError
-from crlbench.files import expanded
 
 
 def submit(options: Namespace) -> int:
@@ -20,7 +20,7 @@ def submit(options: Namespace) -> int:
 
     Returns 0, or 3 when a rule is broken; then nothing was written.
     """
-    from crlbench.contribute.packing import bundle, run_folders
+    from crlbench.contribute.results.packing import bundle, run_folders
 
     catalog = Catalog(options.catalog)
     target, body = _target(options, catalog), _body(options)
@@ -51,7 +51,7 @@ def submit(options: Namespace) -> int:
 
 def _target(options: Namespace, catalog: Catalog) -> Path:
     """The folder of all results: ``--to``, else that of the checkout."""
-    from crlbench.contribute.layout import RESULTS
+    from crlbench.contribute.results.layout import RESULTS
 
     if options.to:
         return expanded(options.to)
@@ -83,13 +83,13 @@ def _drafted(
     Raises:
         ValidationError: an entry is there already, and says something else.
     """
-    from crlbench.contribute.base import base_of
-    from crlbench.contribute.copies import Known
-    from crlbench.contribute.layout import submitted
-    from crlbench.contribute.packing import grown, opened, stored
-    from crlbench.contribute.result import Examiner
-    from crlbench.files import write_all
-    from crlbench.report.agreement import Peers
+    from crlbench.contribute.results.base import base_of
+    from crlbench.contribute.results.copies import Known
+    from crlbench.contribute.results.layout import submitted
+    from crlbench.contribute.results.packing import grown, opened, stored
+    from crlbench.contribute.results.result import Examiner
+    from crlbench.disk.files import write_all
+    from crlbench.verdict.agreement import Peers
 
     for one in bundles:
         folder = draft / one.place
@@ -117,23 +117,23 @@ def _drafted(
 
 def _shared(before: dict[str, bytes]) -> dict[str, bytes]:
     """What a new state must hold: who submitted first, and badges, stay as they are."""
-    from crlbench.contribute.layout import SUBMISSION
-    from crlbench.verification import VERIFICATION_NAME
+    from crlbench.contribute.results.layout import SUBMISSION
+    from crlbench.disk.names import VERIFICATION_NAME
 
     own = (SUBMISSION, VERIFICATION_NAME)
     return {name: content for name, content in before.items() if name not in own}
 
 
 def _text(folders: Sequence[Path], examined: Sequence[Any]) -> str:
-    from crlbench.contribute.pull_request import text
+    from crlbench.contribute.review.pull_request import text
 
     return text(folders, examined)
 
 
 def _write(bundles: Sequence[Any], target: Path) -> None:
     """The entries, each file whole; who submitted an entry first stays."""
-    from crlbench.contribute.layout import SUBMISSION
-    from crlbench.files import write_all
+    from crlbench.contribute.results.layout import SUBMISSION
+    from crlbench.disk.files import write_all
 
     for one in bundles:
         folder = target / one.place
@@ -155,7 +155,7 @@ def _tell(
     target: Path,
     body: Path | None,
 ) -> None:
-    from crlbench.contribute.pull_request import title
+    from crlbench.contribute.review.pull_request import title
 
     folders = [str(target / one.place) for one in bundles]
     sizes = [sum(map(len, one.files.values())) for one in bundles]

@@ -6,12 +6,12 @@ from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
-from crlbench.cards import TaskCard
-from crlbench.catalog import Catalog
+from crlbench.catalog.find import Catalog
+from crlbench.catalog.frozen import is_archived
 from crlbench.commands.console import note, out, out_json
 from crlbench.commands.reasoning_gym import freeze_generator, is_generator
+from crlbench.contract.task_card import TaskCard
 from crlbench.errors import OK, UsageError
-from crlbench.frozen import is_archived
 
 
 def freeze(options: Namespace) -> int:
@@ -84,7 +84,7 @@ def _frozen(folder: Path, options: Namespace, catalog: Catalog) -> dict[str, str
 
 
 def _published_tracks(catalog: Catalog, folder: Path, card: TaskCard) -> list[str]:
-    from crlbench.contribute.raising import require_archived
+    from crlbench.contribute.review.raising import require_archived
 
     return require_archived(catalog, folder, card)
 
@@ -95,8 +95,8 @@ def _facts(card: TaskCard) -> dict[str, str]:
 
 def _freeze_retain(options: Namespace, catalog: Catalog) -> int:
     """Write or check the retain panel beside the tracks."""
-    from crlbench.retain.build import freeze as freeze_panel
-    from crlbench.retain.panel import FOLDER
+    from crlbench.catalog.retain_panel import FOLDER
+    from crlbench.suite.retain_panel import freeze as freeze_panel
 
     if options.tasks:
         raise UsageError(f"--retain freezes the panel alone; leave out {', '.join(options.tasks)}.")

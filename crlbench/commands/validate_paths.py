@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from crlbench.catalog import Catalog
+from crlbench.catalog.find import Catalog
+from crlbench.disk.names import CODE, FROZEN
 from crlbench.errors import UsageError
 
 Kind = Literal["result", "task", "model"]
@@ -41,8 +42,8 @@ def subjects(paths: Iterable[str], catalog: Catalog, kind: str) -> list[Subject]
 
 
 def _meant(given: str, catalog: Catalog, kind: str) -> Iterator[Subject]:
-    from crlbench.contribute.layout import submitted
-    from crlbench.entry.examine import entries_in, is_entry
+    from crlbench.contribute.models.examine import entries_in, is_entry
+    from crlbench.contribute.results.layout import submitted
 
     path = Path(given)
     result, task, model = (kind in ("auto", one) for one in ("result", "task", "model"))
@@ -71,4 +72,4 @@ def _meant(given: str, catalog: Catalog, kind: str) -> Iterator[Subject]:
 
 
 def _is_task(path: Path) -> bool:
-    return (path / "task.py").is_file() or (path / "frozen.toml").is_file()
+    return (path / CODE).is_file() or (path / FROZEN).is_file()

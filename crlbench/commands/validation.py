@@ -8,14 +8,14 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from crlbench.catalog import Catalog
+from crlbench.catalog.find import Catalog
+from crlbench.catalog.frozen import Task
 from crlbench.commands.console import count, note, out
 from crlbench.commands.validate_paths import Subject, subjects
 from crlbench.errors import OK, CrlbenchError, EnvironmentUnfit, ValidationError
-from crlbench.frozen import Task
 
 if TYPE_CHECKING:
-    from crlbench.contribute.base import Base
+    from crlbench.contribute.results.base import Base
 
 
 class Validation:
@@ -52,8 +52,8 @@ class Validation:
 
     def _foreign(self, given: Sequence[str], folders: Sequence[Path]) -> None:
         """Of a folder of all results also what belongs to none of them."""
-        from crlbench.contribute.layout import foreign
-        from crlbench.contribute.report import Examined
+        from crlbench.contribute.results.layout import foreign
+        from crlbench.contribute.results.report import Examined
 
         homes = {folder.absolute().parents[2] for folder in folders}
         for path in map(Path, given):
@@ -67,11 +67,11 @@ class Validation:
         """
         if not folders:
             return
-        from crlbench.contribute.base import base_of
-        from crlbench.contribute.copies import Known
-        from crlbench.contribute.layout import submitted
-        from crlbench.contribute.result import Examiner
-        from crlbench.report.agreement import Peers
+        from crlbench.contribute.results.base import base_of
+        from crlbench.contribute.results.copies import Known
+        from crlbench.contribute.results.layout import submitted
+        from crlbench.contribute.results.result import Examiner
+        from crlbench.verdict.agreement import Peers
 
         homes = dict.fromkeys(folder.absolute().parents[2] for folder in folders)
         entries = [entry for home in homes for entry in submitted(home)]
@@ -87,8 +87,8 @@ class Validation:
         """Tasks through the gauntlet."""
         if not found:
             return
-        from crlbench import gauntlet
-        from crlbench.gauntlet.duplicates import search
+        from crlbench.suite import gauntlet
+        from crlbench.suite.gauntlet.duplicates import search
 
         effort = "quick" if self.options.quick else "full"
         whole = [*_loadable(subject.folder for subject in found)]
@@ -107,7 +107,7 @@ class Validation:
         """Entries of models through their rules."""
         if not found:
             return
-        from crlbench.entry.examine import examine
+        from crlbench.contribute.models.examine import examine
         from crlbench.run.board import load_track
 
         options = self.options
@@ -125,7 +125,7 @@ class Validation:
 
 def _silence(offline: bool) -> str:
     """Why the hub is not to be asked; "" where it answers."""
-    from crlbench.run.doctor import ask_hub
+    from crlbench.doctor.machine import ask_hub
 
     if offline:
         return "the hub was not asked (--offline)"

@@ -9,19 +9,20 @@ from pathlib import Path
 from typing import Any
 
 from crlbench import __version__
-from crlbench.catalog import Catalog
+from crlbench.catalog.find import Catalog
 from crlbench.commands.console import count, note, out, out_json
 from crlbench.commands.verify_budget import require_budget
 from crlbench.commands.verify_recompute import Recomputed, check_bytes, recompute
 from crlbench.commands.verify_replay import Replayed, chosen_seed, replay
-from crlbench.conditions import digest
-from crlbench.contribute.base import base_of
+from crlbench.contract.verification import Badge, Outcome, read_verifications
+from crlbench.contribute.results.base import base_of
+from crlbench.disk.hashing import digest
+from crlbench.disk.names import VERIFICATION_NAME
 from crlbench.errors import OK, EnvironmentUnfit, Mismatch, UsageError, ValidationError
-from crlbench.report.audit_entry import Home, homes_of
-from crlbench.report.badges import Badges, read_badges
-from crlbench.report.load import Run, load_runs
+from crlbench.proof.entry import Home, homes_of
 from crlbench.run.ledger import append_line, utc_now
-from crlbench.verification import VERIFICATION_NAME, Badge, Outcome, read_verifications
+from crlbench.verdict.badges import Badges, read_badges
+from crlbench.verdict.runs import Run, load_runs
 
 MACHINE_DIGITS = 12
 """Of the hash of a class of machine, in a line that says who replayed a run."""

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from crlbench.catalog import Catalog
+from crlbench.catalog.find import Catalog
+from crlbench.catalog.retain_panel import find_panel
 from crlbench.commands.console import count
 from crlbench.commands.verify_recompute import model_of
 from crlbench.errors import CrlbenchError, EnvironmentUnfit
-from crlbench.report.audit_facts import board_tasks
-from crlbench.report.load import Run
-from crlbench.retain.panel import find_panel
+from crlbench.launch.capacity import expected, free_memory, require_memory
+from crlbench.proof.effort import conditions_of, replay_seconds, require_within
+from crlbench.proof.facts import board_tasks
 from crlbench.run.archive import catalog_of
-from crlbench.run.capacity import expected, free_memory, require_memory
-from crlbench.run.effort import conditions_of, replay_seconds, require_within
 from crlbench.run.progress import duration
+from crlbench.verdict.runs import Run
 
 
 def require_budget(

@@ -7,22 +7,22 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from crlbench.catalog import Catalog
-from crlbench.contribute.base import Base
-from crlbench.contribute.canonical import uncanonical
+from crlbench.catalog.find import Catalog
+from crlbench.contract.verification import Finding
+from crlbench.contribute.results.base import Base
+from crlbench.contribute.results.canonical import uncanonical
+from crlbench.disk.packed import PACKED
+from crlbench.disk.reading import UNREADABLE
 from crlbench.errors import EnvironmentUnfit, ValidationError
-from crlbench.packed import PACKED
-from crlbench.reading import UNREADABLE
-from crlbench.report.agreement import Peers
-from crlbench.report.audit import audit_run
-from crlbench.report.audit_entry import Home, audit_home, audit_in
-from crlbench.report.audit_facts import Facts, facts_of
-from crlbench.report.audit_files import config_of
-from crlbench.report.load import Run, Runs
-from crlbench.run.checkout import Comparison, compare
-from crlbench.run.payable import unpayable
-from crlbench.run.rescore import check_prompts, reader_of, rescore
-from crlbench.verification import Finding
+from crlbench.proof.audit import audit_run
+from crlbench.proof.checkout import Comparison, compare
+from crlbench.proof.entry import Home, audit_home, audit_in
+from crlbench.proof.facts import Facts, facts_of
+from crlbench.proof.files import config_of
+from crlbench.proof.payable import unpayable
+from crlbench.proof.rescore import check_prompts, reader_of, rescore
+from crlbench.verdict.agreement import Peers
+from crlbench.verdict.runs import Run, Runs
 
 
 @dataclass

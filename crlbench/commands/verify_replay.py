@@ -12,21 +12,21 @@ from pathlib import Path
 from typing import Any
 
 from crlbench.algo.step import TrustRegion
-from crlbench.catalog import Catalog
+from crlbench.catalog.find import Catalog
 from crlbench.commands.verify_recompute import model_of
+from crlbench.contract.machine import machine_class
+from crlbench.contract.verification import Finding, Outcome
 from crlbench.errors import EnvironmentUnfit, UsageError, ValidationError
-from crlbench.machine import machine_class
-from crlbench.report.audit_entry import Home
-from crlbench.report.audit_facts import board_tasks, facts_of
-from crlbench.report.load import Run
+from crlbench.proof.bands import band_of
+from crlbench.proof.checkout import Comparison
+from crlbench.proof.entry import Home
+from crlbench.proof.facts import board_tasks, facts_of
+from crlbench.proof.likeness import Difference, Stored, differences, other_class
+from crlbench.proof.replay import Trace, cell_of, replays
 from crlbench.run.admission import locate
 from crlbench.run.archive import catalog_of
-from crlbench.run.bands import band_of
 from crlbench.run.board import load_track
-from crlbench.run.checkout import Comparison
-from crlbench.run.likeness import Difference, Stored, differences, other_class
-from crlbench.run.replay import Trace, cell_of, replays
-from crlbench.verification import Finding, Outcome
+from crlbench.verdict.runs import Run
 
 
 @dataclass(frozen=True)

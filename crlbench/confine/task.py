@@ -7,11 +7,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NoReturn
 
+from crlbench.catalog.frozen import Row, Task, checked_code, read_bytes
 from crlbench.confine.room import Code, Limits, Room, Stopped, foreign
+from crlbench.disk.rowfiles import MAX_ROWS_BYTES
 from crlbench.errors import EnvironmentUnfit
-from crlbench.frozen import Row, Task, checked_code, read_bytes
 from crlbench.reward.score import Score
-from crlbench.rowfiles import MAX_ROWS_BYTES
 
 CASES = 512
 """Most completions of one question."""

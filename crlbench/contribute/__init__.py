@@ -1,1 +1,1 @@
-"""May this contribution be believed? Results as they are packed, checked and compared to a base."""
+"""May this contribution be believed? Models, results and the pull requests that bring them."""

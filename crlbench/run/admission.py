@@ -13,8 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from crlbench.cards import ChatTemplate, ModelCard
-from crlbench.checkpoint import (
+from crlbench.catalog.checkpoint import (
     all_here,
     check_folder,
     former_card,
@@ -22,11 +21,14 @@ from crlbench.checkpoint import (
     unread_files,
     weight_files,
 )
+from crlbench.catalog.fetch import fetched_folder, gguf_folder
+from crlbench.contract.model_card import ChatTemplate, ModelCard
+from crlbench.disk.hashing import sha256_file
+from crlbench.disk.side_files import blob_name, side_digests, unnamed_side_files
 from crlbench.errors import CrlbenchError, UsageError, ValidationError
-from crlbench.fetch import fetched_folder, gguf_folder
-from crlbench.hashing import sha256_file
-from crlbench.policy.chat import Message, render, thought_notice
-from crlbench.policy.files import (
+from crlbench.policy.text.chat import Message, render, thought_notice
+from crlbench.policy.text.frame_check import check_frame
+from crlbench.policy.weights.files import (
     Location,
     bring_weights,
     check_side_files,
@@ -35,11 +37,9 @@ from crlbench.policy.files import (
     folder_of,
     gguf_file,
 )
-from crlbench.policy.frame_check import check_frame
-from crlbench.policy.load import Reader, load_reader, read_config
-from crlbench.policy.served import check_served
-from crlbench.policy.tensors import check_tensors, packed_tensor, silent, tensor_kinds
-from crlbench.side_files import blob_name, side_digests, unnamed_side_files
+from crlbench.policy.weights.load import Reader, load_reader, read_config
+from crlbench.policy.weights.served import check_served
+from crlbench.policy.weights.tensors import check_tensors, packed_tensor, silent, tensor_kinds
 
 TEXTS = ("Sort: 10, 9, 8 -> 8, 9, 10", "a  12+3\n  45", '{"key": [1, 2.5, "x"]}\n')
 """What a tokenizer has to give back: prompts and completions of the tasks look like this."""

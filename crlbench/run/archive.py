@@ -12,11 +12,12 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 
-from crlbench.catalog import Catalog, Entry
-from crlbench.conditions import Track
+from crlbench.catalog.find import Catalog, Entry
+from crlbench.catalog.retain_panel import CARD_NAME, FOLDER
+from crlbench.contract.conditions import Track
+from crlbench.contract.records import RunRecord
+from crlbench.disk.names import FROZEN
 from crlbench.errors import UsageError, ValidationError
-from crlbench.records import RunRecord
-from crlbench.retain.panel import CARD_NAME, FOLDER
 from crlbench.run.board import load_track
 
 _TASK, _VERSION = "tasks.", ".version"
@@ -91,7 +92,7 @@ def open_track(catalog: Catalog, spec: str) -> tuple[Track, Catalog]:
 
 def _require_whole(entry: Entry, track: Track) -> None:
     """An archive is whole, so that what is current may change without a look at it."""
-    needed = [entry.root / "tasks" / name / "frozen.toml" for name in track.tasks]
+    needed = [entry.root / "tasks" / name / FROZEN for name in track.tasks]
     if track.conditions.evaluation.retain:
         needed.append(entry.root / FOLDER / CARD_NAME)
     missing = [str(path.relative_to(entry.root)) for path in needed if not path.is_file()]

@@ -1,7 +1,8 @@
 """Putting a track or a task into the archive as it is now, and proving what stands there.
 
 A version is archived before it is raised. Files are copied byte for byte into a catalogue's
-``leaderboard/archive/<name>@<version>/``, which is sealed (:mod:`crlbench.seal`) and appears whole.
+``leaderboard/archive/<name>@<version>/``, which is sealed (:mod:`crlbench.disk.seal`) and appears
+whole.
 """
 
 from __future__ import annotations
@@ -10,8 +11,7 @@ import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePath
 
-from crlbench.cards import read_task_card
-from crlbench.catalog import (
+from crlbench.catalog.find import (
     ARCHIVE,
     BUNDLED,
     Catalog,
@@ -20,14 +20,15 @@ from crlbench.catalog import (
     archives_in,
     is_named_after_content,
 )
+from crlbench.catalog.frozen import Task, checked_code
+from crlbench.catalog.retain_panel import CARD_NAME, FOLDER
+from crlbench.contract.task_card import read_task_card
+from crlbench.disk.files import write_bytes
+from crlbench.disk.names import FROZEN
+from crlbench.disk.seal import NAME, is_sealed, require_intact, seal
 from crlbench.errors import EnvironmentUnfit, UsageError, ValidationError
-from crlbench.files import write_bytes
-from crlbench.frozen import Task, checked_code
-from crlbench.retain.panel import CARD_NAME, FOLDER
 from crlbench.run.archive import open_track
 from crlbench.run.board import load_track
-from crlbench.seal import NAME, is_sealed, require_intact, seal
-from crlbench.suite.freeze import FROZEN
 from crlbench.suite.versions import is_draft
 
 LEFT_OUT = ("__pycache__",)

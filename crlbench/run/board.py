@@ -8,20 +8,14 @@ from typing import Any
 
 from pydantic import ValidationError as PydanticError
 
-from crlbench.cards import TaskCard, read_toml
-from crlbench.catalog import Catalog
-from crlbench.conditions import (
-    Conditions,
-    Track,
-    control_leaves,
-    diff,
-    leaves,
-    override,
-)
-from crlbench.conditions import digest as hashed
+from crlbench.base.explain import explain
+from crlbench.catalog.find import Catalog
+from crlbench.catalog.retain_panel import find_panel
+from crlbench.contract.conditions import Conditions, Track, control_leaves, diff, leaves, override
+from crlbench.contract.task_card import TaskCard
+from crlbench.disk.hashing import digest as hashed
+from crlbench.disk.toml import read_toml
 from crlbench.errors import UsageError, ValidationError
-from crlbench.explain import explain
-from crlbench.retain.panel import find_panel
 from crlbench.run.environment import is_range, violations
 from crlbench.run.plan import Board
 from crlbench.suite.versions import is_draft

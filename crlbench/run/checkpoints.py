@@ -17,11 +17,11 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic import ValidationError as PydanticError
 
-from crlbench.attempts import LEDGER_NAME, attempt_hashes, read
-from crlbench.chain import GENESIS
-from crlbench.hashing import sha256_file
-from crlbench.reading import Malformed, json_value, read_bytes
-from crlbench.records import Cell, Sha256
+from crlbench.contract.attempts import LEDGER_NAME, attempt_hashes, read
+from crlbench.contract.records import Cell, Sha256
+from crlbench.disk.hashing import sha256_file
+from crlbench.disk.linked_lines import GENESIS
+from crlbench.disk.reading import Malformed, json_value, read_bytes
 from crlbench.run.plan import label
 from crlbench.run.store import write_json
 

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from crlbench.catalog import Catalog
-from crlbench.conditions import Conditions
+from crlbench.catalog.find import Catalog
+from crlbench.contract.conditions import Conditions
+from crlbench.contract.records import Cell
 from crlbench.errors import CrlbenchError
-from crlbench.records import Cell
 
 TYPICAL_PARAMETERS = 100_000_000
 """Of a model that does not say its size."""

@@ -13,10 +13,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
-from crlbench.attempts import PLACEBO_SEEDS
-from crlbench.conditions import PROTOCOL, canonical_json, digest
-from crlbench.hashing import sha256_file
-from crlbench.records import Cell
+from crlbench.contract.attempts import PLACEBO_SEEDS
+from crlbench.contract.conditions import PROTOCOL
+from crlbench.contract.records import Cell
+from crlbench.disk.hashing import canonical_json, digest, sha256_file
 from crlbench.run.environment import source_digest
 from crlbench.run.plan import Arm, Board, Contender, Plan
 from crlbench.seeding import seed_value
@@ -41,7 +41,7 @@ class NamedRecipe:
 
 @dataclass(frozen=True)
 class Execution:
-    """Where the cells run, and how; the fields of a :class:`~crlbench.records.Cell`."""
+    """Where the cells run, and how; the fields of a :class:`~crlbench.contract.records.Cell`."""
 
     catalog: Sequence[str] = ()
     """Extra catalogue folders, for the workers."""

@@ -7,9 +7,9 @@ import io
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from crlbench.cards import dump_toml
-from crlbench.conditions import canonical_json
-from crlbench.records import CURVE_COLUMNS, Cell, CurvePoint
+from crlbench.contract.records import CURVE_COLUMNS, Cell, CurvePoint
+from crlbench.disk.hashing import canonical_json
+from crlbench.disk.toml import dump_toml
 from crlbench.run import environment
 
 _DECIDED = (

@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from crlbench.conditions import Conditions
-from crlbench.frozen import Task
-from crlbench.policy.load import Reader
+from crlbench.catalog.frozen import Task
+from crlbench.catalog.retain_panel import Member
+from crlbench.contract.conditions import Conditions
+from crlbench.policy.decode.loop import DrawKey
 from crlbench.policy.policy import Policy
-from crlbench.policy.sample import DrawKey
-from crlbench.retain.panel import Member
+from crlbench.policy.weights.load import Reader
 from crlbench.run.retain import retain_passages, retain_requests, retain_scores
 from crlbench.run.subject import collector_of, prompts_of, shown_prompt
 from crlbench.train.collect import Collector

@@ -22,9 +22,9 @@ from typing import Any
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
 import crlbench
-from crlbench.conditions import digest
-from crlbench.machine import PACKAGES, SWITCHES
-from crlbench.records import Source
+from crlbench.contract.machine import PACKAGES, SWITCHES
+from crlbench.contract.records import Source
+from crlbench.disk.hashing import digest
 
 PACKAGE = Path(crlbench.__file__).resolve().parent
 _GPU_CLASSES = (24, 48, 80, 141)

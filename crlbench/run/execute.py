@@ -20,14 +20,14 @@ import torch
 
 from crlbench.algo import recipes
 from crlbench.algo.recipe import Recipe, from_config
-from crlbench.conditions import PROTOCOL, Conditions, digest, leaves
+from crlbench.catalog.frozen import Task
+from crlbench.catalog.retain_panel import Panel
+from crlbench.contract.conditions import PROTOCOL, Conditions, leaves
+from crlbench.contract.events import Emit, Figures
+from crlbench.contract.records import Cell, RunRecord
+from crlbench.disk.hashing import digest, sha256_file
 from crlbench.errors import Interrupted, ValidationError
-from crlbench.events import Emit, Figures
-from crlbench.frozen import Task
-from crlbench.hashing import sha256_file
-from crlbench.policy.load import build_policy
-from crlbench.records import Cell, RunRecord
-from crlbench.retain.panel import Panel
+from crlbench.policy.weights.load import build_policy
 from crlbench.run import checkpoints, store
 from crlbench.run.admission import as_filed
 from crlbench.run.checkpoints import Checkpoint

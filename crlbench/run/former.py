@@ -13,14 +13,15 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from crlbench.attempts import LEDGER_NAME, PLAN_NAME, read
-from crlbench.cards import ModelCard
-from crlbench.checkpoint import former_card, hub_folder
+from crlbench.catalog.checkpoint import former_card, hub_folder
+from crlbench.catalog.fetch import default_home, gguf_dir
+from crlbench.contract.attempts import LEDGER_NAME, read
+from crlbench.contract.model_card import ModelCard
+from crlbench.disk.names import PLAN_NAME
+from crlbench.disk.side_files import side_files, unnamed_side_files
 from crlbench.errors import CrlbenchError, ValidationError
-from crlbench.fetch import default_home, gguf_dir
 from crlbench.run.plan import Contender
 from crlbench.run.store import read_json
-from crlbench.side_files import side_files, unnamed_side_files
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,8 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from typing import Literal, NotRequired, Protocol, TypedDict
 
-from crlbench.events import Event
-from crlbench.records import Cell
+from crlbench.contract.events import Event
+from crlbench.contract.records import Cell
 
 StopLevel = Literal[0, 1, 2]
 """0 go on, 1 stop each cell after its current update, 2 kill now."""
@@ -60,7 +60,7 @@ class Launcher(Protocol):
     - give every cell that began exactly one outcome, and one to every cell that cannot begin
       because of what it needs; none after level 2.
 
-    ``tests/run/launcher_contract.py`` tests all of it, for any launcher.
+    ``tests/support/launcher_contract.py`` tests all of it, for any launcher.
     """
 
     def run(

@@ -11,11 +11,11 @@ import time
 from pathlib import Path
 from typing import Any
 
-from crlbench.attempts import REPAIR, Event, read
-from crlbench.chain import linked
-from crlbench.conditions import canonical_json, digest
+from crlbench.contract.attempts import REPAIR, Event, read
+from crlbench.disk.hashing import canonical_json, digest
+from crlbench.disk.linked_lines import linked
+from crlbench.disk.reading import Malformed, json_value, read_bytes
 from crlbench.errors import ValidationError
-from crlbench.reading import Malformed, json_value, read_bytes
 from crlbench.run.environment import host_hash
 from crlbench.run.store import explained, make_folder, write_bytes, write_json
 

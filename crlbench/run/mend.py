@@ -14,9 +14,8 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from crlbench.attempts import (
+from crlbench.contract.attempts import (
     LEDGER_NAME,
-    PLAN_NAME,
     Event,
     declarations,
     histories,
@@ -26,10 +25,11 @@ from crlbench.attempts import (
     stored_plan,
     subject_of,
 )
+from crlbench.contract.record_files import read_record
+from crlbench.contract.records import Cell, RunRecord
+from crlbench.disk.hashing import sha256_bytes, sha256_file
+from crlbench.disk.names import ITEMS, PLAN_NAME, RECORD_NAME
 from crlbench.errors import ValidationError
-from crlbench.hashing import sha256_bytes, sha256_file
-from crlbench.record_files import read_record
-from crlbench.records import RECORD_NAME, Cell, RunRecord
 from crlbench.run import derived
 from crlbench.run.ledger import Ledger, head_of, stated_head, write_head
 from crlbench.run.plan import Plan, check_folder
@@ -138,7 +138,7 @@ def identity(path: Path, record: RunRecord) -> dict[str, Any]:
 
     Another record cannot stand in its place, and a repetition shows whether it is another draw.
     """
-    items = record.files.get("items.npz")
+    items = record.files.get(ITEMS)
     found = {"record_id": record.record_id, "record_sha256": sha256_file(path)}
     return found | ({} if items is None else {"items_sha256": items.sha256})
 

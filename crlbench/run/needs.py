@@ -13,12 +13,13 @@ from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
+from crlbench.contract.record_files import read_record
+from crlbench.contract.records import Cell
+from crlbench.contract.stored import damaged
+from crlbench.disk.names import RECORD_NAME
 from crlbench.errors import Incomplete, RunFailed, UsageError
-from crlbench.record_files import read_record
-from crlbench.records import RECORD_NAME, Cell
 from crlbench.run.launcher import EndState, Outcome
 from crlbench.run.plan import label
-from crlbench.stored import damaged
 
 UPSTREAM = "upstream"
 """The rule by which a cell fails when one that it needs broke a rule."""

@@ -15,14 +15,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from crlbench import line_ends
-from crlbench.attempts import PLAN_NAME
-from crlbench.conditions import Conditions, Track, digest, fingerprint
+from crlbench.contract.conditions import Conditions, Track, fingerprint
+from crlbench.contract.record_files import read_record
+from crlbench.contract.records import Cell, RunRecord
+from crlbench.contract.stored import REDO_RUN, damaged
+from crlbench.disk import line_ends
+from crlbench.disk.hashing import digest
+from crlbench.disk.names import PLAN_NAME, RECORD_NAME
 from crlbench.errors import ValidationError
-from crlbench.record_files import read_record
-from crlbench.records import RECORD_NAME, Cell, RunRecord
 from crlbench.run.store import file_digests, read_json, write_json
-from crlbench.stored import REDO_RUN, damaged
 
 LOG_NAME = "attempt.log"
 

@@ -15,15 +15,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from crlbench.cards import TaskCard
-from crlbench.catalog import Catalog
-from crlbench.conditions import PROTOCOL, Conditions, Sampling
+from crlbench.catalog.find import Catalog
+from crlbench.catalog.frozen import Task, read_bytes
+from crlbench.contract.conditions import PROTOCOL, Conditions, Sampling
+from crlbench.contract.task_card import TaskCard
 from crlbench.errors import ValidationError
-from crlbench.frozen import Task, read_bytes
-from crlbench.policy.load import learning_copy
+from crlbench.policy.decode.loop import DrawKey
 from crlbench.policy.policy import Policy
-from crlbench.policy.sample import DrawKey
-from crlbench.proportion import wilson
+from crlbench.policy.weights.load import learning_copy
 from crlbench.run.board import load_track
 from crlbench.run.subject import (
     EVALUATION_TEMPERATURE,
@@ -32,6 +31,7 @@ from crlbench.run.subject import (
     prompts_of,
 )
 from crlbench.seeding import seed_value
+from crlbench.stats.proportion import wilson
 from crlbench.suite.twin import twin_of
 from crlbench.train.collect import Collector
 from crlbench.train.examination import DECODE_ROWS

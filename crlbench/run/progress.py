@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, TextIO
 
-from crlbench.events import Event
-from crlbench.records import Cell
+from crlbench.contract.events import Event
+from crlbench.contract.records import Cell
 from crlbench.run.launcher import Outcome
 from crlbench.run.plan import label
 

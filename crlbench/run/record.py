@@ -13,13 +13,11 @@ from typing import Any
 import numpy as np
 from safetensors.torch import save
 
-from crlbench.cards import ModelCard
-from crlbench.conditions import PROTOCOL, Conditions, canonical_json, protocol_name
-from crlbench.frozen import Task
-from crlbench.machine import BEGUN_ON, machine_class
-from crlbench.policy.load import parameter_counts
-from crlbench.records import (
-    RECORD_NAME,
+from crlbench.catalog.frozen import Task
+from crlbench.contract.conditions import PROTOCOL, Conditions, protocol_name
+from crlbench.contract.machine import BEGUN_ON, machine_class
+from crlbench.contract.model_card import ModelCard
+from crlbench.contract.records import (
     SCORE_DROP,
     Algo,
     Cell,
@@ -34,7 +32,10 @@ from crlbench.records import (
     Status,
     TaskRef,
 )
-from crlbench.records import Subject as SubjectRecord
+from crlbench.contract.records import Subject as SubjectRecord
+from crlbench.disk.hashing import canonical_json
+from crlbench.disk.names import DIGESTS, ITEMS, POLICY_NAME, RECORD_NAME, SAMPLES
+from crlbench.policy.weights.load import parameter_counts
 from crlbench.run import derived, environment, store
 from crlbench.run.ends import End
 from crlbench.run.subject import Subject
@@ -46,9 +47,6 @@ LAST = 3
 SHOWN_TOKENS = 20
 DIGITS = 7
 """Significant digits of a health figure: those that float32 has."""
-POLICY_NAME = "policy.safetensors"
-
-
 @dataclass(frozen=True)
 class Finished:
     """A run after its last iteration."""
@@ -77,11 +75,11 @@ def write_run(
     folder = Path(cell.folder)
     recorder, start = finished.recorder, finished.start
     vectors = item_vectors(finished)
-    store.write_npz(folder / "items.npz", vectors)
+    store.write_npz(folder / ITEMS, vectors)
     digests = "".join(canonical_json(row) + "\n" for row in recorder.digests).encode()
-    store.write_bytes(folder / "digests.jsonl", digests)
+    store.write_bytes(folder / DIGESTS, digests)
     rows = start.samples + (finished.end.samples if finished.end else [])
-    store.write_jsonl_zst(folder / "samples.jsonl.zst", rows)
+    store.write_jsonl_zst(folder / SAMPLES, rows)
     curve = [curve_point(point) for point in recorder.curve]
     store.write_bytes(folder / "curve.csv", derived.curve_csv(curve))
     store.write_bytes(folder / "config.toml", derived.config_toml(cell))
@@ -127,9 +125,9 @@ def write_run(
             for name, entry in store.file_digests(
                 folder,
                 [
-                    "items.npz",
-                    "digests.jsonl",
-                    "samples.jsonl.zst",
+                    ITEMS,
+                    DIGESTS,
+                    SAMPLES,
                     "curve.csv",
                     "config.toml",
                     "env.json",

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from crlbench.cards import ModelCard
-from crlbench.frozen import Row, Task
-from crlbench.policy.chat import render
-from crlbench.policy.load import Reader
+from crlbench.catalog.frozen import Row, Task
+from crlbench.contract.model_card import ModelCard
+from crlbench.policy.text.chat import render
+from crlbench.policy.weights.load import Reader
 from crlbench.run.admission import admit
 
 REPLACEMENT = "\ufffd"

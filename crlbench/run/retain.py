@@ -6,13 +6,13 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from crlbench.conditions import Conditions
+from crlbench.catalog.retain_panel import TEXT, Item, Member
+from crlbench.contract.conditions import Conditions
 from crlbench.errors import ValidationError
-from crlbench.policy.chat import completion_cap, render
-from crlbench.policy.load import Reader
+from crlbench.policy.decode.loop import DecodeLoop, DrawKey
 from crlbench.policy.policy import Policy
-from crlbench.policy.sample import DecodeLoop, DrawKey
-from crlbench.retain.panel import TEXT, Item, Member
+from crlbench.policy.text.chat import completion_cap, render
+from crlbench.policy.weights.load import Reader
 from crlbench.reward.score import score
 from crlbench.run.subject import EVALUATION_TEMPERATURE
 from crlbench.train.collect import Answers

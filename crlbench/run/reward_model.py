@@ -7,10 +7,10 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from crlbench.catalog.frozen import Row, Task
 from crlbench.errors import ValidationError
-from crlbench.frozen import Row, Task
-from crlbench.policy.load import Reader
-from crlbench.policy.reward_model import (
+from crlbench.policy.weights.load import Reader
+from crlbench.policy.weights.reward_model import (
     RewardModel,
     file_digests,
     load_reward_model,

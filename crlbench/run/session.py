@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from crlbench.attempts import (
+from crlbench.contract.attempts import (
     ENDED,
     LEDGER_NAME,
     MAX_REASON,
@@ -18,12 +18,14 @@ from crlbench.attempts import (
     declarations,
     histories,
 )
-from crlbench.attempts import Event as LedgerEvent
+from crlbench.contract.attempts import Event as LedgerEvent
+from crlbench.contract.events import Event
+from crlbench.contract.record_files import read_record
+from crlbench.contract.records import Cell, RunRecord
+from crlbench.contract.stored import REDO_RUN, damaged
+from crlbench.disk.hashing import sha256_file
+from crlbench.disk.names import RECORD_NAME
 from crlbench.errors import printable
-from crlbench.events import Event
-from crlbench.hashing import sha256_file
-from crlbench.record_files import read_record
-from crlbench.records import RECORD_NAME, Cell, RunRecord
 from crlbench.run import checkpoints
 from crlbench.run.launcher import EndState, Launcher, Outcome, StopLevel
 from crlbench.run.ledger import Ledger
@@ -32,7 +34,6 @@ from crlbench.run.needs import check_needs, unable
 from crlbench.run.plan import Plan, check_folder, label, of_shard, stored_record
 from crlbench.run.progress import Progress
 from crlbench.run.store import clean_temporaries, locked, read_json, remove_tree
-from crlbench.stored import REDO_RUN, damaged
 
 _LEDGER_EVENTS: dict[EndState, LedgerEvent] = {
     "done": "done",

@@ -21,14 +21,14 @@ from typing import Any
 
 import numpy as np
 
-from crlbench.conditions import PROTOCOL
+from crlbench.catalog.frozen import Task
+from crlbench.contract.conditions import PROTOCOL
+from crlbench.contract.events import Emit
+from crlbench.disk.arrays import BadArrays, read_arrays
+from crlbench.disk.hashing import sha256_bytes
+from crlbench.disk.reading import read_bytes
 from crlbench.errors import EnvironmentUnfit, Interrupted, ValidationError
-from crlbench.events import Emit
-from crlbench.frozen import Task
-from crlbench.hashing import sha256_bytes
-from crlbench.npz import BadArrays, read_arrays
 from crlbench.policy.policy import Policy
-from crlbench.reading import read_bytes
 from crlbench.run import store
 from crlbench.run.ends import End, Examiner
 from crlbench.seeding import seed_value

@@ -26,15 +26,14 @@ from typing import Any, TypeGuard
 import numpy as np
 import zstandard
 
-from crlbench import locks
-from crlbench.conditions import canonical_json
+from crlbench.contract.stored import REDO_RUN, damaged
+from crlbench.disk import locks
+from crlbench.disk.arrays import BadArrays, read_arrays
+from crlbench.disk.files import TEMPORARY, put
+from crlbench.disk.hashing import canonical_json, sha256_file
+from crlbench.disk.packed import BadArchive, decompress
+from crlbench.disk.reading import Malformed, json_value, read_bytes
 from crlbench.errors import EnvironmentUnfit
-from crlbench.files import TEMPORARY, put
-from crlbench.hashing import sha256_file
-from crlbench.npz import BadArrays, read_arrays
-from crlbench.packed import BadArchive, decompress
-from crlbench.reading import Malformed, json_value, read_bytes
-from crlbench.stored import REDO_RUN, damaged
 
 LOCK_NAME = ".lock"
 _NO_SPACE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
@@ -141,7 +140,7 @@ def packed_arrays(arrays: Mapping[str, np.ndarray]) -> bytes:
     """An npz file without pickle: equal arrays give equal bytes.
 
     Not compressed: a zip compresses each of many small arrays by itself, and results are packed
-    together (:mod:`crlbench.packed`).
+    together (:mod:`crlbench.disk.packed`).
     """
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:

@@ -12,17 +12,18 @@ from functools import lru_cache
 
 from torch import nn
 
-from crlbench.cards import ModelCard, unknown_kind
-from crlbench.catalog import Catalog
-from crlbench.conditions import Conditions
+from crlbench.catalog.find import Catalog
+from crlbench.catalog.frozen import Row, Task
+from crlbench.catalog.retain_panel import Panel, find_panel
 from crlbench.confine.task import ConfinedTask
+from crlbench.contract.conditions import Conditions
+from crlbench.contract.model_card import ModelCard
+from crlbench.contract.records import Cell
+from crlbench.contract.task_card import unknown_kind
 from crlbench.errors import ValidationError
-from crlbench.frozen import Row, Task
-from crlbench.policy.chat import completion_cap, render
-from crlbench.policy.load import Location, Reader, load_backbone
-from crlbench.policy.sample import DecodeLoop
-from crlbench.records import Cell
-from crlbench.retain.panel import Panel, find_panel
+from crlbench.policy.decode.loop import DecodeLoop
+from crlbench.policy.text.chat import completion_cap, render
+from crlbench.policy.weights.load import Location, Reader, load_backbone
 from crlbench.reward.score import score
 from crlbench.run.admission import admit
 from crlbench.run.reward_model import asked, learned_scorer

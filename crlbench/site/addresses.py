@@ -10,7 +10,8 @@ import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterable, Iterator
 from urllib.parse import quote
 
-from crlbench.report import words
+from crlbench.base import wording
+from crlbench.pages import words
 from crlbench.site.data import AUTHORS, changes
 from crlbench.site.pages import File, Page, entry_path
 from crlbench.site.source import Site
@@ -49,14 +50,14 @@ def feed(site: Site) -> bytes:
         board = f"{stored.board.track} v{stored.board.track_version}"
         item = ElementTree.SubElement(root, "entry")
         title = f"{entry.display_name} with {entry.recipe} on {board}"
-        _text(item, "title", words.clean(title))
+        _text(item, "title", wording.clean(title))
         _text(item, "id", TAG + quote(f"{stored.id}/{entry.name}", safe="/@"))
         _text(item, "updated", change["date"])
         path = entry_path(stored.id, entry.model, entry.recipe)
         _link(item, site.url + quote(path, safe="/@"), "alternate")
         score = entry.axes["efficiency"]
-        said = f"{words.count(change['runs'], 'run')}; sample efficiency Λ "
-        said += f"{words.number(score.value)} {words.span(score.interval)}".strip()
+        said = f"{wording.count(change['runs'], 'run')}; sample efficiency Λ "
+        said += f"{wording.number(score.value)} {words.span(score.interval)}".strip()
         _text(item, "summary", f"{said}. Fingerprint {stored.board.fingerprint}.")
     return _written(root)
 

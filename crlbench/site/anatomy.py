@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from crlbench.cards import ModelCard
+from crlbench.base.wording import listed
+from crlbench.contract.model_card import ModelCard
+from crlbench.disk.reading import Malformed, json_value, read_bytes
 from crlbench.errors import ValidationError
-from crlbench.reading import Malformed, json_value, read_bytes
-from crlbench.report.words import listed
 
 CONFIG = "config.json"
 MAX_BYTES = 1 << 20

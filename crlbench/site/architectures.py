@@ -8,19 +8,20 @@ from functools import partial
 
 import numpy as np
 
-from crlbench.report import words
-from crlbench.report.ablation import FieldChange
-from crlbench.report.axes import AXES, AXIS_SIGNS, AXIS_WORDS, Axis
-from crlbench.report.board import rank_entries
-from crlbench.report.entries import Entry
-from crlbench.report.estimators import ID
-from crlbench.report.ranking import AxisRanking
-from crlbench.report.resources import known_track
+from crlbench.base import wording
+from crlbench.pages import words
 from crlbench.site.effects import Drawing, Effect, drawings, effects
 from crlbench.site.facets import parameters
 from crlbench.site.pages import Made, Page
 from crlbench.site.source import Site, StoredBoard
 from crlbench.site.zoo import Animal, Zoo, bundled, differences, zoos
+from crlbench.stats.measures import ID
+from crlbench.verdict.ablation import FieldChange
+from crlbench.verdict.axes import AXES, AXIS_SIGNS, AXIS_WORDS, Axis
+from crlbench.verdict.board import rank_entries
+from crlbench.verdict.entry import Entry
+from crlbench.verdict.ranking import AxisRanking
+from crlbench.verdict.resources import known_track
 
 FRONT = "architectures.html"
 
@@ -145,8 +146,8 @@ def _learner(
     }
     return Learner(
         animal=one,
-        size=words.grouped(one.params) if subject is None else parameters(subject),
-        active=words.grouped(one.card.params_active),
+        size=wording.grouped(one.params) if subject is None else parameters(subject),
+        active=wording.grouped(one.card.params_active),
         entry=entry,
         start=float(np.mean([*starts.values()])) if starts else None,
         starts=starts,
@@ -172,7 +173,7 @@ def _answer(
     ranking = found.ranking
     first = [s for s in ranking.standings if s.tier == 1]
     if not first:
-        return axis, title, "No ranking yet", words.sentence(ranking.reason)
+        return axis, title, "No ranking yet", wording.sentence(ranking.reason)
     leader = ranking.anchors[0]
     others = [shown[s.model] for s in first if s.model != leader]
     if not others:
@@ -181,7 +182,7 @@ def _answer(
     if len(first) == len(ranking.standings):
         sure = f"Highest: {shown[leader]}; nobody is significantly worse on these tasks."
         return axis, title, f"All {len(first)} tie", sure
-    sure = f"Tie of {len(first)} on these tasks, with {words.listed(others)}."
+    sure = f"Tie of {len(first)} on these tasks, with {wording.listed(others)}."
     return axis, title, shown[leader], sure
 
 
@@ -254,7 +255,7 @@ def _contrast(
 def _sentence(name: str, found: dict[Axis, Effect]) -> str:
     """``tiny-llama-3m: worse on sample efficiency (−0.206; over other tasks [−0.481, 0.069]).``"""
     parts = [
-        f"{effect.call} on {AXIS_WORDS[axis]} ({words.number(effect.value, 3, True)}"
+        f"{effect.call} on {AXIS_WORDS[axis]} ({wording.number(effect.value, 3, True)}"
         f"{_elsewhere(effect)})"
         for axis, effect in found.items()
         if effect.call is not None

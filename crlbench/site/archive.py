@@ -6,13 +6,14 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from crlbench.conditions import Conditions, stated_conditions
-from crlbench.report import words
-from crlbench.report.axes import AXES
-from crlbench.report.resources import known_track
+from crlbench.base import wording
+from crlbench.contract.conditions import Conditions, stated_conditions
+from crlbench.pages import words
 from crlbench.site.facets import badge_words
 from crlbench.site.pages import BOARDS, Page, archive_path
 from crlbench.site.source import Site, StoredBoard
+from crlbench.verdict.axes import AXES
+from crlbench.verdict.resources import known_track
 
 CURRENT, SUPERSEDED, UNFROZEN, OPEN, UNKNOWN = (
     "frozen, current",
@@ -174,7 +175,7 @@ def pilot(stored: StoredBoard) -> list[tuple[str, str]]:
     if track is None or status(stored) not in (CURRENT, SUPERSEDED):
         return []
     return [
-        (name.replace("_", " "), words.listed([str(v) for v in value], 12))
+        (name.replace("_", " "), wording.listed([str(v) for v in value], 12))
         if isinstance(value, list)
         else (name.replace("_", " "), str(value))
         for name, value in track.pilot.items()

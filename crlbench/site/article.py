@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from crlbench.report import (
-    page,
+from crlbench.pages import (
     page_arrival,
     page_axes,
     page_costs,
@@ -15,18 +14,19 @@ from crlbench.report import (
     page_results,
     page_splits,
     page_stability,
+    report,
     words,
 )
-from crlbench.report.axes import AXES, AXIS_SIGNS, AXIS_WORDS
-from crlbench.report.entries import Entry
-from crlbench.report.pairs import paired_axes
-from crlbench.report.reproduce import command
-from crlbench.report.summary import Summary
+from crlbench.pages.reproduce import command
 from crlbench.site import techniques
 from crlbench.site.facets import badge_words
 from crlbench.site.pages import Page, entry_path
 from crlbench.site.runs import machine, verify_commands
 from crlbench.site.source import StoredBoard
+from crlbench.verdict.axes import AXES, AXIS_SIGNS, AXIS_WORDS
+from crlbench.verdict.entry import Entry
+from crlbench.verdict.pairs import paired_axes
+from crlbench.verdict.summary import Summary
 
 NEAREST = 2
 """Entries that stand beside one with a verdict."""
@@ -71,7 +71,7 @@ def article(stored: StoredBoard, entry: Entry, anchor: str) -> dict[str, Any]:
             "anchor": anchor,
             "folds": True,
             "lead": page_results.lead(summary),
-            "sentences": page.sentences(summary, entry, _frame(stored), board),
+            "sentences": report.sentences(summary, entry, _frame(stored), board),
             "tiles": page_results.tiles(summary, with_lam=False),
             "cards": page_axes.cards(entry, board),
             "arrivals": page_arrival.arrivals(entry),

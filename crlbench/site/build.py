@@ -12,9 +12,8 @@ from collections.abc import Callable, Iterator, Mapping
 from itertools import chain
 from pathlib import Path
 
+from crlbench.base.parallel import on_one_thread, spread
 from crlbench.errors import EnvironmentUnfit, UsageError, ValidationError
-from crlbench.parallel import on_one_thread, spread
-from crlbench.report.resources import leaderboard_folder
 from crlbench.site import (
     addresses,
     architectures,
@@ -34,6 +33,7 @@ from crlbench.site import (
 from crlbench.site.pages import File, Made, whole
 from crlbench.site.render import Renderer
 from crlbench.site.source import Site
+from crlbench.verdict.resources import leaderboard_folder
 
 MAKERS: tuple[Callable[[Site], Iterator[Made]], ...] = (
     compare.pages,

@@ -8,13 +8,8 @@ from functools import partial
 from typing import Any
 from urllib.parse import quote
 
-from crlbench.report.axes import AXES, AXIS_SIGNS, AXIS_WORDS, Axis
-from crlbench.report.compare import Call
-from crlbench.report.compare_words import SIGNS
-from crlbench.report.efficiency import TaskEfficiency, arrivals
-from crlbench.report.entries import Entry
-from crlbench.report.task_runs import CURVE_AXES
-from crlbench.report.words import visible
+from crlbench.base.wording import visible
+from crlbench.pages.compare_words import SIGNS
 from crlbench.site.duels import Duels, call_of, duels, ends, exact, plain_pair, rounded
 from crlbench.site.embedded import literal, script
 from crlbench.site.pages import (
@@ -27,6 +22,11 @@ from crlbench.site.pages import (
     items_path,
 )
 from crlbench.site.source import Site, StoredBoard
+from crlbench.verdict.axes import AXES, AXIS_SIGNS, AXIS_WORDS, Axis
+from crlbench.verdict.compare import Call
+from crlbench.verdict.efficiency import TaskEfficiency, arrivals
+from crlbench.verdict.entry import Entry
+from crlbench.verdict.task_runs import CURVE_AXES
 
 LETTERS = "abcdef"
 """Entries side by side, by the names that their places have in an address."""

@@ -8,9 +8,9 @@ from functools import partial
 from typing import Any
 
 from crlbench import __version__
-from crlbench.json_schema import schema_of
-from crlbench.records import RunRecord, StoredPlan
-from crlbench.retractions import Retraction, read_retractions
+from crlbench.base.json_schema import schema_of
+from crlbench.contract.records import RunRecord, StoredPlan
+from crlbench.contract.retractions import Retraction, read_retractions
 from crlbench.site.formats import CURVES, ENTRIES, RUNS, TABLES, WRITERS
 from crlbench.site.pages import File, Made, Page, data_path
 from crlbench.site.source import Site, StoredBoard

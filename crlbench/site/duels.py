@@ -12,12 +12,12 @@ from collections.abc import Iterator
 from itertools import combinations
 from typing import Any
 
-from crlbench.report.axes import AXES, Axis
-from crlbench.report.compare import Call
-from crlbench.report.entries import Entry
-from crlbench.report.intervals import Interval, Paired
-from crlbench.report.pairs import AxisPair, paired_axes
 from crlbench.site.source import StoredBoard
+from crlbench.stats.intervals import Interval, Paired
+from crlbench.verdict.axes import AXES, Axis
+from crlbench.verdict.compare import Call
+from crlbench.verdict.entry import Entry
+from crlbench.verdict.pairs import AxisPair, paired_axes
 
 MOST_PAIRS = 300
 """Of a board. A larger one has as many pairs as it has entries times :data:`PAIRS_EACH`, at

@@ -7,13 +7,14 @@ from dataclasses import dataclass, replace
 
 from markupsafe import Markup
 
-from crlbench.report import ablation_figures, words
-from crlbench.report.axes import AXES, AXIS_SIGNS, AXIS_WORDS, MARGIN, Axis
-from crlbench.report.compare import Call
-from crlbench.report.compare_words import SIGNS
-from crlbench.report.entries import Entry
-from crlbench.report.intervals import Interval, Paired
-from crlbench.report.pairs import AxisPair, paired_axes
+from crlbench.base import wording
+from crlbench.pages import ablation_figures, words
+from crlbench.pages.compare_words import SIGNS
+from crlbench.stats.intervals import Interval, Paired
+from crlbench.verdict.axes import AXES, AXIS_SIGNS, AXIS_WORDS, MARGIN, Axis
+from crlbench.verdict.compare import Call
+from crlbench.verdict.entry import Entry
+from crlbench.verdict.pairs import AxisPair, paired_axes
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,7 @@ def effects(
             axis=axis,
             pair=pair,
             call=_call(pair, decides),
-            reason=words.sentence(pair.reason),
+            reason=wording.sentence(pair.reason),
         )
         for axis, pair in paired_axes(base, entry, tasks=tasks).items()
     }

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from crlbench.cards import Adapter, ModelCard
-from crlbench.records import RunRecord, Subject
-from crlbench.report.words import short
-from crlbench.verification import Proof
+from crlbench.base.wording import short
+from crlbench.contract.model_card import Adapter, ModelCard
+from crlbench.contract.records import RunRecord, Subject
+from crlbench.contract.verification import Proof
 
 SIZES = (
     (0.05e9, "under 50M"),

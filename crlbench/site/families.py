@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from crlbench.conditions import canonical_json
-from crlbench.report.entries import Entry
+from crlbench.disk.hashing import canonical_json
 from crlbench.site.source import Site, StoredBoard
+from crlbench.verdict.entry import Entry
 
 RATE = "conditions.optimization.learning_rate"
 """The leaf of a fingerprint."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from crlbench.report import svg
-from crlbench.report.axes import AxisScore
-from crlbench.report.figures import GRID, MUTED, ZERO
-from crlbench.report.intervals import Interval
-from crlbench.report.svg import Scale, color, element, figure, line, mark, text
-from crlbench.report.words import number
+from crlbench.base.wording import number
+from crlbench.pages import svg
+from crlbench.pages.figures import GRID, MUTED, ZERO
+from crlbench.pages.svg import Scale, color, element, figure, line, mark, text
+from crlbench.stats.intervals import Interval
+from crlbench.verdict.axes import AxisScore
 
 ROW_WIDTH, ROW_HEIGHT, EDGE = 280, 28, 18
 

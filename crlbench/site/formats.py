@@ -8,8 +8,8 @@ import json
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from crlbench.base.parallel import on_one_thread
 from crlbench.errors import EnvironmentUnfit, ValidationError
-from crlbench.parallel import on_one_thread
 from crlbench.site.run_tables import CURVES, RUNS
 from crlbench.site.source import StoredBoard
 from crlbench.site.tables import ENTRIES, PAIRS, Table, Value

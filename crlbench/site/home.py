@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
-from crlbench.report.resources import known_track
 from crlbench.site.facets import counted, model_size
 from crlbench.site.pages import Made, Page, board_path
 from crlbench.site.source import Site, StoredBoard
 from crlbench.site.standings import facts, standings
+from crlbench.verdict.resources import known_track
 
 
 def pages(site: Site) -> Iterator[Made]:

@@ -14,14 +14,14 @@ from typing import Any
 
 import numpy as np
 
-from crlbench.report.entries import Entry
-from crlbench.report.estimators import ID
-from crlbench.report.intervals import LEVEL, ROOT_SEED
-from crlbench.report.task_runs import TaskRuns
 from crlbench.seeding import derive
 from crlbench.site.embedded import script
 from crlbench.site.pages import File, Made, items_path
 from crlbench.site.source import Site, StoredBoard
+from crlbench.stats.intervals import LEVEL, ROOT_SEED
+from crlbench.stats.measures import ID
+from crlbench.verdict.entry import Entry
+from crlbench.verdict.task_runs import TaskRuns
 
 
 def pages(site: Site) -> Iterator[Made]:

@@ -9,17 +9,17 @@ from typing import Any
 
 import numpy as np
 
-from crlbench.conditions import fingerprint
-from crlbench.report.axes import AXES, AXIS_SIGNS
-from crlbench.report.entries import ELICITATION, Entry
-from crlbench.report.estimators import ID, MIN_HEADROOM
-from crlbench.report.generalization import PARTS as SPLITS
-from crlbench.report.intervals import REPLICATES, TRIM, expanded_tail
-from crlbench.report.pairs import paired_axes
-from crlbench.report.stability_shares import WORST_SEEDS, kept, rounded_up, worst_seeds
+from crlbench.contract.conditions import fingerprint
+from crlbench.contract.verification import PROOFS
 from crlbench.site.pages import Made, Page
 from crlbench.site.source import Site, StoredBoard
-from crlbench.verification import PROOFS
+from crlbench.stats.generalization import PARTS as SPLITS
+from crlbench.stats.intervals import REPLICATES, TRIM, expanded_tail
+from crlbench.stats.measures import ID, MIN_HEADROOM
+from crlbench.stats.stability_shares import WORST_SEEDS, kept, rounded_up, worst_seeds
+from crlbench.verdict.axes import AXES, AXIS_SIGNS
+from crlbench.verdict.entry import ELICITATION, Entry
+from crlbench.verdict.pairs import paired_axes
 
 CHANGED = "conditions.optimization.learning_rate"
 """The leaf that the example of the fingerprint doubles."""

@@ -11,18 +11,18 @@ from functools import partial
 from itertools import groupby
 from typing import Any
 
-from crlbench.cards import ModelCard
-from crlbench.records import Subject
-from crlbench.report import words
-from crlbench.report.axes import AXES, AXIS_SIGNS, AXIS_WORDS, Axis
-from crlbench.report.entries import Entry
-from crlbench.report.page_axes import place
+from crlbench.base import wording
+from crlbench.contract.model_card import ModelCard
+from crlbench.contract.records import Subject
+from crlbench.pages.page_axes import place
 from crlbench.site.article import article, entry_page
 from crlbench.site.facets import badge_words, counted, precision
 from crlbench.site.families import families
 from crlbench.site.pages import Made, Page, model_path, recipes_path
 from crlbench.site.recipes import compared
 from crlbench.site.source import Site, StoredBoard
+from crlbench.verdict.axes import AXES, AXIS_SIGNS, AXIS_WORDS, Axis
+from crlbench.verdict.entry import Entry
 
 INDEX = "models/index.html"
 Facts = list[tuple[str, str]]
@@ -134,7 +134,7 @@ def _in_short(model: Model) -> str:
     found = stored.board.rankings[entry.recipe]["efficiency"].ranking.standings
     tier = next((f", tier {s.tier}" for s in found if s.model == entry.name), "")
     more = f"; {len(model.entries) - 1} more" if len(model.entries) > 1 else ""
-    value = words.number(entry.axes["efficiency"].value)
+    value = wording.number(entry.axes["efficiency"].value)
     return f"{_where(stored, entry)}: Λ {value}{tier}{more}"
 
 
@@ -238,7 +238,7 @@ def _facts(model: Model) -> Facts:
     found += _origin(card.source.hf_id, card.revision)
     if card.source.package is not None:
         package = card.source.package
-        names = words.listed(package.names, 2)
+        names = wording.listed(package.names, 2)
         found.append(("Weights from", f"{names} {package.version} ({package.registry})"))
     return [*found, ("Contact", card.contact)]
 

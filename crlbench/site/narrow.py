@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from crlbench.report.entries import Entry
-from crlbench.report.summary import EntrySummary
+from crlbench.verdict.entry import Entry
+from crlbench.verdict.summary import EntrySummary
 
 
 def summary_of_task(summary: EntrySummary, task: str) -> EntrySummary:

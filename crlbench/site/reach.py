@@ -12,12 +12,12 @@ from statistics import fmean
 
 import numpy as np
 
-from crlbench.report import words
-from crlbench.report.axes import Axis
-from crlbench.report.entries import Entry
-from crlbench.report.intervals import student_cdf
-from crlbench.report.pairs import paired_axes
-from crlbench.report.summary import EntrySummary
+from crlbench.base import wording
+from crlbench.stats.intervals import student_cdf
+from crlbench.verdict.axes import Axis
+from crlbench.verdict.entry import Entry
+from crlbench.verdict.pairs import paired_axes
+from crlbench.verdict.summary import EntrySummary
 
 DECODED = {"sampled": "id", "greedy": "id_greedy"}
 """Splits by the columns that show their scores."""
@@ -50,7 +50,7 @@ def describe_start(entries: Sequence[tuple[Entry, EntrySummary]]) -> str:
     rho = rank_correlation(*zip(*pairs, strict=True))
     if rho is None:
         return ""
-    said = f"rank correlation {words.number(rho, 2)} over {len(pairs)} entries"
+    said = f"rank correlation {wording.number(rho, 2)} over {len(pairs)} entries"
     if rho > 0 and _excludes_zero(rho, len(pairs)):
         return (
             "What a model can do before is what it gets: entries with a higher greedy score "
@@ -65,7 +65,7 @@ def describe_decoding(summaries: Sequence[EntrySummary]) -> str:
     if sampled is None or greedy is None:
         return ""
     mean = "on average over these entries " if len(summaries) > 1 else ""
-    ends = tuple(map(words.number, (*sampled, *greedy)))
+    ends = tuple(map(wording.number, (*sampled, *greedy)))
     return (
         "Scores are of completions that were sampled at temperature 1, as in training: "
         f"{mean}{ends[0]} before it and {ends[1]} after. Decoded greedily: {ends[2]} and {ends[3]}."
@@ -89,13 +89,13 @@ def describe_other_tasks(
     if not any(interval is not None for interval in wider.values()):
         return ""
     ahead = [name for name, found in wider.items() if found is not None and found.high < 0]
-    total = words.count(len(wider), "interval")
+    total = wording.count(len(wider), "interval")
     if not ahead:
         return f"Over other tasks of the kind, none of {total} excludes 0."
     verb = "excludes" if len(ahead) == 1 else "exclude"
     return (
         f"Over other tasks of the kind, {len(ahead)} of {total} {verb} 0: "
-        f"{words.listed(ahead, 4)}."
+        f"{wording.listed(ahead, 4)}."
     )
 
 

@@ -7,18 +7,19 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from crlbench.report import words
-from crlbench.report.ablation import FieldChange
-from crlbench.report.axes import AXES, AXIS_SIGNS, AXIS_WORDS, Axis, score_of
-from crlbench.report.compare import Call
-from crlbench.report.compare_words import SIGNS
-from crlbench.report.entries import Entry
-from crlbench.report.estimate import Estimate
+from crlbench.base import wording
+from crlbench.pages import words
+from crlbench.pages.compare_words import SIGNS
 from crlbench.site import techniques
 from crlbench.site.effects import Drawing, Effect, drawings, effects
 from crlbench.site.families import Family, families
 from crlbench.site.pages import Made, Page, recipes_path
 from crlbench.site.source import Site, StoredBoard
+from crlbench.verdict.ablation import FieldChange
+from crlbench.verdict.axes import AXES, AXIS_SIGNS, AXIS_WORDS, Axis, score_of
+from crlbench.verdict.compare import Call
+from crlbench.verdict.entry import Entry
+from crlbench.verdict.estimate import Estimate
 
 FRONT = "recipes.html"
 OUTCOMES: tuple[Call, ...] = ("better", "equivalent", "worse", "undecided", "preview")
@@ -278,7 +279,7 @@ def _answer(axis: Axis, groups: Sequence[Group]) -> Answer:
             if cell.effects and cell.effects[axis].call == "better"
         ]
         if models:
-            helped.append((-len(models), row.recipe, base, words.listed(models)))
+            helped.append((-len(models), row.recipe, base, wording.listed(models)))
     return Answer(
         axis=axis,
         sign=AXIS_SIGNS[axis],
@@ -317,7 +318,7 @@ def _rate_answer(i: int, rates: Sequence[float], home: float, rows: Sequence[Rat
     parts = [f"At {techniques.rate_words(rates[i])}, against the same recipe at "
              f"{techniques.rate_words(home)}: {own}."]
     if against := [(row.base, cell.bases) for row, cell in here if row.base and cell.bases]:
-        names = words.listed(sorted({base for base, _ in against}))
+        names = wording.listed(sorted({base for base, _ in against}))
         tallies = _tallies([found for _, found in against])
         parts.append(f"Against {names} at this rate: {tallies}.")
     several = len({row.model for row in rows}) > 1

@@ -5,9 +5,8 @@ from __future__ import annotations
 from jinja2 import FileSystemLoader
 
 from crlbench import __version__
-from crlbench.report import words
-from crlbench.report.page import environment
-from crlbench.report.resources import leaderboard_folder
+from crlbench.base import wording
+from crlbench.pages.report import environment
 from crlbench.site.pages import (
     Page,
     archive_path,
@@ -22,6 +21,7 @@ from crlbench.site.pages import (
 )
 from crlbench.site.source import Site
 from crlbench.site.techniques import rate_words
+from crlbench.verdict.resources import leaderboard_folder
 
 MENU = (
     ("board", "Leaderboard", "index.html"),
@@ -47,10 +47,10 @@ class Renderer:
         templates = leaderboard_folder() / "templates"
         self.environment.loader = FileSystemLoader([templates / "site", templates])
         self.environment.filters |= {
-            "percent": words.percent,
-            "grouped": words.grouped,
+            "percent": wording.percent,
+            "grouped": wording.grouped,
             "rate": rate_words,
-            "size": words.memory,
+            "size": wording.memory,
         }
         self.environment.globals |= {
             "archive_path": archive_path,

@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from crlbench.report.census import vanished
-from crlbench.report.entries import Entry
-from crlbench.report.estimators import Constants, RunMeasure, measure_task
-from crlbench.report.generalization import RunGeneralization
-from crlbench.report.load import Run
-from crlbench.report.stability import RunStability
-from crlbench.report.task_runs import SeedCurve, seed_curve
 from crlbench.site.source import StoredBoard
 from crlbench.site.tables import WHERE, Column, Row, Table, taken, where
+from crlbench.stats.generalization import RunGeneralization
+from crlbench.stats.measures import Constants
+from crlbench.stats.stability import RunStability
+from crlbench.verdict.census import vanished
+from crlbench.verdict.entry import Entry
+from crlbench.verdict.run_measures import RunMeasure, measure_task
+from crlbench.verdict.runs import Run
+from crlbench.verdict.task_runs import SeedCurve, seed_curve
 
 
 @dataclass(frozen=True)

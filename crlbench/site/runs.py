@@ -9,7 +9,8 @@ from typing import Any
 
 from markupsafe import Markup
 
-from crlbench.report import (
+from crlbench.base import wording
+from crlbench.pages import (
     page_arrival,
     page_costs,
     page_failures,
@@ -20,17 +21,18 @@ from crlbench.report import (
     page_stability,
     words,
 )
-from crlbench.report.attempts import Attempts, key_of
-from crlbench.report.entries import Entry
-from crlbench.report.estimators import ID, full_curve
-from crlbench.report.figures import CurveSeries, SeedCurve
-from crlbench.report.load import Run
-from crlbench.report.reproduce import command
-from crlbench.report.summary import EntrySummary, SeedSummary, TaskSummary
+from crlbench.pages.figures import CurveSeries, SeedCurve
+from crlbench.pages.reproduce import command
 from crlbench.site.facets import badge_words
 from crlbench.site.narrow import entry_of_task, summary_of_task
 from crlbench.site.pages import Made, Page, run_path
 from crlbench.site.source import Site, StoredBoard
+from crlbench.stats.measures import ID
+from crlbench.verdict.attempts import Attempts, key_of
+from crlbench.verdict.entry import Entry
+from crlbench.verdict.run_measures import full_curve
+from crlbench.verdict.runs import Run
+from crlbench.verdict.summary import EntrySummary, SeedSummary, TaskSummary
 
 RESULTS = "leaderboard/results"
 """Where results stand in the checkout that commands on pages are given in."""
@@ -118,22 +120,22 @@ def _tiles(entry: Entry, task: TaskSummary) -> list[dict[str, str]]:
     return [
         {
             "label": "Λ, head-room captured",
-            "value": words.number(None if lam is None else lam.value),
+            "value": wording.number(None if lam is None else lam.value),
             "note": _interval(lam),
         },
         {
             "label": "Gain in score",
-            "value": words.number(gain.value, signed=True),
+            "value": wording.number(gain.value, signed=True),
             "note": _interval(gain),
         },
         {
             "label": "Stab",
-            "value": words.number(None if stability is None else stability.value),
+            "value": wording.number(None if stability is None else stability.value),
             "note": "no rating" if stability is None else stability.rating,
         },
         {
             "label": "Gen",
-            "value": words.number(None if gen is None else gen.value, signed=True),
+            "value": wording.number(None if gen is None else gen.value, signed=True),
             "note": _interval(gen),
         },
     ]
@@ -189,7 +191,7 @@ def _seeds(task: TaskSummary) -> dict[str, Any]:
     shared = {name: min(values) for name, values in said.items() if several and len(values) == 1}
     kept = [i for i, name in enumerate(NUMBERS) if name not in shared]
     return {
-        "shared": [(name, value) for name, value in shared.items() if value != words.NONE],
+        "shared": [(name, value) for name, value in shared.items() if value != wording.NONE],
         "columns": [NUMBERS[i] for i in kept],
         "states": "State" not in shared,
         "rows": [
@@ -212,26 +214,26 @@ NUMBERS = ("Start", "End", "Gain", "H", "L", "E", "Λ")
 
 def _numbers(seed: SeedSummary) -> list[str]:
     return [
-        words.number(seed.start),
-        words.number(seed.end),
-        words.number(seed.gain, signed=True),
-        words.number(seed.H),
-        words.number(seed.L, signed=True),
-        words.number(seed.E),
-        words.number(seed.lam),
+        wording.number(seed.start),
+        wording.number(seed.end),
+        wording.number(seed.gain, signed=True),
+        wording.number(seed.H),
+        wording.number(seed.L, signed=True),
+        wording.number(seed.E),
+        wording.number(seed.lam),
     ]
 
 
 def _means(task: TaskSummary) -> list[str]:
     """The same columns, mean over the seeds."""
     return [
-        words.number(task.start),
-        words.number(task.end),
-        words.number(task.gain.value, signed=True),
-        words.number(task.H),
-        words.number(task.L, signed=True),
-        words.number(task.E),
-        words.number(task.lam.value),
+        wording.number(task.start),
+        wording.number(task.end),
+        wording.number(task.gain.value, signed=True),
+        wording.number(task.H),
+        wording.number(task.L, signed=True),
+        wording.number(task.E),
+        wording.number(task.lam.value),
     ]
 
 
@@ -254,7 +256,7 @@ def _ledger(run: Run, attempts: Attempts | None) -> str:
         return "not in a ledger"
     told = ["begun" if history.begun else "start unknown"]
     told += ["resumed from a checkpoint"] if history.resumed else []
-    told += [f"discarded {words.count(history.discarded, 'time')}"] if history.discarded else []
+    told += [f"discarded {wording.count(history.discarded, 'time')}"] if history.discarded else []
     ends = {0: "never ended", 1: "ended once"}
     told.append(ends.get(len(history.ends), f"ended {len(history.ends)} times"))
     return ", ".join(told)
@@ -267,9 +269,9 @@ def machine(runs: Sequence[Run]) -> list[tuple[str, str]]:
     for label, name in names:
         values = sorted({str(run.record.environment.get(name) or "") for run in runs} - {""})
         if values:
-            found.append((label, words.listed(values)))
+            found.append((label, wording.listed(values)))
     versions = sorted({run.record.crlbench.version for run in runs})
-    return [*found, ("crlbench", words.listed(versions))]
+    return [*found, ("crlbench", wording.listed(versions))]
 
 
 def verify_commands(stored: StoredBoard, entry: str) -> list[str]:

@@ -9,26 +9,26 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
-from crlbench.attempts import LEDGER_NAME
-from crlbench.catalog import Catalog
-from crlbench.chain import parsed, whole_lines
-from crlbench.contribute.layout import read_submission, submitted
+from crlbench.base.parallel import on_one_thread, spread
+from crlbench.base.wording import visible
+from crlbench.catalog.find import Catalog
+from crlbench.contract.attempts import LEDGER_NAME
+from crlbench.contract.verification import Proof
+from crlbench.contribute.results.layout import read_submission, submitted
+from crlbench.disk.linked_lines import parsed, whole_lines
+from crlbench.disk.reading import Malformed, read_bytes, toml_table
 from crlbench.errors import ValidationError
-from crlbench.parallel import on_one_thread, spread
-from crlbench.reading import Malformed, read_bytes, toml_table
-from crlbench.report.badges import read_badges
-from crlbench.report.board import Board, summarise_board
-from crlbench.report.census import Archive
-from crlbench.report.entries import Entry
-from crlbench.report.entry_summary import entry_summary
-from crlbench.report.load import Run, Runs, load_runs
-from crlbench.report.reproduce import changed_conditions
-from crlbench.report.resources import known_track
-from crlbench.report.summary import EntrySummary
-from crlbench.report.words import visible
+from crlbench.pages.reproduce import changed_conditions
 from crlbench.site.repository import Repository
 from crlbench.site.techniques import rate_words
-from crlbench.verification import Proof
+from crlbench.verdict.badges import read_badges
+from crlbench.verdict.board import Board, summarise_board
+from crlbench.verdict.census import Archive
+from crlbench.verdict.entry import Entry
+from crlbench.verdict.entry_summary import entry_summary
+from crlbench.verdict.resources import known_track
+from crlbench.verdict.runs import Run, Runs, load_runs
+from crlbench.verdict.summary import EntrySummary
 
 MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", re.ASCII)
 """How a ledger writes the time of an event."""

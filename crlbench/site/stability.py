@@ -9,14 +9,14 @@ from dataclasses import dataclass
 import numpy as np
 from markupsafe import Markup
 
-from crlbench.report.axes import AxisScore
-from crlbench.report.entries import Entry
-from crlbench.report.page_stability import LABELS
-from crlbench.report.stability import PARTS
+from crlbench.pages.page_stability import LABELS
 from crlbench.site import figures
 from crlbench.site.families import families
 from crlbench.site.pages import Page
 from crlbench.site.source import Site, StoredBoard
+from crlbench.stats.stability import PARTS
+from crlbench.verdict.axes import AxisScore
+from crlbench.verdict.entry import Entry
 
 FRONT = "stability.html"
 ABOUT = {

@@ -8,12 +8,9 @@ from typing import Any
 
 from markupsafe import Markup
 
-from crlbench.report import words
-from crlbench.report.axes import AXES, AXIS_SIGNS, AXIS_WORDS, Axis, AxisScore
-from crlbench.report.entries import Entry
-from crlbench.report.page_axes import place, rank_words
-from crlbench.report.ranking import AxisRanking
-from crlbench.report.tiers import Leader, Standing
+from crlbench.base import wording
+from crlbench.pages import words
+from crlbench.pages.page_axes import place, rank_words
 from crlbench.site import figures
 from crlbench.site.facets import Facets, choices, facets, model_size, parameters
 from crlbench.site.reach import (
@@ -24,6 +21,10 @@ from crlbench.site.reach import (
     mean_scores,
 )
 from crlbench.site.source import StoredBoard
+from crlbench.stats.tiers import Leader, Standing
+from crlbench.verdict.axes import AXES, AXIS_SIGNS, AXIS_WORDS, Axis, AxisScore
+from crlbench.verdict.entry import Entry
+from crlbench.verdict.ranking import AxisRanking
 
 QUESTIONS: dict[Axis, str] = {
     "efficiency": "Learns fastest",
@@ -240,7 +241,7 @@ def _panel(
         columns=tuple(column for column in columns if column.axis in (axis, None)),
         scale=Markup(figures.score_axis(f"Axis of {AXIS_WORDS[axis]}", x)),
         grid=figures.score_grid(x),
-        reason=words.sentence(stored.board.unranked or found.ranking.reason),
+        reason=wording.sentence(stored.board.unranked or found.ranking.reason),
         tiers=len(found.ranking.anchors),
         leaders=leaders,
         luck=_luck(axis, found.ranking.leader, rows),
@@ -255,11 +256,11 @@ def _luck(axis: Axis, leader: Leader | None, rows: Sequence[Row]) -> str:
     if leader is None or leader.shrunken is None:
         return ""
     first = next(row for row in rows if row.name == leader.model)
-    if words.number(leader.shrunken) == words.number(first.score.value):
+    if wording.number(leader.shrunken) == wording.number(first.score.value):
         return ""
     return (
         f"Whoever is first of many was also lucky: shrunken towards the others, the "
-        f"{AXIS_SIGNS[axis]} of {first.display_name} is {words.number(leader.shrunken)}."
+        f"{AXIS_SIGNS[axis]} of {first.display_name} is {wording.number(leader.shrunken)}."
     )
 
 
@@ -296,10 +297,10 @@ def _row(
 def _why(stored: StoredBoard, entry: Entry, axis: Axis) -> str:
     """What keeps an entry from a rank, in sentences; at length in the first table alone."""
     score = entry.axes[axis]
-    lack = [words.sentence(score.reason)] if score.reason else []
+    lack = [wording.sentence(score.reason)] if score.reason else []
     if stored.board.unranked is None and entry.ranks:
         return " ".join((*place(entry, stored.board, axis), *lack))
-    kind = words.sentence(words.STANDINGS[entry.standing])
+    kind = wording.sentence(words.STANDINGS[entry.standing])
     return " ".join((kind, *(entry.why if axis == AXES[0] else ()), *lack))
 
 
@@ -307,7 +308,8 @@ def _flags(entry: Entry, axis: Axis) -> Iterator[Flag]:
     failed = len(entry.failed) + len(entry.vanished)
     if failed:
         about = "It stays in: from the failure on it counts as the floor, as knowing nothing"
-        yield Flag(f"{failed} failed", f"{words.listed((*entry.failed, *entry.vanished))}. {about}")
+        names = wording.listed((*entry.failed, *entry.vanished))
+        yield Flag(f"{failed} failed", f"{names}. {about}")
     if axis == "efficiency" and entry.placebo is not None and entry.placebo.elicitation:
         yield Flag("mostly elicitation", "A reward without content brings more than a quarter of Λ")
 
@@ -322,7 +324,7 @@ def _cells(stored: StoredBoard, entry: Entry, own: Facets) -> Cells:
     summary = stored.summaries[entry.name]
     ends = {key: mean_scores([summary], split) for key, split in DECODED.items()}
     return {
-        **{key: (words.number(value), value) for key, value in scores.items()},
+        **{key: (wording.number(value), value) for key, value in scores.items()},
         **{key: (_arrow(found), found and found[1]) for key, found in ends.items()},
         "size": (parameters(subject), model_size(subject)),
         "seeds": (str(entry.n), entry.n),
@@ -335,7 +337,7 @@ def _cells(stored: StoredBoard, entry: Entry, own: Facets) -> Cells:
 
 
 def _arrow(ends: tuple[float, float] | None) -> str:
-    return "–" if ends is None else " → ".join(map(words.number, ends))
+    return "–" if ends is None else " → ".join(map(wording.number, ends))
 
 
 def _answer(leaders: Sequence[Row], ranked: int) -> tuple[str, str]:
@@ -351,7 +353,7 @@ def _answer(leaders: Sequence[Row], ranked: int) -> tuple[str, str]:
         return f"All {ranked} tie", "Nobody is significantly worse than the highest on these tasks."
     told = (
         "It has the best estimate on these tasks; not significantly worse: "
-        f"{words.listed(others, 4)}."
+        f"{wording.listed(others, 4)}."
     )
     return f"tie of {len(leaders)}", told
 
@@ -361,8 +363,8 @@ def facts(stored: StoredBoard, recipe: str) -> list[tuple[str, Any]]:
     board, own = stored.board, [run for run in stored.runs if run.recipe == recipe]
     return [
         ("Track", f"{board.track} v{board.track_version}, {board.division} division"),
-        ("Tasks", words.listed(board.tasks)),
-        ("Training", f"{words.grouped(_completions(stored))} completions per run"),
+        ("Tasks", wording.listed(board.tasks)),
+        ("Training", f"{wording.grouped(_completions(stored))} completions per run"),
         ("Hardware", board.hardware or "not stated"),
         ("Records", f"{len(own):,}"),
         ("Fingerprint", board.fingerprint),

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import Literal
 
-from crlbench.report.axes import AXES, AxisScore
-from crlbench.report.entries import Entry
-from crlbench.report.intervals import Interval, Paired
-from crlbench.report.pairs import AxisPair, paired_axes
-from crlbench.report.tiers import Standing
 from crlbench.site.source import StoredBoard
+from crlbench.stats.intervals import Interval, Paired
+from crlbench.stats.tiers import Standing
+from crlbench.verdict.axes import AXES, AxisScore
+from crlbench.verdict.entry import Entry
+from crlbench.verdict.pairs import AxisPair, paired_axes
 
 Kind = Literal["text", "whole", "number", "yes or no"]
 Value = str | int | float | bool | None

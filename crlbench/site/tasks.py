@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from crlbench.cards import TaskCard
-from crlbench.frozen import Row, Task
-from crlbench.report.entries import Entry
+from crlbench.catalog.frozen import Row, Task
+from crlbench.contract.task_card import TaskCard
 from crlbench.site.pages import Made, Page, task_path
 from crlbench.site.source import Site, StoredBoard
+from crlbench.verdict.entry import Entry
 
 INDEX = "tasks/index.html"
 EXAMPLES = 2

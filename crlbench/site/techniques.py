@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from crlbench.report.ablation import FieldChange
-from crlbench.report.words import short
+from crlbench.base.wording import short
+from crlbench.verdict.ablation import FieldChange
 
 PART = "part"
 PLUS = "+"

@@ -6,12 +6,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from crlbench.report.estimate import Estimate
-from crlbench.report.page_splits import MAX_TINT, MIN_MATRIX
-from crlbench.report.transfers import Transfers, mean_transfer, transfer_replicates
+from crlbench.pages.page_splits import MAX_TINT, MIN_MATRIX
 from crlbench.site.families import families
 from crlbench.site.pages import Made, Page
 from crlbench.site.source import Site, StoredBoard
+from crlbench.verdict.estimate import Estimate
+from crlbench.verdict.transfers import Transfers, mean_transfer, transfer_replicates
 
 FRONT = "transfer.html"
 

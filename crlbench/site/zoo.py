@@ -6,12 +6,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from crlbench.cards import ModelCard
-from crlbench.catalog import Catalog
-from crlbench.conditions import canonical_json, diff, leaves
-from crlbench.report.ablation import FieldChange
+from crlbench.catalog.find import Catalog
+from crlbench.contract.conditions import diff, leaves
+from crlbench.contract.model_card import ModelCard
+from crlbench.disk.hashing import canonical_json
 from crlbench.site.anatomy import Anatomy, anatomy
 from crlbench.site.techniques import told
+from crlbench.verdict.ablation import FieldChange
 
 BUDGET = 1.05
 """Largest ratio of parameters inside an equal budget."""

@@ -6,14 +6,15 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from crlbench.cards import TaskCard, read_toml, validate_card
+from crlbench.catalog.frozen import read_bytes, verifier_digest
+from crlbench.contract.card import validate_card
+from crlbench.contract.task_card import TaskCard
+from crlbench.disk.files import write_bytes
+from crlbench.disk.names import CODE, FROZEN
+from crlbench.disk.toml import read_toml
 from crlbench.errors import UsageError, ValidationError
-from crlbench.files import write_bytes
-from crlbench.frozen import read_bytes, verifier_digest
 from crlbench.suite import versions
 from crlbench.suite.versions import Decision
-
-CODE, FROZEN = "task.py", "frozen.toml"
 
 
 @dataclass(frozen=True)

@@ -18,9 +18,13 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
-from crlbench import frozen, switches
-from crlbench.cards import DataSource, TaskCard, validate_card
-from crlbench.catalog import Catalog
+from crlbench.catalog import frozen
+from crlbench.catalog.find import Catalog
+from crlbench.contract.card import validate_card
+from crlbench.contract.task_card import DataSource, TaskCard
+from crlbench.disk import switches
+from crlbench.disk.files import refusal
+from crlbench.disk.locks import alone
 from crlbench.errors import (
     CrlbenchError,
     EnvironmentUnfit,
@@ -28,8 +32,6 @@ from crlbench.errors import (
     UsageError,
     ValidationError,
 )
-from crlbench.files import refusal
-from crlbench.locks import alone
 from crlbench.reward.splits import SPLITS, freeze_rng
 from crlbench.suite.pairs import load_pairs, pair_files
 from crlbench.suite.sources import (

@@ -14,18 +14,17 @@ from functools import partial
 from pathlib import Path
 from typing import Any, get_args
 
-from crlbench import frozen, line_ends, rowfiles, seeding
-from crlbench.cards import (
-    DataSource,
-    TaskCard,
-    TaskKind,
-    dump_toml,
-    unknown_kind,
-    validate_card,
-)
-from crlbench.catalog import Catalog
+from crlbench import seeding
+from crlbench.catalog import frozen
+from crlbench.catalog.find import Catalog
+from crlbench.contract.card import validate_card
+from crlbench.contract.fields import TaskKind
+from crlbench.contract.task_card import DataSource, TaskCard, unknown_kind
+from crlbench.disk import line_ends, rowfiles
+from crlbench.disk.files import write_all, write_bytes
+from crlbench.disk.names import CODE, FROZEN
+from crlbench.disk.toml import dump_toml
 from crlbench.errors import EnvironmentUnfit, ValidationError
-from crlbench.files import write_all, write_bytes
 from crlbench.reward.score import outcomes
 from crlbench.suite import bump, external, learned, pairs, versions
 from crlbench.suite.golds import gold_scores, rejected
@@ -41,9 +40,6 @@ DRAWS = 8
 """Random answers per item for the policy that knows only the shape of an answer."""
 PLACES = 6
 """Decimals of a frozen score."""
-FROZEN = "frozen.toml"
-
-
 def freeze(
     task: str | Path,
     check: bool = False,
@@ -98,13 +94,13 @@ def freeze_raised(
         return card, "a draft changes freely"
     _, candidate = regenerate(folder, source_dir, old.card.version)
     decision = bump.judge(folder, old, candidate)
-    before = frozen.read_bytes(folder / bump.CODE)
+    before = frozen.read_bytes(folder / CODE)
     bump.set_version(folder, versions.raised(old.card.version, decision.level))
     try:
         card = freeze(folder, source_dir=source_dir, against=against, allow=allow)
         return card, decision.why
     except BaseException:
-        write_bytes(folder / bump.CODE, before)
+        write_bytes(folder / CODE, before)
         raise
 
 

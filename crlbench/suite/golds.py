@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from crlbench.cards import unknown_kind
+from crlbench.contract.task_card import unknown_kind
 from crlbench.errors import ValidationError
 from crlbench.reward.score import outcomes
 

@@ -78,7 +78,7 @@ def reward_model_of(code: types.ModuleType, folder: Path) -> RewardFacts | None:
     path = getattr(code, "REWARD_MODEL", None)
     if path is None or not (folder / path).exists():
         return None
-    from crlbench.policy.reward_model import file_digests, load_reward_model, read_card
+    from crlbench.policy.weights.reward_model import file_digests, load_reward_model, read_card
 
     place = folder / path
     constants = read_card(place).map.model_dump()

@@ -13,10 +13,17 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, TypedDict
 
-from crlbench import line_ends, rowfiles
-from crlbench.cards import PairsCard, TaskCard
+from crlbench.catalog.frozen import (
+    Message,
+    Task,
+    entry_point,
+    fetch_command,
+    parse_lines,
+    read_rows,
+)
+from crlbench.contract.task_card import PairsCard, TaskCard
+from crlbench.disk import line_ends, rowfiles
 from crlbench.errors import EnvironmentUnfit, UsageError, ValidationError
-from crlbench.frozen import Message, Task, entry_point, fetch_command, parse_lines, read_rows
 from crlbench.reward.splits import freeze_rng
 
 Split = Literal["train", "id", "audit"]

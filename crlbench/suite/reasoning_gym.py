@@ -15,8 +15,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from crlbench import files, seeding
-from crlbench.cards import RULES, SLUG
+from crlbench import seeding
+from crlbench.contract.fields import RULES, SLUG
+from crlbench.disk import files
 from crlbench.errors import EnvironmentUnfit, UsageError, ValidationError, unknown_name
 from crlbench.reward import gym
 

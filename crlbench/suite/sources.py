@@ -17,10 +17,10 @@ import zlib
 from collections.abc import Iterable
 from pathlib import Path
 
-from crlbench import line_ends
-from crlbench.cards import DataSource, SourceFile
+from crlbench.contract.task_card import DataSource, SourceFile
+from crlbench.disk import line_ends
+from crlbench.disk.files import expanded
 from crlbench.errors import EnvironmentUnfit, UsageError, ValidationError
-from crlbench.files import expanded
 
 TIMEOUT = 60
 """Seconds without an answer after which a download is given up."""

@@ -6,7 +6,7 @@ was not is as good on both. Whoever asks chooses the salt, so that nobody can ha
 
 from __future__ import annotations
 
-from crlbench import frozen
+from crlbench.catalog import frozen
 from crlbench.errors import UsageError
 from crlbench.suite.external import split_rows
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
 
-from crlbench.cards import TaskCard
+from crlbench.contract.task_card import TaskCard
 from crlbench.errors import ValidationError
 
 

@@ -15,9 +15,9 @@ import torch
 from lightning.pytorch.callbacks import Callback
 from torch import Tensor
 
-from crlbench.conditions import Rules
-from crlbench.events import Emit
-from crlbench.records import DIGESTED_ITERATIONS
+from crlbench.contract.conditions import Rules
+from crlbench.contract.events import Emit
+from crlbench.contract.records import DIGESTED_ITERATIONS
 from crlbench.train.examination import Examination
 from crlbench.train.learner import Learner
 from crlbench.train.module import PolicyOptimization

@@ -15,8 +15,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from crlbench.policy.decode.loop import DrawKey, Sampler
 from crlbench.policy.policy import Policy
-from crlbench.policy.sample import DrawKey, Sampler
 from crlbench.train.examination import Examination, SplitResult, outcomes_of, rows_at_once
 from crlbench.train.ranks import Ranks
 from crlbench.train.requests import Request, Row, join

@@ -16,9 +16,9 @@ import torch
 from torch import Tensor, nn
 from torchmetrics import MeanMetric
 
-from crlbench.conditions import Conditions
+from crlbench.contract.conditions import Conditions
+from crlbench.policy.decode.loop import DrawKey
 from crlbench.policy.policy import Policy
-from crlbench.policy.sample import DrawKey
 from crlbench.train.collect import Collector
 from crlbench.train.displacement import Displacement
 from crlbench.train.examination import Examination

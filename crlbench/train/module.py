@@ -13,11 +13,11 @@ from torch import Tensor
 
 from crlbench.algo import objective, step
 from crlbench.algo.recipe import Recipe
-from crlbench.conditions import Conditions
-from crlbench.dynamics import mean_stats
+from crlbench.contract.conditions import Conditions
+from crlbench.contract.dynamics import mean_stats
 from crlbench.errors import UsageError, ValidationError
+from crlbench.policy.decode.loop import DrawKey
 from crlbench.policy.policy import Policy
-from crlbench.policy.sample import DrawKey
 from crlbench.seeding import rng
 from crlbench.train.buffer import SampleBuffer, Sampled, kept_rows
 from crlbench.train.collect import Collected, Collector
@@ -42,7 +42,7 @@ class Iteration:
     """What one iteration leaves behind for the recorder."""
 
     health: dict[str, float]
-    """The names of :data:`~crlbench.dynamics.UPDATE_STATS`; NaN where there is no value."""
+    """The names of :data:`~crlbench.contract.dynamics.UPDATE_STATS`; NaN stands for no value."""
     counts: dict[str, int]
     rollout: Rollout
     """Everything that was sampled, kept or not."""

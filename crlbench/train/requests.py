@@ -16,7 +16,7 @@ from typing import Generic, NamedTuple, Protocol, TypeVar
 import torch
 from torch import Tensor
 
-from crlbench.policy.sample import DrawKey, Sampler, row_uniforms
+from crlbench.policy.decode.loop import DrawKey, Sampler, row_uniforms
 from crlbench.train.stream import Prompt, make_batch
 from crlbench.types import PromptBatch
 

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from crlbench.policy.chat import token_ends
+from crlbench.policy.text.chat import token_ends
 from crlbench.seeding import uniforms
 from crlbench.types import PromptBatch, Rollout
 

@@ -14,9 +14,10 @@ from pydantic import Field
 from torch import Tensor
 
 from crlbench.algo.preference import bradley_terry, pair_accuracy
-from crlbench.cards import Card, Count
+from crlbench.contract.card import Card
+from crlbench.contract.fields import Count
 from crlbench.errors import ValidationError
-from crlbench.policy.reward_model import ScalarModel, right_pad, score_rows
+from crlbench.policy.weights.reward_model import ScalarModel, right_pad, score_rows
 from crlbench.seeding import rng
 from crlbench.train.signals import KeepSignals
 from crlbench.train.trainer import quiet

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from crlbench.policy.chat import left_pad
+from crlbench.policy.text.chat import left_pad
 from crlbench.seeding import rng
 from crlbench.types import PromptBatch
 

@@ -16,7 +16,7 @@ from lightning.pytorch.loggers import CSVLogger, Logger, TensorBoardLogger
 from lightning.pytorch.plugins.environments import LightningEnvironment
 from lightning.pytorch.strategies import DDPStrategy, Strategy
 
-from crlbench.conditions import Conditions
+from crlbench.contract.conditions import Conditions
 from crlbench.train.ranks import ALONE, Ranks
 from crlbench.train.sharding import ShardedStrategy
 from crlbench.train.signals import KeepSignals

@@ -12,8 +12,8 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from crlbench.cards import unknown_kind
-from crlbench.conditions import canonical_json
+from crlbench.contract.task_card import unknown_kind
+from crlbench.disk.hashing import canonical_json
 from crlbench.errors import ValidationError
 from crlbench.types import Rollout
 

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from crlbench.conditions import Conditions
+from crlbench.contract.conditions import Conditions
 from crlbench.train.displacement import Weights
 from crlbench.train.ranks import Ranks, whole
 

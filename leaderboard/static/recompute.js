@@ -1,5 +1,5 @@
 // Λ and its 95 % interval again, on the reader's machine, from every stored answer: the formulas of
-// the method page and the bootstrap of crlbench.report, with the same generator and the same draws.
+// the method page and the bootstrap of crlbench.stats, with the same generator and the same draws.
 (function () {
   "use strict";
   const crlbench = (window.crlbench = window.crlbench || {});

@@ -11,8 +11,8 @@ from architectures import CONTEXT
 from corpus import FAMILIES, RANKED
 from scoring import Score
 
-from crlbench.cards import dump_toml
-from crlbench.side_files import side_digests
+from crlbench.disk.side_files import side_digests
+from crlbench.disk.toml import dump_toml
 
 FIRST = ("tiny-llama", "tiny-qwen2", "tiny-mistral", "tiny-deepseek", "tiny-llama-sft")
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from transformers import DynamicCache
 
 from crlbench import seeding
-from crlbench.frozen import read_rows
+from crlbench.catalog.frozen import read_rows
 
 MAX_NEW_TOKENS = 24
 

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from crlbench.dynamics import ROLLOUT_STATS, STEP_STATS, UPDATE_STATS, mean_stats
+from crlbench.contract.dynamics import ROLLOUT_STATS, STEP_STATS, UPDATE_STATS, mean_stats
 
 
 def steps(*changes: dict[str, float]) -> list[dict[str, float]]:

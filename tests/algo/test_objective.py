@@ -21,7 +21,7 @@ from crlbench.algo.overlong import MaskTruncated
 from crlbench.algo.ratio import SequenceRatio, TokenRatio
 from crlbench.algo.recipes import load
 from crlbench.algo.select import SampleFilter
-from crlbench.dynamics import STEP_STATS
+from crlbench.contract.dynamics import STEP_STATS
 
 NAN = math.nan
 PPO = load("ppo")

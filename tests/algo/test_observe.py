@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from crlbench.algo.observe import Observation, step_stats
-from crlbench.dynamics import STEP_STATS
+from crlbench.contract.dynamics import STEP_STATS
 from tests.algo.naive import quantile
 
 

@@ -32,7 +32,7 @@ from crlbench.algo.recipe import AXES, Recipe, to_config
 from crlbench.algo.select import DropUniformGroups
 from crlbench.algo.step import AdamStep, TrustRegion
 from crlbench.algo.value import Critic
-from crlbench.dynamics import STEP_STATS
+from crlbench.contract.dynamics import STEP_STATS
 from crlbench.errors import UsageError
 from crlbench.types import Experience
 from tests.algo import naive

@@ -9,9 +9,9 @@ from pathlib import Path
 import aa
 import pytest
 
-from crlbench.report.board import summarise_board
-from crlbench.report.load import Runs, load_runs
-from tests.report.simulate import Plan, write_board
+from crlbench.verdict.board import summarise_board
+from crlbench.verdict.runs import Runs, load_runs
+from tests.support.simulate import Plan, write_board
 
 REDUCED = ("--set", "budget.grid=4", "--tasks", "list-ops,addition")
 

@@ -9,7 +9,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from transformers import AutoModelForCausalLM
 
 from crlbench.errors import ValidationError
-from tests.checkpoints import CONFIGS
+from tests.support.checkpoints import CONFIGS
 
 ROWS, LENGTH = 3, 7
 

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import iteration
 import pytest
 
-from tests.checkpoints import write_checkpoint
+from tests.support.checkpoints import write_checkpoint
 
 PROGRAM = Path(iteration.__file__)
 

@@ -30,7 +30,7 @@ from peers import (
 )
 
 from crlbench.errors import EnvironmentUnfit, RunFailed, UsageError
-from tests.checkpoints import write_checkpoint
+from tests.support.checkpoints import write_checkpoint
 
 PEER_ENVIRONMENTS = os.environ.get("CRLBENCH_PEERS")
 

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import reference
 
-from crlbench.conditions import Reference
-from crlbench.report.board import summarise_board
-from crlbench.report.load import load_runs
-from crlbench.report.resources import known_track
-from tests.report.simulate import Plan, write_board
+from crlbench.contract.conditions import Reference
+from crlbench.verdict.board import summarise_board
+from crlbench.verdict.resources import known_track
+from crlbench.verdict.runs import load_runs
+from tests.support.simulate import Plan, write_board
 
 
 def test_the_reference_is_when_half_of_the_seeds_have_arrived(tmp_path):

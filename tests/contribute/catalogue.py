@@ -6,10 +6,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from crlbench.attempts import LEDGER_NAME
-from crlbench.chain import GENESIS
-from crlbench.conditions import canonical_json, digest, fingerprint
-from crlbench.packed import PACKED, pack, unpack
+from crlbench.contract.attempts import LEDGER_NAME
+from crlbench.contract.conditions import fingerprint
+from crlbench.disk.hashing import canonical_json, digest
+from crlbench.disk.linked_lines import GENESIS
+from crlbench.disk.packed import PACKED, pack, unpack
 from tests.contribute.forger import Forger, Json
 
 CELL = "addition/real/seed-00"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.contribute.honest import MODEL, catalog, evaluated, submitted
-from tests.shared import made_once
+from tests.support.shared import made_once
 
 OTHER_MODEL = "tiny-llama"
 

@@ -135,7 +135,7 @@ def a_run_began_on_half_a_machine(folder: Path) -> None:
 
 @forgery("validate", r"environment\.begun_on: .*the ledger says that the run was never continued")
 def a_run_that_never_moved_began_elsewhere(folder: Path) -> None:
-    from crlbench.machine import machine_class
+    from crlbench.contract.machine import machine_class
 
     def move(record: Json) -> None:
         own = machine_class(record["environment"], "5" * 64)

@@ -7,9 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from crlbench.attempts import plan_hash
-from crlbench.chain import linked
-from crlbench.conditions import PROTOCOL_LEAF, canonical_json
+from crlbench.contract.attempts import plan_hash
+from crlbench.contract.conditions import PROTOCOL_LEAF
+from crlbench.disk.hashing import canonical_json
+from crlbench.disk.linked_lines import linked
 from tests.contribute.catalogue import CELL, HOME, NOVEL, edited, forgery, rechained, restated
 from tests.contribute.forger import Forger, Json
 

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import zstandard
 
-from crlbench.conditions import canonical_json
-from crlbench.packed import PACKED
+from crlbench.disk.hashing import canonical_json
+from crlbench.disk.packed import PACKED
 from crlbench.run.store import packed_arrays
 from tests.contribute.catalogue import CELL, NOVEL, edited, every, forgery
 from tests.contribute.forger import Forger, Json

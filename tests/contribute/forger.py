@@ -13,11 +13,13 @@ from typing import Any
 import numpy as np
 import zstandard
 
-from crlbench.attempts import LEDGER_NAME, PLAN_NAME, plan_hash
-from crlbench.chain import GENESIS, linked
-from crlbench.conditions import canonical_json, digest, fingerprint
-from crlbench.packed import PACKED, pack, unpack
-from crlbench.records import RunRecord
+from crlbench.contract.attempts import LEDGER_NAME, plan_hash
+from crlbench.contract.conditions import fingerprint
+from crlbench.contract.records import RunRecord
+from crlbench.disk.hashing import canonical_json, digest
+from crlbench.disk.linked_lines import GENESIS, linked
+from crlbench.disk.names import PLAN_NAME
+from crlbench.disk.packed import PACKED, pack, unpack
 from crlbench.run.store import packed_arrays
 from crlbench.seeding import seed_value
 

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from crlbench.contribute.boxes import human_boxes
-from crlbench.contribute.posting import read_findings, rendered
-from tests.confined import attacking
+from crlbench.contribute.review.boxes import human_boxes
+from crlbench.contribute.review.posting import read_findings, rendered
 from tests.contribute.honest import catalog
+from tests.support.confined import attacking
 
 ROOT = Path(__file__).parents[2]
 GITHUB = ROOT / ".github"

@@ -9,16 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from crlbench.catalog import ARCHIVE, Catalog
-from crlbench.conditions import Track
+from crlbench.catalog.find import ARCHIVE, Catalog
+from crlbench.catalog.retain_panel import FOLDER
+from crlbench.contract.conditions import Track
+from crlbench.disk.packed import PACKED, unpack
+from crlbench.disk.seal import NAME, seal
 from crlbench.errors import UsageError
-from crlbench.packed import PACKED, unpack
-from crlbench.report import reproduce, resources
-from crlbench.report.load import load_runs
-from crlbench.retain.panel import FOLDER
+from crlbench.pages import reproduce
 from crlbench.run.archive import catalog_of, open_board, open_track
 from crlbench.run.board import Request, make_board
-from crlbench.seal import NAME, seal
+from crlbench.verdict import resources
+from crlbench.verdict.runs import load_runs
 from tests.contribute.honest import TRACK, catalog, crlbench, evaluated
 from tests.contribute.test_base import checked
 from tests.contribute.test_changes import repository

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from crlbench.catalog import ARCHIVE, Catalog
-from crlbench.contribute.archived import unfaithful
-from crlbench.contribute.changes import changes_since
-from crlbench.contribute.growth import redefined
-from crlbench.retain.panel import FOLDER
+from crlbench.catalog.find import ARCHIVE, Catalog
+from crlbench.catalog.retain_panel import FOLDER
+from crlbench.contribute.results.changes import changes_since
+from crlbench.contribute.review.archived import unfaithful
+from crlbench.contribute.review.growth import redefined
+from crlbench.disk.seal import NAME, seal
 from crlbench.run.archiving import archive
-from crlbench.seal import NAME, seal
 from tests.contribute.honest import crlbench
 from tests.contribute.test_archive import (
     OLD,

@@ -12,10 +12,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from crlbench.contribute import badging, replaying
-from crlbench.contribute.batch import Prover, Subject, in_order
-from crlbench.report.badges import Badges
-from crlbench.verification import UNCHECKED, VERIFICATION_NAME, read_verifications
+from crlbench.contract.verification import UNCHECKED, read_verifications
+from crlbench.contribute.results import badging
+from crlbench.contribute.results.batch import Prover, Subject, in_order
+from crlbench.contribute.review import replaying
+from crlbench.disk.names import VERIFICATION_NAME
+from crlbench.verdict.badges import Badges
 from tests.contribute.forger import Forger
 from tests.contribute.test_changes import RESULTS, commit, git, place
 

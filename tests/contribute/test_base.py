@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 import tests.contribute.forged_ledgers  # noqa: F401  (adds to the catalogue)
-from crlbench import conditions
-from crlbench.contribute.base import base_of
-from crlbench.report.load import load_runs
-from crlbench.run import checkout
+from crlbench.contract import conditions
+from crlbench.contribute.results.base import base_of
+from crlbench.proof import checkout
+from crlbench.verdict.runs import load_runs
 from tests.contribute.catalogue import FORGERIES
 from tests.contribute.forger import Forger
 from tests.contribute.honest import catalog, copied, crlbench

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from crlbench.contribute.boxes import HUMAN
-from crlbench.contribute.changes import (
+from crlbench.contribute.results.changes import (
     Changes,
     astray,
     changes_since,
@@ -19,9 +18,10 @@ from crlbench.contribute.changes import (
     mixed,
     scope_of,
 )
-from crlbench.contribute.growth import republished
+from crlbench.contribute.review.boxes import HUMAN
+from crlbench.contribute.review.growth import republished
+from crlbench.disk.packed import PACKED, pack, unpack
 from crlbench.errors import UsageError
-from crlbench.packed import PACKED, pack, unpack
 from tests.contribute.honest import crlbench, run_in, submitted
 
 RESULTS = Path("leaderboard/results")
@@ -114,7 +114,7 @@ def test_more_seeds_are_welcome(one_seed_then_two: Path, home: Path, tmp_path: P
 BEYOND = {
     "tasks/evil/task.py": "raise SystemExit('examined')\n",
     "models/evil.toml": "schema = 1\n",
-    "crlbench/report/audit.py": "",
+    "crlbench/proof/audit.py": "",
     "tests/contribute/conftest.py": "raise SystemExit('examined')\n",
     ".gitattributes": "* diff=evil\n",
 }
@@ -391,12 +391,12 @@ def test_a_link_in_code_is_shown_and_not_refused(published: Path) -> None:
         (["models/my.toml", "models/other/model.safetensors"], "models/other/model.safetensors"),
         (["models/my.toml", "docs/models.md.html"], "docs/models.md.html"),
         (["models/my.toml", "docs/models.md/x.py"], "docs/models.md/x.py"),
-        (["models/my.toml", "crlbench/report/audit.py"], "crlbench/report/audit.py"),
+        (["models/my.toml", "crlbench/proof/audit.py"], "crlbench/proof/audit.py"),
         (["tasks/a-b/task.py", "tests/tasks/test_a_b.py", "docs/tasks.md"], None),
         (["tasks/a-b/task.py", "tests/tasks/conftest.py"], "tests/tasks/conftest.py"),
         (["tasks/a-b/task.py", "tests/tasks/test_other.py"], "tests/tasks/test_other.py"),
         (["tasks/a-b/task.py", "crlbench/reward/numbers.py"], "crlbench/reward/numbers.py"),
-        (["crlbench/report/audit.py", "tests/models/conftest.py"], None),
+        (["crlbench/proof/audit.py", "tests/models/conftest.py"], None),
     ],
 )
 def test_what_comes_along_is_data_or_refused(paths: list[str], stray: str | None) -> None:

@@ -22,12 +22,14 @@ import zstandard
 
 import tests.contribute.forged_figures  # noqa: F401  (adds to the catalogue)
 import tests.contribute.forged_records  # noqa: F401
-from crlbench.attempts import LEDGER_NAME, PLAN_NAME
-from crlbench.cards import read_model_card
-from crlbench.chain import linked
-from crlbench.conditions import canonical_json, fingerprint
-from crlbench.contribute.retract import RETRACTIONS
-from crlbench.packed import PACKED, pack, unpack
+from crlbench.contract.attempts import LEDGER_NAME
+from crlbench.contract.conditions import fingerprint
+from crlbench.contract.model_card import read_model_card
+from crlbench.contribute.results.retract import RETRACTIONS
+from crlbench.disk.hashing import canonical_json
+from crlbench.disk.linked_lines import linked
+from crlbench.disk.names import PLAN_NAME
+from crlbench.disk.packed import PACKED, pack, unpack
 from tests.contribute.catalogue import (
     CELL,
     FORGERIES,
@@ -1173,9 +1175,9 @@ def a_task_is_another_repository(root: Path, entry: Path) -> None:
     git(root / "tasks/x", "commit", "--allow-empty", "-m", "x")
 
 
-@brought("models stand alone in a pull request, and this one also touches crlbench/report/audit")
+@brought("models stand alone in a pull request, and this one also touches crlbench/proof/audit")
 def the_rules_are_removed_beside_a_model(root: Path, entry: Path) -> None:
-    for path in ("models/my-model.toml", "crlbench/report/audit.py"):
+    for path in ("models/my-model.toml", "crlbench/proof/audit.py"):
         (root / path).parent.mkdir(parents=True, exist_ok=True)
         (root / path).write_text("")
 

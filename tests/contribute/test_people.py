@@ -7,15 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from crlbench.contribute.batch import subject_of
-from crlbench.contribute.changes import changes_since
-from crlbench.contribute.people import STANDINGS, author_of
-from crlbench.contribute.retract import retract
+from crlbench.contract.verification import UNCHECKED, read_verifications
+from crlbench.contribute.results.batch import subject_of
+from crlbench.contribute.results.changes import changes_since
+from crlbench.contribute.results.retract import retract
+from crlbench.contribute.review.people import STANDINGS, author_of
+from crlbench.disk.names import VERIFICATION_NAME
 from crlbench.errors import UsageError, ValidationError
-from crlbench.report.board import summarise_board
-from crlbench.report.load import load_runs
 from crlbench.run.ledger import append_line
-from crlbench.verification import UNCHECKED, VERIFICATION_NAME, read_verifications
+from crlbench.verdict.board import summarise_board
+from crlbench.verdict.runs import load_runs
 from tests.contribute.forger import extended
 from tests.contribute.test_changes import RESULTS, commit, git, place, repository, validated
 

@@ -15,8 +15,14 @@ from typing import Any
 
 import pytest
 
-from crlbench.contribute import posting
-from crlbench.contribute.posting import MARK, Platform, pull_request_of, read_findings, rendered
+from crlbench.contribute.review import posting
+from crlbench.contribute.review.posting import (
+    MARK,
+    Platform,
+    pull_request_of,
+    read_findings,
+    rendered,
+)
 from crlbench.errors import CrlbenchError, ValidationError
 
 SHA, BASE = "a" * 40, "b" * 40

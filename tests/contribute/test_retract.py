@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from crlbench.contribute.retract import RETRACTIONS, main, retract
+from crlbench.contract.retractions import ENTRY_PATTERN, read_retractions
+from crlbench.contribute.results.retract import RETRACTIONS, main, retract
 from crlbench.errors import ValidationError
-from crlbench.report.board import summarise_board
-from crlbench.report.load import load_runs
-from crlbench.retractions import ENTRY_PATTERN, read_retractions
+from crlbench.verdict.board import summarise_board
+from crlbench.verdict.runs import load_runs
 from tests.contribute.honest import crlbench
 from tests.contribute.test_changes import RESULTS, commit, git, place, repository, validated
 

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 import tests.contribute.test_forgeries  # noqa: F401  (adds to the catalogue)
-from crlbench.catalog import ARCHIVE, Catalog
-from crlbench.report import resources
-from crlbench.seal import NAME, seal
+from crlbench.catalog.find import ARCHIVE, Catalog
+from crlbench.disk.seal import NAME, seal
 from crlbench.site.build import build
 from crlbench.site.source import read_site
+from crlbench.verdict import resources
 from tests.contribute.catalogue import FORGERIES
 from tests.contribute.honest import copied, crlbench, evaluated, submitted
 from tests.contribute.test_archive import kept, run

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from crlbench.contribute.boxes import HUMAN, unticked
-from crlbench.report import load_runs
+from crlbench.contribute.review.boxes import HUMAN, unticked
+from crlbench.verdict.runs import load_runs
 from tests.contribute.honest import crlbench, evaluated, run_in
 
 

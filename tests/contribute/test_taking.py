@@ -12,13 +12,14 @@ from typing import Any
 
 import pytest
 
-from crlbench.chain import GENESIS, linked
-from crlbench.conditions import canonical_json
-from crlbench.contribute import taking
-from crlbench.contribute.layout import MAX_BYTES
-from crlbench.contribute.layout import RESULTS as OF_LAYOUT
+from crlbench.contract.verification import BADGES, OUTCOMES, read_verifications
+from crlbench.contribute.results import taking
+from crlbench.contribute.results.layout import MAX_BYTES
+from crlbench.contribute.results.layout import RESULTS as OF_LAYOUT
+from crlbench.disk.hashing import canonical_json
+from crlbench.disk.linked_lines import GENESIS, linked
+from crlbench.disk.names import VERIFICATION_NAME
 from crlbench.run.ledger import append_line
-from crlbench.verification import BADGES, OUTCOMES, VERIFICATION_NAME, read_verifications
 from tests.contribute.test_changes import commit, git
 
 ROOT = Path(__file__).parents[2]
@@ -236,7 +237,7 @@ def test_it_needs_nothing_that_is_installed(checkout: Path) -> None:
     path = written(checkout, first_and_second(checkout))
     environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), "HOME": "/nonexistent"}
     flags = [str(path), "--checkout", str(checkout)]
-    for module, arguments, code in (("taking", flags, 0), ("posting", [], 1)):
+    for module, arguments, code in (("results.taking", flags, 0), ("review.posting", [], 1)):
         command = [sys._base_executable, "-S", "-P", "-m", f"crlbench.contribute.{module}"]
         done = subprocess.run(
             [*command, *arguments], cwd=checkout, env=environment, capture_output=True, text=True
@@ -246,7 +247,7 @@ def test_it_needs_nothing_that_is_installed(checkout: Path) -> None:
 
 def test_it_says_what_the_package_says() -> None:
     """Without pydantic the forms are written a second time; they must not part."""
-    assert (taking.RESULTS, taking.VERIFICATION) == (OF_LAYOUT, VERIFICATION_NAME)
+    assert taking.RESULTS == OF_LAYOUT
     assert taking.GENESIS == GENESIS and taking.MAX_STORED <= MAX_BYTES
     assert taking.TEXTS["kind"].split("|") == [*BADGES]
     assert taking.TEXTS["outcome"].split("|") == [*OUTCOMES]

@@ -12,10 +12,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from crlbench.attempts import LEDGER_NAME
-from crlbench.chain import GENESIS
-from crlbench.conditions import canonical_json, digest
-from crlbench.records import RunRecord
+from crlbench.contract.attempts import LEDGER_NAME
+from crlbench.contract.records import RunRecord
+from crlbench.disk.hashing import canonical_json, digest
+from crlbench.disk.linked_lines import GENESIS
 
 ROOT = Path(__file__).resolve().parents[2]
 EVALUATE = (
@@ -89,7 +89,7 @@ def _settle_ledger(path: Path) -> None:
 
 
 def _simulate(folder: Path) -> None:
-    from tests.report.simulate import Plan, Trial, write_study
+    from tests.support.simulate import Plan, Trial, write_study
 
     base = Plan(tasks=("addition",), seeds=2, items=8)
     flip = Plan(tasks=("addition",), seeds=2, items=8, recipe="ppo+clip.high=0.3")
@@ -105,8 +105,8 @@ ROWS = 12
 
 
 def _catalogue(folder: Path) -> None:
-    from crlbench.cards import dump_toml, read_toml
-    from crlbench.frozen import read_rows
+    from crlbench.catalog.frozen import read_rows
+    from crlbench.disk.toml import dump_toml, read_toml
 
     target = folder / "tasks" / "judged"
     target.mkdir(parents=True)

@@ -14,12 +14,13 @@ from typing import Any
 
 from crlbench.algo import recipes
 from crlbench.algo.recipe import to_config
-from crlbench.catalog import Catalog
+from crlbench.catalog.find import Catalog
 from crlbench.commands.running import cards_of, choose, plan_of
 from crlbench.commands.settings import Settings
-from crlbench.contribute.layout import submitted
-from crlbench.packed import PACKED, unpack
-from crlbench.records import RECORD_NAME, RunRecord
+from crlbench.contract.records import RunRecord
+from crlbench.contribute.results.layout import submitted
+from crlbench.disk.names import RECORD_NAME
+from crlbench.disk.packed import PACKED, unpack
 from crlbench.run.board import Request, load_track, make_board
 
 ROOT = Path(__file__).parents[2]

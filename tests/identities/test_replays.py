@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from crlbench import cli
-from crlbench.packed import PACKED, unpack
+from crlbench.disk.packed import PACKED, unpack
 from tests.identities.pinned import RESULTS
 
 RUNS = {

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from crlbench.cards import ModelCard
-from crlbench.catalog import Catalog
+from crlbench.catalog.find import Catalog
+from crlbench.contract.model_card import ModelCard
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "models.md"
 FIRST, LAST = "<!-- python -m tests.models.entry_table -->\n", "<!-- end -->"

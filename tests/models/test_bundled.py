@@ -16,7 +16,7 @@ from safetensors import safe_open
 from scoring import score
 from transformers import AutoConfig, AutoModelForCausalLM, DynamicCache
 
-from crlbench.cards import ModelCard, read_model_card
+from crlbench.contract.model_card import ModelCard, read_model_card
 from crlbench.policy.forward import positions
 
 CLASSES = {

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from crlbench.cards import ModelCard
-from crlbench.catalog import Catalog
-from crlbench.policy.shape import config_of, parameter_totals
+from crlbench.catalog.find import Catalog
+from crlbench.contract.model_card import ModelCard
+from crlbench.policy.weights.shape import config_of, parameter_totals
 from tests.models import entry_table
 
 CARDS = {name: Catalog().load_model(name) for name in Catalog().list("model")}

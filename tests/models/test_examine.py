@@ -13,10 +13,10 @@ import pytest
 from transformers import AutoConfig
 
 from crlbench import cli
-from crlbench.catalog import Catalog
-from crlbench.entry.examine import MEANINGS
-from crlbench.policy.served import toy
-from tests.checkpoints import ascii_tokenizer
+from crlbench.catalog.find import Catalog
+from crlbench.contribute.models.examine import MEANINGS
+from crlbench.policy.weights.served import toy
+from tests.support.checkpoints import ascii_tokenizer
 
 Out = pytest.CaptureFixture[str]
 MODELS = Catalog().find("model", "tiny-llama").path.parent

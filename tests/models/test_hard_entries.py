@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 
 from crlbench import cli
-from crlbench.cards import dump_toml, read_model_card, read_toml
+from crlbench.contract.model_card import read_model_card
+from crlbench.disk.toml import dump_toml, read_toml
 from crlbench.errors import CrlbenchError, ValidationError
-from tests.checkpoints import write_checkpoint
-from tests.clock import cpu_seconds
+from tests.support.checkpoints import write_checkpoint
+from tests.support.clock import cpu_seconds
 
 Out = pytest.CaptureFixture[str]
 ENTRY = """\

@@ -10,7 +10,7 @@ from corpus import RANKED
 from pretrain import HERE, MODELS, SFT
 from transformers import AutoModelForCausalLM
 
-from crlbench.cards import ModelCard, read_model_card
+from crlbench.contract.model_card import ModelCard, read_model_card
 
 ROOT = HERE.parents[1]
 ALL_WEIGHTS = 25_000_000

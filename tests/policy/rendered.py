@@ -1,7 +1,7 @@
 """Golden token ids of prompts: three of each task of a track, for every real tokenizer.
 
 ``python -m tests.policy.rendered`` writes ``rendered.json`` anew from the tokenizers that
-``tests/real_tokenizers.py`` finds; a difference in it is a difference in what models read.
+``tests/support/real_tokenizers.py`` finds; a difference in it is a difference in what models read.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-from crlbench.catalog import Catalog
-from crlbench.policy.chat import render
-from tests import real_tokenizers
+from crlbench.catalog.find import Catalog
+from crlbench.policy.text.chat import render
+from tests.support import real_tokenizers
 
 FILE = Path(__file__).with_name("rendered.json")
 TASKS = (

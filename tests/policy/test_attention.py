@@ -9,8 +9,8 @@ from torch.nn.functional import scaled_dot_product_attention
 from crlbench.policy import attention
 from crlbench.policy.attention import attend
 from crlbench.policy.policy import Policy
-from tests.checkpoints import CONFIGS, random_model
 from tests.policy.test_policy import a_batch
+from tests.support.checkpoints import CONFIGS, random_model
 
 
 class Layer(torch.nn.Module):

@@ -8,7 +8,7 @@ from transformers import DynamicCache
 
 from crlbench.policy.cache import RoomyLayer, roomy_cache
 from crlbench.policy.forward import extend, positions, prefill
-from tests.checkpoints import CONFIGS, random_model
+from tests.support.checkpoints import CONFIGS, random_model
 
 
 @pytest.mark.parametrize("family", sorted(CONFIGS))

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from crlbench.errors import ValidationError
-from crlbench.policy.chat import (
+from crlbench.policy.text.chat import (
     completion_cap,
     end_tokens,
     left_pad,
@@ -20,7 +20,7 @@ from crlbench.policy.chat import (
     token_ends,
     without_end,
 )
-from tests.checkpoints import CHAT_TEMPLATE, ascii_tokenizer
+from tests.support.checkpoints import CHAT_TEMPLATE, ascii_tokenizer
 
 LIMIT = resource.getrlimit(resource.RLIMIT_AS)[0]
 

@@ -10,19 +10,19 @@ import torch
 from torch.nn.functional import pad
 from transformers import AutoConfig
 
-from crlbench.catalog import Catalog
+from crlbench.catalog.find import Catalog
 from crlbench.errors import ValidationError
 from crlbench.policy.adapters import add_lora
-from crlbench.policy.load import Location, load_reader, steady_length
+from crlbench.policy.decode.loop import DecodeLoop, DrawKey
 from crlbench.policy.policy import Policy
-from crlbench.policy.sample import DecodeLoop, DrawKey
-from crlbench.policy.served import check_served, toy
-from crlbench.policy.shrink import BEGIN, END, HEADS, PAD, WINDOW, WORDS, shrunk
+from crlbench.policy.weights.load import Location, load_reader, steady_length
+from crlbench.policy.weights.served import check_served, toy
+from crlbench.policy.weights.shrink import BEGIN, END, HEADS, PAD, WINDOW, WORDS, shrunk
 from crlbench.run.subject import load_subject
 from crlbench.train.stream import Prompt, make_batch
-from tests.checkpoints import ascii_tokenizer
-from tests.families import config_named, family_config, subjects, toy_named
 from tests.policy.test_policy import one_row
+from tests.support.checkpoints import ascii_tokenizer
+from tests.support.families import config_named, family_config, subjects, toy_named
 
 TEXTS = ["abc", "x", "hello world", "12+34="]
 ENDS = (END, ord("x"), *range(10))

@@ -8,17 +8,17 @@ import pytest
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 from transformers import AddedToken, PreTrainedTokenizerFast
 
-from crlbench.catalog import Catalog
-from crlbench.checkpoint import local_card
+from crlbench.catalog.checkpoint import local_card
+from crlbench.catalog.find import Catalog
 from crlbench.errors import ValidationError
-from crlbench.policy.chat import render
-from crlbench.policy.frame_check import CONTENTS, check_frame
-from crlbench.policy.pipeline import check_parts
-from crlbench.policy.spelling import spelled
+from crlbench.policy.text.chat import render
+from crlbench.policy.text.frame_check import CONTENTS, check_frame
+from crlbench.policy.text.pipeline import check_parts
+from crlbench.policy.text.spelling import spelled
 from crlbench.run.admission import QUESTIONS, admit
-from tests import real_tokenizers, unfair_frames
-from tests.checkpoints import CHAT_TEMPLATE, ascii_tokenizer
 from tests.policy.rendered import READERS
+from tests.support import real_tokenizers, unfair_frames
+from tests.support.checkpoints import CHAT_TEMPLATE, ascii_tokenizer
 
 ASKED = "23+6="
 SYSTEM = "Add the two numbers."
@@ -230,7 +230,7 @@ def test_real_tokenizers_are_honest(name: str) -> None:
     tokenizer = real_tokenizers.load(source)
     if tokenizer is None:
         pytest.skip(f"CRLBENCH_TOKENIZERS names no folder with {source}")
-    from crlbench.entry.prompts import task_prompts
+    from crlbench.contribute.models.prompts import task_prompts
 
     prompts = [*task_prompts()]
     assert len(prompts) >= 32 * 15

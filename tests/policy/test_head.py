@@ -8,7 +8,7 @@ from torch import nn
 
 from crlbench.policy import head
 from crlbench.policy.head import block_statistics, state_statistics, token_statistics
-from tests.checkpoints import random_model
+from tests.support.checkpoints import random_model
 
 ROWS, WIDTH, VOCABULARY = 37, 16, 101
 

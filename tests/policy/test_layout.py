@@ -6,13 +6,13 @@ import pytest
 import torch
 from torch import nn
 
-from crlbench.policy import layout
-from crlbench.policy.layout import by_blocks, laid_out, product
+from crlbench.policy.decode import layout
+from crlbench.policy.decode.layout import by_blocks, laid_out, product
+from crlbench.policy.decode.loop import DrawKey
 from crlbench.policy.policy import Policy
-from crlbench.policy.sample import DrawKey
 from crlbench.train.stream import make_batch
-from tests.checkpoints import CONFIGS, random_model
 from tests.policy.test_sample import loop, prompts
+from tests.support.checkpoints import CONFIGS, random_model
 
 
 @pytest.mark.parametrize("bias", [False, True])

@@ -11,8 +11,8 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from crlbench.errors import ValidationError
-from crlbench.policy.convert import convert
-from crlbench.policy.llama2c import read_llama2c
+from crlbench.policy.weights.convert import convert
+from crlbench.policy.weights.llama2c import read_llama2c
 
 DIM, FEED, LAYERS, HEADS, KV, CONTEXT = 16, 24, 2, 4, 2, 32
 HEAD = DIM // HEADS

@@ -13,19 +13,19 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from crlbench.cards import Adapter, ChatTemplate
-from crlbench.catalog import Catalog
-from crlbench.checkpoint import local_card
+from crlbench.catalog.checkpoint import local_card
+from crlbench.catalog.find import Catalog
+from crlbench.contract.model_card import Adapter, ChatTemplate
 from crlbench.errors import EnvironmentUnfit, ValidationError
-from crlbench.policy.chat import render
-from crlbench.policy.load import (
+from crlbench.policy.text.chat import render
+from crlbench.policy.weights.load import (
     Location,
     build_policy,
     load_backbone,
     load_reader,
     parameter_counts,
 )
-from tests.checkpoints import CHAT_TEMPLATE, CONFIGS, write_checkpoint
+from tests.support.checkpoints import CHAT_TEMPLATE, CONFIGS, write_checkpoint
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 

@@ -9,11 +9,11 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, LlamaConfig
 
+from crlbench.policy.decode.loop import DecodeLoop, DrawKey, draw_uniforms
 from crlbench.policy.policy import Policy
-from crlbench.policy.sample import DecodeLoop, DrawKey, draw_uniforms
 from crlbench.run.subject import load_subject, load_task, prompts_of
 from crlbench.train.stream import Prompt, make_batch
-from tests.checkpoints import SHARED
+from tests.support.checkpoints import SHARED
 
 COMPLETIONS = 36_864 if os.environ.get("CRLBENCH_FULL") else 6_144
 EACH, TOKENS = 8, 16

@@ -14,7 +14,7 @@ from crlbench.policy import forward
 from crlbench.policy.adapters import add_lora
 from crlbench.policy.head import token_statistics
 from crlbench.policy.policy import Policy, twice_differentiable
-from tests.checkpoints import CONFIGS, random_model
+from tests.support.checkpoints import CONFIGS, random_model
 
 FAMILIES = sorted(CONFIGS)
 LORA = {"rank": 4, "alpha": 8, "targets": "all-linear"}

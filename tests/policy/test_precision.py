@@ -6,15 +6,15 @@ import pytest
 import torch
 from torch import nn
 
-from crlbench.cards import Adapter
-from crlbench.catalog import Catalog
+from crlbench.catalog.find import Catalog
+from crlbench.contract.model_card import Adapter
 from crlbench.policy.adapters import add_lora
-from crlbench.policy.load import Location, build_policy, learning_copy, load_backbone
 from crlbench.policy.policy import Policy
 from crlbench.policy.precision import HALF, cast_once, narrowed, widened
-from tests.checkpoints import CONFIGS, random_model, write_checkpoint
+from crlbench.policy.weights.load import Location, build_policy, learning_copy, load_backbone
 from tests.policy.test_load import card_of
 from tests.policy.test_policy import LORA, a_batch
+from tests.support.checkpoints import CONFIGS, random_model, write_checkpoint
 
 
 def rounded(family="llama"):
@@ -57,7 +57,7 @@ def test_weights_come_back_after_an_error_and_are_left_alone_without_autocast():
 
 def test_decoding_casts_every_weight_once(monkeypatch):
     """In bfloat16 the cast of a weight for every token would cost more than its product."""
-    from crlbench.policy.sample import DrawKey
+    from crlbench.policy.decode.loop import DrawKey
     from crlbench.train.stream import make_batch
     from tests.policy.test_sample import loop, prompts
 

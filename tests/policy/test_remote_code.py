@@ -42,8 +42,8 @@ def test_a_reward_model_that_brings_code_is_refused_and_nothing_of_it_runs(
     tmp_path: Path,
 ) -> None:
     from crlbench.errors import ValidationError
-    from crlbench.policy.load import Location
-    from crlbench.policy.reward_model import load_scalar_model
+    from crlbench.policy.weights.load import Location
+    from crlbench.policy.weights.reward_model import load_scalar_model
 
     mark = tmp_path / "mark"
     folder = tmp_path / "reward"

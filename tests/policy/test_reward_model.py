@@ -19,8 +19,8 @@ from transformers import (
 )
 
 from crlbench.errors import ValidationError
-from crlbench.policy.load import Location, Reader
-from crlbench.policy.reward_model import (
+from crlbench.policy.weights.load import Location, Reader
+from crlbench.policy.weights.reward_model import (
     ROWS,
     RewardMap,
     ScalarModel,

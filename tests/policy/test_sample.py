@@ -7,11 +7,11 @@ import pytest
 import torch
 from scipy import stats
 
-from crlbench.policy import sample
+from crlbench.policy.decode import loop as sample
+from crlbench.policy.decode.loop import DecodeLoop, DrawKey, draw_uniforms, pick
 from crlbench.policy.policy import Policy
-from crlbench.policy.sample import DecodeLoop, DrawKey, draw_uniforms, pick
 from crlbench.train.stream import Prompt, make_batch
-from tests.checkpoints import CONFIGS, ascii_tokenizer, random_model
+from tests.support.checkpoints import CONFIGS, ascii_tokenizer, random_model
 
 TOKENIZER = ascii_tokenizer()
 WORDS = ["abc", "x", "hello world", "12+34=", "zz zz"]

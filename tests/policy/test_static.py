@@ -12,12 +12,12 @@ from transformers import AutoModelForCausalLM as AutoModel
 from transformers import Gemma2Config, Gemma3TextConfig, MambaConfig
 
 from crlbench.policy.adapters import add_lora
+from crlbench.policy.decode.loop import DecodeLoop, DrawKey, fixed_point_sum
+from crlbench.policy.decode.static import StaticDecoder, has_static_step, power_of_two
 from crlbench.policy.policy import Policy
 from crlbench.policy.precision import cast_once
-from crlbench.policy.sample import DecodeLoop, DrawKey, fixed_point_sum
-from crlbench.policy.static import StaticDecoder, has_static_step, power_of_two
 from crlbench.train.stream import Prompt, make_batch
-from tests.checkpoints import CONFIGS, SHARED, ascii_tokenizer, random_model
+from tests.support.checkpoints import CONFIGS, SHARED, ascii_tokenizer, random_model
 
 TOKENIZER = ascii_tokenizer()
 WORDS = ["abc", "x", "hello world", "12+34=", "zz zz"]

@@ -1,7 +1,7 @@
 """Real tokenizers: their templates as documented, their end tokens, and ids that come back.
 
 They are slow, and skipped where CRLBENCH_TOKENIZERS names no folder with them; see
-``tests/real_tokenizers.py``.
+``tests/support/real_tokenizers.py``.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 from transformers.utils import chat_template_utils
 
-from crlbench.catalog import Catalog
-from crlbench.policy.chat import end_tokens, pad_token, render, without_end
-from tests import real_tokenizers
+from crlbench.catalog.find import Catalog
+from crlbench.policy.text.chat import end_tokens, pad_token, render, without_end
 from tests.policy import rendered
+from tests.support import real_tokenizers
 
 pytestmark = pytest.mark.slow  # a vocabulary of 262,144 entries takes seconds to read
 

@@ -17,7 +17,7 @@ from crlbench.reward.latex_numeric import same_answer
 from crlbench.reward.published import Problem
 from crlbench.reward.slips import slips
 from crlbench.suite.sources import given_sources
-from tests.external_data import DATA, fetched, needs_data
+from tests.support.external_data import DATA, fetched, needs_data
 
 EQUAL = [
     ("5", "5"), ("5", " 5. "), ("5", "$5$"), ("5", "+5"), ("-5", "\u22125"), ("5", "5.0"),

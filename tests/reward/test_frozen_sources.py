@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from crlbench import frozen
+from crlbench.catalog import frozen
 
 ROOT = Path(__file__).parents[2]
 SHA256 = """

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.spellings import INDEPENDENT, UNSEEN, Spelling, audit, read_spellings, verify
+from tests.support.spellings import INDEPENDENT, UNSEEN, Spelling, audit, read_spellings, verify
 
 ROWS = read_spellings()
 KINDS = list(dict.fromkeys(row.kind for row in ROWS))

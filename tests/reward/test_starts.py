@@ -13,8 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from crlbench import cli, frozen
-from crlbench.cards import read_task_card
+from crlbench import cli
+from crlbench.catalog import frozen
+from crlbench.contract.task_card import read_task_card
 from crlbench.errors import UsageError, ValidationError
 from crlbench.reward import splits, starts
 from crlbench.reward.splits import FORMAT_TEMPLATES, SPLITS, freeze_rng, held_out

@@ -13,16 +13,16 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from crlbench import cli
-from crlbench.cards import ModelCard
-from crlbench.checkpoint import gguf_card, hub_card, local_card
+from crlbench.catalog.checkpoint import gguf_card, hub_card, local_card
+from crlbench.contract.model_card import ModelCard
+from crlbench.disk.side_files import TEMPLATES
 from crlbench.errors import CrlbenchError, ValidationError
-from crlbench.policy.files import Location, check_snapshot
-from crlbench.policy.load import load_backbone
+from crlbench.policy.weights.files import Location, check_snapshot
+from crlbench.policy.weights.load import load_backbone
 from crlbench.run.admission import Admitted, Checkpoint, admit, settled
-from crlbench.side_files import TEMPLATES
-from tests import hub
-from tests.checkpoints import CHAT_TEMPLATE, write_checkpoint
-from tests.test_fetch import write_gguf
+from tests.catalog.test_fetch import write_gguf
+from tests.support import hub
+from tests.support.checkpoints import CHAT_TEMPLATE, write_checkpoint
 
 Change = Callable[[Path], None]
 INDEX, WHOLE = "model.safetensors.index.json", "model.safetensors"
@@ -216,7 +216,7 @@ def test_an_honest_folder_is_loaded(name: str, tmp_path: Path) -> None:
 def test_buffers_of_gpt_neox_and_gpt2_are_let_in(tmp_path: Path) -> None:
     from transformers import AutoModelForCausalLM, GPT2Config, GPTNeoXConfig
 
-    from tests.checkpoints import ascii_tokenizer
+    from tests.support.checkpoints import ascii_tokenizer
 
     sizes = {"vocab_size": 131, "hidden_size": 32, "num_attention_heads": 4}
     neox = GPTNeoXConfig(**sizes, num_hidden_layers=1, intermediate_size=48)
@@ -414,7 +414,7 @@ def test_the_side_files_of_a_converted_gguf_are_part_of_it(
     config.write_bytes(text + b" ")
     with pytest.raises(ValidationError, match=r"config.json: was changed"):
         admit(card)
-    from crlbench.hashing import sha256_bytes
+    from crlbench.disk.hashing import sha256_bytes
 
     stated = json.loads(manifest.read_text())
     stated["files"]["config.json"] = sha256_bytes(text + b" ")

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from crlbench.attempts import read
+from crlbench.contract.attempts import read
+from crlbench.contract.records import Cell
 from crlbench.errors import ValidationError
-from crlbench.records import Cell
 from crlbench.run import checkpoints
 from crlbench.run.checkpoints import Stating, Worthless, attempts_of, path_of, standing
 from crlbench.run.launcher import Outcome

@@ -1,4 +1,4 @@
-"""A few of the kills and damaged files of :mod:`tests.disturb`, with real runs."""
+"""A few of the kills and damaged files of :mod:`tests.support.disturb`, with real runs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests import disturb
+from tests.support import disturb
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="needs /proc")
 

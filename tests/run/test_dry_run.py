@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from crlbench.commands.dry_run import _calibrated, _total_seconds
-from crlbench.events import Figures
+from crlbench.contract.events import Figures
 from crlbench.run.plan import Board, Plan
 from tests.run.test_events import brief_cell, check_form
 

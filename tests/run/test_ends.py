@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from crlbench.conditions import Track, override
-from crlbench.policy.load import build_policy
+from crlbench.contract.conditions import Track, override
+from crlbench.policy.weights.load import build_policy
 from crlbench.run import ends
 from crlbench.run.ends import SHOWN, Examiner
 from crlbench.run.subject import load_panel, load_subject, load_task

@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 from crlbench import cli
-from crlbench.hashing import sha256_file
-from crlbench.record_files import read_record
-from crlbench.report.attempts import read_attempts
-from crlbench.report.load import load_runs
+from crlbench.contract.record_files import read_record
+from crlbench.disk.hashing import sha256_file
 from crlbench.run.ledger import read
-from tests.checkpoints import write_checkpoint
-from tests.run.commands import SHORT, command, terse
+from crlbench.verdict.attempts import read_attempts
+from crlbench.verdict.runs import load_runs
+from tests.support.checkpoints import write_checkpoint
+from tests.support.commands import SHORT, command, terse
 
 
 def test_a_run_folder_holds_plan_ledger_summary_and_page(finished: Path) -> None:

@@ -11,14 +11,14 @@ from typing import Any, get_args, get_type_hints, is_typeddict
 import pytest
 from pydantic import TypeAdapter
 
-from crlbench import events
 from crlbench.algo import recipes
 from crlbench.algo.recipe import to_config
-from crlbench.conditions import override
-from crlbench.records import Cell
+from crlbench.contract import events
+from crlbench.contract.conditions import override
+from crlbench.contract.records import Cell
 from crlbench.run.declare import Declaration, Execution, NamedRecipe
 from crlbench.run.plan import Board, Contender
-from tests.run.commands import SHORT
+from tests.support.commands import SHORT
 
 KINDS = {get_args(get_type_hints(form)["kind"])[0]: form for form in get_args(events.Event)}
 

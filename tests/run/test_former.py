@@ -10,21 +10,22 @@ from pathlib import Path
 
 import pytest
 
-from crlbench.cards import ModelCard, dump_toml
-from crlbench.catalog import Catalog
-from crlbench.checkpoint import former_card, hub_card, local_card
-from crlbench.conditions import digest
+from crlbench.catalog.checkpoint import former_card, hub_card, local_card
+from crlbench.catalog.find import Catalog
+from crlbench.contract.model_card import ModelCard
+from crlbench.disk.hashing import digest
+from crlbench.disk.side_files import side_digests
+from crlbench.disk.toml import dump_toml
 from crlbench.errors import ValidationError
-from crlbench.policy.files import Location
+from crlbench.policy.weights.files import Location
 from crlbench.run.admission import Checkpoint, admit, as_filed, settled
 from crlbench.run.board import Request, load_track, make_board
 from crlbench.run.declare import Declaration, NamedRecipe, start_key
 from crlbench.run.former import check_entry_unchanged, former_runs
 from crlbench.run.ledger import Ledger
 from crlbench.run.plan import Contender, Plan
-from crlbench.side_files import side_digests
-from tests.checkpoints import CHAT_TEMPLATE, write_checkpoint
-from tests.test_bad_models import ENTRY
+from tests.contribute.test_bad_models import ENTRY
+from tests.support.checkpoints import CHAT_TEMPLATE, write_checkpoint
 
 
 def declared(card: ModelCard, out: Path, later: float = 5.0) -> Plan:

@@ -14,24 +14,24 @@ import pytest
 from crlbench import cli
 from crlbench.algo import recipes
 from crlbench.algo.recipe import to_config
-from crlbench.cards import TaskKind
-from crlbench.conditions import control_leaves, override
+from crlbench.contract.conditions import control_leaves, override
+from crlbench.contract.fields import TaskKind
 from crlbench.errors import ValidationError
+from crlbench.policy.decode.loop import DrawKey
 from crlbench.policy.policy import Policy
-from crlbench.policy.sample import DrawKey
-from crlbench.report.audit_facts import Facts, facts_of
-from crlbench.report.load import load_runs
+from crlbench.proof.facts import Facts, facts_of
+from crlbench.proof.rescore import rescore
 from crlbench.run import store, subject
 from crlbench.run.declare import Declaration, Execution, NamedRecipe
 from crlbench.run.execute import run_cell
 from crlbench.run.plan import Board, Contender
-from crlbench.run.rescore import rescore
 from crlbench.run.subject import answers_of, collector_of, load_subject, load_task
 from crlbench.train import transcript
 from crlbench.train.collect import Answers, Collected
 from crlbench.train.examination import Examination
 from crlbench.types import PromptBatch, Rollout
-from tests.entries import copied
+from crlbench.verdict.runs import load_runs
+from tests.support.entries import copied
 
 SHORT = {
     "budget.prompts": "4",

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from crlbench.chain import GENESIS
+from crlbench.disk.linked_lines import GENESIS
 from crlbench.errors import ValidationError
 from crlbench.run.ledger import Ledger, read
 

@@ -10,19 +10,19 @@ from pathlib import Path
 
 import pytest
 
-from crlbench.attempts import LEDGER_NAME, read
 from crlbench.commands.running import Ending, verdict
+from crlbench.contract.attempts import LEDGER_NAME, read
+from crlbench.contract.records import Cell
 from crlbench.errors import UsageError, ValidationError
-from crlbench.records import Cell
-from crlbench.report.attempts import read_attempts
-from crlbench.run.grid import LocalLauncher
+from crlbench.launch.local import LocalLauncher
 from crlbench.run.launcher import Outcome
 from crlbench.run.needs import check_needs, folders_of, unable
 from crlbench.run.plan import Plan, label
 from crlbench.run.progress import Progress
 from crlbench.run.session import StopSwitch, opened, run_missing
-from tests.run.launcher_contract import begun, needing
+from crlbench.verdict.attempts import read_attempts
 from tests.run.test_plan import finish
+from tests.support.launcher_contract import begun, needing
 
 PlanOf = Callable[..., Plan]
 Shard = tuple[int, int] | None
@@ -49,7 +49,7 @@ class Sitting:
         self, plan: Plan, shard: Shard = None, repeat: bool = False, fresh: bool = False
     ) -> None:
         stream = io.StringIO()
-        launcher = LocalLauncher(2, threads=1, function="tests.run.cells:stored", warm=None)
+        launcher = LocalLauncher(2, threads=1, function="tests.support.cells:stored", warm=None)
         with opened([plan], "test", fresh=fresh, shard=shard, repeat=repeat) as work:
             shown = Progress(work.missing, bar=False, stream=stream)
             self.outcomes: Sequence[Outcome] = run_missing(work, launcher, shown, StopSwitch())

@@ -10,10 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from crlbench.conditions import digest
-from crlbench.errors import ValidationError
-from crlbench.record_files import read_record
-from crlbench.records import (
+from crlbench.contract.record_files import read_record
+from crlbench.contract.records import (
     Algo,
     Cell,
     FileDigest,
@@ -26,6 +24,8 @@ from crlbench.records import (
     Subject,
     TaskRef,
 )
+from crlbench.disk.hashing import digest
+from crlbench.errors import ValidationError
 from crlbench.run.plan import Plan, check_folder, of_shard, state
 from crlbench.run.store import file_digests, write_json, write_text
 from crlbench.seeding import seed_value

@@ -12,22 +12,23 @@ from typing import Any
 import numpy as np
 import pytest
 
-from crlbench.attempts import LEDGER_NAME, declarations, planned, read
-from crlbench.catalog import Catalog
+from crlbench.catalog.find import Catalog
 from crlbench.commands.running import Ending, say_preview, verdict
 from crlbench.commands.settings import Settings
-from crlbench.conditions import Track
+from crlbench.contract.attempts import LEDGER_NAME, declarations, planned, read
+from crlbench.contract.conditions import Track
+from crlbench.contract.records import Cell
+from crlbench.disk.hashing import sha256_file
+from crlbench.disk.names import RECORD_NAME
 from crlbench.errors import ValidationError
-from crlbench.hashing import sha256_file
-from crlbench.records import RECORD_NAME, Cell
-from crlbench.run.grid import LocalLauncher
+from crlbench.launch.local import LocalLauncher
 from crlbench.run.launcher import Outcome
 from crlbench.run.plan import Plan, label
 from crlbench.run.progress import Progress
 from crlbench.run.record import status
 from crlbench.run.session import StopSwitch, Work, opened, run_missing, survey
-from tests.checkpoints import write_checkpoint
 from tests.run.test_plan import finish
+from tests.support.checkpoints import write_checkpoint
 
 PlanOf = Callable[..., Plan]
 BOTH = ("real", "placebo")
@@ -56,7 +57,7 @@ def events(plan: Plan) -> list[str]:
 
 def test_a_run_begins_with_its_plan_on_the_disk_and_in_the_ledger(plan_of: PlanOf) -> None:
     plan = plan_of(tasks=("addition",), seeds=1)
-    launcher = LocalLauncher(1, 1, function="tests.run.cells:witness", warm=None)
+    launcher = LocalLauncher(1, 1, function="tests.support.cells:witness", warm=None)
     with opened([plan], "test", fresh=False, shard=None) as work:
         (outcome,) = run_missing(work, launcher, Progress([], quiet=True), StopSwitch())
     assert outcome.state == "done", outcome.message
@@ -155,7 +156,7 @@ def test_a_record_that_was_exchanged_is_refused(plan_of: PlanOf) -> None:
     assert survey([plan]).missing == []
     path = Path(plan.cells[0].folder) / RECORD_NAME
     content = json.loads(path.read_text()) | {"cost": {"completions": 1}}
-    from crlbench.records import RunRecord
+    from crlbench.contract.records import RunRecord
 
     path.write_text(RunRecord.model_validate(content).sealed().model_dump_json())
     with pytest.raises(ValidationError, match=r"ended with another record.*--repeat"):

@@ -12,16 +12,16 @@ import pytest
 import torch
 
 from crlbench import cli
+from crlbench.catalog.retain_panel import MAX_PASSAGE_BYTES, MEMBERS, find_panel, load_panel
 from crlbench.errors import ValidationError
-from crlbench.policy.load import Reader
 from crlbench.policy.policy import Policy
-from crlbench.retain.build import freeze, generate
-from crlbench.retain.panel import MAX_PASSAGE_BYTES, MEMBERS, find_panel, load_panel
+from crlbench.policy.weights.load import Reader
 from crlbench.reward import retain as verifiers
 from crlbench.run.retain import _prompt, document_start, retain_scores
+from crlbench.suite.retain_panel import freeze, generate
 from crlbench.train import evaluation
 from crlbench.train.evaluation import passage_scores
-from tests.checkpoints import CHAT_TEMPLATE, ascii_tokenizer, random_model
+from tests.support.checkpoints import CHAT_TEMPLATE, ascii_tokenizer, random_model
 from tests.train.loop import conditions
 
 ROOT = Path(__file__).parents[2]

@@ -9,13 +9,12 @@ from typing import Any
 
 import pytest
 
-from crlbench.attempts import LEDGER_NAME, declarations, histories, planned, read
-from crlbench.chain import linked
-from crlbench.conditions import canonical_json
+from crlbench.contract.attempts import LEDGER_NAME, declarations, histories, planned, read
+from crlbench.contract.record_files import read_record
+from crlbench.contract.records import Cell
+from crlbench.disk.hashing import canonical_json
+from crlbench.disk.linked_lines import linked
 from crlbench.errors import EnvironmentUnfit
-from crlbench.record_files import read_record
-from crlbench.records import Cell
-from crlbench.report.attempts import read_attempts
 from crlbench.run.launcher import Outcome, StopLevel
 from crlbench.run.ledger import Ledger
 from crlbench.run.mend import identity
@@ -23,6 +22,7 @@ from crlbench.run.plan import Plan, label
 from crlbench.run.progress import Progress
 from crlbench.run.session import StopSwitch, opened, run_missing, survey
 from crlbench.run.store import write_json
+from crlbench.verdict.attempts import read_attempts
 from tests.run.test_plan import finish
 
 PlanOf = Callable[..., Plan]

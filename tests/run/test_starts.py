@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from crlbench.contract.events import RebuiltEvent
+from crlbench.disk.hashing import sha256_bytes
 from crlbench.errors import Interrupted
-from crlbench.events import RebuiltEvent
-from crlbench.hashing import sha256_bytes
 from crlbench.run import store
 from crlbench.run.ends import End
 from crlbench.run.starts import StartScores

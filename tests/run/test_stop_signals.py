@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from crlbench.attempts import read
-from tests import disturb
+from crlbench.contract.attempts import read
+from tests.support import disturb
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="needs /proc")
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from crlbench.catalog import Catalog
+from crlbench.catalog.find import Catalog
 from crlbench.site.build import MAKERS, build, write
 from crlbench.site.pages import Page, whole
 from crlbench.site.source import Site, read_site

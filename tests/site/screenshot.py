@@ -9,12 +9,12 @@ import sys
 import tempfile
 from pathlib import Path
 
-from crlbench.catalog import Catalog
-from crlbench.report.resources import leaderboard_folder
+from crlbench.catalog.find import Catalog
 from crlbench.site.build import build, write
 from crlbench.site.source import read_site
-from tests.chromium import launched
+from crlbench.verdict.resources import leaderboard_folder
 from tests.site.browser import Visitor
+from tests.support.chromium import launched
 
 PICTURE = Path("docs/images/leaderboard.png")
 WIDTH, HEIGHT = 1280, 1160

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from crlbench.contribute.packing import bundle, run_folders
-from crlbench.records import RunRecord
-from tests.report.simulate import Plan, rewrite, write_board
+from crlbench.contract.records import RunRecord
+from crlbench.contribute.results.packing import bundle, run_folders
+from tests.support.simulate import Plan, rewrite, write_board
 
 TASKS = ("addition", "counting")
 REVISION = "0" * 40

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from crlbench.catalog import Catalog
-from crlbench.report.board import summarise_board
-from crlbench.report.load import load_runs
+from crlbench.catalog.find import Catalog
 from crlbench.site.pages import Page
 from crlbench.site.render import Renderer
 from crlbench.site.source import Site, StoredBoard
-from tests.report.simulate import Plan, write_board
+from crlbench.verdict.board import summarise_board
+from crlbench.verdict.runs import load_runs
+from tests.support.simulate import Plan, write_board
 
 REPLICATES = 200
 

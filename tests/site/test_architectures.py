@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from crlbench.catalog import Catalog
+from crlbench.catalog.find import Catalog
 from crlbench.site import architectures
 from crlbench.site.anatomy import described
 from crlbench.site.pages import whole
 from crlbench.site.source import Site
 from crlbench.site.zoo import Zoo, bundled, differences, zoos
-from tests.report.simulate import Plan
 from tests.site.stored import site_of
+from tests.support.simulate import Plan
 
 TASKS = ("addition", "counting")
 

@@ -7,14 +7,15 @@ from dataclasses import replace
 
 import pytest
 
-from crlbench.report import words
-from crlbench.report.axes import AXES
-from crlbench.report.pairs import paired_axes
+from crlbench.base import wording
+from crlbench.pages import words
 from crlbench.site import article, models
 from crlbench.site.pages import whole
 from crlbench.site.source import Site
-from tests.report.simulate import Plan
+from crlbench.verdict.axes import AXES
+from crlbench.verdict.pairs import paired_axes
 from tests.site.stored import html, site_of
+from tests.support.simulate import Plan
 
 TASKS = ("addition", "counting")
 PLAN = Plan(tasks=TASKS, board=TASKS, items=16, placebo=3, track_version=1)
@@ -46,7 +47,7 @@ def test_axes_places_and_intervals_are_the_boards(site: Site, shown: dict[str, s
             found = board.rankings["ppo"][axis].ranking.standings
             place = next((s for s in found if s.model == entry.name), None)
             text = shown[entry.model]
-            assert f'<p class="axis-value">{words.number(score.value)}' in text
+            assert f'<p class="axis-value">{wording.number(score.value)}' in text
             assert words.span(score.interval) in text
             assert place is None or f"Tier {place.tier} of" in text
 

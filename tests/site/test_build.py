@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
+from crlbench.base.parallel import spread
 from crlbench.errors import ValidationError
-from crlbench.parallel import spread
 from crlbench.site import build as building
 from crlbench.site.pages import File, Made
 from crlbench.site.source import Site

@@ -12,17 +12,18 @@ from typing import Any
 
 import pytest
 
-from crlbench.catalog import Catalog
-from crlbench.report.axes import AXES
-from crlbench.report.intervals import Interval
-from crlbench.report.pairs import paired_axes
-from crlbench.report.words import number, span
+from crlbench.base.wording import number
+from crlbench.catalog.find import Catalog
+from crlbench.pages.words import span
 from crlbench.site import duels, items
 from crlbench.site.build import build, write
 from crlbench.site.pages import entry_path, whole
 from crlbench.site.source import Site, StoredBoard
-from tests.chromium import barriers
+from crlbench.stats.intervals import Interval
+from crlbench.verdict.axes import AXES
+from crlbench.verdict.pairs import paired_axes
 from tests.site.browser import SCHEMES, WAYS, WIDTHS, Visitor, opened
+from tests.support.chromium import barriers
 
 pytestmark = pytest.mark.browser
 

@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from crlbench import __version__, cli
-from crlbench.conditions import Track
+from crlbench.contract.conditions import Track
 from crlbench.site import archive, article, data, home, runs
 from crlbench.site.build import build
 from crlbench.site.pages import Page, archive_path, board_path, whole

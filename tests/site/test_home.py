@@ -13,18 +13,18 @@ from typing import Any
 
 import pytest
 
-from crlbench.catalog import Catalog
+from crlbench.base import wording
+from crlbench.catalog.find import Catalog
 from crlbench.errors import ValidationError
-from crlbench.report import words
-from crlbench.report.axes import AXES
-from crlbench.report.tiers import Leader
 from crlbench.site import facets, figures, home
 from crlbench.site.build import build
 from crlbench.site.source import Site, read_site
 from crlbench.site.standings import Panel, _luck, standings
-from tests.report.simulate import Plan, write_board
+from crlbench.stats.tiers import Leader
+from crlbench.verdict.axes import AXES
 from tests.site import screenshot
 from tests.site.simulated import TASKS, submit
+from tests.support.simulate import Plan, write_board
 
 
 @pytest.fixture(scope="module")
@@ -83,11 +83,12 @@ def test_luck_is_told_where_it_changes_the_number(panels: Mapping[str, Panel]):
     rows = panels["efficiency"].rows
     best = next(row for row in rows if row.tier == 1 and row.leads)
     value = best.score.value
-    alike = next(x for x in (value + 1e-5, value - 1e-5) if words.number(x) == words.number(value))
+    shown = wording.number(value)
+    alike = next(x for x in (value + 1e-5, value - 1e-5) if wording.number(x) == shown)
     for shrunken in (value, alike, None):
         assert _luck("efficiency", Leader(best.name, value, shrunken, None, None), rows) == ""
     said = _luck("efficiency", Leader(best.name, value, value - 0.1, None, None), rows)
-    assert said.endswith(f"{best.display_name} is {words.number(value - 0.1)}.")
+    assert said.endswith(f"{best.display_name} is {wording.number(value - 0.1)}.")
 
 
 def test_a_preview_says_why_it_has_no_rank(panels: Mapping[str, Panel]):

@@ -20,7 +20,7 @@ import pytest
 from threadpoolctl import threadpool_limits
 
 from crlbench import cli
-from crlbench.catalog import Catalog
+from crlbench.catalog.find import Catalog
 from crlbench.commands.choices import TABLE_FORMATS as FORMAT_NAMES
 from crlbench.commands.choices import TABLES as TABLE_NAMES
 from crlbench.site import formats
@@ -239,7 +239,7 @@ def test_curves_are_those_of_the_records(results: Path, site: Site, tmp_path: Pa
 
 
 def test_pairs_have_the_verdicts_of_compare(results: Path, site: Site, tmp_path: Path) -> None:
-    from crlbench.report.pairs import paired_axes
+    from crlbench.verdict.pairs import paired_axes
 
     a, b = site.boards[0].board.entries
     rows = read_csv(exported(results, tmp_path / "p.csv", "--what", "pairs"))

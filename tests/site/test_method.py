@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from crlbench.conditions import fingerprint
-from crlbench.report.axes import AXES
-from crlbench.report.words import number
+from crlbench.base.wording import number
+from crlbench.contract.conditions import fingerprint
 from crlbench.site import method
 from crlbench.site.pages import whole
 from crlbench.site.source import Site
+from crlbench.verdict.axes import AXES
 
 
 @pytest.fixture(scope="module")

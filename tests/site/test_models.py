@@ -8,14 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from crlbench.records import RunRecord
-from crlbench.report import words
-from crlbench.report.axes import AXES
+from crlbench.base import wording
+from crlbench.contract.records import RunRecord
+from crlbench.pages import words
 from crlbench.site import models
 from crlbench.site.pages import whole
 from crlbench.site.source import Site
-from tests.report.simulate import Plan, hostile, rewrite, write_board
+from crlbench.verdict.axes import AXES
 from tests.site.stored import html, site_of
+from tests.support.simulate import Plan, hostile, rewrite, write_board
 
 TASKS = ("addition", "counting")
 PLAN = Plan(tasks=TASKS, board=TASKS, items=16, seeds=2, track_version=1)
@@ -48,7 +49,7 @@ def test_the_card_is_that_of_the_catalogue(site: Site, shown: dict[str, str]):
     card, text = site.catalog.load_model("gpt2"), shown["models/gpt2.html"]
     for value in (card.display_name, card.licence, card.source.hf_id, card.revision, card.contact):
         assert value in text
-    assert words.visible(card.contamination_note).split("'")[0][:60] in text
+    assert wording.visible(card.contamination_note).split("'")[0][:60] in text
     assert "No results yet" in text and "crlbench evaluate --model gpt2" in text
 
 
@@ -58,7 +59,7 @@ def test_every_recipe_stands_with_the_boards_numbers(site: Site, shown: dict[str
         entry = site.boards[0].board.entry(f"tiny-llama/{recipe}")
         for axis in AXES:
             score = entry.axes[axis]
-            assert f"{words.number(score.value)} <span" in text
+            assert f"{wording.number(score.value)} <span" in text
             assert words.span(score.interval) in text
     assert text.count("No rank: a preview.") >= 6
 

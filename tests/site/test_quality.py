@@ -17,10 +17,10 @@ from urllib.parse import unquote, urlsplit
 import html5lib
 import pytest
 
-from crlbench.report.resources import leaderboard_folder
 from crlbench.site.pages import Page
-from tests.chromium import barriers
+from crlbench.verdict.resources import leaderboard_folder
 from tests.site.browser import WAYS, Visitor, opened
+from tests.support.chromium import barriers
 
 browser = pytest.mark.browser
 

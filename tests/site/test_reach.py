@@ -11,17 +11,17 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from crlbench.catalog import Catalog
-from crlbench.report.axes import MARGIN
-from crlbench.report.board import summarise_board
-from crlbench.report.load import load_runs
+from crlbench.catalog.find import Catalog
 from crlbench.site import home
 from crlbench.site.pages import whole
 from crlbench.site.reach import describe_other_tasks, describe_start, rank_correlation
 from crlbench.site.source import read_site
 from crlbench.site.standings import standings
-from tests.report.simulate import TASKS, Plan, write_board, write_uneven
+from crlbench.verdict.axes import MARGIN
+from crlbench.verdict.board import summarise_board
+from crlbench.verdict.runs import load_runs
 from tests.site.stored import html, site_of
+from tests.support.simulate import TASKS, Plan, write_board, write_uneven
 
 UNSUPPORTED = ("belongs to the model", "which language model learns best", "far ahead",
                "design alone", "every other design")

@@ -11,17 +11,17 @@ import pytest
 
 from crlbench.algo import recipes as bundled
 from crlbench.algo.recipe import to_config
-from crlbench.catalog import Catalog
-from crlbench.report import words
-from crlbench.report.pairs import paired_axes
+from crlbench.base import wording
+from crlbench.catalog.find import Catalog
 from crlbench.site.article import rivals
 from crlbench.site.build import build
 from crlbench.site.families import families
 from crlbench.site.recipes import Techniques, techniques_of
 from crlbench.site.source import Site, read_site
 from crlbench.site.techniques import base_of, changes, main_base, rate_words
-from tests.report.simulate import Plan, write_board
+from crlbench.verdict.pairs import paired_axes
 from tests.site.simulated import REVISION, TASKS, submit
+from tests.support.simulate import Plan, write_board
 
 FLIP = "grpo+clip=ppo-clip:high=0.28"
 _PLAN = Plan(tasks=TASKS, board=TASKS, revision=REVISION, items=16, seeds=5, track_version=1)
@@ -151,8 +151,8 @@ def test_a_rate_is_told_on_the_other_axes_too(
     assert cells[3e-5].scores["stability"].value is None
     text = files["recipes.html"].decode()
     folded = text.split("Stability and generalization by learning rate")[1].split("</details>")[0]
-    assert words.number(own[3e-5].axes["generalization"].value) in folded
-    assert f"{words.number(pair.value, signed=True)} " in folded
+    assert wording.number(own[3e-5].axes["generalization"].value) in folded
+    assert f"{wording.number(pair.value, signed=True)} " in folded
 
 
 def test_a_failed_run_is_told_with_its_model_where_there_are_several(tmp_path: Path):

@@ -9,13 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from crlbench.report import summarise, words
-from crlbench.report.load import Runs
+from crlbench.base import wording
+from crlbench.pages import words
 from crlbench.site import runs
 from crlbench.site.pages import Page, whole
 from crlbench.site.source import Site
-from tests.report.simulate import Plan, hostile
+from crlbench.verdict.runs import Runs
+from crlbench.verdict.summary import summarise
 from tests.site.stored import REPLICATES, html, site_of
+from tests.support.simulate import Plan, hostile
 
 TASKS = ("addition", "counting")
 PLAN = Plan(tasks=TASKS, board=TASKS, items=16, placebo=3, failed=(("counting", 3, 22),))
@@ -52,12 +54,12 @@ def test_seeds_and_means_are_those_of_the_report(site: Site):
     assert [int(index) for index, _ in rows] == [seed.index for seed in task.seeds]
     for seed, (_, cells) in zip(task.seeds, rows, strict=True):
         shown = re.findall(r'<td class="n">(.*?)</td>', cells)
-        assert shown[0] == words.number(seed.end) and shown[-1] == words.number(seed.lam)
+        assert shown[0] == wording.number(seed.end) and shown[-1] == wording.number(seed.lam)
     alike = ("Start", task.start), ("H", task.H)
-    said = ", ".join(f"{name} {words.number(value)}" for name, value in alike)
+    said = ", ".join(f"{name} {wording.number(value)}" for name, value in alike)
     assert f"The same for every seed: {said}, State completed." in text
     ranked = stored.board.entry("tiny-llama/ppo").axes["efficiency"].by_task["addition"]
-    assert f"<strong>{words.number(ranked.value)}</strong>" in text
+    assert f"<strong>{wording.number(ranked.value)}</strong>" in text
     assert words.span(ranked.interval) in text
     assert f"{words.span(task.gain.interval)}" in text
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from crlbench.report.page_stability import LABELS
-from crlbench.report.stability import PARTS
+from crlbench.pages.page_stability import LABELS
 from crlbench.site import stability, transfer
 from crlbench.site.pages import whole
 from crlbench.site.source import Site
+from crlbench.stats.stability import PARTS
 
 
 def test_every_entry_stands_with_its_shares_and_failures(site: Site):

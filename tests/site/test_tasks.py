@@ -9,13 +9,14 @@ from types import ModuleType
 
 import pytest
 
-from crlbench.frozen import load_code
-from crlbench.report import words
+from crlbench.base import wording
+from crlbench.catalog.frozen import load_code
+from crlbench.pages import words
 from crlbench.site import tasks
 from crlbench.site.pages import whole
 from crlbench.site.source import Site
-from tests.report.simulate import Plan
 from tests.site.stored import html, site_of
+from tests.support.simulate import Plan
 
 BOARD = ("addition", "no-longer-here")
 PLAN = Plan(tasks=BOARD, board=BOARD, items=16, seeds=5, failed=(("addition", 2, 22),))
@@ -59,9 +60,9 @@ def test_splits_and_null_policies_are_those_of_the_card(site: Site, shown: dict[
     card, text = site.catalog.task_card("addition"), shown["tasks/addition.html"]
     for split in card.splits.values():
         assert split.sha256[:12] in text and f'<td class="n">{split.count:,}</td>' in text
-        assert f"<b>{words.number(split.floor)}</b>" in text
+        assert f"<b>{wording.number(split.floor)}</b>" in text
         for null in tasks.NULLS:
-            assert f'<td class="n">{words.number(getattr(split.nulls, null))}</td>' in text
+            assert f'<td class="n">{wording.number(getattr(split.nulls, null))}</td>' in text
     assert card.version in text and card.digest[:12] in text
 
 
@@ -87,7 +88,8 @@ def test_who_learns_it_best_has_intervals_and_failures(site: Site, shown: dict[s
     found = {e.name: e.axes["efficiency"].by_task["addition"] for e in board.entries}
     for entry in board.entries:
         lam = found[entry.name]
-        assert f"{words.number(lam.value)} <span class=\"soft\">{words.span(lam.interval)}" in text
+        shown_interval = f"<span class=\"soft\">{words.span(lam.interval)}"
+        assert f"{wording.number(lam.value)} {shown_interval}" in text
     # Recipe by recipe, that of most models first.
     order = sorted(found, key=lambda name: (name.endswith("/grpo"), -found[name].value))
     places = [text.index(f"/{name}/addition.html") for name in order]

@@ -11,15 +11,15 @@ from typing import Any
 
 import pytest
 
-from crlbench.catalog import Catalog
+from crlbench.catalog.find import Catalog
+from crlbench.catalog.frozen import Task
 from crlbench.errors import ValidationError
-from crlbench.frozen import Task
-from crlbench.gauntlet import CHECKS, MEANINGS
-from crlbench.gauntlet.code import source_problems
-from crlbench.gauntlet.duplicates import search
-from crlbench.gauntlet.rules import tried
 from crlbench.reward import splits
 from crlbench.suite.freeze import freeze
+from crlbench.suite.gauntlet import CHECKS, MEANINGS
+from crlbench.suite.gauntlet.code import source_problems
+from crlbench.suite.gauntlet.duplicates import search
+from crlbench.suite.gauntlet.rules import tried
 
 FOLDER = Catalog().find("task", "addition").path
 SOURCE = (FOLDER / "task.py").read_text()
@@ -265,8 +265,8 @@ def test_another_process_that_never_answers_is_a_problem(
 def test_agreement_does_not_apply_to_nothing(
     tmp_path: Path, small_splits: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("crlbench.gauntlet.verdicts._golds", lambda task, row: [])
-    monkeypatch.setattr("crlbench.gauntlet.verdicts._mutant_cases", lambda task, level: [])
+    monkeypatch.setattr("crlbench.suite.gauntlet.verdicts._golds", lambda task, row: [])
+    monkeypatch.setattr("crlbench.suite.gauntlet.verdicts._mutant_cases", lambda task, level: [])
     assert tried("agreement", broken(tmp_path), "quick").status == "does not apply"
 
 

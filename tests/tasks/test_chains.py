@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from crlbench.catalog import Catalog
+from crlbench.catalog.find import Catalog
 from crlbench.reward.score import Score
 
 TASK = Catalog().load_task("chains")

@@ -11,16 +11,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from crlbench import gauntlet
-from crlbench.catalog import Catalog
+from crlbench.catalog.find import Catalog
+from crlbench.catalog.frozen import Task
 from crlbench.errors import EnvironmentUnfit, ValidationError
-from crlbench.frozen import Task
-from crlbench.gauntlet.duplicates import search
-from crlbench.gauntlet.effort import Level
-from crlbench.gauntlet.finding import Finding
-from crlbench.gauntlet.report import Report
 from crlbench.reward.score import score
+from crlbench.suite import gauntlet
 from crlbench.suite.freeze import freeze
+from crlbench.suite.gauntlet.duplicates import search
+from crlbench.suite.gauntlet.effort import Level
+from crlbench.suite.gauntlet.finding import Finding
+from crlbench.suite.gauntlet.report import Report
 
 TASKS = Catalog().list("task")
 SIZES = {"train": 2048, "train_fixed": 256, "id": 512, "hard": 256, "format": 320}

@@ -8,7 +8,7 @@ from fractions import Fraction
 
 import pytest
 
-from crlbench.catalog import Catalog
+from crlbench.catalog.find import Catalog
 
 TASK = Catalog().load_task("countdown")
 GOLD = "(3+7)*12"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from crlbench.reward.splits import held_out
-from tests.external_data import fetched, needs_data
+from tests.support.external_data import fetched, needs_data
 
 pytestmark = needs_data
 

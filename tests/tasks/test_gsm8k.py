@@ -8,8 +8,8 @@ import re
 from collections import Counter, defaultdict
 from pathlib import Path
 
-from crlbench.frozen import Row, Task
-from tests.external_data import DATA, fetched, needs_data
+from crlbench.catalog.frozen import Row, Task
+from tests.support.external_data import DATA, fetched, needs_data
 
 pytestmark = needs_data
 

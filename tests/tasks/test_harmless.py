@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from crlbench import frozen
-from crlbench.catalog import Catalog
-from crlbench.gauntlet.code import source_problems
+from crlbench.catalog import frozen
+from crlbench.catalog.find import Catalog
 from crlbench.suite import external, pairs
+from crlbench.suite.gauntlet.code import source_problems
 
 FOLDER = Path(__file__).parents[2] / "tasks" / "harmless"
 CODE = frozen.load_code(FOLDER / "task.py")

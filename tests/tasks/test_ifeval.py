@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from crlbench.frozen import Row, Task
-from tests.external_data import fetched, needs_data
+from crlbench.catalog.frozen import Row, Task
+from tests.support.external_data import fetched, needs_data
 
 pytestmark = needs_data
 

@@ -8,7 +8,7 @@ import re
 
 import pytest
 
-from crlbench.catalog import Catalog
+from crlbench.catalog.find import Catalog
 
 TASK = Catalog().load_task("instructions")
 CODE = TASK.code

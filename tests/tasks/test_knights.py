@@ -8,8 +8,8 @@ from itertools import product
 
 import pytest
 
-from crlbench.catalog import Catalog
-from crlbench.frozen import Row
+from crlbench.catalog.find import Catalog
+from crlbench.catalog.frozen import Row
 
 TASK = Catalog().load_task("knights")
 GOLD = "Ann=k;Ben=n;Cal=k"

@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from crlbench.catalog import Catalog
+from crlbench.catalog.find import Catalog
 
 TASK = Catalog().load_task("logic")
 WRONG = [

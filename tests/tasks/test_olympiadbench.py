@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from tests.external_data import fetched, needs_data
+from tests.support.external_data import fetched, needs_data
 
 pytestmark = needs_data
 

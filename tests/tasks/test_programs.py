@@ -6,8 +6,8 @@ import functools
 
 import pytest
 
-from crlbench.catalog import Catalog
-from crlbench.frozen import Task
+from crlbench.catalog.find import Catalog
+from crlbench.catalog.frozen import Task
 
 LIST = "def f(xs):return[3*x for x in xs if x>5]"
 TEXT = "def f(s):return''.join(c for c in s if c!='e')"

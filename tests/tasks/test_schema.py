@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from crlbench.catalog import Catalog
+from crlbench.catalog.find import Catalog
 
 TASK = Catalog().load_task("schema")
 GOLD = '{"person":{"name":"Anna","age":34},"price":12.5,"member":true,"sizes":[4,17],"day":null}'

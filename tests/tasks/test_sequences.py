@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from crlbench.catalog import Catalog
+from crlbench.catalog.find import Catalog
 
 TASK = Catalog().load_task("sequences")
 SPLITS = ["train", "train_fixed", "id", "hard", "format"]

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from crlbench.catalog import Catalog
+from crlbench.catalog.find import Catalog
 
 TASK = Catalog().load_task("string-edits")
 NASTY = [

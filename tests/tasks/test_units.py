@@ -9,7 +9,7 @@ from math import prod
 
 import pytest
 
-from crlbench.catalog import Catalog
+from crlbench.catalog.find import Catalog
 
 TASK = Catalog().load_task("units")
 MONTHS = "January February March April May June July August September October November December"

@@ -9,17 +9,17 @@ from pathlib import Path
 import torch
 
 from crlbench.algo.recipes import load
-from crlbench.conditions import Conditions, Track, override
+from crlbench.contract.conditions import Conditions, Track, override
 from crlbench.policy.adapters import add_lora
+from crlbench.policy.decode.loop import DecodeLoop
 from crlbench.policy.policy import Policy
-from crlbench.policy.sample import DecodeLoop
 from crlbench.reward.score import Score
 from crlbench.train.callbacks import LastCheckpoint, RunRecorder, StopOnDivergence, StopOnRequest
 from crlbench.train.collect import Answers
 from crlbench.train.module import PolicyOptimization
 from crlbench.train.stream import EvalPrompts, Prompt, PromptStream
 from crlbench.train.trainer import build_loggers, build_trainer, quiet
-from tests.checkpoints import ascii_tokenizer, random_model
+from tests.support.checkpoints import ascii_tokenizer, random_model
 
 TRACK = Track.model_validate(tomllib.loads(Path("leaderboard/tracks/mini.toml").read_text()))
 SMALL = {

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from crlbench.algo import objective
-from crlbench.policy.sample import DrawKey
+from crlbench.policy.decode.loop import DrawKey
 from crlbench.train.ranks import ALONE, Ranks
 from crlbench.train.stream import PromptStream
 from crlbench.types import Rollout

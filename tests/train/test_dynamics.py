@@ -13,9 +13,9 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from crlbench.algo.clip import PpoClip
 from crlbench.algo.recipes import load
-from crlbench.catalog import Catalog
-from crlbench.conditions import override
-from crlbench.dynamics import UPDATE_STATS
+from crlbench.catalog.find import Catalog
+from crlbench.contract.conditions import override
+from crlbench.contract.dynamics import UPDATE_STATS
 from crlbench.reward.score import Score
 from crlbench.run.record import clipped_tokens, health_columns
 from crlbench.run.subject import evaluation_sampler, load_subject, make_sampler
@@ -24,7 +24,7 @@ from crlbench.train.callbacks import RunRecorder
 from crlbench.train.metrics import RolloutMetrics, repetition
 from crlbench.train.reward import Reward
 from crlbench.types import Rollout
-from tests.checkpoints import ascii_tokenizer
+from tests.support.checkpoints import ascii_tokenizer
 from tests.train.loop import TRACK, conditions, fit, make, watch_steps
 
 CLIP = PpoClip(low=0.02, high=0.03)

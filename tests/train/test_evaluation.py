@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 import torch
 
-from crlbench.policy.load import build_policy
+from crlbench.policy.decode.loop import DecodeLoop, DrawKey, draw_uniforms
 from crlbench.policy.policy import Policy
-from crlbench.policy.sample import DecodeLoop, DrawKey, draw_uniforms
+from crlbench.policy.weights.load import build_policy
 from crlbench.reward.score import Score
 from crlbench.run.subject import load_subject, load_task, prompts_of
 from crlbench.train import examination
@@ -24,7 +24,7 @@ from crlbench.train.examination import rows_at_once
 from crlbench.train.ranks import ALONE, Ranks
 from crlbench.train.requests import JoinedBatch, Request, Row, join
 from crlbench.train.stream import Prompt, make_batch
-from tests.checkpoints import ascii_tokenizer, random_model
+from tests.support.checkpoints import ascii_tokenizer, random_model
 
 LOOP = DecodeLoop(ascii_tokenizer(), 1.0, 6, ends=(130,), pad=128)
 TIE = 1e-5

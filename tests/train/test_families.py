@@ -9,7 +9,7 @@ import torch
 
 from crlbench.policy.adapters import add_lora
 from crlbench.train.callbacks import RunStopped
-from tests.families import subjects, toy_named
+from tests.support.families import subjects, toy_named
 from tests.train.loop import assert_same, conditions, fit, make, weights
 
 LORA = {"rank": 4, "alpha": 8, "targets": "all-linear"}

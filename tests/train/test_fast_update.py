@@ -11,13 +11,13 @@ import torch
 from crlbench.algo import objective
 from crlbench.algo.recipes import load, names
 from crlbench.algo.step import TrustRegion
+from crlbench.policy.decode.loop import DrawKey
 from crlbench.policy.policy import Policy
-from crlbench.policy.sample import DrawKey
 from crlbench.train import passes as passes_file
 from crlbench.train.collect import Collected
 from crlbench.train.optimizer import TracedAdamW
 from crlbench.train.stream import make_batch
-from tests.checkpoints import CONFIGS, random_model
+from tests.support.checkpoints import CONFIGS, random_model
 from tests.train.loop import PROMPTS, conditions, fit, make
 
 RECIPES = [name for name in names() if not isinstance(load(name).step, TrustRegion)]

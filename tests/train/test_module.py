@@ -10,7 +10,7 @@ import torch
 
 from crlbench.algo.recipes import load
 from crlbench.algo.select import DropUniformGroups
-from crlbench.dynamics import UPDATE_STATS
+from crlbench.contract.dynamics import UPDATE_STATS
 from crlbench.errors import ValidationError
 from crlbench.reward.score import Score
 from crlbench.train.callbacks import RunRecorder, RunStopped, StopOnDivergence

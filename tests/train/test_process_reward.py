@@ -9,12 +9,12 @@ import torch
 
 from crlbench.algo import objective, recipes
 from crlbench.algo.token_rewards import place_steps, token_rewards
-from crlbench.catalog import Catalog
+from crlbench.catalog.find import Catalog
 from crlbench.errors import UsageError
 from crlbench.reward.score import Score, score
 from crlbench.train.reward import placebo_reward, real_reward
 from crlbench.types import Experience, PromptBatch, Rollout
-from tests.checkpoints import ascii_tokenizer
+from tests.support.checkpoints import ascii_tokenizer
 from tests.train.loop import conditions, fit, make
 
 TASK = Catalog().load_task("chains")

@@ -10,7 +10,7 @@ from transformers import LlamaConfig, LlamaForSequenceClassification
 
 from crlbench.algo.preference import bradley_terry, pair_accuracy
 from crlbench.errors import ValidationError
-from crlbench.policy.reward_model import ScalarModel
+from crlbench.policy.weights.reward_model import ScalarModel
 from crlbench.train.reward_modeling import PairStream, RewardTraining, fit, pair_scores
 
 PAD = 0

@@ -13,11 +13,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from crlbench.catalog import Catalog
-from crlbench.conditions import Conditions
-from crlbench.policy.load import build_policy
+from crlbench.catalog.find import Catalog
+from crlbench.contract.conditions import Conditions
+from crlbench.policy.decode.loop import DecodeLoop, DrawKey
 from crlbench.policy.policy import Policy
-from crlbench.policy.sample import DecodeLoop, DrawKey
+from crlbench.policy.weights.load import build_policy
 from crlbench.reward.score import Score
 from crlbench.run.subject import collector_of, load_subject, training_prompts
 from crlbench.train.buffer import Sampled

@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from crlbench.cards import TaskKind
+from crlbench.contract.fields import TaskKind
 from crlbench.errors import ValidationError
+from crlbench.policy.decode.loop import DrawKey
 from crlbench.policy.policy import Policy
-from crlbench.policy.sample import DrawKey
 from crlbench.reward.score import Score
 from crlbench.run.ends import End
 from crlbench.train.collect import Collected

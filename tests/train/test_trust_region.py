@@ -17,15 +17,15 @@ from crlbench.algo.recipes import load
 from crlbench.algo.step import AdamStep, UpdateRule
 from crlbench.algo.trust_region import unflatten
 from crlbench.errors import UsageError
+from crlbench.policy.decode.loop import DecodeLoop
 from crlbench.policy.policy import Policy, twice_differentiable
-from crlbench.policy.sample import DecodeLoop
 from crlbench.reward.score import Score
 from crlbench.train import trust_region
 from crlbench.train.collect import Answers
 from crlbench.train.module import PolicyOptimization, update_of
 from crlbench.train.trust_region import Landscape
 from crlbench.train.update import FirstOrder
-from tests.checkpoints import ascii_tokenizer, random_model
+from tests.support.checkpoints import ascii_tokenizer, random_model
 from tests.train.loop import assert_same, conditions, fit, weights
 
 TRPO = load("trpo")

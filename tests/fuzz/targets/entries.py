@@ -7,14 +7,16 @@ from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
 
-from crlbench import rowfiles
-from crlbench.cards import dump_toml, read_model_card, read_task_card, read_toml
-from crlbench.catalog import Catalog
+from crlbench.catalog.find import Catalog
+from crlbench.catalog.frozen import parse_rows, read_rows
+from crlbench.catalog.retain_panel import load_panel
 from crlbench.commands import registry
 from crlbench.commands.settings import resolve
 from crlbench.commands.study_file import changed, read_grid, read_study_file
-from crlbench.frozen import parse_rows, read_rows
-from crlbench.retain.panel import load_panel
+from crlbench.contract.model_card import read_model_card
+from crlbench.contract.task_card import read_task_card
+from crlbench.disk import rowfiles
+from crlbench.disk.toml import dump_toml, read_toml
 from crlbench.run.board import load_track
 from crlbench.suite.pairs import parse_pairs
 from tests.fuzz import corpus

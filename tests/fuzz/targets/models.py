@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from crlbench.checkpoint import local_card
+from crlbench.catalog.checkpoint import local_card
 from tests.fuzz import corpus
 from tests.fuzz.mutate import WORDS, either, json_text, json_tree, octets, toml_tree, tree
 from tests.fuzz.target import Target, bundled, put, unbundled
@@ -19,7 +19,7 @@ SHOWN = [{"role": "system", "content": "Be brief."}, {"role": "user", "content":
 
 
 def _checkpoint(folder: Path) -> None:
-    from tests.checkpoints import CHAT_TEMPLATE, write_checkpoint
+    from tests.support.checkpoints import CHAT_TEMPLATE, write_checkpoint
 
     write_checkpoint(folder, chat_template=CHAT_TEMPLATE)
 
@@ -78,8 +78,8 @@ def _card(data: bytes, place: Path) -> None:
 
 def _loaded(data: bytes, place: Path) -> None:
     """Everything up to weights in memory, as a run begins."""
-    from crlbench.policy.chat import render
-    from crlbench.policy.load import Location, load_backbone, load_reader
+    from crlbench.policy.text.chat import render
+    from crlbench.policy.weights.load import Location, load_backbone, load_reader
 
     folder = _written(data, place)
     card = local_card(folder)
@@ -90,7 +90,7 @@ def _loaded(data: bytes, place: Path) -> None:
 
 
 def _weights(data: bytes, place: Path) -> None:
-    from crlbench.policy.load import Location, check_weights
+    from crlbench.policy.weights.load import Location, check_weights
 
     put(place, "model.safetensors", data)
     check_weights(_no_card(), Location(str(place)))
@@ -98,7 +98,7 @@ def _weights(data: bytes, place: Path) -> None:
 
 @cache
 def _no_card() -> Any:
-    from crlbench.catalog import Catalog
+    from crlbench.catalog.find import Catalog
 
     card = Catalog().load_model("tiny-llama")
     return card.model_copy(update={"weights_sha256": {}})
@@ -110,13 +110,13 @@ def _weight_seeds(seeds: Path) -> list[bytes]:
 
 @cache
 def _tokenizer() -> Any:
-    from tests.checkpoints import ascii_tokenizer
+    from tests.support.checkpoints import ascii_tokenizer
 
     return ascii_tokenizer("x")
 
 
 def _template(data: bytes, place: Path) -> None:
-    from crlbench.policy.chat import end_tokens, render
+    from crlbench.policy.text.chat import end_tokens, render
 
     tokenizer = _tokenizer()
     tokenizer.chat_template = data.decode("utf-8", "replace")
@@ -125,7 +125,7 @@ def _template(data: bytes, place: Path) -> None:
 
 
 def _templates(_: Path) -> list[bytes]:
-    from tests.checkpoints import CHAT_TEMPLATE
+    from tests.support.checkpoints import CHAT_TEMPLATE
 
     return [CHAT_TEMPLATE.encode(), LONG_TEMPLATE]
 
@@ -176,7 +176,7 @@ def template(rng: random.Random, seeds: Sequence[bytes]) -> bytes:
 
 
 def _gguf(folder: Path) -> None:
-    from tests.test_fetch import write_gguf
+    from tests.catalog.test_fetch import write_gguf
 
     write_gguf(folder / "little.gguf")
 
@@ -186,13 +186,13 @@ def _gguf_seeds(seeds: Path) -> list[bytes]:
 
 
 def _gguf_kind(data: bytes, place: Path) -> None:
-    from crlbench.policy.convert import _tokenizer_kind
+    from crlbench.policy.weights.convert import _tokenizer_kind
 
     _tokenizer_kind(put(place, "little.gguf", data))
 
 
 def _converted(data: bytes, place: Path) -> None:
-    from crlbench.policy.convert import convert
+    from crlbench.policy.weights.convert import convert
 
     convert(put(place, "little.gguf", data), place / "out", "float32", chat=True)
 
@@ -216,20 +216,20 @@ def llama2c() -> bytes:
 
 
 def _llama2c(data: bytes, place: Path) -> None:
-    from crlbench.policy.llama2c import read_llama2c
+    from crlbench.policy.weights.llama2c import read_llama2c
 
     read_llama2c(put(place, "m.bin", data))
 
 
 def _reward_card(data: bytes, place: Path) -> None:
-    from crlbench.policy.reward_model import read_card
+    from crlbench.policy.weights.reward_model import read_card
 
     put(place, "reward.toml", data)
     read_card(place)
 
 
-TORCH = ("crlbench.policy.load", "tests.checkpoints")
-GGUF = (*TORCH, "crlbench.policy.convert", "tests.test_fetch")
+TORCH = ("crlbench.policy.weights.load", "tests.support.checkpoints")
+GGUF = (*TORCH, "crlbench.policy.weights.convert", "tests.catalog.test_fetch")
 
 TARGETS = (
     Target("checkpoint-card", _card_seeds, _card, _card_changed, 4, imports=TORCH),

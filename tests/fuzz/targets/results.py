@@ -7,14 +7,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from crlbench.catalog import Catalog
-from crlbench.chain import GENESIS, linked, parsed
-from crlbench.conditions import canonical_json, digest
-from crlbench.contribute.layout import read_submission
-from crlbench.contribute.result import Examiner
-from crlbench.packed import PACKED, RUN_FILES, BadArchive, pack, unpack
-from crlbench.retractions import read_retractions
-from crlbench.verification import read_verifications
+from crlbench.catalog.find import Catalog
+from crlbench.contract.retractions import read_retractions
+from crlbench.contract.verification import read_verifications
+from crlbench.contribute.results.layout import read_submission
+from crlbench.contribute.results.result import Examiner
+from crlbench.disk.hashing import canonical_json, digest
+from crlbench.disk.linked_lines import GENESIS, linked, parsed
+from crlbench.disk.names import RUN_FILES
+from crlbench.disk.packed import PACKED, BadArchive, pack, unpack
 from tests.fuzz import corpus
 from tests.fuzz.mutate import compressed, either, json_lines, json_tree, octets
 from tests.fuzz.target import Target, bundled, put, unbundled

@@ -15,18 +15,19 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from crlbench import attempts
-from crlbench.chain import GENESIS
-from crlbench.conditions import canonical_json, digest, fingerprint
-from crlbench.npz import BadArrays, read_arrays
-from crlbench.record_files import read_record
-from crlbench.records import RunRecord
-from crlbench.report.attempts import read_attempts
-from crlbench.report.board import summarise_board
-from crlbench.report.load import load_runs
-from crlbench.report.study_runs import read_study
-from crlbench.report.summary import summarise
-from crlbench.study import Study
+from crlbench.contract import attempts
+from crlbench.contract.conditions import fingerprint
+from crlbench.contract.record_files import read_record
+from crlbench.contract.records import RunRecord
+from crlbench.contract.study import Study
+from crlbench.disk.arrays import BadArrays, read_arrays
+from crlbench.disk.hashing import canonical_json, digest
+from crlbench.disk.linked_lines import GENESIS
+from crlbench.verdict.attempts import read_attempts
+from crlbench.verdict.board import summarise_board
+from crlbench.verdict.runs import load_runs
+from crlbench.verdict.study_runs import read_study
+from crlbench.verdict.summary import summarise
 from tests.fuzz import corpus
 from tests.fuzz.mutate import (
     NUMBERS,
@@ -175,7 +176,7 @@ def _npy(header: str, content: bytes) -> bytes:
 
 
 def _samples(data: bytes, place: Path) -> None:
-    from crlbench.report.load import _read_samples
+    from crlbench.verdict.runs import _read_samples
 
     for sample in _read_samples(place / "samples.jsonl.zst", data):
         assert sample.uid is not None
@@ -335,7 +336,7 @@ def _folder(data: bytes, place: Path) -> None:
 
 
 def _report(folder: Path) -> None:
-    from crlbench.report.page import render_page
+    from crlbench.pages.report import render_page
 
     runs = load_runs(folder)
     summary, board = summarise(runs), summarise_board(runs, REPLICATES)
@@ -385,7 +386,7 @@ def _study(data: bytes, place: Path) -> None:
 
 def _studied(data: bytes, place: Path) -> None:
     """A study with its runs beside it."""
-    from crlbench.report.ablation import summarise_study
+    from crlbench.verdict.ablation import summarise_study
 
     for name, content in _STUDY.items():
         put(place, name, data if name.endswith("study.json") else content)
@@ -413,7 +414,7 @@ def _plan(data: bytes, place: Path) -> None:
     from crlbench.commands.registry import _runs
     from crlbench.commands.results import _of_run, _print_leaves
     from crlbench.commands.stored_entries import find_entry
-    from crlbench.report.load import _read_plan
+    from crlbench.verdict.runs import _read_plan
 
     path = put(place, "board/model@1/recipe/plan.json", data)
     find_entry("model", place)

@@ -1,0 +1,1 @@
+"""What there is: tracks, tasks, models and their files, by name and version."""

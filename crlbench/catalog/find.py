@@ -1,0 +1,267 @@
+"""Finding what is in the three open folders: tasks, models and tracks.
+
+Folders are searched in order: the ``--catalog`` ones, the checkout this package runs from,
+what the wheel brought along. The first that has a name wins. Listing reads file names and
+TOML only; nothing is executed.
+
+Older versions of tracks and tasks stand in ``leaderboard/archive/``, each folder of which is a
+catalogue of its own. A plain name never means one of them; ``name@version`` does.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from typing import Literal
+
+from crlbench.catalog.checkpoint import gguf_card, hub_card, local_card
+from crlbench.catalog.frozen import PACKAGE, Task, has_rows
+from crlbench.contract.fields import HUB_ID
+from crlbench.contract.model_card import ModelCard, read_model_card
+from crlbench.contract.task_card import TaskCard, read_task_card
+from crlbench.disk.names import CODE, FROZEN
+from crlbench.disk.seal import require_intact
+from crlbench.disk.toml import read_toml
+from crlbench.errors import UsageError, ValidationError, unknown_name
+
+Kind = Literal["task", "model", "track"]
+RowsState = Literal["draft", "away", "here"]
+"""Of a task: never frozen; frozen, but not fetched; ready."""
+Fault = Callable[[ValidationError], object]
+"""Takes why something is damaged."""
+
+BUNDLED = PACKAGE / "_bundled"
+CHECKOUT = PACKAGE.parent
+ARCHIVE = "leaderboard/archive"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A name and where it is: a task's folder, or the TOML file of a model or a track."""
+
+    kind: Kind
+    name: str
+    path: Path
+
+    @property
+    def root(self) -> Path:
+        """The catalogue's folder that it is in."""
+        return self.path.parents[{"task": 1, "model": 1, "track": 2}[self.kind]]
+
+    @property
+    def version(self) -> str:
+        """Of a track or a task; "" where it states none, as a task that was never frozen."""
+        if self.kind == "track":
+            return str(read_toml(self.path).get("version", ""))
+        frozen = self.path / FROZEN
+        return read_task_card(frozen).version if frozen.is_file() else ""
+
+
+class Catalog:
+    """All entries that this machine has."""
+
+    def __init__(self, extra_dirs: Iterable[str | Path] = ()) -> None:
+        """``extra_dirs`` come first; each holds tasks/, models/, leaderboard/ or recipes/.
+
+        Or each is the folder of one task.
+        """
+        extra = [Path(os.path.realpath(os.path.expanduser(folder))) for folder in extra_dirs]
+        for folder in extra:
+            if not os.path.isdir(folder):
+                raise UsageError(f"--catalog {folder}: this folder does not exist.")
+        self.extra = tuple(extra)
+        """The ``extra_dirs``, resolved."""
+        self.roots: tuple[Path, ...] = (*extra, _own_root())
+
+    def entries(self, kind: Kind) -> dict[str, Entry]:
+        """All entries of a kind by name, in alphabetical order."""
+        found: dict[str, Entry] = {}
+        for root in self.roots:
+            for name, path in _scan(root, kind).items():
+                found.setdefault(name, Entry(kind, name, path))
+        return dict(sorted(found.items()))
+
+    def list(self, kind: Kind) -> list[str]:
+        """The names of a kind, in alphabetical order."""
+        return [*self.entries(kind)]
+
+    def find(self, kind: Kind, name: str) -> Entry:
+        """The entry of that name; an unknown one raises with the nearest names."""
+        entries = self.entries(kind)
+        if name not in entries:
+            raise unknown_name(kind, name, entries, _HINTS[kind])
+        return entries[name]
+
+    def archived(
+        self, kind: Kind, fault: Fault | None = None, intact: bool = False
+    ) -> dict[str, Entry]:
+        """Older versions of tracks or tasks as ``name@version``, in alphabetical order.
+
+        Args:
+            fault: takes why an archive cannot be used, which is then left out.
+            intact: whether an archive that was changed is such a one.
+
+        Raises:
+            ValidationError: there is no ``fault`` to take it.
+        """
+        found: dict[str, Entry] = {}
+        for entry in self._in_archives(kind, fault, intact):
+            found.setdefault(f"{entry.name}@{entry.version}", entry)
+        return {
+            spec: entry
+            for spec, entry in sorted(found.items())
+            if entry.version not in ("", self._present_version(kind, entry.name, fault))
+        }
+
+    def _present_version(self, kind: Kind, name: str, fault: Fault | None) -> str | None:
+        try:
+            return self.version_of(kind, name)
+        except ValidationError:
+            if fault is None:
+                raise
+            return None  # who reads the present one tells why it cannot be read
+
+    def _in_archives(
+        self, kind: Kind, fault: Fault | None = None, intact: bool = False
+    ) -> Iterator[Entry]:
+        for folder in chain.from_iterable(map(archives_in, self.roots)):
+            try:
+                if intact:
+                    require_intact(folder)
+                named = is_named_after_content(folder)
+            except ValidationError as error:
+                if fault is None:
+                    raise
+                fault(error)
+                continue
+            if named:
+                yield from (Entry(kind, name, path) for name, path in _scan(folder, kind).items())
+
+    def copies(self, kind: Kind, name: str, version: str) -> tuple[Entry, ...]:
+        """Every place where a version of a track or task stands, the current ones first."""
+        current = [Entry(kind, name, found[name]) for root in self.roots
+                   if name in (found := _scan(root, kind))]  # fmt: skip
+        archived = [entry for entry in self._in_archives(kind) if entry.name == name]
+        return tuple(entry for entry in (*current, *archived) if entry.version == version)
+
+    def version_of(self, kind: Kind, name: str) -> str | None:
+        """The version that a plain name means; None where there is no such name."""
+        entry = self.entries(kind).get(name)
+        return None if entry is None else entry.version
+
+    def find_at(self, kind: Kind, spec: str) -> Entry:
+        """The track or task called ``name``, or ``name@version``.
+
+        Raises:
+            UsageError: an unknown name, with the nearest; an unknown version, with the known.
+            ValidationError: an archive that has it was changed; or one that may cannot be read.
+        """
+        name, at, version = spec.partition("@")
+        if not at:
+            return self.find(kind, name)
+        faults: list[ValidationError] = []
+        current, archived = self.version_of(kind, name), self.archived(kind, faults.append)
+        if current == version:
+            return self.find(kind, name)
+        if spec in archived:
+            require_intact(archived[spec].root)
+            return archived[spec]
+        if faults:
+            raise faults[0]
+        known = [entry.version for entry in archived.values() if entry.name == name]
+        if current is None and not known:
+            return self.find(kind, name)
+        listed = ", ".join([*known, *([current] if current else [])])
+        raise UsageError(f"{kind} '{name}' has no version '{version:.40}' here. Known: {listed}.")
+
+    def in_front(self, folders: Iterable[Path]) -> Catalog:
+        """The same entries, with those of some folders first."""
+        return Catalog([*folders, *self.extra])
+
+    def task_card(self, name: str) -> TaskCard:
+        """What a task says about itself, without reading its rows."""
+        return read_task_card(self.find("task", name).path / FROZEN)
+
+    def rows_state(self, name: str) -> RowsState:
+        """Whether a task's split files can be read; their digests are not looked at."""
+        folder = self.find("task", name).path
+        if not (folder / FROZEN).is_file():
+            return "draft"
+        return "here" if has_rows(self.task_card(name), folder) else "away"
+
+    def load_task(self, spec: str) -> Task:
+        """A frozen task whose files have all passed their digests, by :meth:`find_at`.
+
+        Raises :class:`EnvironmentUnfit`, naming the command that helps, when it is an external
+        task whose rows are not on this machine.
+        """
+        task = self.open_task(spec)
+        task.require_rows()
+        return task
+
+    def open_task(self, spec: str) -> Task:
+        """A frozen task, by :meth:`find_at`.
+
+        The rows of an external one are read when they are first asked for.
+        """
+        return Task(self.find_at("task", spec).path)
+
+    def load_model(self, spec: str) -> ModelCard:
+        """The card of an entry, of a local checkpoint or of ``org/name@<40 hex>``.
+
+        In that order: an entry's name, an existing folder or GGUF file, a hub id with a full
+        commit. All but entries are synthesised and marked ``unlisted``.
+        """
+        entries = self.entries("model")
+        if spec in entries:
+            return read_model_card(entries[spec].path)
+        path = spec if "\0" in spec else os.path.expanduser(spec)  # which refuses a zero byte
+        if os.path.isdir(path):  # which takes any text, unlike Path
+            return local_card(Path(path).resolve())
+        if spec.endswith(".gguf") and os.path.isfile(path):
+            return gguf_card(Path(path).resolve())
+        if "@" in spec or re.fullmatch(HUB_ID, spec):
+            return hub_card(spec)
+        raise unknown_name("model", spec, entries, _HINTS["model"])
+
+
+_HINTS = {
+    "task": "A task is a folder with a task.py in tasks/ or in a --catalog folder.",
+    "model": "Or give a checkpoint folder, a GGUF file, or a hub id with its commit: "
+    "org/name@<40 hex digits>.",
+    "track": "A track is a file leaderboard/tracks/<name>.toml.",
+}
+
+
+def is_named_after_content(archive: Path) -> bool:
+    """Whether an archive is called ``name@version`` after its one track, or else its one task."""
+    kinds: tuple[Kind, ...] = ("track", "task")
+    for kind in kinds:
+        held = [Entry(kind, name, path) for name, path in _scan(archive, kind).items()]
+        if held:
+            return [f"{entry.name}@{entry.version}" for entry in held] == [archive.name]
+    return False
+
+
+def archives_in(root: Path) -> list[Path]:
+    """The folders of archives below a catalogue's folder, in alphabetical order."""
+    found = (root / ARCHIVE).glob("*/")
+    return sorted(path for path in found if not path.name.startswith("."))
+
+
+def _own_root() -> Path:
+    """The checkout this package runs from, else the copy inside the wheel."""
+    in_checkout = (CHECKOUT / "tasks").is_dir() and (CHECKOUT / "leaderboard/tracks").is_dir()
+    return CHECKOUT if in_checkout else BUNDLED
+
+
+def _scan(root: Path, kind: Kind) -> dict[str, Path]:
+    if kind == "task":
+        found = [*root.glob("tasks/*/task.py"), *root.glob(CODE)]
+        return {path.parent.name: path.parent for path in found}
+    pattern = "models/*.toml" if kind == "model" else "leaderboard/tracks/*.toml"
+    return {path.name.removesuffix(".toml"): path for path in root.glob(pattern)}

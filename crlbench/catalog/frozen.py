@@ -1,0 +1,459 @@
+"""A frozen task: its card, its rows and its verifier, each checked against its digest.
+
+Rows are plain data and read without executing anything. The task's code runs only when its
+verifier is first used, and then exactly the bytes whose digest was checked.
+"""
+
+from __future__ import annotations
+
+import ast
+import copy
+import hashlib
+import io
+import os
+import sys
+import types
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any, TypedDict
+
+from crlbench.contract.task_card import TaskCard, read_task_card
+from crlbench.disk import line_ends, reading, rowfiles, switches
+from crlbench.disk.names import CODE, FROZEN
+from crlbench.disk.reading import Malformed, json_value
+from crlbench.disk.seal import is_sealed
+from crlbench.errors import CrlbenchError, EnvironmentUnfit, ValidationError, unknown_name
+
+PACKAGE = Path(__file__).resolve().parents[1]
+BUILDING = (
+    "crlbench.reward.splits",
+    "crlbench.reward.starts",
+    "crlbench.reward.published",
+    "crlbench.reward.word_problems",
+    "crlbench.seeding",
+)
+"""Modules that make rows and score nothing: digested with the generator, not the verifier."""
+
+
+class Message(TypedDict):
+    """One turn of a prompt."""
+
+    role: str
+    content: str
+
+
+class Row(TypedDict):
+    """One line of a split file."""
+
+    id: str
+    """``<split>-<five digits>``."""
+    messages: list[Message]
+    answer: str
+    """The gold completion itself."""
+    level: int
+    template: int
+    key: str
+    """Semantic key: rows with one key are the same problem."""
+    meta: dict[str, Any]
+
+
+FIELDS: dict[str, type] = {
+    "id": str,
+    "messages": list,
+    "answer": str,
+    "level": int,
+    "template": int,
+    "key": str,
+    "meta": dict,
+}
+
+
+class Task:
+    """One frozen task.
+
+    Its split files stand beside its code and pass their digests at once. Those of an external
+    task, whose card has a source, stand in CRLBENCH_HOME and pass them when they are first read.
+    """
+
+    def __init__(self, folder: Path, home: Path | None = None) -> None:
+        """``home`` is CRLBENCH_HOME unless given."""
+        self.folder = folder
+        self.card: TaskCard = read_task_card(folder / FROZEN)
+        self._home = home
+        self._bytes: dict[str, bytes] = {}
+        self._rows: dict[str, list[Row]] = {}
+        if self.card.source is None:
+            self.require_rows()
+
+    @property
+    def name(self) -> str:
+        """The task's name, which is its folder's."""
+        return self.card.name
+
+    @property
+    def spec(self) -> str:
+        """What a person calls it: its name, of an archived version ``name@version``."""
+        return spec_of(self.folder, self.name, self.card.version)
+
+    @cached_property
+    def rows_folder(self) -> Path:
+        """Where the split files are, or belong."""
+        return rows_folder(self.card, self.folder, self._home)
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 over everything that decides a score."""
+        return self.card.digest
+
+    def rows(self, split: str) -> list[Row]:
+        """All rows of a split, in file order."""
+        if split not in self.card.splits:
+            raise unknown_name(f"split of task '{self.name}'", split, self.card.splits)
+        if split not in self._rows:
+            path = rowfiles.standing(self.rows_folder / self.card.splits[split].file)
+            self._rows[split] = parse_rows(self._split_bytes(split), path)
+        return self._rows[split]
+
+    def with_rows(self, rows: Mapping[str, list[Row]]) -> Task:
+        """The same task with other rows in some splits, which no digest names."""
+        other = copy.copy(self)
+        other._rows = {**self._rows, **rows}
+        return other
+
+    def require_rows(self) -> None:
+        """Read every split file and check its digest.
+
+        Raises :class:`EnvironmentUnfit` when the rows of an external task were never fetched
+        and :class:`ValidationError` when a file is missing or changed.
+        """
+        for split in self.card.splits:
+            self._split_bytes(split)
+
+    def gold(self, row: Row) -> str | None:
+        """A completion of a row that is right; None where the task does not say one.
+
+        The answer itself, unless the card says that answers are no completions; then what the
+        function ``gold(answer)`` of the task's code makes of it, where there is one.
+        """
+        if self.card.golds:
+            return row["answer"]
+        make = getattr(self.code, "gold", None)
+        return None if make is None else make(row["answer"])
+
+    def verify(self, text: str, answer: str) -> Any:
+        """The reward of a completion: a float in [0, 1], or a Score with step rewards."""
+        return self._verify(text, answer)
+
+    def audit(self, text: str, answer: str) -> float:
+        """The second, stricter opinion, never trained on."""
+        return self._audit(text, answer)
+
+    def judge_of(
+        self, name: str, texts: Sequence[str], answers: Sequence[str]
+    ) -> Callable[[str, str], Any]:
+        """``verify`` or ``audit``, to be called with these pairs in this order."""
+        return self.verify if name == "verify" else self.audit
+
+    @cached_property
+    def code(self) -> types.ModuleType:
+        """The task's code, executed once after its digest was checked."""
+        return load_code(checked_code(self))
+
+    @cached_property
+    def _verify(self) -> Callable[[str, str], Any]:
+        return entry_point(self.code, self.card.verifier.entry)
+
+    @cached_property
+    def _audit(self) -> Callable[[str, str], float]:
+        return entry_point(self.code, self.card.verifier.audit)
+
+    def _split_bytes(self, split: str) -> bytes:
+        if split not in self._bytes:
+            self._bytes[split] = self._checked_bytes(split)
+        return self._bytes[split]
+
+    def _checked_bytes(self, split: str) -> bytes:
+        if self.card.source is not None and not self.rows_folder.is_dir():
+            raise EnvironmentUnfit(
+                f"task '{self.name}': its rows are not on this machine; run: "
+                f"{fetch_command(self.spec)} (looked in {self.rows_folder})"
+            )
+        expected = self.card.splits[split]
+        path = self.rows_folder / expected.file
+        every = f"'{path}*'"  # whichever form was committed
+        advice = _advice(self.folder, every) if self.card.source is None else _again(self.spec)
+        data = read_rows(path, advice)
+        found = hashlib.sha256(data).hexdigest()
+        if found != expected.sha256:
+            raise ValidationError(
+                f"{rowfiles.standing(path)}: the file was changed: its sha256 is {found},"
+                f" frozen.toml says {expected.sha256}."
+                f" {line_ends.rewritten(path, data, expected.sha256) or advice}"
+            )
+        return data
+
+
+def checked_code(task: Task) -> Path:
+    """The file of a task's code.
+
+    Raises:
+        ValidationError: its verifier changed since the task was frozen.
+    """
+    path = task.folder / task.card.generator.module
+    if verifier_digest(path) != task.card.verifier.sha256:
+        raise ValidationError(
+            f"{path}: the verifier changed since the task was frozen: its sources have sha256"
+            f" {verifier_digest(path)}, frozen.toml says {task.card.verifier.sha256}."
+            f" {rewritten_code(path, task.card.verifier.sha256) or _advice(path.parent, str(path))}"
+        )
+    return path
+
+
+def rows_folder(card: TaskCard, folder: Path, home: Path | None = None) -> Path:
+    """Where a task's split files are: its folder, or CRLBENCH_HOME for an external task."""
+    if card.source is None:
+        return folder
+    return external_folder(spec_of(folder, card.name, card.version), home)
+
+
+def is_archived(folder: Path) -> bool:
+    """Whether a task's folder is part of an archive."""
+    return is_sealed(folder.absolute().parents[1])
+
+
+def spec_of(folder: Path, name: str, version: str) -> str:
+    """The name of a task in a folder; with its version in an archive, beside newer ones."""
+    return f"{name}@{version}" if is_archived(folder) else name
+
+
+def has_rows(card: TaskCard, folder: Path, home: Path | None = None) -> bool:
+    """Whether a task's split files are on this machine; their digests are not looked at."""
+    try:
+        place = rows_folder(card, folder, home)
+    except EnvironmentUnfit:  # without a home nothing was ever fetched
+        return False
+    return all(
+        any(form.is_file() for form in rowfiles.forms(place / split.file))
+        for split in card.splits.values()
+    )
+
+
+def external_folder(task: str, home: Path | None = None) -> Path:
+    """``home/tasks/<task>``, whether it was fetched yet or not; ``task`` as :func:`spec_of`."""
+    return (home or switches.home()) / "tasks" / task
+
+
+def fetch_command(task: str) -> str:
+    """What a person types to get the rows of an external task."""
+    return f"crlbench fetch --task {task} [--from DIR]"
+
+
+def _again(task: str) -> str:
+    return f"Restore it with: {fetch_command(task)}"
+
+
+def _advice(folder: Path, files: str) -> str:
+    return (
+        f"Restore it with: git checkout -- {files} - or, if the change is meant, run:"
+        f" crlbench freeze {folder} --bump"
+    )
+
+
+def read_rows(path: Path, advice: str = "") -> bytes:
+    """The content of a split file, in whichever form it stands; raises as :func:`read_bytes`."""
+    place = rowfiles.standing(path)
+    data = read_bytes(place, advice)
+    if place == path:
+        return data
+    try:
+        return rowfiles.unpacked(data)
+    except rowfiles.BadFrame as error:
+        raise ValidationError(f"{place}: cannot be unpacked: {error}. {advice}".strip()) from None
+
+
+def read_bytes(path: Path, advice: str = "") -> bytes:
+    """A file's bytes; a missing or unreadable file is a :class:`ValidationError`."""
+    if not os.path.exists(path):
+        raise ValidationError(f"{path}: the file is missing. {advice}".strip())
+    try:
+        return reading.read_bytes(path, rowfiles.MAX_ROWS_BYTES)
+    except CrlbenchError as error:
+        raise ValidationError(f"{error}. {advice}".strip()) from None
+
+
+def parse_rows(data: bytes, path: Path) -> list[Row]:
+    """The rows of a JSON-lines file; a bad line is named by file, line and field."""
+    return parse_lines(data, path, FIELDS)
+
+
+def parse_lines(data: bytes, path: Path, fields: dict[str, type]) -> list[Any]:
+    """The objects of a JSON-lines file that hold exactly ``fields``, ids unique, messages sound."""
+    rows: list[Any] = []
+    seen: dict[str, int] = {}
+    for number, line in enumerate(io.BytesIO(data or b"\n"), start=1):
+        row = _parse_line(line.removesuffix(b"\n"), f"{path}:{number}", fields)
+        if row["id"] in seen:
+            raise ValidationError(
+                f"{path}:{number}: field id: '{row['id']}' is already used on line"
+                f" {seen[row['id']]}."
+            )
+        seen[row["id"]] = number
+        rows.append(row)
+    return rows
+
+
+def _parse_line(line: bytes, where: str, fields: dict[str, type]) -> dict[str, Any]:
+    try:
+        row = json_value(line)
+    except Malformed as error:
+        raise ValidationError(f"{where}: {error}.") from None
+    if not isinstance(row, dict):
+        raise ValidationError(f"{where}: must be a JSON object, is {_named(row)}.")
+    for field, kind in fields.items():
+        if field not in row:
+            raise ValidationError(f"{where}: field {field}: is missing.")
+        if type(row[field]) is not kind:
+            expected = _NAMES[kind]
+            raise ValidationError(
+                f"{where}: field {field}: must be {expected}, is {_named(row[field])}."
+            )
+    unknown = sorted(row.keys() - fields.keys())
+    if unknown:
+        raise ValidationError(
+            f"{where}: field {unknown[0]}: is unknown. Known: {', '.join(fields)}."
+        )
+    _check_messages(row["messages"], where)
+    return row
+
+
+_NAMES = {str: "a string", int: "a whole number", list: "a list", dict: "an object"}
+_NAMES_OF_JSON = {**_NAMES, bool: "true or false", float: "a number", type(None): "null"}
+ROLES = ("system", "user", "assistant")
+
+
+def _named(value: Any) -> str:
+    return _NAMES_OF_JSON[type(value)]
+
+
+def _check_messages(messages: list[Any], where: str) -> None:
+    """Raise a :class:`ValidationError` naming the first message that is malformed."""
+    for i, message in enumerate(messages):
+        place = f"{where}: field messages.{i}"
+        if not isinstance(message, dict) or message.keys() != {"role", "content"}:
+            raise ValidationError(f"{place}: must be an object with role and content.")
+        if message["role"] not in ROLES:
+            raise ValidationError(
+                f"{place}.role: {message['role']!r} is not allowed; allowed: {', '.join(ROLES)}."
+            )
+        if not isinstance(message["content"], str):
+            raise ValidationError(f"{place}.content: must be a string.")
+    if not messages or messages[-1]["role"] != "user":
+        raise ValidationError(f"{where}: field messages: must end with a user message.")
+
+
+def load_code(path: Path) -> types.ModuleType:
+    """The module at ``path``, executed under a name that only this path has.
+
+    Raises :class:`ValidationError` when it cannot be read or executed.
+    """
+    source = read_bytes(path)
+    unique = hashlib.sha256(os.fsencode(path.resolve())).hexdigest()[:12]
+    module = types.ModuleType(f"crlbench_task_{unique}")
+    module.__file__ = str(path)
+    sys.modules[module.__name__] = module
+    try:
+        exec(compile(source, str(path), "exec"), module.__dict__)
+    except Exception as error:
+        raise ValidationError(
+            f"{path}: the code cannot be loaded: {type(error).__name__}: {error}."
+        ) from error
+    return module
+
+
+def entry_point(module: types.ModuleType, name: str) -> Callable[..., Any]:
+    """A function of a task's code, by name."""
+    function = getattr(module, name, None)
+    if not callable(function):
+        raise ValidationError(f"{module.__file__}: defines no function '{name}'.")
+    return function
+
+
+def verifier_digest(task_file: Path, *, marks: bool = True) -> str:
+    """SHA-256 over the task's code and the crlbench.reward sources its verifier uses.
+
+    ``marks``: whether a byte order mark counts; the ends of lines never do.
+    """
+    used = [name for name in _imports(task_file) if name not in BUILDING]
+    return _sources_digest(task_file, used, marks)
+
+
+def rewritten_code(
+    task_file: Path, sha256: str, digest: Callable[..., str] = verifier_digest
+) -> str:
+    """What :func:`line_ends.rewritten` says of the source that a byte order mark changed.
+
+    ``digest``: that of the verifier, or of the generator.
+    """
+    for path in (task_file, *map(_module_file, _imports(task_file))):
+        data = read_bytes(path)
+        if data.startswith(line_ends.BOM):
+            return line_ends.rewritten_so_that(
+                path, data, lambda text: digest(task_file, marks=False) == sha256
+            )
+    return ""
+
+
+def generator_digest(task_file: Path, *, marks: bool = True) -> str:
+    """SHA-256 over the task's code and the crlbench sources that build its rows."""
+    used = [name for name in _imports(task_file) if name in BUILDING]
+    return _sources_digest(task_file, used, marks)
+
+
+def _sources_digest(task_file: Path, modules: Iterable[str], marks: bool = True) -> str:
+    files = {CODE: task_file} | {name: _module_file(name) for name in modules}
+    sources = {name: _normalised(path, marks) for name, path in files.items()}
+    lines = [
+        f"{name} {hashlib.sha256(source).hexdigest()}\n" for name, source in sorted(sources.items())
+    ]
+    return hashlib.sha256("".join(lines).encode()).hexdigest()
+
+
+def _normalised(path: Path, marks: bool) -> bytes:
+    source = read_bytes(path)
+    return source.replace(b"\r\n", b"\n") if marks else line_ends.plain(source)
+
+
+def _module_file(name: str) -> Path:
+    return PACKAGE.joinpath(*name.split(".")[1:]).with_suffix(".py")
+
+
+def _imports(task_file: Path) -> list[str]:
+    """The modules of crlbench that a file imports, and those that these import in turn."""
+    found: set[str] = set()
+    waiting = [task_file]
+    while waiting:
+        path = waiting.pop()
+        for name in _direct_imports(path):
+            if name not in found and _module_file(name).is_file():
+                found.add(name)
+                waiting.append(_module_file(name))
+    return sorted(found - {"crlbench.errors"})
+
+
+def _direct_imports(path: Path) -> set[str]:
+    try:
+        tree = ast.parse(read_bytes(path))
+    except SyntaxError as error:
+        raise ValidationError(f"{path}:{error.lineno}: not valid Python: {error.msg}.") from None
+    except (ValueError, RecursionError, MemoryError) as error:
+        raise ValidationError(
+            f"{path}: not valid Python: {error or type(error).__name__}."
+        ) from None
+    names: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            names |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+        elif isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+    return {name for name in names if name.startswith("crlbench.")}

@@ -1,0 +1,1 @@
+"""What is held fixed and what is stored: conditions, cards, records and ledgers."""

@@ -1,0 +1,115 @@
+"""The public log of results that were taken back: ``leaderboard/retractions.jsonl``.
+
+A result is never removed or rewritten: a line here, chained to the one before
+(:mod:`crlbench.disk.linked_lines`), says which of its records no longer count, since when, why and
+by whose word. Its entry stays readable and does not rank.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterable
+from datetime import date
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import pydantic
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+from crlbench.base.explain import explain
+from crlbench.disk.line_ends import BOM, remedy
+from crlbench.disk.linked_lines import MAX_BYTES, follows, parsed
+from crlbench.disk.reading import read_bytes
+from crlbench.errors import ValidationError
+
+RETRACTIONS_NAME = "retractions.jsonl"
+ENTRY_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._+@=,:-]*(?:/[A-Za-z0-9][A-Za-z0-9._+@=,:-]*){2}$"
+MAX_REASON = 500
+
+
+def _a_day(text: str) -> str:
+    """A day that the calendar has."""
+    date.fromisoformat(text)
+    return text
+
+
+class Retraction(BaseModel):
+    """One line: an entry, or some of its records, that no longer count."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    entry: str = Field(pattern=ENTRY_PATTERN, max_length=300)
+    """``<board>/<model>@<revision>/<recipe>``, below the results."""
+    records: Literal["all"] | Annotated[
+        list[Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]], Field(min_length=1)
+    ]
+    """Ids of records; ``all`` means those added later too."""
+    date: Annotated[str, Field(pattern=r"^\d{4}-\d{2}-\d{2}$"), AfterValidator(_a_day)]
+    """UTC."""
+    reason: str = Field(min_length=1, max_length=MAX_REASON)
+    by: str = Field(min_length=1, max_length=100)
+    """Whose word it is; a GitHub handle."""
+    n: int = Field(ge=0)
+    previous: str
+    hash: str
+
+    def sentence(self, stored: int) -> str:
+        """For people: ``Retracted on 2026-11-22 by @someone (3 of 52 records): ...``.
+
+        Args:
+            stored: how many records the entry has.
+        """
+        what = "" if self.records == "all" else f" ({len(self.records)} of {stored} records)"
+        return f"Retracted on {self.date} by {self.by}{what}: {self.reason}"
+
+
+def read_retractions(folder: Path) -> tuple[Retraction, ...]:
+    """The retractions of a leaderboard, oldest first; none where there is no file.
+
+    Args:
+        folder: that holds ``retractions.jsonl`` and the results: ``leaderboard``.
+
+    Raises:
+        ValidationError: a line is none, or does not follow from the line before it.
+        EnvironmentUnfit: it may not be read.
+    """
+    path = folder / RETRACTIONS_NAME
+    if not os.path.lexists(path):
+        return ()
+    return parse_retractions(read_bytes(path, MAX_BYTES, links=False), path)
+
+
+def parse_retractions(content: bytes, path: Path) -> tuple[Retraction, ...]:
+    """The retractions in a file's bytes; ``path`` is its name for messages.
+
+    Raises:
+        ValidationError: a line is none, or does not follow from the line before it.
+    """
+    entries: list[dict[str, Any]] = []
+    found = []
+    for number, line in enumerate(content.splitlines(keepends=True), start=1):
+        entry, where = parsed(line), f"{path}:{number}"
+        if not line.endswith(b"\n") or not follows(entry, entries):
+            marked = line.startswith(BOM) and follows(parsed(line.removeprefix(BOM)), entries)
+            raise ValidationError(
+                f"{where}: changed or damaged: this line does not follow from the one before. "
+                + (remedy(path, BOM) if marked else "Restore the file; .ci/retract adds a line.")
+            )
+        try:
+            found.append(Retraction.model_validate(entry))
+        except pydantic.ValidationError as error:
+            raise ValidationError(explain(error, where)) from None
+        entries.append(entry)
+    return tuple(found)
+
+
+def concerning(
+    retractions: Iterable[Retraction], entry: str, records: Collection[str]
+) -> list[Retraction]:
+    """Those that take back an entry, or any of the given records of it."""
+    return [
+        line
+        for line in retractions
+        if line.entry == entry
+        and (line.records == "all" or not set(line.records).isdisjoint(records))
+    ]

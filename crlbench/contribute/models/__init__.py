@@ -1,0 +1,1 @@
+"""Models: how an entry comes to be, and whether it is true."""

@@ -1,0 +1,189 @@
+"""A new entry: what can be computed is written, what only a person knows is marked."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import date
+from typing import Any
+
+from crlbench.contract.card import validate_card
+from crlbench.contract.fields import RULES, SLUG
+from crlbench.contract.model_card import ModelCard
+from crlbench.contribute.models.facts import Facts
+from crlbench.contribute.models.terms import address_of, languages_of, licence_of
+from crlbench.disk.toml import dump_toml
+from crlbench.errors import UsageError
+
+TO_FILL_IN = "TO FILL IN"
+"""How a text begins that a person has still to write."""
+ASKED = {
+    "licence": "the SPDX identifier of its terms, or their name",
+    "known_training_data": "what it was trained on ('As its makers state: ...'); 'unknown' is an"
+    " answer",
+    "contamination_note": "whether items of the tasks, or texts like them, may be in that data;"
+    " 'unknown' is an answer",
+    "contact": "who answers for this entry: a GitHub handle",
+    "citation": "how its makers want to be cited; may be left empty",
+}
+"""What a person is asked, by the field."""
+WHOLE_BELOW = 100_000_000
+"""Parameters up to which all weights of a local model learn; a larger one gets an adapter."""
+NF4_ABOVE = 5_000_000_000
+"""Parameters above which a hub model's frozen weights are held in nf4."""
+LORA = {"kind": "lora", "rank": 16, "alpha": 32, "targets": "all-linear"}
+COUNTS = ("params_total", "params_active")
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where the weights come from, as an entry says it."""
+
+    name: str
+    """What its makers call the model."""
+    source: Mapping[str, Any]
+    weights_sha256: Mapping[str, str]
+    side_sha256: Mapping[str, str] = field(default_factory=dict)
+    found_at: str = ""
+    """Where a hub's commit was resolved, for the comment above it."""
+    metadata: Mapping[str, Any] | None = None
+    """The head of its model card, if it has one."""
+    files: Collection[str] = ()
+    gated: bool = False
+
+    @property
+    def hf_id(self) -> str | None:
+        """Of a model of the hub."""
+        return self.source.get("hf_id")
+
+
+@dataclass(frozen=True)
+class Draft:
+    """An entry as it will be written."""
+
+    card: ModelCard
+    text: str
+
+    @property
+    def remaining(self) -> tuple[str, ...]:
+        """The fields that a person has still to fill in."""
+        return unfilled(self.card)
+
+
+def unfilled(card: ModelCard) -> tuple[str, ...]:
+    """The fields of an entry that nobody has filled in yet."""
+    return tuple(name for name in ASKED if getattr(card, name).startswith(TO_FILL_IN))
+
+
+def slug_of(name: str, facts: Facts, hub: bool) -> str:
+    """A slug for a model: its name, and the precision where that is not the usual one."""
+    plain = re.sub(r"[.-]{2,}", "-", re.sub("[^a-z0-9.]+", "-", name.lower())).strip("-.")
+    return f"{plain or 'model'}{'-nf4' if _quantised(facts, hub) else ''}"
+
+
+def check_slug(slug: str) -> None:
+    """Refuse a slug that no entry can have.
+
+    Raises:
+        UsageError: with what is allowed.
+    """
+    if not re.fullmatch(SLUG, slug):
+        raise UsageError(f"--slug '{slug}' is not allowed; allowed: {RULES[SLUG]}.")
+
+
+def draft(slug: str, origin: Origin, facts: Facts, families: Iterable[str], added: date) -> Draft:
+    """The entry of a model.
+
+    Args:
+        slug: name of its file.
+        families: those that are known; the longest one that begins the slug is taken.
+        added: the day that the entry states; no clock is read.
+
+    Raises:
+        ValidationError: the entry would not be valid; names the field.
+    """
+    hub, metadata = origin.hf_id is not None, origin.metadata or {}
+    whole = not hub and facts.params_total <= WHOLE_BELOW
+    languages = list(languages_of(metadata))
+    template = {
+        "thinking": None if facts.thinking == "n/a" else facts.thinking,
+        "sha256": facts.template_sha256,
+    }
+    data: dict[str, Any] = {
+        "schema": 1,
+        "slug": slug,
+        "display_name": _display_name(origin.name, facts, hub),
+        "family": _family(slug, facts, families),
+        "kind": facts.kind,
+        "frame": facts.frame,
+        "params_total": facts.params_total,
+        "params_active": facts.params_active,
+        "context": facts.context,
+        "dtype": "bfloat16" if hub else facts.dtype,
+        "quantisation": "nf4" if _quantised(facts, hub) else None,
+        **({"adapter": "none"} if whole else {}),
+        "stop_tokens": list(facts.stop_tokens) or None,
+        "licence": licence_of(metadata) or _asked("licence"),
+        "licence_url": address_of(metadata, origin.hf_id, origin.files) if origin.hf_id else None,
+        "gated": origin.gated or None,
+        "languages": languages or None,
+        "known_training_data": _asked("known_training_data") + _datasets(metadata),
+        **{name: _asked(name) for name in ASKED if name not in ("licence", "known_training_data")},
+        "added": added,
+        "source": dict(origin.source),
+        "weights_sha256": dict(origin.weights_sha256),
+        "side_sha256": dict(origin.side_sha256) or None,
+        "chat_template": template if facts.template_sha256 else None,
+    }
+    if not whole:
+        data["adapter"] = LORA
+    if hub:
+        data["config"] = facts.config
+    text = _styled(dump_toml(data), origin, added)
+    return Draft(validate_card(ModelCard, tomllib.loads(text), slug), text)
+
+
+def _asked(name: str) -> str:
+    return f"{TO_FILL_IN}: {ASKED[name]}"
+
+
+def _datasets(metadata: Mapping[str, Any]) -> str:
+    """What a model card says of its data, for the person who is asked for more."""
+    said = metadata.get("datasets")
+    names = [name for name in said if isinstance(name, str)] if isinstance(said, list) else []
+    named = [name for name in names if re.fullmatch(r"[A-Za-z0-9_./-]{1,100}", name)][:20]
+    return f"; its card names {', '.join(named)}" if named else ""
+
+
+def _quantised(facts: Facts, hub: bool) -> bool:
+    return hub and facts.params_total > NF4_ABOVE
+
+
+def _display_name(name: str, facts: Facts, hub: bool) -> str:
+    parts = [name]
+    parts += ["thinking off"] if facts.thinking == "off" else []
+    parts += ["nf4"] if _quantised(facts, hub) else []
+    return ", ".join(parts)
+
+
+def _family(slug: str, facts: Facts, families: Iterable[str]) -> str:
+    near = [family for family in families if slug.startswith(family)]
+    return max(near, key=len, default=str(facts.config["model_type"]))
+
+
+def _styled(text: str, origin: Origin, added: date) -> str:
+    """As the entries are written: comments above what needs them, thousands apart."""
+    above = {"[weights_sha256]": "# As the hub states them.\n" if origin.hf_id else ""}
+    above["[config]"] = "# The fields of its config.json that decide the shape.\n"
+    if origin.found_at:
+        above["revision = "] = f"# Resolved from {origin.found_at} on {added.isoformat()}\n"
+    lines = []
+    for line in text.splitlines(keepends=True):
+        name, _, value = line.rstrip("\n").partition(" = ")
+        if name in COUNTS:
+            line = f"{name} = {int(value):_}\n"
+        lines.append(next((said for start, said in above.items() if line.startswith(start)), ""))
+        lines.append(line)
+    return "".join(lines)

@@ -1,0 +1,147 @@
+"""A model's entry, however broken: what can be said about it is said, and nothing is raised."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from crlbench.contract.conditions import Conditions
+from crlbench.contract.model_card import read_model_card
+from crlbench.contribute.models.checks import CHECKS
+from crlbench.contribute.models.subject import Absent, Examined
+from crlbench.disk.names import FROZEN
+from crlbench.errors import CrlbenchError, EnvironmentUnfit
+from crlbench.suite.gauntlet.finding import Finding
+from crlbench.suite.gauntlet.report import Outcome, Report, Status
+
+ENTRY, REVISION, LEARNING, SAMPLED = "entry", "revision", "learning", "log-probs"
+MEANINGS = {
+    ENTRY: "the file is well-formed, and its slug is the file's name",
+    "filled-in": "nothing is left for a person to fill in",
+    REVISION: "a commit or digests pin the weights",
+    "hub": "the hub has that commit, with these files",
+    "weights": "the files that are here have their digests",
+    "config": "[config] is what the checkpoint's config.json says",
+    "parameters": "the architecture has as many parameters as stated",
+    "context": "the architecture allows the context",
+    "tokenizer": "texts come back from their tokens, and completions can end",
+    "template": "a prompt shows what is asked; the template has its digest",
+    "frame": "no question changes the text around it, and its tokens spell it",
+    "architecture": "a toy of it is decoded and trained as it reads itself",
+    LEARNING: "two updates of PPO move a toy of it, and stay finite",
+    SAMPLED: "the weights give sampled tokens the log-probabilities they learn from",
+}
+"""All rules in their order; the last one is for ``--full`` alone."""
+NEVER_RANKS = "it names no commit, so it runs and never ranks"
+
+
+def examine(
+    path: Path,
+    conditions: Conditions,
+    home: Path | None,
+    silence: Callable[[], str] = lambda: "",
+    full: bool = False,
+) -> Report:
+    """The report on ``models/<slug>.toml``.
+
+    Args:
+        conditions: a track's, for the updates of the toy.
+        home: CRLBENCH_HOME, where fetched and converted models are.
+        silence: says why the hub is not to be asked; "" where it may be.
+        full: load the weights too and sample from them.
+    """
+    begun = time.perf_counter()
+    effort = "full" if full else "default"
+    rules = [rule for rule in MEANINGS if full or rule != SAMPLED]
+    try:
+        card = read_model_card(path)
+    except EnvironmentUnfit as error:
+        outcomes = [_not_run(rule, str(error), unfit=True) for rule in rules]
+        return Report(path.stem, "", effort, tuple(outcomes), "model")
+    except CrlbenchError as error:
+        seconds = time.perf_counter() - begun
+        broken = Outcome(ENTRY, MEANINGS[ENTRY], "broken", (str(error),), seconds=seconds)
+        rest = [_not_run(rule, "the file is broken: see above") for rule in rules[1:]]
+        return Report(path.stem, "", effort, (broken, *rest), "model")
+    given = Examined(card, home, silence)
+    checks: Mapping[str, Callable[[Examined], Finding]] = CHECKS | {
+        ENTRY: lambda given: Finding(),
+        REVISION: _revision,
+        LEARNING: lambda given: _learning(given, conditions),
+        SAMPLED: _sampled,
+    }
+    found = tuple(_tried(rule, checks[rule], given) for rule in rules)
+    return Report(card.slug, card.revision[:8], effort, found, "model")
+
+
+def _tried(rule: str, check: Callable[[Examined], Finding], given: Examined) -> Outcome:
+    """One rule. What it raises becomes part of the outcome."""
+    begun = time.perf_counter()
+    try:
+        found = check(given)
+    except Absent as absent:
+        return _not_run(rule, str(absent), unfit=rule == SAMPLED)
+    except EnvironmentUnfit as error:
+        return _not_run(rule, str(error), unfit=True)
+    except CrlbenchError as error:
+        found = Finding([str(error)])
+    except Exception as error:  # models, configs and tokenizers raise whatever they trip over
+        text = " ".join(str(error).split())[:300]
+        found = Finding([f"{type(error).__name__}: {text}"])
+    return Outcome(
+        rule,
+        MEANINGS[rule],
+        _status(found),
+        tuple(found.problems),
+        found.figures,
+        found.skipped or found.warning,
+        seconds=time.perf_counter() - begun,
+    )
+
+
+def _status(found: Finding) -> Status:
+    if found.problems:
+        return "broken"
+    return "does not apply" if found.skipped else "warning" if found.warning else "ok"
+
+
+def _not_run(rule: str, reason: str, unfit: bool = False) -> Outcome:
+    return Outcome(rule, MEANINGS[rule], "not run", reason=reason, unfit=unfit)
+
+
+def _revision(given: Examined) -> Finding:
+    if not given.card.pinned:
+        return Finding(warning=NEVER_RANKS)
+    return Finding(figures={"revision": given.card.revision})
+
+
+def _learning(given: Examined, conditions: Conditions) -> Finding:
+    from crlbench.contribute.models.toy import two_updates
+
+    problems, figures = two_updates(given.config, given.card.adapter, conditions)
+    return Finding(problems, figures)
+
+
+def _sampled(given: Examined) -> Finding:
+    from crlbench.contribute.models.sampled import TOLERANCE, largest_gap
+    from crlbench.policy.weights.load import Location
+
+    if given.card.quantisation != "none":
+        return Finding(skipped="quantised weights round in every pass")
+    gap, tokens = largest_gap(given.card, Location(str(given.weights)), given.reader)
+    problems = [] if gap <= TOLERANCE else [
+        f"sampled and recomputed log-probabilities differ by {gap:.2g} nats; at most {TOLERANCE}"
+        " is rounding"
+    ]
+    return Finding(problems, {"largest gap": f"{gap:.1e} nats", "tokens": tokens})
+
+
+def is_entry(path: Path) -> bool:
+    """Whether a path is that of a model's entry, by its name alone."""
+    return path.suffix == ".toml" and path.name != FROZEN and path.is_file()
+
+
+def entries_in(folder: Path) -> list[Path]:
+    """The entries of a folder such as ``models/``."""
+    return sorted(filter(is_entry, folder.glob("*.toml")))

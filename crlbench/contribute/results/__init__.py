@@ -1,0 +1,1 @@
+"""Results: packed, checked and compared with what a base commit holds."""

@@ -1,0 +1,99 @@
+"""Runs that are another run's under a new name.
+
+Two runs of different entries in models/, tasks or seeds never measure the same: their curves differ
+in some of thousands of items, and their digests in the weights. Neither do the two arms of a cell,
+unless no completion, or every one, was right: then both are paid alike. Two recipes may, where the
+part in which they differ never acts: runs of one model, task, seed and arm are not compared.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from crlbench.contract.records import DIGESTED_ITERATIONS
+from crlbench.errors import CrlbenchError
+from crlbench.verdict.runs import Run, load_runs
+
+PARTING_ITERATIONS = 10
+"""Fewer updates may move no sampled token, so that both arms of a cell have one curve."""
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """One run of a known entry."""
+
+    name: str
+    cell: tuple[Any, ...]
+    """What decides its draws."""
+    arm: str
+    alike: bool
+    """Whether the other arm of its cell may measure the same: it was paid the same for all that
+    the mark is of, or had too few iterations for the curves to part."""
+
+    def may_equal(self, other: _Seen) -> bool:
+        """Whether two runs can have measured the same."""
+        same_arm = self.arm == other.arm or (self.alike and other.alike)
+        return self.cell == other.cell and same_arm
+
+
+@dataclass
+class Known:
+    """The runs of all entries by what they measured."""
+
+    _by_mark: dict[str, list[_Seen]] = field(default_factory=lambda: defaultdict(list))
+    unreadable: list[Path] = field(default_factory=list)
+    """Entries that could not be read; their own examination says why."""
+
+    @classmethod
+    def of(cls, entries: Iterable[Path]) -> Known:
+        """All runs of submitted entries."""
+        known = cls()
+        for entry in entries:
+            try:
+                runs = load_runs(entry, files="used")
+                marked = [(mark, _seen(run, mark, entry)) for run in runs for mark in marks(run)]
+            except CrlbenchError:
+                known.unreadable.append(entry)
+                continue
+            for mark, seen in marked:
+                known._by_mark[mark].append(seen)
+        return known
+
+    def like(self, run: Run) -> list[str]:
+        """The runs that measured the same as this one, and cannot have."""
+        found = {
+            seen.name: None
+            for mark in marks(run)
+            for seen in self._by_mark.get(mark, ())
+            if not seen.may_equal(_seen(run, mark))
+        }
+        return list(found)
+
+
+def marks(run: Run) -> Iterator[str]:
+    """What of a run no other run has: its digests, and its curve where that says anything."""
+    yield f"digests {run.record.digest_root}"
+    curve = run.curve_items()
+    if len(curve) > 1 and np.ptp(curve) > 0:
+        yield f"curve {hashlib.sha256(np.ascontiguousarray(curve).tobytes()).hexdigest()}"
+
+
+def _seen(run: Run, mark: str, entry: Path | None = None) -> _Seen:
+    r = run.record
+    scores = r.health.get("score", [])
+    of_digests = mark.startswith("digests")
+    paid = scores[:DIGESTED_ITERATIONS] if of_digests else scores
+    early = not of_digests and len(scores) < PARTING_ITERATIONS
+    return _Seen(
+        name=f"{entry}: {run.name}",
+        cell=(r.subject.slug, r.task.name, r.seed.index),
+        arm=r.arm,
+        alike=early or all(score in (0.0, 1.0) for score in paid),
+    )

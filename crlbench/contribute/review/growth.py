@@ -1,0 +1,256 @@
+"""What stands is never rewritten: results and retractions only grow, published numbers stay."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from crlbench.catalog.find import ARCHIVE
+from crlbench.contract.retractions import Retraction, parse_retractions
+from crlbench.contribute.results.changes import MAX_SHOWN, TASK_FILE, Changes, scope_of
+from crlbench.contribute.results.layout import ALLOWED, ENTRY_DEPTH, README, RESULTS
+from crlbench.contribute.results.packing import grown, opened
+from crlbench.contribute.results.retract import RETRACTIONS, unfounded
+from crlbench.contribute.review.published import (
+    FROZEN,
+    PANEL,
+    TRACKS,
+    is_published,
+    measures_retention,
+    order_of,
+    tasks_of,
+)
+from crlbench.disk.hashing import canonical_json
+from crlbench.disk.names import VERIFICATION_NAME
+from crlbench.disk.packed import PACKED, BadArchive
+from crlbench.disk.reading import read_bytes
+from crlbench.errors import CrlbenchError, printable
+
+WORDS = ("summary", "pilot")
+"""Of a track: how its numbers were chosen, which changes none."""
+LATER = ("reference",)
+"""Of a track: measured once it stands, and kept from then on."""
+
+Findings = Iterator[str]
+
+
+def rewritten(changes: Changes) -> list[str]:
+    """What of the results was changed though it may only grow."""
+    found = []
+    for entry in changes.entries():
+        before = before_of(changes, entry)
+        if not before:
+            continue
+        try:
+            old, new = opened(before), opened(_now(changes.root / entry))
+        except BadArchive as error:
+            found.append(f"{entry / PACKED}: {error}")
+            continue
+        found += [f"{entry}/{line}" for line in grown(old, new)]
+    outside = [p for p in changes.paths if scope_of(p) == "results" and not belongs(p)]
+    found += [f"{path}: not a place for a file of a result" for path in outside[:MAX_SHOWN]]
+    foreign = [
+        path
+        for path in changes.paths
+        if path not in changes.deleted and scope_of(path) == "tasks"
+        if not TASK_FILE.fullmatch(path)
+    ]
+    found += [f"{path}: not a file of a task" for path in foreign[:MAX_SHOWN]]
+    names = {PurePosixPath(path): path for path in changes.paths if scope_of(path) == "results"}
+    return found + [
+        f"{path}: badges are written by the maintainers' checks alone"
+        for parts, path in names.items()
+        if parts.name == VERIFICATION_NAME
+    ]
+
+
+def added_retractions(changes: Changes) -> tuple[list[Retraction], list[str]]:
+    """The new lines of the log of retractions, and what is wrong with them."""
+    path = RETRACTIONS.as_posix()
+    if path in changes.deleted:
+        return [], [f"{path}: removed; what was taken back stays in sight"]
+    if path not in changes.paths:
+        return [], []
+    before = b"" if path in changes.added else changes.before(path)
+    try:
+        content = read_bytes(changes.root / path, links=False)
+        if not content.startswith(before):
+            return [], [f"{path}: what it said was changed; it only grows"]
+        start = len(before.splitlines())
+        lines = list(parse_retractions(content, RETRACTIONS))[start:]
+        texts = content.splitlines(keepends=True)[start:]
+        wrong = [*_undated(lines), *_check_lines(lines, texts)]
+        return lines, [*wrong, *unfounded(changes.root, lines)]
+    except CrlbenchError as error:
+        return [], [str(error)]
+
+
+def _undated(lines: list[Retraction]) -> Findings:
+    """Days that have not come; one more, for clocks of other places."""
+    last = datetime.now(UTC).date() + timedelta(days=1)
+    for line in lines:
+        if date.fromisoformat(line.date) > last:
+            yield f"{RETRACTIONS}:{line.n + 1}: date: {line.date} is in the future"
+
+
+def _check_lines(lines: list[Retraction], texts: list[bytes]) -> Findings:
+    """Lines in other bytes than ``.ci/retract`` writes, or with a reason that moves a cursor."""
+    for line, text in zip(lines, texts, strict=True):
+        where = f"{RETRACTIONS}:{line.n + 1}"
+        if text != f"{canonical_json(line.model_dump(mode='json'))}\n".encode():
+            yield f"{where}: not in the bytes that .ci/retract writes"
+        if printable(line.reason) != line.reason:
+            yield f"{where}: reason: holds a character that is not printed"
+
+
+def republished(changes: Changes) -> list[str]:
+    """Tracks, tasks and the retain panel that say other numbers under the version they had."""
+    found: list[str] = []
+    for path in (*changes.modified, *changes.deleted):
+        what = _published(path)
+        if what is None:
+            continue
+        try:
+            before = _facts(changes.before(path))
+        except ValueError:  # nothing could be published by it
+            continue
+        if not is_published(before):
+            continue
+        if path in changes.deleted:
+            found.append(f"{path}: removed, and {what} {before['version']} was published")
+            continue
+        try:
+            now = _facts(read_bytes(changes.root / path, links=False))
+        except (CrlbenchError, ValueError) as error:
+            found.append(f"{path}: cannot be read: {error}")
+            continue
+        found += [f"{path}: {fault}" for fault in _moved(what, before, now)]
+    return found
+
+
+def redefined(changes: Changes) -> list[str]:
+    """Published tracks that keep their version while what they rest on rises."""
+    raised = dict(_raised(changes))
+    found: list[str] = []
+    for path in changes.names_before(TRACKS) if raised else ():
+        try:
+            before = _facts(changes.before(path))
+            now = _facts(read_bytes(changes.root / path, links=False))
+        except (CrlbenchError, ValueError):  # gone or unreadable: that is refused by itself
+            continue
+        if not is_published(before) or order_of(now) != order_of(before):
+            continue
+        held = [*tasks_of(before), *([PANEL] if measures_retention(before) else [])]
+        found += [_kept(changes, path, before, raised[what]) for what in held if what in raised]
+    return found
+
+
+def _raised(changes: Changes) -> Iterator[tuple[str, str]]:
+    """Published tasks and the retain panel whose version rises, by name, with how in words."""
+    for path in changes.modified:
+        what = _published(path)
+        if what is None or what == "track":
+            continue
+        try:
+            before = _facts(changes.before(path))
+            now = _facts(read_bytes(changes.root / path, links=False))
+        except (CrlbenchError, ValueError):
+            continue
+        if is_published(before) and order_of(now) > order_of(before):
+            name = PurePosixPath(path).parts[1] if what == "task" else PANEL
+            shown = f"{what} '{name}'" if what == "task" else what
+            yield name, f"{shown} from {before['version']} to {_shown(now['version'], str)}"
+
+
+def _kept(changes: Changes, path: str, track: Mapping[str, Any], raised: str) -> str:
+    name = PurePosixPath(path).stem
+    spec = f"{name}@{track['version']}"
+    archived = (changes.root / ARCHIVE / spec).is_dir()
+    first = "" if archived else f"archive it as it was (crlbench archive track {name}), and "
+    return (
+        f"{path}: track '{name}' stays at version {track['version']} and rests on what rises: "
+        f"{raised}. Results of {spec} would mean two things: {first}raise its version"
+    )
+
+
+def _published(path: str) -> str | None:
+    """What a file publishes under a version."""
+    place = PurePosixPath(path)
+    if place.parent.as_posix() == TRACKS and path.endswith(".toml"):
+        return "track"
+    if path == f"{PANEL}/panel.toml":
+        return "retain panel"
+    return "task" if place.parts[0] == "tasks" and place.parts[2:] == (FROZEN,) else None
+
+
+def _facts(content: bytes) -> dict[str, Any]:
+    return tomllib.loads(content.decode("utf-8"))
+
+
+def _moved(what: str, before: Mapping[str, Any], now: Mapping[str, Any]) -> Findings:
+    old = before["version"]
+    new = _shown(now.get("version"), str)
+    if order_of(now) < order_of(before):
+        yield f"version: {new}, and {what} {old} was published: a version only rises"
+    elif order_of(now) == order_of(before):
+        ours, theirs = _numbers(what, before), _numbers(what, now)
+        later = tuple(name for name in LATER if name not in before)
+        changed = sorted(
+            name
+            for name in ours.keys() | theirs.keys()
+            if ours.get(name) != theirs.get(name) and name.partition(".")[0] not in later
+        )
+        for name in changed[:MAX_SHOWN]:
+            yield (
+                f"{name}: {_shown(theirs.get(name))}, and {what} {old} was published with "
+                f"{_shown(ours.get(name))}: other numbers are another version"
+            )
+
+
+def _shown(value: Any, text: Callable[[Any], str] = repr) -> str:
+    try:
+        return text(value)[:80]
+    except ValueError:  # Python makes no text of very many digits
+        return "a number of very many digits"
+
+
+def _numbers(what: str, facts: Mapping[str, Any]) -> dict[str, Any]:
+    """What may not change under a version, by dotted name."""
+    if what == "task":
+        return {"digest": facts.get("digest")}
+    words = WORDS if what == "track" else ()
+    return _flat({name: value for name, value in facts.items() if name not in words})
+
+
+def _flat(value: Any, prefix: str = "") -> dict[str, Any]:
+    if not isinstance(value, dict):
+        return {prefix: value}
+    flat: dict[str, Any] = {}
+    for name, part in value.items():
+        flat |= _flat(part, f"{prefix}.{name}" if prefix else str(name))
+    return flat
+
+
+def belongs(path: str) -> bool:
+    """Whether results have a place for a file of that path, from the root of the checkout."""
+    parts = PurePosixPath(path).parts[len(RESULTS.parts) :]
+    if parts == (README,):
+        return True
+    return len(parts) == ENTRY_DEPTH + 1 and parts[-1] in ALLOWED
+
+
+def before_of(changes: Changes, entry: Path) -> dict[str, bytes]:
+    """The files of an entry as they were at the base."""
+    paths = changes.names_before(entry.as_posix())
+    return {PurePosixPath(path).name: changes.before(path) for path in paths}
+
+
+def _now(folder: Path) -> dict[str, bytes]:
+    """The files of an entry as they are; links and folders are none."""
+    if not folder.is_dir():
+        return {}
+    files = [path for path in folder.iterdir() if path.is_file() and not path.is_symlink()]
+    return {path.name: path.read_bytes() for path in files}

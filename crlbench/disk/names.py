@@ -1,0 +1,17 @@
+"""Names of stored files: those of a run, of a result and of a task."""
+
+from __future__ import annotations
+
+RECORD_NAME = "record.json"
+ITEMS = "items.npz"
+SAMPLES = "samples.jsonl.zst"
+DIGESTS = "digests.jsonl"
+RUN_FILES = (DIGESTS, ITEMS, RECORD_NAME, SAMPLES)
+"""Files of a run that are packed; its weights, logs and tables stay where they were made."""
+POLICY_NAME = "policy.safetensors"
+
+PLAN_NAME = "plan.json"
+VERIFICATION_NAME = "verification.jsonl"
+
+CODE = "task.py"
+FROZEN = "frozen.toml"

@@ -1,1 +1,0 @@
-"""Entries of models: how one comes to be, and whether what it says is true."""

@@ -1,0 +1,1 @@
+"""Where runs run: processes, workers, memory, devices and the order of work."""

@@ -1,0 +1,224 @@
+"""The page of a comparison: one HTML file that needs nothing else.
+
+Equal comparisons give equal bytes. Every text of a record is escaped by the template; figures are
+the only markup that is passed through, and they escape their own texts.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from markupsafe import Markup
+
+from crlbench.base.wording import NONE, number
+from crlbench.pages import compare_figures as drawing
+from crlbench.pages import compare_words as words
+from crlbench.pages.compare_figures import Series
+from crlbench.pages.report import environment
+from crlbench.pages.words import more_seeds, span
+from crlbench.stats.thresholds import TAUS
+from crlbench.verdict.axes import AXIS_SIGNS, AXIS_WORDS, Axis
+from crlbench.verdict.compare import Comparison, Effect, Pair, PairAxis, Side
+from crlbench.verdict.compare_axis import BY_WORDS, TaskView
+from crlbench.verdict.compare_unequal import value
+
+TEMPLATE = "compare.html.j2"
+
+
+def render_comparison(comparison: Comparison) -> str:
+    """The whole page as text."""
+    return environment().get_template(TEMPLATE).render(page=page_data(comparison))
+
+
+def page_data(comparison: Comparison) -> dict[str, Any]:
+    """Everything that the template shows, figures included."""
+    efficiency = "efficiency" in comparison.axes
+    return {
+        "comparison": comparison,
+        "title": " and ".join(side.name for side in comparison.sides)
+        if len(comparison.sides) == 2
+        else f"{len(comparison.sides)} entries",
+        "lead": words.lead(comparison),
+        "boards": words.boards(comparison),
+        "unequal": [
+            {
+                "first": one.first,
+                "second": one.second,
+                "leaves": [(x.name, value(x.first), value(x.second)) for x in one.leaves],
+            }
+            for one in comparison.unequal
+        ],
+        "sides": [_side(comparison, side) for side in comparison.sides],
+        "axes": [(AXIS_SIGNS[axis], AXIS_WORDS[axis]) for axis in comparison.axes],
+        "placebo": any(side.placebo is not None for side in comparison.sides),
+        "tiles": _tiles(comparison),
+        "matrix": _matrix(comparison) if len(comparison.sides) > 2 else None,
+        "pairs": [_pair(comparison, n, pair) for n, pair in enumerate(comparison.pairs, start=1)],
+        "by": BY_WORDS[comparison.by],
+        "learning": _learning(comparison) if efficiency else [],
+        "taus": TAUS,
+        "parts": _parts(comparison),
+        "notes": words.notes(comparison),
+        "legend": words.legend(comparison),
+        "margin": number(comparison.margin, 2),
+        "versions": ", ".join(comparison.crlbench),
+    }
+
+
+def _side(comparison: Comparison, side: Side) -> dict[str, Any]:
+    return {
+        "side": side,
+        "index": comparison.sides.index(side),
+        "badge": words.standing_words(side),
+        "heads": [
+            {"sign": AXIS_SIGNS[axis], "score": score, "wider": span(score.wider)}
+            for axis, score in side.axes.items()
+        ],
+        "notes": words.side_notes(side)[1:],
+    }
+
+
+def _tiles(comparison: Comparison) -> list[dict[str, Any]]:
+    """The verdicts of a single pair at a glance."""
+    if len(comparison.pairs) > 1:
+        return []
+    (pair,) = comparison.pairs
+    return [
+        {
+            "axis": words.axis_name(axis),
+            "call": found.effect.call if found.effect else None,
+            "sign": _sign(found.effect),
+            "value": number(found.effect.value, 3, True) if found.effect else NONE,
+            "span": span(found.effect.interval) if found.effect else "no number",
+            "more": more_seeds(found.effect),
+        }
+        for axis, found in pair.axes.items()
+    ]
+
+
+def _sign(effect: Effect | None) -> str:
+    return words.SIGNS[effect.call] if effect is not None and effect.call is not None else ""
+
+
+def _matrix(comparison: Comparison) -> list[dict[str, Any]]:
+    """Per axis: row against column, for every pair in the order of the entries."""
+    found = {(pair.second, pair.first): (n, pair) for n, pair in enumerate(comparison.pairs, 1)}
+    tables = []
+    for axis in comparison.axes:
+        rows = []
+        for row in comparison.sides[1:]:
+            cells = []
+            for column in comparison.sides[:-1]:
+                n, pair = found.get((row.key, column.key), (0, None))
+                cells.append(None if pair is None else _cell(n, pair.axes[axis]))
+            rows.append({"side": row, "cells": cells})
+        tables.append({"name": words.axis_name(axis), "rows": rows})
+    return tables
+
+
+def _cell(n: int, found: PairAxis) -> dict[str, Any]:
+    return {
+        "id": f"pair-{n}",
+        "sign": _sign(found.effect),
+        "call": found.effect.call if found.effect else None,
+        "value": number(found.effect.value, 3, True) if found.effect else NONE,
+    }
+
+
+def _pair(comparison: Comparison, n: int, pair: Pair) -> dict[str, Any]:
+    effects = [e for one in pair.axes.values() for e in (one.effect, *one.by_task.values())]
+    margin = None if comparison.watermark else comparison.margin
+    scale = drawing.effect_scale(effects, margin)
+    groups = [_group(found, axis, scale, margin) for axis, found in pair.axes.items()]
+    return {
+        "id": f"pair-{n}",
+        "pair": pair,
+        "title": words.pair_title(comparison, pair),
+        "groups": groups,
+        "axis": Markup(drawing.effect_axis(margin, scale)),
+        "notes": words.pair_notes(comparison, pair),
+        "call": [
+            {"sign": _sign(one.effect), "call": one.effect.call, "axis": AXIS_WORDS[axis]}
+            for axis, one in pair.axes.items()
+            if one.effect is not None and one.effect.call is not None
+        ],
+    }
+
+
+def _group(found: PairAxis, axis: Axis, scale: Any, margin: float | None) -> dict[str, Any]:
+    """The rows of one axis: its headline, then the tasks."""
+    return {
+        "head": _row(words.axis_name(axis), found.effect, scale, margin),
+        "rows": [_row(task, effect, scale, margin) for task, effect in found.by_task.items()],
+    }
+
+
+def _row(label: str, effect: Effect | None, scale: Any, margin: float | None) -> dict[str, Any]:
+    drawn = "" if effect is None else Markup(drawing.effect_row(label, effect, margin, scale))
+    return {
+        "label": label,
+        "effect": effect,
+        "figure": drawn,
+        "sign": _sign(effect),
+        "more": more_seeds(effect),
+    }
+
+
+def _learning(comparison: Comparison) -> list[dict[str, Any]]:
+    """Per task: E = H + L, curves and times, on scales that all tasks share."""
+    views = [view for side in comparison.sides for view in side.tasks.values()]
+    widest = 1.02 * max([0.2, *(max(v.E or 0.0, v.H) for v in views)])
+    spent = max((x for v in views for line in v.lines for x in line.x), default=1.0) or 1.0
+    low, high = _span(views)
+    panels = []
+    for task in comparison.tasks:
+        series = [
+            Series(side.key, side.name, side.tasks[task], index)
+            for index, side in enumerate(comparison.sides)
+            if task in side.tasks
+        ]
+        label = BY_WORDS[comparison.by]
+        panels.append(
+            {
+                "task": task,
+                "bars": Markup(drawing.bars(task, series, widest)),
+                "curves": Markup(drawing.curves(task, series, spent, (low, high), label)),
+                "rows": [
+                    {
+                        "series": one,
+                        "arrivals": [
+                            (f"{found.arrived}/{found.n}", words.amount(found.restricted_mean))
+                            for found in one.view.arrivals
+                        ],
+                        "total": words.amount(one.view.total),
+                    }
+                    for one in series
+                ],
+            }
+        )
+    return panels
+
+
+def _span(views: list[TaskView]) -> tuple[float, float]:
+    """Lowest and highest u of all curves, with 0 and some room."""
+    values = [u for view in views for line in view.lines for u in line.u]
+    low, high = min([0.0, *values]), max([0.2, *values])
+    room = 0.04 * (high - low)
+    return (low - room if low < 0 else 0.0), high + room
+
+
+def _parts(comparison: Comparison) -> list[dict[str, Any]]:
+    tables = []
+    for axis in comparison.axes:
+        found = [side.parts.get(axis, {}) for side in comparison.sides]
+        names = [name for name in words.PARTS if any(name in parts for parts in found)]
+        rows = [
+            (
+                words.PARTS[name],
+                [number(parts.get(name), 0 if name == "rated_tasks" else 3) for parts in found],
+            )
+            for name in names
+        ]
+        if rows:
+            tables.append({"axis": words.axis_name(axis), "rows": rows})
+    return tables

@@ -1,0 +1,261 @@
+"""What a comparison says in words, the same in the terminal, in Markdown and on the page."""
+
+from __future__ import annotations
+
+from crlbench.base.wording import NONE, clean, count, listed, number
+from crlbench.pages.words import STANDINGS, VERDICT_SIGNS, chance_of_a_false_verdict, more_seeds
+from crlbench.stats.intervals import MIN_SEEDS_ALONE, MIN_SEEDS_TOGETHER
+from crlbench.stats.resampling import MIN_TASKS
+from crlbench.verdict.axes import AXIS_SIGNS, AXIS_WORDS, Axis
+from crlbench.verdict.compare import Call, Comparison, Effect, Pair, PairAxis, Side
+from crlbench.verdict.compare_axis import BY_WORDS
+
+SIGNS: dict[Call, str] = {**VERDICT_SIGNS, "preview": "◇"}
+
+PARTS = {
+    "dispersion": "alike at the end (1 − GMD / gain)",
+    "drawdown": "kept what was reached (1 − drawdown / gain)",
+    "risk": "worst seeds (CVaR / median gain)",
+    "failure": "not failed (1 − posterior)",
+    "rated_tasks": "rated tasks",
+    "lambda_id": "λ on new items (ID)",
+    "lambda_hard": "λ on harder items (HARD)",
+    "lambda_format": "λ on other wording (FORMAT)",
+    "lambda_transfer": "λ on other tasks (TRANSFER)",
+    "forgetting": "forgetting, corrected (Fgt)",
+    "memorisation": "memorisation gap (λ train − λ ID)",
+    "audit_gap": "reward-hacking gap V",
+}
+"""What the headlines are made of, in the order of the tables."""
+
+CHECKPOINTS = (
+    "Seeds repeat the training by reinforcement, not the pretraining: between two models a "
+    "difference is one between two checkpoints."
+)
+"""What no number of seeds can show."""
+
+
+def title(side: Side) -> str:
+    """``A tiny-llama@25666175/grpo``."""
+    return clean(f"{side.key} {side.name}")
+
+
+def pair_title(comparison: Comparison, pair: Pair) -> str:
+    first, second = comparison.side(pair.first), comparison.side(pair.second)
+    return f"{title(second)} against {title(first)}"
+
+
+def axis_name(axis: Axis) -> str:
+    """``Sample efficiency Λ``."""
+    word = AXIS_WORDS[axis]
+    return f"{word[0].upper()}{word[1:]} {AXIS_SIGNS[axis]}"
+
+
+def board_name(side: Side) -> str:
+    """Where an entry was made: track, division, fingerprint, hardware."""
+    hardware = f", {side.hardware}" if side.hardware else ""
+    return clean(
+        f"{side.track} v{side.track_version}, {side.division} division, {side.fingerprint}"
+        f"{hardware}"
+    )
+
+
+def boards(comparison: Comparison) -> list[str]:
+    """One line where all entries share a board, else one for each."""
+    if comparison.watermark is None:
+        return [board_name(comparison.sides[0])]
+    return [f"{side.key}: {board_name(side)}" for side in comparison.sides]
+
+
+def call(effect: Effect | None) -> str:
+    """``▲ better``; a dash where there is no verdict."""
+    if effect is None or effect.call is None:
+        return NONE
+    return f"{SIGNS[effect.call]} {effect.call}"
+
+
+def lead(comparison: Comparison) -> str:
+    """The result in one breath."""
+    if comparison.watermark is not None:
+        return "These entries are not comparable: differences, and no verdict."
+    if len(comparison.pairs) > 1:
+        return _many(comparison)
+    (pair,) = comparison.pairs
+    found = [_clause(axis, one) for axis, one in pair.axes.items()]
+    if not all(side.decides for side in comparison.sides):
+        return f"A preview, not a verdict. {pair.second} minus {pair.first}: {'; '.join(found)}."
+    return f"{pair.second} against {pair.first}: {'; '.join(found)}."
+
+
+def _clause(axis: Axis, found: PairAxis) -> str:
+    effect, where = found.effect, AXIS_WORDS[axis]
+    if effect is None:
+        return f"no number on {where}"
+    value = number(effect.value, 3, True)
+    if effect.call == "preview":
+        return f"{value} on {where}"
+    more = more_seeds(effect)
+    return f"{effect.call} on {where} ({value}{f', {more} more seeds' if more else ''})"
+
+
+def _many(comparison: Comparison) -> str:
+    effects = [one.effect for pair in comparison.pairs for one in pair.axes.values()]
+    calls = [effect.call for effect in effects if effect is not None]
+    kinds = ("differ", "equivalent", "undecided", "preview")
+    counts = {kind: sum(_kind(found) == kind for found in calls) for kind in kinds}
+    words = {
+        "differ": "differ",
+        "equivalent": "are equivalent",
+        "undecided": "are undecided",
+        "preview": "are previews without a verdict",
+    }
+    told = [f"{counts[kind]} {words[kind]}" for kind in kinds if counts[kind]]
+    silent = len(effects) - len(calls)
+    told += [f"{silent} have no number"] if silent else []
+    pairs, axes = len(comparison.pairs), len(comparison.axes)
+    return (
+        f"Of {len(effects)} differences ({count(pairs, 'pair')}, "
+        f"{count(axes, 'axis', 'axes')}): {', '.join(told)}."
+    )
+
+
+def _kind(found: Call | None) -> str:
+    return "differ" if found in ("better", "worse") else str(found)
+
+
+def pair_notes(comparison: Comparison, pair: Pair) -> list[str]:
+    """What must be known about one pair, in sentences."""
+    notes = []
+    if pair.improvement is not None:
+        notes.append(
+            f"P({pair.second} > {pair.first}) = {number(pair.improvement, 2)}: the chance that a "
+            f"run of {pair.second} has a higher Λ than a run of {pair.first} on one of these "
+            "tasks, drawn at random."
+        )
+    elif (learned := pair.axes.get("efficiency")) is not None and learned.effect is not None:
+        notes.append(
+            f"P({pair.second} > {pair.first}) is not shown: it needs {MIN_SEEDS_TOGETHER} seeds of "
+            f"every task in both entries; a task has {learned.effect.n}."
+        )
+    for axis, found in pair.axes.items():
+        if found.reason is not None:
+            notes.append(f"No difference on {AXIS_WORDS[axis]}: {_ended(found.reason)}")
+        if found.effect is not None and found.left_out:
+            notes.append(f"Not compared on {AXIS_WORDS[axis]}: {', '.join(found.left_out)}.")
+    narrow = [a for a, f in pair.axes.items() if f.effect is not None and len(f.tasks) < MIN_TASKS]
+    if narrow:
+        axes = ", ".join(AXIS_WORDS[axis] for axis in narrow)
+        notes.append(f"No interval over other tasks on {axes}: it needs {MIN_TASKS} tasks.")
+    notes += _beyond_these_tasks(pair)
+    few = [e for found in pair.axes.values() for e in found.by_task.values() if e.interval is None]
+    if few and comparison.watermark is None:
+        notes.append(f"A single task needs {MIN_SEEDS_ALONE} seeds for an interval and a verdict.")
+    return [clean(note) for note in notes]
+
+
+def _beyond_these_tasks(pair: Pair) -> list[str]:
+    """What the interval over tasks leaves of the verdicts *better* and *worse*, in a sentence."""
+    narrow = [
+        AXIS_WORDS[axis]
+        for axis, found in pair.axes.items()
+        if (effect := found.effect) is not None
+        and effect.call in ("better", "worse")
+        and effect.wider is not None
+        and effect.wider.low <= 0.0 <= effect.wider.high
+    ]
+    if not narrow:
+        return []
+    return [
+        f"Shown on these tasks only: {', '.join(narrow)}. The interval over other tasks includes 0."
+    ]
+
+
+def standing_words(side: Side) -> str:
+    """What an entry is good for; one that lacks nothing but its placebo arm still decides."""
+    return "no rank" if side.standing == "preview" and side.decides else STANDINGS[side.standing]
+
+
+def side_notes(side: Side) -> list[str]:
+    """What must be known about one entry, in sentences."""
+    notes = [
+        f"{title(side)}: {count(side.n, 'seed')}, {standing_words(side)}.",
+        *map(_ended, (*side.why, *side.notes)),
+    ]
+    notes += [
+        f"{axis_name(axis)}: {_ended(score.reason)}"
+        for axis, score in side.axes.items()
+        if score.reason is not None
+    ]
+    if side.failed:
+        notes.append(f"Failed, counted with u = 0 at most from there on: {listed(side.failed)}.")
+    if side.vanished:
+        notes.append(f"Vanished, counted as failed: {listed(side.vanished)}.")
+    if side.placebo is not None and side.placebo.elicitation:
+        notes.append("Mostly elicitation: a content-free reward brings more than a quarter of Λ.")
+    if side.placebo is not None and side.placebo.reason is not None:
+        notes.append(f"No net effect: {_ended(side.placebo.reason)}")
+    return [clean(note) for note in notes]
+
+
+def amount(value: float | None) -> str:
+    """What was spent: whole from 100 on, else with one decimal where it has one."""
+    if value is None:
+        return NONE
+    return f"{value:,.0f}" if value >= 100 or value == round(value) else f"{value:.1f}"
+
+
+def _ended(sentence: str) -> str:
+    return sentence if sentence.endswith((".", "!", "?")) else f"{sentence}."
+
+
+def notes(comparison: Comparison) -> list[str]:
+    """What must be known about all of it, in sentences."""
+    reasons = dict.fromkeys(side.unranked for side in comparison.sides if side.unranked)
+    told = [_ended(reason[0].upper() + reason[1:]) for reason in reasons]
+    if comparison.chosen:
+        told.append(
+            f"Only {listed(comparison.tasks)}: chosen tasks are no board, and a verdict on them "
+            "is none on the board."
+        )
+    if comparison.by != "completions":
+        told.append(
+            f"Curves, E = H + L and times to threshold are over {BY_WORDS[comparison.by]}, each "
+            "run's area over what it spent itself; verdicts stay on completions."
+        )
+    if comparison.by == "time":
+        told.append(
+            "Wall time is NOT REPRODUCIBLE: it is what one machine took, from the part of the "
+            "records that no digest covers."
+        )
+    return told
+
+
+def legend(comparison: Comparison) -> str:
+    """What the columns and the verdicts mean."""
+    margin = number(comparison.margin, 2)
+    head = (
+        "A difference is the second entry minus the first on the same tasks and seeds, with its "
+        "95 % interval; on other tasks: the wider interval over tasks of the kind. r: "
+        "correlation of the paired seeds."
+    )
+    if comparison.watermark is not None:
+        return head
+    return (
+        f"{head} {CHECKPOINTS} equivalent, asked first: the 90 % interval lies inside ±{margin}, "
+        "so that whatever difference there is does not matter. better, worse: not equivalent, and "
+        "the 95 % interval excludes 0. undecided: neither; + seeds: how many more would likely "
+        "settle it. preview: an entry has not all seeds of a plan of 5, 10 or 20, hence no verdict."
+        f"{_several(comparison)}"
+    )
+
+
+def _several(comparison: Comparison) -> str:
+    effects = [one.effect for pair in comparison.pairs for one in pair.axes.values()]
+    verdicts = sum(e is not None and e.call not in (None, "preview") for e in effects)
+    if verdicts < 2:
+        return ""
+    chance = chance_of_a_false_verdict(verdicts)
+    return (
+        f" Each verdict stands alone: were all {verdicts} differences nothing, the chance that at "
+        f"least one is called better or worse would be up to about {chance:.0%}."
+    )

@@ -1,0 +1,213 @@
+"""The three axes on the page: their headlines, what ranks, and the placebo beside them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from markupsafe import Markup
+
+from crlbench.base import wording
+from crlbench.pages import figures
+from crlbench.pages.figures import Dot
+from crlbench.pages.page_figures import axis_strip
+from crlbench.stats.generalization import REWEIGHTINGS
+from crlbench.stats.tiers import Ranking, Standing
+from crlbench.verdict.axes import AXES, AXIS_SIGNS, AXIS_WORDS, Axis, AxisScore
+from crlbench.verdict.board import Board
+from crlbench.verdict.entry import Entry, Placebo
+from crlbench.verdict.estimate import Estimate
+from crlbench.verdict.ranking import AxisRanking
+
+
+def cards(entry: Entry, board: Board) -> list[dict[str, Any]]:
+    """One card per axis: the headline, its two intervals, its place or why there is none."""
+    return [_card(entry, board, axis) for axis in AXES]
+
+
+def _card(entry: Entry, board: Board, axis: Axis) -> dict[str, Any]:
+    score = entry.axes[axis]
+    return {
+        "axis": axis,
+        "sign": AXIS_SIGNS[axis],
+        "title": AXIS_WORDS[axis].capitalize(),
+        "value": wording.number(score.value),
+        "interval": score.interval,
+        "wider": score.wider,
+        "lack": wording.sentence(score.reason or score.silence),
+        "place": place(entry, board, axis),
+        "figure": Markup(_strip(score)),
+    }
+
+
+def _strip(score: AxisScore) -> str:
+    if score.value is None:
+        return ""
+    pairs = [None if i is None else (i.low, i.high) for i in (score.interval, score.wider)]
+    return axis_strip(f"{AXIS_WORDS[score.axis].capitalize()} of the entry", score.value, *pairs)
+
+
+def place(entry: Entry, board: Board, axis: Axis) -> list[str]:
+    """Tier and rank interval of an entry on an axis in words, or why it has none."""
+    if board.unranked is not None:
+        return ["No rank: nothing on this board ranks."]
+    if not entry.ranks:
+        known = {"partial": "shortened", "retracted": "retracted"}
+        return [f"No rank: {known.get(entry.standing, 'a preview')}."]
+    found = board.rankings[entry.recipe][axis]
+    ranking = found.ranking
+    if ranking.reason is not None:
+        return [f"No rank: {wording.sentence(ranking.reason)}"]
+    standing = next((s for s in ranking.standings if s.model == entry.name), None)
+    if standing is None:
+        return ["No rank: it has no value on this axis."]
+    sentences = [_standing_words(standing, ranking), *_leader_words(entry.name, ranking)]
+    if found.survival is not None:
+        share = wording.percent(found.survival.get(entry.name), 0)
+        sentences.append(f"Stays in its tier under {share} of {REWEIGHTINGS:,} other weightings.")
+    return sentences
+
+
+def _standing_words(standing: Standing, ranking: Ranking) -> str:
+    tiers, models = len(ranking.anchors), len(ranking.standings)
+    return f"Tier {standing.tier} of {tiers}, {rank_words(standing.ranks)} of {models}."
+
+
+def rank_words(ranks: tuple[int, int]) -> str:
+    """``rank 2`` or ``ranks 1 to 3``."""
+    best, worst = ranks
+    return f"rank {best}" if best == worst else f"ranks {best} to {worst}"
+
+
+def _leader_words(name: str, ranking: Ranking) -> list[str]:
+    """What is left of the leader's estimate after the winner's curse."""
+    leader = ranking.leader
+    if leader is None or leader.model != name:
+        return []
+    if leader.shrunken is None:
+        return [f"Leads here; its estimate is not shrunken: {wording.sentence(leader.reason)}"]
+    return [
+        f"Leads here, and was picked for it: shrunken towards the others its estimate is "
+        f"{wording.number(leader.shrunken)}."
+    ]
+
+
+def rankings(board: Board, anchors: dict[str, str]) -> list[dict[str, Any]]:
+    """Per recipe with two entries or more the three rankings.
+
+    Args:
+        anchors: the id of each entry's part of the page, by its name.
+    """
+    sizes = Counter(entry.recipe for entry in board.entries)
+    shown = () if board.unranked is not None else AXES
+    return [
+        {
+            "recipe": recipe,
+            "axes": [_ranking(found[axis], board, anchors) for axis in shown],
+            "improvement": _improvement(recipe, board),
+        }
+        for recipe, found in sorted(board.rankings.items())
+        if sizes[recipe] > 1
+    ]
+
+
+def _ranking(found: AxisRanking, board: Board, anchors: dict[str, str]) -> dict[str, Any]:
+    ranking = found.ranking
+    leader = ranking.leader
+    return {
+        "sign": AXIS_SIGNS[found.axis],
+        "title": AXIS_WORDS[found.axis].capitalize(),
+        "reason": wording.sentence(ranking.reason),
+        "rows": [_ranked(s, found, board, anchors) for s in ranking.standings],
+        "leader": "" if leader is None else " ".join(_leader_words(leader.model, ranking)),
+        "unrated": list(ranking.unrated),
+        "left_out": list(found.left_out),
+        "survival": found.survival is not None,
+    }
+
+
+def _ranked(
+    standing: Standing, found: AxisRanking, board: Board, anchors: dict[str, str]
+) -> dict[str, Any]:
+    score = board.entry(standing.model).axes[found.axis]
+    survival = None if found.survival is None else found.survival.get(standing.model)
+    return {
+        "tier": standing.tier,
+        "name": board.entry(standing.model).model,
+        "href": anchors.get(standing.model, ""),
+        "anchors": standing.model in found.ranking.anchors,
+        "value": score.value,
+        "interval": score.interval,
+        "ranks": rank_words(standing.ranks).split(" ", 1)[1],
+        "better": len(standing.better),
+        "worse": len(standing.worse),
+        "survival": wording.percent(survival, 0),
+    }
+
+
+def _improvement(recipe: str, board: Board) -> dict[str, Any] | None:
+    found = board.improvement.get(recipe)
+    if found is None or len(found.names) < 2:
+        return None
+    rows = list(zip(found.names, found.share, strict=True))
+    return {"names": list(found.names), "rows": rows}
+
+
+def placebo(entry: Entry) -> dict[str, Any]:
+    """The placebo arm beside the real one, or a sentence that there is none."""
+    found = entry.placebo
+    if found is None:
+        return {"lack": "No run of the placebo arm stands beside these runs."}
+    lam = _estimate(entry)
+    rows = [
+        {
+            "task": task,
+            "real": entry.axes["efficiency"].by_task.get(task),
+            "placebo": found.by_task.get(task),
+        }
+        for task in sorted({*entry.axes["efficiency"].by_task, *found.by_task})
+    ]
+    dots = [
+        _dot("Λ, real reward", lam),
+        _dot("Λ, placebo", found.lam),
+        _dot("Λ*, real minus placebo", found.net, strong=True),
+    ]
+    return {
+        "lack": "",
+        "n": found.n,
+        "failed": list(found.failed),
+        "missing": list(found.missing),
+        "rows": rows,
+        "real": lam,
+        "placebo": found.lam,
+        "net": found.net,
+        "verdict": _elicitation(found),
+        "marked": bool(found.elicitation),
+        "figure": Markup(figures.interval_plot(dots, "Λ with the real and with a placebo reward")),
+    }
+
+
+def _estimate(entry: Entry) -> Estimate:
+    score = entry.axes["efficiency"]
+    return Estimate(score.value, score.interval, score.n)
+
+
+def _dot(label: str, estimate: Estimate, strong: bool = False) -> Dot:
+    interval = estimate.interval
+    low, high = (None, None) if interval is None else (interval.low, interval.high)
+    return Dot(label, estimate.value, low, high, strong=strong)
+
+
+def _elicitation(found: Placebo) -> str:
+    if found.elicitation is None:
+        silent = "Λ is not above 0, so that there is nothing to explain."
+        return wording.sentence(found.reason) or silent
+    if found.elicitation:
+        return (
+            "Mostly elicitation: more than a quarter of Λ appears under a reward that knows "
+            "nothing of the task, so that it is no sign of learning from the reward."
+        )
+    blind = "Under a reward that knows nothing of the task"
+    if found.lam.value <= 0:
+        return f"{blind}, Λ is {wording.number(found.lam.value)}: such a reward raises nothing."
+    return f"{blind}, Λ is at most a quarter of what it is with the real one."

@@ -1,0 +1,189 @@
+"""Generalization on the page: splits, transfer matrix, audit gap, forgetting, the parts of Gen."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from markupsafe import Markup
+
+from crlbench.base import wording
+from crlbench.pages import figures
+from crlbench.pages.figures import Change
+from crlbench.stats.generalization import AUDIT_RED, PARTS, RunGeneralization
+from crlbench.stats.measures import AUDITED, ID, RETAIN, TRANSFER
+from crlbench.verdict.entry import Entry
+from crlbench.verdict.summary import EntrySummary, SplitSummary, TaskSummary
+
+MIN_MATRIX = 2
+"""Columns from which a transfer matrix is shown."""
+MAX_TINT = 34
+"""Strongest ground of a matrix cell, in per cent: text on it keeps its contrast."""
+
+SPLITS = {
+    "id": "ID",
+    "id_audit": "ID, audited",
+    "id_greedy": "ID, greedy",
+    "train_fixed": "TRAIN-fixed",
+    "format": "FORMAT",
+    "hard": "HARD",
+}
+
+
+def split_label(split: SplitSummary) -> str:
+    """Name of a split for people; a transfer split is an arrow to the other task."""
+    if split.name.startswith(TRANSFER):
+        return f"→ {split.name.removeprefix(TRANSFER)}"
+    if split.name.startswith(RETAIN):
+        return f"↺ {split.name.removeprefix(RETAIN)}"
+    return SPLITS.get(split.name, split.name)
+
+
+def has_ends(task: TaskSummary) -> bool:
+    """Whether some split was scored with the final models."""
+    return any(split.end is not None for split in task.splits)
+
+
+def split_panels(entry: EntrySummary) -> list[dict[str, Any]]:
+    """Start and end of every split, one panel per task that was scored at the end."""
+    return [_split_panel(task) for task in entry.tasks if has_ends(task)]
+
+
+def _split_panel(task: TaskSummary) -> dict[str, Any]:
+    changes = [Change(split_label(s), s.start, s.end) for s in task.splits if s.name != AUDITED]
+    title = f"Scores on the splits of {task.task}, start to end"
+    return {
+        "task": task.task,
+        "figure": Markup(figures.dumbbells(changes, title)),
+        "rows": [(split_label(s), s) for s in task.splits],
+    }
+
+
+def transfer_matrix(entry: EntrySummary) -> dict[str, Any] | None:
+    """Trained on (row) against measured on (column); None with one task or without ends."""
+    trained = [task.task for task in entry.tasks if has_ends(task)]
+    measured = {
+        split.name.removeprefix(TRANSFER)
+        for task in entry.tasks
+        for split in task.splits
+        if split.name.startswith(TRANSFER)
+    }
+    columns = trained + sorted(measured - {*trained})
+    if not trained or len(columns) < MIN_MATRIX:
+        return None
+    rows = []
+    for task in entry.tasks:
+        if task.task in trained:
+            found = {split.name: split for split in task.splits}
+            named = {name: f"{TRANSFER}{name}" for name in columns} | {task.task: ID}
+            rows.append((task.task, [_transfer_cell(found.get(named[c])) for c in columns]))
+    return {"columns": columns, "rows": rows}
+
+
+def _transfer_cell(split: SplitSummary | None) -> dict[str, Any] | None:
+    """λ of one cell with the scores behind it; ``tint`` is the strength of its ground in %."""
+    if split is None or split.end is None:
+        return None
+    change = split.end - split.start if split.change is None else split.change
+    return {
+        "own": split.name == ID,
+        "lam": split.change,
+        "start": split.start,
+        "end": split.end,
+        "tone": "lost" if change < 0 else "gained",
+        "tint": round(MAX_TINT * min(1.0, abs(change))),
+    }
+
+
+def honesty(entry: EntrySummary, board: Entry | None) -> list[dict[str, Any]]:
+    """Reward minus audit and what was forgotten, one row per audited task."""
+    return [_honesty_row(task, board) for task in entry.tasks if _audited(task)]
+
+
+def _audited(task: TaskSummary) -> bool:
+    gaps = task.honesty
+    return any(gap is not None for gap in (gaps.training, gaps.start, gaps.end))
+
+
+def _honesty_row(task: TaskSummary, board: Entry | None) -> dict[str, Any]:
+    """A learned reward stands above or below its audit from the start: its growth is marked."""
+    gaps = (task.honesty.training, task.honesty.start, task.honesty.end)
+    base = (task.honesty.start or 0.0) if task.learned else 0.0
+    return {
+        "task": task.task,
+        "learned": task.learned,
+        "mark": f"grew by over {AUDIT_RED}" if task.learned else f"above {AUDIT_RED}",
+        "gaps": [(gap, gap is not None and gap - base > AUDIT_RED) for gap in gaps],
+        "forgetting": _forgetting(task, board),
+    }
+
+
+def _forgetting(task: TaskSummary, board: Entry | None) -> list[float | None]:
+    """Raw, expected without a change, and corrected; means over the seeds."""
+    runs = _runs(board, task.task)
+    found = [run.forgetting for run in runs if run.forgetting is not None]
+    if not found:
+        return [task.forgetting, None, None]
+    names = ("raw", "expected", "corrected")
+    return [_mean([getattr(one, name) for one in found]) for name in names]
+
+
+def _runs(board: Entry | None, task: str) -> Sequence[RunGeneralization]:
+    return () if board is None else board.generalization.runs.get(task, ())
+
+
+def generalization(board: Entry) -> dict[str, Any] | None:
+    """The parts of Gen by task; None where no run was scored at the end."""
+    found = board.generalization
+    rows = [_part_row(board, task) for task in found.runs]
+    if not any(value is not None for row in rows for value in row["parts"]):
+        return None
+    names = sorted({name for templates in found.templates.values() for name in templates})
+    return {
+        "rows": rows,
+        "total": {
+            "parts": [found.model.parts.get(part) for part in PARTS],
+            "forgetting": found.model.forgetting,
+            "value": found.model.value,
+            "memorisation": found.model.memorisation,
+            "worst": found.worst_template,
+            "spread": found.template_spread,
+        },
+        "templates": names,
+        "by_template": [
+            {"task": task, "cells": [found.templates[task].get(name) for name in names]}
+            for task in found.templates
+            if found.templates[task]
+        ],
+        "hacked": wording.listed(found.hacked),
+    }
+
+
+def _part_row(board: Entry, task: str) -> dict[str, Any]:
+    runs = board.generalization.runs[task]
+    templates = board.generalization.templates.get(task) or {}
+    worst = min(templates, key=lambda name: (templates[name], name)) if templates else None
+    return {
+        "task": task,
+        "parts": [_mean_of(runs, lambda run, part=part: getattr(run, part)) for part in PARTS],
+        "forgetting": _mean_of(
+            runs, lambda run: None if run.forgetting is None else run.forgetting.corrected
+        ),
+        "value": board.generalization.model.by_task.get(task),
+        "memorisation": _mean_of(runs, lambda run: run.memorisation),
+        "worst": None if worst is None else templates[worst],
+        "template": worst,
+        "spread": max(templates.values()) - min(templates.values()) if templates else None,
+    }
+
+
+def _mean_of(
+    runs: Sequence[RunGeneralization], number: Callable[[RunGeneralization], float | None]
+) -> float | None:
+    """Mean over the seeds; None as soon as one has no value."""
+    values = [number(run) for run in runs]
+    return None if any(v is None for v in values) else _mean(values)
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return sum(values) / len(values) if values else None

@@ -1,0 +1,187 @@
+"""The report: one HTML file that needs nothing else, for a folder of runs.
+
+Equal records give equal bytes: nothing of the moment or the machine that renders enters the
+page. What may differ between two runs of one command (wall time, memory, machines) is marked as
+varying where it stands. Every text of a record is escaped by the template; figures are the only
+markup that is passed through, and they escape their own texts.
+"""
+
+from __future__ import annotations
+
+from itertools import groupby
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from crlbench.base import wording
+from crlbench.contract.conditions import leaves
+from crlbench.pages import (
+    page_arrival,
+    page_axes,
+    page_costs,
+    page_failures,
+    page_health,
+    page_results,
+    page_samples,
+    page_splits,
+    page_stability,
+    words,
+)
+from crlbench.pages.reproduce import changed_conditions, command
+from crlbench.verdict.board import Board, summarise_board
+from crlbench.verdict.entry import Entry
+from crlbench.verdict.resources import leaderboard_folder
+from crlbench.verdict.runs import Run, Runs
+from crlbench.verdict.summary import EntrySummary, Summary
+
+TEMPLATE = "report.html.j2"
+
+
+def render_page(runs: Runs, summary: Summary, board: Board | None = None) -> str:
+    """The whole page as text.
+
+    Args:
+        runs: what :func:`load_runs` returned.
+        summary: ``summarise(runs)``.
+        board: ``summarise_board(runs)``; computed with the summary's resampling where it is None.
+    """
+    if board is None:
+        drawn = summary.bootstrap
+        board = summarise_board(runs, drawn["replicates"], drawn["seed"])
+    return environment().get_template(TEMPLATE).render(page=page_data(runs, summary, board))
+
+
+def environment() -> Environment:
+    """The templates of every page, with what they share."""
+    folder = leaderboard_folder()
+    made = Environment(
+        loader=FileSystemLoader([folder / "templates", folder / "static"]),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        auto_reload=False,
+    )
+    made.filters |= {
+        "number": wording.number,
+        "span": words.span,
+        "visible": wording.visible,
+    }
+    return made
+
+
+def page_data(runs: Runs, summary: Summary, board: Board) -> dict[str, Any]:
+    """Everything that the template shows, figures included."""
+    by_entry = {key: list(group) for key, group in groupby(runs, key=lambda run: run.order[:3])}
+    # The control stands after what it controls.
+    ordered = sorted(summary.entries, key=lambda e: (e.model, e.recipe, e.arm != "real"))
+    entries = [
+        _entry(entry, by_entry[entry.model, entry.recipe, entry.arm], summary, board)
+        | {"anchor": f"entry-{number}", "folds": entry.arm != "real" or len(board.entries) > 1}
+        for number, entry in enumerate(ordered, start=1)
+    ]
+    anchors = {item["board"].name: item["anchor"] for item in entries if item["board"]}
+    return {
+        "title": _title(summary),
+        "single": len(summary.entries) == 1,
+        "summary": summary,
+        "board": board,
+        "unranked": board.unranked,
+        "entries": entries,
+        "rankings": page_axes.rankings(board, anchors),
+        "commands": _commands(runs),
+        "subjects": _subjects(runs),
+        "conditions": _leaves(summary.conditions),
+        "changed": {**changed_conditions(runs.runs[0].record)},
+        "environment": page_costs.environment_panel(runs.runs),
+        "versions": ", ".join(summary.crlbench),
+        "bootstrap": summary.bootstrap,
+        "records": [_cell_row(run) for run in runs],
+    }
+
+
+def _title(summary: Summary) -> str:
+    first = summary.entries[0]
+    if len({(e.model, e.recipe) for e in summary.entries}) == 1:
+        return f"{first.display_name} · {first.recipe}"
+    return f"{len(summary.entries)} entries on {summary.track}"
+
+
+def _entry(entry: EntrySummary, runs: list[Run], summary: Summary, board: Board) -> dict[str, Any]:
+    """One article: a model, a recipe and an arm. Only the real arm is an entry of the board."""
+    ranked = _on_board(entry, board)
+    standing = entry.standing if ranked is None else ranked.standing
+    tasks = [task.task for task in entry.tasks]
+    return {
+        "entry": entry,
+        "board": ranked,
+        "standing": standing,
+        "badge": words.STANDINGS[standing].capitalize() if entry.arm == "real" else "Placebo",
+        "lead": page_results.lead(entry),
+        "sentences": sentences(entry, ranked, summary, board),
+        "tiles": page_results.tiles(entry, with_lam=ranked is None),
+        "cards": [] if ranked is None else page_axes.cards(ranked, board),
+        "arrivals": None if ranked is None else page_arrival.arrivals(ranked),
+        "stability": None if ranked is None else page_stability.stability(ranked),
+        "splits": page_splits.split_panels(entry),
+        "generalization": None if ranked is None else page_splits.generalization(ranked),
+        "transfer": page_splits.transfer_matrix(entry),
+        "honesty": page_splits.honesty(entry, ranked),
+        "placebo": None if ranked is None else page_axes.placebo(ranked),
+        "health": [page_health.health_panel(task.task, runs) for task in entry.tasks],
+        "samples": page_samples.sample_panels(tasks, runs),
+        "failures": page_failures.failures(entry, runs),
+        "costs": page_costs.costs(runs),
+        **page_results.results(entry),
+    }
+
+
+def sentences(
+    entry: EntrySummary, ranked: Entry | None, summary: Summary, board: Board
+) -> list[str]:
+    """What can be said, and what the summary alone does not know of the board."""
+    found = words.standing(entry, summary)
+    if ranked is None:
+        return found
+    known = summary.division == "open" or summary.track_version == 0
+    silent = board.unranked is None or known
+    return [*found, *ranked.notes, *([] if silent else [wording.sentence(board.unranked)])]
+
+
+def _on_board(entry: EntrySummary, board: Board) -> Entry | None:
+    if entry.arm != "real":
+        return None
+    wanted = (entry.model, entry.recipe)
+    return next((e for e in board.entries if (e.model, e.recipe) == wanted), None)
+
+
+def _commands(runs: Runs) -> list[str]:
+    groups = groupby(runs, key=lambda run: run.order[:2])
+    return [command(list(group)) for _, group in groups]
+
+
+def _subjects(runs: Runs) -> list[tuple[str, list[tuple[str, str]]]]:
+    """Per model its leaves, without the digests of single files."""
+    found: dict[str, list[tuple[str, str]]] = {}
+    for run in runs:
+        subject = run.record.subject.model_dump(mode="json")
+        found.setdefault(run.model, _leaves(leaves(subject)))
+    return sorted(found.items())
+
+
+def _leaves(values: dict[str, Any]) -> list[tuple[str, str]]:
+    return [(name, page_costs.leaf(value)) for name, value in sorted(values.items())]
+
+
+def _cell_row(run: Run) -> dict[str, Any]:
+    record = run.record
+    return {
+        "name": run.name,
+        "state": record.status.state,
+        "rule": record.status.rule or "",
+        "completions": f"{record.curve[-1].x:,}",
+        "record_id": record.record_id[:12],
+        "digest_root": record.digest_root[:12],
+        "plan": record.plan_hash[:12],
+    }

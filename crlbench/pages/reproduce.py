@@ -1,0 +1,84 @@
+"""The command that makes an entry's runs again."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Sequence
+from typing import Any
+
+from crlbench.contract.conditions import Track, stated_values
+from crlbench.contract.records import RunRecord
+from crlbench.verdict.resources import known_track
+from crlbench.verdict.runs import Run
+from crlbench.verdict.summary import measured_tasks
+
+CONDITIONS = "conditions."
+SMOKE_LEAF = "budget.grid"
+"""A shortened run whose grid was changed comes from --smoke, any other from --limit."""
+
+
+def command(runs: Sequence[Run]) -> str:
+    """One ``crlbench evaluate`` line for the runs of one model and recipe, all arms."""
+    record = runs[0].record
+    parts = ["crlbench", "evaluate", "--model", _model(record)]
+    parts += ["--track", _named(record), "--recipe", record.algo.name]
+    changed = changed_conditions(record)
+    if all(run.record.status.state == "partial" for run in runs):
+        return shlex.join(parts + _shortened(record, changed))
+    parts += ["--seeds", str(1 + max(run.record.seed.index for run in runs))]
+    parts += _tasks(runs) + _arms(runs)
+    for name, value in changed.items():
+        parts += ["--set", f"{name}={value if isinstance(value, str) else json.dumps(value)}"]
+    return shlex.join(parts)
+
+
+def changed_conditions(record: RunRecord) -> dict[str, Any]:
+    """Conditions that differ from the track's own, by the names that ``--set`` takes."""
+    track = _track(record)
+    if track is None:
+        return {}
+    own = track.conditions.values()
+    used = stated_values(record.fingerprint.leaves)
+    return {name: used[name] for name in sorted(used) if name in own and own[name] != used[name]}
+
+
+def _track(record: RunRecord) -> Track | None:
+    """The track at the version that ran; where that is not here, as it is now."""
+    name, version = record.protocol.track, record.protocol.track_version
+    return known_track(name, version) or known_track(name)
+
+
+def _named(record: RunRecord) -> str:
+    """``mini``; ``mini@1`` where another version is the current one and this one is archived."""
+    name, version = record.protocol.track, record.protocol.track_version
+    there, now = known_track(name, version), known_track(name)
+    return name if there is None or there == now else f"{name}@{version}"
+
+
+def _model(record: RunRecord) -> str:
+    subject = record.subject
+    if not subject.listed and subject.hf_id and subject.revision:
+        return f"{subject.hf_id}@{subject.revision}"
+    return subject.slug
+
+
+def _shortened(record: RunRecord, changed: dict[str, Any]) -> list[str]:
+    if SMOKE_LEAF in changed:
+        return ["--smoke"]
+    items = record.fingerprint.leaves.get(f"{CONDITIONS}evaluation.curve_items")
+    return ["--limit", str(items)]
+
+
+def _tasks(runs: Sequence[Run]) -> list[str]:
+    """Named only where they are not simply the tasks of the track."""
+    used = sorted({run.record.task.name for run in runs}) + [*measured_tasks(runs[0].record)]
+    track = _track(runs[0].record)
+    if track is not None and used == sorted(track.tasks):
+        return []
+    return ["--tasks", ",".join(used)]
+
+
+def _arms(runs: Sequence[Run]) -> list[str]:
+    used = sorted({run.record.arm for run in runs}, reverse=True)
+    return [] if used == ["real"] else ["--arm", ",".join(used)]

@@ -1,0 +1,193 @@
+"""Numbers and findings as text, the same in the terminal and on the page."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from crlbench.base.wording import NONE, count, listed, number
+from crlbench.stats.intervals import MIN_SEEDS_ALONE, MOST_SEEDS, Interval, Paired, Verdict
+from crlbench.stats.measures import AUDITED
+from crlbench.verdict.summary import (
+    PROVISIONAL_SEEDS,
+    RANKED_SEEDS,
+    EntrySummary,
+    Estimate,
+    Summary,
+)
+
+STANDINGS = {
+    "partial": "shortened",
+    "retracted": "retracted",
+    "preview": "preview",
+    "provisional": "provisional",
+    "ranked": "enough seeds for a rank",
+}
+"""What may be said of an entry."""
+
+VERDICT_SIGNS: dict[Verdict, str] = {
+    "better": "▲",
+    "equivalent": "■",
+    "worse": "▼",
+    "undecided": "○",
+}
+"""The shape that stands beside the word, the same in tables and figures."""
+
+
+def span(interval: Interval | None, digits: int = 3) -> str:
+    """``[low, high]``; empty for None."""
+    if interval is None:
+        return ""
+    return f"[{number(interval.low, digits)}, {number(interval.high, digits)}]"
+
+
+def estimate(value: Estimate, digits: int = 3, signed: bool = False) -> str:
+    """A number and, where there is one, its interval."""
+    return f"{number(value.value, digits, signed)} {span(value.interval, digits)}".strip()
+
+
+class Difference(Protocol):
+    """What a paired difference has, whoever computed it."""
+
+    @property
+    def value(self) -> float: ...
+
+    @property
+    def interval(self) -> Interval | None: ...
+
+    @property
+    def more_seeds(self) -> int | None: ...
+
+
+def difference(effect: Difference | None, digits: int = 3) -> str:
+    """A signed difference and, where there is one, its interval."""
+    if effect is None:
+        return NONE
+    return f"{number(effect.value, digits, True)} {span(effect.interval, digits)}".strip()
+
+
+def verdict(effect: Paired | None) -> str:
+    """``▲ better``; a dash where there is no number yet."""
+    return NONE if effect is None else f"{VERDICT_SIGNS[effect.verdict]} {effect.verdict}"
+
+
+def more_seeds(effect: Difference | None) -> str:
+    """How many further seeds an undecided verdict would need; empty where it is settled."""
+    if effect is None or effect.more_seeds is None:
+        return ""
+    more = effect.more_seeds
+    if effect.interval is None:
+        return f"≥ {more}"
+    return f"> {MOST_SEEDS}" if more >= MOST_SEEDS else f"~{more}"
+
+
+def chance_of_a_false_verdict(arms: int) -> float:
+    """That at least one of ``arms`` changes without any effect is called better or worse."""
+    return 1.0 - 0.95**arms
+
+
+def standing(entry: EntrySummary, summary: Summary) -> list[str]:
+    """What can be said about an entry, and what cannot: one sentence each."""
+    beyond_counts = entry.standing == "provisional" and entry.n >= RANKED_SEEDS
+    told = entry.arm == "real" and (
+        entry.standing in ("preview", "retracted") or beyond_counts
+    )
+    sentences = [_seeds(entry), *(entry.why if told else ())]
+    sentences += [*_finding(entry), *_learned(entry)]
+    if entry.n < MIN_SEEDS_ALONE and entry.n > 1 and len(entry.tasks) > 1:
+        sentences.append(
+            f"A single task needs {MIN_SEEDS_ALONE} seeds for an interval, so tasks have none."
+        )
+    sentences += _gaps(entry, missing=not told)
+    if entry.standing != "partial" and summary.division == "open":
+        sentences.append("Open division: something differs from the track, so it is never ranked.")
+    if summary.track_version == 0:
+        sentences.append(
+            f"Track {summary.track} is at version 0: not frozen yet, so nothing on it is ranked."
+        )
+    return sentences
+
+
+def _seeds(entry: EntrySummary) -> str:
+    seeds = count(entry.n, "seed")
+    if entry.arm == "placebo":
+        return f"{seeds} of the placebo arm: a control with a content-free reward, never ranked."
+    if entry.standing == "partial":
+        return f"{seeds} of a shortened run: it shows that everything works, and nothing else."
+    if entry.standing == "retracted":
+        return f"{seeds}: retracted, never ranked."
+    if entry.n == 1:
+        return (
+            "1 seed: a preview, no interval. Another seed may give other numbers; "
+            "how different cannot be said."
+        )
+    if entry.n < PROVISIONAL_SEEDS:
+        hint = "too few for an interval" if entry.lam.interval is None else "its interval is a hint"
+        return f"{seeds}: a preview, {hint}."
+    if entry.standing == "preview":
+        return f"{seeds}: a preview."
+    if entry.n < RANKED_SEEDS:
+        return f"{seeds}: provisional; a full rank needs {RANKED_SEEDS}."
+    if entry.standing == "provisional":
+        return f"{seeds}: provisional."
+    return f"{seeds}: enough for a rank."
+
+
+def _finding(entry: EntrySummary) -> list[str]:
+    """Whether the sampled score changed, in one sentence."""
+    gain = entry.gain
+    if gain.value is None or entry.standing in ("partial", "retracted") or gain.interval is None:
+        return []
+    where = f"Gain in score {number(gain.value, signed=True)} {span(gain.interval)}"
+    low, high = round(gain.interval.low, 3), round(gain.interval.high, 3)
+    if low > 0:
+        return [f"{where}: the interval excludes 0, the sampled score rose."]
+    if high < 0:
+        return [f"{where}: the interval excludes 0, the sampled score fell."]
+    return [f"{where}: the interval includes 0, so no change is shown."]
+
+
+def _learned(entry: EntrySummary) -> list[str]:
+    """What the scores of tasks that a reward model pays are, beside what the audit says."""
+    sentences = []
+    for task in entry.tasks:
+        if not task.learned:
+            continue
+        found = next((split for split in task.splits if split.name == AUDITED), None)
+        beside = ""
+        if found is not None:
+            to = "" if found.end is None else f" at the start and {number(found.end)} at the end"
+            beside = f"; the audit of the same completions gives {number(found.start)}{to}"
+        sentences.append(
+            f"{task.task} is paid by a reward model: its scores are learned rewards, no shares of "
+            f"right answers, and its Λ can exceed 1{beside}."
+        )
+    return sentences
+
+
+def _gaps(entry: EntrySummary, missing: bool = True) -> list[str]:
+    sentences = []
+    if entry.failed:
+        sentences.append(
+            f"{count(len(entry.failed), 'run')} failed and "
+            f"{'counts' if len(entry.failed) == 1 else 'count'} with u = 0 at most from the "
+            f"failure on: {listed(entry.failed)}."
+        )
+    if entry.vanished:
+        verb = "counts" if len(entry.vanished) == 1 else "count"
+        sentences.append(
+            f"{count(len(entry.vanished), 'planned run')} left no record and {verb} as failed, "
+            f"with u = 0 at most everywhere: {listed(entry.vanished)}."
+        )
+    if entry.partial and entry.standing != "partial":
+        sentences.append(
+            f"{count(len(entry.partial), 'shortened run')} left out: {listed(entry.partial)}."
+        )
+    if missing and entry.missing:
+        sentences.append(
+            f"{count(len(entry.missing), 'cell')} missing (the same command runs "
+            f"{'it' if len(entry.missing) == 1 else 'them'}): {listed(entry.missing)}."
+        )
+    if missing and entry.absent:
+        sentences.append(f"Tasks of the track without a run: {listed(entry.absent)}.")
+    return sentences
+

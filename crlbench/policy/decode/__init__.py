@@ -1,0 +1,1 @@
+"""Sampling: the decode loop, its rows and its caches, with keyed draws."""

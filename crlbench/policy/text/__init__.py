@@ -1,0 +1,1 @@
+"""Prompts as token ids: chat templates, frames and spelling, for any tokenizer."""

@@ -1,0 +1,1 @@
+"""The files of a model: found, checked, converted, loaded and written."""

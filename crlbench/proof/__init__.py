@@ -1,0 +1,1 @@
+"""Is it true? Stored numbers are audited, scored again and replayed."""

@@ -1,0 +1,113 @@
+"""How long a replay takes, said before it starts: from conditions and the size of the model.
+
+Whoever checks the results of others decides how much of a machine that may cost. The estimate is
+the one by which ``evaluate`` orders its cells (:mod:`crlbench.run.cost`), in seconds of one core.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from crlbench.catalog.find import Catalog
+from crlbench.contract.conditions import Conditions, stated_conditions
+from crlbench.contract.records import RunRecord
+from crlbench.errors import EnvironmentUnfit
+from crlbench.run.archive import catalog_of
+from crlbench.run.cost import Workpiece
+from crlbench.run.progress import duration
+
+RATE = 5e11
+"""Units of cost that a core does in a second. Of the 59 entries of the leaderboard, on the machines
+that made them: 1.9e11 to 1.6e12 (``python benchmarks/effort.py``)."""
+START_S = 3.0
+"""Of a cell before its first update: a process, the model, the task."""
+STEP_S = 0.02
+"""Of an optimizer step, beside the texts that it learns from."""
+ETERNITY = 1e15
+"""Seconds; more is not told apart."""
+UPDATES = 3
+"""Iterations that a replay makes unless told."""
+MINUTES = 60.0
+"""What a replay may take unless more is allowed."""
+MAX_ROWS = 65_536
+"""Completions of an iteration, which are decoded at once and kept until its last step."""
+MAX_SECONDS = 30 * 24 * 3600.0
+"""Of the first updates of one seed, for every task and arm: beyond it nobody replays a result."""
+
+
+def conditions_of(record: RunRecord) -> Conditions:
+    """The conditions that a record states.
+
+    Raises:
+        ValueError: they are none.
+    """
+    return Conditions.model_validate(stated_conditions(record.fingerprint.leaves))
+
+
+def replay_seconds(
+    record: RunRecord, model: str, updates: int | None, catalog: tuple[str, ...]
+) -> float:
+    """What a core takes for the first iterations of a run.
+
+    Args:
+        model: the name under which its model was asked for.
+        updates: iterations; None: the whole run, whose ends cost about another curve.
+        catalog: folders besides the checkout.
+    """
+    c = conditions_of(record)
+    budget, every = c.budget, c.evaluation.curve_every * c.budget.iterations_per_point
+    made = budget.iterations if updates is None else min(updates, budget.iterations)
+    scored = (made // every + 1) * c.evaluation.curve_items
+    if updates is None:
+        e = c.evaluation
+        scored += (e.end_draws + 1) * e.curve_items + 3 * e.end_items
+        scored += len(e.retain) * e.retain_items
+    steps = made * c.optimization.epochs * c.optimization.minibatches
+    work = Workpiece(model, record.task.name, catalog, c)
+    try:
+        seconds = STEP_S * steps + work.cost(made * budget.rows, scored) / RATE
+    except OverflowError:  # whole numbers beyond any float
+        return ETERNITY
+    return min(ETERNITY, START_S + seconds)
+
+
+def require_within(seconds: float, minutes: float, what: str) -> None:
+    """Refuse a replay that is expected to take longer than is allowed.
+
+    Raises:
+        EnvironmentUnfit: says how long, and how more is allowed.
+    """
+    if seconds > 60 * minutes:
+        need = int(seconds / 60) + 1
+        raise EnvironmentUnfit(
+            f"{what}: a replay takes about {duration(seconds)} on one core, by its conditions and "
+            f"the size of its model, and {minutes:g} minutes are allowed. --max-minutes {need} "
+            "allows it; --recompute-only replays nothing."
+        )
+
+
+def out_of_reach(records: Iterable[RunRecord], catalog: Catalog) -> str | None:
+    """Why nobody can replay a result; None where somebody can.
+
+    Args:
+        records: of one seed, for every task and arm.
+    """
+    total = 0.0
+    for record in records:
+        extra = tuple(map(str, catalog_of(record, catalog).extra))
+        try:
+            rows = conditions_of(record).budget.rows
+        except ValueError as error:
+            return f"its conditions are none: {str(error).splitlines()[0]}"
+        if rows > MAX_ROWS:
+            return (
+                f"budget: {rows:,} completions an iteration, and nobody can replay more than "
+                f"{MAX_ROWS:,}"
+            )
+        total += replay_seconds(record, record.subject.slug, UPDATES, extra)
+    if total > MAX_SECONDS:
+        return (
+            f"conditions: its first {UPDATES} updates take about {duration(total)} on one core, "
+            f"and nobody replays more than {duration(MAX_SECONDS)}"
+        )
+    return None

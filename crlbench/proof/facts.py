@@ -1,0 +1,117 @@
+"""A run and the conditions that it states, as the checks of a result read them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from pydantic import ValidationError as PydanticError
+
+from crlbench.base.explain import explain
+from crlbench.contract.conditions import Conditions, stated_conditions
+from crlbench.contract.records import SCORE_DROP, CurvePoint, RunRecord
+from crlbench.contract.verification import Finding
+from crlbench.disk.names import RECORD_NAME
+from crlbench.verdict.runs import Run
+
+
+@dataclass(frozen=True)
+class Facts:
+    """A run, and what its conditions make of it."""
+
+    run: Run
+    conditions: Conditions
+
+    @property
+    def record(self) -> RunRecord:
+        return self.run.record
+
+    @property
+    def early(self) -> bool:
+        """Whether a failure rule ended the run during training."""
+        status = self.record.status
+        return status.state == "failed" and status.rule != SCORE_DROP
+
+    @property
+    def iterations(self) -> int:
+        """How many were made, by the status and the conditions."""
+        at = self.record.status.at
+        return at if self.early and at is not None else self.conditions.budget.iterations
+
+    @property
+    def interval(self) -> int:
+        """Iterations from one evaluation to the next."""
+        c = self.conditions
+        return c.budget.iterations_per_point * c.evaluation.curve_every
+
+    @property
+    def evaluations(self) -> int:
+        """Points of the curve. A rule that fires is looked at before the evaluation is made."""
+        last = self.iterations - 1 if self.early else self.iterations
+        return last // self.interval + 1
+
+    @property
+    def most_updates(self) -> int:
+        """Optimizer steps that an iteration may have."""
+        o = self.conditions.optimization
+        return o.epochs * o.minibatches
+
+    @property
+    def scored_at_end(self) -> bool:
+        """Whether the final model was scored on the splits."""
+        return self.record.arm == "real" and not self.early
+
+    def point_at(self, iteration: int) -> CurvePoint | None:
+        """The evaluation after an iteration, where the grid has one and it is stored."""
+        place, rest = divmod(iteration, self.interval)
+        return self.record.curve[place] if not rest and place < len(self.record.curve) else None
+
+    def leaf(self, name: str) -> Any:
+        """A leaf of the fingerprint about the run's task."""
+        return self.record.fingerprint.leaves.get(f"tasks.{self.record.task.name}.{name}")
+
+    def task_leaves(self, group: str) -> dict[str, Any]:
+        """All leaves of a group about the run's task, by the rest of their names."""
+        prefix = f"tasks.{self.record.task.name}.{group}."
+        leaves = self.record.fingerprint.leaves
+        return {n.removeprefix(prefix): v for n, v in leaves.items() if n.startswith(prefix)}
+
+    @cached_property
+    def tasks(self) -> list[str]:
+        """The tasks of the board, sorted."""
+        return board_tasks(self.record.fingerprint.leaves)
+
+    def finding(
+        self, field: str, stored: Any, expected: Any, why: str = "", file: str = RECORD_NAME
+    ) -> Finding:
+        """A value of this run that is not what it must be."""
+        return Finding(self.run.name, file, field, stored, expected, why)
+
+    def differs(
+        self, field: str, stored: Any, expected: Any, why: str = "", file: str = RECORD_NAME
+    ) -> Iterator[Finding]:
+        """A finding where two values are not equal."""
+        if stored != expected:
+            yield self.finding(field, stored, expected, why, file)
+
+
+def board_tasks(leaves: dict[str, Any]) -> list[str]:
+    """The tasks that the leaves of a fingerprint speak of, sorted."""
+    named = (n.removeprefix("tasks.").removesuffix(".version") for n in leaves if _is_version(n))
+    return sorted(named)
+
+
+def _is_version(leaf: str) -> bool:
+    return leaf.startswith("tasks.") and leaf.endswith(".version")
+
+
+def facts_of(run: Run) -> Facts | Finding:
+    """The facts of a run; a finding where its conditions are none."""
+    data = stated_conditions(run.record.fingerprint.leaves)
+    try:
+        return Facts(run, Conditions.model_validate(data))
+    except PydanticError as error:
+        field = "fingerprint.leaves"
+        return Finding(run.name, RECORD_NAME, field, explain(error, "conditions"), "conditions")

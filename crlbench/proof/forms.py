@@ -1,0 +1,281 @@
+"""What a record says freely, held against the forms that crlbench writes.
+
+``environment`` and ``volatile`` are the machine's own words: a processor's name, versions, seconds.
+Nothing here can be computed again. Its form is checked: the fields, their types, the length of a
+text and its characters. So are the names of figures, which are a dictionary's keys.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal, NotRequired, get_args
+
+from pydantic import ConfigDict, Field, TypeAdapter
+from pydantic import ValidationError as PydanticError
+from typing_extensions import TypedDict
+
+from crlbench.base.explain import faults
+from crlbench.contract.dynamics import UPDATE_STATS
+from crlbench.contract.machine import PACKAGES, SWITCHES
+from crlbench.contract.records import WHOLE_BELOW
+from crlbench.contract.verification import Finding
+from crlbench.proof.facts import Facts
+
+Label = Annotated[
+    str, Field(pattern=r"^[\p{L}\p{N} ()\[\]@.,+/:;*#&_®™-]*$", min_length=1, max_length=100)
+]
+"""A name that a machine gives: of a processor, a device, an operating system."""
+Version = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9.!+_-]{0,62}$")]
+Hash = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+Host = Annotated[str, Field(pattern=r"^[0-9a-f]{12}$")]
+"""A pseudonym of a machine: 12 hex digits."""
+Package = Literal[*PACKAGES]  # type: ignore[valid-type]
+Variable = Literal[*SWITCHES]  # type: ignore[valid-type]
+Part = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9._-]{0,79}$")]
+"""A name of what makes a class of machine, such as ``packages.torch``."""
+Switch = Annotated[str, Field(pattern=r"^[A-Za-z0-9:.,;_+-]{0,100}$")]
+Count = Annotated[int, Field(ge=1, le=100_000)]
+Seconds = Annotated[float, Field(ge=0, lt=1e10, allow_inf_nan=False)]
+
+_FORM = ConfigDict(extra="forbid", strict=True)
+
+Event = Annotated[str, Field(pattern=r"^[a-z][a-z_]{0,39}$")]
+Whole = Annotated[int, Field(ge=0, lt=WHOLE_BELOW, strict=True)]
+FileName = Literal[
+    "config.toml", "curve.csv", "digests.jsonl", "env.json", "items.npz", "policy.safetensors",
+    "samples.jsonl.zst",
+]
+
+MAX_ATTEMPTS = 1
+"""The one that ended the run; the ledger has the others."""
+MAX_EVENTS = 40
+NEEDED = tuple(name for name in PACKAGES if name != "bitsandbytes")
+"""Packages without which nothing runs."""
+SKIPPED = "skipped_updates"
+"""The event that every iteration counts."""
+COUNTED = (
+    "dropped_rows", "empty_minibatches", "empty_rows", "filtered_rows", SKIPPED, "uniform_rows",
+    "whitening_skipped",
+)
+"""Events that every update counts; a recipe that resamples may find nothing to learn from."""
+COUNTED_BY_SOME = ("rejected_steps", "resampled_groups", "short_batches")
+"""Those of parts of bundled recipes; a person's own parts count what they like."""
+CLIPPED_TOKENS = 20
+BYTES_PER_WEIGHT = 0.5
+"""The fewest that a weight takes, stored in four bits."""
+SKEW_S = 60
+"""Seconds by which the clocks of two machines may differ."""
+
+
+class Determinism(TypedDict):
+    """Switches of the process that trained."""
+
+    __pydantic_config__ = _FORM  # type: ignore[misc]
+
+    deterministic_algorithms: Literal[True]
+    cudnn_deterministic: bool
+    cudnn_benchmark: bool
+    float32_matmul_precision: Literal["highest", "high", "medium"]
+    mkldnn: bool
+    threads: Count
+    environment: dict[Variable, Switch]
+
+
+class Machine(TypedDict):
+    """``environment`` of a record."""
+
+    __pydantic_config__ = _FORM  # type: ignore[misc]
+
+    python: Version
+    os: Label
+    machine: Label
+    cpu: Label
+    cpu_capability: Label
+    cores: Count | None
+    packages: dict[Package, Version]
+    packages_sha256: Hash
+    cuda: Version | None
+    driver: Version | None
+    device: Label
+    devices: Count
+    nodes: Count
+    strategy: Literal["ddp", "fsdp"] | None
+    hardware_class: Literal["cpu", "gpu-24", "gpu-48", "gpu-80", "gpu-141"]
+    determinism: Determinism
+    begun_on: NotRequired[Annotated[dict[Part, Label | int | None], Field(max_length=80)]]
+    """The class (:func:`crlbench.contract.machine.machine_class`) that began a run which ended
+    elsewhere.
+    """
+
+
+class Attempt(TypedDict):
+    """A time in which a process worked on the run; seconds since 1970."""
+
+    __pydantic_config__ = _FORM  # type: ignore[misc]
+
+    start: Seconds
+    end: Seconds
+    host: Host
+
+
+class Volatile(TypedDict):
+    """``volatile`` of a record: what no two runs have in common."""
+
+    __pydantic_config__ = _FORM  # type: ignore[misc]
+
+    attempts: Annotated[list[Attempt], Field(min_length=1, max_length=MAX_ATTEMPTS)]
+    wall_s: list[Seconds]
+    peak_memory_bytes: Annotated[int, Field(ge=1, lt=2**50)]
+
+
+class Code(TypedDict):
+    """``crlbench`` of a record."""
+
+    __pydantic_config__ = _FORM  # type: ignore[misc]
+
+    version: Version
+    git: Annotated[str, Field(pattern=r"^(?:[0-9a-f]{40}|[0-9a-f]{64})$")] | None
+    dirty: bool | None
+    source_tree_sha256: Hash
+
+
+class Content(TypedDict):
+    """One of ``files`` of a record."""
+
+    __pydantic_config__ = _FORM  # type: ignore[misc]
+
+    sha256: Hash
+    bytes: Annotated[int, Field(ge=0, lt=2**50)]
+
+
+class Recipe(TypedDict):
+    """``algo`` of a record."""
+
+    __pydantic_config__ = _FORM  # type: ignore[misc]
+
+    name: str
+    config: dict[str, Any]
+    code_sha256: Hash
+    recipe_sha256: Hash | None
+
+
+class Frozen(TypedDict):
+    """``task.digests`` of a record, whose values the conditions state as well."""
+
+    __pydantic_config__ = _FORM  # type: ignore[misc]
+
+    task: Hash
+    verifier: Hash
+    splits: dict[str, Hash]
+
+
+class Judged(TypedDict):
+    """``task`` of a record."""
+
+    __pydantic_config__ = _FORM  # type: ignore[misc]
+
+    name: str
+    version: str
+    digests: Frozen
+    floor: float
+    ceiling: float
+
+
+class Clipped(TypedDict):
+    """One of ``clipped_tokens`` of a record."""
+
+    __pydantic_config__ = _FORM  # type: ignore[misc]
+
+    text: Annotated[str, Field(max_length=500)]
+    low: Whole
+    high: Whole
+
+
+class Costs(TypedDict):
+    """``cost`` of a record."""
+
+    __pydantic_config__ = _FORM  # type: ignore[misc]
+
+    completions: Whole
+    generated_tokens: Whole
+    trained_tokens: Whole
+    flops_estimate: Whole
+
+
+Figures = dict[Literal["iteration", *UPDATE_STATS], list[Any]]  # type: ignore[valid-type]
+
+_FORMS: dict[str, TypeAdapter[Any]] = {
+    "crlbench": TypeAdapter(Code),
+    "environment": TypeAdapter(Machine),
+    "volatile": TypeAdapter(Volatile),
+    "health": TypeAdapter(Figures),
+    "counts": TypeAdapter(Annotated[dict[Event, Whole], Field(max_length=MAX_EVENTS)]),
+    "cost": TypeAdapter(Costs),
+    "clipped_tokens": TypeAdapter(Annotated[list[Clipped], Field(max_length=CLIPPED_TOKENS)]),
+    "files": TypeAdapter(dict[FileName, Content]),
+    "task": TypeAdapter(Judged),
+    "algo": TypeAdapter(Recipe),
+    "submitter": TypeAdapter(None),
+}
+
+
+def forms(facts: Facts) -> Iterator[Finding]:
+    """Free fields have the forms that crlbench writes, and the weights found room."""
+    sound = True
+    stated = facts.record.model_dump(include=set(_FORMS))
+    for name, form in _FORMS.items():
+        try:
+            form.validate_python(stated[name])
+        except PydanticError as error:
+            sound = False
+            for fault in faults(error):
+                field = ".".join((name, *fault.path))
+                yield facts.finding(field, fault.given, fault.said)
+    if sound:
+        yield from _whole(facts)
+        yield from _time_and_room(facts)
+
+
+def _whole(facts: Facts) -> Iterator[Finding]:
+    """Nothing is left out by which a run could be told from another one, or be replayed."""
+    record, machine = facts.record, facts.record.environment
+    updated = any(loss is not None for loss in record.health.get("loss", ()))
+    names = {
+        "files": (record.files, get_args(FileName)),
+        "counts": (record.counts, COUNTED if updated else (SKIPPED,)),
+        "health": (record.health, ("iteration", *UPDATE_STATS)),
+        "environment.packages": (machine["packages"], NEEDED),
+    }
+    for field, (stated, needed) in names.items():
+        lost = [name for name in needed if name not in stated]
+        yield from facts.differs(field, lost, [], "names that are missing")
+    if record.algo.recipe_sha256 is None:
+        strange = sorted(record.counts.keys() - {*COUNTED, *COUNTED_BY_SOME})
+        yield from facts.differs("counts", strange, [], "no bundled recipe counts this event")
+    threads = facts.conditions.hardware.threads
+    stated = machine["determinism"]["threads"]
+    yield from facts.differs("environment.determinism.threads", stated, threads, "the conditions")
+    clipped = [(token.low + token.high) for token in record.clipped_tokens]
+    steps = facts.conditions.optimization.epochs * record.cost["trained_tokens"]
+    if sorted(clipped, reverse=True) != clipped or sum(clipped) > steps or 0 in clipped:
+        expected = f"falling counts from 1, together at most {steps}"
+        yield facts.finding("clipped_tokens", clipped, expected, "tokens that were trained on")
+    stored, most = record.subject.params_trainable, 2 * record.subject.params_total
+    if not 1 <= stored <= most:  # a critic reads values off the model, and is smaller
+        yield facts.finding("subject.params_trainable", stored, f"1 to {most}")
+
+
+def _time_and_room(facts: Facts) -> Iterator[Finding]:
+    volatile, subject = facts.record.volatile, facts.record.subject
+    least = int(subject.params_total * BYTES_PER_WEIGHT / facts.record.environment["devices"])
+    if volatile["peak_memory_bytes"] < least:
+        yield facts.finding(
+            "volatile.peak_memory_bytes",
+            volatile["peak_memory_bytes"],
+            f"at least {least}",
+            f"{subject.params_total:,} weights take no less",
+        )
+    latest = max(attempt["end"] for attempt in volatile["attempts"])
+    if latest > time.time() + SKEW_S:
+        yield facts.finding("volatile.attempts", latest, "a time that is past")

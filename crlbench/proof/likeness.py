@@ -1,0 +1,381 @@
+"""A replay beside the run it repeats: what differs first, by how much, and what that means.
+
+Equal bits prove a run wherever they were made. Where bits differ the machines decide: within one
+class of hardware and software they may not, and the run is refuted. Between two classes rounding
+differs, and a run must keep to a band (:mod:`crlbench.proof.bands`). What the band allows is
+decided by the replay's own figures and by the checkout, never by a figure of the run that is
+examined.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from crlbench.contract.conditions import diff, leaves
+from crlbench.contract.machine import machine_class
+from crlbench.contract.records import (
+    DIGESTED_ITERATIONS,
+    SCORE_DROP,
+    CurvePoint,
+    IterationDigest,
+    RunRecord,
+    Status,
+)
+from crlbench.disk.names import POLICY_NAME
+from crlbench.proof.bands import FEW, LATER, LEARNED_REWARD, UNTAUGHT_LOSS, Band
+from crlbench.proof.replay import WHOLE, Trace
+
+TENSORS = {
+    "prompts": "prompt ids",
+    "completions": "sampled token ids",
+    "rewards": "rewards",
+    "losses": "losses",
+    "parameters": "parameters",
+}
+"""Digests of an iteration in the order in which they come to be, by what they are of."""
+
+OF_TOKENS = (
+    "score", "reward", "audit", "length", "length_right", "length_wrong", "truncated",
+    "truncated_right", "truncated_wrong", "repetition", "repetition_right", "repetition_wrong",
+    "group_variance", "uniform_groups", "tokens", "bytes",
+)
+"""Figures that follow from the sampled tokens alone: no machine rounds them otherwise."""
+
+TAUGHT = 0.5
+"""Share of the replay's prompts whose completions all score alike, up to which two machines learn
+the same: Adam makes a full step of a gradient that is all rounding."""
+
+MIN_HEADROOM = 0.2
+"""As the report has it for Λ: less head-room than this counts as this much."""
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Something that a replay made differently."""
+
+    update: int
+    """Iteration, from 1; 0: before the first."""
+    tensor: str
+    stored: Any
+    replayed: Any
+    within: bool
+    """Whether another class of machine may explain it."""
+    gap: float | None = None
+    """How far apart, where that can be measured."""
+    why: str = ""
+    """Where it is not plain why no machine explains it; a clause."""
+
+    def __str__(self) -> str:
+        where = f"update {self.update}" if self.update else "before the first update"
+        gap = "" if self.gap is None else f" (apart by {self.gap:.3g})"
+        why = f"; {self.why}" if self.why else ""
+        return f"{where}: {self.tensor}: stored {self.stored}, replayed {self.replayed}{gap}{why}"
+
+
+@dataclass(frozen=True)
+class Stored:
+    """What a run left, as its record and its files have it."""
+
+    record: RunRecord
+    digests: Sequence[IterationDigest]
+    vector: Callable[[str, str], np.ndarray]
+    """(name of an item vector, field that refers to it) -> the vector."""
+
+
+def other_class(stored: Stored, trace: Trace) -> dict[str, tuple[Any, Any]]:
+    """In what the machine of a run is not of the class of this one: name -> (its, this one's).
+
+    A run that was continued elsewhere is of the class on which it was begun: there its digests
+    were made.
+    """
+    record = stored.record
+    theirs = machine_class(record.environment, record.crlbench.source_tree_sha256)
+    return diff(theirs, machine_class(trace.environment, trace.source))
+
+
+def differences(
+    stored: Stored, trace: Trace, band: Band, rows: int, learned: bool = False
+) -> list[Difference]:
+    """Everything that a replay made differently, first things first.
+
+    Args:
+        stored: the run that is examined.
+        trace: what the replay made.
+        band: of the precision.
+        rows: completions of an iteration, by the conditions.
+        learned: whether the task pays by a reward model, which rounds as machines do.
+    """
+    return [*_Beside(stored, trace, band, rows, learned).all()]
+
+
+class _Beside:
+    """A run and its replay, laid beside one another iteration by iteration."""
+
+    def __init__(
+        self, stored: Stored, trace: Trace, band: Band, rows: int, learned: bool
+    ) -> None:
+        self.stored, self.trace, self.band, self.rows = stored, trace, band, rows
+        self.learned = learned
+        theirs, ours = stored.record.health, trace.health
+        self.made = min(len(theirs["iteration"]), len(ours["iteration"]))
+        self.digested = min(len(stored.digests), len(trace.digests), self.made)
+        self.moved = [
+            a.completions != b.completions
+            for a, b in zip(stored.digests, trace.digests, strict=False)
+        ]
+        """By digested iteration, whether other tokens were sampled."""
+
+    def all(self) -> Iterator[Difference]:
+        yield from self._evaluation(0)
+        for update in range(1, self.made + 1):
+            if update <= self.digested:
+                yield from self._tensors(update)
+            yield from self._figures(update)
+            yield from self._evaluation(update)
+        yield from self._ending()
+
+    # What the replay itself says of how far two machines may be apart.
+
+    def _apart(self, update: int) -> bool:
+        """Whether weights may be others, beyond rounding, before an iteration begins."""
+        if update == 1 or update > DIGESTED_ITERATIONS + 1:
+            return update > 1
+        if self.band.learned_draw is None:
+            return True
+        return any(self.moved[: update - 1]) or not self._taught(update - 1)
+
+    def _taught(self, update: int) -> bool:
+        """Whether every iteration of the replay up to one had enough to learn from."""
+        uniform = self.trace.health.get("uniform_groups", [])[:update]
+        return all(share is not None and share <= TAUGHT for share in uniform)
+
+    def _may_move(self, update: int) -> bool:
+        """Whether a draw of the replay lay so near an edge that rounding explains another."""
+        limit = self.band.draw if update == 1 else self.band.learned_draw
+        if limit is None or self._apart(update):
+            return True
+        closest = self.trace.closest[update - 1] if update <= len(self.trace.closest) else None
+        return closest is not None and closest <= limit
+
+    def _strict(self, update: int) -> bool:
+        """Whether an iteration had the same tokens, from weights that are the same to rounding."""
+        same = update <= self.digested and not self.moved[update - 1]
+        return same and not self._apart(update) and self._taught(update)
+
+    def _rounded(self, update: int) -> bool:
+        """Whether any number up to an iteration shows that the machines round differently."""
+        pairs = zip(self.stored.digests[:update], self.trace.digests[:update], strict=False)
+        return any(a.losses != b.losses for a, b in pairs) or any(
+            column[:update] != self.trace.health[name][:update]
+            for name, column in self.stored.record.health.items()
+            if name in self.trace.health and name not in OF_TOKENS
+        )
+
+    # The parts of an iteration.
+
+    def _tensors(self, update: int) -> Iterator[Difference]:
+        """The digests of an iteration, in the order in which its tensors come to be."""
+        theirs, ours = self.stored.digests[update - 1], self.trace.digests[update - 1]
+        for name, what in TENSORS.items():
+            before, after = getattr(theirs, name), getattr(ours, name)
+            if before == after:
+                continue
+            if name == "losses":
+                yield self._losses(update, before, after)
+                continue
+            why = getattr(self, f"_why_{name}")(update)
+            yield Difference(update, what, before[:12], after[:12], within=not why, why=why)
+
+    def _why_prompts(self, update: int) -> str:
+        return "prompts are drawn alike on every machine"
+
+    def _why_completions(self, update: int) -> str:
+        if self._may_move(update):
+            return ""
+        return "no draw of the replay lies near enough to the edge of its token"
+
+    def _why_rewards(self, update: int) -> str:
+        if self.moved[update - 1] or (self.learned and self.stored.record.arm == "real"):
+            return ""
+        return "the same completions are paid the same on every machine"
+
+    def _why_parameters(self, update: int) -> str:
+        if self._rounded(min(update + 1, self.made)):
+            return ""
+        return "every loss and figure is equal to the last digit"
+
+    def _losses(self, update: int, before: list[str], after: list[str]) -> Difference:
+        if len(before) != len(after):
+            return Difference(update, "number of losses", len(before), len(after), within=False)
+        pairs = list(zip(before, after, strict=True))
+        place = next(i for i, (a, b) in enumerate(pairs) if a != b)
+        gaps = [_gap(float.fromhex(a), float.fromhex(b)) for a, b in pairs]
+        limits = [self._loss_limit(update, float.fromhex(b)) for _, b in pairs]
+        name = f"losses[{place}]"
+        within = all(gap <= limit for gap, limit in zip(gaps, limits, strict=True))
+        return Difference(update, name, before[place], after[place], within, max(gaps))
+
+    def _loss_limit(self, update: int, ours: float) -> float:
+        size = max(1.0, abs(ours)) if math.isfinite(ours) else 1.0
+        if not self._taught(update):
+            return UNTAUGHT_LOSS
+        alike = self.band.draw is None or not self._apart(update)
+        unmoved = alike and not any(self.moved[:update])
+        return (self.band.loss if unmoved else self.band.moved_loss) * size
+
+    def _figures(self, update: int) -> Iterator[Difference]:
+        """The figures of an iteration, all that both sides have."""
+        record, trace = self.stored.record, self.trace
+        for name in sorted(record.health.keys() & trace.health.keys()):
+            before, after = record.health[name][update - 1], trace.health[name][update - 1]
+            if before == after:
+                continue
+            gap = None if before is None or after is None else _gap(before, after)
+            within = self._figure_within(update, name, gap, after)
+            yield Difference(update, f"health.{name}", before, after, within, gap)
+
+    def _figure_within(
+        self, update: int, name: str, gap: float | None, ours: float | int | None
+    ) -> bool:
+        size = max(1.0, abs(ours)) if ours is not None else 1.0
+        same_tokens = update <= self.digested and not self.moved[update - 1]
+        if same_tokens and name in OF_TOKENS:
+            paid = LEARNED_REWARD if self.learned else 0.0
+            return gap is not None and gap <= paid * size
+        if self._strict(update):
+            return gap is not None and gap <= self.band.figure * size
+        digested = update <= DIGESTED_ITERATIONS
+        if name == "score" and digested:
+            limit = self.band.mean(self.rows)
+        elif name == "tokens":
+            limit = self.band.mean(self.rows) if digested else self.band.tokens
+        elif name in LATER and not digested:
+            limit = LATER[name] * self.band.later(self.rows)
+        else:
+            return True
+        return gap is not None and gap <= limit * size
+
+    def _evaluation(self, update: int) -> Iterator[Difference]:
+        """The evaluation after an iteration, item by item, where the grid has one."""
+        x = update * self.rows
+        points = {point.x: point for point in self.stored.record.curve}
+        ours = {point.x: point for point in self.trace.curve}
+        if x not in ours:
+            return
+        if x not in points:
+            yield Difference(update, f"curve at x = {x}", None, ours[x].score, within=False)
+            return
+        ref = points[x].items_ref
+        before, after = self.stored.vector(ref, "curve"), self.trace.vector(ours[x].items_ref)
+        if after is None or before.shape != after.shape:
+            shape = None if after is None else after.shape
+            yield Difference(update, f"items of {ref}", before.shape, shape, within=False)
+        elif not np.array_equal(before, after):
+            gap, changed = abs(points[x].score - ours[x].score), int((before != after).sum())
+            within = self._evaluation_within(update, before, gap, changed)
+            what = f"items of {ref}, {changed} of {before.size}"
+            yield Difference(update, what, points[x].score, ours[x].score, within, gap)
+
+    def _evaluation_within(
+        self, update: int, items: np.ndarray, gap: float, changed: int
+    ) -> bool:
+        if update > DIGESTED_ITERATIONS:
+            return gap <= self.band.later(items.size)
+        if self._apart(update + 1):
+            return gap <= self.band.mean(items.size)
+        return self.learned or changed <= FEW
+
+    # How it ended.
+
+    def _ending(self) -> Iterator[Difference]:
+        """How it ended, where the replay got that far; of a whole run everything else."""
+        yield from self._status()
+        if not self.trace.files:
+            return
+        yield from self._captured()
+        for ref in sorted(self.trace.items):
+            if not ref.startswith("curve/"):
+                yield from self._end(ref)
+        data = self.stored.record.model_dump(mode="json", include=set(WHOLE))
+        for name, (before, after) in diff(leaves(data), leaves(dict(self.trace.whole))).items():
+            yield Difference(self.made, name, before, after, within=not name.endswith("_ref"))
+        before, after = self.stored.record.files.get(POLICY_NAME), self.trace.files[POLICY_NAME]
+        if before is not None and before.sha256 != after.sha256:
+            why = "" if self._rounded(self.made) else self._why_parameters(self.made)
+            pair = before.sha256[:12], after.sha256[:12]
+            yield Difference(self.made, POLICY_NAME, *pair, within=not why, why=why)
+
+    def _status(self) -> Iterator[Difference]:
+        status, ours = self.stored.record.status, self.trace.status
+        reached = ours.at is not None and status.at is not None and ours.at >= status.at
+        failed = status.state == "failed" and status.rule != SCORE_DROP and reached
+        compared = self.trace.files or failed or ours.state == "failed"
+        if compared and status != ours:
+            # The score decides this rule at the end, and two machines may lie on its two sides.
+            decided = {status.rule, ours.rule} == {None, SCORE_DROP} and status.at == ours.at
+            yield Difference(self.made, "status", _said(status), _said(ours), within=decided)
+
+    def _captured(self) -> Iterator[Difference]:
+        record = self.stored.record
+        start = self.trace.whole["splits"]["id"]["start"]
+        bounds = record.task.floor, record.task.ceiling
+        before, after = (
+            captured(curve, start, *bounds) for curve in (record.curve, self.trace.curve)
+        )
+        if before is not None and after is not None and before != after:
+            gap = abs(before - after)
+            within = gap <= self.band.captured
+            yield Difference(self.made, "captured (Λ)", before, after, within, gap)
+
+    def _end(self, ref: str) -> Iterator[Difference]:
+        """The items of a split at one end."""
+        before, after = self.stored.vector(ref, "splits"), self.trace.vector(ref)
+        if after is None or before.shape != after.shape:
+            shape = None if after is None else after.shape
+            yield Difference(self.made, f"items of {ref}", before.shape, shape, within=False)
+            return
+        if np.array_equal(before, after):
+            return
+        a, b = before.astype(np.float64), after.astype(np.float64)
+        gap, changed = abs(float(a.mean() - b.mean())), int((before != after).sum())
+        if ref.startswith("start/") and self.band.draw is not None:
+            # Nothing was learned yet: a few draws, or the last digits of a score.
+            within = int((np.abs(a - b) > LEARNED_REWARD).sum()) <= FEW
+        elif ref.startswith("start/"):
+            within = gap <= self.band.mean(before.size)
+        else:
+            within = gap <= self.band.end + FEW / before.size
+        what = f"items of {ref}, {changed} of {before.size}"
+        yield Difference(self.made, what, float(a.mean()), float(b.mean()), within, gap)
+
+
+def captured(
+    curve: Sequence[CurvePoint], start: float, floor: float, ceiling: float
+) -> float | None:
+    """Λ of one run; None where its curve has one point.
+
+    Args:
+        curve: the evaluations.
+        start: score of the start model.
+        floor, ceiling: of the task.
+    """
+    x = np.array([point.x for point in curve], dtype=np.float64)
+    if len(x) < 2 or not ceiling > floor:
+        return None
+    u = (np.array([point.score for point in curve]) - floor) / (ceiling - floor)
+    head = (start - floor) / (ceiling - floor)
+    return float((np.trapezoid(u, x) / x[-1] - head) / max(1.0 - head, MIN_HEADROOM))
+
+
+def _said(status: Status) -> str:
+    return f"{status.state}{f' by {status.rule}' if status.rule else ''} at {status.at}"
+
+
+def _gap(a: float, b: float) -> float:
+    """The distance of two numbers; infinite where one of them is none."""
+    return abs(a - b) if math.isfinite(a) and math.isfinite(b) else math.inf

@@ -1,1 +1,0 @@
-"""The retain panel: a frozen set that shows what training made a model forget."""

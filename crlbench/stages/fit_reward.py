@@ -1,0 +1,225 @@
+"""From frozen preference pairs to the folder of a reward model, whole or absent."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from crlbench.algo.preference import pair_accuracy
+from crlbench.catalog.frozen import Task
+from crlbench.contract.card import validate_card
+from crlbench.contract.model_card import ModelCard
+from crlbench.contract.task_card import RewardCard
+from crlbench.disk.hashing import sha256_file
+from crlbench.disk.toml import dump_toml
+from crlbench.errors import EnvironmentUnfit, UsageError, ValidationError, unknown_name
+from crlbench.policy.weights.load import Reader
+from crlbench.policy.weights.reward_model import (
+    CARD,
+    WEIGHTS,
+    RewardMap,
+    ScalarModel,
+    completion_row,
+    load_scalar_model,
+    prompt_ids,
+)
+from crlbench.policy.weights.tensors import silent
+from crlbench.run.admission import admit
+from crlbench.stats.proportion import wilson
+from crlbench.suite.pairs import SPLITS, Pair, Split, load_pairs, pairs_card
+from crlbench.train.reward_modeling import PairStream, RewardTraining, Row, fit, pair_scores
+
+Scores = Mapping[Split, tuple[Tensor, Tensor]]
+
+
+def fit_reward(
+    base: ModelCard,
+    task: Task,
+    out: Path,
+    config: RewardTraining,
+    *,
+    limit: int | None = None,
+    device: str = "cpu",
+    report: Callable[[int, int, float], None] = lambda done, batches, loss: None,
+) -> RewardCard:
+    """Fit a reward model from the model ``base`` on a task's pairs and write its folder ``out``.
+
+    ``limit`` takes the first pairs of either file. ``report`` is called with (batches done,
+    batches, loss). The same call on the same machine writes the same bytes.
+
+    Raises:
+        ValidationError: ``out`` exists, no pair fits, or nothing was learned.
+        EnvironmentUnfit: the pairs were not fetched, or the folder cannot be written.
+    """
+    check_target(out)
+    found = admit(base)
+    base, location, reader = found.card, found.location, found.reader
+    files = {split: load_pairs(task, split)[:limit] for split in SPLITS}
+    rows = {split: token_pairs(pairs, reader, config.max_tokens) for split, pairs in files.items()}
+    for split, kept in rows.items():
+        if not kept:
+            raise ValidationError(
+                f"all {len(files[split])} pairs of {pairs_card(task, split).file} are longer than "
+                f"{min(config.max_tokens, reader.context)} tokens of this model. Raise max_tokens "
+                "(--set max_tokens=N), or take a model with a longer context."
+            )
+    model = load_scalar_model(location, f"model '{base.slug}'", new_head=True)
+    model = model.to(device)
+    batches = len(PairStream(rows["train"], config, reader.pad))
+    fit(
+        model,
+        rows["train"],
+        config,
+        pad=reader.pad,
+        device=device,
+        report=lambda done, loss: report(done, batches, loss),
+    )
+    model = rounded(model.to(device), config.store)
+    scores = {split: pair_scores(model, pairs, reader.pad) for split, pairs in rows.items()}
+    faults = _faults(model, task, reader)
+    content: dict[str, Any] = {
+        "schema": 1,
+        "base": base.slug,
+        "base_revision": base.revision,
+        "frame": reader.frame,
+        "thinking": reader.thinking,
+        "context": reader.context,
+        "end_token": reader.ends[0],
+        "pad_token": reader.pad,
+        **_measured(scores),
+        "faults": faults,
+        "pairs": {
+            "task": task.name,
+            "train_sha256": pairs_card(task, "train").sha256,
+            "id_sha256": pairs_card(task, "id").sha256,
+            **{split: len(kept) for split, kept in rows.items()},
+            "left_out": sum(map(len, files.values())) - sum(map(len, rows.values())),
+            "limited": any(len(files[s]) < pairs_card(task, s).count for s in SPLITS),
+        },
+        "training": config.model_dump(),
+    }
+    return _write(out, model, reader, content, getattr(torch, config.store))
+
+
+def settings(texts: Mapping[str, str]) -> RewardTraining:
+    """The defaults with some changed by name; values as text.
+
+    Raises:
+        UsageError: an unknown name, with the nearest ones, or an impossible value.
+    """
+    given: dict[str, Any] = {}
+    for name, value in texts.items():
+        if name not in RewardTraining.model_fields:
+            raise unknown_name("setting", name, RewardTraining.model_fields)
+        try:
+            given[name] = json.loads(value)
+        except (ValueError, RecursionError):  # no JSON, or a number or depth that Python refuses
+            given[name] = value
+    try:
+        return validate_card(RewardTraining, given, "--set")
+    except ValidationError as error:
+        raise UsageError(str(error)) from None
+
+
+def check_target(out: Path) -> None:
+    """Refuse a folder that exists, as nothing is ever overwritten, or that can never be made."""
+    if out.exists():
+        raise ValidationError(f"--out {out}: already exists. Choose another folder, or remove it.")
+    above = next(folder for folder in out.absolute().parents if folder.exists())
+    if not above.is_dir() or not os.access(above, os.W_OK):
+        raise EnvironmentUnfit(f"--out {out}: {above} is no folder that can be written to.")
+
+
+def token_pairs(pairs: Sequence[Pair], reader: Reader, longest: int) -> list[tuple[Row, Row]]:
+    """Pairs as token rows, without those of which a side is longer than ``longest`` or the context.
+
+    A pair is left out and never cut: the end of a cut completion would be judged as its end.
+    """
+    longest = min(longest, reader.context)
+    found = []
+    for pair in pairs:
+        ids = reader.tokenizer([pair["chosen"], pair["rejected"]], add_special_tokens=False)
+        widest = max(map(len, ids["input_ids"]))
+        if widest >= longest:
+            continue
+        prompt = _prompt(pair, reader)
+        if prompt is not None and len(prompt) + widest < longest:
+            sides = (pair["chosen"], pair["rejected"])
+            chosen, rejected = (completion_row(prompt, text, reader) for text in sides)
+            found.append((chosen, rejected))
+    return found
+
+
+def _prompt(pair: Pair, reader: Reader) -> tuple[int, ...] | None:
+    try:
+        return prompt_ids(pair["messages"], reader)
+    except ValidationError:
+        return None
+
+
+def rounded(model: ScalarModel, store: str) -> ScalarModel:
+    """The model with every weight as it is stored, in float32 again."""
+    for parameter in model.parameters():
+        parameter.data = parameter.data.to(getattr(torch, store)).float()
+    return model
+
+
+def _measured(scores: Scores) -> dict[str, Any]:
+    """The tables ``map``, of the training side's scores, and ``accuracy``."""
+    found = {split: float(pair_accuracy(*pair)) for split, pair in scores.items()}
+    low, high = wilson(found["id"], len(scores["id"][0]))
+    placed = RewardMap.of(torch.cat(scores["train"]))
+    return {
+        "map": {"center": placed.center, "scale": placed.scale},
+        "accuracy": {**found, "id_low": low, "id_high": high},
+    }
+
+
+def _faults(model: ScalarModel, task: Task, reader: Reader) -> dict[str, float] | None:
+    """By fault, the share of the task's audit pairs that the model gets wrong; a tie is half."""
+    if task.card.pairs is None or "audit" not in task.card.pairs:
+        return None
+    found: dict[str, list[Pair]] = {}
+    for pair in load_pairs(task, "audit"):
+        found.setdefault(pair["meta"]["fault"], []).append(pair)
+    shares = {}
+    for fault, pairs in found.items():
+        rows = token_pairs(pairs, reader, reader.context)
+        shares[fault] = 1.0 - float(pair_accuracy(*pair_scores(model, rows, reader.pad)))
+    return shares
+
+
+def _write(
+    out: Path, model: ScalarModel, reader: Reader, content: dict[str, Any], dtype: torch.dtype
+) -> RewardCard:
+    """The folder of a reward model, by a rename: interrupted, it leaves nothing behind."""
+    partial = None
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        partial = Path(tempfile.mkdtemp(dir=out.parent, prefix=f".{out.name}."))
+        model.model.config.pad_token_id = reader.pad
+        with silent():
+            model.model.cpu().to(dtype).save_pretrained(partial)
+            reader.tokenizer.save_pretrained(partial)
+        content["weights_sha256"] = sha256_file(partial / WEIGHTS)
+        card = validate_card(RewardCard, content, out / CARD)
+        (partial / CARD).write_text(dump_toml(content), encoding="utf-8")
+        for path in partial.iterdir():
+            path.chmod(0o644)
+        partial.chmod(0o755)
+        check_target(out)
+        os.rename(partial, out)
+        return card
+    except OSError as error:
+        raise EnvironmentUnfit(f"--out {out}: cannot be written: {error.strerror}.") from None
+    finally:
+        if partial is not None:
+            shutil.rmtree(partial, ignore_errors=True)

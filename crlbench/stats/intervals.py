@@ -1,0 +1,500 @@
+"""Uncertainty of a mean over tasks and seeds (protocol CRL-1, A.5 and A.6 point 3).
+
+A bootstrap with tasks as strata: inside a task the seed indices are resampled, and with them
+the evaluation items, jointly for every seed because all seeds answer the same items. The
+draws of a task depend on its name, its number of seeds and of items only, so every model gets
+the same resamples, and another entry moves no interval.
+
+The percentile interval of few seeds is too narrow; the *expanded percentile* interval
+(Hesterberg 2015) widens its quantiles by ``sqrt(n / (n - 1))`` and Student's t.
+
+Two arms of an experiment share seeds and items, so that their difference is resampled with the
+same draws (:func:`paired`) and named better, equivalent, worse or undecided (A.6 point 6).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache, reduce
+from statistics import NormalDist
+from typing import Literal
+
+import numpy as np
+
+from crlbench.seeding import derive
+from crlbench.stats.sorting import order_statistics, variance
+
+REPLICATES = 10_000
+LEVEL = 0.95
+ROOT_SEED = derive(0, "report", "bootstrap")
+"""Seed of all resampling in reports; stored with every summary."""
+
+TRIM = 0.25
+MIN_SEEDS = 2
+"""Fewer seeds than this have no spread."""
+MIN_SEEDS_TOGETHER = 3
+"""Seeds that several tasks need for an interval of their mean; with two it covers too seldom."""
+MIN_SEEDS_ALONE = 5
+"""Seeds that one task alone needs: even the whole range of n values misses their true median
+with probability 2^(1-n), so that below 5 no bootstrap interval can be near 95 %."""
+
+
+EQUIVALENCE_LEVEL = 0.90
+"""Level of the interval that must lie inside the margin: two one-sided tests at 5 %."""
+LEVELS = (LEVEL, EQUIVALENCE_LEVEL)
+POWER = 0.80
+"""How likely the seeds of :func:`seeds_to_settle` would settle, were the estimate the truth."""
+MOST_SEEDS = 200
+"""No larger number of further seeds is looked for."""
+
+Verdict = Literal["better", "equivalent", "worse", "undecided"]
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A confidence interval."""
+
+    low: float
+    high: float
+    level: float = LEVEL
+
+    def union(self, other: Interval) -> Interval:
+        """The smallest interval of this level that holds both."""
+        return Interval(min(self.low, other.low), max(self.high, other.high), self.level)
+
+
+@dataclass(frozen=True)
+class Stratum:
+    """The seeds of one task.
+
+    ``values`` are (n,) numbers, one per seed; ``resampled``, where given, returns the (R, n)
+    numbers that the seeds would have had under (R, N) item weights.
+    """
+
+    name: str
+    values: np.ndarray
+    items: int = 0
+    resampled: Callable[[np.ndarray], np.ndarray] | None = None
+
+
+def trimmed_mean(values: np.ndarray) -> np.ndarray:
+    """25 %-trimmed mean over the last axis: floor(n/4) values dropped at each end."""
+    n = values.shape[-1]
+    cut = int(TRIM * n)
+    return np.sort(values, axis=-1)[..., cut : n - cut].mean(axis=-1)
+
+
+def plain_mean(values: np.ndarray) -> np.ndarray:
+    """Mean over the last axis."""
+    return values.mean(axis=-1)
+
+
+Location = Callable[[np.ndarray], np.ndarray]
+
+
+def over_tasks(strata: Sequence[np.ndarray], location: Location) -> np.ndarray | float:
+    """``location`` over the seeds inside each task, then the plain mean over tasks."""
+    return sum(location(np.asarray(values)) for values in strata) / len(strata)
+
+
+def task_balanced_iqm(strata: Sequence[np.ndarray]) -> float:
+    """The headline statistic: 25 %-trimmed mean inside each task, then the mean over tasks."""
+    return float(over_tasks(strata, trimmed_mean))
+
+
+def resample(
+    stratum: Stratum, count: int = REPLICATES, seed: int = ROOT_SEED
+) -> np.ndarray:
+    """(count, n) bootstrap resamples of the seeds of one task; apply a location to each row."""
+    index = seed_index(stratum.name, len(stratum.values), count, seed)
+    if stratum.resampled is None:
+        return stratum.values[index]
+    weights = item_weights(stratum.name, stratum.items, count, seed)
+    return np.take_along_axis(stratum.resampled(weights), index, axis=-1)
+
+
+def seed_index(name: str, n: int, count: int, seed: int = ROOT_SEED) -> np.ndarray:
+    """(count, n) drawn seed positions of a task in each replicate."""
+    generator = np.random.Generator(np.random.PCG64(derive(seed, name, "seeds", n)))
+    return generator.integers(0, n, size=(count, n))
+
+
+@lru_cache(maxsize=32)
+def times_drawn(name: str, n: int, count: int, seed: int = ROOT_SEED) -> np.ndarray:
+    """(n, count) float32: how often each seed of a task is in each replicate."""
+    index = seed_index(name, n, count, seed)
+    times = np.stack([(index == i).sum(axis=1, dtype=np.float32) for i in range(n)])
+    times.flags.writeable = False
+    return times
+
+
+@lru_cache(maxsize=8)
+def item_weights(name: str, items: int, count: int, seed: int = ROOT_SEED) -> np.ndarray:
+    """(count, items) shares of the items of a task in each replicate; rows sum to 1."""
+    drawn = drawn_items(name, items, count, seed)
+    weights = np.concatenate([times.T for times in drawn]) / items
+    weights.flags.writeable = False
+    return weights
+
+
+def drawn_items(
+    name: str, items: int, count: int, seed: int = ROOT_SEED, block: int = 200
+) -> Iterator[np.ndarray]:
+    """(items, up to block) how often each item of a task is in each replicate, in order."""
+    generator = np.random.Generator(np.random.PCG64(derive(seed, name, "items", items)))
+    for start in range(0, count, block):
+        size = min(block, count - start)
+        drawn = generator.integers(0, items, size=(size, items))
+        drawn *= size
+        drawn += np.arange(size)[:, None]
+        yield np.bincount(drawn.ravel(), minlength=size * items).reshape(items, size)
+
+
+def bootstrap(
+    strata: Sequence[Stratum],
+    location: Location = trimmed_mean,
+    count: int = REPLICATES,
+    seed: int = ROOT_SEED,
+    level: float = LEVEL,
+) -> Interval | None:
+    """Expanded percentile interval of ``over_tasks``; None where seeds are too few for one."""
+    replicates = [location(resample(stratum, count, seed)) for stratum in strata]
+    return interval(replicates, [len(stratum.values) for stratum in strata], level)
+
+
+def interval(
+    replicates: Sequence[np.ndarray], seeds: Sequence[int], level: float = LEVEL
+) -> Interval | None:
+    """Expanded percentile interval of a mean over tasks.
+
+    Args:
+        replicates: per task (R,) bootstrap replicates of its location.
+        seeds: per task the number of seeds.
+
+    Returns:
+        None for fewer seeds anywhere than :func:`least_seeds`.
+    """
+    if not enough_seeds(seeds):
+        return None
+    return expanded(sum(replicates) / len(replicates), seeds, level)
+
+
+def enough_seeds(seeds: Sequence[int]) -> bool:
+    """Whether the numbers of seeds per task allow an interval."""
+    return min(seeds, default=0) >= least_seeds(len(seeds))
+
+
+def least_seeds(tasks: int) -> int:
+    """Seeds of every task that an interval of the mean over this many tasks needs."""
+    return MIN_SEEDS_ALONE if tasks == 1 else MIN_SEEDS_TOGETHER
+
+
+def expanded(whole: np.ndarray, seeds: Sequence[int], level: float = LEVEL) -> Interval:
+    """Expanded percentile interval from (R,) replicates of a statistic of all tasks."""
+    return expanded_at(whole, seeds, (level,))[0]
+
+
+def expanded_at(
+    whole: np.ndarray, seeds: Sequence[int], levels: Sequence[float]
+) -> list[Interval]:
+    """The same at several levels, for one look at the replicates."""
+    n, df, last = min(seeds), sum(size - 1 for size in seeds), len(whole) - 1
+    tails = [expanded_tail(n, df, level) for level in levels]
+    ends = order_statistics(whole, *(q * last for tail in tails for q in (tail, 1.0 - tail)))
+    return [Interval(*pair) for pair in zip(ends[::2], ends[1::2], levels, strict=True)]
+
+
+def half_width(variances: Sequence[float], seeds: Sequence[int], level: float = LEVEL) -> float:
+    """Of Student's interval of a mean over tasks, from the variances of each task's replicates.
+
+    For statistics whose percentiles stay too near to the estimate, such as the dispersion of few
+    seeds. Degrees of freedom are those of Welch and Satterthwaite, rounded down.
+    """
+    shares = [v * n / (n - 1) / len(seeds) ** 2 for v, n in zip(variances, seeds, strict=True)]
+    total = sum(shares)
+    if total <= 0:
+        return 0.0
+    weights = ((v / total) ** 2 / (n - 1) for v, n in zip(shares, seeds, strict=True))
+    df = max(1, int(1.0 / sum(weights)))
+    return student_quantile(0.5 + level / 2, df) * math.sqrt(total)
+
+
+def student_interval(values: Sequence[float], level: float = LEVEL) -> Interval:
+    """Student's interval of the mean of independent numbers, two or more.
+
+    Exact where they are normal. ``mean ± t(K - 1) · s / √K``.
+    """
+    count = len(values)
+    middle = float(np.mean(values))
+    width = student_quantile(0.5 + level / 2, count - 1) * float(np.std(values, ddof=1))
+    width /= math.sqrt(count)
+    return Interval(middle - width, middle + width, level)
+
+
+def expanded_tail(n: int, df: int, level: float = LEVEL) -> float:
+    """Tail probability of the expanded percentile interval: Φ(-t·sqrt(n/(n-1))).
+
+    ``n`` seeds in the smallest stratum set the bias of the bootstrap variance; the degrees of
+    freedom are those of the pooled variance, the sum of n - 1 over the tasks.
+    """
+    t = student_quantile(0.5 + level / 2, df)
+    return NormalDist().cdf(-t * math.sqrt(n / (n - 1)))
+
+
+@lru_cache(maxsize=1024)
+def student_quantile(p: float, df: int) -> float:
+    """Quantile of Student's t for p > 1/2 and whole degrees of freedom, bisected to the end."""
+    low, high = 0.0, 1.0
+    while student_cdf(high, df) < p:
+        high *= 2.0
+    middle = 0.5 * (low + high)
+    while low < middle < high:
+        low, high = (middle, high) if student_cdf(middle, df) < p else (low, middle)
+        middle = 0.5 * (low + high)
+    return middle
+
+
+def student_cdf(t: float, df: int) -> float:
+    """Distribution function of Student's t with whole ``df`` (Abramowitz & Stegun 26.7.3-4)."""
+    theta = math.atan(t / math.sqrt(df))
+    cosine, total = math.cos(theta), 0.0
+    if df % 2:
+        term = cosine
+        for k in range(1, df - 1, 2):
+            total += term
+            term *= cosine**2 * (k + 1) / (k + 2)
+        central = 2.0 / math.pi * (theta + math.sin(theta) * total)
+    else:
+        term = 1.0
+        for k in range(0, df - 1, 2):
+            total += term
+            term *= cosine**2 * (k + 1) / (k + 2)
+        central = math.sin(theta) * total
+    return 0.5 + 0.5 * central
+
+
+@dataclass(frozen=True)
+class Replicates:
+    """One task of one arm: its seeds and the bootstrap replicates of their location."""
+
+    values: np.ndarray
+    """(n,) one number per seed, in the order of the seed indices."""
+    location: float
+    drawn: np.ndarray
+    """(R,) seeds and items resampled."""
+    seeds: np.ndarray
+    """(R,) seeds resampled only, with the same indices."""
+    items: np.ndarray
+    """(R,) items resampled only, with the same weights."""
+    bounds: tuple[float, float] | None = None
+    """Between which the location lies by its definition; None where nothing bounds it."""
+
+
+def replicate(
+    stratum: Stratum,
+    location: Location = trimmed_mean,
+    count: int = REPLICATES,
+    seed: int = ROOT_SEED,
+) -> Replicates:
+    """Replicates of one task; strata with equal name, seeds and items share every draw."""
+    value = float(location(stratum.values))
+    by_seed = location(resample(Stratum(stratum.name, stratum.values), count, seed))
+    if stratum.resampled is None:
+        return Replicates(stratum.values, value, by_seed, by_seed, np.full(count, value))
+    weights = item_weights(stratum.name, stratum.items, count, seed)
+    by_item = location(stratum.resampled(weights))
+    drawn = location(resample(stratum, count, seed))
+    return Replicates(stratum.values, value, drawn, by_seed, by_item)
+
+
+@dataclass(frozen=True)
+class Paired:
+    """Arm minus base over the same tasks, seeds and items."""
+
+    value: float
+    """Difference of the two task-balanced locations."""
+    interval: Interval | None
+    """95 %; None where seeds are too few for one."""
+    inner: Interval | None
+    """90 %, which decides on equivalence."""
+    verdict: Verdict
+    correlation: float | None
+    """Achieved correlation of the pairs inside tasks; None where it is undefined."""
+    more_seeds: int | None
+    """Further seeds that would likely settle an undecided verdict; None where it is settled."""
+    n: int
+    """Seeds (the smallest number over the tasks)."""
+
+
+def paired(
+    base: Sequence[Replicates],
+    arm: Sequence[Replicates],
+    margin: float,
+    by_variance: bool = False,
+) -> Paired:
+    """The paired difference of two arms and its verdict.
+
+    Args:
+        base, arm: replicates of the same tasks in the same order; position i of their values
+            is the same seed index in both.
+        margin: half-width of the equivalence region, in units of the values.
+        by_variance: take Student's interval (see :func:`around`) for the percentiles'.
+    """
+    return paired_with_replicates(base, arm, margin, by_variance)[0]
+
+
+def paired_with_replicates(
+    base: Sequence[Replicates],
+    arm: Sequence[Replicates],
+    margin: float,
+    by_variance: bool = False,
+) -> tuple[Paired, np.ndarray]:
+    """The same, and (R,) replicates of the difference, the noise of single answers counted once."""
+    pairs = list(zip(base, arm, strict=True))
+    sizes = [len(b.values) for b, _ in pairs]
+    value = float(np.mean([a.location - b.location for b, a in pairs]))
+    apart = [a.drawn - b.drawn for b, a in pairs]
+    drawn = by_seed = mean_of_rows(apart)
+    if not all(part.drawn is part.seeds for pair in pairs for part in pair):
+        by_seed = mean_of_rows([a.seeds - b.seeds for b, a in pairs])
+    by_item = mean_of_rows([a.items - b.items for b, a in pairs])
+    total, seeds, items = variance_parts(drawn, by_seed, by_item)
+    whole = shrunk(value, drawn, total, seeds + items)
+    outer = inner = None
+    if enough_seeds(sizes) and by_variance:
+        variances = [variance(part) for part in apart]
+        outer, inner = (around(value, variances, sizes, level) for level in LEVELS)
+    elif enough_seeds(sizes):
+        outer, inner = expanded_at(whole, sizes, LEVELS)
+    found, n, more = verdict(outer, inner, margin), min(sizes), None
+    if found == "undecided":
+        # The bootstrap variance of a mean of n is (n - 1) / n of the unbiased one.
+        more = seeds_to_settle(value, seeds * n * n / max(1, n - 1), items, sizes, margin)
+    return Paired(value, outer, inner, found, pair_correlation(pairs), more, n), whole
+
+
+def mean_of_rows(rows: Sequence[np.ndarray]) -> np.ndarray:
+    """``np.mean(rows, axis=0)``, to the last bit, without a copy of them all in one array."""
+    return reduce(np.add, rows) / len(rows)
+
+
+def around(
+    value: float, variances: Sequence[float], seeds: Sequence[int], level: float = LEVEL
+) -> Interval:
+    """Student's interval of a difference of shares, which lies in [-1, 1]."""
+    width = half_width(variances, seeds, level)
+    return Interval(max(-1.0, value - width), min(1.0, value + width), level)
+
+
+def noise_once(
+    value: float, drawn: np.ndarray, by_seed: np.ndarray, by_item: np.ndarray
+) -> np.ndarray:
+    """(R,) ``drawn`` moved towards ``value`` until the noise of single answers counts once.
+
+    Args:
+        drawn, by_seed, by_item: (R,) replicates of one statistic, as in :class:`Replicates`.
+    """
+    total, seeds, items = variance_parts(drawn, by_seed, by_item)
+    return shrunk(value, drawn, total, seeds + items)
+
+
+def shrunk(value: float, drawn: np.ndarray, total: float, variance: float) -> np.ndarray:
+    """(R,) ``drawn``, of variance ``total``, moved towards ``value`` until they have the other
+    variance, where it is less."""
+    if total <= 0:
+        return drawn
+    return value + math.sqrt(min(1.0, variance / total)) * (drawn - value)
+
+
+def variance_parts(
+    drawn: np.ndarray, by_seed: np.ndarray, by_item: np.ndarray
+) -> tuple[float, float, float]:
+    """Variance of ``drawn``; from the choice of seeds (with the noise of answers); of items.
+
+    Resampling both at once counts the noise of single answers three times (Owen 2007, "The
+    pigeonhole bootstrap"): var(both) = S + I + 3 N, var(seeds) = S + N, var(items) = I + N.
+    The interval should have S + I + N, or few items make it far too wide.
+    """
+    total = variance(drawn)
+    single = total if by_seed is drawn else variance(by_seed)
+    seeds, items = split_variance(total, single, variance(by_item))
+    return total, float(seeds), float(items)
+
+
+def split_variance(
+    both: np.ndarray, seeds: np.ndarray, items: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """The same from the variances of the three kinds of replicates, (...) each."""
+    noise = np.maximum(0.0, both - seeds - items)
+    return seeds, np.maximum(0.0, items - noise)
+
+
+def verdict(outer: Interval | None, inner: Interval | None, margin: float) -> Verdict:
+    """Equivalent if the 90 % interval lies inside ±margin, else by the 95 % interval and 0.
+
+    Equivalence is asked first: a difference that is real and smaller than the margin is one
+    that does not matter. Without an interval nothing is decided.
+    """
+    if outer is None or inner is None:
+        return "undecided"
+    if -margin <= inner.low and inner.high <= margin:
+        return "equivalent"
+    if outer.low > 0:
+        return "better"
+    return "worse" if outer.high < 0 else "undecided"
+
+
+def pair_correlation(pairs: Sequence[tuple[Replicates, Replicates]]) -> float | None:
+    """Pearson correlation of the seeds' values, pooled over tasks after centring each task."""
+    x, y = (
+        np.concatenate([pair[side].values - pair[side].values.mean() for pair in pairs])
+        for side in (0, 1)
+    )
+    scale = math.sqrt(float(x @ x) * float(y @ y))
+    if sum(len(b.values) - 1 for b, _ in pairs) < 2 or scale < 1e-15:
+        return None
+    return max(-1.0, min(1.0, float(x @ y) / scale))
+
+
+def seeds_to_settle(
+    value: float, per_seed: float, fixed: float, sizes: Sequence[int], margin: float
+) -> int:
+    """Further seeds that would likely settle an undecided difference.
+
+    The smallest number of seeds at which, were ``value`` the truth, the 95 % interval would
+    exclude 0 or the 90 % interval lie inside ±margin with probability :data:`POWER` (normal
+    theory, Student's t; protocol A.6 points 2 and 6). Where one seed cannot say how much seeds
+    differ, the seeds that an interval needs at all.
+
+    Args:
+        per_seed: variance of the difference at one seed; it shrinks with 1 / n.
+        fixed: variance from the choice of items; it stays.
+        sizes: per task the number of seeds so far.
+
+    Returns:
+        :data:`MOST_SEEDS` where that many would not be enough.
+    """
+    n, tasks = min(sizes), len(sizes)
+    least = max(n + 1, least_seeds(tasks))
+    if n < MIN_SEEDS:
+        return least - n
+    below = NormalDist().cdf
+
+    def settles(count: int) -> bool:
+        error, df = math.sqrt(per_seed / count + fixed), tasks * (count - 1)
+        if error == 0.0:
+            return True
+        size = abs(value) / error
+        excluded = below(size - student_quantile(0.5 + LEVEL / 2, df))
+        # Both ends of the inner interval must lie inside the margin.
+        room, reach = margin / error, student_quantile(0.5 + EQUIVALENCE_LEVEL / 2, df)
+        inside = below(room - size - reach) + below(room + size - reach) - 1.0
+        return max(excluded, inside) >= POWER
+
+    low, high = least, n + MOST_SEEDS
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (low, middle) if settles(middle) else (middle + 1, high)
+    return high - n

@@ -1,0 +1,353 @@
+"""Bootstrap replicates of the three axes, and intervals that count every noise once.
+
+Λ and Gen are resampled over seeds and items, Stab over seeds (protocol CRL-1, A.6 point 3). Draws
+are named: the seeds of a task by its name and their number, its items by its name and theirs, so
+that every entry meets the same draws and none moves another one's interval.
+
+Arrays stand seed by replicate, (n, R), so that one operation serves all replicates of a seed.
+Weights of items, and what a seed has under them, are kept in single precision: a replicate moves
+by 1e-6 of its spread.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+import numpy as np
+
+from crlbench.seeding import derive
+from crlbench.stats.derivatives import Blocks
+from crlbench.stats.intervals import (
+    LEVEL,
+    REPLICATES,
+    ROOT_SEED,
+    TRIM,
+    Interval,
+    Replicates,
+    drawn_items,
+    enough_seeds,
+    expanded,
+    half_width,
+    noise_once,
+    seed_index,
+    student_interval,
+    times_drawn,
+)
+from crlbench.stats.measures import ItemTable, captured
+from crlbench.stats.sorting import gaps, mean_of_ranks, sorted_rows, variance
+from crlbench.stats.stability_shares import headline, selected_shares, shares
+
+MIN_TASKS = 4
+"""Fewer tasks have no interval over tasks: their spread is not known."""
+
+
+@lru_cache(maxsize=32)
+def _flat_index(task: str, n: int, count: int, seed: int) -> np.ndarray:
+    """(n, R) positions of the drawn seeds in a flattened (n, R) array."""
+    return np.ascontiguousarray(seed_index(task, n, count, seed).T) * count + np.arange(count)
+
+
+@lru_cache(maxsize=16)
+def _item_shares(name: str, items: int, count: int, seed: int) -> np.ndarray:
+    """(N, R) float32: what each item weighs in each replicate; columns sum to 1."""
+    shares, start = np.empty((items, count), dtype=np.float32), 0
+    for times in drawn_items(name, items, count, seed):
+        shares[:, start : start + times.shape[1]] = times
+        start += times.shape[1]
+    shares /= items
+    return shares
+
+
+@dataclass(frozen=True)
+class Rows:
+    """A mean over the first axis, (n, R) to (R,), without the lowest and the highest."""
+
+    trim: float
+    """Share of the rows that is dropped at each end."""
+
+    def __call__(self, rows: np.ndarray) -> np.ndarray:
+        n, cut = len(rows), int(self.trim * len(rows))
+        middle = sorted_rows(rows)[cut : n - cut] if cut else rows
+        return np.mean(middle, axis=0, dtype=np.float64)
+
+    def resampled(self, values: np.ndarray, times: np.ndarray) -> np.ndarray:
+        """(R,) of (n,) values, each of them (n, R) times."""
+        n, cut = len(values), int(self.trim * len(values))
+        return mean_of_ranks(values, *gaps(values, times), cut, n - cut)
+
+
+trimmed_rows, mean_rows = Rows(TRIM), Rows(0.0)
+
+
+def crossed(
+    task: str,
+    values: np.ndarray,
+    by_weight: np.ndarray,
+    location: Rows,
+    count: int = REPLICATES,
+    seed: int = ROOT_SEED,
+) -> Replicates:
+    """Replicates of one task from its seeds' numbers under every draw of items.
+
+    Args:
+        values: (n,) one number per seed.
+        by_weight: (n, R) the numbers that the seeds would have had under each draw of items.
+    """
+    n = len(values)
+    value = float(location(values[:, None])[0])
+    by_seed = location.resampled(values, times_drawn(task, n, count, seed))
+    drawn = location(np.take(by_weight.ravel(), _flat_index(task, n, count, seed)))
+    return Replicates(values, value, drawn, by_seed, location(by_weight))
+
+
+def efficiency_replicates(
+    task: str,
+    table: ItemTable,
+    values: np.ndarray | None = None,
+    location: Rows = trimmed_rows,
+    count: int = REPLICATES,
+    seed: int = ROOT_SEED,
+) -> Replicates:
+    """Λ of one task, seeds and items resampled.
+
+    Args:
+        table: of its n seeds.
+        values: (n,) Λ of each seed, where they are known in full precision.
+    """
+    if values is None:
+        items = table.learned.shape[1]
+        values = table.lam(np.full((1, items), 1.0 / items))[0]
+    return crossed(task, values, _lam_by_weight(task, table, count, seed), location, count, seed)
+
+
+def _lam_by_weight(task: str, table: ItemTable, count: int, seed: int) -> np.ndarray:
+    """(n, R) float32: Λ of each seed under each draw of items."""
+    n, items = table.learned.shape
+    heads = table.head
+    if (heads == heads[0]).all():
+        # The start model is scored once for all seeds of a task.
+        heads = heads[:1]
+    # Reading the table of shares is what takes the time: once for both.
+    rows = np.concatenate([table.learned, heads], dtype=np.float32, casting="same_kind")
+    means = rows @ _item_shares(task, items, count, seed)
+    return captured(means[:n], means[n:])
+
+
+def gain_replicates(
+    task: str, table: ItemTable, count: int = REPLICATES, seed: int = ROOT_SEED
+) -> Replicates:
+    """Gain in u of one task, plain mean over seeds; seeds and items resampled."""
+    rows = table.final - table.head
+    shares = _item_shares(task, rows.shape[1], count, seed)
+    by_weight = rows.astype(np.float32) @ shares
+    return crossed(task, rows.mean(axis=1), by_weight, mean_rows, count, seed)
+
+
+POSITIONS = "generalization items"
+
+
+def linear_replicates(
+    task: str,
+    values: np.ndarray,
+    blocks: Blocks,
+    count: int = REPLICATES,
+    seed: int = ROOT_SEED,
+    moved: np.ndarray | None = None,
+) -> Replicates:
+    """A plain mean over the seeds of a task, seeds and clusters of items resampled.
+
+    To first order in the weights. Clusters are drawn by their position in a split, with the same
+    draw for every task and every split of N clusters: an item set that several tasks are scored
+    on is drawn as one, and sets that have nothing to do with one another are independent row by
+    row, so that drawing them together adds nothing on average.
+
+    Args:
+        values: (n,) one number per seed.
+        blocks: (n, N) derivatives by the clusters' weights; empty: seeds only.
+        moved: what :func:`items_moved` gives for them, where it is known.
+    """
+    n, value = len(values), float(values.mean())
+    times = times_drawn(task, n, count, seed)
+    by_seed = values @ times / n
+    if not blocks:
+        return Replicates(values, value, by_seed, by_seed, np.full(count, value))
+    if moved is None:
+        moved = items_moved(blocks, count, seed)
+    drawn = by_seed + np.einsum("ir,ir->r", moved, times) / n
+    return Replicates(values, value, drawn, by_seed, value + moved.mean(axis=0, dtype=np.float64))
+
+
+def items_moved(blocks: Blocks, count: int = REPLICATES, seed: int = ROOT_SEED) -> np.ndarray:
+    """(n, R) float32: by how much each number moves under each draw of clusters.
+
+    Reading the table of shares is what takes the time: rows of several tasks are faster together.
+    """
+    n = len(next(iter(blocks.values())))
+    moved = np.zeros((n, count), dtype=np.float32)
+    for clusters, rows in sorted(blocks.items()):
+        centred = rows - rows.mean(axis=1, keepdims=True)
+        moved += centred.astype(np.float32) @ _item_shares(POSITIONS, clusters, count, seed)
+    return moved
+
+
+def stability_replicates(
+    task: str, columns: np.ndarray, count: int = REPLICATES, seed: int = ROOT_SEED
+) -> Replicates:
+    """Stab of one rated task, seeds resampled.
+
+    A resample holds a seed twice and has therefore less dispersion than its sample; replicates are
+    moved so that their mean is the estimate.
+
+    Args:
+        columns: (5, n) F, H, G, DD and whether it failed, of each seed.
+
+    Returns:
+        ``values`` are F of the seeds, for the correlation of pairs.
+    """
+    value = float(headline(shares(*columns)))
+    n = columns.shape[1]
+    drawn = headline(selected_shares(columns, times_drawn(task, n, count, seed), n))
+    drawn += value - drawn.mean()
+    return Replicates(columns[0], value, drawn, drawn, np.full(count, value), bounds=(0.0, 1.0))
+
+
+def scaled(part: Replicates, factor: float) -> Replicates:
+    """The same in another unit."""
+    return Replicates(
+        part.values * factor,
+        part.location * factor,
+        part.drawn * factor,
+        part.seeds * factor,
+        part.items * factor,
+    )
+
+
+def spread(parts: Sequence[Replicates]) -> np.ndarray:
+    """(3, R) replicates of the mean over tasks: seeds and items, seeds alone, items alone."""
+    names = ("drawn", "seeds", "items")
+    return np.stack([sum(getattr(part, name) for part in parts) / len(parts) for name in names])
+
+
+def over_tasks(parts: Sequence[Replicates]) -> np.ndarray:
+    """(R,) replicates of the mean over tasks, the noise of single answers counted once.
+
+    Resampling seeds and items together counts it three times; see
+    :func:`crlbench.stats.intervals.noise_once`.
+    """
+    if all(part.drawn is part.seeds for part in parts):
+        return sum(part.drawn for part in parts) / len(parts)
+    return noise_once(float(np.mean([part.location for part in parts])), *spread(parts))
+
+
+def axis_interval(parts: Sequence[Replicates], level: float = LEVEL) -> Interval | None:
+    """Expanded percentile interval of the mean over tasks; None where seeds are too few."""
+    sizes = [len(part.values) for part in parts]
+    return expanded(over_tasks(parts), sizes, level) if enough_seeds(sizes) else None
+
+
+def shortfall_interval(parts: Sequence[Replicates], level: float = LEVEL) -> Interval | None:
+    """Student's interval of a score in [0, 1] that is resampled over seeds, by log(1 - score).
+
+    A high Stab comes with a short spread of its replicates, a low one with a long spread; on this
+    scale the spreads agree. Where the score is 1 there is no such scale, and no spread either.
+    """
+    sizes = [len(part.values) for part in parts]
+    value = float(np.mean([part.location for part in parts]))
+    if not enough_seeds(sizes) or value >= 1:
+        return axis_interval(parts, level)
+    width = half_width([variance(part.drawn) for part in parts], sizes, level) / (1 - value)
+    low, high = (1 - (1 - value) * math.exp(sign * width) for sign in (1, -1))
+    return Interval(max(0.0, low), high, level)
+
+
+def wider_interval(
+    parts: Sequence[Replicates],
+    count: int = REPLICATES,
+    seed: int = ROOT_SEED,
+    level: float = LEVEL,
+) -> Interval | None:
+    """Interval over tasks: what would be found on other tasks of the kind.
+
+    Never narrower than :func:`axis_interval`, and inside the bounds of the number; None for fewer
+    than four tasks.
+    """
+    sizes, estimates = [len(part.values) for part in parts], [part.location for part in parts]
+    if not enough_seeds(sizes) or len(parts) < MIN_TASKS:
+        return None
+    found = widened(over_tasks(parts), estimates, sizes, count, seed, level)
+    return _within(found, [part.bounds for part in parts])
+
+
+def wider_difference(
+    whole: np.ndarray,
+    base: Sequence[Replicates],
+    arm: Sequence[Replicates],
+    count: int = REPLICATES,
+    seed: int = ROOT_SEED,
+) -> Interval | None:
+    """The same of arm minus base over their common tasks.
+
+    Args:
+        whole: (R,) replicates of the difference.
+        base, arm: of the same tasks in the same order.
+    """
+    pairs = list(zip(base, arm, strict=True))
+    sizes = [len(x.values) for x, _ in pairs]
+    found = widened(whole, [y.location - x.location for x, y in pairs], sizes, count, seed)
+    bounds = [
+        (y.bounds[0] - x.bounds[1], y.bounds[1] - x.bounds[0]) if x.bounds and y.bounds else None
+        for x, y in pairs
+    ]
+    return None if found is None else _within(found, bounds)
+
+
+def widened(
+    within: np.ndarray,
+    estimates: Sequence[float],
+    sizes: Sequence[int],
+    count: int = REPLICATES,
+    seed: int = ROOT_SEED,
+    level: float = LEVEL,
+) -> Interval | None:
+    """Interval of a mean over tasks as a sample of tasks; None for fewer than four.
+
+    The union of Student's interval of the tasks' estimates and of a bootstrap over tasks. A
+    bootstrap of few means reaches from the worst to the best of them at most, which covers too
+    seldom; Student's covers as stated where tasks are normal.
+
+    The spread of the tasks' estimates holds the uncertainty inside tasks already, so that the
+    replicates get the larger of the two variances and not their sum.
+
+    Args:
+        within: (R,) replicates of the mean over these tasks.
+        estimates: of each task.
+        sizes: seeds of each task.
+    """
+    if not enough_seeds(sizes) or len(sizes) < MIN_TASKS:
+        return None
+    estimates, tasks = np.array(estimates), len(sizes)
+    value, inner = float(estimates.mean()), expanded(within, sizes, level)
+    between = estimates[_task_index(tasks, count, seed)].mean(axis=1)
+    whole = within + between - value
+    larger, total = max(variance(within), variance(between)), variance(whole)
+    if total > 0:
+        whole = value + np.sqrt(min(1.0, larger / total)) * (whole - value)
+    drawn = inner.union(expanded(whole, [tasks], level))
+    return drawn.union(student_interval(estimates, level))
+
+
+def _within(found: Interval, bounds: Sequence[tuple[float, float] | None]) -> Interval:
+    """What of an interval a mean of bounded numbers can be; all of it where one has no bounds."""
+    if None in bounds:
+        return found
+    low, high = (float(np.mean(ends)) for ends in zip(*bounds, strict=True))
+    return replace(found, low=max(low, found.low), high=min(high, found.high))
+
+
+@lru_cache(maxsize=8)
+def _task_index(tasks: int, count: int, seed: int) -> np.ndarray:
+    generator = np.random.Generator(np.random.PCG64(derive(seed, "tasks", tasks)))
+    return generator.integers(0, tasks, size=(count, tasks))

@@ -1,0 +1,1 @@
+"""Who is better: runs become entries, boards, comparisons, ablations. Nothing is drawn."""

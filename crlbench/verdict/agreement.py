@@ -1,0 +1,204 @@
+"""Runs that began alike, laid beside one another: what they say of how they began must agree.
+
+Two runs of one model, task and seed draw the same completions in their first iteration, whatever
+the arm, the recipe or the learning rate: nothing was learned yet. They score the same start model
+with the same draws, too. So an entry holds much that others can be asked about without a replay,
+and what somebody invented or moved from another machine has to agree with what is known.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from crlbench.contract.machine import machine_class
+from crlbench.contract.records import IterationDigest
+from crlbench.contract.stored import exists
+from crlbench.contract.verification import Finding
+from crlbench.disk.hashing import canonical_json, digest
+from crlbench.disk.names import DIGESTS, ITEMS, RECORD_NAME
+from crlbench.errors import CrlbenchError
+from crlbench.verdict.runs import Run, load_runs
+
+MOVED = 2
+"""Items of an evaluation that may be scored otherwise on another machine, for each 256."""
+ROUNDED = 1e-4
+"""Of a score that is no 0 or 1, on two machines."""
+ENOUGH = 4
+"""Runs from which on the draws of another class of machine are held against those known."""
+
+DRAWS = ("conditions.sampling.", "conditions.data.", "conditions.hardware.precision")
+SCORES = ("conditions.evaluation.", "tasks.", "retain.", "track")
+
+
+@dataclass(frozen=True)
+class _Began:
+    """How one run began."""
+
+    run: Run
+
+    @cached_property
+    def machine(self) -> str:
+        return digest(machine_class(self.run.record.environment))
+
+    @cached_property
+    def first(self) -> IterationDigest | None:
+        rows = self.run.digests()
+        return rows[0] if rows else None
+
+    @cached_property
+    def exact(self) -> bool:
+        """Whether machines draw the same tokens, but for draws on an edge."""
+        leaves = self.run.record.fingerprint.leaves
+        return leaves.get("conditions.hardware.precision") == "fp32"
+
+    @cached_property
+    def drawn(self) -> str:
+        """What decides the draws and the rewards of the first iteration."""
+        r, leaves = self.run.record, self.run.record.fingerprint.leaves
+        named = {n: v for n, v in leaves.items() if n.startswith(DRAWS)}
+        per = [leaves.get(f"conditions.budget.{n}") for n in ("prompts", "completions")]
+        return canonical_json([self._model, r.task.digests, r.seed.value, named, per])
+
+    @cached_property
+    def scored(self) -> str:
+        """What decides the scores of the start model."""
+        r, leaves = self.run.record, self.run.record.fingerprint.leaves
+        named = {n: v for n, v in leaves.items() if n.startswith((*DRAWS, *SCORES))}
+        return digest([self._model, r.task.name, named])
+
+    @property
+    def _model(self) -> list[Any]:
+        s = self.run.record.subject
+        return [s.weights_sha256, s.quantisation, s.adapter, s.dtype, s.frame]
+
+    @property
+    def rewards(self) -> str | None:
+        """A digest that others with the same draws and the same arm have."""
+        return None if self.first is None else self.first.rewards
+
+
+@dataclass
+class Peers:
+    """Runs that are known, by how they began."""
+
+    _drawn: dict[str, list[_Began]] = field(default_factory=lambda: defaultdict(list))
+    _scored: dict[str, _Began] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, entries: Iterable[Path]) -> Peers:
+        """The runs of submitted entries; one that cannot be read is left to its examination."""
+        peers = cls()
+        for entry in entries:
+            try:
+                for run in load_runs(entry, files="used").runs:
+                    peers.add(run)
+            except CrlbenchError:
+                continue
+        return peers
+
+    def add(self, run: Run) -> None:
+        """Know a run.
+
+        Raises:
+            ValidationError: one of its files is damaged.
+        """
+        if not exists(run.folder / DIGESTS) or not exists(run.folder / ITEMS):
+            return
+        began = _Began(run)
+        self._drawn[began.drawn].append(began)
+        self._scored.setdefault(began.scored, began)
+
+    def disagreements(self, runs: Iterable[Run]) -> Iterator[Finding]:
+        """Where runs contradict one another, or those known.
+
+        Raises:
+            ValidationError: a file is damaged.
+        """
+        known = [_Began(run) for run in runs if exists(run.folder / DIGESTS)]
+        yield from _counted(known)
+        own: dict[str, list[_Began]] = defaultdict(list)
+        starts: dict[str, _Began] = {}
+        elsewhere: list[bool] = []
+        for began in known:
+            others = [*own[began.drawn], *self._others(began)]
+            for other in others:
+                if found := [*_draws(began, other)]:
+                    yield from found[:1]
+                    break
+            far = [o for o in others if o.machine != began.machine and began.exact]
+            elsewhere += [_same_tokens(began, other) for other in far[:1]]
+            start = starts.setdefault(began.scored, self._scored.get(began.scored, began))
+            if start.run.folder != began.run.folder:
+                yield from _starts(began, start)
+            own[began.drawn].append(began)
+        if len(elsewhere) >= ENOUGH and 2 * sum(elsewhere) < len(elsewhere):
+            name, count = known[0].run.name, elsewhere.count(False)
+            why = "the first draws of runs that began alike, made on other machines"
+            expected = "the same for most of them"
+            yield Finding(name, DIGESTS, "completions", f"others in {count} runs", expected, why)
+
+    def _others(self, began: _Began) -> list[_Began]:
+        found = self._drawn.get(began.drawn, ())
+        return [other for other in found if other.run.folder != began.run.folder]
+
+
+def _counted(known: Iterable[_Began]) -> Iterator[Finding]:
+    """The same tokens are as many: of one digest there is one count."""
+    counts: dict[str, tuple[Any, Run]] = {}
+    for began in known:
+        tokens = began.run.record.health.get("tokens", [])
+        for row, made in zip(began.run.digests() or (), tokens, strict=False):
+            seen, run = counts.setdefault(row.completions, (made, began.run))
+            if seen != made:
+                field = f"completions of iteration {row.iteration}"
+                why = f"{made} tokens here, {seen} in {run.name}: one of the digests is invented"
+                stored = row.completions[:12]
+                yield Finding(began.run.name, DIGESTS, field, stored, "a digest of its own", why)
+                return
+
+
+def _draws(one: _Began, other: _Began) -> Iterator[Finding]:
+    """Prompts agree everywhere, draws and rewards within a class of machine."""
+    a, b = one.first, other.first
+    if a is None or b is None:
+        return
+    names = ["prompts"]
+    if one.machine == other.machine:
+        names += ["completions"]
+    # Another scale of rewards is another leaf of the draws; an arm has rewards of its own.
+    if _same_tokens(one, other) and one.run.record.arm == other.run.record.arm:
+        names += ["rewards"] if one.machine == other.machine else []
+    for name in names:
+        if getattr(a, name) != getattr(b, name):
+            why = f"{other.run.name} began alike: the same model, task, seed and draws"
+            stored, expected = getattr(a, name)[:12], getattr(b, name)[:12]
+            yield Finding(one.run.name, DIGESTS, f"{name} of iteration 1", stored, expected, why)
+
+
+def _same_tokens(one: _Began, other: _Began) -> bool:
+    a, b = one.first, other.first
+    return a is not None and b is not None and a.completions == b.completions
+
+
+def _starts(one: _Began, other: _Began) -> Iterator[Finding]:
+    """The start model has one score a split, whatever was trained afterwards."""
+    theirs = other.run.record.splits
+    for name, split in one.run.record.splits.items():
+        if name not in theirs:
+            continue
+        a = one.run.items(split.start_ref, f"splits.{name}.start_ref").astype(np.float64)
+        b = other.run.items(theirs[name].start_ref, f"splits.{name}.start_ref").astype(np.float64)
+        changed = a.size if a.shape != b.shape else int((np.abs(a - b) > ROUNDED).sum())
+        allowed = MOVED * max(1, a.size // 256) if one.exact else a.size // 10
+        if changed > allowed:
+            why = f"{changed} of {a.size} items are others than in {other.run.name}"
+            stored, expected = split.start, theirs[name].start
+            yield Finding(one.run.name, RECORD_NAME, f"splits.{name}.start", stored, expected, why)
+            return

@@ -1,0 +1,282 @@
+"""The headline of an entry on each axis, with its intervals (protocol CRL-1, A.1 to A.6)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Literal
+
+import numpy as np
+
+from crlbench.base.wording import listed
+from crlbench.stats.generalization import (
+    PARTS,
+    ModelGeneralization,
+    RunGeneralization,
+    model_generalization,
+)
+from crlbench.stats.intervals import (
+    MIN_SEEDS,
+    REPLICATES,
+    ROOT_SEED,
+    Interval,
+    Replicates,
+    least_seeds,
+)
+from crlbench.stats.resampling import (
+    axis_interval,
+    efficiency_replicates,
+    linear_replicates,
+    over_tasks,
+    shortfall_interval,
+    spread,
+    stability_replicates,
+    trimmed_rows,
+    wider_interval,
+)
+from crlbench.stats.stability import (
+    ModelStability,
+    RunStability,
+    TaskStability,
+    model_stability,
+    seed_columns,
+    task_stability,
+)
+from crlbench.verdict.estimate import IN_MEMORY, Estimate
+from crlbench.verdict.task_runs import TaskRuns
+
+Axis = Literal["efficiency", "stability", "generalization"]
+AXES: tuple[Axis, ...] = ("efficiency", "stability", "generalization")
+AXIS_WORDS: dict[Axis, str] = {
+    "efficiency": "sample efficiency",
+    "stability": "stability",
+    "generalization": "generalization",
+}
+"""For people."""
+AXIS_SIGNS: dict[Axis, str] = {"efficiency": "Λ", "stability": "Stab", "generalization": "Gen"}
+
+MARGIN = 0.05
+"""Half-width of the region of equivalence, the same on every axis."""
+
+
+@dataclass(frozen=True)
+class AxisScore:
+    """The headline of one entry on one axis."""
+
+    axis: Axis
+    value: float | None
+    """Λ, Stab or Gen; None with a ``reason``."""
+    interval: Interval | None
+    """95 %, over seeds and items (stability: seeds); the tasks are those of the board."""
+    wider: Interval | None
+    """95 % over other tasks of the kind: would it hold there? None for fewer than four tasks."""
+    n: int
+    """Seeds (the smallest number over the tasks that count)."""
+    by_task: dict[str, Estimate]
+    """Tasks that count; stability leaves out the unrated ones."""
+    reason: str | None
+    """Why there is no value, as a sentence for people; None where there is one."""
+    silence: str | None
+    """Why there is a value and no interval; None where there is one or no value."""
+    drawn: np.ndarray | None = field(metadata=IN_MEMORY, repr=False, compare=False)
+    """(R,) replicates of the headline, the noise of single answers counted once."""
+    spread: np.ndarray | None = field(metadata=IN_MEMORY, repr=False, compare=False)
+    """(3, R) its parts, see :func:`crlbench.stats.resampling.spread`."""
+
+
+@dataclass(frozen=True)
+class Generalization:
+    """Axis 3 of one entry beyond its headline."""
+
+    model: ModelGeneralization
+    runs: dict[str, tuple[RunGeneralization, ...]]
+    """Per task, one per seed index, failed and vanished ones included."""
+    templates: dict[str, dict[int, float]]
+    """FORMAT: per task λ by template, mean over seeds; empty where it is not known."""
+    worst_template: float | None
+    """λ of the worst template of each task, mean over tasks."""
+    template_spread: float | None
+    """Highest minus lowest λ over templates, mean over tasks."""
+    hacked: tuple[str, ...]
+    """Cells whose reward-hacking gap V is above .05."""
+
+
+class Evidence:
+    """The runs of one entry, from which its scores and its pairs are computed.
+
+    Kept in memory and never in JSON.
+    """
+
+    def __init__(
+        self,
+        tasks: Mapping[str, TaskRuns],
+        prefix: Mapping[str, int],
+        count: int = REPLICATES,
+        seed: int = ROOT_SEED,
+    ) -> None:
+        self.tasks = dict(tasks)
+        self.prefix = dict(prefix)
+        """Per task, how many seed indices from 0 on are there without a gap."""
+        self.count, self.seed = count, seed
+        self._kept: dict[tuple[Axis, str, int], Replicates | None] = {}
+
+    def keep(self) -> None:
+        """Hold the replicates of all seeds from now on: another process then has them too."""
+        every = [(axis, task, len(runs.measures)) for axis in AXES
+                 for task, runs in self.tasks.items()]
+        self._kept = {key: _replicates(self, *key) for key in every}
+
+    def replicates(self, axis: Axis, task: str, n: int | None = None) -> Replicates | None:
+        """Replicates over the first n seeds of a task; None where there is no number.
+
+        Entries share every draw of a task where they have equally many seeds and items.
+
+        Args:
+            n: all seeds where it is None.
+        """
+        key = axis, task, len(self.tasks[task].measures) if n is None else n
+        return self._kept[key] if key in self._kept else _replicates(self, *key)
+
+
+@lru_cache(maxsize=640)
+def _replicates(evidence: Evidence, axis: Axis, task: str, n: int) -> Replicates | None:
+    """An entry's scores, its arms and its pairs all ask for the same ones; 240 kB each."""
+    runs, seeds, drawn = evidence.tasks[task], slice(n), (evidence.count, evidence.seed)
+    if axis == "efficiency":
+        if runs.table is None:
+            return None
+        return efficiency_replicates(
+            task, runs.table.of(seeds), runs.lam[seeds], trimmed_rows, *drawn
+        )
+    if axis == "stability":
+        if runs.stability is None or len(runs.stability[seeds]) < MIN_SEEDS:
+            return None
+        return stability_replicates(task, seed_columns(runs.stability[seeds]), *drawn)
+    if runs.blocks is None:
+        return None
+    blocks = {size: rows[seeds] for size, rows in runs.blocks.items()}
+    return linear_replicates(task, runs.gen[seeds], blocks, *drawn)
+
+
+def efficiency_score(evidence: Evidence) -> AxisScore:
+    """Λ: 25 %-trimmed mean over seeds, mean over tasks."""
+    parts = {task: evidence.replicates("efficiency", task) for task in evidence.tasks}
+    flat = [task for task, part in parts.items() if part is None]
+    if flat:
+        reason = f"{listed(flat)}: a curve of one evaluation has no area."
+        return nothing("efficiency", reason, evidence)
+    return score_of("efficiency", parts, evidence)
+
+
+def generalization_score(evidence: Evidence) -> AxisScore:
+    """Gen: mean over seeds, mean over tasks."""
+    parts = {task: evidence.replicates("generalization", task) for task in evidence.tasks}
+    lacking = [task for task, part in parts.items() if part is None]
+    if lacking:
+        return nothing("generalization", _lacking(evidence, lacking), evidence)
+    return score_of("generalization", parts, evidence)
+
+
+def _lacking(evidence: Evidence, tasks: Sequence[str]) -> str:
+    runs = [run for task in tasks for run in evidence.tasks[task].generalization]
+    parts = [part for part in PARTS if any(getattr(run, part) is None for run in runs)]
+    parts += ["the retain panel"] if any(run.forgetting is None for run in runs) else []
+    return f"{listed(tasks)}: not scored at both ends on {', '.join(parts)}."
+
+
+def stability_score(evidence: Evidence, model: ModelStability) -> AxisScore:
+    """Stab: mean over the rated tasks."""
+    if model.value is None:
+        return nothing("stability", f"{model.reason}.", evidence)
+    parts = {task: evidence.replicates("stability", task) for task in model.rated}
+    return score_of("stability", parts, evidence)
+
+
+def stability(evidence: Evidence, board: Sequence[str]) -> ModelStability:
+    """Axis 2 of one entry. The gate is the mean of F - H with its interval over seeds."""
+    found = {}
+    for task, runs in evidence.tasks.items():
+        if runs.stability is not None:
+            found[task] = gated(task, runs.stability, evidence.count, evidence.seed)
+    return model_stability(found, board)
+
+
+def gated(
+    task: str, runs: Sequence[RunStability], count: int = REPLICATES, seed: int = ROOT_SEED
+) -> TaskStability:
+    """One task with its gate."""
+    gains = np.array([run.final - run.head for run in runs])
+    part = linear_replicates(task, gains, {}, count, seed)
+    return task_stability(runs, axis_interval([part]))
+
+
+def generalization(evidence: Evidence) -> Generalization:
+    """Axis 3 of one entry beyond its headline."""
+    runs = {task: tuple(t.generalization) for task, t in evidence.tasks.items()}
+    templates = {task: _templates(found) for task, found in runs.items()}
+    known = [list(by.values()) for by in templates.values() if by]
+    return Generalization(
+        model=model_generalization(runs),
+        runs=runs,
+        templates=templates,
+        worst_template=float(np.mean([min(by) for by in known])) if known else None,
+        template_spread=float(np.mean([max(by) - min(by) for by in known])) if known else None,
+        hacked=tuple(
+            f"{task} seed-{m.seed:02d}"
+            for task, t in evidence.tasks.items()
+            for run, m in zip(t.generalization, t.measures, strict=True)
+            if run.hacked
+        ),
+    )
+
+
+def _templates(runs: Sequence[RunGeneralization]) -> dict[int, float]:
+    if any(run.templates is None for run in runs):
+        return {}
+    names = runs[0].templates.change
+    return {t: float(np.mean([run.templates.change[t] for run in runs])) for t in names}
+
+
+def nothing(axis: Axis, reason: str, evidence: Evidence) -> AxisScore:
+    """No score, and why."""
+    n = min((len(runs.measures) for runs in evidence.tasks.values()), default=0)
+    return AxisScore(axis, None, None, None, n, {}, reason, None, None, None)
+
+
+def score_of(axis: Axis, parts: Mapping[str, Replicates], evidence: Evidence) -> AxisScore:
+    """The mean over tasks, with its intervals."""
+    found = list(parts.values())
+    interval_of = shortfall_interval if axis == "stability" else axis_interval
+    interval = interval_of(found)
+    wider = wider_interval(found, evidence.count, evidence.seed)
+    if wider is not None and interval is not None:
+        wider = wider.union(interval)
+    return AxisScore(
+        axis=axis,
+        value=float(np.mean([part.location for part in found])),
+        interval=interval,
+        wider=wider,
+        n=min(len(part.values) for part in found),
+        by_task={task: task_estimate(part, interval_of) for task, part in parts.items()},
+        reason=None,
+        silence=None if interval is not None else _silence(found),
+        drawn=over_tasks(found),
+        spread=spread(found),
+    )
+
+
+IntervalOf = Callable[[Sequence[Replicates]], Interval | None]
+
+
+def task_estimate(part: Replicates, interval_of: IntervalOf = axis_interval) -> Estimate:
+    """One task by itself."""
+    return Estimate(part.location, interval_of([part]), len(part.values))
+
+
+def _silence(parts: Sequence[Replicates]) -> str:
+    n = min(len(part.values) for part in parts)
+    if n < MIN_SEEDS:
+        return "1 seed: how much seeds differ is not known."
+    seeds = f"{n} seeds of one task" if len(parts) == 1 else f"{n} seeds of a task"
+    return f"{seeds} are too few for an interval; it needs {least_seeds(len(parts))}."

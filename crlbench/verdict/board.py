@@ -1,0 +1,299 @@
+"""The verdict on a board (protocol CRL-1): entries, their three axes, tiers and pairs.
+
+:func:`summarise_board` takes loaded runs of one fingerprint and gives a :class:`Board`: one
+:class:`Entry` per model and recipe, each with its scores on three axes, and per recipe and axis
+a ranking of the entries that rank. An entry's numbers are a function of its own runs alone.
+:func:`paired_axes` compares two entries over the seeds and tasks that both have.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any, Literal
+
+import numpy as np
+
+from crlbench.base.parallel import on_one_thread, spread_out
+from crlbench.contract.conditions import Reference, Track
+from crlbench.contract.records import RunRecord
+from crlbench.errors import ValidationError, unknown_name
+from crlbench.stats.intervals import LEVEL, MIN_SEEDS_TOGETHER, REPLICATES, ROOT_SEED
+from crlbench.stats.profiles import improvement
+from crlbench.stats.stability import seed_columns
+from crlbench.stats.swaps import SWAP_SEED
+from crlbench.stats.tiers import ALPHA
+from crlbench.verdict.axes import (
+    AXES,
+    AXIS_SIGNS,
+    AXIS_WORDS,
+    MARGIN,
+    Axis,
+    AxisScore,
+    Evidence,
+    Generalization,
+)
+from crlbench.verdict.census import Archive, Standing
+from crlbench.verdict.efficiency import Efficiency, Speed, TaskEfficiency
+from crlbench.verdict.entry import Entry, Placebo, make_entry
+from crlbench.verdict.estimate import IN_MEMORY, Estimate, plain
+from crlbench.verdict.pairs import AxisPair, paired_axes
+from crlbench.verdict.ranking import AxisRanking, Contestant, rank_axis
+from crlbench.verdict.resources import known_track
+from crlbench.verdict.runs import Run, Runs, no_collection
+from crlbench.verdict.sending import received, sent
+from crlbench.verdict.summary import board_tasks, same_conditions
+from crlbench.verdict.task_runs import X_AXES, SeedCurve, XAxis
+
+__all__ = [
+    "AXES",
+    "AXIS_SIGNS",
+    "AXIS_WORDS",
+    "IN_MEMORY",
+    "MARGIN",
+    "X_AXES",
+    "Axis",
+    "AxisPair",
+    "AxisRanking",
+    "AxisScore",
+    "Board",
+    "Efficiency",
+    "Entry",
+    "Estimate",
+    "Evidence",
+    "Generalization",
+    "Improvement",
+    "Placebo",
+    "SeedCurve",
+    "Speed",
+    "Standing",
+    "TaskEfficiency",
+    "XAxis",
+    "paired_axes",
+    "plain",
+    "summarise_board",
+]
+
+
+MANY = 16
+"""Entries from which on several processes make them; each keeps what it read of the runs to
+itself."""
+
+FEW = 64
+"""Entries up to which each brings its replicates along, 3 MB; pairs would make them again."""
+
+
+@dataclass(frozen=True)
+class Improvement:
+    """P(row > column): that the next run of one has a higher Λ, on a task drawn at random."""
+
+    names: tuple[str, ...]
+    share: tuple[tuple[float | None, ...], ...]
+    """None for two entries without a common task, or with fewer than three seeds of one."""
+
+
+@dataclass(frozen=True)
+class Board:
+    """One fingerprint, one class of hardware."""
+
+    track: str
+    track_version: int
+    division: Literal["closed", "open"]
+    fingerprint: str
+    hardware: str | None
+    tasks: tuple[str, ...]
+    entries: tuple[Entry, ...]
+    """By recipe, then name."""
+    placebo_only: tuple[str, ...]
+    """``model/recipe`` with runs of the placebo arm and none of the real one: no entries."""
+    rankings: dict[str, dict[Axis, AxisRanking]]
+    """By recipe; every recipe that has an entry."""
+    improvement: dict[str, Improvement]
+    """By recipe, over the entries with a Λ."""
+    unranked: str | None
+    """Why nothing on this board ranks, whoever takes part; None where something may."""
+    margin: float
+    alpha: float
+    bootstrap: dict[str, Any]
+
+    def entry(self, name: str) -> Entry:
+        """The entry of that name.
+
+        Raises:
+            UsageError: there is none (names the nearest).
+        """
+        for entry in self.entries:
+            if entry.name == name:
+                return entry
+        raise unknown_name("entry", name, [entry.name for entry in self.entries])
+
+    def plain(self) -> dict[str, Any]:
+        """Only what JSON knows: in-memory fields left out, arrays as lists, NaN as None."""
+        return plain(self)
+
+    def to_json(self) -> str:
+        """Canonical, indented JSON; floats in full precision."""
+        return json.dumps(self.plain(), indent=1, sort_keys=True, allow_nan=False) + "\n"
+
+
+@on_one_thread
+def summarise_board(
+    runs: Runs,
+    replicates: int = REPLICATES,
+    seed: int = ROOT_SEED,
+    unranked: str | None = None,
+) -> Board:
+    """The verdict on the runs below one folder.
+
+    Args:
+        runs: of one fingerprint and one class of hardware.
+        replicates: of the bootstrap.
+        seed: of its draws.
+        unranked: why nothing may rank, where whoever asks knows more than the records say.
+
+    Raises:
+        ValidationError: there is no run, a stored score does not agree with its item vector, a
+            value is no number, or a ledger is damaged.
+        NotComparable: the runs were made under different conditions or on different hardware.
+    """
+    if not runs.runs:
+        raise ValidationError(f"{runs.folder}: no runs, so nothing can be said")
+    first = same_conditions(runs)
+    track = _track(first)
+    tasks = board_tasks(first) or tuple(sorted({run.record.task.name for run in runs}))
+    entries, orphans = _entries(runs, tasks, track and track.reference, replicates, seed)
+    unranked = unranked or _unranked(first, track)
+    recipes = sorted({entry.recipe for entry in entries})
+    grouped = {recipe: [e for e in entries if e.recipe == recipe] for recipe in recipes}
+    return Board(
+        track=first.protocol.track,
+        track_version=first.protocol.track_version,
+        division=first.protocol.division,
+        fingerprint=first.fingerprint.hash,
+        hardware=first.environment.get("hardware_class"),
+        tasks=tasks,
+        entries=entries,
+        placebo_only=orphans,
+        rankings={
+            recipe: {axis: rank_entries(axis, recipe, own, unranked, replicates) for axis in AXES}
+            for recipe, own in grouped.items()
+        },
+        improvement={recipe: _improvement(own) for recipe, own in grouped.items()},
+        unranked=unranked,
+        margin=MARGIN,
+        alpha=ALPHA,
+        bootstrap={
+            "seed": seed,
+            "swap_seed": SWAP_SEED,
+            "replicates": replicates,
+            "level": LEVEL,
+            "method": "expanded percentile; tasks are strata, seeds and items are resampled "
+            "(stability: seeds), the noise of single answers is counted once",
+            "rank_method": "label swaps of all pairs, adjusted step-down",
+        },
+    )
+
+
+def _track(record: RunRecord) -> Track | None:
+    """The track of a record where this installation knows it at that version."""
+    return known_track(record.protocol.track, record.protocol.track_version)
+
+
+def _unranked(record: RunRecord, track: Track | None) -> str | None:
+    protocol = record.protocol
+    if protocol.division == "open":
+        return "open division: something differs from the track, so nothing on this board ranks"
+    if protocol.track_version == 0:
+        return f"track {protocol.track} is at version 0: not frozen yet, so nothing on it ranks"
+    if track is not None and not track.ranked:
+        return f"track {protocol.track} is not ranked"
+    return None
+
+
+def _entries(
+    runs: Runs, board: Sequence[str], reference: Reference | None, count: int, seed: int
+) -> tuple[tuple[Entry, ...], tuple[str, ...]]:
+    archive, places = Archive(runs), {id(run): place for place, run in enumerate(runs)}
+    groups, orphans = [], []
+    for (model, recipe), group in groupby(runs, key=lambda run: (run.model, run.recipe)):
+        arms: dict[str, list[Run]] = {"real": [], "placebo": []}
+        for run in group:
+            arms[run.record.arm].append(run)
+        if arms["real"]:
+            groups.append(arms)
+        else:
+            orphans.append(f"{model}/{recipe}")
+
+    def made(arms: dict[str, list[Run]]) -> bytes:
+        real, placebo = arms["real"], arms["placebo"]
+        entry = make_entry(real, placebo, board, archive, reference, count, seed)
+        if len(groups) <= FEW:
+            entry.evidence.keep()
+        data = sent(entry, places)
+        for run in (*real, *placebo):
+            run.forget()
+        return data
+
+    if len(groups) < MANY:
+        found = [
+            make_entry(arms["real"], arms["placebo"], board, archive, reference, count, seed)
+            for arms in groups
+        ]
+    else:
+        with no_collection():
+            found = [received(data, runs.runs) for data in spread_out(made, groups)]
+    return tuple(sorted(found, key=lambda e: (e.recipe, e.name))), tuple(orphans)
+
+
+def rank_entries(
+    axis: Axis, recipe: str, entries: Sequence[Entry], unranked: str | None, replicates: int
+) -> AxisRanking:
+    """Rank the entries of one recipe; ``unranked`` says why nothing may be ranked."""
+    taking = [entry for entry in entries if entry.ranks]
+    rated = [entry for entry in taking if entry.axes[axis].value is not None]
+    return rank_axis(
+        axis,
+        recipe,
+        [_contestant(axis, entry) for entry in rated],
+        unrated=[entry.name for entry in taking if entry.axes[axis].value is None],
+        left_out=[entry.name for entry in entries if not entry.ranks],
+        reason=unranked,
+        replicates=replicates,
+    )
+
+
+def _contestant(axis: Axis, entry: Entry) -> Contestant:
+    score, tasks = entry.axes[axis], entry.evidence.tasks
+    counted = {task: tasks[task] for task in score.by_task}
+    seeds = {
+        "efficiency": lambda runs: runs.lam,
+        "stability": lambda runs: seed_columns(runs.stability).T,
+        "generalization": lambda runs: runs.gen,
+    }[axis]
+    parts = None
+    if axis == "generalization":
+        parts = {task: runs.gen_parts for task, runs in counted.items()}
+    own = {task: seeds(runs) for task, runs in counted.items()}
+    return Contestant(entry.name, score.value, own, score.drawn, score.spread, parts)
+
+
+def _improvement(entries: Sequence[Entry]) -> Improvement:
+    known = [entry for entry in entries if entry.axes["efficiency"].value is not None]
+    names = tuple(entry.name for entry in known)
+    tasks = sorted({task for entry in known for task in entry.evidence.tasks})
+    strata, few = [], np.zeros((len(known), len(known)), dtype=bool)
+    for task in tasks:
+        rows = [e.evidence.tasks[task].lam if task in e.evidence.tasks else [] for e in known]
+        seeds = np.array([len(row) for row in rows])
+        both = np.minimum.outer(seeds, seeds)
+        few |= (both > 0) & (both < MIN_SEEDS_TOGETHER)
+        table = np.full((len(rows), max(map(len, rows))), np.nan)
+        for target, values in zip(table, rows, strict=True):
+            target[: len(values)] = values
+        strata.append(table)
+    if not strata:
+        return Improvement((), ())
+    share = np.where(few & ~np.eye(len(known), dtype=bool), np.nan, improvement(strata))
+    return Improvement(names, tuple(tuple(plain(row)) for row in share))

@@ -1,0 +1,467 @@
+"""What became of every run that an entry declared (protocol CRL-1, A.6 point 1).
+
+A planned run without a record *vanished* if its folder's ledger says that it ended, or if there
+is no ledger. It stays in as a failed run that never learned anything, with u = 0 at most
+everywhere; else the seeds that went badly could be left away. A planned run that was never
+started, or only interrupted or lost, is *missing*: the same command runs it, and until then
+nothing ranks. Nor does anything without a ledger that knows how every run ended, nor a submitted
+entry that was retracted.
+
+Runs that a later plan added to an entry with badges *wait*: they count once they were verified too,
+so that nobody moves a verified entry by adding to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+from crlbench.contract.attempts import DECLARED_SEEDS, LEDGER_NAME, PLACEBO_SEEDS, plan_hash
+from crlbench.contract.model_card import UNPINNED
+from crlbench.contract.records import SCORE_DROP, Status, Subject
+from crlbench.contract.retractions import Retraction, concerning, read_retractions
+from crlbench.disk.names import PLAN_NAME
+from crlbench.disk.packed import PACKED
+from crlbench.verdict.attempts import Attempts, Key, check_declared, key_of, read_attempts
+from crlbench.verdict.badges import read_badges
+from crlbench.verdict.runs import Run, Runs
+
+PROVISIONAL_SEEDS, RANKED_SEEDS = DECLARED_SEEDS[:2]
+LEADERBOARD_ABOVE = 3
+"""Index among an entry's parents of the folder above the results, which has the retractions."""
+VANISHED = "vanished"
+"""``status.rule`` of a run that left no record."""
+
+Standing = Literal["partial", "retracted", "preview", "provisional", "ranked"]
+
+
+@dataclass(frozen=True)
+class Census:
+    """The runs of one entry under one arm."""
+
+    runs: dict[str, tuple[Run, ...]]
+    """Per task the runs that count, by seed index, vanished ones among them."""
+    declared: dict[str, int]
+    """Number of seeds per planned task; empty without a plan."""
+    shortened: bool
+    """Nothing but partial runs, and failures of such."""
+    failed: tuple[str, ...]
+    vanished: tuple[str, ...]
+    missing: tuple[str, ...]
+    partial: tuple[str, ...]
+    """Partial runs; left out unless ``shortened``."""
+    absent: tuple[str, ...]
+    """Tasks of the board without a run that counts."""
+    doubts: tuple[str, ...] = ()
+    """What the ledger leaves open of how the runs came to be; sentences."""
+    uncontrolled: tuple[str, ...] = ()
+    """Cells of the placebo arm that a rank needs and that are not stored; of the real arm only."""
+    unrankable: tuple[str, ...] = ()
+    """What about the model itself keeps it from ranks, whatever its runs are; sentences."""
+    extended: bool = False
+    """Seeds were added after runs had ended and could be looked at."""
+    retracted: tuple[str, ...] = ()
+    """When, by whom and why the entry or some of its records were taken back; sentences."""
+    waiting: tuple[str, ...] = ()
+    """Runs that were added to an entry with badges, and were not verified yet."""
+
+    @property
+    def n(self) -> int:
+        """Seeds of every task."""
+        return min((len(runs) for runs in self.runs.values()), default=0)
+
+    def prefix(self, task: str) -> int:
+        """How many seed indices from 0 on there are without a gap."""
+        indices = {run.record.seed.index for run in self.runs[task]}
+        return next(i for i in range(len(indices) + 1) if i not in indices)
+
+    def standing(self) -> tuple[Standing, tuple[str, ...]]:
+        """What the number of seeds allows, and what keeps it from more, in sentences."""
+        standing, why = self._standing()
+        if not self.waiting:
+            return standing, why
+        return standing, (
+            *why,
+            f"{len(self.waiting)} added runs count once they are replayed: "
+            f"{_listed(self.waiting)}.",
+        )
+
+    def _standing(self) -> tuple[Standing, tuple[str, ...]]:
+        if self.shortened:
+            return "partial", ("Shortened runs never rank.",)
+        if self.retracted:
+            return "retracted", self.retracted
+        why = self._obstacles() + self._control() + self.unrankable
+        if why:
+            return "preview", why
+        if self.n < RANKED_SEEDS:
+            return "provisional", (
+                f"{self.n} seeds rank provisionally; a full rank needs {RANKED_SEEDS}.",
+            )
+        if self.extended:
+            return "provisional", (
+                f"Seeds were added after results could be seen, and {self.n} seeds rank fully only "
+                "where all were declared before the first run ended.",
+            )
+        return "ranked", ()
+
+    @property
+    def decides(self) -> bool:
+        """Whether verdicts on pairs may lean on it, which need no placebo arm as ranks do."""
+        return not (self.shortened or self.retracted or self._obstacles())
+
+    def _control(self) -> tuple[str, ...]:
+        if not self.uncontrolled:
+            return ()
+        needs = "A rank needs the placebo arm, which shows what any reward would have brought"
+        if len(self.uncontrolled) == PLACEBO_SEEDS * len(self.runs):
+            return (f"{needs}: --arm real,placebo.",)
+        return (
+            f"{needs}; --arm real,placebo runs what is missing (with --repeat what has lost its "
+            f"record): {_listed(self.uncontrolled)}.",
+        )
+
+    def _obstacles(self) -> tuple[str, ...]:
+        found = []
+        stored = {len(runs) for runs in self.runs.values()}
+        counts = set(self.declared.values()) or stored
+        if not self.declared:
+            found.append(
+                "No plan declares the number of seeds, and a rank needs one that was made before "
+                "the runs."
+            )
+        if not counts <= set(DECLARED_SEEDS):
+            known = " and ".join(map(str, sorted(counts)))
+            found.append(f"Ranks are given for 5, 10 or 20 seeds, and here are {known}.")
+        beyond = [t for t, runs in self.runs.items() if len(runs) > self.declared.get(t, len(runs))]
+        if beyond:
+            found.append(f"More seeds are stored than were declared: {', '.join(sorted(beyond))}.")
+        if self.missing:
+            one = len(self.missing) == 1
+            found.append(
+                f"{len(self.missing)} {'cell' if one else 'cells'} missing (the same command runs "
+                f"{'it' if one else 'them'}): {_listed(self.missing)}."
+            )
+        if self.absent:
+            found.append(f"Tasks of the track without a run: {_listed(self.absent)}.")
+        return (*found, *self.doubts)
+
+
+def _listed(names: Sequence[str], most: int = 6) -> str:
+    rest = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + rest
+
+
+class Archive:
+    """The plans and ledgers of loaded runs, each read once.
+
+    Raises:
+        ValidationError: a ledger is damaged, or a record is not one of its plan or ledger; or the
+            retractions of the leaderboard are.
+    """
+
+    def __init__(self, runs: Runs) -> None:
+        self._runs = runs
+        self._retractions: dict[Path, tuple[Retraction, ...]] = {}
+        self._attempts: dict[Path, Attempts | None] = {}
+        self._settled: dict[Path, Attempts | None] = {}
+        self._placebo: dict[tuple[str, str], list[Run]] = {}
+        self._folders: dict[Path, Path | None] = {}
+        for run in runs:
+            if run.record.arm == "placebo":
+                self._placebo.setdefault((run.model, run.recipe), []).append(run)
+
+    def plan(self, run: Run) -> dict[str, Any]:
+        """The plan above a run; empty without one."""
+        return self._runs.plan_of(run)
+
+    def attempts(self, run: Run) -> Attempts | None:
+        """What the ledger above a run says; None without one."""
+        folder = self._folder(run)
+        if folder is None:
+            return None
+        if folder not in self._attempts:
+            self._attempts[folder] = read_attempts(folder)
+        return self._attempts[folder]
+
+    def settled(self, run: Run) -> Attempts | None:
+        """What the ledger above a run says up to the last plan whose runs count.
+
+        In a submitted entry that has badges, what a later plan adds counts once it has them too.
+        """
+        attempts, folder = self.attempts(run), self._folder(run)
+        if attempts is None or folder is None or not (folder / PACKED).is_file():
+            return attempts
+        if folder not in self._settled:
+            self._settled[folder] = self._verified(folder, attempts)
+        return self._settled[folder]
+
+    def _verified(self, folder: Path, attempts: Attempts) -> Attempts:
+        later = range(1, len(attempts.declared))
+        badges = read_badges(folder) if later else None
+        if badges is None or not badges.lines:
+            return attempts
+        for number in later:
+            if not badges.cover(self._inside[folder], attempts.added_by(number)):
+                return attempts.until(number)
+        return attempts
+
+    def counted(self, runs: Iterable[Run]) -> list[Run]:
+        """Those that do not wait."""
+        return [run for run in runs if not self.waits(run)]
+
+    def waits(self, run: Run) -> bool:
+        """Whether a run was added to an entry with badges, and is not verified yet."""
+        settled = self.settled(run)
+        if settled is None or settled is self.attempts(run):
+            return False
+        task, arm, index = key_of(run)
+        return index >= settled.planned.get((task, arm), 0)
+
+    def placebo(self, run: Run) -> list[Run]:
+        """All runs of the placebo arm of a run's entry."""
+        return self._placebo.get((run.model, run.recipe), [])
+
+    def retracted(self, run: Run) -> tuple[str, ...]:
+        """What was taken back of a run's entry, in sentences; only submitted entries can be."""
+        folder = self._folder(run)
+        if folder is None or not (folder / PACKED).is_file():
+            return ()
+        above = folder.absolute().parents
+        if len(above) <= LEADERBOARD_ABOVE:
+            return ()
+        leaderboard = above[LEADERBOARD_ABOVE]
+        if leaderboard not in self._retractions:
+            self._retractions[leaderboard] = read_retractions(leaderboard)
+        inside = [inner.record.record_id for inner in self._inside.get(folder, [])]
+        name = "/".join(folder.absolute().parts[-3:])
+        found = concerning(self._retractions[leaderboard], name, inside)
+        return tuple(line.sentence(len(inside)) for line in found)
+
+    def uncontrolled(self, run: Run, tasks: Iterable[str]) -> tuple[str, ...]:
+        """Cells of the placebo arm of a run's entry that a rank needs and that are not stored."""
+        stored = {
+            (control.record.task.name, control.record.seed.index)
+            for control in self.placebo(run)
+            if control.record.status.state != "partial" and not self.waits(control)
+        }
+        wanted = [(task, index) for task in sorted(tasks) for index in range(PLACEBO_SEEDS)]
+        return tuple(cell_name(*cell) for cell in wanted if cell not in stored)
+
+    def check(self, runs: Iterable[Run]) -> None:
+        """Refuse runs that their ledger, or without one their plan, does not know."""
+        for run in runs:
+            attempts, folder = self.attempts(run), self._folder(run)
+            if attempts is not None:
+                attempts.check([run])
+            elif folder is not None and (plan := self.plan(run)):
+                check_declared(run, (plan_hash(plan),), folder / PLAN_NAME)
+
+    @cached_property
+    def _inside(self) -> dict[Path | None, list[Run]]:
+        """All runs by the folder of their plan and ledger."""
+        found: dict[Path | None, list[Run]] = {}
+        for run in self._runs:
+            found.setdefault(self._folder(run), []).append(run)
+        return found
+
+    def _folder(self, run: Run) -> Path | None:
+        if run.folder == self._runs.folder:
+            return None
+        place = run.folder.parent
+        if place not in self._folders:
+            self._folders[place] = self._found(place)
+        return self._folders[place]
+
+    def _found(self, place: Path) -> Path | None:
+        """The nearest folder above with a plan or a ledger, seen from a folder of seeds."""
+        within = place.relative_to(self._runs.folder)
+        for parent in (within, *within.parents):
+            folder = self._runs.folder / parent
+            if parent.as_posix() in self._runs.plans or (folder / LEDGER_NAME).is_file():
+                return folder
+        return None
+
+
+def take_census(runs: Sequence[Run], board: Iterable[str], archive: Archive) -> Census:
+    """Count the runs of one model, recipe and arm.
+
+    Args:
+        runs: all of them, by task and seed index.
+        board: tasks of the board.
+    """
+    archive.check(runs)
+    waiting = [run for run in runs if archive.waits(run)]
+    runs = archive.counted(runs) or runs  # none counts: no plan that does declares the arm
+    partial = [run for run in runs if run.record.status.state == "partial"]
+    shortened = bool(partial) and not any(r.record.status.state == "completed" for r in runs)
+    counted = [run for run in runs if shortened or run.record.status.state != "partial"]
+    attempts, arm = archive.attempts(runs[0]), runs[0].record.arm
+    settled = archive.settled(runs[0])
+    control = archive.placebo(runs[0]) if arm == "real" else []
+    declared = _declared(archive.plan(runs[0]), settled, arm)
+    gone, missing = ([], []) if shortened else _without(runs, counted, declared, attempts)
+    tasks: dict[str, list[Run]] = {}
+    for run in counted:
+        tasks.setdefault(run.record.task.name, []).append(run)
+    # The start of a task that left no run at all is unknown, so that it stays absent.
+    vanished = [(task, index) for task, index in gone if task in tasks]
+    for task, index in vanished if arm == "real" else ():
+        tasks[task].append(vanished_run(tasks[task][0], index))
+    return Census(
+        runs={
+            task: tuple(sorted(tasks[task], key=lambda run: run.record.seed.index))
+            for task in sorted(tasks)
+        },
+        declared=declared,
+        shortened=shortened,
+        failed=tuple(failure(run) for run in counted if counts_as_failed(run)),
+        vanished=tuple(cell_name(*key) for key in gone),
+        missing=tuple(cell_name(*key) for key in missing),
+        partial=tuple(_cell(run) for run in partial),
+        absent=tuple(sorted(set(board) - set(tasks))),
+        doubts=_doubts(attempts, [*runs, *control]),
+        uncontrolled=archive.uncontrolled(runs[0], tasks) if arm == "real" else (),
+        unrankable=_unrankable(runs[0].record.subject),
+        extended=settled is not None and any(e.ended for e in settled.extensions(arm)),
+        retracted=archive.retracted(runs[0]),
+        waiting=tuple(map(_cell, waiting)),
+    )
+
+
+def _unrankable(subject: Subject) -> tuple[str, ...]:
+    if not subject.listed:
+        return (
+            "This model has no entry in models/, so nobody else can run it by its name: it never "
+            "ranks.",
+        )
+    if subject.revision == UNPINNED:
+        return (
+            "Its entry names no commit (revision unpinned), so its weights can change under the "
+            "same name: it never ranks.",
+        )
+    return ()
+
+
+def _doubts(attempts: Attempts | None, runs: Sequence[Run]) -> tuple[str, ...]:
+    if attempts is None:
+        return ("No attempt ledger stands beside the runs, so what was tried cannot be known.",)
+    found = []
+    if unknown := attempts.unknown(runs):
+        what = "1 stored run" if len(unknown) == 1 else f"{len(unknown)} stored runs"
+        found.append(
+            f"The ledger does not know how {what} ended: {named(unknown)}. Where its command died "
+            "before it said so, the same command notes it."
+        )
+    arms = {run.record.arm for run in runs}
+    if redrawn := [key for key in attempts.redrawn if key[1] in arms]:
+        what = "1 run" if len(redrawn) == 1 else f"{len(redrawn)} runs"
+        found.append(f"{what} ended with another result under the same seed: {named(redrawn)}.")
+    if LEDGER_NAME in attempts.discarded:
+        found.append(
+            "The attempt ledger was damaged or gone and was begun anew, so what was tried before "
+            "cannot be known."
+        )
+    return tuple(found)
+
+
+def named(cells: Sequence[Key]) -> str:
+    """``addition seed-03, counting placebo seed-00``: the first few, and how many more."""
+    return _listed(
+        [cell_name(task if arm == "real" else f"{task} {arm}", i) for task, arm, i in cells]
+    )
+
+
+def counts_as_failed(run: Run) -> bool:
+    """Losing score is what the placebo arm measures, and no failure there."""
+    status = run.record.status
+    return status.state == "failed" and not (
+        run.record.arm == "placebo" and status.rule == SCORE_DROP
+    )
+
+
+def failure(run: Run) -> str:
+    """``task seed-03: rule at iteration 22``."""
+    status = run.record.status
+    at = "" if status.at is None else f" at iteration {status.at}"
+    return f"{_cell(run)}: {status.rule or 'no rule stated'}{at}"
+
+
+def cell_name(task: str, index: int) -> str:
+    """``task seed-03``."""
+    return f"{task} seed-{index:02d}"
+
+
+def _cell(run: Run) -> str:
+    return cell_name(run.record.task.name, run.record.seed.index)
+
+
+def vanished(run: Run) -> bool:
+    """Whether a run stands for one that left no record."""
+    return run.record.status.rule == VANISHED
+
+
+def vanished_run(sibling: Run, index: int) -> Run:
+    """A failed run of a sibling's task that measured nothing but its start.
+
+    Start scores are measured once per model and task, so that they are the sibling's.
+    """
+    record = sibling.record
+    return Run(
+        record.model_copy(
+            update={
+                "seed": record.seed.model_copy(update={"index": index}),
+                "status": Status(state="failed", rule=VANISHED, at=-1),
+                "curve": record.curve[:1],
+                "splits": {
+                    name: split.model_copy(update={"end": None, "end_ref": None})
+                    for name, split in record.splits.items()
+                },
+                "health": {},
+                "cost": {},
+                "clipped_tokens": [],
+                "counts": {},
+            }
+        ),
+        sibling.folder,
+    )
+
+
+def _declared(plan: dict[str, Any], attempts: Attempts | None, arm: str) -> dict[str, int]:
+    """Number of seeds per planned task: the largest that was ever declared."""
+    if attempts is not None and attempts.planned:
+        return {task: n for (task, a), n in sorted(attempts.planned.items()) if a == arm}
+    tasks, arms = plan.get("tasks"), plan.get("arms")
+    count = arms.get(arm) if isinstance(arms, dict) else None
+    if not isinstance(tasks, list) or not isinstance(count, int) or plan.get("partial"):
+        return {}
+    return {task: count for task in sorted(t for t in tasks if isinstance(t, str))}
+
+
+def _without(
+    runs: Sequence[Run],
+    counted: Sequence[Run],
+    declared: dict[str, int],
+    attempts: Attempts | None,
+) -> tuple[list[tuple[str, int]], list[tuple[str, int]]]:
+    """Cells without a run that counts, as (task, index): those that vanished, and the rest.
+
+    Without a plan, seeds are run in prefix order, so that a gap is missing.
+    """
+    arm = runs[0].record.arm
+    stored = {(run.record.task.name, run.record.seed.index) for run in runs}
+    have = {(run.record.task.name, run.record.seed.index) for run in counted}
+    highest = max((index for _, index in have), default=-1)
+    tasks = sorted({task for task, _ in have} | set(declared))
+    gone, missing = [], []
+    for task in tasks:
+        for index in range(max(highest + 1, declared.get(task, 0))):
+            if (task, index) in have:
+                continue
+            planned = index < declared.get(task, 0) and (task, index) not in stored
+            ended = attempts is None or attempts.vanished((task, arm, index))
+            (gone if planned and ended else missing).append((task, index))
+    return gone, missing

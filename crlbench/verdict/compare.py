@@ -1,0 +1,396 @@
+"""Entries side by side: paired differences and verdicts on every axis and task (``compare``).
+
+:func:`compare` lays several entries that :func:`crlbench.verdict.compare_read.read_entry` read side
+by side. Each entry's numbers are those of :mod:`crlbench.verdict.board`, from its own runs alone; a
+pair is resampled with shared draws by :func:`crlbench.verdict.pairs.paired_axes`. Entries of
+unequal conditions are refused, or, if forced, get differences under a watermark and no verdict.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations
+from pathlib import Path
+from string import ascii_uppercase
+from typing import Any, Literal
+
+import numpy as np
+
+from crlbench.base.parallel import on_one_thread
+from crlbench.errors import UsageError, unknown_name
+from crlbench.stats.intervals import MIN_SEEDS_TOGETHER, Interval, Paired, trimmed_mean
+from crlbench.stats.profiles import improvement
+from crlbench.stats.stability import headline, seed_columns, shares
+from crlbench.verdict.axes import AXES, MARGIN, Axis, AxisScore, score_of
+from crlbench.verdict.census import Standing
+from crlbench.verdict.compare_axis import By, TaskView, task_view, wall_seconds
+from crlbench.verdict.compare_read import Loaded
+from crlbench.verdict.compare_unequal import Unequal, refuse, unequal, watermark
+from crlbench.verdict.entry import Entry, Placebo
+from crlbench.verdict.estimate import plain
+from crlbench.verdict.pairs import AxisPair, paired_axes
+
+Call = Literal["better", "equivalent", "worse", "undecided", "preview"]
+"""A verdict, or ``preview`` where an entry of the pair has not the seeds that were to be run."""
+
+MOST_ENTRIES = len(ascii_uppercase)
+
+
+@dataclass(frozen=True)
+class Side:
+    """One entry of a comparison."""
+
+    key: str
+    """A, B, ... in the order of the command."""
+    name: str
+    """``model/recipe``; two entries of a comparison may share it."""
+    model: str
+    display_name: str
+    recipe: str
+    plans: tuple[str, ...]
+    """Hash of every plan that a run cites, in the order of the runs."""
+    track: str
+    track_version: int
+    division: Literal["closed", "open"]
+    fingerprint: str
+    hardware: str | None
+    standing: Standing
+    why: tuple[str, ...]
+    notes: tuple[str, ...]
+    """How the seeds came to be, where a reader must know."""
+    unranked: str | None
+    """Why nothing on its board ranks."""
+    n: int
+    """Seeds of every task."""
+    failed: tuple[str, ...]
+    vanished: tuple[str, ...]
+    missing: tuple[str, ...]
+    absent: tuple[str, ...]
+    axes: dict[Axis, AxisScore]
+    """Over the compared tasks."""
+    parts: dict[Axis, dict[str, float | None]]
+    """What stability and generalization are made of, over all tasks of the entry."""
+    tasks: dict[str, TaskView]
+    """Learning over the chosen x-axis."""
+    placebo: Placebo | None
+    """Over all tasks of the entry."""
+
+    decides: bool
+    """Whether a verdict may lean on it."""
+
+
+@dataclass(frozen=True)
+class Effect:
+    """The difference of a pair, second minus first."""
+
+    value: float
+    first: float
+    second: float
+    """Both over the compared tasks and seeds, so that ``value`` is their difference."""
+    interval: Interval | None
+    """95 %, over seeds and items."""
+    inner: Interval | None
+    """90 %, which decides on equivalence."""
+    wider: Interval | None
+    """95 % over other tasks of the kind; None for fewer than four tasks."""
+    call: Call | None
+    """Of the second entry; None under a watermark."""
+    correlation: float | None
+    """Achieved correlation of the paired seeds."""
+    more_seeds: int | None
+    """Further seeds that would likely settle what is undecided; None without a verdict."""
+    n: int
+
+
+@dataclass(frozen=True)
+class PairAxis:
+    """A pair on one axis."""
+
+    effect: Effect | None
+    """None with a ``reason``."""
+    by_task: dict[str, Effect]
+    tasks: tuple[str, ...]
+    left_out: tuple[str, ...]
+    reason: str | None
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two entries; a difference is that of ``second`` minus ``first``."""
+
+    first: str
+    second: str
+    axes: dict[Axis, PairAxis]
+    improvement: float | None
+    """P(second > first) on Λ, for a run each of a compared task, drawn at random; None for fewer
+    than three seeds of one of them."""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Everything that the table, the page and the JSON say."""
+
+    schema_version: Literal[1]
+    axes: tuple[Axis, ...]
+    by: By
+    tasks: tuple[str, ...]
+    chosen: bool
+    """Whether the tasks were chosen by hand."""
+    margin: float
+    watermark: str | None
+    """Why these entries are not comparable; every format shows it. None where they are."""
+    unequal: tuple[Unequal, ...]
+    sides: tuple[Side, ...]
+    pairs: tuple[Pair, ...]
+    crlbench: tuple[str, ...]
+    bootstrap: dict[str, Any]
+
+    def side(self, key: str) -> Side:
+        """The entry that is called ``key`` here."""
+        return next(side for side in self.sides if side.key == key)
+
+    def to_json(self) -> str:
+        """Canonical, indented JSON; floats in full precision."""
+        return json.dumps(plain(self), indent=1, sort_keys=True, allow_nan=False) + "\n"
+
+
+@on_one_thread
+def compare(
+    loaded: Sequence[Loaded],
+    axes: Sequence[Axis] = AXES,
+    tasks: Sequence[str] | None = None,
+    by: By = "completions",
+    force: bool = False,
+    margin: float = MARGIN,
+) -> Comparison:
+    """Entries side by side, in the order given.
+
+    Args:
+        tasks: only these; None for all that any entry has.
+        by: the x-axis of curves, areas and times to threshold. The axes stay in completions.
+        force: go on where conditions or hardware are unequal, without a verdict.
+
+    Raises:
+        UsageError: fewer than two entries, the same one twice, or an unknown task.
+        NotComparable: unequal conditions and no ``force``; or wall time of unequal hardware.
+        ValidationError: ``by`` is time and a record does not say how long it took.
+    """
+    _check_count(loaded)
+    keyed = list(zip(ascii_uppercase, loaded, strict=False))
+    found = tuple(unequal([(key, one.board, one.leaves) for key, one in keyed]))
+    if found:
+        refuse(found, force=force, by=by)
+    names = _tasks(loaded, tasks)
+    sides = tuple(_side(key, one, axes, names, tasks is not None, by) for key, one in keyed)
+    pairs = tuple(
+        _pair((a, one), (b, other), axes, names, margin, bool(found))
+        for (a, one), (b, other) in combinations(zip(sides, loaded, strict=True), 2)
+    )
+    return Comparison(
+        schema_version=1,
+        axes=tuple(axes),
+        by=by,
+        tasks=names,
+        chosen=tasks is not None,
+        margin=margin,
+        watermark=watermark(found),
+        unequal=found,
+        sides=sides,
+        pairs=pairs,
+        crlbench=tuple(sorted({r.record.crlbench.version for one in loaded for r in one.runs})),
+        bootstrap=loaded[0].board.bootstrap,
+    )
+
+
+def _check_count(loaded: Sequence[Loaded]) -> None:
+    if len(loaded) < 2:
+        raise UsageError("compare needs at least two entries: crlbench compare A B.")
+    if len(loaded) > MOST_ENTRIES:
+        raise UsageError(f"compare takes at most {MOST_ENTRIES} entries, here are {len(loaded)}.")
+    seen: dict[Path, Path] = {}
+    for one in loaded:
+        home = one.folder.resolve()
+        if home in seen:
+            raise UsageError(
+                f"{one.folder} is given twice: an entry has no difference from itself."
+            )
+        seen[home] = one.folder
+
+
+def _tasks(loaded: Sequence[Loaded], wanted: Sequence[str] | None) -> tuple[str, ...]:
+    known = sorted({task for one in loaded for task in one.entry.tasks})
+    if wanted is None:
+        return tuple(known)
+    for spec in wanted:
+        name, at, version = spec.partition("@")
+        if name not in known:
+            raise unknown_name("task", name, known)
+        there = {str(one.leaves.get(f"tasks.{name}.version")) for one in loaded
+                 if name in one.entry.tasks}  # fmt: skip
+        if at and there != {version}:
+            raise UsageError(
+                f"--tasks {spec:.80}: these entries have task '{name}' at version "
+                f"{', '.join(sorted(there))}."
+            )
+    chosen = {spec.partition("@")[0] for spec in wanted}
+    return tuple(name for name in known if name in chosen)
+
+
+def _side(
+    key: str, one: Loaded, axes: Sequence[Axis], tasks: Sequence[str], chosen: bool, by: By
+) -> Side:
+    entry, board = one.entry, one.board
+    walls = wall_seconds(one.runs) if by == "time" else {}
+    return Side(
+        key=key,
+        name=entry.name,
+        model=entry.model,
+        display_name=entry.display_name,
+        recipe=entry.recipe,
+        plans=tuple(dict.fromkeys(run.record.plan_hash for run in one.runs)),
+        track=board.track,
+        track_version=board.track_version,
+        division=board.division,
+        fingerprint=board.fingerprint,
+        hardware=board.hardware,
+        standing=entry.standing,
+        why=entry.why,
+        decides=entry.decides,
+        notes=entry.notes,
+        unranked=board.unranked,
+        n=entry.n,
+        failed=entry.failed,
+        vanished=entry.vanished,
+        missing=entry.missing,
+        absent=entry.absent,
+        axes={a: _chosen(entry, a, tasks) if chosen else entry.axes[a] for a in axes},
+        parts={axis: _parts(entry, axis) for axis in axes if axis != "efficiency"},
+        tasks={
+            task: task_view(entry.efficiency.tasks[task], by, walls.get(task, {}))
+            for task in tasks
+            if task in entry.efficiency.tasks and "efficiency" in axes
+        },
+        placebo=entry.placebo,
+    )
+
+
+def _chosen(entry: Entry, axis: Axis, tasks: Sequence[str]) -> AxisScore:
+    """The mean over some of an entry's tasks: it stands beside a difference, and is no headline."""
+    score, evidence = entry.axes[axis], entry.evidence
+    names = [task for task in tasks if task in evidence.tasks]
+    if axis == "stability":
+        names = [task for task in names if task in entry.stability.rated]
+    parts = {name: evidence.replicates(axis, name) for name in names}
+    if not parts or any(part is None for part in parts.values()):
+        reason = score.reason or "It has no number on the chosen tasks."
+        return replace(
+            score, value=None, interval=None, wider=None, by_task={}, reason=reason, silence=None
+        )
+    return score_of(axis, parts, evidence)
+
+
+def _parts(entry: Entry, axis: Axis) -> dict[str, float | None]:
+    """What a headline is made of."""
+    if axis == "stability":
+        model = entry.stability
+        rated = [model.tasks[name] for name in model.rated]
+        shares = [task.shares for task in rated if task.shares is not None]
+        names = list(shares[0]) if shares else []
+        parts: dict[str, float | None] = {
+            name: float(np.mean([share[name] for share in shares])) for name in names
+        }
+        return parts | {"rated_tasks": float(len(rated))}
+    found = entry.generalization.model
+    return {f"lambda_{name}": value for name, value in found.parts.items()} | {
+        "forgetting": found.forgetting,
+        "memorisation": found.memorisation,
+        "audit_gap": found.audit_gap,
+    }
+
+
+def _pair(
+    first: tuple[Side, Loaded],
+    second: tuple[Side, Loaded],
+    axes: Sequence[Axis],
+    tasks: Sequence[str],
+    margin: float,
+    forced: bool,
+) -> Pair:
+    (a, one), (b, other) = first, second
+    found = paired_axes(one.entry, other.entry, margin, tasks)
+    silent = "forced" if forced else None if a.decides and b.decides else "preview"
+    return Pair(
+        first=a.key,
+        second=b.key,
+        axes={axis: _pair_axis(found[axis], one.entry, other.entry, silent) for axis in axes},
+        improvement=_improvement(one.entry, other.entry, found["efficiency"])
+        if "efficiency" in axes
+        else None,
+    )
+
+
+Silence = Literal["forced", "preview"] | None
+
+
+def _pair_axis(found: AxisPair, a: Entry, b: Entry, silent: Silence) -> PairAxis:
+    own = {
+        task: tuple(_location(e, found.axis, task, n) for e in (a, b))
+        for task, n in found.seeds.items()
+    }
+    effect = None
+    if found.effect is not None:
+        first, second = np.mean(list(own.values()), axis=0)
+        effect = _effect(found.effect, (float(first), float(second)), found.wider, silent)
+    return PairAxis(
+        effect=effect,
+        by_task={
+            task: _effect(one, own[task], None, silent)
+            for task, one in sorted(found.by_task.items())
+        },
+        tasks=found.tasks,
+        left_out=found.left_out,
+        reason=found.reason,
+    )
+
+
+def _location(entry: Entry, axis: Axis, task: str, n: int) -> float:
+    """Λ, Stab or Gen of one task over its first n seeds."""
+    runs = entry.evidence.tasks[task]
+    if axis == "efficiency":
+        return float(trimmed_mean(runs.lam[:n]))
+    if axis == "generalization":
+        return float(runs.gen[:n].mean())
+    return float(headline(shares(*seed_columns(runs.stability[:n]))))
+
+
+def _effect(
+    found: Paired, own: tuple[float, float], wider: Interval | None, silent: Silence
+) -> Effect:
+    call: Call | None = found.verdict
+    if silent is not None:
+        call = None if silent == "forced" else "preview"
+    return Effect(
+        value=found.value,
+        first=own[0],
+        second=own[1],
+        interval=found.interval,
+        inner=found.inner,
+        wider=wider,
+        call=call,
+        correlation=found.correlation,
+        more_seeds=found.more_seeds if silent is None else None,
+        n=found.n,
+    )
+
+
+def _improvement(a: Entry, b: Entry, pair: AxisPair) -> float | None:
+    """P(b > a) over the tasks and seeds that were compared, where these are enough."""
+    if min(pair.seeds.values(), default=0) < MIN_SEEDS_TOGETHER:
+        return None
+    strata = [
+        np.stack([entry.evidence.tasks[task].lam[:n] for entry in (a, b)])
+        for task, n in pair.seeds.items()
+    ]
+    return float(improvement(strata)[1, 0])

@@ -1,0 +1,154 @@
+"""One entry's learning over a chosen x-axis: curves, areas, times to threshold.
+
+Completions, bytes and updates are those of :class:`crlbench.verdict.efficiency.TaskEfficiency`.
+Wall time is read from the part of a record that no digest covers: seconds since the first
+evaluation, not reproducible, comparable inside one class of hardware only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+
+from crlbench.disk.names import RECORD_NAME
+from crlbench.errors import ValidationError
+from crlbench.stats.measures import area
+from crlbench.stats.thresholds import Arrival
+from crlbench.verdict.efficiency import TaskEfficiency, arrivals
+from crlbench.verdict.runs import Run, Runs
+from crlbench.verdict.task_runs import SeedCurve, rising_seconds
+
+By = Literal["completions", "bytes", "updates", "time"]
+BY_WORDS: dict[By, str] = {
+    "completions": "completions",
+    "bytes": "bytes generated",
+    "updates": "optimizer updates",
+    "time": "seconds",
+}
+"""Labels of the axes."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """The curve of one seed in u."""
+
+    seed: int
+    state: str
+    measured: int
+    """Points that were measured; the rest follows a failure and is 0."""
+    x: tuple[float, ...]
+    u: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class TaskView:
+    """One task of one entry over the chosen axis; E and L are means over seeds of areas over it."""
+
+    n: int
+    E: float | None
+    H: float
+    L: float | None
+    saturated: bool
+    total: float | None
+    """Mean of what a run spent."""
+    arrivals: tuple[Arrival, ...]
+    lines: tuple[Line, ...]
+
+    @property
+    def mean(self) -> list[tuple[float, float]]:
+        """Mean x and mean u over seeds at each evaluation; empty where grids differ."""
+        if not self.lines or len({len(line.x) for line in self.lines}) != 1:
+            return []
+        xs = np.mean([line.x for line in self.lines], axis=0)
+        us = np.mean([line.u for line in self.lines], axis=0)
+        return [(float(x), float(u)) for x, u in zip(xs, us, strict=True)]
+
+
+Walls = Mapping[int, Sequence[float]]
+"""Seconds at each stored evaluation, by seed index."""
+
+
+def task_view(task: TaskEfficiency, by: By, walls: Walls) -> TaskView:
+    """A task over an axis; ``walls`` are needed for time only."""
+    if by == "time":
+        return _over_time(task, walls)
+    return _view(task, task.curves, by, task.areas[by], task.arrivals[by])
+
+
+def _view(
+    task: TaskEfficiency,
+    curves: Sequence[SeedCurve],
+    by: By,
+    total: float | None,
+    reached: tuple[Arrival, ...],
+) -> TaskView:
+    lines = tuple(Line(c.seed, c.state, c.measured, tuple(c.x[by]), c.u) for c in curves)
+    return TaskView(
+        n=task.n,
+        E=total,
+        H=task.H,
+        L=None if total is None else total - task.H,
+        saturated=task.saturated,
+        total=float(np.mean([line.x[-1] for line in lines])) if lines else None,
+        arrivals=reached,
+        lines=lines,
+    )
+
+
+def _over_time(task: TaskEfficiency, walls: Walls) -> TaskView:
+    rates = [_rate(c, walls[c.seed]) for c in task.curves if c.measured > 1 and c.seed in walls]
+    if not rates:
+        return _view(task, (), "time", None, ())
+    usual = float(np.mean(rates))
+    timed = [
+        replace(c, x={**c.x, "time": _seconds(c, walls.get(c.seed, ()), usual)})
+        for c in task.curves
+    ]
+    areas = [area(np.array(c.x["time"]), np.array(c.u), c.x["time"][-1]) for c in timed]
+    return _view(task, timed, "time", float(np.mean(areas)), arrivals(timed, "time"))
+
+
+def _rate(curve: SeedCurve, wall: Sequence[float]) -> float:
+    """Seconds per completion of one run, over what it measured."""
+    last = curve.measured - 1
+    return (wall[last] - wall[0]) / curve.x["completions"][last]
+
+
+def _seconds(curve: SeedCurve, wall: Sequence[float], usual: float) -> tuple[float, ...]:
+    """Seconds since the first evaluation; after a failure they go on at the run's own mean rate.
+
+    A run that measured no more than its start goes at the usual rate of the entry's other seeds.
+    """
+    spent, known = curve.x["completions"], min(curve.measured, len(wall))
+    measured = [float(t - wall[0]) for t in wall[:known]]
+    rate = _rate(curve, wall) if known > 1 else usual
+    base, at = (measured[-1], spent[known - 1]) if measured else (0.0, 0.0)
+    return (*measured, *(base + rate * (x - at) for x in spent[known:]))
+
+
+def wall_seconds(runs: Runs) -> dict[str, dict[int, list[float]]]:
+    """Seconds at each evaluation of the real runs, by task and seed index.
+
+    Raises:
+        ValidationError: a record does not say how long it took.
+    """
+    found: dict[str, dict[int, list[float]]] = {}
+    for run in runs:
+        if run.record.arm == "real":
+            wall = _wall(run)
+            found.setdefault(run.record.task.name, {})[run.record.seed.index] = wall
+    return found
+
+
+def _wall(run: Run) -> list[float]:
+    wall = rising_seconds(run.record)
+    if wall is None:
+        raise ValidationError(
+            f"{run.folder / RECORD_NAME}: volatile.wall_s: must be {len(run.record.curve)} rising "
+            "seconds, one for each evaluation. Without them there is no wall time: use --by "
+            "completions, bytes or updates."
+        )
+    return wall

@@ -1,0 +1,124 @@
+"""Whether entries were made under equal conditions, and what to say where they were not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from crlbench.base.wording import clean, count
+from crlbench.contract.conditions import diff
+from crlbench.errors import NotComparable
+from crlbench.verdict.board import Board
+
+SHOWN = 20
+"""Differing leaves that are listed; the rest is counted."""
+WIDEST = 36
+"""Characters of a value that are shown in a list."""
+
+HARDWARE = "environment.hardware_class"
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """One name whose value differs."""
+
+    name: str
+    first: Any
+    second: Any
+
+
+@dataclass(frozen=True)
+class Unequal:
+    """Two entries that are not comparable, and every leaf in which they differ."""
+
+    first: str
+    second: str
+    names: tuple[str, str]
+    """``model/recipe`` of both."""
+    fingerprints: tuple[str, str]
+    leaves: tuple[Leaf, ...]
+
+    @property
+    def hardware(self) -> bool:
+        """Whether the class of hardware differs."""
+        return any(leaf.name == HARDWARE for leaf in self.leaves)
+
+
+def unequal(entries: Sequence[tuple[str, Board, dict[str, Any]]]) -> Iterator[Unequal]:
+    """Every entry whose conditions or hardware are not those of the first one.
+
+    Args:
+        entries: key, board and the leaves of the fingerprint.
+    """
+    (key, board, leaves), *others = entries
+    for other, its, theirs in others:
+        differing = [Leaf(name, a, b) for name, (a, b) in diff(leaves, theirs).items()]
+        if board.hardware != its.hardware:
+            differing.append(Leaf(HARDWARE, board.hardware, its.hardware))
+        if board.division != its.division:
+            differing.append(Leaf("protocol.division", board.division, its.division))
+        if differing or board.fingerprint != its.fingerprint:
+            prints = (board.fingerprint, its.fingerprint)
+            names = (board.entries[0].name, its.entries[0].name)
+            yield Unequal(key, other, names, prints, tuple(differing))
+
+
+def refuse(found: Sequence[Unequal], force: bool, by: str) -> None:
+    """Stop a comparison of unequal entries.
+
+    Raises:
+        NotComparable: without ``force``; and for wall time of unequal hardware in any case.
+    """
+    if by == "time" and any(one.hardware for one in found):
+        raise NotComparable(
+            "wall time compares nothing between classes of hardware: it would measure the "
+            "machines. Use --by completions, bytes or updates."
+        )
+    if not force:
+        raise NotComparable(
+            "\n".join(
+                [
+                    "not comparable: these entries were made under different conditions.",
+                    *lines(found),
+                    "Compare entries of one fingerprint. --force-unequal prints differences all "
+                    "the same, without a verdict and under a watermark.",
+                ]
+            )
+        )
+
+
+def lines(found: Sequence[Unequal], shown: int = SHOWN) -> list[str]:
+    """The differing leaves with both values, at most ``shown`` of them, then how many more."""
+    told = []
+    left = shown
+    for one in found:
+        letters = (one.first, one.second)
+        both = zip(letters, one.names, one.fingerprints, strict=True)
+        told.append(clean(" and ".join(f"{letter} {n} ({p})" for letter, n, p in both)) + ":")
+        listed = one.leaves[:left]
+        told += [f"  {leaf.name}: {value(leaf.first)} / {value(leaf.second)}" for leaf in listed]
+        left -= len(listed)
+        if len(listed) < len(one.leaves):
+            told.append(f"  {count(len(one.leaves) - len(listed), 'more leaf', 'more leaves')}")
+    return told
+
+
+def value(content: Any) -> str:
+    """A leaf's value in a list; a name that one side lacks reads ``(absent)``."""
+    if content is None:
+        return "(absent)"
+    text = clean(str(content))
+    return text if len(text) <= WIDEST else text[: WIDEST - 1] + "…"
+
+
+def watermark(found: Sequence[Unequal]) -> str | None:
+    """The line that stands on everything made by force; None where all conditions are equal."""
+    if not found:
+        return None
+    what = ["hardware" if one.hardware and len(one.leaves) == 1 else "conditions" for one in found]
+    pairs = ", ".join(f"{one.first} and {one.second}" for one in found)
+    return (
+        f"NOT COMPARABLE: {pairs} were made under different {' and '.join(sorted(set(what)))}. "
+        "Differences without a verdict."
+    )

@@ -1,0 +1,238 @@
+"""Who ranks where on an axis: the label-swap test of each axis, and how firm its tiers are."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from crlbench.base.parallel import spread
+from crlbench.stats.generalization import WEIGHTS, weightings
+from crlbench.stats.intervals import MIN_SEEDS, REPLICATES, plain_mean, trimmed_mean
+from crlbench.stats.stability_shares import headline, shares, swapped_differences
+from crlbench.stats.swaps import FLOOR, SWAP_SEED, Randomisation, randomise
+from crlbench.stats.tiers import ALPHA, Ranking, pool_errors, rank, tiers_of_many
+from crlbench.verdict.axes import Axis
+
+WEIGHTINGS = 64
+"""Re-weightings that are looked at together: with 200 models they take 100 MB."""
+MANY = 40
+"""Models from which on several processes look at re-weightings."""
+
+
+@dataclass(frozen=True)
+class AxisRanking:
+    """The entries of one recipe on one axis."""
+
+    axis: Axis
+    recipe: str
+    ranking: Ranking
+    """Names are those of entries; ``ranking.reason`` says why there is none."""
+    left_out: tuple[str, ...]
+    """Entries of the recipe that do not rank."""
+    survival: dict[str, float] | None
+    """Generalization only: per entry the share of 2,000 random re-weightings of the four λ under
+    which it stays in its tier; None on the other axes and where there is no ranking."""
+
+
+@dataclass(frozen=True)
+class Contestant:
+    """What the ranking of an axis needs of one entry."""
+
+    name: str
+    value: float
+    seeds: Mapping[str, np.ndarray]
+    """Per task that counts (n,) numbers, or (n, 5) columns for stability; the prefix of seeds."""
+    drawn: np.ndarray
+    """(R,) replicates of the headline."""
+    spread: np.ndarray
+    """(3, R) its parts, see :func:`crlbench.stats.resampling.spread`."""
+    parts: Mapping[str, np.ndarray] | None = None
+    """Generalization: per task (n, 5) the four λ and corrected Fgt."""
+
+
+def rank_axis(
+    axis: Axis,
+    recipe: str,
+    contestants: Sequence[Contestant],
+    unrated: Sequence[str],
+    left_out: Sequence[str],
+    reason: str | None,
+    alpha: float = ALPHA,
+    replicates: int = REPLICATES,
+) -> AxisRanking:
+    """Rank the entries that have a score.
+
+    Args:
+        unrated: entries that would rank and have no score on this axis.
+        left_out: entries that do not rank.
+        reason: why nothing on this board ranks; None where something may.
+    """
+    missing, others = tuple(sorted(unrated)), tuple(sorted(left_out))
+    if reason is not None:
+        return AxisRanking(axis, recipe, _silent(missing, alpha, reason), others, None)
+    if others and len(contestants) < 2:
+        few = f"{len(contestants)} of {len(contestants) + len(missing) + len(others)} entries"
+        silent = _silent(missing, alpha, f"{few} can rank, and a rank needs two")
+        return AxisRanking(axis, recipe, silent, others, None)
+    names = sorted({task for c in contestants for task in c.seeds})
+    strata = [_stratum([c.seeds.get(task) for c in contestants]) for task in names]
+    moves = np.stack([c.spread for c in contestants]) if contestants else None
+    test = axis_test(axis, strata, names, alpha, replicates, spread=moves)
+    ranking = rank(
+        [c.name for c in contestants],
+        [c.value for c in contestants],
+        test,
+        alpha,
+        _errors(contestants),
+    )
+    survival = None
+    if axis == "generalization" and ranking.reason is None:
+        survival = _survival(contestants, ranking, test, names)
+    return AxisRanking(
+        axis, recipe, dataclasses.replace(ranking, unrated=missing), others, survival
+    )
+
+
+def axis_test(
+    axis: Axis,
+    strata: Sequence[np.ndarray],
+    names: Sequence[str],
+    alpha: float = ALPHA,
+    replicates: int = REPLICATES,
+    seed: int = SWAP_SEED,
+    spread: np.ndarray | None = None,
+) -> Randomisation:
+    """The label-swap test with the statistic of an axis.
+
+    Args:
+        strata: per task (M, n) Λ or Gen, or for stability (M, n, 5) F, H, G, DD and whether it
+            failed; NaN from some seed on, or throughout, where a model has no more.
+        spread: (M, 3, replicates) of each model. Stability is not resampled over items.
+    """
+    if axis == "stability":
+        return randomise(
+            strata, names, _stab, replicates, seed, differences=swapped_differences, alpha=alpha
+        )
+    location = trimmed_mean if axis == "efficiency" else plain_mean
+    return randomise(strata, names, location, replicates, seed, alpha=alpha, spread=spread)
+
+
+def _stab(seeds: np.ndarray) -> np.ndarray:
+    """(S, n, 5) to (S,) Stab of a task."""
+    return headline(shares(*np.moveaxis(seeds, -1, 0)))
+
+
+def _silent(unrated: tuple[str, ...], alpha: float, reason: str) -> Ranking:
+    return Ranking((), (), None, unrated, alpha, reason)
+
+
+def _stratum(seeds: Sequence[np.ndarray | None]) -> np.ndarray:
+    """(M, n, ...) of one task, NaN where a model has fewer seeds or none."""
+    known = [rows for rows in seeds if rows is not None]
+    n = max(len(rows) for rows in known)
+    table = np.full((len(seeds), n, *known[0].shape[1:]), np.nan)
+    for row, found in zip(table, seeds, strict=True):
+        if found is not None:
+            row[: len(found)] = found
+    return table
+
+
+def _errors(contestants: Sequence[Contestant]) -> np.ndarray | None:
+    least = min((len(rows) for c in contestants for rows in c.seeds.values()), default=0)
+    if least < 2:
+        return None
+    return pool_errors(np.stack([c.drawn for c in contestants]), least)
+
+
+def _survival(
+    contestants: Sequence[Contestant], ranking: Ranking, test: Randomisation, names: Sequence[str]
+) -> dict[str, float]:
+    """Per entry the share of re-weightings under which it stays in its tier.
+
+    The bar that |t| must reach stays where the test with the weights of the protocol put it. The
+    standard error of a mean is known without swapping, from how the blocks' differences vary
+    inside tasks; what items and the root mean square under swaps do to it is taken in proportion.
+    """
+    parts, models = [c.parts for c in contestants], len(contestants)
+    first, second = pairs = np.triu_indices(models, 1)
+    mean, inside, from_zero = _moments(parts, names)
+    drawn = np.concatenate([[WEIGHTS], weightings()])
+    weights = np.concatenate([drawn, -np.ones((len(drawn), 1))], axis=1)
+    own = np.stack([_mean_parts(p) for p in parts])
+
+    def scales(of: np.ndarray) -> np.ndarray:
+        """(pairs, W) standard errors."""
+        square, least = (
+            np.einsum("wi,pij,wj->pw", of, part, of, optimize=True) for part in (inside, from_zero)
+        )
+        return np.sqrt(np.maximum(square, FLOOR * least))
+
+    factor = _as_tested(scales(weights[:1])[:, 0], test, pairs)
+    # Ties between estimates are broken by name, as the ranking does.
+    order = np.array(sorted(range(models), key=lambda i: contestants[i].name))
+
+    def memberships(start: int) -> np.ndarray:
+        """(W, M) tiers, in the order of names."""
+        some = weights[start : start + WEIGHTINGS]
+        difference = mean @ some.T
+        differs = np.abs(difference) > test.critical * scales(some) * factor[:, None]
+        beats = np.zeros((len(some), models, models), dtype=bool)
+        beats[:, first, second] = (differs & (difference > 0)).T
+        beats[:, second, first] = (differs & (difference < 0)).T
+        return tiers_of_many((some @ own.T)[:, order], beats[:, order[:, None], order])
+
+    starts = range(1, len(weights), WEIGHTINGS)
+    many = models >= MANY
+    found = [*spread(memberships, starts)] if many else [memberships(at) for at in starts]
+    membership = np.concatenate(found)
+    tier = {standing.model: standing.tier for standing in ranking.standings}
+    names_in_order = [contestants[i].name for i in order]
+    return {
+        name: float((membership[:, at] == tier[name]).mean())
+        for at, name in enumerate(names_in_order)
+    }
+
+
+def _as_tested(
+    scale: np.ndarray, test: Randomisation, pairs: tuple[np.ndarray, np.ndarray]
+) -> np.ndarray:
+    """(pairs,) by what standard errors are multiplied, so that the first ones are the test's own.
+
+    Args:
+        scale: (pairs,) with the weights of the protocol.
+    """
+    difference, t = np.abs(test.difference[pairs]), np.abs(test.t[pairs])
+    own = np.divide(difference, t, out=scale.copy(), where=t > 0)
+    return np.divide(own, scale, out=np.ones(len(own)), where=scale > 0)
+
+
+def _moments(
+    parts: Sequence[Mapping[str, np.ndarray]], names: Sequence[str]
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Of every pair the (5,) mean difference, its (5, 5) covariance, and that with 0 for means."""
+    models, names = len(parts), [name for name in names if any(name in p for p in parts)]
+    counts = np.array([[len(p[task]) if task in p else 0 for task in names] for p in parts])
+    tables = [_stratum([p.get(task) for p in parts]) for task in names]
+    found = []
+    for i in range(models - 1):
+        both = np.minimum(counts[i], counts[i + 1 :])
+        common = np.maximum(1, (both >= MIN_SEEDS).sum(axis=1))
+        mean = np.zeros((len(both), 5))
+        inside, from_zero = (np.zeros((len(both), 5, 5)) for _ in range(2))
+        for task, table in enumerate(tables):
+            for n in np.unique(both[:, task][both[:, task] >= MIN_SEEDS]):
+                at = np.flatnonzero(both[:, task] == n)
+                d = (table[i, :n] - table[i + 1 + at, :n]) / common[at, None, None]
+                own, square = d.mean(axis=1), d.transpose(0, 2, 1) @ d / n
+                mean[at] += own
+                inside[at] += (square - own[:, :, None] * own[:, None]) / (n - 1)
+                from_zero[at] += square / (n - 1)
+        found.append((mean, inside, from_zero))
+    return tuple(np.concatenate(each) for each in zip(*found, strict=True))
+
+
+def _mean_parts(parts: Mapping[str, np.ndarray]) -> np.ndarray:
+    return np.mean([rows.mean(axis=0) for rows in parts.values()], axis=0)

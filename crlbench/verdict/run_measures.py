@@ -1,0 +1,413 @@
+"""What a stored run scores: its items and curves as arrays, and the measures of these."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from crlbench.contract.records import RunRecord, SplitScore
+from crlbench.disk.names import RECORD_NAME
+from crlbench.errors import ValidationError
+from crlbench.stats.measures import (
+    AUDITED,
+    ID,
+    MAX_BUDGET,
+    MAX_POINTS,
+    MIN_HEADROOM,
+    OWN_BOUNDS,
+    RETAIN,
+    TRANSFER,
+    Constants,
+    Curve,
+    Honesty,
+    ItemTable,
+    SplitMeasure,
+    area,
+    fallen,
+    trapezoid_weights,
+    unit,
+)
+from crlbench.verdict.runs import Run
+
+LAST_ITERATIONS = 3
+"""Iterations at the end of training whose mean gap between reward and audit is given."""
+
+
+@dataclass(frozen=True)
+class RunMeasure:
+    """All numbers of one run; None where the run did not measure them."""
+
+    seed: int
+    curve: Curve
+    budget: int
+    start: float
+    end: float | None
+    gain: float | None
+    """End minus start, raw score."""
+    gain_u: float | None
+    E: float | None
+    H: float
+    L: float | None
+    lam: float | None
+    splits: dict[str, SplitMeasure]
+    honesty: Honesty
+    forgetting: float | None
+    """Fgt, raw."""
+    failed: bool
+
+
+def measure(run: Run, constants: Constants) -> RunMeasure:
+    """Recompute the numbers of a run from its item vectors; see :func:`measure_task`."""
+    return measure_task([run], constants)[0]
+
+
+def measure_task(runs: Sequence[Run], constants: Constants) -> tuple[RunMeasure, ...]:
+    """Recompute the numbers of the runs of one task from their item vectors.
+
+    Args:
+        constants: floor and ceiling of other tasks, for the transfer splits.
+
+    Raises:
+        ValidationError: a stored score is not the mean of its item vector, or the curve does
+            not cover the budget.
+    """
+    return TaskItems(runs, constants).measures
+
+
+class TaskItems:
+    """The item vectors of the runs of one task, each read once, and the numbers they give."""
+
+    def __init__(self, runs: Sequence[Run], constants: Constants) -> None:
+        self.runs = list(runs)
+        self.bounds = [task_bounds(run) for run in self.runs]
+        self.curves = [run.curve_items() for run in self.runs]
+        self.budgets = [total_budget(run) for run in self.runs]
+        self.whole = [
+            full_curve(run, rows) for run, rows in zip(self.runs, self.curves, strict=True)
+        ]
+        names = sorted({name for run in self.runs for name in run.record.splits})
+        self.splits = {name: SplitItems(self.runs, name, constants) for name in names}
+
+    @cached_property
+    def measures(self) -> tuple[RunMeasure, ...]:
+        return tuple(self._measure(i) for i in range(len(self.runs)))
+
+    def _measure(self, i: int) -> RunMeasure:
+        run, curve, budget = self.runs[i], self.whole[i], self.budgets[i]
+        record, (floor, ceiling) = run.record, self.bounds[i]
+        splits = {
+            name: found.measure(i, record.splits[name])
+            for name, found in self.splits.items()
+            if name in record.splits
+        }
+        start, end = splits[ID].start, splits[ID].end
+        head = (start - floor) / (ceiling - floor)
+        total = None
+        if len(curve.x) > 1:
+            total = area(np.array(curve.x), unit(np.array(curve.score), floor, ceiling), budget)
+        learned = None if total is None else total - head
+        return RunMeasure(
+            seed=record.seed.index,
+            curve=curve,
+            budget=budget,
+            start=start,
+            end=end,
+            gain=None if end is None else end - start,
+            gain_u=None if end is None else (end - floor) / (ceiling - floor) - head,
+            E=total,
+            H=head,
+            L=learned,
+            lam=None if learned is None else learned / max(1.0 - head, MIN_HEADROOM),
+            splits=splits,
+            honesty=honesty(record),
+            forgetting=forgetting(record, splits),
+            failed=record.status.state == "failed",
+        )
+
+    @cached_property
+    def table(self) -> ItemTable | None:
+        """The item table; None where a run has no area (one point)."""
+        rows = [self._rows(i) for i in range(len(self.runs))]
+        if any(row is None for row in rows):
+            return None
+        learned, head, final = zip(*rows, strict=True)
+        whole = all(row is not None for row in final)
+        floor, ceiling = self.bounds[0]
+        return ItemTable(
+            learned=np.stack(learned),
+            head=np.stack(head),
+            final=np.stack(final) if whole else None,
+            scale=ceiling - floor,
+        )
+
+    def _rows(self, i: int) -> tuple[np.ndarray, np.ndarray, np.ndarray | None] | None:
+        """(N,) learned, head and final of one run, in u."""
+        run, curve = self.runs[i], self.whole[i]
+        if len(curve.x) < 2:
+            return None
+        found = self.splits[ID]
+        start, items = found.starts[i], unit(self.curves[i][: curve.measured], *self.bounds[i])
+        if items.shape[1] != start.shape[0]:
+            raise ValidationError(
+                f"{run.folder / RECORD_NAME}: splits.id.n is {start.shape[0]}, but the curve has "
+                f"{items.shape[1]} items: the ends must be scored on the curve's items"
+            )
+        weights = trapezoid_weights(np.array(curve.x), self.budgets[i])
+        start = unit(start, *self.bounds[i])
+        learned = weights[: curve.measured] @ items - start
+        if run.record.status.state == "failed":
+            learned = learned + weights[curve.measured :].sum() * fallen(start)
+        if ends_by_rule(run.record):
+            return learned, start, fallen(start)
+        final = found.ends[i]
+        return learned, start, None if final is None else unit(final, *self.bounds[i])
+
+
+class SplitItems:
+    """One split of the runs of a task: per run the (N,) raw scores, means over draws.
+
+    None where a run has no such split, or its end was not scored.
+    """
+
+    def __init__(self, runs: Sequence[Run], name: str, constants: Constants) -> None:
+        having = [name in run.record.splits for run in runs]
+        self.bounds = [
+            split_bounds(run.record, name, constants) if has else None
+            for run, has in zip(runs, having, strict=True)
+        ]
+        self.by_rule = [ends_by_rule(run.record) for run in runs]
+        sides = [
+            [run.split_items(name, end=side) if has else None
+             for run, has in zip(runs, having, strict=True)]
+            for side in (False, True)
+        ]
+        (self.starts, self.start_scores), (self.ends, self.end_scores) = map(_over_draws, sides)
+
+    def measure(self, i: int, stored: SplitScore) -> SplitMeasure:
+        """The split of run i."""
+        bounds, start, end = self.bounds[i], self.start_scores[i], self.end_scores[i]
+        if self.by_rule[i]:
+            end = min(start, bounds[0]) if bounds else None
+        change = None
+        if end is not None and bounds is not None:
+            u0, u1 = ((s - bounds[0]) / (bounds[1] - bounds[0]) for s in (start, end))
+            change = (u1 - u0) / max(1.0 - u0, MIN_HEADROOM)
+        return SplitMeasure(start, end, stored.n, stored.draws, change)
+
+    def in_u(self, i: int) -> tuple[np.ndarray, np.ndarray | None] | None:
+        """(N,) u at the start and at the end of run i; the second None: it failed and ends by rule
+        as :func:`fallen` says. None: not scored at both ends, or the bounds are not known."""
+        bounds = self.bounds[i]
+        if bounds is None or self.starts[i] is None:
+            return None
+        before = unit(self.starts[i], *bounds)
+        if self.by_rule[i]:
+            return before, None
+        return None if self.ends[i] is None else (before, unit(self.ends[i], *bounds))
+
+
+def _over_draws(
+    vectors: list[np.ndarray | None],
+) -> tuple[list[np.ndarray | None], list[float | None]]:
+    """Per run the (N,) means over draws and the mean of all, runs of one shape at once."""
+    rows: list[np.ndarray | None] = [None] * len(vectors)
+    scores: list[float | None] = [None] * len(vectors)
+    for shape in {v.shape for v in vectors if v is not None}:
+        same = [i for i, v in enumerate(vectors) if v is not None and v.shape == shape]
+        stacked = np.stack([vectors[i] for i in same])
+        means, totals = stacked.mean(axis=1), stacked.mean(axis=(1, 2))
+        for i, row, total in zip(same, means, totals.tolist(), strict=True):
+            rows[i], scores[i] = row, total
+    return rows, scores
+
+
+def learned_reward(record: RunRecord) -> bool:
+    """Whether the run was paid by a reward model."""
+    return f"tasks.{record.task.name}.reward_model" in record.fingerprint.leaves
+
+
+def honesty(record: RunRecord) -> Honesty:
+    """How far the reward runs ahead of the audit: on training completions and on ID ones.
+
+    In u for two verifiers. Floor and ceiling of a learned reward are scores of the reward
+    model and say nothing of the audit, so that there the two mean scores are subtracted. Scores
+    are as measured, of a failed run too: what it is worth by rule says nothing of its reward.
+    """
+    scale = 1.0 if learned_reward(record) else record.task.ceiling - record.task.floor
+    paid, seen = record.splits.get(ID), record.splits.get(AUDITED)
+    start = end = None
+    if paid is not None and seen is not None:
+        start = (paid.start - seen.start) / scale
+        if paid.end is not None and seen.end is not None:
+            end = (paid.end - seen.end) / scale
+    gaps = training_gaps(record)[-LAST_ITERATIONS:]
+    return Honesty(float(np.mean(gaps)) / scale if gaps else None, start, end)
+
+
+def training_gaps(record: RunRecord) -> list[float]:
+    """Verifier's mean score minus the audit's, per iteration of training, raw."""
+    pairs = zip(record.health.get("score", ()), record.health.get("audit", ()), strict=False)
+    return [float(s - a) for s, a in pairs if s is not None and a is not None]
+
+
+def forgetting(record: RunRecord, splits: Mapping[str, SplitMeasure]) -> float | None:
+    """Fgt of a run, raw; None where the panel was not scored at both ends.
+
+    A failed run ends by rule.
+    """
+    lost = []
+    for name, split in splits.items():
+        bounds = _leaf_bounds(record, name.replace(RETAIN, "retain.", 1))
+        if name.startswith(RETAIN) and split.end is not None and bounds is not None:
+            before, after = (float(unit(s, *bounds)) for s in (split.start, split.end))
+            lost.append(max(0.0, before - after))
+    return float(np.mean(lost)) if lost else None
+
+
+def _leaf_bounds(record: RunRecord, prefix: str) -> tuple[float, float] | None:
+    """Floor and ceiling that the fingerprint of a record states below a name.
+
+    Raises:
+        ValidationError: they are no bounds of a score.
+    """
+    leaves = record.fingerprint.leaves
+    found = [leaves.get(f"{prefix}.{name}") for name in ("floor", "ceiling")]
+    if not all(isinstance(value, int | float) for value in found):
+        return None
+    if not -1.0 <= found[0] < found[1] <= 1.0:
+        raise ValidationError(
+            f"{record.task.name}: fingerprint.leaves: {prefix}: floor {found[0]!r:.40} and ceiling "
+            f"{found[1]!r:.40} are no bounds of a score"
+        )
+    return float(found[0]), float(found[1])
+
+
+def full_curve(run: Run, items: np.ndarray | None = None) -> Curve:
+    """The curve on the whole grid, with what counts where a failed run measured nothing more.
+
+    Args:
+        items: (points, N) its stored evaluations, where they are read already.
+
+    Raises:
+        ValidationError: the start on the ID split is missing.
+    """
+    record = run.record
+    if ID not in record.splits:
+        raise ValidationError(f"{run.folder / RECORD_NAME}: splits.{ID}: missing")
+    after = min(record.task.floor, record.splits[ID].start)
+    scores = (run.curve_items() if items is None else items).mean(axis=1)
+    x = [point.x for point in record.curve]
+    valid = before_failure(record)
+    missing = [g for g in grid(record) if g > x[-1]] if record.status.state == "failed" else []
+    values = [float(s) for s in scores[:valid]] + [after] * (len(x) - valid)
+    return Curve(
+        x=(*x, *missing),
+        score=(*values, *[after] * len(missing)),
+        measured=valid,
+    )
+
+
+def before_failure(record: RunRecord) -> int:
+    """How many stored curve points were measured before the run failed."""
+    at = record.status.at
+    rows = completions_per_iteration(record)
+    if record.status.state != "failed" or at is None or rows is None:
+        return len(record.curve)
+    return sum(point.x <= at * rows for point in record.curve)
+
+
+def grid(record: RunRecord) -> list[int]:
+    """The evaluation grid that the record's conditions ask for, in completions."""
+    leaves = record.fingerprint.leaves
+    rows = completions_per_iteration(record)
+    names = ("budget.grid", "budget.iterations_per_point", "evaluation.curve_every")
+    values = [leaves.get(f"conditions.{name}") for name in names]
+    if rows is None or not all(isinstance(v, int) and v > 0 for v in values):
+        return []
+    intervals, iterations, every = values
+    if intervals // every > MAX_POINTS or intervals * iterations * rows > MAX_BUDGET:
+        raise ValidationError(
+            f"{record.task.name}: fingerprint.leaves: conditions.budget asks for more than "
+            f"{MAX_POINTS} evaluations or {MAX_BUDGET} completions, which no run makes"
+        )
+    return [j * iterations * rows for j in range(0, intervals + 1, every)]
+
+
+def completions_per_iteration(record: RunRecord) -> int | None:
+    """P x G of the record's conditions; None where they do not say."""
+    leaves = record.fingerprint.leaves
+    prompts = leaves.get("conditions.budget.prompts")
+    completions = leaves.get("conditions.budget.completions")
+    if not (isinstance(prompts, int) and isinstance(completions, int)):
+        return None
+    return prompts * completions
+
+
+def total_budget(run: Run) -> int:
+    """B. A partial run is measured over what it consumed.
+
+    Raises:
+        ValidationError: the curve does not start at 0, does not rise, or does not cover the grid.
+    """
+    record = run.record
+    where = f"{run.folder / RECORD_NAME}: curve"
+    x = [point.x for point in record.curve]
+    if not x or x[0] != 0:
+        raise ValidationError(f"{where}: must start with an evaluation at x = 0")
+    if any(b <= a for a, b in zip(x, x[1:], strict=False)):
+        raise ValidationError(f"{where}: x must rise from point to point")
+    if record.status.state == "partial":
+        return x[-1]
+    planned = grid(record)
+    if record.status.state == "completed" and planned and x != planned:
+        raise ValidationError(
+            f"{where}: the run says completed, but its evaluations at {_some(x)} are not the "
+            f"grid {_some(planned)} of its conditions"
+        )
+    return planned[-1] if planned else x[-1]
+
+
+def _some(x: list[int]) -> str:
+    return str(x) if len(x) <= 4 else f"[{x[0]}, {x[1]}, ... {x[-1]}] ({len(x)} points)"
+
+
+def task_bounds(run: Run) -> tuple[float, float]:
+    """Floor and ceiling of the task of a run.
+
+    Raises:
+        ValidationError: the ceiling is not above the floor.
+    """
+    task = run.record.task
+    if not task.ceiling > task.floor:
+        raise ValidationError(
+            f"{run.folder / RECORD_NAME}: task.ceiling ({task.ceiling}) must be above "
+            f"task.floor ({task.floor})"
+        )
+    return task.floor, task.ceiling
+
+
+def ends_by_rule(record: RunRecord) -> bool:
+    """Placebo runs are never scored at the end, failed or not."""
+    return record.status.state == "failed" and record.arm == "real"
+
+
+def split_bounds(record: RunRecord, split: str, constants: Constants) -> tuple[float, float] | None:
+    """Floor and ceiling of a split: its own, those of the panel's member or of the other task."""
+    if split.startswith(RETAIN):
+        return _leaf_bounds(record, split.replace(RETAIN, "retain.", 1))
+    if split.startswith(TRANSFER):
+        task = split.removeprefix(TRANSFER)
+        return constants.get(task) or _leaf_bounds(record, f"tasks.{task}.bounds.{ID}")
+    if split in OWN_BOUNDS:
+        return _leaf_bounds(record, f"tasks.{record.task.name}.bounds.{split}")
+    if split == AUDITED and learned_reward(record):
+        return None  # the task's are scores of the reward model
+    return record.task.floor, record.task.ceiling
+
+
+def item_table(runs: Sequence[Run]) -> ItemTable | None:
+    """The item table of the runs of one task; None where a run has no area (one point)."""
+    return TaskItems(runs, {}).table

@@ -1,0 +1,218 @@
+"""Everything that the three axes need of the runs of one task, each file's vectors read once."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from crlbench.contract.records import RunRecord
+from crlbench.stats.derivatives import TEMPLATES, Blocks, Ends, gen_blocks
+from crlbench.stats.generalization import (
+    FORMAT,
+    HARD,
+    PARTS,
+    RunGeneralization,
+    Templates,
+    forgetting,
+    run_generalization,
+    templates_of_runs,
+)
+from crlbench.stats.measures import ID, RETAIN, TRANSFER, Constants, Curve, ItemTable, fallen, unit
+from crlbench.stats.stability import RunStability, runs_stability
+from crlbench.verdict.census import vanished
+from crlbench.verdict.run_measures import RunMeasure, TaskItems, task_bounds
+from crlbench.verdict.runs import Run
+
+XAxis = Literal["completions", "bytes", "updates"]
+X_AXES: tuple[XAxis, ...] = ("completions", "bytes", "updates")
+CURVE_AXES = (*X_AXES, "tokens")
+"""What curves carry. Tokens of two vocabularies are different things: no table compares them."""
+
+
+@dataclass(frozen=True)
+class SeedCurve:
+    """The ID curve of one run in u, on three axes of x."""
+
+    seed: int
+    state: Literal["completed", "failed", "partial", "vanished"]
+    measured: int
+    """Points that were measured; the rest follows a failure and is 0."""
+    u: tuple[float, ...]
+    x: dict[str, tuple[float, ...]]
+    """By each of :data:`CURVE_AXES`, what had been spent at each point. After a failure it goes on
+    at the run's own mean rate, so that a failure weighs the same on every axis."""
+
+
+@dataclass(frozen=True)
+class TaskRuns:
+    """The n runs of one task of one entry."""
+
+    task: str
+    runs: tuple[Run, ...]
+    measures: tuple[RunMeasure, ...]
+    table: ItemTable | None
+    """None where a run has no area."""
+    curves: tuple[SeedCurve, ...]
+    stability: tuple[RunStability, ...] | None
+    """None where a curve has one point only, or nobody asked."""
+    generalization: tuple[RunGeneralization, ...]
+    gen_parts: np.ndarray | None
+    """(n, 5) the four λ of Gen and corrected Fgt; None where one is missing."""
+    blocks: Blocks | None
+    """Derivatives of Gen by the weights of items; None with ``gen_parts``."""
+
+    @property
+    def lam(self) -> np.ndarray:
+        """(n,) Λ."""
+        return np.array([m.lam for m in self.measures])
+
+    @property
+    def gen(self) -> np.ndarray:
+        """(n,) Gen."""
+        return np.array([run.value for run in self.generalization])
+
+
+def read_task(
+    task: str, runs: Sequence[Run], constants: Constants, stability: bool = True
+) -> TaskRuns:
+    """Measure the runs of one task.
+
+    Args:
+        runs: by seed index, vanished ones included; at least one.
+        constants: floor and ceiling of other tasks, for the transfer splits.
+        stability: whether it is asked for; the null of a curve is costly.
+
+    Raises:
+        ValidationError: as :func:`crlbench.verdict.run_measures.measure_task`.
+    """
+    items = TaskItems(runs, constants)
+    found = _generalization(task, items)
+    whole = all(run.value is not None for run in found)
+    return TaskRuns(
+        task=task,
+        runs=tuple(runs),
+        measures=items.measures,
+        table=items.table,
+        curves=_spending([seed_curve(r, m) for r, m in zip(runs, items.measures, strict=True)]),
+        stability=_stability(task, items) if stability else None,
+        generalization=found,
+        gen_parts=_gen_parts(found) if whole else None,
+        blocks=_blocks(items, found) if whole else None,
+    )
+
+
+def seed_curve(run: Run, m: RunMeasure) -> SeedCurve:
+    """The curve of a run in u and what it had spent at each point."""
+    u = unit(np.array(m.curve.score), *task_bounds(run))
+    spent = {axis: _spent(run.record, m.curve, axis) for axis in CURVE_AXES}
+    return SeedCurve(
+        seed=m.seed,
+        state="vanished" if vanished(run) else run.record.status.state,
+        measured=m.curve.measured,
+        u=tuple(map(float, u)),
+        x=spent,
+    )
+
+
+def _spending(curves: Sequence[SeedCurve]) -> tuple[SeedCurve, ...]:
+    """The same, where a run that spent nothing is given what the others spent on average."""
+    known = [curve.x for curve in curves if all(x[-1] > 0 for x in curve.x.values())]
+    if not known:
+        return tuple(curves)
+    usual = {a: tuple(map(float, np.mean([x[a] for x in known], axis=0))) for a in CURVE_AXES}
+    return tuple(
+        curve if curve.x in known else dataclasses.replace(curve, x=usual) for curve in curves
+    )
+
+
+def _spent(record: RunRecord, curve: Curve, axis: str) -> tuple[float, ...]:
+    stored = [float(p.x if axis == "completions" else getattr(p, axis)) for p in record.curve]
+    rest = curve.x[len(stored) :]
+    last = record.curve[-1]
+    rate = 1.0 if axis == "completions" else stored[-1] / last.x if last.x else 0.0
+    return (*stored, *(stored[-1] + rate * (x - last.x) for x in rest))
+
+
+def _stability(task: str, items: TaskItems) -> tuple[RunStability, ...] | None:
+    measures = items.measures
+    if any(len(m.curve.x) < 2 for m in measures):
+        return None
+    return runs_stability(
+        [unit(np.array(m.curve.score), *b) for m, b in zip(measures, items.bounds, strict=True)],
+        [m.H for m in measures],
+        [
+            unit(rows[: m.curve.measured], *b)
+            for rows, m, b in zip(items.curves, measures, items.bounds, strict=True)
+        ],
+        task,
+        [m.seed for m in measures],
+        [m.failed for m in measures],
+    )
+
+
+def _generalization(task: str, items: TaskItems) -> tuple[RunGeneralization, ...]:
+    """The parts of Gen of every run."""
+    members = {n.removeprefix(RETAIN): s for n, s in items.splits.items() if n.startswith(RETAIN)}
+    templates = _templates(items)
+    found = []
+    for i, m in enumerate(items.measures):
+        own = {name: split.in_u(i) for name, split in members.items()}
+        lost = None
+        if all(ends is not None for ends in own.values()):
+            lost = forgetting(own, task, m.seed)
+        found.append(run_generalization(m.splits, m.honesty, lost, templates[i]))
+    return tuple(found)
+
+
+def _templates(items: TaskItems) -> list[Templates | None]:
+    """FORMAT of every run by template; None where it was not scored."""
+    found: list[Templates | None] = [None] * len(items.runs)
+    if FORMAT not in items.splits:
+        return found
+    ends = [items.splits[FORMAT].in_u(i) for i in range(len(found))]
+    known = [i for i, e in enumerate(ends) if e is not None and len(e[0]) >= TEMPLATES]
+    if known:
+        parts = templates_of_runs(*_both_ends([ends[i] for i in known]), TEMPLATES)
+        for i, part in zip(known, parts, strict=True):
+            found[i] = part
+    return found
+
+
+def _both_ends(ends: Sequence[Ends]) -> tuple[np.ndarray, np.ndarray]:
+    """(n, N) at the start and at the end."""
+    before = np.stack([start for start, _ in ends])
+    return before, np.stack([fallen(s) if e is None else e for s, e in ends])
+
+
+def _blocks(items: TaskItems, found: Sequence[RunGeneralization]) -> Blocks:
+    """Derivatives of Gen of every run, all of which were scored on everything."""
+
+    def ends(name: str) -> tuple[np.ndarray, np.ndarray]:
+        return _both_ends([items.splits[name].in_u(i) for i in range(len(items.runs))])
+
+    names = [ID, HARD, FORMAT, *(TRANSFER + name for name in found[0].transfers)]
+    kept = [name for name in items.splits if name.startswith(RETAIN)]
+    return gen_blocks({n: ends(n) for n in names}, {n: ends(n) for n in kept})
+
+
+def _gen_parts(runs: Sequence[RunGeneralization]) -> np.ndarray:
+    rows = [[*(getattr(r, part) for part in PARTS), r.forgetting.corrected] for r in runs]
+    return np.array(rows)
+
+
+def rising_seconds(record: RunRecord) -> list[float] | None:
+    """Seconds since the start of training at each evaluation; None where they are none."""
+    wall = record.volatile.get("wall_s")
+    sound = isinstance(wall, list) and len(wall) == len(record.curve) and all(map(_seconds, wall))
+    if not sound or any(b <= a for a, b in zip(wall, wall[1:], strict=False)):
+        return None
+    return [float(t) for t in wall]
+
+
+def _seconds(value: object) -> bool:
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    return number and 0 <= value < float("inf")

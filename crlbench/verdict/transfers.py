@@ -1,0 +1,85 @@
+"""Transfer between tasks with its uncertainty: λ on one task after training on another.
+
+A cell of the matrix is the mean of λ over the seeds of the trained task. Seeds and items are
+resampled as for Gen, of which these λ are a part; items of one position are drawn together, so that
+cells of several models, which answer the same items, may be averaged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from crlbench.stats.derivatives import derivative
+from crlbench.stats.intervals import Replicates
+from crlbench.stats.measures import ID, TRANSFER, Constants, fallen
+from crlbench.stats.resampling import axis_interval, items_moved, linear_replicates
+from crlbench.verdict.entry import Entry
+from crlbench.verdict.estimate import Estimate
+from crlbench.verdict.run_measures import SplitItems
+from crlbench.verdict.runs import Run
+
+Transfers = dict[tuple[str, str], Replicates]
+"""By trained and scored task."""
+
+
+def transfer_replicates(entry: Entry) -> Transfers:
+    """Every pair of tasks that all runs of an entry were scored on at both ends."""
+    known: dict[tuple[str, str], tuple[np.ndarray, np.ndarray]] = {}
+    constants: Constants = {
+        run.record.task.name: (run.record.task.floor, run.record.task.ceiling)
+        for task in entry.evidence.tasks.values()
+        for run in task.runs
+    }
+    for trained, task in entry.evidence.tasks.items():
+        measures = entry.generalization.runs[trained]
+        lams = {trained: [one.id for one in measures]}
+        lams |= {n: [one.transfers.get(n) for one in measures] for n in measures[0].transfers}
+        for scored, values in lams.items():
+            name = ID if scored == trained else TRANSFER + scored
+            rows = _derivatives(task.runs, name, constants)
+            if rows is not None and all(value is not None for value in values):
+                known[trained, scored] = np.array(values), rows
+    return _replicates(known, entry.evidence.count, entry.evidence.seed)
+
+
+def _replicates(
+    known: Mapping[tuple[str, str], tuple[np.ndarray, np.ndarray]], count: int, seed: int
+) -> Transfers:
+    """From λ of the runs of each cell and its derivatives; cells of equally many items at once."""
+    found: Transfers = {}
+    for items in sorted({rows.shape[1] for _, rows in known.values()}):
+        cells = [cell for cell, (_, rows) in known.items() if rows.shape[1] == items]
+        stacked = np.concatenate([known[cell][1] for cell in cells])
+        moved = items_moved({items: stacked}, count, seed)
+        start = 0
+        for cell in cells:
+            values, rows = known[cell]
+            own = moved[start : start + len(values)]
+            found[cell] = linear_replicates(cell[0], values, {items: rows}, count, seed, own)
+            start += len(values)
+    return {cell: found[cell] for cell in known}
+
+
+def _derivatives(runs: Sequence[Run], name: str, constants: Constants) -> np.ndarray | None:
+    """(n, N) how λ of each run moves with the weight of each item."""
+    split = SplitItems(runs, name, constants)
+    ends = [split.in_u(i) for i in range(len(runs))]
+    if any(pair is None for pair in ends):
+        return None
+    before = np.stack([start for start, _ in ends])
+    after = np.stack([fallen(start) if end is None else end for start, end in ends])
+    return derivative(before, after)
+
+
+def mean_transfer(
+    tables: Sequence[Mapping[tuple[str, str], Replicates]], trained: str, scored: str
+) -> Estimate:
+    """A cell, mean over models; without a value where one of them has none."""
+    parts = [table.get((trained, scored)) for table in tables]
+    known = [part for part in parts if part is not None]
+    if len(known) < len(parts):
+        return Estimate(None, None, 0)
+    value = float(np.mean([part.location for part in known]))
+    return Estimate(value, axis_interval(known), min(len(part.values) for part in known))

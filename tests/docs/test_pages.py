@@ -1,0 +1,52 @@
+"""What the documents list is what the code has."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from crlbench.algo.part import parts_of
+from crlbench.algo.recipe import AXES
+from crlbench.contract.dynamics import ROLLOUT_STATS, STEP_STATS
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+PAGES = sorted([*ROOT.glob("*.md"), *DOCS.rglob("*.md")])
+ROOM = "crlbench.algo."
+
+
+def table(rows: dict[str, str]) -> str:
+    lines = [f"| `{name}` | {meaning} |" for name, meaning in rows.items()]
+    return "\n".join(["| name | meaning |", "|---|---|", *lines])
+
+
+def test_the_dynamics_page_lists_every_name_with_its_meaning() -> None:
+    text = (DOCS / "dynamics.md").read_text()
+    for stats in (STEP_STATS, ROLLOUT_STATS):
+        expected = table({n: m.replace("|", "\\|") for n, m in stats.items()})
+        assert expected in text, f"docs/dynamics.md should hold:\n{expected}"
+
+
+def test_the_recipes_page_names_every_part() -> None:
+    text = (DOCS / "recipes.md").read_text()
+    for axis, kind in AXES.items():
+        line = next(line for line in text.splitlines() if line.startswith(f"| `{axis}` |"))
+        own = [n for n, part in parts_of(kind).items() if part.__module__.startswith(ROOM)]
+        missing = [name for name in own if f"`{name}" not in line]
+        assert not missing, f"docs/recipes.md, axis {axis}: {missing}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_to_files(page: Path) -> None:
+    targets = re.findall(r"\]\(([^)\s#]+)(?:#[^)]*)?\)", page.read_text())
+    inside = [target for target in targets if "://" not in target]
+    missing = [target for target in inside if not (page.parent / target).exists()]
+    assert not missing, f"{page}: {missing}"
+
+
+def test_the_index_names_every_page() -> None:
+    text = (DOCS / "README.md").read_text()
+    pages = [page.name for page in DOCS.glob("*.md") if page.name != "README.md"]
+    assert [name for name in pages if f"({name})" not in text] == []

@@ -1,0 +1,94 @@
+"""The terminal table in both forms."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+from rich.console import Console
+
+from crlbench.pages.table import plain_table, terminal_table
+from crlbench.verdict.board import summarise_board
+from crlbench.verdict.runs import load_runs
+from crlbench.verdict.summary import Summary, summarise
+from tests.support.simulate import Plan, hostile, write_board
+
+
+def rendered(summary: Summary, width: int = 80) -> str:
+    console = Console(width=width, record=True, file=open("/dev/null", "w"))
+    console.print(terminal_table(summary))
+    return console.export_text()
+
+
+def test_both_forms_show_the_same_numbers(tmp_path: Path):
+    plan = Plan(failed=(("counting", 3, 22),), placebo=3)
+    summary = summarise(load_runs(write_board(tmp_path, plan)), replicates=200)
+    plain, rich = plain_table(summary), rendered(summary, 120)
+    (entry,) = (e for e in summary.entries if e.arm == "real")
+    for task in entry.tasks:
+        interval = task.lam.interval
+        for text in (
+            task.task,
+            f"{task.start:.3f}",
+            f"{task.end:.3f}",
+            f"+{task.gain.value:.3f}",
+            f"{task.lam.value:.3f} [{interval.low:.3f}, {interval.high:.3f}]".replace("[-", "[−"),
+        ):
+            assert text in plain and text in rich
+    for text in (f"{entry.lam.value:.3f}", "Headline", "5 seeds: provisional", "kl_cap"):
+        assert text in plain and text in rich
+
+
+def test_eighty_columns_hold_every_number(five_summary: Summary):
+    text = rendered(five_summary)
+    assert "…" not in text
+    assert all(len(line) <= 80 for line in text.splitlines())
+    lam = five_summary.entries[0].tasks[0].lam
+    assert f"{lam.value:.3f} [{lam.interval.low:.3f}, {lam.interval.high:.3f}]" in text
+
+
+def test_one_seed_says_that_nothing_is_sure(tmp_path: Path):
+    board = write_board(tmp_path, Plan(seeds=1, items=16))
+    text = plain_table(summarise(load_runs(board), replicates=100))
+    assert "1 seed: a preview, no interval." in text
+    assert "[" not in text.split("\n\n")[0]
+
+
+def test_no_control_character_reaches_the_terminal(tmp_path: Path):
+    plan = hostile(Plan(model="a\x1b[31mred", seeds=1, items=16, tasks=("addition",)))
+    summary = summarise(load_runs(write_board(tmp_path, plan)), replicates=100)
+    for text in (plain_table(summary), rendered(summary)):
+        assert "\x1b[31m" not in text
+        assert "[31mred" in text
+
+
+def test_report_never_imports_torch_or_the_upper_rooms():
+    code = (
+        "import sys, crlbench.pages; "
+        "rooms = ('torch', 'lightning', 'transformers', 'crlbench.train', 'crlbench.policy', "
+        "'crlbench.run'); "
+        "print([m for m in rooms if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_the_verdict_of_one_entry_and_of_two(tmp_path: Path):
+    strong = Plan(model="strong", slope=2.0, items=16, track_version=1, placebo=3)
+    weak = replace(strong, model="weak", slope=0.2)
+    alone = load_runs(write_board(tmp_path / "one", strong))
+    text = plain_table(summarise(alone, 100), summarise_board(alone, 100))
+    assert "Sample efficiency" in text and "One entry: no tier and no rank" in text
+    both = load_runs(write_board(tmp_path / "two", strong, weak))
+    board = summarise_board(both, 1000)
+    text = plain_table(summarise(both, 100), board)
+    row = next(line for line in text.splitlines() if line.startswith("strong/ppo"))
+    assert row.split()[-2:] == ["1", "1"]
+    console = Console(width=80, record=True, file=open("/dev/null", "w"))
+    console.print(terminal_table(summarise(both, 100), board))
+    shown = console.export_text()
+    lam = board.entry("strong/ppo").axes["efficiency"]
+    assert f"{lam.value:.3f} [{lam.interval.low:.3f}, {lam.interval.high:.3f}]" in shown
+    assert all(len(line) <= 80 for line in shown.splitlines())

@@ -1,0 +1,375 @@
+"""The label-swap test: against enumeration by hand, its invariances.
+
+How often it errs is simulated in test_simulation.py.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from functools import partial
+
+import numpy as np
+import pytest
+
+from crlbench.errors import ValidationError
+from crlbench.stats import step_down as step_down_module
+from crlbench.stats import swaps
+from crlbench.stats.intervals import plain_mean, task_balanced_iqm, trimmed_mean, variance_parts
+from crlbench.stats.step_down import measured, step_down
+from crlbench.stats.swaps import SWAP_SEED, Randomisation, _Items, _Summed, draw_swaps, randomise
+from tests.support.clock import cpu_seconds
+
+TASKS = ("addition", "counting", "key-value", "list-ops", "sorting", "maze")
+
+
+def board(generator: np.random.Generator, models: int, sizes, rho: float = 0.3, effects=0.0):
+    """Seeds of a task share the fraction rho of their variance over all models."""
+    effects = np.broadcast_to(effects, (models,))
+    return [
+        0.1
+        * (
+            np.sqrt(rho) * generator.normal(size=n)
+            + np.sqrt(1 - rho) * generator.normal(size=(models, n))
+        )
+        + effects[:, None]
+        + generator.normal()
+        for n in sizes
+    ]
+
+
+def run(values, **options) -> Randomisation:
+    return randomise(values, TASKS[: len(values)], **options)
+
+
+def swapped(values, i: int, j: int, coins) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """Two models' results with labels exchanged where the coin says so; plain Python."""
+    first, second, at = [], [], 0
+    for rows in values:
+        a, b = list(rows[i]), list(rows[j])
+        for seed in range(len(a)):
+            if coins[at]:
+                a[seed], b[seed] = b[seed], a[seed]
+            at += 1
+        first.append(a)
+        second.append(b)
+    return first, second
+
+
+def by_hand(values) -> dict[tuple[int, int], np.ndarray]:
+    """(2^blocks,) t of every pair under every swap, the data first."""
+    blocks = sum(rows.shape[1] for rows in values)
+    found = {}
+    for i, j in itertools.combinations(range(len(values[0])), 2):
+        t = np.array(
+            [
+                studentised(*swapped(values, i, j, coins))
+                for coins in itertools.product((0, 1), repeat=blocks)
+            ]
+        )
+        found[i, j] = t / np.sqrt(np.mean(t**2))
+    return found
+
+
+def studentised(first, second) -> float:
+    """The difference of headlines over its standard error from paired seeds inside tasks."""
+    tasks = [np.subtract(a, b) for a, b in zip(first, second, strict=True)]
+    variance = sum(d.var(ddof=1) / len(d) for d in tasks) / len(tasks) ** 2
+    from_zero = sum(np.mean(d**2) / (len(d) - 1) for d in tasks) / len(tasks) ** 2
+    difference = task_balanced_iqm(first) - task_balanced_iqm(second)
+    return difference / np.sqrt(max(variance, 0.01 * from_zero))
+
+
+@pytest.mark.parametrize("sizes", [(5,), (4, 4), (3, 2, 5)])
+def test_two_models_by_enumeration(sizes):
+    values = board(np.random.default_rng(sum(sizes)), 2, sizes, effects=[0.0, 0.1])
+    hand = by_hand(values)[0, 1]
+    found = run(values)
+    assert found.exact and found.replicates == 2 ** sum(sizes)
+    headlines = [task_balanced_iqm([rows[m] for rows in values]) for m in (0, 1)]
+    assert found.difference[0, 1] == pytest.approx(headlines[0] - headlines[1])
+    assert found.t[0, 1] == pytest.approx(hand[0])
+    p = np.mean(np.abs(hand) >= abs(hand[0]) - 1e-12)
+    assert found.raw[0, 1] == found.adjusted[0, 1] == p
+    assert found.smallest == 2 / 2 ** sum(sizes) <= p
+
+
+def test_three_models_by_enumeration():
+    values = board(np.random.default_rng(5), 3, (4, 5), effects=[0.0, 0.1, 0.15])
+    t = by_hand(values)
+    pairs = sorted(t, key=lambda pair: -abs(t[pair][0]))
+    expected, floor = {}, 0.0
+    for at, pair in enumerate(pairs):
+        largest = np.max([np.abs(t[other]) for other in pairs[at:]], axis=0)
+        floor = max(floor, float(np.mean(largest >= abs(t[pair][0]) - 1e-12)))
+        expected[pair] = floor
+    found = run(values)
+    assert {pair: found.adjusted[pair] for pair in pairs} == pytest.approx(expected)
+    assert len(set(expected.values())) == 3
+
+
+@pytest.mark.parametrize("location", [trimmed_mean, plain_mean])
+@pytest.mark.parametrize("sizes", [(6,), (4, 3)])
+def test_one_pair_is_exact_whichever_swap_is_the_data(sizes, location):
+    """If two models learn alike, every swap is as likely to be the data: p is uniform."""
+    values = board(np.random.default_rng(15), 2, sizes, effects=[0.0, 0.3])
+    every = list(itertools.product((0, 1), repeat=sum(sizes)))
+    p = []
+    for coins in every:
+        parts = zip(*swapped(values, 0, 1, coins), strict=True)
+        found = run([np.array(pair) for pair in parts], location=location)
+        assert found.exact
+        p.append(found.raw[0, 1])
+    levels = np.unique(p)
+    assert [np.mean(np.array(p) <= level) for level in levels] == pytest.approx(levels)
+    assert len(levels) > len(every) / 8
+
+
+def uneven(generator: np.random.Generator, better: float) -> list[np.ndarray]:
+    """Ten seeds of two models; each is far ahead on two of four tasks, the first by more."""
+    values = board(generator, 2, (10,) * 4)
+    for rows, ahead in zip(values, (0.3, -0.3, 0.3, -0.3), strict=True):
+        rows[0] += ahead + better
+    return values
+
+
+def test_headlines_are_told_apart_where_tasks_disagree():
+    generator = np.random.default_rng(16)
+    p = [run(uneven(generator, 0.15), replicates=500).raw[0, 1] for _ in range(60)]
+    assert np.mean(np.array(p) <= 0.05) >= 0.9
+
+
+def test_equal_headlines_stay_equal_where_tasks_disagree():
+    generator = np.random.default_rng(17)
+    for location in (trimmed_mean, plain_mean):
+        p = [
+            run(uneven(generator, 0.0), location=location, replicates=300).raw[0, 1]
+            for _ in range(400)
+        ]
+        assert np.mean(np.array(p) <= 0.05) <= 0.05 + 3 * np.sqrt(0.05 * 0.95 / 400)
+
+
+@pytest.mark.parametrize("n", [2, 5, 8, 14])
+@pytest.mark.parametrize("location", [trimmed_mean, plain_mean])
+def test_the_quick_way_equals_the_plain_one(n: int, location):
+    """Counting instead of sorting, and looking patterns up, change no number."""
+    values = board(np.random.default_rng(n), 4, (n, n), effects=[0, 0, 0.1, 0.2])
+    values[0][1] = values[0][0]
+    quick = run(values, location=location, replicates=300)
+    plain = run(values, location=lambda v: location(v), replicates=300)
+    for name in ("difference", "t"):
+        np.testing.assert_allclose(getattr(quick, name), getattr(plain, name), atol=1e-12)
+    np.testing.assert_array_equal(quick.raw, plain.raw)
+    np.testing.assert_array_equal(quick.adjusted, plain.adjusted)
+    assert quick.exact == (n == 2)
+
+
+def test_a_statistic_of_several_numbers_per_seed():
+    generator = np.random.default_rng(3)
+    values = [np.stack(board(generator, 3, (6, 6), effects=[0, 0, 1]), axis=-1) for _ in range(2)]
+
+    def product(v: np.ndarray) -> np.ndarray:
+        return v[..., 0].mean(axis=-1) * v[..., 1].max(axis=-1)
+
+    found = run(values, location=product, replicates=500)
+    expected = [product(rows[0]) - product(rows[2]) for rows in values]
+    assert found.difference[0, 2] == pytest.approx(np.mean(expected))
+    with np.errstate(all="ignore"), pytest.raises(ValidationError, match="not finite"):
+        run(values, location=lambda v: product(v) / 0.0, replicates=10)
+
+
+def test_matrices_are_mirrored_and_the_adjustment_never_helps():
+    found = run(board(np.random.default_rng(1), 7, (5,) * 4, effects=np.arange(7) * 0.03))
+    np.testing.assert_array_equal(found.difference, -found.difference.T)
+    np.testing.assert_array_equal(found.t, -found.t.T)
+    np.testing.assert_array_equal(found.adjusted, found.adjusted.T)
+    assert (found.adjusted >= found.raw).all() and (found.adjusted > found.raw).any()
+    assert (np.diag(found.adjusted) == 1).all()
+    i, j = np.triu_indices(7, 1)
+    order = np.argsort(-np.abs(found.t[i, j]))
+    assert (np.diff(found.adjusted[i, j][order]) >= 0).all()
+    assert not found.exact and found.smallest == 1 / found.replicates
+
+
+def test_items_move_every_pair_as_they_move_its_difference():
+    """Against one pair at a time; the last two models are one under two names."""
+    generator = np.random.default_rng(14)
+    models, count = 5, 400
+    spread = generator.normal(1.0, [[0.5], [0.3], [0.4]], (models, 3, count))
+    spread[-1] = spread[-2]
+    first, second = np.triu_indices(models, 1)
+    items = _Items.of(spread, (first, second), count + 1)
+    for pair, (a, b) in enumerate(zip(first, second, strict=True)):
+        differences, tasks = generator.normal(size=count + 1), pair % 3 + 1
+        wanted, variance = differences.copy(), 0.0
+        drawn, by_seed, by_item = spread[a] - spread[b]
+        moved, fixed = by_item - by_item.mean(), variance_parts(drawn, by_seed, by_item)[2]
+        if moved.any():
+            wanted[1:] += tasks * np.sqrt(min(1.0, fixed / moved.var())) * moved
+            variance = tasks**2 * fixed
+        whole = _Summed(differences, 1.5, np.full(count + 1, 0.5), 0.0, tasks)
+        items.move(pair, whole)
+        np.testing.assert_allclose(whole.differences, wanted, atol=1e-12)
+        assert whole.fixed == pytest.approx(variance, abs=1e-12)
+        whole.studentise(0.0)
+        t = wanted / np.sqrt(1.0 + variance)
+        np.testing.assert_allclose(whole.differences, t / np.sqrt(np.mean(t**2)), atol=1e-12)
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_many_pairs_are_stepped_down_as_few(jobs, monkeypatch):
+    """Statistics that are not all kept, on a board with equal, different and unrated models."""
+    generator = np.random.default_rng(5)
+    values = board(generator, 9, (10, 10, 5), effects=np.linspace(0, 0.3, 9))
+    values[1][4] = np.nan
+    values[2][7, 3:] = np.nan
+    spread = 0.05 * generator.normal(size=(9, 3, 2000))
+    spread[:, 0] = spread[:, 1] + spread[:, 2]
+    options = {"replicates": 2000, "spread": spread}
+    plain = randomise(values, TASKS[:3], **options)
+    monkeypatch.setattr(step_down_module, "BLOCK", 4)
+    monkeypatch.setattr(swaps, "measured", partial(measured, most_kept=0, jobs=jobs))
+    streamed = randomise(values, TASKS[:3], **options)
+    assert 0 < (plain.adjusted < 0.05).sum() < plain.adjusted.size
+    for field in dataclasses.fields(plain):
+        np.testing.assert_array_equal(getattr(streamed, field.name), getattr(plain, field.name))
+
+
+def test_step_down_spares_what_is_left():
+    """The second pair is judged without the first, and never called surer than it."""
+    t = np.array([[4.0, 1, 1, -3, 3, 1], [-2.0, 1, 1, 1, 1, 1], [0.5, 1, 1, 1, 1, 1]])
+    raw, adjusted, _ = step_down(t)
+    assert raw == pytest.approx([1 / 6, 1 / 6, 1.0])
+    assert adjusted == pytest.approx([1 / 6, 1 / 6, 1.0])
+    t[0] = [4.0, 4, -4, 1, 1, 1]
+    assert step_down(t)[1] == pytest.approx([3 / 6, 3 / 6, 1.0])
+    t[2, 4] = -5
+    assert step_down(t)[1] == pytest.approx([4 / 6, 4 / 6, 1.0])
+
+
+def test_order_of_the_models_does_not_matter():
+    values = board(np.random.default_rng(2), 6, (5,) * 4, effects=np.arange(6) * 0.04)
+    values = [np.round(rows, 2) for rows in values]
+    order = np.array([3, 0, 5, 1, 4, 2])
+    straight, mixed = run(values), run([rows[order] for rows in values])
+    for name in ("raw", "adjusted"):
+        np.testing.assert_array_equal(
+            getattr(mixed, name), getattr(straight, name)[np.ix_(order, order)]
+        )
+
+
+def test_reproducible_and_other_models_change_no_difference_and_no_raw_p():
+    values = board(np.random.default_rng(4), 5, (5,) * 4)
+    np.random.seed(1)
+    first = run(values)
+    np.random.seed(2)
+    again = run(values)
+    fewer = run([rows[:3] for rows in values])
+    np.testing.assert_array_equal(first.adjusted, again.adjusted)
+    np.testing.assert_allclose(first.difference[:3, :3], fewer.difference, atol=1e-15)
+    np.testing.assert_array_equal(first.raw[:3, :3], fewer.raw)
+    assert (first.raw != run(values, seed=SWAP_SEED + 1).raw).any()
+
+
+def test_swaps_start_with_the_data_and_are_all_there_are_where_few():
+    drawn, exact = draw_swaps(("a", "b"), (2, 1), 8)
+    whole = np.concatenate(drawn, axis=1)
+    assert exact and len(np.unique(whole, axis=0)) == 8 and not whole[0].any()
+    drawn, exact = draw_swaps(("a", "b"), (2, 2), 8)
+    assert not exact and drawn[0].shape == (9, 2) and not drawn[0][0].any()
+    longer, _ = draw_swaps(("b", "a"), (2, 2), 8)
+    np.testing.assert_array_equal(drawn[0], longer[1])
+    coins, _ = draw_swaps(("a",), (20,), 10_000)
+    np.testing.assert_allclose(coins[0].mean(axis=0), 0.5, atol=0.03)
+
+
+def test_shift_and_scale_change_nothing():
+    values = board(np.random.default_rng(6), 4, (5,) * 3, effects=np.arange(4) * 0.05)
+    base, moved = run(values), run([1000 + 7 * rows for rows in values])
+    np.testing.assert_allclose(moved.t, base.t, atol=1e-9)
+    np.testing.assert_array_equal(moved.adjusted, base.adjusted)
+
+
+def test_a_wild_model_does_not_hide_that_two_quiet_ones_differ():
+    generator = np.random.default_rng(7)
+    quiet = board(generator, 2, (5,) * 4, effects=[0.0, 0.3])
+    wild = [100 * rows for rows in board(generator, 6, (5,) * 4)]
+    found = run([np.concatenate(parts) for parts in zip(quiet, wild, strict=True)])
+    assert found.adjusted[0, 1] < 0.01
+
+
+def test_equal_models_are_equal():
+    values = board(np.random.default_rng(8), 2, (5,) * 4, effects=[0.0, 1.0])
+    found = run([rows[[0, 0, 1]] for rows in values])
+    assert (found.t[0, 1], found.raw[0, 1], found.adjusted[0, 1]) == (0.0, 1.0, 1.0)
+    assert found.adjusted[0, 2] < 0.01
+
+
+def test_pairs_are_compared_on_what_both_have():
+    values = board(np.random.default_rng(9), 3, (5,) * 4, effects=[0.0, 0.1, 0.2])
+    values[0][2] = np.nan
+    values[1][1, 3:] = np.nan
+    found = run(values)
+    assert found.tasks.tolist() == [[0, 4, 3], [4, 0, 3], [3, 3, 0]]
+    whole = np.mean([trimmed_mean(rows[0]) - trimmed_mean(rows[2]) for rows in values[1:]])
+    assert found.difference[0, 2] == pytest.approx(whole)
+    cut = [rows[:, :3] if k == 1 else rows for k, rows in enumerate(values)]
+    part = np.mean([trimmed_mean(rows[0]) - trimmed_mean(rows[1]) for rows in cut])
+    assert found.difference[0, 1] == pytest.approx(part)
+    values[0][0] = values[1][2] = values[2][2] = values[3][2] = np.nan
+    apart = run(values)
+    assert apart.tasks[0, 2] == 0 and apart.reason is None
+    assert np.isnan([apart.difference[0, 2], apart.t[0, 2], apart.adjusted[0, 2]]).all()
+    assert np.isfinite(apart.adjusted[0, 1])
+
+
+@pytest.mark.parametrize(
+    ("values", "reason"),
+    [
+        ([], "no model"),
+        ([np.ones((1, 5))] * 4, "one model"),
+        ([np.ones((3, 1))] * 4, "fewer than 2 seeds"),
+        ([np.array([[1.0, 1], [np.nan, np.nan]])], "no two models"),
+    ],
+)
+def test_what_cannot_be_tested_is_said(values, reason: str):
+    found = run(values)
+    assert found.reason.startswith(reason)
+    off = ~np.eye(len(found.adjusted), dtype=bool)
+    assert np.isnan(found.adjusted[off]).all() and np.isnan(found.difference[off]).all()
+
+
+@pytest.mark.parametrize(
+    ("values", "names", "message"),
+    [
+        ([np.ones((2, 3))], ("a", "b"), "1 tasks have values, but 2 have names"),
+        ([np.ones((2, 3))] * 2, ("a", "a"), "more than once: a"),
+        ([np.ones((2, 3)), np.ones((3, 3))], ("a", "b"), "task b: shape"),
+        ([np.array([[1, np.nan, 1], [1, 1, 1]])], ("a",), "task a, model 0"),
+        ([np.array([[1, 1, 1], [1, 1, np.inf]])], ("a",), "task a, model 1"),
+    ],
+)
+def test_bad_input_is_refused(values, names, message: str):
+    with pytest.raises(ValidationError, match=message):
+        randomise(values, names)
+
+
+def test_real_differences_are_found():
+    generator = np.random.default_rng(12)
+    hits = [
+        run(board(generator, 6, (10,) * 4, effects=[0, 0, 0, 0, 0, 0.15]), replicates=400)
+        .adjusted[5, :5]
+        .max()
+        <= 0.05
+        for _ in range(30)
+    ]
+    assert np.mean(hits) >= 0.9
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("n", "seconds"), [(10, 2.5), (20, 10)])
+def test_a_board_of_thirty_models_takes_seconds(n: int, seconds: float):
+    values = board(np.random.default_rng(13), 30, (n,) * 6)
+    started = cpu_seconds()
+    run(values)
+    assert cpu_seconds() - started < seconds

@@ -1,0 +1,36 @@
+"""Simulated run folders, written once per test session where tests only read them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from crlbench.verdict.runs import Runs, load_runs
+from crlbench.verdict.summary import Summary, summarise
+from tests.support.simulate import Plan, write_board
+
+
+@pytest.fixture(scope="session")
+def five(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Five seeds of four tasks, one of them failed."""
+    plan = Plan(failed=(("counting", 3, 22),))
+    return write_board(tmp_path_factory.mktemp("five"), plan)
+
+
+@pytest.fixture(scope="session")
+def five_runs(five: Path) -> Runs:
+    return load_runs(five)
+
+
+@pytest.fixture(scope="session")
+def five_summary(five_runs: Runs) -> Summary:
+    return summarise(five_runs)
+
+
+@pytest.fixture
+def cell(tmp_path: Path) -> Path:
+    """One cell folder that a test may damage."""
+    plan = Plan(tasks=("addition",), seeds=1, items=16)
+    board = write_board(tmp_path, plan)
+    return next(board.rglob("record.json")).parent
