@@ -62,3 +62,11 @@ def chromium() -> Iterator[Any]:
     """A browser for the tests of a file: a process drives one at a time."""
     with launched() as browser:
         yield browser
+
+
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """Whole runs use half as many processes again as there are cores: a third of the time a test
+    waits. Named files run in this process."""
+    if config.args_source is not pytest.Config.ArgsSource.TESTPATHS:
+        return 0
+    return ((os.cpu_count() or 1) * 3 + 1) // 2

@@ -109,13 +109,18 @@ def imports(path: Path) -> set[tuple[str, int]]:
     return names
 
 
+@cache
+def is_place(name: str) -> bool:
+    """Whether ``room/file`` is a file or a folder of the package."""
+    return (PACKAGE / f"{name}.py").is_file() or (PACKAGE / name).is_dir()
+
+
 def imported_files(path: Path) -> Iterator[tuple[str, int]]:
     """Files of the package that a file imports, as ``room/file``, with the lines."""
     for name, line in imports(path):
         parts = name.split(".")[1:] if name.startswith("crlbench.") else []
         for end in range(len(parts), 0, -1):
-            place = PACKAGE.joinpath(*parts[:end])
-            if place.with_suffix(".py").is_file() or place.is_dir():
+            if is_place("/".join(parts[:end])):
                 yield "/".join(parts[:end]), line
                 break
 

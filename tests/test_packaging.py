@@ -128,6 +128,7 @@ def expected() -> set[str]:
     return code | {f"crlbench/_bundled/{path.relative_to(ROOT)}" for path in wanted}
 
 
+@pytest.mark.slow
 def test_the_wheel_holds_code_tasks_models_tracks_and_templates(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         names = set(archive.namelist())
@@ -139,6 +140,7 @@ def test_the_wheel_holds_code_tasks_models_tracks_and_templates(wheel: Path) -> 
     assert not strangers
 
 
+@pytest.mark.slow
 def test_the_unpacked_wheel_lists_its_catalogue_and_runs(wheel: Path, tmp_path: Path) -> None:
     """Without the checkout, the catalogue is what the wheel brought along."""
     with zipfile.ZipFile(wheel) as archive:

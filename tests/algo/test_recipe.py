@@ -33,6 +33,7 @@ def test_names_and_files_agree() -> None:
         assert recipes.load(name).name == name
 
 
+@pytest.mark.slow
 def test_listing_recipes_imports_none() -> None:
     code = (
         "import sys; from crlbench.algo import recipes; recipes.names();"

@@ -24,6 +24,7 @@ def halves(folder: Path, tmp_path: Path) -> Runs:
     return aa.two_names(load_runs(folder), tmp_path / "halves")
 
 
+@pytest.mark.slow
 def test_halves_of_one_models_seeds_become_two_entries(tmp_path):
     board = summarise_board(halves(simulated(tmp_path / "runs", seeds=10), tmp_path))
     assert [(e.model, e.n) for e in board.entries] == [("tiny-llama-A", 5), ("tiny-llama-B", 5)]

@@ -59,6 +59,7 @@ def test_bytes_grow_with_tokens_and_shrink_with_precision():
     assert iteration_bytes(shape, 10, "bf16") == shape.parameters * (20 + 28)
 
 
+@pytest.mark.slow
 def test_the_peak_is_measured(monkeypatch):
     monkeypatch.setattr("floor.PRODUCTS", ((64, 64, 64), (256, 256, 256)))
     monkeypatch.setattr("floor.REPEATS", 2)

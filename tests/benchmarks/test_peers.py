@@ -227,6 +227,7 @@ def test_the_command_line_is_read_and_shown_without_folders(monkeypatch):
         parser().parse_args(["--rounds", "0"])
 
 
+@pytest.mark.slow
 def test_errors_leave_with_their_exit_code():
     done = subprocess.run(
         [sys.executable, "benchmarks/peers.py", "--model", "no-such"],
@@ -244,6 +245,7 @@ def test_autocast_rollouts_are_compared_in_bf16_only():
     assert len([*settings("grpo", "fp32")]) == 2
 
 
+@pytest.mark.slow
 def test_the_peers_fastest_setting_is_compared_round_by_round(checkpoint, monkeypatch):
     started = []
 

@@ -26,6 +26,7 @@ def test_the_reference_is_when_half_of_the_seeds_have_arrived(tmp_path):
     assert found["times"]["addition"][".25"] == arrived[2]
 
 
+@pytest.mark.slow
 def test_several_entries_are_refused(tmp_path):
     folder = write_board(tmp_path, Plan(items=8), Plan(items=8, model="other"))
     with pytest.raises(SystemExit, match="2 entries; the reference is one"):

@@ -386,6 +386,7 @@ class TestSecondFetch:
 
 
 class TestWheel:
+    @pytest.mark.slow
     def test_pip_downloads_it(
         self, place: SimpleNamespace, little: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -537,6 +538,7 @@ class TestParts:
             place.fetch(parts.catalog, parts.folder)
         assert left_in(place.home) == set()
 
+    @pytest.mark.slow
     def test_each_is_downloaded_once_however_often_the_user_stops(
         self, place: SimpleNamespace, parts: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
     ) -> None:

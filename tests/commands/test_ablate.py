@@ -48,6 +48,7 @@ def designed(*arguments: str) -> Design:
 # -- refusals ------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
@@ -89,6 +90,7 @@ def test_bad_input_is_refused_before_anything_runs(
     assert captured.out == "" and list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_evaluate_refuses_a_group_of_one_too(capsys: pytest.CaptureFixture[str]) -> None:
     wanted = ["evaluate", "--model", "tiny-llama", "--recipe", "grpo"]
     assert cli.main([*wanted, "--set", "budget.completions=1"]) == 2
@@ -152,6 +154,7 @@ def test_the_star_varies_one_thing_at_a_time() -> None:
     assert not [p for p in star(recipes.load("reinforce"), conditions) if "clip" in p.name]
 
 
+@pytest.mark.slow
 def test_points_of_a_grid_have_boards_of_their_own() -> None:
     found = designed(*BASE[1:], "--grid", "star")
     (comparison,) = found.study.comparisons
@@ -199,6 +202,7 @@ def test_the_first_seeds_of_all_arms_come_first() -> None:
     assert order == [(seed, name) for seed in range(3) for name in names]
 
 
+@pytest.mark.slow
 def test_a_narrow_plan_replaces_no_wider_one(tmp_path: Path) -> None:
     def hold(*arguments: str) -> dict:
         plans = designed("--model", "tiny-llama", *FLIP, "--out", str(tmp_path), *arguments).plans
@@ -213,6 +217,7 @@ def test_a_narrow_plan_replaces_no_wider_one(tmp_path: Path) -> None:
 # -- study files ---------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_tricks_or_traps_needs_few_recipes() -> None:
     found = designed("--study", str(STUDIES / "tricks-or-traps.toml"))
     assert len({plan.body["recipe"]["name"] for plan in found.plans}) <= 11
@@ -233,6 +238,7 @@ def test_tricks_or_traps_needs_few_recipes() -> None:
     }
 
 
+@pytest.mark.slow
 def test_sensitivity_is_three_stars() -> None:
     found = designed("--study", str(STUDIES / "sensitivity.toml"))
     assert [(c.name, c.grid, c.seeds) for c in found.study.comparisons] == [
@@ -240,6 +246,7 @@ def test_sensitivity_is_three_stars() -> None:
     ]
 
 
+@pytest.mark.slow
 def test_a_study_can_be_narrowed_and_widened() -> None:
     study = ["--study", str(STUDIES / "tricks-or-traps.toml")]
     narrow = designed(*study, "--only", "clip-higher", "--only", "easy", "--model", "tiny-llama",

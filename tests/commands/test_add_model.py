@@ -89,6 +89,7 @@ def from_hub(online: Online, spec: str, to: Path, *more: str) -> tuple[int, str,
     return online("add", "model", "--from-hub", spec, *arguments)
 
 
+@pytest.mark.slow
 def test_an_entry_from_the_hub_holds_what_can_be_known(
     hub: Hub, online: Online, tmp_path: Path
 ) -> None:
@@ -135,6 +136,7 @@ def test_an_entry_from_the_hub_holds_what_can_be_known(
         assert said in out
 
 
+@pytest.mark.slow
 def test_the_file_is_written_as_the_others_are(hub: Hub, online: Online, tmp_path: Path) -> None:
     assert from_hub(online, f"{NAME}@v1", tmp_path)[0] == 0
     text = (tmp_path / "models" / "tiny-qwen.toml").read_text()
@@ -182,6 +184,7 @@ def test_a_model_of_no_use_is_refused_and_nothing_written(
     assert not (tmp_path / "to").exists()
 
 
+@pytest.mark.slow
 def test_weights_that_are_stored_without_lfs_are_digested(
     hub: Hub, online: Online, tmp_path: Path
 ) -> None:
@@ -192,6 +195,7 @@ def test_weights_that_are_stored_without_lfs_are_digested(
     assert card.licence.startswith(TO_FILL_IN)
 
 
+@pytest.mark.slow
 def test_a_large_model_is_held_in_nf4_and_its_name_says_so(
     online: Online, tmp_path: Path
 ) -> None:
@@ -201,6 +205,7 @@ def test_a_large_model_is_held_in_nf4_and_its_name_says_so(
     assert card.display_name == "Large, nf4" and card.dtype == "bfloat16"
 
 
+@pytest.mark.slow
 def test_experts_are_counted_and_null_is_a_word(online: Online, tmp_path: Path) -> None:
     assert from_hub(online, "some-org/Experts", tmp_path)[0] == 0
     path = tmp_path / "models" / "experts.toml"
@@ -213,6 +218,7 @@ def test_experts_are_counted_and_null_is_a_word(online: Online, tmp_path: Path) 
     assert code == 0 and "not run: weights (" in out
 
 
+@pytest.mark.slow
 def test_a_template_that_knows_thinking_is_told_off(tmp_path: Path, capsys: OUTPUT) -> None:
     template = "{% if enable_thinking %}<think>{% endif %}" + CHAT_TEMPLATE
     folder = write_checkpoint(tmp_path / "thinker", "qwen2", template)
@@ -228,6 +234,7 @@ def test_a_template_that_knows_thinking_is_told_off(tmp_path: Path, capsys: OUTP
     assert "and its template knows the switch enable_thinking" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_a_token_lets_into_a_gated_repository(hub: Hub, tmp_path: Path) -> None:
     online = Online(hub.address, tmp_path / "cache", HF_TOKEN=TOKEN)
     code, _, err = from_hub(online, "some-org/Gated", tmp_path)
@@ -248,6 +255,7 @@ def test_a_name_that_is_taken_is_refused_before_the_hub_is_asked(
     assert code == 2 and "--slug 'Tiny' is not allowed; allowed: lowercase letters" in err
 
 
+@pytest.mark.slow
 def test_validate_compares_an_entry_with_the_hub(
     hub: Hub, online: Online, tmp_path: Path
 ) -> None:
@@ -279,6 +287,7 @@ def fill_in(path: Path) -> None:
     path.write_text(path.read_text().replace(TO_FILL_IN, "unknown"))
 
 
+@pytest.mark.slow
 def test_an_entry_of_a_commit_that_is_gone_is_broken(
     hub: Hub, online: Online, tmp_path: Path
 ) -> None:
@@ -335,6 +344,7 @@ def test_a_folder_becomes_an_entry_that_runs(tmp_path: Path, capsys: OUTPUT) -> 
     assert cli.main([*run, "--smoke", "--out", str(tmp_path / "runs")]) == 0
 
 
+@pytest.mark.slow
 def test_a_folder_below_the_entries_stays_where_it_is(tmp_path: Path, capsys: OUTPUT) -> None:
     folder = write_checkpoint(tmp_path / "models" / "weights" / "one")
     assert add(str(folder), "--to", str(tmp_path), "--slug", "one", "--json") == 0
@@ -345,6 +355,7 @@ def test_a_folder_below_the_entries_stays_where_it_is(tmp_path: Path, capsys: OU
     assert read_model_card(path).source.path == "weights/one"
 
 
+@pytest.mark.slow
 def test_a_gguf_file_becomes_an_entry(
     tmp_path: Path, capsys: OUTPUT, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -398,6 +409,7 @@ def test_a_task_has_no_flags_of_models(tmp_path: Path, capsys: OUTPUT) -> None:
     assert "--slug belongs to models" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_nothing_is_left_where_there_is_no_place(
     tmp_path: Path, capsys: OUTPUT
 ) -> None:

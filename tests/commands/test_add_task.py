@@ -28,6 +28,7 @@ def added(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
+@pytest.mark.slow
 def test_an_added_task_keeps_every_rule_as_it_stands(
     added: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -71,6 +72,7 @@ def test_it_imports_what_a_task_may(added: Path) -> None:
         assert top in sys.stdlib_module_names or name.startswith("crlbench.reward."), name
 
 
+@pytest.mark.slow
 def test_the_next_commands_are_said_and_work(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -53,6 +53,7 @@ def test_help_is_instant() -> None:
     assert seconds("evaluate", "--help") < 0.3
 
 
+@pytest.mark.slow
 def test_listing_models_is_fast() -> None:
     assert seconds("list", "models") < 1.0
 
@@ -199,6 +200,7 @@ def test_ctrl_c_anywhere_is_130(
     assert capsys.readouterr().err.strip() == "crlbench: interrupted"
 
 
+@pytest.mark.slow
 def test_a_reader_that_leaves_is_no_error() -> None:
     process = subprocess.Popen(
         [sys.executable, "-m", "crlbench", "show", "task", "addition", "--prompts", "2000"],
@@ -216,6 +218,7 @@ def test_a_reader_that_leaves_is_no_error() -> None:
 # -- the catalogue -------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_lists_and_shows_speak_json(capsys: pytest.CaptureFixture[str]) -> None:
     for what in ("models", "tasks", "recipes", "tracks", "runs"):
         assert cli.main(["list", what, "--json", "--out", "/nowhere"]) == 0
@@ -449,6 +452,7 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     return ["--model", str(write_checkpoint(tmp_path_factory.mktemp("models") / "very-tiny"))]
 
 
+@pytest.mark.slow
 def test_an_output_that_is_a_file_is_explained(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], checkpoint: list[str]
 ) -> None:
@@ -458,6 +462,7 @@ def test_an_output_that_is_a_file_is_explained(
     assert str(tmp_path / "runs") in message and "--out" in message
 
 
+@pytest.mark.slow
 def test_no_space_is_said_before_the_start(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
@@ -472,6 +477,7 @@ def test_no_space_is_said_before_the_start(
     assert "not enough space" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_model_that_was_never_fetched_names_the_command(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -480,6 +486,7 @@ def test_a_model_that_was_never_fetched_names_the_command(
     assert not (tmp_path / "runs").exists()
 
 
+@pytest.mark.slow
 def test_a_folder_that_is_no_model_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -59,6 +59,7 @@ def pair(runs: Path) -> tuple[str, str]:
 # -- names ---------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_an_entry_is_found_by_every_name_that_it_has(runs: Path):
     home = board(runs)
     ppo = runs / home / "tiny-llama@00000000" / "ppo"
@@ -171,6 +172,7 @@ def test_json_by_either_flag_and_equal(runs: Path, capsys: pytest.CaptureFixture
     assert texts[0] == texts[1] and json.loads(texts[0])["schema_version"] == 1
 
 
+@pytest.mark.slow
 def test_the_name_of_the_file_says_the_format(
     runs: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ):
@@ -193,6 +195,7 @@ def test_axis_tasks_and_by_reach_the_numbers(runs: Path, capsys: pytest.CaptureF
 # -- refusals ------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_unequal_conditions_leave_with_4_and_by_force_with_0(
     runs: Path, capsys: pytest.CaptureFixture[str]
 ):

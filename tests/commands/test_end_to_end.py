@@ -140,6 +140,7 @@ def test_the_same_command_again_changes_nothing(finished):
     assert (cell(finished) / "record.json").read_bytes() == before
 
 
+@pytest.mark.slow
 def test_the_same_command_elsewhere_gives_the_identical_record(finished, tmp_path):
     assert evaluate(tmp_path / "runs", "--jobs", "2").returncode == 0
     assert stable(tmp_path / "runs") == stable(finished)
@@ -189,6 +190,7 @@ def test_ctrl_c_is_resumable(finished, tmp_path):
     assert stable(out) == stable(finished)
 
 
+@pytest.mark.slow
 def test_a_second_run_on_the_folder_says_who_holds_it(tmp_path):
     out = tmp_path / "runs"
     process = start(out)

@@ -50,6 +50,7 @@ def test_a_sound_task_keeps_every_rule(folder: Path, capsys: Out) -> None:
     assert "mutants " in printed and "agreement " in printed and "rows " in printed
 
 
+@pytest.mark.slow
 def test_json_holds_every_rule_with_its_figures(folder: Path, capsys: Out) -> None:
     assert validate(str(folder), "--json") == 0
     (report,) = json.loads(capsys.readouterr().out)
@@ -104,6 +105,7 @@ def test_an_answer_that_its_own_verifier_rejects_is_named(folder: Path, capsys: 
     assert re.search(r"\* and [\d]+ more", printed)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("digest", ["verifier", "generator"])
 def test_code_with_another_digest_is_named_and_nothing_of_it_runs(
     folder: Path, digest: str, capsys: Out
@@ -134,6 +136,7 @@ def test_all_broken_files_are_named_at_once(folder: Path, capsys: Out) -> None:
         assert message in printed
 
 
+@pytest.mark.slow
 def test_missing_and_changed_pairs_are_named(tmp_path: Path, capsys: Out) -> None:
     target = shutil.copytree(Catalog().find("task", "judged").path, tmp_path / "tasks" / "judged")
     (target / "pairs_train.jsonl.zst").unlink()

@@ -108,6 +108,7 @@ def test_no_attack_reaches_anything(
     assert {rule for rule, status in report.items() if status != "ok"} == {"source"}
 
 
+@pytest.mark.slow
 def test_the_command_says_what_the_code_reaches_for(
     tmp_path: Path, marks: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -176,6 +177,7 @@ def test_code_that_ends_or_never_ends_is_a_finding(name: str, place: str) -> Non
     assert time.monotonic() - begun < 6
 
 
+@pytest.mark.slow
 def test_a_looping_task_is_refused_in_time(
     tmp_path: Path, marks: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -200,6 +202,7 @@ def test_a_wrong_digest_starts_nothing(
     assert held(marks) == []
 
 
+@pytest.mark.slow
 def test_without_confinement_nothing_runs_and_the_static_rules_do(
     tmp_path: Path, marks: Path, capsys: Out, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -220,6 +223,7 @@ def test_without_confinement_nothing_runs_and_the_static_rules_do(
     assert loaded == []
 
 
+@pytest.mark.slow
 def test_a_task_cannot_claim_that_the_machine_is_unfit(tmp_path: Path) -> None:
     folder = attacking(tmp_path, "pass", "verify")
     path = folder / "task.py"
@@ -236,6 +240,7 @@ def test_a_task_cannot_claim_that_the_machine_is_unfit(tmp_path: Path) -> None:
 HONEST = ["addition", "chains", "programs"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", HONEST)
 def test_an_honest_task_gets_the_report_it_got_in_this_process(name: str) -> None:
     folder = Catalog().find("task", name).path
@@ -329,6 +334,7 @@ def test_programs_are_judged_for_confined_code_and_not_by_it() -> None:
     assert none[:2] == ["raised", "AssertionError"]
 
 
+@pytest.mark.slow
 def test_the_library_of_mathematics_answers_for_confined_code() -> None:
     pytest.importorskip("math_verify")
     own = code(

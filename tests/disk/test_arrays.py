@@ -64,6 +64,7 @@ def test_what_a_run_wrote(tmp_path: Path):
     same(read_arrays(path.read_bytes()), dict(sorted(VECTORS.items())))
 
 
+@pytest.mark.slow
 @given(
     hnp.arrays(
         st.sampled_from([np.uint8, np.float32, np.float64, np.int64, np.bool_, ">f4"]),

@@ -177,6 +177,7 @@ def folder(tmp_path: Path) -> Path:
     return catalog
 
 
+@pytest.mark.slow
 def test_freeze_in_an_ascii_locale(folder: Path) -> None:
     code = folder / "tasks" / "umlaut" / "task.py"
     for more in ((), ("--bump",), ("--check",)):
@@ -189,6 +190,7 @@ def test_freeze_in_an_ascii_locale(folder: Path) -> None:
         assert done.returncode == 0 and b"internal" not in done.stderr, done.stderr.decode()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "arguments",
     [

@@ -91,6 +91,7 @@ def checkout() -> Path:
     return ROOT
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("setting", CHECKOUTS)
 def test_a_checkout_has_the_committed_bytes(setting: str, checkout: Path, tmp_path: Path) -> None:
     clone = tmp_path / "clone"

@@ -139,6 +139,7 @@ def test_both_forms_at_once_are_refused_until_freezing_leaves_one(small: Path, c
         assert contents(small) == before
 
 
+@pytest.mark.slow
 def test_freezing_compresses_what_is_long_to_the_same_bytes_each_time(small: Path) -> None:
     before = contents(small)
     names = {f"{split}.jsonl" for split in ("train_fixed", "id", "hard", "format")}
@@ -153,6 +154,7 @@ def test_freezing_compresses_what_is_long_to_the_same_bytes_each_time(small: Pat
     assert contents(small) == before
 
 
+@pytest.mark.slow
 def test_checking_names_a_file_in_the_other_form_and_freezing_writes_the_right_one(
     small: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -177,6 +179,7 @@ def test_checking_names_the_line_that_differs_in_a_compressed_file(small: Path) 
         freeze(small, check=True)
 
 
+@pytest.mark.slow
 def test_rows_that_no_reader_would_take_are_not_frozen(
     small: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

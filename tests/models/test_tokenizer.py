@@ -36,6 +36,7 @@ def test_special_tokens_and_size(folder: Path) -> None:
     assert own.encode("3+4=\n") == list(b"3+4=\n")
 
 
+@pytest.mark.slow
 @given(st.text())
 def test_any_text_round_trips(text: str) -> None:
     own = tokenizer.build()

@@ -46,6 +46,7 @@ def folders(home: Path) -> list[Path]:
     return [path for path in (home / "models").iterdir() if path.is_dir()]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["file", "folder"])
 def test_trains_like_any_other_model(gguf: Path, home: Path, form: str) -> None:
     card = Catalog().load_model(str(gguf if form == "file" else gguf.parent))
@@ -109,6 +110,7 @@ def test_an_entry_pins_the_file(gguf: Path, home: Path, tmp_path: Path) -> None:
         locate(card)
 
 
+@pytest.mark.slow
 def test_a_file_on_the_hub_is_converted_too(gguf: Path, tmp_path: Path) -> None:
     """In a process of its own, because the hub's cache folder is read at import."""
     snapshot = tmp_path / "hub" / "models--org--name" / "snapshots" / COMMIT

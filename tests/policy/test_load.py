@@ -79,6 +79,7 @@ def test_dropout_is_off_even_in_training(tmp_path):
     assert torch.equal(backbone(ids).logits, backbone(ids).logits)
 
 
+@pytest.mark.slow
 def test_a_hub_commit_is_read_from_the_cache(tmp_path):
     """In a process of its own, because the hub's cache folder is read at import."""
     snapshot = tmp_path / "hub" / "models--org--name" / "snapshots" / COMMIT

@@ -57,6 +57,7 @@ REPLIES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("text", "answer"), REPLIES)
 @pytest.mark.parametrize("read", [outside_thoughts, spoken])
 def test_a_thought_is_no_answer(read, text: str, answer: str) -> None:
@@ -81,6 +82,7 @@ MARKS = st.sampled_from(
 )
 
 
+@pytest.mark.slow
 @given(st.lists(MARKS, max_size=12).map("".join))
 def test_both_readings_find_the_same_text(text: str) -> None:
     assert outside_thoughts(text).strip() == spoken(text).strip()

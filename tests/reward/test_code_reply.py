@@ -63,6 +63,7 @@ def task(request: pytest.FixtureRequest) -> tuple[types.ModuleType, dict[str, An
 KINDS = [(kind, list(rows)) for kind, rows in itertools.groupby(TABLE, lambda row: row["kind"])]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [kind for kind, _ in KINDS])
 def test_a_reply_is_paid_as_a_person_would(
     task: tuple[types.ModuleType, dict[str, Any]], kind: str

@@ -128,6 +128,7 @@ def test_no_text_takes_long_or_fails(bomb: str) -> None:
     assert equivalent(box("7"), box("7.0")) == 1.0, "the next question is answered as ever"
 
 
+@pytest.mark.slow
 def test_a_comparison_that_hangs_ends_at_its_cpu_time() -> None:
     start = time.monotonic()
     assert compare("5", "9^{9^9}") == 0.0
@@ -227,6 +228,7 @@ def _asked(queue: object) -> None:
     queue.put(equivalent(box("0.25"), box("1/4")))  # type: ignore[attr-defined]
 
 
+@pytest.mark.slow
 def test_it_works_in_forked_processes() -> None:
     assert equivalent(box("0.25"), box("1/4")) == 1.0
     context = multiprocessing.get_context("fork")

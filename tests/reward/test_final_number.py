@@ -157,6 +157,7 @@ def test_rounding_to_three_decimals(text: str, paid: int) -> None:
     assert final_number_to(text, "10.667", 3) == paid
 
 
+@pytest.mark.slow
 @given(st.integers(-(10**12), 10**12), st.sampled_from(["{}", *WRAPPINGS]))
 def test_every_whole_number_is_read_in_every_wrapping(number: int, wrapping: str) -> None:
     gold = wrapping.format(number)

@@ -82,6 +82,7 @@ def test_a_fork_reads_no_other_question(server: forked.Server) -> None:
     assert server.ask(["a", "b"])[:2] == ["a", "b"]
 
 
+@pytest.mark.slow
 def test_no_timer_of_the_text_puts_off_the_end(server: forked.Server) -> None:
     start = time.monotonic()
     text = "import signal\nsignal.setitimer(signal.ITIMER_PROF, 0)\nwhile True: pass"
@@ -136,6 +137,7 @@ def test_a_fork_of_the_asker_does_not_inherit_a_held_lock(server: forked.Server)
     assert server.ask(["a", "3"])[:2] == ["a", "3"], "the parent's own server still answers"
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self").exists(), reason="processes are read from /proc")
 def test_no_hung_fork_outlives_its_server(
     server: forked.Server, monkeypatch: pytest.MonkeyPatch

@@ -319,6 +319,7 @@ def test_mistakes_of_the_caller_are_named() -> None:
         follows("a", "startend:quotation", {"num_bullets": 2})
 
 
+@pytest.mark.slow
 @given(text=st.text(st.characters(), max_size=120))
 def test_every_checker_is_total_and_repeatable(text: str) -> None:
     for kind, cases in CASES.items():

@@ -35,6 +35,7 @@ def test_a_run_with_process_rewards(tmp_path: Path) -> None:
     assert all(reward >= score - 1e-6 for reward, score in pairs)
 
 
+@pytest.mark.slow
 def test_outcome_and_process_are_compared_with_paired_seeds() -> None:
     found = designed("--model", "tiny-llama", "--tasks", "chains", "--seeds", "2",
                      "--base", "ppo", "--flip", "data.reward=process", "--flip", "clip.high=0.3")

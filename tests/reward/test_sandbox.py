@@ -53,6 +53,7 @@ def sandbox(request: pytest.FixtureRequest) -> Iterator[Sandbox]:
         yield made
 
 
+@pytest.mark.slow
 def test_a_function_is_called(sandbox: Sandbox) -> None:
     assert sandbox.call(DOUBLE, "f", [(2,), ("a",), (None,)]) == [
         Result(4),
@@ -98,6 +99,7 @@ def test_tests_see_values(sandbox: Sandbox, program: str, tests: str, passed: bo
     assert bool(verdict.reason) is not passed
 
 
+@pytest.mark.slow
 def test_reasons_name_the_limit(sandbox: Sandbox) -> None:
     late = Result(error="out of processor time")
     assert sandbox.call("while 1: 0", "f", [(1,)] * 2) == [late, late]
@@ -140,6 +142,7 @@ def test_nothing_is_broken(sandbox: Sandbox, outside: Outside, name: str) -> Non
     assert sandbox.judge(DOUBLE, DOUBLE_TESTS, ["f"]).passed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["listener", "write_given_folder", "memory"])
 def test_the_observer_sees_what_an_unconfined_program_does(outside: Outside, name: str) -> None:
     """The same programs without the sandbox: the battery's witnesses are not blind."""
@@ -155,6 +158,7 @@ def test_the_secret_tests_can_be_passed(sandbox: Sandbox) -> None:
     assert sandbox.judge(right, SECRET_TESTS, ["f"]).passed
 
 
+@pytest.mark.slow
 def test_nothing_is_left_behind() -> None:
     with Sandbox(QUICK) as sandbox:
         sandbox.call("while 1: 0", "f", [(1,)])
@@ -164,6 +168,7 @@ def test_nothing_is_left_behind() -> None:
     assert server.poll() is not None
 
 
+@pytest.mark.slow
 def test_a_killed_server_takes_its_programs_along_and_is_replaced() -> None:
     with Sandbox(QUICK) as sandbox:
         sandbox.call(DOUBLE, "f", [(1,)])
@@ -217,6 +222,7 @@ def asker(kind: str) -> Iterator[subprocess.Popen[str]]:
         process.communicate()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL, signal.SIGTERM])
 def test_when_the_asker_is_stopped_no_process_stays(number: signal.Signals) -> None:
     """Control-C (SIGINT reaches the whole foreground group), kill -9 and kill."""
@@ -229,6 +235,7 @@ def test_when_the_asker_is_stopped_no_process_stays(number: signal.Signals) -> N
         wait_until(lambda: not any(map(alive, inside)))
 
 
+@pytest.mark.slow
 def test_a_forked_asker_has_a_server_of_its_own_and_holds_no_other() -> None:
     started = time.monotonic()
     with asker("fork") as process:
@@ -238,6 +245,7 @@ def test_a_forked_asker_has_a_server_of_its_own_and_holds_no_other() -> None:
     assert time.monotonic() - started < GRACE_S, "a forked process kept the server alive"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["user", "net", "pid", "mnt", "ipc", "uts"])
 def test_without_a_namespace_nothing_runs(kind: str, tmp_path: Path) -> None:
     """A real refusal: in a user namespace of our own the kernel's own limit is set to zero."""

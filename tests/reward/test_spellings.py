@@ -14,6 +14,7 @@ ROWS = read_spellings()
 KINDS = list(dict.fromkeys(row.kind for row in ROWS))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("judge", [verify, audit])
 def test_a_kind_is_judged_as_a_person_does(judge: Callable[[Spelling], bool], kind: str) -> None:
@@ -25,6 +26,7 @@ OTHERWISE = ["25 000 \u20ac"]
 """Unseen replies that both judge otherwise: a plain space separates words in a sentence."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("judge", [verify, audit])
 def test_spellings_that_nobody_had_in_mind(judge: Callable[[Spelling], bool]) -> None:
     rows = read_spellings(UNSEEN)
@@ -54,6 +56,7 @@ SETTLED = {*UNITS_OF_COUNT, *LETTERS, *DIFFERENT_FORM, *ROUNDED}
 SECOND = read_spellings(INDEPENDENT)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", dict.fromkeys(row.kind for row in SECOND))
 @pytest.mark.parametrize(("judge", "more"), [(verify, ()), (audit, TO_THE_AUDIT)])
 def test_spellings_of_a_second_reader(

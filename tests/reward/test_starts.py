@@ -49,6 +49,7 @@ def built(sizes: Sizes, keys: int = 10**6, task: str = "made-up") -> dict[str, l
     }
 
 
+@pytest.mark.slow
 def test_the_usual_sizes_give_the_usual_rows() -> None:
     found = built(Sizes())
     for split in SPLITS:
@@ -80,6 +81,7 @@ def any_sizes() -> st.SearchStrategy[Sizes]:
     return counts.flatmap(of)
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(sizes=any_sizes(), task=st.sampled_from(["a", "some-game"]))
 def test_any_sizes_are_kept_and_the_sides_stay_apart(sizes: Sizes, task: str) -> None:

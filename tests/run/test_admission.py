@@ -284,6 +284,7 @@ def test_every_command_counts_the_layers(
     assert not (tmp_path / "out").exists() and not (tmp_path / "to").exists()
 
 
+@pytest.mark.slow
 def test_doctor_names_weights_that_are_not_used(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -433,6 +434,7 @@ BESIDE: dict[str, bytes] = {
 }
 
 
+@pytest.mark.slow
 def test_what_stands_beside_a_gguf_file_is_no_part_of_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

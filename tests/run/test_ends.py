@@ -15,6 +15,7 @@ from crlbench.train.evaluation import score_requests
 SIZES = {"curve_items": "40", "end_items": "24", "end_draws": "3", "retain_items": "4"}
 
 
+@pytest.mark.slow
 def test_an_end_is_the_sum_of_its_parts(track: Track, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = {f"evaluation.{name}": value for name, value in SIZES.items()}
     conditions = override(track.conditions, settings)

@@ -47,6 +47,7 @@ def test_a_run_folder_holds_plan_ledger_summary_and_page(finished: Path) -> None
     assert (finished / "addition" / "real" / "seed-00" / "attempt.log").exists()
 
 
+@pytest.mark.slow
 def test_the_same_command_again_only_prints(
     model: Path, finished: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -101,6 +102,7 @@ def test_more_seeds_only_add(model: Path, finished: Path, tmp_path: Path) -> Non
     assert events == ["plan", "start", "done", "plan", "start", "done"]
 
 
+@pytest.mark.slow
 def test_out_of_time_is_incomplete_and_resumable(
     model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -108,6 +110,7 @@ def test_out_of_time_is_incomplete_and_resumable(
     assert "0 of 1 cell done; the same command continues" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_failed_run_is_recorded_and_counts(
     model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -121,6 +124,7 @@ def test_a_failed_run_is_recorded_and_counts(
     assert [e["event"] for e in read(ledger)] == ["plan", "start", "failed"]
 
 
+@pytest.mark.slow
 def test_a_prompt_longer_than_the_context_is_one_message(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -131,6 +135,7 @@ def test_a_prompt_longer_than_the_context_is_one_message(
     assert not (tmp_path / "runs").exists()
 
 
+@pytest.mark.slow
 def test_dry_run_estimates_and_writes_nothing(
     model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -163,6 +168,7 @@ def copied(finished: Path, tmp_path: Path) -> Path:
     return record.parent
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damaging", [flip, Path.unlink, lambda path: path.write_bytes(b"")])
 def test_what_follows_from_the_record_is_written_again(
     model: Path,

@@ -52,6 +52,7 @@ def cell(board: Board, model: Path, tmp_path: Path) -> Cell:
     return brief_cell(board, model, tmp_path)
 
 
+@pytest.mark.slow
 def test_a_run_says_what_is_declared(cell: Cell) -> None:
     from crlbench.run.execute import run_cell
 

@@ -206,6 +206,7 @@ def shared_home(open_folder: Path) -> Path:
     return home
 
 
+@pytest.mark.slow
 @needs_setpriv
 @pytest.mark.parametrize("umask", [0o002, 0o022])
 def test_what_one_user_fetched_is_there_for_another(
@@ -242,6 +243,7 @@ def test_what_a_user_keeps_private_is_not_called_a_full_disk(
     assert "chmod -R g+rwX" in refused.stderr and "Free space" not in refused.stderr
 
 
+@pytest.mark.slow
 @needs_setpriv
 def test_a_read_only_home_is_read(open_folder: Path, doubles: Path) -> None:
     home = open_folder / "home"

@@ -74,6 +74,7 @@ def test_a_chain_runs_in_its_order_in_one_command(chain: Callable[..., Plan]) ->
     assert Sitting(plan).outcomes == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("fate", "code"), [("lost", 8), ("error", 3)])
 def test_the_same_command_continues_behind_a_need_that_broke_off(
     chain: Callable[..., Plan], fate: str, code: int
@@ -90,6 +91,7 @@ def test_the_same_command_continues_behind_a_need_that_broke_off(
     assert [event for event, task in ledger(plan) if task == "counting"] == ["start", "done"]
 
 
+@pytest.mark.slow
 def test_a_need_that_broke_a_rule_fails_what_needs_it(chain: Callable[..., Plan]) -> None:
     plan = chain("failed", "done", "done")
     for states in (["failed", "blocked", "blocked"], ["blocked", "blocked"]):
@@ -106,6 +108,7 @@ def test_a_need_that_broke_a_rule_fails_what_needs_it(chain: Callable[..., Plan]
     assert (again.code, again.states) == (0, ["done"] * 3)
 
 
+@pytest.mark.slow
 def test_a_need_of_another_shard_is_waited_for(chain: Callable[..., Plan]) -> None:
     plan = chain("done", "done")
     early = Sitting(plan, shard=(2, 2))
@@ -117,6 +120,7 @@ def test_a_need_of_another_shard_is_waited_for(chain: Callable[..., Plan]) -> No
     assert (late.code, late.states) == (0, ["done"])
 
 
+@pytest.mark.slow
 def test_a_need_whose_record_is_gone_is_not_made_in_silence(chain: Callable[..., Plan]) -> None:
     plan = chain("done", "lost", "done")
     Sitting(plan)

@@ -66,6 +66,7 @@ def test_counts_are_those_of_the_same_draws_made_one_by_one(
         assert level["never"] + level["some"] + level["always"] == pytest.approx(1)
 
 
+@pytest.mark.slow
 def test_write_replaces_its_own_block_alone_and_gives_the_same_bytes(
     private: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -118,6 +118,7 @@ def test_processes_divide_the_parts_and_make_none_twice(
     assert not list((tmp_path / "start").glob(".*"))
 
 
+@pytest.mark.slow
 def test_a_part_outlives_the_process_that_was_making_it(tmp_path: Path) -> None:
     def die(part: str) -> None:
         if part == "counting id":
@@ -199,12 +200,14 @@ def test_arrays_that_are_none_are_made_again_whatever_their_digest(
     assert path.read_bytes() == before
 
 
+@pytest.mark.slow
 def test_scores_of_another_subject_are_made_again(made: Path, tmp_path: Path) -> None:
     shutil.copytree(made, tmp_path, dirs_exist_ok=True)
     scores(tmp_path, 0, subject="another entry of the model")
     assert len(log(tmp_path)) == 2 * len(log(made))
 
 
+@pytest.mark.slow
 def test_one_waits_for_what_another_is_making_unless_told_to_stop(tmp_path: Path) -> None:
     for number in range(len(TASKS)):
         scores(tmp_path, number)

@@ -76,6 +76,7 @@ def logits(model: torch.nn.Module) -> torch.Tensor:
         return model.eval()(input_ids=torch.arange(20, 60)[None]).logits
 
 
+@pytest.mark.slow
 def test_an_adapter_is_read_by_peft_and_a_merged_model_by_transformers(
     catalog: Path, run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -61,6 +61,7 @@ def test_it_writes_a_reward_model_that_scores_like_its_card(fitted: Path) -> Non
     assert all(0.0 <= reward <= 1.0 for reward in rewards)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:Cannot enable progress bars")
 def test_the_same_command_writes_the_same_bytes_and_says_what_it_found(
     fitted: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -377,6 +377,7 @@ def prompts(task: str) -> list[str]:
     return [row["messages"][-1]["content"] for row in Catalog().load_task(task).rows("id")[:20]]
 
 
+@pytest.mark.slow
 def test_a_retold_item_in_another_task_is_a_near_duplicate() -> None:
     retold = [f"Please think.  {text.upper()} Answer!" for text in prompts("graph")]
     problems = found_in(retold, "graph")

@@ -74,6 +74,7 @@ TRIED = [pytest.param(n, marks=pytest.mark.slow) if n in LONG else n for n in TA
 """The long ones take several seconds each."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TRIED)
 def test_every_rule_on_a_part_drawn_by_hashing(name: str) -> None:
     assert_kept(report(name, "quick"))
@@ -115,6 +116,7 @@ def test_verify_is_total_and_repeatable_on_any_text(name: str, text: str, index:
         assert first == score(judge, [text], [answer], name)
 
 
+@pytest.mark.slow
 def test_a_wrong_floor_in_the_card_is_no_secret(tmp_path: Path) -> None:
     folder = tmp_path / "tasks" / "letters"
     shutil.copytree(load("letters").folder, folder)

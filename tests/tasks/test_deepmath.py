@@ -10,6 +10,7 @@ from tests.support.external_data import fetched, needs_data
 pytestmark = needs_data
 
 
+@pytest.mark.slow
 def test_every_problem_has_one_place() -> None:
     task = fetched("deepmath")
     keys = {name: {row["key"] for row in task.rows(name)} for name in ("train", "id", "hard")}
@@ -29,6 +30,7 @@ def test_levels_are_the_published_difficulty() -> None:
             assert row["level"] == 1 + (difficulty >= 5.5) + (difficulty >= 7.0), row["id"]
 
 
+@pytest.mark.slow
 def test_both_judges_pay_every_gold() -> None:
     task = fetched("deepmath")
     for row in (row for split in task.card.splits for row in task.rows(split)):
@@ -36,6 +38,7 @@ def test_both_judges_pay_every_gold() -> None:
         assert task.audit(row["answer"], row["answer"]) == 1.0, row["id"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("origin", "text", "paid"),
     [

@@ -8,6 +8,8 @@ import re
 from collections import Counter, defaultdict
 from pathlib import Path
 
+import pytest
+
 from crlbench.catalog.frozen import Row, Task
 from tests.support.external_data import DATA, fetched, needs_data
 
@@ -22,6 +24,7 @@ def question(row: Row) -> str:
     return row["messages"][-1]["content"]
 
 
+@pytest.mark.slow
 def test_every_gold_of_every_row_is_paid_by_both_judges() -> None:
     task = gsm8k()
     rows = [row for split in task.card.splits for row in task.rows(split)]
@@ -81,6 +84,7 @@ def shingles(text: str) -> set[tuple[str, ...]]:
     return {tuple(words[i : i + 5]) for i in range(len(words) - 4)}
 
 
+@pytest.mark.slow
 def test_few_test_problems_are_near_duplicates_of_training_problems() -> None:
     task = gsm8k()
     train = [shingles(question(row)) for row in task.rows("train")]

@@ -102,6 +102,7 @@ def replied(row: dict[str, Any], first: str, body: str | None = None) -> str:
     return f"```python\n{first}{facts['prompt']}{body or facts['gold']}\n```"
 
 
+@pytest.mark.slow
 @needs_data
 def test_what_must_stand_first_may_stand_there(
     code: types.ModuleType, rows: dict[str, list[dict[str, Any]]]
@@ -124,6 +125,7 @@ def test_a_future_import_fails_no_solution(
         assert code.verify(text, row["answer"]) == 1.0, row
 
 
+@pytest.mark.slow
 @needs_data
 def test_no_number_at_all_passes_what_is_judged_by_inequalities(
     code: types.ModuleType, rows: dict[str, list[dict[str, Any]]]

@@ -162,6 +162,7 @@ def test_texts_built_for_the_prompts_are_paid_by_both_judges() -> None:
     assert agreed >= 0.99 * len(paid)
 
 
+@pytest.mark.slow
 def test_both_judges_agree_on_built_texts_of_other_prompts() -> None:
     """Texts that keep their own prompt's instructions and some, by chance, of another's."""
     task = ifeval()

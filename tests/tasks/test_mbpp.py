@@ -109,6 +109,7 @@ def test_the_gold_is_a_completion_of_the_form_asked_for(code: types.ModuleType, 
     assert code.verify(code.gold(given), given) == code.audit(code.gold(given), given) == 1.0
 
 
+@pytest.mark.slow
 @needs_data
 def test_the_published_numbers_decide_the_splits(
     rows: dict[str, list[dict[str, Any]]],
@@ -126,6 +127,7 @@ def test_the_published_numbers_decide_the_splits(
         assert shown in text and not any(one in text for one in hidden if one not in shown)
 
 
+@pytest.mark.slow
 @needs_data
 def test_published_solutions_are_right(
     code: types.ModuleType, rows: dict[str, list[dict[str, Any]]]

@@ -11,6 +11,7 @@ from tests.support.external_data import fetched, needs_data
 pytestmark = needs_data
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "count"), [("svamp", 1320), ("gsm-hard", 1639)])
 def test_every_gold_of_every_row_is_paid_by_both_judges(name: str, count: int) -> None:
     task = fetched(name)

@@ -55,6 +55,7 @@ def test_kept_groups_wait_for_an_update_on_the_same_policy(whole):
     assert module.buffer.groups == 0
 
 
+@pytest.mark.slow
 def test_how_often_the_policy_is_evaluated_does_not_change_what_it_learns(tmp_path):
     often = dapo(budget__grid="4", budget__iterations_per_point="2")
     rarely = dapo(

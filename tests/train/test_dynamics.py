@@ -78,6 +78,7 @@ def run(tmp_path_factory):
     return SimpleNamespace(recorder=recorder, watched=watched, folder=folder)
 
 
+@pytest.mark.slow
 def test_one_list_of_names_for_record_and_tensorboard(run):
     columns = health_columns(run.recorder.health)
     assert set(columns) == {"iteration", *UPDATE_STATS}

@@ -231,6 +231,7 @@ def boundaries(policy: Policy, r: Request, row: Row, one: list[int], two: list[i
     return [abs(float(draw - cdf[low])), abs(float(draw - cdf[high - 1]))]
 
 
+@pytest.mark.slow
 def test_joined_and_apart_differ_only_by_ties():
     subject = load_subject("tiny-llama", ())
     policy = build_policy(

@@ -20,6 +20,7 @@ def learner(name, adapter):
     return add_lora(model, LORA, seed=1) if adapter else model
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("adapter", [False, True], ids=["full", "lora"])
 @pytest.mark.parametrize("name", subjects(False, fast=("granite-hybrid",)))
 def test_ppo_moves_finite_weights_and_a_stopped_run_continues_bitwise(name, adapter, tmp_path):

@@ -66,6 +66,7 @@ def test_what_is_recorded(whole):
     assert (folder / "csv" / "from-0" / "metrics.csv").exists()
 
 
+@pytest.mark.slow
 def test_the_audit_is_watched_and_never_learned_from(tmp_path, whole):
     """Completions that end in a digit too: a share of those that the reward pays for."""
 
@@ -128,6 +129,7 @@ def test_a_checkpoint_holds_no_frozen_weights(whole):
     assert not list(folder.glob(".*"))
 
 
+@pytest.mark.slow
 def test_a_reward_that_never_varies_moves_nothing_but_by_its_kl_and_critic(tmp_path):
     module = make(score=lambda texts, answers: [Score(1.0) for _ in texts])
     recorder = fit(module, tmp_path)
@@ -185,6 +187,7 @@ def test_non_finite_weights_fail_the_run(tmp_path):
     assert stopped.value.rule == "non_finite_weights"
 
 
+@pytest.mark.slow
 def test_a_nan_reward_drops_its_row_and_is_counted(tmp_path):
     def sometimes(texts, answers):
         return [Score(math.nan), *digits(texts, answers)[1:]]
@@ -227,6 +230,7 @@ def test_sampling_that_is_not_what_is_trained_is_refused(tmp_path):
         fit(module, tmp_path)
 
 
+@pytest.mark.slow
 def test_learning_rate_warms_up_and_decays(tmp_path):
     c = conditions(optimization__warmup_iterations="3", optimization__schedule='"linear"')
     module = make(c)
@@ -249,6 +253,7 @@ def test_one_row_per_prompt():
     assert first.tolist() == [2, 0, 5]
 
 
+@pytest.mark.slow
 def test_minibatches_cover_every_row_once_per_epoch(tmp_path):
     module = make(conditions(optimization__epochs="2"))
     sizes = []
@@ -273,6 +278,7 @@ def test_a_minibatch_of_which_nothing_is_kept_is_skipped(tmp_path):
     assert all(h["entropy"] is None or h["entropy"] > 1.0 for h in recorder.health)
 
 
+@pytest.mark.slow
 def test_the_drift_from_the_start_model_is_watched_without_a_kl_in_the_recipe(tmp_path):
     recorder = fit(make(recipe="dr-grpo"), tmp_path)
     measured = [h["iteration"] for h in recorder.health if h["reference_kl"] is not None]
@@ -280,6 +286,7 @@ def test_the_drift_from_the_start_model_is_watched_without_a_kl_in_the_recipe(tm
     assert recorder.health[-1]["reference_kl_k3"] > 0
 
 
+@pytest.mark.slow
 def test_a_cut_off_completion_can_bootstrap_the_critic(tmp_path):
     module = make(recipe=load("ppo+advantage.bootstrap_truncated=true"))
     seen = []

@@ -162,6 +162,7 @@ def steps_of_digits(texts, answers):
     return [Score(0.0, ((1, 0.5),) if t[:1].isdigit() else ()) for t in texts]
 
 
+@pytest.mark.slow
 def test_a_run_learns_from_steps_where_no_outcome_is_right(tmp_path) -> None:
     module = make(conditions(data__reward="process"), score=steps_of_digits)
     recorder = fit(module, tmp_path)

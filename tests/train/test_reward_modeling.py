@@ -82,6 +82,7 @@ def test_another_seed_is_another_order() -> None:
     assert not torch.equal(a.ids, b.ids)
 
 
+@pytest.mark.slow
 def test_it_learns_and_the_same_call_gives_the_same_weights() -> None:
     pairs, config = copies(256), RewardTraining(epochs=12, batch=32, learning_rate=3e-3)
     found = []

@@ -176,6 +176,7 @@ class TwoCritics(Supervised):
         self.iterations_done = batch.iteration + 1
 
 
+@pytest.mark.slow
 def test_further_networks_are_stepped_watched_and_stored(tmp_path: Path) -> None:
     c = conditions(budget__prompts="8", budget__grid="1", budget__iterations_per_point="6")
     whole, parts = supervised(c, TwoCritics), [supervised(c, TwoCritics) for _ in range(2)]
@@ -281,6 +282,7 @@ def two_turns(recipe: str = "grpo") -> Any:
     return module
 
 
+@pytest.mark.slow
 def test_another_collector_trains_and_continues_to_the_same_bits(tmp_path: Path) -> None:
     whole, first, second = two_turns(), two_turns(), two_turns()
     expected = fit(whole, tmp_path / "whole")
@@ -461,6 +463,7 @@ def test_a_placebo_pays_the_rows_of_an_episode_alike(tmp_path: Path) -> None:
     assert 0 < paid[0].sum() < len(paid[0])
 
 
+@pytest.mark.slow
 def test_the_budget_counts_episodes_and_not_rows(tmp_path: Path) -> None:
     totals = []
     for name in ("answers", "views"):

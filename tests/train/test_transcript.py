@@ -78,6 +78,7 @@ def test_a_row_of_several_turns_is_taken_apart() -> None:
     assert figures["bytes"] == len("firstthirdsecondalone")
 
 
+@pytest.mark.slow
 @settings(max_examples=50, deadline=None)
 @given(st.lists(st.lists(st.text(max_size=6), min_size=1, max_size=4), min_size=1, max_size=5))
 def test_what_was_said_is_read_back(episodes: list[list[str]]) -> None:

@@ -78,6 +78,7 @@ class KlOfSteps(Callback):
         self.found.append(total / int(rollout.completion_mask.sum()))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family, max_kl", [("llama", 0.003), ("deepseek", 0.1)])
 def test_the_bound_holds_for_the_true_divergence(tmp_path, family, max_kl):
     module, watched = make(family=family, recipe=with_rule(max_kl=max_kl)), KlOfSteps()
@@ -86,6 +87,7 @@ def test_the_bound_holds_for_the_true_divergence(tmp_path, family, max_kl):
     assert all(0.01 * max_kl < kl <= max_kl * (1 + 1e-4) for kl in watched.found)
 
 
+@pytest.mark.slow
 def test_the_reward_rises(tmp_path):
     c = conditions(budget__prompts="8", budget__completions="16", budget__grid="2")
     recorder = fit(make(c, recipe=with_rule(max_kl=0.2)), tmp_path)
