@@ -8,51 +8,18 @@ from __future__ import annotations
 import os
 import re
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from itertools import chain
 from pathlib import Path
 
 from crlbench.base.parallel import on_one_thread, spread
 from crlbench.errors import EnvironmentUnfit, UsageError, ValidationError
-from crlbench.site import (
-    addresses,
-    architectures,
-    archive,
-    compare,
-    data,
-    home,
-    items,
-    method,
-    models,
-    recipes,
-    runs,
-    stability,
-    tasks,
-    transfer,
-)
+from crlbench.site import addresses
+from crlbench.site.kinds import parts
 from crlbench.site.pages import File, Made, whole
 from crlbench.site.render import Renderer
 from crlbench.site.source import Site
 from crlbench.verdict.resources import leaderboard_folder
-
-MAKERS: tuple[Callable[[Site], Iterator[Made]], ...] = (
-    compare.pages,
-    data.pages,
-    transfer.pages,
-    recipes.pages,
-    home.pages,
-    models.pages,
-    runs.pages,
-    tasks.pages,
-    architectures.pages,
-    stability.pages,
-    archive.pages,
-    method.pages,
-    items.pages,
-    addresses.pages,
-)
-"""One for each kind of page, with the files that belong to it. Those that hold what takes longest
-come first, so that no process is left alone with it at the end."""
 
 MARKER = "crlbench-site.txt"
 """Tells a folder that a build made, and may replace, from any other one."""
@@ -81,8 +48,7 @@ def build(site: Site, jobs: int | None = None) -> dict[str, bytes]:
 
     for stored in site.boards:
         stored.summaries  # noqa: B018  made once, for all processes
-    parts = [made for maker in MAKERS for made in maker(site)]
-    for path, content in chain.from_iterable(spread(rendered, parts, jobs)):
+    for path, content in chain.from_iterable(spread(rendered, parts(site), jobs)):
         if path in files:
             raise ValidationError(f"{path}: two pages of the site have this name")
         if not all(SAFE.fullmatch(part) for part in path.split("/")):

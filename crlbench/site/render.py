@@ -7,6 +7,7 @@ from jinja2 import FileSystemLoader
 from crlbench import __version__
 from crlbench.base import wording
 from crlbench.pages.report import environment
+from crlbench.site.kinds import KINDS
 from crlbench.site.pages import (
     Page,
     archive_path,
@@ -23,18 +24,7 @@ from crlbench.site.source import Site
 from crlbench.site.techniques import rate_words
 from crlbench.verdict.resources import leaderboard_folder
 
-MENU = (
-    ("board", "Leaderboard", "index.html"),
-    ("models", "Models", "models/index.html"),
-    ("compare", "Compare", "compare.html"),
-    ("tasks", "Tasks", "tasks/index.html"),
-    ("recipes", "Recipes", "recipes.html"),
-    ("transfer", "Transfer", "transfer.html"),
-    ("stability", "Stability", "stability.html"),
-    ("architectures", "Architectures", "architectures.html"),
-    ("method", "Method", "method.html"),
-    ("data", "Data", "data.html"),
-)
+MENU = tuple((kind.section, kind.label, kind.front) for kind in KINDS if kind.label)
 """Key, label and address of what every page leads to."""
 
 

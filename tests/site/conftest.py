@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from crlbench.catalog.find import Catalog
-from crlbench.site.build import MAKERS, build, write
+from crlbench.site.build import build, write
+from crlbench.site.kinds import parts
 from crlbench.site.pages import Page, whole
 from crlbench.site.source import Site, read_site
 from tests.site.browser import BELOW, Visitor, served
@@ -52,8 +53,7 @@ def pages(site: Site, files: Mapping[str, bytes]) -> Mapping[str, Page]:
 
 def kinds(site: Site, files: Mapping[str, bytes]) -> Mapping[str, Page]:
     """Of every template the page with the most bytes."""
-    made = [one for maker in MAKERS for one in whole(maker(site))]
-    only = [page for page in made if isinstance(page, Page)]
+    only = [page for page in whole(parts(site)) if isinstance(page, Page)]
     return {page.template: page for page in sorted(only, key=lambda page: len(files[page.path]))}
 
 

@@ -11,6 +11,7 @@ from threadpoolctl import threadpool_info, threadpool_limits
 from crlbench.base.parallel import spread
 from crlbench.errors import ValidationError
 from crlbench.site import build as building
+from crlbench.site import home
 from crlbench.site.pages import File, Made
 from crlbench.site.source import Site
 
@@ -57,6 +58,7 @@ def test_a_path_that_is_none_is_refused(
     def another(_: Site) -> Iterator[Made]:
         yield lambda: [File(path, b"")]
 
-    monkeypatch.setattr(building, "MAKERS", (building.home.pages, another))
+    made = [*home.pages(site), *another(site)]
+    monkeypatch.setattr(building, "parts", lambda _: made)
     with pytest.raises(ValidationError, match=message):
         building.build(site)

@@ -1,0 +1,64 @@
+"""The kinds of pages: one line for each, in the order of the menu."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from crlbench.site import (
+    addresses,
+    architectures,
+    archive,
+    compare,
+    data,
+    home,
+    items,
+    method,
+    models,
+    recipes,
+    runs,
+    stability,
+    tasks,
+    transfer,
+)
+from crlbench.site.pages import Made
+from crlbench.site.source import Site
+
+
+@dataclass(frozen=True)
+class Kind:
+    """Pages of one kind, with the files that belong to them."""
+
+    pages: Callable[[Site], Iterator[Made]]
+    label: str = ""
+    """Word of the menu; empty for pages that the menu does not lead to."""
+    front: str = ""
+    """Address of the first of these pages."""
+    section: str = ""
+    """Name under which pages say that they belong to this line of the menu."""
+    long: bool = False
+    """Whether making them takes long: then it begins early, and no process waits for it alone."""
+
+
+KINDS = (
+    Kind(home.pages, "Leaderboard", "index.html", "board"),
+    Kind(models.pages, "Models", models.INDEX, "models"),
+    Kind(compare.pages, "Compare", "compare.html", "compare", long=True),
+    Kind(tasks.pages, "Tasks", "tasks/index.html", "tasks"),
+    Kind(recipes.pages, "Recipes", recipes.FRONT, "recipes", long=True),
+    Kind(transfer.pages, "Transfer", transfer.FRONT, "transfer", long=True),
+    Kind(stability.pages, "Stability", stability.FRONT, "stability"),
+    Kind(architectures.pages, "Architectures", architectures.FRONT, "architectures"),
+    Kind(method.pages, "Method", "method.html", "method"),
+    Kind(data.pages, "Data", "data.html", "data", long=True),
+    Kind(runs.pages),
+    Kind(archive.pages),
+    Kind(items.pages),
+    Kind(addresses.pages),
+)
+
+
+def parts(site: Site) -> list[Made]:
+    """All pages and files of a site, those that take longest first."""
+    kinds = sorted(KINDS, key=lambda kind: not kind.long)
+    return [made for kind in kinds for made in kind.pages(site)]
