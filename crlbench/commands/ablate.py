@@ -2,40 +2,74 @@
 
 from __future__ import annotations
 
-from argparse import Namespace
+from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
-from dataclasses import replace
-from pathlib import Path
 
-from crlbench.catalog.find import Catalog
 from crlbench.commands.console import note
-from crlbench.commands.results import publish_study
-from crlbench.commands.running import (
-    cards_of,
-    checked_memory,
-    require_fetched,
-    run_plans,
-    say_division,
-    settled,
-)
-from crlbench.commands.settings import Settings, names_in, resolve
-from crlbench.commands.star import SEEDS
-from crlbench.commands.study_file import Comparison, StudyFile, read_grid, read_study_file
-from crlbench.contract.study import STUDY_NAME
-from crlbench.doctor.preflight import check_models
+from crlbench.commands.flags import add_training_flags
 from crlbench.errors import UsageError
-from crlbench.run.archive import open_board
-from crlbench.run.store import check_writable, write_json
 
-BASE = "grpo"
+READS_MODELS = True
+
+EXAMPLES = """\
+examples:
+  crlbench ablate --model tiny-llama --tasks addition --flip kl=none --flip clip.high=0.28
+  crlbench ablate --model tiny-llama --tasks addition --base grpo --versus dapo --dry-run
+  crlbench ablate --study docs/studies/tricks-or-traps.toml --dry-run
+"""
 
 
-def ablate(options: Namespace) -> int:
+def add_flags(parser: ArgumentParser) -> None:
+    add_training_flags(parser, "--model")
+    add = parser.add_argument
+    add("--base", metavar="R", help="recipe that everything is measured against (grpo)")
+    add("--flip", metavar="AXIS=PART", action="append",
+        help="an arm with one change: aggregate=token-mean, clip=ppo-clip:low=0.2,high=0.28, "
+        "clip.high=0.28, kl=none; or a condition: data.reward=process (repeatable)")
+    add("--versus", metavar="R", action="append",
+        help="an arm with another recipe, also with flips: grpo+kl=none+aggregate=token-mean "
+        "(repeatable)")
+    add("--grid", metavar="G",
+        help="star: vary learning rate, KL, clip, group size, temperature; or a TOML of [[arm]]")
+    add("--study", metavar="F", help="a TOML file with several comparisons, instead of the above")
+    add_training_flags(parser, "--tasks")
+    add_training_flags(parser, "--seeds",
+        help="seed indices 0..N-1 of base and arms alike (5; 3 for a grid alone)")
+    add_training_flags(parser, "--out")
+    add_training_flags(parser, "--dry-run",
+        help="say what would run, how long and its plan hashes; write nothing")
+    group = parser.add_argument_group("Advanced")
+    add_training_flags(group, "--track")
+    group.add_argument("--only", metavar="NAME", action="append",
+        help="of a study: only this comparison or setting (repeatable)")
+    add_training_flags(group, "--jobs")
+    add_training_flags(group, "--set", help="change a condition for base and arms")
+    add_training_flags(group, "--fresh", "--repeat", "--max-hours", "--ignore-memory")
+    add_training_flags(group, "--logger", "--device")
+
+
+def run(options: Namespace) -> int:
     """Run the missing cells of base and arms, and say what each change does."""
+    from crlbench.catalog.find import Catalog
+    from crlbench.commands.asked_study import asked_study
     from crlbench.commands.design import design
+    from crlbench.commands.publish import publish_study
+    from crlbench.commands.running import (
+        cards_of,
+        checked_memory,
+        require_fetched,
+        run_plans,
+        say_division,
+        settled,
+    )
+    from crlbench.commands.settings import resolve
+    from crlbench.contract.study import STUDY_NAME
+    from crlbench.doctor.preflight import check_models
+    from crlbench.run.archive import open_board
+    from crlbench.run.store import check_writable, write_json
 
     settings, conditions = resolve(options)
-    wanted, settings = _asked(options, settings)
+    wanted, settings = asked_study(options, settings)
     catalog = Catalog(options.catalog)
     if not wanted.models:
         known = ", ".join(catalog.list("model"))
@@ -70,48 +104,3 @@ def ablate(options: Namespace) -> int:
 def _different(reasons: Sequence[list[str]]) -> list[list[str]]:
     """Each list of reasons once."""
     return [list(one) for one in dict.fromkeys(map(tuple, reasons))]
-
-
-def _asked(options: Namespace, settings: Settings) -> tuple[StudyFile, Settings]:
-    """The study that a file or the flags describe, and the settings that it implies."""
-    given = [name for name in ("base", "flip", "versus", "grid") if getattr(options, name)]
-    only = names_in(options.only or ())
-    if options.study:
-        if given:
-            raise UsageError(f"--study says what to compare; leave out --{given[0]}.")
-        wanted = read_study_file(Path(options.study))
-        wanted = wanted.only(only) if only else wanted
-    elif only:
-        raise UsageError("--only belongs to --study.")
-    else:
-        wanted = _by_flags(options, settings)
-    if settings.model:
-        narrowed = tuple(
-            c.model_copy(update={"models": tuple(m for m in c.models if m in settings.model)})
-            for c in wanted.comparisons
-            if not c.models or set(c.models) & set(settings.model)
-        )
-        if not narrowed:
-            raise UsageError(f"no comparison of the study is about {', '.join(settings.model)}.")
-        wanted = wanted.model_copy(update={"models": settings.model, "comparisons": narrowed})
-    return wanted, replace(
-        settings,
-        model=wanted.models,
-        track=options.track or wanted.track,
-        tasks=settings.tasks or wanted.tasks,
-        seeds=wanted.seeds if options.seeds is None else options.seeds,
-    )
-
-
-def _by_flags(options: Namespace, settings: Settings) -> StudyFile:
-    base = options.base or BASE
-    flips, versus = tuple(options.flip or ()), tuple(options.versus or ())
-    grid = read_grid(options.grid) if options.grid else ()
-    one = Comparison(name=base, base=base, flips=flips, versus=versus, grid=grid)
-    only_grid = bool(grid) and not (flips or versus)
-    return StudyFile(
-        title=f"What changes {base} on {', '.join(settings.model)}",
-        models=settings.model,
-        seeds=SEEDS if only_grid else settings.seeds,
-        comparisons=(one,),
-    )

@@ -3,29 +3,55 @@
 from __future__ import annotations
 
 import shlex
-from argparse import Namespace
+from argparse import ArgumentParser, Namespace
 from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from crlbench.catalog.find import BUNDLED, Catalog
 from crlbench.commands.console import note, out, out_json, warn
 from crlbench.disk.files import expanded
 from crlbench.errors import OK, UsageError
-from crlbench.suite.scaffold import Scaffold, check_name, write
 
 if TYPE_CHECKING:
+    from crlbench.catalog.find import Catalog
     from crlbench.contribute.models.add import Added
+    from crlbench.suite.scaffold import Scaffold
 
+KINDS = ("task", "model")
 OF_MODELS = ("from_hub", "slug", "added")
+READS_MODELS = True
+LATE = "name"
+
+EXAMPLES = """\
+examples:
+  crlbench add task my-task
+  crlbench add model --from-hub Qwen/Qwen3-0.6B
+  crlbench add model ./checkpoint --slug my-model
+"""
 
 
-def add(options: Namespace) -> int:
+def add_flags(parser: ArgumentParser) -> None:
+    add = parser.add_argument
+    add("what", choices=KINDS, metavar="WHAT", help=", ".join(KINDS))
+    add("name", metavar="NAME", nargs="?",
+        help="of a task: lowercase letters, digits and '-'; for a model: its folder or GGUF file")
+    add("--from-hub", metavar="ID",
+        help="a model of the hub: org/name, or org/name@revision with a branch or a commit")
+    add("--slug", metavar="S", help="for a model: what its entry is called (its own name)")
+    add("--added", metavar="DAY", help="for a model: the day that its entry states (today)")
+    add("--to", metavar="DIR",
+        help="folder that gets tasks/ and tests/, or models/ (the checkout)")
+
+
+def run(options: Namespace) -> int:
     """Write a task that works, or the entry of a model, and say what to type next."""
     return _add_model(options) if options.what == "model" else _add_task(options)
 
 
 def _add_task(options: Namespace) -> int:
+    from crlbench.catalog.find import Catalog
+    from crlbench.suite.scaffold import Scaffold, check_name, write
+
     for flag in OF_MODELS:
         if getattr(options, flag) is not None:
             raise UsageError(f"--{flag.replace('_', '-')} belongs to models, not to a task.")
@@ -52,6 +78,7 @@ def _add_model(options: Namespace) -> int:
             "crlbench add model: give either a checkpoint folder (or GGUF file), or --from-hub"
             " org/name."
         )
+    from crlbench.catalog.find import Catalog
     from crlbench.contribute.models.add import Place, add_from_hub, add_local
 
     catalog = Catalog(options.catalog)
@@ -112,6 +139,8 @@ def _day(given: str | None) -> date:
 
 def _root(options: Namespace, catalog: Catalog) -> Path:
     """The folder that gets the entry: ``--to``, else the checkout."""
+    from crlbench.catalog.find import BUNDLED
+
     if options.to:
         return expanded(options.to).resolve()
     own = catalog.roots[-1]

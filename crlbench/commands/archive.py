@@ -2,15 +2,36 @@
 
 from __future__ import annotations
 
-from argparse import Namespace
+from argparse import ArgumentParser, Namespace
 
-from crlbench.catalog.find import Catalog
 from crlbench.commands.console import note, out, out_json
 from crlbench.errors import OK, UsageError
 
+KINDS = ("track", "task")
 
-def archive(options: Namespace) -> int:
+EXAMPLES = """\
+examples:
+  crlbench archive track mini
+  crlbench archive task addition
+  crlbench archive --check
+
+Exit code 3: an archive is not what was archived, or something of it is not what was frozen.
+Before a version is raised; both then stand side by side: docs/task-versions.md.
+"""
+
+
+def add_flags(parser: ArgumentParser) -> None:
+    add = parser.add_argument
+    add("what", choices=KINDS, metavar="WHAT", nargs="?", help=", ".join(KINDS))
+    add("name", metavar="NAME", nargs="?",
+        help="a track, which takes its tasks and the retain panel along, or a task")
+    add("--check", action="store_true",
+        help="only prove that every archive is whole, unchanged and usable; write nothing")
+
+
+def run(options: Namespace) -> int:
     """Archive one version, or prove that what is archived is whole and unchanged."""
+    from crlbench.catalog.find import Catalog
     from crlbench.contribute.review.raising import require_as_published
     from crlbench.run import archiving
 

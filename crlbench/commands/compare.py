@@ -3,22 +3,54 @@
 from __future__ import annotations
 
 import sys
-from argparse import Namespace
+from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from typing import Any
 
 from crlbench.commands.console import out, out_json
-from crlbench.commands.settings import names_in
-from crlbench.commands.stored_entries import find_entry
 from crlbench.errors import OK, UsageError
 
 SUFFIXES = {".html": "html", ".htm": "html", ".json": "json", ".md": "md", ".txt": "text"}
 """What the name of ``--out`` says about the format; a name without an ending says nothing."""
+AXES = ("all", "efficiency", "stability", "generalization")
+BY = ("completions", "bytes", "updates", "time")
+FORMATS = ("text", "md", "json", "html")
+NEEDS_TEMPORARY = False
+
+EXAMPLES = """\
+examples:
+  crlbench compare tiny-llama tiny-qwen2 --runs leaderboard/results
+  crlbench compare tiny-llama/ppo tiny-llama/grpo --axis efficiency --by bytes
+  crlbench compare A/runs/mini-0123456789ab/my-model@89abcdef/ppo tiny-llama --out compare.html
+  crlbench compare mini@1/tiny-llama mini@1/tiny-qwen2 --runs leaderboard/results
+
+mini@1/ names entries of mini at version 1, whether that is the current one or an archived one.
+Exit code 4: not comparable, made under different conditions or on different hardware.
+"""
 
 
-def compare(options: Namespace) -> int:
+def add_flags(parser: ArgumentParser) -> None:
+    add = parser.add_argument
+    add("entries", metavar="ENTRY", nargs="+",
+        help="two or more: a run folder, or a name below --runs: tiny-llama, "
+        "tiny-llama@25666175, tiny-llama/grpo; differences are the later one minus the earlier")
+    add("--runs", metavar="DIR", default="runs", help="folder of all runs, for names (runs)")
+    add("--axis", metavar="X", choices=AXES, default="all", help=f"{', '.join(AXES)} (all)")
+    add("--tasks", metavar="A,B", help="only these tasks (all that they have)")
+    add("--by", metavar="X", choices=BY, default="completions",
+        help=f"{', '.join(BY)}: x-axis of curves and times to threshold (completions); time is "
+        "not reproducible and needs one class of hardware")
+    add("--format", metavar="F", choices=FORMATS, default=None,
+        help=f"{', '.join(FORMATS)} (text, or by the name of --out)")
+    add("--out", metavar="FILE", help="write it there, and print the path")
+    add("--force-unequal", action="store_true",
+        help="go on although conditions differ: differences under a watermark, no verdict")
+
+
+def run(options: Namespace) -> int:
     """Print or write what stored entries say against each other."""
-    from crlbench.verdict.board import AXES
+    from crlbench.commands.stored_entries import find_entry
+    from crlbench.verdict import board
     from crlbench.verdict.compare import compare as side_by_side
     from crlbench.verdict.compare_read import read_entry
 
@@ -28,7 +60,7 @@ def compare(options: Namespace) -> int:
     folders = [find_entry(name, Path(options.runs)) for name in options.entries]
     comparison = side_by_side(
         [read_entry(folder) for folder in folders],
-        axes=AXES if options.axis == "all" else (options.axis,),
+        axes=board.AXES if options.axis == "all" else (options.axis,),
         tasks=_tasks(options),
         by=options.by,
         force=options.force_unequal,
@@ -46,6 +78,8 @@ def compare(options: Namespace) -> int:
 def _tasks(options: Namespace) -> tuple[str, ...] | None:
     if options.tasks is None:
         return None
+    from crlbench.commands.settings import names_in
+
     names = names_in([options.tasks])
     if not names:
         raise UsageError(f"--tasks {options.tasks}: names no task.")

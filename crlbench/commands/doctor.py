@@ -2,29 +2,51 @@
 
 from __future__ import annotations
 
+import os
 import sys
-from argparse import Namespace
+from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from crlbench.catalog.find import Catalog
-from crlbench.commands.choices import DEVICES
 from crlbench.commands.console import out, out_json, table
-from crlbench.commands.settings import assignments
-from crlbench.contract.conditions import override
+from crlbench.commands.flags import DEVICES, MODEL, OUT
 from crlbench.errors import OK, CrlbenchError, EnvironmentUnfit, unknown_name
 
 if TYPE_CHECKING:
+    from crlbench.catalog.find import Catalog
     from crlbench.doctor.machine import Finding
     from crlbench.doctor.model import Fit
 
 COLOURS = {"ok": "32", "warning": "33", "problem": "31"}
 PARTS = ("process", "start", "learner", "optimizer", "activations", "head", "decoding")
 """Columns of the memory table, as :class:`crlbench.launch.memory.Estimate` names its parts."""
+READS_MODELS = True
+
+EXAMPLES = """\
+examples:
+  crlbench doctor
+  crlbench doctor --model smollm2-135m-instruct --track small
+  crlbench doctor --model ./checkpoint --device cuda --set budget.completions=64 --json
+
+Exit code 6: what was asked for could not run here.
+"""
 
 
-def doctor(options: Namespace) -> int:
+def add_flags(parser: ArgumentParser) -> None:
+    add = parser.add_argument
+    add("--model", metavar="X",
+        help=f"{MODEL}: is it here, does it fit")
+    add("--track", metavar="T", default="mini", help="conditions to check against (mini)")
+    add("--recipe", metavar="R", default="ppo", help="algorithm to check (ppo)")
+    add("--set", metavar="K=V", action="append",
+        help="with this condition changed, e.g. budget.completions=64 (repeatable)")
+    add("--out", metavar="DIR", default="runs", help=OUT)
+    add("--device", metavar="D", default=os.environ.get("CRLBENCH_DEVICE", "cpu"),
+        help=f"{', '.join(DEVICES)} ($CRLBENCH_DEVICE, cpu)")
+
+
+def run(options: Namespace) -> int:
     """Look at the machine, and at a model if one is named; exit 6 where a run could not work."""
     if options.device not in DEVICES:
         raise unknown_name("device", options.device, DEVICES)
@@ -46,7 +68,10 @@ def doctor(options: Namespace) -> int:
 
 
 def _looked_at(options: Namespace) -> tuple[list[Finding], list[Fit]]:
+    from crlbench.catalog.find import Catalog
     from crlbench.commands.running import choose
+    from crlbench.commands.settings import assignments
+    from crlbench.contract.conditions import override
     from crlbench.doctor import machine as of
     from crlbench.run.archive import open_track
 

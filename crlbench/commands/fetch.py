@@ -2,19 +2,40 @@
 
 from __future__ import annotations
 
-from argparse import Namespace
+from argparse import ArgumentParser, Namespace
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from crlbench.catalog.find import Catalog
 from crlbench.commands.console import note, out, out_json
 from crlbench.errors import OK, UsageError
 
+NEEDS_TEMPORARY = False
 
-def fetch(options: Namespace) -> int:
+EXAMPLES = """\
+examples:
+  crlbench fetch smollm2-135m-instruct
+  crlbench fetch gemma-3-270m --from downloads
+  crlbench fetch --task gsm8k
+"""
+
+
+def add_flags(parser: ArgumentParser) -> None:
+    parser.add_argument("names", metavar="NAME", nargs="*", help="model entries")
+    parser.add_argument(
+        "--task", metavar="T", action="append",
+        help="an external task, whose rows are made from a published dataset (repeatable)",
+    )
+    parser.add_argument(
+        "--from", dest="source", metavar="DIR",
+        help="folder with the package or the dataset, instead of the net",
+    )
+
+
+def run(options: Namespace) -> int:
     """Put models and the rows of tasks into CRLBENCH_HOME and print their folders."""
     from crlbench.catalog.fetch import fetch_model
+    from crlbench.catalog.find import Catalog
     from crlbench.suite.external import fetch_task
 
     wanted: list[tuple[str, Callable[..., Path]]] = [

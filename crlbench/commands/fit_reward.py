@@ -2,23 +2,46 @@
 
 from __future__ import annotations
 
-from argparse import Namespace
+from argparse import ArgumentParser, Namespace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from crlbench.catalog.find import Catalog
-from crlbench.commands.choices import DEVICES
 from crlbench.commands.console import note, out, out_json
-from crlbench.commands.running import cards_of, device, require_fetched
-from crlbench.commands.settings import assignments
-from crlbench.contract.task_card import RewardCard
+from crlbench.commands.flags import DEVICES, MODEL
 from crlbench.errors import OK, UsageError, unknown_name
+
+if TYPE_CHECKING:
+    from crlbench.contract.task_card import RewardCard
 
 STEPS = 10
 """Lines of progress."""
+READS_MODELS = True
+
+EXAMPLES = """\
+examples:
+  crlbench fit-reward --model tiny-llama --pairs judged --out reward-model
+"""
 
 
-def fit_reward(options: Namespace) -> int:
+def add_flags(parser: ArgumentParser) -> None:
+    add = parser.add_argument
+    add("--model", metavar="X", help=MODEL)
+    add("--pairs", metavar="T", help="the task whose preference pairs are learned from")
+    add("--out", metavar="DIR", help="folder of the reward model; must not exist")
+    add("--set", metavar="K=V", action="append",
+        help="change a setting: epochs, batch, accumulate, learning_rate, warmup, weight_decay, "
+        "centering, max_grad_norm, max_tokens, seed, store")
+    add("--limit", metavar="N", type=int, help="only the first N pairs of each file")
+    add("--threads", metavar="N", type=int, default=1, help="CPU threads (1)")
+    add("--device", metavar="D", default="cpu", help=f"{', '.join(DEVICES)} (cpu)")
+
+
+def run(options: Namespace) -> int:
     """Fit, write and describe one reward model."""
+    from crlbench.catalog.find import Catalog
+    from crlbench.commands.running import cards_of, device, require_fetched
+    from crlbench.commands.settings import assignments
+
     _check(options)
     place = device(options.device)
     catalog = Catalog(options.catalog)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from argparse import Namespace
-from collections.abc import Iterable, Iterator
+from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
+from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from crlbench.commands.console import note, out, out_json
 from crlbench.errors import OK, UsageError, ValidationError, unknown_name
@@ -15,11 +15,97 @@ from crlbench.errors import OK, UsageError, ValidationError, unknown_name
 SHOWN = 5
 """Differences that a message lists."""
 ADDRESS = re.compile(r"https?://[A-Za-z0-9.-]+(?::\d+)?(?:/[A-Za-z0-9._~/-]*)?", re.ASCII)
+TABLES = ("entries", "runs", "curves", "pairs")
+TABLE_FORMATS = ("csv", "json", "parquet")
+
+EXAMPLES = """\
+examples:
+  crlbench leaderboard build
+  crlbench leaderboard serve
+  crlbench leaderboard export --what runs --out runs.csv
+
+How to read, build and host the board: docs/site.md.
+"""
+BUILD_EXAMPLES = """\
+examples:
+  crlbench leaderboard build --out _site
+  crlbench leaderboard build --url https://example.org/board/
+  crlbench leaderboard build --source-url https://github.com/org/name
+  crlbench leaderboard build --check
+
+Exit code 3: results do not agree with themselves, or --check found another site.
+"""
+SERVE_EXAMPLES = """\
+examples:
+  crlbench leaderboard serve
+  crlbench leaderboard serve --port 8080 --results clone/leaderboard/results --out preview
+"""
+EXPORT_EXAMPLES = """\
+examples:
+  crlbench leaderboard export --out entries.csv
+  crlbench leaderboard export --what curves --board mini-543da47d0c99 --out curves.parquet
+
+What the columns mean: data.html of the site. Exit code 6: Parquet needs the extra parquet.
+"""
 
 
-def leaderboard(options: Namespace) -> int:
+def add_flags(parser: ArgumentParser) -> None:
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", title="actions")
+    for name, action in ACTIONS.items():
+        added = actions.add_parser(
+            name,
+            help=action.summary,
+            description=action.about,
+            allow_abbrev=False,
+            epilog=action.examples,
+            formatter_class=RawDescriptionHelpFormatter,
+        )
+        added.add_argument("--results", metavar="DIR",
+            help="the folder of results (leaderboard/results)")
+        action.add_flags(added)
+
+
+def run(options: Namespace) -> int:
     """One of the actions."""
-    return ACTIONS[options.action](options)
+    return ACTIONS[options.action].run(options)
+
+
+def _build_flags(parser: ArgumentParser) -> None:
+    add = parser.add_argument
+    add("--out", metavar="DIR", default="_site", help="where the site goes (_site)")
+    add("--url", metavar="URL",
+        help="where it will stand, https://...: for the sitemap, the feed and 404.html")
+    add("--source-url", metavar="URL",
+        help="the repository of the results, https://...: pages link to it")
+    add("--check", action="store_true",
+        help="write nothing; exit 3 if what stands there is not what would be written")
+
+
+def _serve_flags(parser: ArgumentParser) -> None:
+    add = parser.add_argument
+    add("--port", metavar="N", type=_port, help="a port of 127.0.0.1 (8000, or any free one)")
+    add("--out", metavar="DIR", default="_site", help="the folder of the site (_site)")
+
+
+def _port(text: str) -> int:
+    port = int(text)
+    if not 0 <= port < 2**16:
+        raise ValueError(text)
+    return port
+
+
+_port.__name__ = "port"
+
+
+def _export_flags(parser: ArgumentParser) -> None:
+    add = parser.add_argument
+    add("--what", metavar="W", choices=TABLES, default="entries",
+        help=f"{', '.join(TABLES)} (entries)")
+    add("--format", metavar="F", choices=TABLE_FORMATS,
+        help=f"{', '.join(TABLE_FORMATS)} (by the name of --out)")
+    add("--out", metavar="FILE", required=True, help="where the table goes")
+    add("--board", metavar="NAME", action="append",
+        help="only this board: track-fingerprint, or those of track@version (repeatable; all)")
 
 
 def build(options: Namespace) -> int:
@@ -124,13 +210,13 @@ def _within(root: Path) -> Iterator[Path]:
 def export(options: Namespace) -> int:
     """Write one table of the stored results to a file."""
     from crlbench.run.store import write_bytes
-    from crlbench.site.formats import TABLES, table_file
+    from crlbench.site import formats
 
     form, target = _format(options), Path(options.out)
     if target.is_dir():
         raise UsageError(f"--out {options.out}: is a folder; give the name of a file.")
     boards = _chosen(options.board, _site(options).boards)
-    content = table_file(TABLES[options.what], boards, form)
+    content = formats.table_file(formats.TABLES[options.what], boards, form)
     write_bytes(target, content)
     out_json({"table": str(target)}) if options.json else out(str(target))
     return OK
@@ -161,4 +247,37 @@ def _chosen(names: list[str] | None, boards: Iterable[Any]) -> list[Any]:
     return [board for own, board in known.items() if not names or {*own} & {*names}]
 
 
-ACTIONS = {"build": build, "serve": serve, "export": export}
+class Action(NamedTuple):
+    """One of the things that can be done with the board."""
+
+    summary: str
+    about: str
+    examples: str
+    add_flags: Callable[[ArgumentParser], None]
+    run: Callable[[Namespace], int]
+
+
+ACTIONS = {
+    "build": Action(
+        "write the site of all stored results",
+        "Write the site of all stored results: static pages that need no server.",
+        BUILD_EXAMPLES,
+        _build_flags,
+        build,
+    ),
+    "serve": Action(
+        "show the site on this machine",
+        "Show the site on this machine until Ctrl-C. It is built first where there is none, or "
+        "where results are newer.",
+        SERVE_EXAMPLES,
+        _serve_flags,
+        serve,
+    ),
+    "export": Action(
+        "write the results as one table",
+        "Write the results as one table: a row per entry and axis, run, evaluation, or pair.",
+        EXPORT_EXAMPLES,
+        _export_flags,
+        export,
+    ),
+}

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import os
-from argparse import Namespace
+from argparse import ArgumentParser, Namespace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from crlbench.catalog.find import Catalog
-from crlbench.catalog.frozen import Task, fetch_command, is_archived
 from crlbench.commands.console import note, out, out_json, table
-from crlbench.commands.running import cards_of, require_fetched
+from crlbench.commands.flags import MODEL
 from crlbench.disk.files import write_bytes
 from crlbench.errors import OK, UsageError
+
+if TYPE_CHECKING:
+    from crlbench.catalog.find import Catalog
+    from crlbench.catalog.frozen import Task
 
 COLUMNS = [
     *("task", "model", "level", "items", "mean", "never", "some", "always", "counts", "truncated"),
@@ -24,12 +26,37 @@ TWIN_COLUMNS = [
 ]
 MOST_SALTS = 10**9
 """Salts that ``--twin`` takes."""
+READS_MODELS = True
+
+EXAMPLES = """\
+examples:
+  crlbench probe addition --model tiny-llama --items 16
+  crlbench probe my-task --write
+  crlbench probe addition --model tiny-llama --twin 20261123
+"""
 
 
-def probe(options: Namespace) -> int:
+def add_flags(parser: ArgumentParser) -> None:
+    parser.add_argument("tasks", metavar="TASK", nargs="*", help="names (all tasks)")
+    parser.add_argument("--model", metavar="X", action="append",
+        help=f"{MODEL}, repeatable (by the task's tags: the bundled models or "
+        "smollm2-135m-instruct)")
+    parser.add_argument("--rollouts", metavar="K", type=int, default=8,
+        help="completions per item (8)")
+    parser.add_argument("--items", metavar="N", type=int, default=64, help="items per level (64)")
+    parser.add_argument("--write", action="store_true", help="put the table into task READMEs")
+    parser.add_argument("--twin", metavar="SALT", type=int,
+        help="compare the published items with fresh ones that the task's code makes with this "
+        "number: who is better on the published ones may have seen them")
+
+
+def run(options: Namespace) -> int:
     """Sample, print the tables and, if asked, put each into its task's README."""
     # Read when a hub library is first imported: no bars of weights that load in a second.
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+    from crlbench.catalog.find import Catalog
+    from crlbench.catalog.frozen import is_archived
+    from crlbench.commands.running import cards_of, require_fetched
     from crlbench.run import probe as probing
 
     for name in ("rollouts", "items"):
@@ -67,6 +94,7 @@ def probe(options: Namespace) -> int:
 
 
 def _levels(options: Namespace, task: Task, model: str, plan: object) -> list:
+    from crlbench.catalog.find import Catalog
     from crlbench.run import probe as probing
     from crlbench.run.subject import load_subject
 
@@ -91,6 +119,8 @@ def write(options: Namespace, task: Task, block: str) -> Path:
 
 def _present(options: Namespace, catalog: Catalog) -> list[str]:
     """All frozen tasks whose rows are here; the others are named with what brings them."""
+    from crlbench.catalog.frozen import fetch_command
+
     found = []
     for name in catalog.list("task"):
         state = catalog.rows_state(name)

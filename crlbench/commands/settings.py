@@ -11,12 +11,14 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from crlbench.commands.choices import ARMS, DEVICES, LOGGERS, STRATEGIES
+from crlbench.commands.flags import DEVICES, LOGGERS, STRATEGIES
 from crlbench.contract.attempts import MAX_SEEDS
 from crlbench.contract.conditions import leaves
 from crlbench.disk.toml import dump_toml, read_toml
 from crlbench.errors import UsageError, unknown_name
 from crlbench.run.plan import Board
+
+ARMS = ("real", "placebo")
 
 
 @dataclass(frozen=True)

@@ -4,22 +4,45 @@ from __future__ import annotations
 
 import shlex
 import tempfile
-from argparse import Namespace
+from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from crlbench.catalog.find import BUNDLED, Catalog
 from crlbench.commands.console import note, out, out_json
 from crlbench.disk.files import expanded
 from crlbench.errors import OK, UsageError, ValidationError
 
+if TYPE_CHECKING:
+    from crlbench.catalog.find import Catalog
 
-def submit(options: Namespace) -> int:
+READS_MODELS = True
+
+EXAMPLES = """\
+examples:
+  crlbench submit runs/mini-0123456789ab/my-model@89abcdef/ppo --submitter @your-handle
+  crlbench submit runs/mini-0123456789ab --submitter @your-handle --to clone/leaderboard/results
+
+Exit code 3: a rule is broken, and nothing was written. The rules: docs/results.md.
+"""
+
+
+def add_flags(parser: ArgumentParser) -> None:
+    add = parser.add_argument
+    add("runs", metavar="RUN", nargs="+",
+        help="run folders, a folder of them, or of a study, which means all its arms")
+    add("--submitter", metavar="@HANDLE", help="GitHub handle of who answers questions about it")
+    add("--to", metavar="DIR", help="the folder of results (leaderboard/results of the checkout)")
+    add("--pr-body", metavar="FILE", help="the pull request's text (pull-request.md)")
+    add("--no-pr", action="store_true", help="write no text for a pull request")
+
+
+def run(options: Namespace) -> int:
     """Pack run folders into the results, examine them, and write the pull request's text.
 
     Returns 0, or 3 when a rule is broken; then nothing was written.
     """
+    from crlbench.catalog.find import Catalog
     from crlbench.contribute.results.packing import bundle, run_folders
 
     catalog = Catalog(options.catalog)
@@ -51,6 +74,7 @@ def submit(options: Namespace) -> int:
 
 def _target(options: Namespace, catalog: Catalog) -> Path:
     """The folder of all results: ``--to``, else that of the checkout."""
+    from crlbench.catalog.find import BUNDLED
     from crlbench.contribute.results.layout import RESULTS
 
     if options.to:

@@ -2,21 +2,58 @@
 
 from __future__ import annotations
 
-from argparse import Namespace
+from argparse import ArgumentParser, Namespace
 
-from crlbench.catalog.find import Catalog
 from crlbench.commands.console import out_json
-from crlbench.commands.validation import Validation
 from crlbench.errors import UsageError
 
+KINDS = ("auto", "task", "model", "result")
+SCOPES = ("results", "retractions", "models", "tasks", "code")
 
-def validate(options: Namespace) -> int:
+EXAMPLES = """\
+examples:
+  crlbench validate tasks/my-task --quick
+  crlbench validate models/my-model.toml
+  crlbench validate leaderboard/results/mini-0123456789ab/my-model@89abcdef/ppo
+  crlbench validate --since origin/main
+
+Exit code 3: a rule is broken. 6: this machine cannot try one.
+"""
+
+
+def add_flags(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "paths", metavar="PATH", nargs="*",
+        help="task folders, models/<slug>.toml, names of either, folders of results, or of several",
+    )
+    add = parser.add_argument
+    add("--kind", metavar="K", choices=KINDS, default="auto",
+        help=f"what the paths are: {', '.join(KINDS)} (auto)")
+    add("--since", metavar="COMMIT",
+        help="all that this checkout changes since it left COMMIT: one kind of thing, and results "
+        "only grow")
+    add("--only", metavar="KIND", choices=SCOPES,
+        help=f"with --since: refuse a change of any other kind at once: {', '.join(SCOPES)}")
+    add("--body", metavar="FILE", help="with --since: a pull request's text, whose boxes are read")
+    add("--author", metavar="@HANDLE",
+        help="with --since: who brings it; entries are extended by their submitter or a maintainer")
+    add("--comment", metavar="FILE", help="with --since: write what changes on the boards")
+    add("--findings", metavar="FILE", help="with --since: the same as JSON, for who posts it")
+    add("--quick", action="store_true",
+        help="of tasks a part of the rows, drawn by hashing: seconds a task")
+    add("--full", action="store_true",
+        help="of models the weights too: sampled log-probabilities against recomputed ones")
+
+
+def run(options: Namespace) -> int:
     """Put what the paths mean, or what changed since a commit, through every rule.
 
     Returns 0 when every rule is kept, 3 when one is broken, and 6 when this machine cannot try
     one: a task that was named is not fetched, or its sandbox cannot be built here.
     """
+    from crlbench.catalog.find import Catalog
     from crlbench.commands.changes import since
+    from crlbench.commands.validation import Validation
 
     if bool(options.since) == bool(options.paths):
         raise UsageError("validate needs either PATH, one or more, or --since COMMIT.")

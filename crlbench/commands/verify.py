@@ -2,35 +2,58 @@
 
 from __future__ import annotations
 
-from argparse import Namespace
-from collections.abc import Mapping, Sequence
+from argparse import ArgumentParser, Namespace
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from crlbench import __version__
-from crlbench.catalog.find import Catalog
 from crlbench.commands.console import count, note, out, out_json
-from crlbench.commands.verify_budget import require_budget
-from crlbench.commands.verify_recompute import Recomputed, check_bytes, recompute
-from crlbench.commands.verify_replay import Replayed, chosen_seed, replay
-from crlbench.contract.verification import Badge, Outcome, read_verifications
-from crlbench.contribute.results.base import base_of
-from crlbench.disk.hashing import digest
-from crlbench.disk.names import VERIFICATION_NAME
 from crlbench.errors import OK, EnvironmentUnfit, Mismatch, UsageError, ValidationError
-from crlbench.proof.entry import Home, homes_of
-from crlbench.run.ledger import append_line, utc_now
-from crlbench.verdict.badges import Badges, read_badges
-from crlbench.verdict.runs import Run, load_runs
 
-MACHINE_DIGITS = 12
-"""Of the hash of a class of machine, in a line that says who replayed a run."""
+if TYPE_CHECKING:
+    from crlbench.commands.verify_recompute import Recomputed
+    from crlbench.commands.verify_replay import Replayed
+
 SHOWN = 20
 """Findings that are listed for people; ``--json`` has all."""
+TOLERANCES = ("class", "bitwise")
+READS_MODELS = True
+
+EXAMPLES = """\
+examples:
+  crlbench verify runs/mini-0123456789ab/my-model@89abcdef/ppo
+  crlbench verify runs/mini-0123456789ab/my-model@89abcdef/ppo/addition/real/seed-00 --updates all
+  crlbench verify runs/mini-0123456789ab --recompute-only --json
+
+Exit code 5: something stored is not what it must be; each thing is named. 6: the model is not here.
+What each step proves, and what nothing proves: docs/trust.md.
+"""
 
 
-def verify(options: Namespace) -> int:
+def add_flags(parser: ArgumentParser) -> None:
+    add = parser.add_argument
+    add("result", metavar="RESULT",
+        help="a run, an entry (one model with one recipe) or a board: nothing is written into it")
+    add("--updates", metavar="R", default="3",
+        help="make the first R updates again (3), or a whole run: all; an update is an iteration, "
+        "a rollout and its optimizer steps")
+    add("--seed-index", metavar="I", default="random",
+        help="of which seed, for every task and arm: its index, or random, which says what it "
+        "drew (random)")
+    add("--tolerance", metavar="T", choices=TOLERANCES, default="class",
+        help="class: equal bits on the class of machine that the run was made on, a band "
+        "elsewhere; bitwise: equal bits (class)")
+    add("--recompute-only", action="store_true", help="replay nothing")
+    add("--max-minutes", metavar="M", default="60",
+        help="refuse a replay that by its conditions and the size of its model would take a core "
+        "longer (60)")
+    add("--badge", metavar="BY",
+        help="for those who keep a leaderboard: note what was proven, and by whom, in "
+        "verification.jsonl beside the plan")
+
+
+def run(options: Namespace) -> int:
     """Compute a result again, make its first updates again, and say what is proven.
 
     Returns 0 where everything agrees, 5 where something does not, and 6 where a model or a recipe
@@ -39,6 +62,15 @@ def verify(options: Namespace) -> int:
     Raises:
         ValidationError: it states a track, a task or a version that this checkout does not know.
     """
+    from crlbench.catalog.find import Catalog
+    from crlbench.commands.verify_badge import write_badges
+    from crlbench.commands.verify_budget import require_budget
+    from crlbench.commands.verify_recompute import check_bytes, recompute
+    from crlbench.commands.verify_replay import chosen_seed, replay
+    from crlbench.contribute.results.base import base_of
+    from crlbench.proof.entry import homes_of
+    from crlbench.verdict.runs import load_runs
+
     updates, minutes = _updates(options.updates), _minutes(options.max_minutes)
     runs, catalog = load_runs(options.result), Catalog(options.catalog)
     homes = homes_of(runs)
@@ -70,7 +102,7 @@ def verify(options: Namespace) -> int:
             if not options.json:
                 _say_replayed(one)
     if options.badge is not None:
-        _write(options.badge, runs.runs, homes, recomputed, replayed)
+        write_badges(options.badge, runs.runs, homes, recomputed, replayed)
     if options.json:
         out_json(_as_json(recomputed, replayed, seed))
     elif not recomputed.all_findings:
@@ -167,61 +199,6 @@ def _say_open(options: Namespace, found: Recomputed, replayed: Sequence[Replayed
         out("not proven: that the curve and the vectors came from training under these conditions")
     elif options.updates != "all":
         out("not proven: what came after the replayed updates (--updates all makes a whole run)")
-
-
-def _write(
-    by: str,
-    runs: Sequence[Run],
-    homes: dict[Path, Home],
-    found: Recomputed,
-    replayed: Sequence[Replayed],
-) -> None:
-    """Add a line for each run to the verifications of its entry.
-
-    Raises:
-        EnvironmentUnfit: something could not be checked here, so that no badge can be given.
-        ValidationError: the verifications were changed.
-    """
-    if found.gaps and not found.all_findings:
-        raise EnvironmentUnfit(f"--badge: not everything could be checked here: {found.gaps[0]}")
-    known: dict[Path, Badges] = {}
-    for run in runs:
-        outcome: Outcome = "mismatch" if found.findings[run.name] else "equal"
-        home = homes[run.folder]
-        if home.folder not in known:
-            known[home.folder] = read_badges(home.folder)
-        last = known[home.folder].last(run.record.record_id, "recomputed")
-        if last != outcome:  # said once, however often a seed is replayed
-            _add(home, run, "recomputed", by, 0, outcome)
-    for one in replayed:
-        machine = digest(dict(one.machine))[:MACHINE_DIGITS]
-        kind: Badge = "reproduced" if one.whole and one.outcome != "within" else "replayed"
-        updates: int | str = "all" if one.whole else one.updates
-        home = homes[one.run.folder]
-        _add(home, one.run, kind, by, updates, one.outcome, {"machine": machine})
-
-
-def _add(
-    home: Home,
-    run: Run,
-    kind: Badge,
-    by: str,
-    updates: int | str,
-    outcome: Outcome,
-    more: Mapping[str, Any] | None = None,
-) -> None:
-    path = home.folder / VERIFICATION_NAME
-    body = {
-        "record_id": run.record.record_id,
-        "run": run.name,
-        "kind": kind,
-        "by": by,
-        "date": utc_now(),
-        "updates": updates,
-        "outcome": outcome,
-        "crlbench": __version__,
-    } | dict(more or {})
-    append_line(path, read_verifications(path), body)
 
 
 def _as_json(found: Recomputed, replayed: Sequence[Replayed], seed: int | None) -> dict[str, Any]:

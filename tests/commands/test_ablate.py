@@ -12,7 +12,7 @@ import pytest
 from crlbench import cli
 from crlbench.algo import recipes
 from crlbench.catalog.find import Catalog
-from crlbench.commands.ablate import _asked
+from crlbench.commands.asked_study import asked_study
 from crlbench.commands.design import Design, design
 from crlbench.commands.running import cards_of, choose, plan_of
 from crlbench.commands.settings import Settings, resolve
@@ -38,7 +38,7 @@ def designed(*arguments: str) -> Design:
     """What ``ablate`` would run, with nothing written."""
     options = cli.parse(["ablate", *arguments])
     settings, conditions = resolve(options)
-    wanted, settings = _asked(options, settings)
+    wanted, settings = asked_study(options, settings)
     catalog = Catalog(options.catalog)
     opened = open_board(catalog, settings.track, settings.tasks)
     cards = cards_of(wanted.models, catalog)

@@ -129,11 +129,9 @@ def test_without_a_checkout_a_place_must_be_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from crlbench.catalog import find
-    from crlbench.commands import add
 
     monkeypatch.setattr(find, "CHECKOUT", tmp_path)
     monkeypatch.setattr(find, "BUNDLED", tmp_path)
-    monkeypatch.setattr(add, "BUNDLED", tmp_path)
     assert cli.main(["add", "task", "spread"]) == 2
     assert "--to DIR" in capsys.readouterr().err
 

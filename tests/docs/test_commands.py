@@ -18,6 +18,7 @@ from crlbench import cli
 from crlbench.catalog.find import Catalog
 from crlbench.errors import UsageError
 from crlbench.run.board import Request, load_track, make_board
+from tests.support.commands import examples_of_help
 from tests.support.documents import (
     FORMS,
     OUTPUTS,
@@ -33,6 +34,7 @@ from tests.support.documents import (
 from tests.support.external_data import DATA, fetched, needs_data
 
 BLOCKS = blocks()
+EXAMPLES = examples_of_help()
 COMMANDS = [(block, command) for block in BLOCKS for command in block.commands
             if not is_output(block)]  # fmt: skip
 PROGRAMS = [block for block in BLOCKS if block.kind == "python"]
@@ -92,9 +94,9 @@ def test_every_command_can_be_read(block: Block, command: str) -> None:
         assert (ROOT / path).exists() or "my_" in path, f"{block.id}: {path} is not there"
 
 
-@pytest.mark.parametrize("name", cli.EXAMPLES)
+@pytest.mark.parametrize("name", EXAMPLES)
 def test_examples_of_help_can_be_read(name: str) -> None:
-    lines = [line.strip() for line in cli.EXAMPLES[name].splitlines()]
+    lines = [line.strip() for line in EXAMPLES[name].splitlines()]
     commands = [line for line in lines if line.startswith("crlbench ")]
     assert commands
     for command in commands:
@@ -109,16 +111,11 @@ def test_examples_of_help_can_be_read(name: str) -> None:
 def test_sentences_name_commands_and_flags_that_there_are(page: Path) -> None:
     for command in inline_commands(page):
         words = re.findall(r"[^\s\[\]|\\]+", command)[1:]
-        assert words[0] in cli.HANDLERS or words[0].startswith("-"), command
+        assert words[0] in cli.COMMANDS or words[0].startswith("-"), command
         names = [word.split("=")[0] for word in words if word.startswith("--")]
         parser = cli.build_parser()
         for name in words[:2]:
-            for action in parser._actions:
-                if name in (getattr(action, "choices", None) or {}) and isinstance(
-                    action.choices, dict
-                ):
-                    parser = action.choices[name]
-                    break
+            parser = parser.below.get(name, parser).filled()
         unknown = [name for name in names if name not in parser._option_string_actions]
         assert not unknown, f"{page}: `{command}`"
 

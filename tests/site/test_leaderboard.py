@@ -21,8 +21,8 @@ from threadpoolctl import threadpool_limits
 
 from crlbench import cli
 from crlbench.catalog.find import Catalog
-from crlbench.commands.choices import TABLE_FORMATS as FORMAT_NAMES
-from crlbench.commands.choices import TABLES as TABLE_NAMES
+from crlbench.commands.leaderboard import TABLE_FORMATS as FORMAT_NAMES
+from crlbench.commands.leaderboard import TABLES as TABLE_NAMES
 from crlbench.site import formats
 from crlbench.site.source import Site, read_site
 

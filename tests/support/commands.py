@@ -1,9 +1,11 @@
-"""Commands on a real, very small model that the tests write."""
+"""Commands as they are typed: on a very small model that the tests write, and in ``--help``."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
+
+from crlbench import cli
 
 SHORT = {
     "budget.prompts": 4,
@@ -30,3 +32,14 @@ def command(model: Path, out: Path, *extra: str, **changed: float) -> list[str]:
     pairs = [part for name, value in settings.items() for part in ("--set", f"{name}={value}")]
     where = ["--model", str(model), "--tasks", "addition", "--out", str(out)]
     return ["evaluate", *where, "--seeds", "1", *pairs, *extra]
+
+
+def examples_of_help() -> dict[str, str]:
+    """What ``--help`` shows below the flags of each command and of each action."""
+    commands = {name: parser.filled() for name, parser in cli.build_parser().below.items()}
+    actions = {
+        f"{name} {action}": below
+        for name, parser in commands.items()
+        for action, below in parser.below.items()
+    }
+    return {name: parser.epilog or "" for name, parser in (commands | actions).items()}

@@ -10,7 +10,7 @@ from pathlib import Path
 from crlbench.catalog.find import Catalog
 from crlbench.catalog.frozen import parse_rows, read_rows
 from crlbench.catalog.retain_panel import load_panel
-from crlbench.commands import registry
+from crlbench.commands import list_rows, show
 from crlbench.commands.settings import resolve
 from crlbench.commands.study_file import changed, read_grid, read_study_file
 from crlbench.contract.model_card import read_model_card
@@ -32,9 +32,9 @@ def _shown(what: str, name: str, place: Path, prompts: int | None = None) -> Non
     options = Namespace(
         what=what, name=name, catalog=[place], json=False, prompts=prompts, render=None
     )
-    registry.show(options)
+    show.run(options)
     options.json = True
-    registry.show(options)
+    show.run(options)
 
 
 def _model(data: bytes, place: Path) -> None:
@@ -57,7 +57,7 @@ def _task(data: bytes, place: Path) -> None:
     put(folder, "task.py", b"raise SystemExit('executed')\n")
     dump_toml(card.model_dump(mode="json", by_alias=True))
     assert card.digest
-    registry._tasks(Namespace(catalog=[place]))
+    list_rows._tasks(Namespace(catalog=[place]))
 
 
 def _task_folder(data: bytes, place: Path) -> None:
@@ -132,7 +132,7 @@ def _recipe(data: bytes, place: Path) -> None:
     recipes.docstring("wide", [place])
     recipes.python_file("wide", [place])
     recipes.load_file(path, [place])
-    registry._recipes(Namespace(catalog=[place]))
+    list_rows._recipes(Namespace(catalog=[place]))
 
 
 def _panel(data: bytes, place: Path) -> None:

@@ -345,7 +345,7 @@ def _report(folder: Path) -> None:
 
 
 def _listed(folder: Path) -> None:
-    from crlbench.commands.results import _of_run
+    from crlbench.commands.fingerprint import _of_run
 
     _of_run(folder)
     for path in folder.rglob("record.json"):
@@ -411,8 +411,8 @@ def _ledger(data: bytes, place: Path) -> None:
 
 
 def _plan(data: bytes, place: Path) -> None:
-    from crlbench.commands.registry import _runs
-    from crlbench.commands.results import _of_run, _print_leaves
+    from crlbench.commands.fingerprint import _of_run, _print_leaves
+    from crlbench.commands.list_rows import _runs
     from crlbench.commands.stored_entries import find_entry
     from crlbench.verdict.runs import _read_plan
 

@@ -2,20 +2,52 @@
 
 from __future__ import annotations
 
-from argparse import Namespace
+from argparse import ArgumentParser, Namespace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from crlbench.catalog.find import Catalog
-from crlbench.catalog.frozen import is_archived
 from crlbench.commands.console import note, out, out_json
 from crlbench.commands.reasoning_gym import freeze_generator, is_generator
-from crlbench.contract.task_card import TaskCard
 from crlbench.errors import OK, UsageError
 
+if TYPE_CHECKING:
+    from crlbench.catalog.find import Catalog
+    from crlbench.contract.task_card import TaskCard
 
-def freeze(options: Namespace) -> int:
+EXAMPLES = """\
+examples:
+  crlbench freeze my-task
+  crlbench freeze my-task --bump
+  crlbench freeze --check
+  crlbench freeze --from reasoning_gym:countdown
+"""
+
+
+def add_flags(parser: ArgumentParser) -> None:
+    add = parser.add_argument
+    add("tasks", metavar="TASK", nargs="*", help="names or folders (all tasks)")
+    add("--check", action="store_true", help="only compare, write nothing")
+    add("--bump", action="store_true",
+        help="first raise the version in task.py as changes demand")
+    add("--against", metavar="OLD",
+        help="an older checkout, task folder or frozen.toml to decide the version's level from")
+    add("--retain", action="store_true",
+        help="the retain panel of this checkout instead of tasks")
+    add("--from", dest="source", metavar="DIR",
+        help="folder with an external task's dataset, or reasoning_gym:GENERATOR to make a task of")
+    more = parser.add_argument_group("with --from reasoning_gym:GENERATOR").add_argument
+    more("--levels", metavar="JSON",
+         help="""settings of each level, '{"1": {...}, "2": {...}, "3": {...}}' or a file of it""")
+    more("--to", metavar="DIR", help="for its folder (tasks)")
+    more("--name", metavar="NAME", help="what it is called (gym-GENERATOR)")
+    more("--report", action="store_true",
+         help="only say what the generator's scorer pays for nonsense")
+
+
+def run(options: Namespace) -> int:
     """Write or check the files of tasks; stops at the first that breaks a rule."""
+    from crlbench.catalog.find import Catalog
+
     if options.check and options.bump:
         raise UsageError("--check writes nothing and --bump writes: give one of them.")
     if is_generator(options.source):
@@ -47,6 +79,8 @@ def freeze(options: Namespace) -> int:
 
 def _refuse_archived(folder: Path, options: Namespace) -> None:
     """An archived version may be compared, and is never written."""
+    from crlbench.catalog.frozen import is_archived
+
     if not options.check and is_archived(folder):
         raise UsageError(
             f"{folder}: is archived, so that nothing of it changes; --check compares it. To change "

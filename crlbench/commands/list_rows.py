@@ -1,49 +1,23 @@
-"""``crlbench list`` and ``crlbench show``: what there is."""
+"""The rows of ``crlbench list``, and the columns that are shown, for each kind of entry."""
 
 from __future__ import annotations
 
 from argparse import Namespace
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar
 
 from crlbench.catalog.find import Catalog, Fault, RowsState
 from crlbench.catalog.frozen import has_rows
-from crlbench.commands.console import count, out, out_json, table, warn
 from crlbench.contract.model_card import ModelCard
 from crlbench.contract.task_card import TaskCard, read_task_card
 from crlbench.disk.names import FROZEN
-from crlbench.disk.toml import dump_toml
-from crlbench.errors import OK, UsageError, ValidationError, unknown_name
+from crlbench.errors import ValidationError, unknown_name
 
 Row = dict[str, Any]
 Rows = list[Row]
 Name, Found = TypeVar("Name"), TypeVar("Found")
-
-
-def list_entries(options: Namespace) -> int:
-    """Print the entries of one kind as a table or as JSON.
-
-    An entry that cannot be read is named on stderr, and the rest is listed.
-
-    Returns:
-        0, or 3 where an entry cannot be read.
-    """
-    for flag in ("family", "kind"):
-        if getattr(options, flag) is not None and options.what != "models":
-            raise UsageError(f"--{flag} belongs to models, not to {options.what}.")
-    faults: dict[str, None] = {}
-    rows, columns = _LISTS[options.what](options, lambda error: faults.setdefault(str(error)))
-    if options.json:
-        out_json(rows)
-    elif rows:
-        out(table(rows, columns))
-    else:
-        out(f"no {options.what}")
-    for fault in faults:
-        warn(f"crlbench: {fault}")
-    return ValidationError.exit_code if faults else OK
 
 
 def _readable(
@@ -139,39 +113,24 @@ def _rows_words(card: TaskCard, state: RowsState) -> str:
 
 def _recipes(options: Namespace, fault: Fault) -> tuple[Rows, list[str]]:
     from crlbench.algo import recipes
+    from crlbench.algo.describe import nearest
+    from crlbench.commands.recipe_facts import first_line, without_execution
 
     folders = Catalog(options.catalog).extra
-    loaded, bundled = _without_execution(folders), _without_execution(())
+    loaded, bundled = without_execution(folders), without_execution(())
     rows = []
     for name in recipes.names(folders):
         recipe = loaded.get(name)
-        near = _nearest(recipe, bundled) if recipe is not None else None
+        near = nearest(recipe, bundled.values()) if recipe is not None else None
         rows.append(
             {
                 "name": name,
                 "critic": None if recipe is None else recipe.critic is not None,
                 "differs from": None if near is None else f"{near[0]} in {', '.join(near[1])}",
-                "summary": _first_line(recipes.docstring(name, folders)),
+                "summary": first_line(recipes.docstring(name, folders)),
             }
         )
     return rows, ["name", "critic", "differs from", "summary"]
-
-
-def _without_execution(folders: Sequence[Path]) -> dict[str, Any]:
-    """Every recipe by its name, but none for which a person's own Python would be executed."""
-    from crlbench.algo import recipes
-
-    return {
-        name: recipes.load(name, folders)
-        for name in recipes.names(folders)
-        if recipes.python_file(name, folders) is None
-    }
-
-
-def _nearest(recipe: Any, others: dict[str, Any]) -> tuple[str, list[str]] | None:
-    from crlbench.algo.describe import nearest
-
-    return nearest(recipe, others.values())
 
 
 def _tracks(options: Namespace, fault: Fault) -> tuple[Rows, list[str]]:
@@ -258,7 +217,7 @@ def _result_row(entry: Path) -> Row:
     }
 
 
-_LISTS: dict[str, Callable[[Namespace, Fault], tuple[Rows, list[str]]]] = {
+LISTS: dict[str, Callable[[Namespace, Fault], tuple[Rows, list[str]]]] = {
     "models": _models,
     "tasks": _tasks,
     "recipes": _recipes,
@@ -266,145 +225,3 @@ _LISTS: dict[str, Callable[[Namespace, Fault], tuple[Rows, list[str]]]] = {
     "runs": _runs,
     "results": _results,
 }
-
-
-def show(options: Namespace) -> int:
-    """Print everything about one entry."""
-    for flag in ("prompts", "render"):
-        if getattr(options, flag) and options.what != "task":
-            raise UsageError(f"--{flag} belongs to tasks, not to a {options.what}.")
-    if options.prompts is None:
-        options.prompts = 1 if options.render else 0
-    if options.prompts < 0:
-        raise UsageError(f"--prompts {options.prompts}: must not be negative.")
-    _SHOWS[options.what](options)
-    return OK
-
-
-def _show_model(options: Namespace) -> None:
-    card = Catalog(options.catalog).load_model(options.name)
-    data = card.model_dump(mode="json", by_alias=True)
-    facts = {"revision": card.revision, "pinned": card.pinned, "entry_sha256": card.digest}
-    out_json(data | facts) if options.json else out(dump_toml(data | facts).rstrip())
-
-
-def _show_task(options: Namespace) -> None:
-    if options.render:
-        _show_rendered(options)
-        return
-    task = Catalog(options.catalog).open_task(options.name)
-    data = task.card.model_dump(mode="json", by_alias=True) | {"digest": task.digest}
-    shown = task.card.splits if options.prompts else ()
-    prompts = {name: task.rows(name)[: options.prompts] for name in shown}
-    if options.json:
-        out_json(data | ({"prompts": prompts} if options.prompts else {}))
-        return
-    out(dump_toml(data).rstrip())
-    for rows in prompts.values() if options.prompts else ():
-        for row in rows:
-            out(f"\n{row['id']} (level {row['level']}, template {row['template']})")
-            for message in row["messages"]:
-                out(f"  {message['role']}: {message['content']}")
-            out(f"  answer: {row['answer']}")
-
-
-def _show_rendered(options: Namespace) -> None:
-    """The token ids that a model sees; special tokens stand without quotes."""
-    from crlbench.commands.running import require_fetched
-
-    catalog = Catalog(options.catalog)
-    card = catalog.load_model(options.render)
-    task = catalog.load_task(options.name)
-    require_fetched([card], options.home)
-    from crlbench.run.rendering import rendered_prompts
-
-    found = rendered_prompts(card, task, options.prompts)
-    if options.json:
-        prompts = {split: [row.as_json() for row in rows] for split, rows in found.items()}
-        out_json({"task": task.name, "model": card.slug, "prompts": prompts})
-        return
-    for rows in found.values():
-        for row in rows:
-            out(
-                f"{row.id} (level {row.level}, template {row.template}), frame {row.frame},"
-                f" {count(len(row.tokens), 'token')}"
-            )
-            for token in row.tokens:
-                out(f"  {token.id:>6}  {token.text if token.special else repr(token.text)}")
-            out()
-
-
-def _show_recipe(options: Namespace) -> None:
-    from crlbench.algo import recipes
-    from crlbench.algo.describe import objective, terms
-    from crlbench.algo.recipe import AXES, to_config
-
-    folders = Catalog(options.catalog).extra
-    recipe = recipes.load(options.name, folders)
-    if options.json:
-        out_json(to_config(recipe))
-        return
-    out(recipe.name)
-    out(recipes.docstring(options.name, folders))
-    near = _nearest(recipe, _without_execution(()))
-    if near is not None:
-        out(f"\nnearest recipe: differs from {near[0]} in {', '.join(near[1]) or 'nothing'}")
-    out(f"\nminimise  {objective(recipe)}\n")
-    shown = terms(recipe)
-    width = max(len(term.role) for term in shown)
-    for term in shown:
-        out(f"{term.role:<{width}}  {term.formula}")
-        if term.source:
-            out(f"{'':<{width}}    [{term.source}]")
-    out("\nparts")
-    for axis in AXES:
-        _show_part(axis, getattr(recipe, axis))
-    out(f"{'entropy_bonus':<14} {recipe.entropy_bonus}")
-
-
-def _show_part(axis: str, part: Any) -> None:
-    from crlbench.algo.flip import part_text
-
-    if part is None:
-        out(f"{axis:<14} none")
-        return
-    out(f"{axis:<14} {part_text(part)}")
-    out(f"{'':<14} {_first_line(type(part).__doc__ or '')} {_where(type(part))}")
-
-
-def _show_track(options: Namespace) -> None:
-    from crlbench.run.archive import open_track
-    from crlbench.run.board import Request, make_board
-
-    track, catalog = open_track(Catalog(options.catalog), options.name)
-    board, _, reasons = make_board(catalog, track, Request())
-    data = {"fingerprint": board.fingerprint} | track.model_dump(mode="json")
-    if options.json:
-        out_json(data | {"open_because": reasons})
-        return
-    out(dump_toml(data).rstrip())
-    for reason in reasons:
-        out(f"# here in the open division: {reason}")
-
-
-_SHOWS = {
-    "model": _show_model,
-    "task": _show_task,
-    "recipe": _show_recipe,
-    "track": _show_track,
-}
-
-
-def _first_line(text: str) -> str:
-    return text.strip().splitlines()[0] if text.strip() else ""
-
-
-def _where(kind: type) -> str:
-    """Source file and line of a class; a file of the package without what is above it."""
-    from inspect import getsourcefile, getsourcelines
-
-    from crlbench.run.environment import PACKAGE
-
-    path = Path(getsourcefile(kind) or "")
-    shown = path.relative_to(PACKAGE.parent) if PACKAGE in path.parents else path
-    return f"{shown}:{getsourcelines(kind)[1]}"

@@ -1,0 +1,55 @@
+"""Flags that several commands take, and what some may be told.
+
+Nothing heavy is imported here, so that ``--help`` is quick.
+"""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, _ArgumentGroup
+from typing import Any
+
+DEVICES = ("cpu", "cuda", "auto")
+LOGGERS = ("tensorboard", "csv", "none")
+STRATEGIES = ("auto", "ddp", "fsdp")
+MODEL = "entry name, checkpoint folder, GGUF file or org/name@commit"
+OUT = "folder of all runs (runs)"
+
+_TRAINING: dict[str, dict[str, Any]] = {
+    "--model": {"metavar": "X", "action": "append", "help": f"{MODEL} (repeatable)"},
+    "--track": {"metavar": "T", "help": "conditions to run under, or T@version (mini)"},
+    "--tasks": {"metavar": "A,B", "help": "only these tasks (all of the track)"},
+    "--seeds": {"metavar": "N", "type": int},
+    "--out": {"metavar": "DIR", "help": OUT},
+    "--dry-run": {"action": "store_true", "default": None},
+    "--jobs": {"metavar": "N", "help": "cells at once (auto: cores / threads per cell)"},
+    "--set": {"metavar": "K=V", "action": "append"},
+    "--fresh": {
+        "action": "store_true",
+        "default": None,
+        "help": "discard the wanted cells that are stored and redo them",
+    },
+    "--repeat": {
+        "action": "store_true",
+        "default": None,
+        "help": "run cells again that ended and whose record is gone; the ledger says so",
+    },
+    "--max-hours": {
+        "metavar": "H",
+        "type": float,
+        "help": "stop, resumable, after this time",
+    },
+    "--ignore-memory": {
+        "action": "store_true",
+        "default": None,
+        "help": "run although the memory estimate exceeds what this machine has",
+    },
+    "--logger": {"metavar": "A,B", "help": f"{', '.join(LOGGERS)} (tensorboard)"},
+    "--device": {"metavar": "D", "help": f"{', '.join(DEVICES)} ($CRLBENCH_DEVICE, cpu)"},
+}
+"""Flags of the commands that train; an absent one leaves None: the settings have the defaults."""
+
+
+def add_training_flags(to: ArgumentParser | _ArgumentGroup, *names: str, **more: Any) -> None:
+    """Add some of the flags of the commands that train; ``more`` is what a command says itself."""
+    for name in names:
+        to.add_argument(name, **(_TRAINING[name] | more))

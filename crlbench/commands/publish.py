@@ -1,0 +1,121 @@
+"""What stored runs say: written beside them as pages and files, and printed as a table."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+from argparse import Namespace
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from crlbench.commands.console import out, out_json
+from crlbench.disk.names import RECORD_NAME
+from crlbench.run.store import write_json, write_text
+
+PAGE_NAME = "report.html"
+SUMMARY_NAME = "summary.json"
+ABLATION_NAME = "ablation.json"
+ABLATION_TABLE = "ablation.md"
+ABLATION_PAGE = "ablation.html"
+
+
+def publish(options: Namespace, folders: Sequence[Path]) -> Path:
+    """Write summary.json and report.html of run folders; print what they say.
+
+    Several folders with records (several models on one board) also get one page together.
+
+    Returns:
+        The page that holds everything.
+    """
+    filled = [folder for folder in folders if any(folder.rglob(RECORD_NAME))]
+    written = [write_page(folder) for folder in filled]
+    if len(filled) > 1:
+        summary, board, page = write_page(filled[0].parents[1])
+    else:
+        summary, board, page = written[0]
+    if options.json:
+        out_json(_stored(summary, board))
+    else:
+        _print_table(summary, board, colour=not options.no_color)
+    return page
+
+
+def write_page(folder: Path, page: Path | None = None) -> tuple[Any, Any, Path]:
+    """The summary and the board of the runs below a folder, written beside their page."""
+    from crlbench.pages.report import render_page
+    from crlbench.verdict.board import summarise_board
+    from crlbench.verdict.runs import load_runs
+    from crlbench.verdict.summary import summarise
+
+    runs = load_runs(folder)
+    summary, board = summarise(runs), summarise_board(runs)
+    home = folder if folder.is_dir() else folder.parent
+    if page is None:
+        write_json(home / SUMMARY_NAME, _stored(summary, board))
+    page = write_text(page or home / PAGE_NAME, render_page(runs, summary, board))
+    return summary, board, page
+
+
+def _stored(summary: Any, board: Any) -> dict[str, Any]:
+    """What summary.json holds: every entry and arm, and under ``board`` the verdict."""
+    return _plain(dataclasses.asdict(summary)) | {"board": board.plain()}
+
+
+def publish_study(options: Namespace, folder: Path) -> Path:
+    """Write ablation.json, .md and .html beside a study; print its table.
+
+    Returns:
+        The page.
+    """
+    ablation, page = write_study(folder)
+    if options.json:
+        out_json(_plain(dataclasses.asdict(ablation)))
+        return page
+    from crlbench.pages.ablation_table import plain_table, terminal_table
+
+    _print(ablation, plain_table, terminal_table, colour=not options.no_color)
+    return page
+
+
+def write_study(folder: Path, page: Path | None = None) -> tuple[Any, Path]:
+    """What a study's stored runs say so far, written beside it."""
+    from crlbench.pages.ablation_table import markdown_table
+    from crlbench.pages.study import render_ablation
+    from crlbench.verdict.ablation import summarise_study
+
+    ablation = summarise_study(folder)
+    if page is None:
+        write_json(folder / ABLATION_NAME, _plain(dataclasses.asdict(ablation)))
+        write_text(folder / ABLATION_TABLE, markdown_table(ablation))
+    page = write_text(page or folder / ABLATION_PAGE, render_ablation(folder, ablation))
+    return ablation, page
+
+
+def _plain(value: Any) -> Any:
+    """Only what JSON knows."""
+    return json.loads(json.dumps(value))
+
+
+def _print_table(summary: Any, board: Any, colour: bool) -> None:
+    from crlbench.pages.table import plain_table, terminal_table
+
+    _print(
+        summary,
+        lambda content: plain_table(content, board),
+        lambda content: terminal_table(content, board),
+        colour,
+    )
+
+
+def _print(
+    content: Any, as_text: Callable[[Any], str], as_rich: Callable[[Any], Any], colour: bool
+) -> None:
+    """A table for people at a terminal, and one for files and pipes."""
+    if not sys.stdout.isatty():
+        out(as_text(content))
+        return
+    from rich.console import Console
+
+    Console(no_color=not colour).print(as_rich(content))

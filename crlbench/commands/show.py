@@ -1,0 +1,180 @@
+"""``crlbench show``: everything about one model, task, recipe or track."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from crlbench.commands.console import count, out, out_json
+from crlbench.commands.readable_names import require_readable_names
+from crlbench.disk.toml import dump_toml
+from crlbench.errors import OK, UsageError
+
+if TYPE_CHECKING:
+    from crlbench.catalog.find import Catalog
+
+KINDS = ("model", "task", "recipe", "track")
+NEEDS_TEMPORARY = False
+
+EXAMPLES = """\
+examples:
+  crlbench show recipe dapo
+  crlbench show task addition --prompts 2
+  crlbench show task addition --render tiny-llama
+"""
+
+
+def add_flags(parser: ArgumentParser) -> None:
+    parser.add_argument("what", choices=KINDS, metavar="WHAT", help=", ".join(KINDS))
+    parser.add_argument("name", metavar="NAME")
+    parser.add_argument(
+        "--prompts", metavar="N", type=int, default=None,
+        help="for a task: print N items per split (0; 1 with --render)",
+    )
+    parser.add_argument(
+        "--render", metavar="MODEL", help="for a task: the token ids of the prompts for this model"
+    )
+
+
+def run(options: Namespace) -> int:
+    """Print everything about one entry."""
+    if options.render:
+        require_readable_names(options)
+    from crlbench.catalog.find import Catalog
+
+    for flag in ("prompts", "render"):
+        if getattr(options, flag) and options.what != "task":
+            raise UsageError(f"--{flag} belongs to tasks, not to a {options.what}.")
+    if options.prompts is None:
+        options.prompts = 1 if options.render else 0
+    if options.prompts < 0:
+        raise UsageError(f"--prompts {options.prompts}: must not be negative.")
+    _SHOWS[options.what](options, Catalog(options.catalog))
+    return OK
+
+
+def _show_model(options: Namespace, catalog: Catalog) -> None:
+    card = catalog.load_model(options.name)
+    data = card.model_dump(mode="json", by_alias=True)
+    facts = {"revision": card.revision, "pinned": card.pinned, "entry_sha256": card.digest}
+    out_json(data | facts) if options.json else out(dump_toml(data | facts).rstrip())
+
+
+def _show_task(options: Namespace, catalog: Catalog) -> None:
+    if options.render:
+        _show_rendered(options, catalog)
+        return
+    task = catalog.open_task(options.name)
+    data = task.card.model_dump(mode="json", by_alias=True) | {"digest": task.digest}
+    shown = task.card.splits if options.prompts else ()
+    prompts = {name: task.rows(name)[: options.prompts] for name in shown}
+    if options.json:
+        out_json(data | ({"prompts": prompts} if options.prompts else {}))
+        return
+    out(dump_toml(data).rstrip())
+    for rows in prompts.values() if options.prompts else ():
+        for row in rows:
+            out(f"\n{row['id']} (level {row['level']}, template {row['template']})")
+            for message in row["messages"]:
+                out(f"  {message['role']}: {message['content']}")
+            out(f"  answer: {row['answer']}")
+
+
+def _show_rendered(options: Namespace, catalog: Catalog) -> None:
+    """The token ids that a model sees; special tokens stand without quotes."""
+    from crlbench.commands.running import require_fetched
+
+    card = catalog.load_model(options.render)
+    task = catalog.load_task(options.name)
+    require_fetched([card], options.home)
+    from crlbench.run.rendering import rendered_prompts
+
+    found = rendered_prompts(card, task, options.prompts)
+    if options.json:
+        prompts = {split: [row.as_json() for row in rows] for split, rows in found.items()}
+        out_json({"task": task.name, "model": card.slug, "prompts": prompts})
+        return
+    for rows in found.values():
+        for row in rows:
+            out(
+                f"{row.id} (level {row.level}, template {row.template}), frame {row.frame},"
+                f" {count(len(row.tokens), 'token')}"
+            )
+            for token in row.tokens:
+                out(f"  {token.id:>6}  {token.text if token.special else repr(token.text)}")
+            out()
+
+
+def _show_recipe(options: Namespace, catalog: Catalog) -> None:
+    from crlbench.algo import recipes
+    from crlbench.algo.describe import nearest, objective, terms
+    from crlbench.algo.recipe import AXES, to_config
+    from crlbench.commands.recipe_facts import without_execution
+
+    folders = catalog.extra
+    recipe = recipes.load(options.name, folders)
+    if options.json:
+        out_json(to_config(recipe))
+        return
+    out(recipe.name)
+    out(recipes.docstring(options.name, folders))
+    near = nearest(recipe, without_execution(()).values())
+    if near is not None:
+        out(f"\nnearest recipe: differs from {near[0]} in {', '.join(near[1]) or 'nothing'}")
+    out(f"\nminimise  {objective(recipe)}\n")
+    shown = terms(recipe)
+    width = max(len(term.role) for term in shown)
+    for term in shown:
+        out(f"{term.role:<{width}}  {term.formula}")
+        if term.source:
+            out(f"{'':<{width}}    [{term.source}]")
+    out("\nparts")
+    for axis in AXES:
+        _show_part(axis, getattr(recipe, axis))
+    out(f"{'entropy_bonus':<14} {recipe.entropy_bonus}")
+
+
+def _show_part(axis: str, part: Any) -> None:
+    from crlbench.algo.flip import part_text
+    from crlbench.commands.recipe_facts import first_line
+
+    if part is None:
+        out(f"{axis:<14} none")
+        return
+    out(f"{axis:<14} {part_text(part)}")
+    out(f"{'':<14} {first_line(type(part).__doc__ or '')} {_where(type(part))}")
+
+
+def _show_track(options: Namespace, catalog: Catalog) -> None:
+    from crlbench.run.archive import open_track
+    from crlbench.run.board import Request, make_board
+
+    track, around = open_track(catalog, options.name)
+    board, _, reasons = make_board(around, track, Request())
+    data = {"fingerprint": board.fingerprint} | track.model_dump(mode="json")
+    if options.json:
+        out_json(data | {"open_because": reasons})
+        return
+    out(dump_toml(data).rstrip())
+    for reason in reasons:
+        out(f"# here in the open division: {reason}")
+
+
+_SHOWS = {
+    "model": _show_model,
+    "task": _show_task,
+    "recipe": _show_recipe,
+    "track": _show_track,
+}
+
+
+def _where(kind: type) -> str:
+    """Source file and line of a class; a file of the package without what is above it."""
+    from inspect import getsourcefile, getsourcelines
+
+    from crlbench.run.environment import PACKAGE
+
+    path = Path(getsourcefile(kind) or "")
+    shown = path.relative_to(PACKAGE.parent) if PACKAGE in path.parents else path
+    return f"{shown}:{getsourcelines(kind)[1]}"
