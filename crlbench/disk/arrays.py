@@ -1,10 +1,9 @@
 """The arrays in the bytes of an ``.npz``: no pickle, and no size believed before it is checked.
 
-A result has some forty small arrays, and numpy's reader spends most of its time on opening each.
-Here the archive's directory is read once and equal array headers are parsed once. What numpy would
-refuse is refused, and so are archives that no result is: encrypted or split ones, members that
-share a name, members that are longer than they say, bytes that belong to no member, more than
-:data:`MAX_UNPACKED` bytes.
+Python's ``zipfile`` reads the archive and NumPy the headers. Refused is what no run writes though
+both would take it: compressed or encrypted members, members that share a name, bytes that belong
+to no member, and shapes that promise more than there is. No archive unpacks to more than its own
+bytes.
 
 Source of the layout: PKWARE's APPNOTE 6.3, sections 4.3.7, 4.3.12 and 4.3.16; NumPy's NEP 1.
 """
@@ -14,21 +13,16 @@ from __future__ import annotations
 import io
 import math
 import struct
-import zlib
+import zipfile
 from functools import lru_cache
-from typing import NamedTuple
 
 import numpy as np
 
-MAX_UNPACKED = 16 * 2**20
-"""Bytes of all arrays of one file together; a result has some ten thousand."""
-
+_LOCAL = struct.Struct("<26x2H")
+"""A member's header: the lengths of its name and its extra field."""
+_LISTED = struct.Struct("<28x3H12x")
+"""A member in the directory: the lengths of its name, its extra field and its comment."""
 _END = struct.Struct("<4s4H2LH")
-_MEMBER = struct.Struct("<4s6H3L5H2L")
-_LOCAL = struct.Struct("<4s5H3L2H")
-_LONGEST_COMMENT = 2**16 - 1
-_STORED, _DEFLATED = 0, 8
-_ENCRYPTED, _UTF8 = 0x1, 0x800
 _MAGIC = b"\x93NUMPY"
 
 
@@ -36,98 +30,55 @@ class BadArrays(ValueError):
     """The bytes are no archive of plain arrays; says why."""
 
 
-class _Member(NamedTuple):
-    name: bytes
-    flags: int
-    method: int
-    crc: int
-    packed: int
-    size: int
-    offset: int
-
-
 def read_arrays(data: bytes) -> dict[str, np.ndarray]:
     """Every array by its name, read-only.
 
     Raises:
-        BadArrays: the bytes are no archive of plain arrays, or unpack to too much.
+        BadArrays: the bytes are no archive of plain arrays.
     """
     try:
-        directory, members = _directory(data)
-        if sum(member.size for member in members) > MAX_UNPACKED:
-            raise BadArrays(f"unpacks to more than {MAX_UNPACKED} bytes")
-        arrays, place = {}, 0
-        for member in members:
-            if member.offset != place:
-                raise BadArrays("something stands between its members, or before them")
-            name = _name(member)
-            content, place = _content(data, member)
-            arrays[name] = _array(content)
-        if place != directory:
-            raise BadArrays("something stands between its members and its directory")
-    except (struct.error, zlib.error, ValueError, OverflowError) as error:
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            members = archive.infolist()
+            _nothing_else(data, archive)
+            arrays = {_name(member): _array(archive.read(member)) for member in members}
+    except (zipfile.BadZipFile, EOFError, NotImplementedError, struct.error, ValueError) as error:
         raise BadArrays(str(error)) from None
     if len(arrays) < len(members):
         raise BadArrays("two arrays share a name")
     return arrays
 
 
-def _directory(data: bytes) -> tuple[int, list[_Member]]:
-    """Where the central directory begins, and the members as it lists them."""
-    end = data.rfind(b"PK\5\6", max(0, len(data) - _END.size - _LONGEST_COMMENT))
-    if end < 0:
-        raise BadArrays("no zip archive")
-    _, disk, first_disk, here, count, size, position, comment = _END.unpack_from(data, end)
-    if disk or first_disk or here != count or end + _END.size + comment != len(data):
-        raise BadArrays("the archive is split or damaged")
-    if position + size != end:
-        raise BadArrays("the archive's directory is not where it should be")
-    if comment:
+def _nothing_else(data: bytes, archive: zipfile.ZipFile) -> None:
+    """Refuse an archive that is more than its members one after the other and their directory."""
+    if archive.comment:
         raise BadArrays("the archive has a comment")
-    begin, members = position, []
-    for _ in range(count):
-        fields = _MEMBER.unpack_from(data, position)
-        if fields[0] != b"PK\1\2":
-            raise BadArrays("the archive's directory is damaged")
-        name, extra, remark = fields[10:13]
-        if extra or remark:
+    members, place, listed = archive.infolist(), 0, 0
+    for member in members:
+        if member.flag_bits & 1:
+            raise BadArrays("the archive is encrypted")
+        if member.compress_type != zipfile.ZIP_STORED:
+            raise BadArrays(f"compression method {member.compress_type}, and a run uses none")
+        if member.compress_size != member.file_size:
+            raise BadArrays("a member is longer or shorter than the directory says")
+        if member.header_offset != place:
+            raise BadArrays("something stands between its members, or before them")
+        name, extra = _LOCAL.unpack_from(data, place)
+        if _LISTED.unpack_from(data, archive.start_dir + listed) != (name, 0, 0):
             raise BadArrays("a member has a comment or an extra field")
-        start = position + _MEMBER.size
-        label = data[start : start + name]
-        members.append(_Member(label, fields[3], fields[4], *fields[7:10], fields[16]))
-        position = start + name
-    if position != end:
-        raise BadArrays("the archive's directory is damaged")
-    return begin, members
+        place += _LOCAL.size + name + extra + member.file_size
+        listed += _LISTED.size + name
+    if place != archive.start_dir:
+        raise BadArrays("something stands between its members and its directory")
+    end = _END.pack(b"PK\5\6", 0, 0, len(members), len(members), listed, place, 0)
+    if data[place + listed :] != end:
+        raise BadArrays("the archive is split or damaged, or something stands behind it")
 
 
-def _name(member: _Member) -> str:
-    name = member.name.decode("utf-8" if member.flags & _UTF8 else "ascii")
+def _name(member: zipfile.ZipInfo) -> str:
+    name = member.orig_filename
     if not name.endswith(".npy"):
         raise BadArrays(f"{name!r:.80} is no array")
     return name[:-4]
-
-
-def _content(data: bytes, member: _Member) -> tuple[bytes, int]:
-    """The unpacked bytes of a member, as many as it says and with its checksum, and its end."""
-    local = _LOCAL.unpack_from(data, member.offset)
-    start = member.offset + _LOCAL.size
-    if local[0] != b"PK\3\4" or data[start : start + local[9]] != member.name:
-        raise BadArrays("the archive's directory points to another member")
-    if member.flags & _ENCRYPTED:
-        raise BadArrays("the archive is encrypted")
-    start += local[9] + local[10]
-    content = data[start : start + member.packed]
-    if member.method == _DEFLATED:
-        unpacker = zlib.decompressobj(-zlib.MAX_WBITS)
-        content = unpacker.decompress(content, member.size + 1)
-        if unpacker.unused_data or not unpacker.eof:
-            raise BadArrays("a member is longer, shorter or other than the directory says")
-    elif member.method != _STORED:
-        raise BadArrays(f"compression method {member.method}")
-    if len(content) != member.size or zlib.crc32(content) != member.crc:
-        raise BadArrays("a member is longer, shorter or other than the directory says")
-    return content, start + member.packed
 
 
 def _array(content: bytes) -> np.ndarray:

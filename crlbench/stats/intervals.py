@@ -22,9 +22,10 @@ from statistics import NormalDist
 from typing import Literal
 
 import numpy as np
+from scipy.special import stdtr, stdtrit
 
 from crlbench.seeding import derive
-from crlbench.stats.sorting import order_statistics, variance
+from crlbench.stats.sorting import order_statistics
 
 REPLICATES = 10_000
 LEVEL = 0.95
@@ -243,36 +244,14 @@ def expanded_tail(n: int, df: int, level: float = LEVEL) -> float:
     return NormalDist().cdf(-t * math.sqrt(n / (n - 1)))
 
 
-@lru_cache(maxsize=1024)
 def student_quantile(p: float, df: int) -> float:
-    """Quantile of Student's t for p > 1/2 and whole degrees of freedom, bisected to the end."""
-    low, high = 0.0, 1.0
-    while student_cdf(high, df) < p:
-        high *= 2.0
-    middle = 0.5 * (low + high)
-    while low < middle < high:
-        low, high = (middle, high) if student_cdf(middle, df) < p else (low, middle)
-        middle = 0.5 * (low + high)
-    return middle
+    """Quantile of Student's t."""
+    return float(stdtrit(df, p))
 
 
 def student_cdf(t: float, df: int) -> float:
-    """Distribution function of Student's t with whole ``df`` (Abramowitz & Stegun 26.7.3-4)."""
-    theta = math.atan(t / math.sqrt(df))
-    cosine, total = math.cos(theta), 0.0
-    if df % 2:
-        term = cosine
-        for k in range(1, df - 1, 2):
-            total += term
-            term *= cosine**2 * (k + 1) / (k + 2)
-        central = 2.0 / math.pi * (theta + math.sin(theta) * total)
-    else:
-        term = 1.0
-        for k in range(0, df - 1, 2):
-            total += term
-            term *= cosine**2 * (k + 1) / (k + 2)
-        central = math.sin(theta) * total
-    return 0.5 + 0.5 * central
+    """Distribution function of Student's t."""
+    return float(stdtr(df, t))
 
 
 @dataclass(frozen=True)
@@ -364,7 +343,7 @@ def paired_with_replicates(
     whole = shrunk(value, drawn, total, seeds + items)
     outer = inner = None
     if enough_seeds(sizes) and by_variance:
-        variances = [variance(part) for part in apart]
+        variances = [float(np.var(part)) for part in apart]
         outer, inner = (around(value, variances, sizes, level) for level in LEVELS)
     elif enough_seeds(sizes):
         outer, inner = expanded_at(whole, sizes, LEVELS)
@@ -417,9 +396,9 @@ def variance_parts(
     pigeonhole bootstrap"): var(both) = S + I + 3 N, var(seeds) = S + N, var(items) = I + N.
     The interval should have S + I + N, or few items make it far too wide.
     """
-    total = variance(drawn)
-    single = total if by_seed is drawn else variance(by_seed)
-    seeds, items = split_variance(total, single, variance(by_item))
+    total = float(np.var(drawn))
+    single = total if by_seed is drawn else float(np.var(by_seed))
+    seeds, items = split_variance(total, single, float(np.var(by_item)))
     return total, float(seeds), float(items)
 
 

@@ -37,7 +37,7 @@ from crlbench.stats.intervals import (
     times_drawn,
 )
 from crlbench.stats.measures import ItemTable, captured
-from crlbench.stats.sorting import gaps, mean_of_ranks, sorted_rows, variance
+from crlbench.stats.sorting import gaps, mean_of_ranks, sorted_rows
 from crlbench.stats.stability_shares import headline, selected_shares, shares
 
 MIN_TASKS = 4
@@ -258,7 +258,7 @@ def shortfall_interval(parts: Sequence[Replicates], level: float = LEVEL) -> Int
     value = float(np.mean([part.location for part in parts]))
     if not enough_seeds(sizes) or value >= 1:
         return axis_interval(parts, level)
-    width = half_width([variance(part.drawn) for part in parts], sizes, level) / (1 - value)
+    width = half_width([float(np.var(part.drawn)) for part in parts], sizes, level) / (1 - value)
     low, high = (1 - (1 - value) * math.exp(sign * width) for sign in (1, -1))
     return Interval(max(0.0, low), high, level)
 
@@ -332,7 +332,7 @@ def widened(
     value, inner = float(estimates.mean()), expanded(within, sizes, level)
     between = estimates[_task_index(tasks, count, seed)].mean(axis=1)
     whole = within + between - value
-    larger, total = max(variance(within), variance(between)), variance(whole)
+    larger, total = max(np.var(within), np.var(between)), np.var(whole)
     if total > 0:
         whole = value + np.sqrt(min(1.0, larger / total)) * (whole - value)
     drawn = inner.union(expanded(whole, [tasks], level))

@@ -37,31 +37,11 @@ def row_at(ordered: np.ndarray | list[np.ndarray], position: float) -> np.ndarra
 
 
 def order_statistics(values: np.ndarray, *positions: float) -> list[float]:
-    """What (n,) sorted values have at positions, some between two of them.
-
-    The two tails alone are sorted: those of an interval are short, and cutting one off is several
-    times faster than a selection of many places at once.
-    """
+    """What (n,) sorted values have at positions, some between two of them."""
     last = len(values) - 1
-    middle = last // 2
     places = {min(math.floor(p) + step, last) for p in positions for step in (0, 1)}
-    low = max((place for place in places if place <= middle), default=-1)
-    high = min((place for place in places if place > middle), default=last + 1)
-    ordered = values.copy()
-    if low >= 0:
-        ordered.partition(low)
-        ordered[: low + 1].sort()
-    if high <= last:
-        upper = ordered[low + 1 :]
-        upper.partition(high - low - 1)
-        upper[high - low - 1 :].sort()
+    ordered = np.partition(values, sorted(places))
     return [float(row_at(ordered, position)) for position in positions]
-
-
-def variance(values: np.ndarray) -> float:
-    """``np.var`` of (n,) float64 values, to the last bit, in two thirds of its time."""
-    centred = values - np.add.reduce(values) / len(values)
-    return float(np.add.reduce(np.multiply(centred, centred, out=centred)) / len(values))
 
 
 def gaps(values: np.ndarray, drawn: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -13,11 +13,11 @@ updates.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
+from scipy.special import betaincinv
 
 from crlbench.errors import ValidationError
 from crlbench.stats.intervals import LEVEL, Interval
@@ -104,32 +104,12 @@ def arrival(times: np.ndarray, budget: np.ndarray | float, tau: float) -> Arriva
     )
 
 
-@lru_cache(maxsize=1024)
 def clopper_pearson(count: int, n: int, level: float = LEVEL) -> Interval:
     """Exact interval of a share of ``n`` independent trials (Clopper & Pearson 1934)."""
     tail = (1.0 - level) / 2
-    low = _least_share(count, n, tail)
-    return Interval(low, 1.0 - _least_share(n - count, n, tail), level)
-
-
-def _least_share(count: int, n: int, tail: float) -> float:
-    """The p at which ``count`` or more of n have probability ``tail``; 0 for count 0."""
-    if count == 0:
-        return 0.0
-    return _bisect(lambda p: _at_least(count, n, p) < tail)
-
-
-def _at_least(count: int, n: int, p: float) -> float:
-    return sum(math.comb(n, i) * p**i * (1 - p) ** (n - i) for i in range(count, n + 1))
-
-
-def _bisect(below: Callable[[float], bool]) -> float:
-    """Where ``below`` turns from true to false in [0, 1]."""
-    low, high = 0.0, 1.0
-    for _ in range(60):
-        middle = 0.5 * (low + high)
-        low, high = (middle, high) if below(middle) else (low, middle)
-    return 0.5 * (low + high)
+    low = betaincinv(count, n - count + 1, tail) if count else 0.0
+    high = betaincinv(count + 1, n - count, 1.0 - tail) if count < n else 1.0
+    return Interval(float(low), float(high), level)
 
 
 def reference_times(times: Mapping[Threshold, np.ndarray]) -> dict[Threshold, float]:

@@ -119,13 +119,6 @@ class Evidence:
         self.prefix = dict(prefix)
         """Per task, how many seed indices from 0 on are there without a gap."""
         self.count, self.seed = count, seed
-        self._kept: dict[tuple[Axis, str, int], Replicates | None] = {}
-
-    def keep(self) -> None:
-        """Hold the replicates of all seeds from now on: another process then has them too."""
-        every = [(axis, task, len(runs.measures)) for axis in AXES
-                 for task, runs in self.tasks.items()]
-        self._kept = {key: _replicates(self, *key) for key in every}
 
     def replicates(self, axis: Axis, task: str, n: int | None = None) -> Replicates | None:
         """Replicates over the first n seeds of a task; None where there is no number.
@@ -135,8 +128,7 @@ class Evidence:
         Args:
             n: all seeds where it is None.
         """
-        key = axis, task, len(self.tasks[task].measures) if n is None else n
-        return self._kept[key] if key in self._kept else _replicates(self, *key)
+        return _replicates(self, axis, task, len(self.tasks[task].measures) if n is None else n)
 
 
 @lru_cache(maxsize=640)

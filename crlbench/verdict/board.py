@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from crlbench.base.parallel import on_one_thread, spread_out
+from crlbench.base.parallel import on_one_thread
 from crlbench.contract.conditions import Reference, Track
 from crlbench.contract.records import RunRecord
 from crlbench.errors import ValidationError, unknown_name
@@ -42,8 +42,7 @@ from crlbench.verdict.estimate import IN_MEMORY, Estimate, plain
 from crlbench.verdict.pairs import AxisPair, paired_axes
 from crlbench.verdict.ranking import AxisRanking, Contestant, rank_axis
 from crlbench.verdict.resources import known_track
-from crlbench.verdict.runs import Run, Runs, no_collection
-from crlbench.verdict.sending import received, sent
+from crlbench.verdict.runs import Run, Runs
 from crlbench.verdict.summary import board_tasks, same_conditions
 from crlbench.verdict.task_runs import X_AXES, SeedCurve, XAxis
 
@@ -75,14 +74,6 @@ __all__ = [
     "plain",
     "summarise_board",
 ]
-
-
-MANY = 16
-"""Entries from which on several processes make them; each keeps what it read of the runs to
-itself."""
-
-FEW = 64
-"""Entries up to which each brings its replicates along, 3 MB; pairs would make them again."""
 
 
 @dataclass(frozen=True)
@@ -215,35 +206,17 @@ def _unranked(record: RunRecord, track: Track | None) -> str | None:
 def _entries(
     runs: Runs, board: Sequence[str], reference: Reference | None, count: int, seed: int
 ) -> tuple[tuple[Entry, ...], tuple[str, ...]]:
-    archive, places = Archive(runs), {id(run): place for place, run in enumerate(runs)}
-    groups, orphans = [], []
+    archive, found, orphans = Archive(runs), list[Entry](), list[str]()
     for (model, recipe), group in groupby(runs, key=lambda run: (run.model, run.recipe)):
         arms: dict[str, list[Run]] = {"real": [], "placebo": []}
         for run in group:
             arms[run.record.arm].append(run)
-        if arms["real"]:
-            groups.append(arms)
-        else:
+        if not arms["real"]:
             orphans.append(f"{model}/{recipe}")
-
-    def made(arms: dict[str, list[Run]]) -> bytes:
-        real, placebo = arms["real"], arms["placebo"]
-        entry = make_entry(real, placebo, board, archive, reference, count, seed)
-        if len(groups) <= FEW:
-            entry.evidence.keep()
-        data = sent(entry, places)
-        for run in (*real, *placebo):
-            run.forget()
-        return data
-
-    if len(groups) < MANY:
-        found = [
+            continue
+        found.append(
             make_entry(arms["real"], arms["placebo"], board, archive, reference, count, seed)
-            for arms in groups
-        ]
-    else:
-        with no_collection():
-            found = [received(data, runs.runs) for data in spread_out(made, groups)]
+        )
     return tuple(sorted(found, key=lambda e: (e.recipe, e.name))), tuple(orphans)
 
 

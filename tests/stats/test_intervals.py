@@ -27,7 +27,7 @@ from crlbench.stats.intervals import (
     trimmed_mean,
 )
 from crlbench.stats.measures import ItemTable
-from crlbench.stats.sorting import order_statistics, row_at, variance
+from crlbench.stats.sorting import order_statistics, row_at
 from tests.support.clock import cpu_seconds
 from tests.support.simulate import lam_stratum
 
@@ -72,13 +72,6 @@ def test_order_statistics_are_those_of_the_sorted_values(n: int):
         assert order_statistics(values, *positions) == [
             float(row_at(np.sort(values), position)) for position in positions
         ]
-
-
-@pytest.mark.parametrize("n", [1, 7, 129, 10_000])
-def test_a_variance_is_numpys_to_the_last_bit(n: int):
-    for scale in (1e-9, 1.0, 1e6):
-        values = np.random.default_rng(n).normal(3.0, scale, size=n)
-        assert variance(values) == np.var(values)
 
 
 def test_several_levels_at_once_are_each_alone():

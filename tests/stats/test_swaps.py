@@ -5,18 +5,14 @@ How often it errs is simulated in test_simulation.py.
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
-from functools import partial
 
 import numpy as np
 import pytest
 
 from crlbench.errors import ValidationError
-from crlbench.stats import step_down as step_down_module
-from crlbench.stats import swaps
 from crlbench.stats.intervals import plain_mean, task_balanced_iqm, trimmed_mean, variance_parts
-from crlbench.stats.step_down import measured, step_down
+from crlbench.stats.step_down import Row, measured, step_down
 from crlbench.stats.swaps import SWAP_SEED, Randomisation, _Items, _Summed, draw_swaps, randomise
 from tests.support.clock import cpu_seconds
 
@@ -216,35 +212,50 @@ def test_items_move_every_pair_as_they_move_its_difference():
         np.testing.assert_allclose(whole.differences, t / np.sqrt(np.mean(t**2)), atol=1e-12)
 
 
-@pytest.mark.parametrize("jobs", [1, 2])
-def test_many_pairs_are_stepped_down_as_few(jobs, monkeypatch):
-    """Statistics that are not all kept, on a board with equal, different and unrated models."""
-    generator = np.random.default_rng(5)
-    values = board(generator, 9, (10, 10, 5), effects=np.linspace(0, 0.3, 9))
-    values[1][4] = np.nan
-    values[2][7, 3:] = np.nan
-    spread = 0.05 * generator.normal(size=(9, 3, 2000))
-    spread[:, 0] = spread[:, 1] + spread[:, 2]
-    options = {"replicates": 2000, "spread": spread}
-    plain = randomise(values, TASKS[:3], **options)
-    monkeypatch.setattr(step_down_module, "BLOCK", 4)
-    monkeypatch.setattr(swaps, "measured", partial(measured, most_kept=0, jobs=jobs))
-    streamed = randomise(values, TASKS[:3], **options)
-    assert 0 < (plain.adjusted < 0.05).sum() < plain.adjusted.size
-    for field in dataclasses.fields(plain):
-        np.testing.assert_array_equal(getattr(streamed, field.name), getattr(plain, field.name))
+def test_pairs_are_stepped_down_as_their_whole_table_is():
+    """Against the definition, pair by pair; some have no statistics, and two are equal."""
+    table = np.random.default_rng(5).normal(size=(30, 400))
+    table[:, 0] *= np.linspace(0.2, 4, 30)
+    table[7] = table[21]
+    unknown = {3, 4, 29}
+
+    def fill(pairs: np.ndarray, out: np.ndarray) -> list[Row]:
+        for place, pair in enumerate(pairs):
+            out[place] = 0.0 if pair in unknown else table[pair]
+        return [Row(0, np.nan) if pair in unknown else Row(2, 0.1 * pair) for pair in pairs]
+
+    found, size = measured(fill, 30, 400, 0.05), np.abs(table)
+    known = sorted(set(range(30)) - unknown, key=lambda pair: size[pair, 0])
+    for place, pair in enumerate(known):
+        steps = [
+            (size[known[: k + 1]].max(axis=0) >= size[known[k], 0] - 1e-9).mean()
+            for k in range(place, len(known))
+        ]
+        assert found.adjusted[pair] == max(steps)
+        assert found.raw[pair] == (size[pair] >= size[pair, 0] - 1e-9).mean()
+    assert 0 < (found.adjusted < 0.05).sum() < len(known)
+    for pair in unknown:
+        assert np.isnan([found.t[pair], found.raw[pair], found.adjusted[pair]]).all()
+    staying = size[[pair for pair in known if found.adjusted[pair] > 0.05]].max(axis=0)
+    assert found.critical == np.sort(staying)[400 - 1 - 20]
+    assert found.t[0] == table[0, 0] and found.difference[5] == 0.5
+
+
+def test_a_board_without_pairs_has_no_critical_value():
+    found = measured(lambda pairs, out: [Row(0, np.nan)] * len(pairs), 3, 10, 0.05)
+    assert np.isnan(found.adjusted).all() and np.isnan(found.critical)
 
 
 def test_step_down_spares_what_is_left():
     """The second pair is judged without the first, and never called surer than it."""
-    t = np.array([[4.0, 1, 1, -3, 3, 1], [-2.0, 1, 1, 1, 1, 1], [0.5, 1, 1, 1, 1, 1]])
+    t = np.array([[0.5, 1, 1, 1, 1, 1], [-2.0, 1, 1, 1, 1, 1], [4.0, 1, 1, -3, 3, 1]])
     raw, adjusted, _ = step_down(t)
-    assert raw == pytest.approx([1 / 6, 1 / 6, 1.0])
-    assert adjusted == pytest.approx([1 / 6, 1 / 6, 1.0])
-    t[0] = [4.0, 4, -4, 1, 1, 1]
-    assert step_down(t)[1] == pytest.approx([3 / 6, 3 / 6, 1.0])
-    t[2, 4] = -5
-    assert step_down(t)[1] == pytest.approx([4 / 6, 4 / 6, 1.0])
+    assert raw == pytest.approx([1.0, 1 / 6, 1 / 6])
+    assert adjusted == pytest.approx([1.0, 1 / 6, 1 / 6])
+    t[2] = [4.0, 4, -4, 1, 1, 1]
+    assert step_down(t)[1] == pytest.approx([1.0, 3 / 6, 3 / 6])
+    t[0, 4] = -5
+    assert step_down(t)[1] == pytest.approx([1.0, 4 / 6, 4 / 6])
 
 
 def test_order_of_the_models_does_not_matter():

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crlbench.errors import ValidationError
+from crlbench.stats.intervals import Interval
 from crlbench.stats.thresholds import (
     arrival,
     clopper_pearson,
@@ -77,15 +78,16 @@ def test_arrival_counts_censored_runs_as_the_budget():
         arrival(np.array([]), 40, 0.5)
 
 
-def test_clopper_pearson_against_the_beta_distribution():
-    stats = pytest.importorskip("scipy.stats")
-    for n in (1, 5, 10, 20):
-        for count in range(n + 1):
-            found = clopper_pearson(count, n)
-            low = stats.beta.ppf(0.025, count, n - count + 1) if count else 0.0
-            high = stats.beta.ppf(0.975, count + 1, n - count) if count < n else 1.0
-            assert (found.low, found.high) == pytest.approx((low, high), abs=1e-12)
-    assert clopper_pearson(0, 10).high == pytest.approx(1 - 0.025**0.1)
+def test_clopper_pearson_against_what_can_be_solved_by_hand():
+    """All or none of n: the other end is a root. One of two: a square equation."""
+    assert clopper_pearson(0, 10) == Interval(0.0, pytest.approx(1 - 0.025**0.1, abs=1e-14))
+    assert clopper_pearson(10, 10) == Interval(pytest.approx(0.025**0.1, abs=1e-14), 1.0)
+    found = clopper_pearson(1, 2)
+    assert found.low == pytest.approx(1 - math.sqrt(0.975), abs=1e-14)
+    assert found.high == pytest.approx(math.sqrt(0.975), abs=1e-14)
+    # Clopper & Pearson 1934, as tables have it: 4 of 10.
+    assert clopper_pearson(4, 10).low == pytest.approx(0.1216, abs=5e-5)
+    assert clopper_pearson(4, 10).high == pytest.approx(0.7376, abs=5e-5)
     assert clopper_pearson(5, 10, level=0.9).low > clopper_pearson(5, 10).low
 
 
