@@ -65,3 +65,23 @@ def test_the_commands_page_has_every_exit_code() -> None:
     kinds = [CrlbenchError, *CrlbenchError.__subclasses__()]
     codes = {OK, INTERNAL, *(kind.exit_code for kind in kinds)}
     assert [int(code) for code in re.findall(r"^\| (\d+) \|", text, flags=re.M)] == sorted(codes)
+
+
+def glossary() -> list[str]:
+    """Every term that the glossary defines, in its order."""
+    terms = re.findall(r"^- \*\*(.+?)\*\*:", (DOCS / "glossary.md").read_text(), flags=re.M)
+    return [term.replace("\\", "") for term in terms]
+
+
+def test_the_glossary_is_in_alphabetical_order_and_has_each_term_once() -> None:
+    spelled = [term.replace("Λ", "lambda").casefold() for term in glossary()]
+    assert len(spelled) > 50 and spelled == sorted(set(spelled))
+
+
+def test_every_term_of_the_glossary_is_used() -> None:
+    pages = {*DOCS.rglob("*.md"), *(ROOT / "leaderboard" / "templates").rglob("*.j2")}
+    words = "\n".join(page.read_text() for page in pages - {DOCS / "glossary.md"})
+    for term in glossary():
+        pattern = rf"(?<!\w){re.escape(term)}s?(?!\w)"
+        flags = 0 if term.isupper() else re.IGNORECASE
+        assert re.search(pattern, words, flags), f"docs/glossary.md: nothing uses {term!r}"
