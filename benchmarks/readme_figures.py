@@ -158,11 +158,11 @@ def words(found: Findings) -> str:
         f"   {found.models} models by Λ: rank correlation {found.correlation:.2f}.\n"
         "2. **Training raises sampled accuracy, not greedy accuracy.** Sampled accuracy goes from\n"
         f"   {sampled}, greedy accuracy from {greedy}.\n"
-        f"3. **The order may not hold on other tasks.** On these {found.tasks} tasks, "
-        f"{found.decided} of {found.pairs} pairs of models\n"
-        "   differ in Λ, each pair tested alone. "
-        f"For {found.uncertain} of the {found.decided}, the 95 % interval for\n"
-        "   similar tasks that were not run includes 0.\n"
+        f"3. **The order may not hold on other tasks.** {found.decided} of {found.pairs} pairs of "
+        "models differ in Λ, each pair\n"
+        f"   tested alone on these {found.tasks} tasks. "
+        f"For {found.uncertain} of the {found.decided}, the 95 % interval for similar tasks\n"
+        "   that were not run includes 0.\n"
     )
 
 
