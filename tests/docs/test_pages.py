@@ -9,7 +9,9 @@ import pytest
 
 from crlbench.algo.part import parts_of
 from crlbench.algo.recipe import AXES
+from crlbench.cli import HANDLERS
 from crlbench.contract.dynamics import ROLLOUT_STATS, STEP_STATS
+from crlbench.errors import INTERNAL, OK, CrlbenchError
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -50,3 +52,36 @@ def test_the_index_names_every_page() -> None:
     text = (DOCS / "README.md").read_text()
     pages = [page.name for page in DOCS.glob("*.md") if page.name != "README.md"]
     assert [name for name in pages if f"({name})" not in text] == []
+
+
+def test_the_commands_page_has_a_row_for_each_command() -> None:
+    text = (DOCS / "commands.md").read_text()
+    listed = re.findall(r"^\| `crlbench (\S+)[ `]", text, flags=re.M)
+    assert set(listed) == set(HANDLERS)
+
+
+def test_the_commands_page_has_every_exit_code() -> None:
+    text = (DOCS / "commands.md").read_text().partition("## Exit codes")[2]
+    kinds = [CrlbenchError, *CrlbenchError.__subclasses__()]
+    codes = {OK, INTERNAL, *(kind.exit_code for kind in kinds)}
+    assert [int(code) for code in re.findall(r"^\| (\d+) \|", text, flags=re.M)] == sorted(codes)
+
+
+def glossary() -> list[str]:
+    """Every term that the glossary defines, in its order."""
+    terms = re.findall(r"^- \*\*(.+?)\*\*:", (DOCS / "glossary.md").read_text(), flags=re.M)
+    return [term.replace("\\", "") for term in terms]
+
+
+def test_the_glossary_is_in_alphabetical_order_and_has_each_term_once() -> None:
+    spelled = [term.replace("Λ", "lambda").casefold() for term in glossary()]
+    assert len(spelled) > 50 and spelled == sorted(set(spelled))
+
+
+def test_every_term_of_the_glossary_is_used() -> None:
+    pages = {*DOCS.rglob("*.md"), *(ROOT / "leaderboard" / "templates").rglob("*.j2")}
+    words = "\n".join(page.read_text() for page in pages - {DOCS / "glossary.md"})
+    for term in glossary():
+        pattern = rf"(?<!\w){re.escape(term)}s?(?!\w)"
+        flags = 0 if term.isupper() else re.IGNORECASE
+        assert re.search(pattern, words, flags), f"docs/glossary.md: nothing uses {term!r}"

@@ -61,6 +61,7 @@ class Form:
 AS_WRITTEN = Form("", "")
 MINE = (("my-task", "{mine}/tasks/my-task"), ("tasks/my-task", "{mine}/tasks/my-task"))
 MODELS = (("M", "{model}"), ("X", "tiny-llama"),
+          ("./my-model", "{model}"), ("./other-model", "tiny-llama"),
           ("./candidate-a", "models/tiny/tiny-llama"), ("./candidate-b", "tiny-llama"))  # fmt: skip
 FORMS = (
     # What another test, or the checks themselves, run.
@@ -136,8 +137,9 @@ FORMS = (
 """The first that matches counts; what matches none is run as it is written."""
 
 OUTPUTS = {
-    "README.md": ("tiny-llama@25666175 with ppo on mini v1", "grpo: tiny-llama (addition;"),
+    "README.md": ("tiny-llama@25666175 with ppo on mini v1",),
     "docs/architecture.md": ("errors, seeding, types",),
+    "docs/recipes.md": ("grpo: tiny-llama (addition;",),
     "docs/sandbox.md": ("asker ── control",),
     "docs/tasks.md": ("letters 1.0.0: keeps every rule",),
     "leaderboard/results/README.md": ("<track>-<fingerprint>/",),
