@@ -84,8 +84,15 @@ def killed_once(out: Path, home: Path, way: Way) -> None:
     process.wait()
 
 
+TRIED = [
+    pytest.param(way, marks=(pytest.mark.full,) * (way.how != WAYS[0]), id=str(way))
+    for way in map(Way, range(ENTRIES))
+]
+"""The entry whose command is killed is made and checked in every run of the slow tests."""
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("way", [*map(Way, range(ENTRIES))], ids=str)
+@pytest.mark.parametrize("way", TRIED)
 def test_an_honest_entry_is_accepted(way: Way, home: Path, tmp_path: Path) -> None:
     if way.how == "killed":
         killed_once(tmp_path / "runs", home, way)
@@ -99,7 +106,7 @@ def test_an_honest_entry_is_accepted(way: Way, home: Path, tmp_path: Path) -> No
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("recipe", ["dapo", "lite-ppo"])
+@pytest.mark.parametrize("recipe", ["dapo", pytest.param("lite-ppo", marks=pytest.mark.full)])
 def test_runs_that_watch_seldom_or_learn_nothing_are_accepted(
     recipe: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
