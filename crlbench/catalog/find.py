@@ -91,10 +91,17 @@ class Catalog:
 
     def find(self, kind: Kind, name: str) -> Entry:
         """The entry of that name; an unknown one raises with the nearest names."""
-        entries = self.entries(kind)
-        if name not in entries:
-            raise unknown_name(kind, name, entries, _HINTS[kind])
-        return entries[name]
+        entry = self._first(kind, name)
+        if entry is None:
+            raise unknown_name(kind, name, self.entries(kind), _HINTS[kind])
+        return entry
+
+    def _first(self, kind: Kind, name: str) -> Entry | None:
+        """As :meth:`entries` has it, without a look at the others."""
+        for root in self.roots:
+            if (path := _scan(root, kind, name).get(name)) is not None:
+                return Entry(kind, name, path)
+        return None
 
     def archived(
         self, kind: Kind, fault: Fault | None = None, intact: bool = False
@@ -144,13 +151,13 @@ class Catalog:
     def copies(self, kind: Kind, name: str, version: str) -> tuple[Entry, ...]:
         """Every place where a version of a track or task stands, the current ones first."""
         current = [Entry(kind, name, found[name]) for root in self.roots
-                   if name in (found := _scan(root, kind))]  # fmt: skip
+                   if name in (found := _scan(root, kind, name))]  # fmt: skip
         archived = [entry for entry in self._in_archives(kind) if entry.name == name]
         return tuple(entry for entry in (*current, *archived) if entry.version == version)
 
     def version_of(self, kind: Kind, name: str) -> str | None:
         """The version that a plain name means; None where there is no such name."""
-        entry = self.entries(kind).get(name)
+        entry = self._first(kind, name)
         return None if entry is None else entry.version
 
     def find_at(self, kind: Kind, spec: str) -> Entry:
@@ -259,9 +266,20 @@ def _own_root() -> Path:
     return CHECKOUT if in_checkout else BUNDLED
 
 
-def _scan(root: Path, kind: Kind) -> dict[str, Path]:
+def _scan(root: Path, kind: Kind, only: str | None = None) -> dict[str, Path]:
+    """Where the entries of a folder are, by name; ``only``: nothing but the one of that name."""
     if kind == "task":
-        found = [*root.glob("tasks/*/task.py"), *root.glob(CODE)]
-        return {path.parent.name: path.parent for path in found}
-    pattern = "models/*.toml" if kind == "model" else "leaderboard/tracks/*.toml"
-    return {path.name.removesuffix(".toml"): path for path in root.glob(pattern)}
+        folders = [root / "tasks" / name for name in _listed(root / "tasks")
+                   if only in (None, name)]  # fmt: skip
+        return {path.name: path for path in (*folders, root) if os.path.exists(path / CODE)}
+    folder = root / "models" if kind == "model" else root / "leaderboard" / "tracks"
+    names = {name.removesuffix(".toml"): name for name in _listed(folder) if name[-5:] == ".toml"}
+    return {name: folder / file for name, file in names.items() if only in (None, name)}
+
+
+def _listed(folder: Path) -> list[str]:
+    """The names in a folder; none where there is no folder, or none that may be read."""
+    try:
+        return os.listdir(folder)
+    except OSError:
+        return []

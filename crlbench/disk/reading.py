@@ -14,6 +14,8 @@ import re
 import stat
 import tomllib
 from collections.abc import Callable
+from copy import deepcopy
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +29,8 @@ MAX_BYTES = 16 * 2**20
 MAX_PARTS = 100_000
 """Lists and objects of one JSON text."""
 MAX_TOML_BYTES = 2**18
+KEPT_TOML_BYTES = 2**14
+"""Of a document that stays parsed."""
 MAX_TOML_DEPTH = 16
 """Levels of tables and lists inside one another."""
 MAX_TOML_DOTS = 200
@@ -170,6 +174,16 @@ def toml_table(data: bytes) -> dict[str, Any]:
     """
     if len(data) > MAX_TOML_BYTES:
         raise Malformed(f"{len(data)} bytes; no TOML file here has more than {MAX_TOML_BYTES}")
+    return deepcopy(_parsed_once(data)) if len(data) <= KEPT_TOML_BYTES else _parsed(data)
+
+
+@lru_cache(maxsize=256)
+def _parsed_once(data: bytes) -> dict[str, Any]:
+    """The cards of a catalogue are asked for by every rule, and parsing one takes milliseconds."""
+    return _parsed(data)
+
+
+def _parsed(data: bytes) -> dict[str, Any]:
     no_mark(data)
     try:
         text = data.decode("utf-8")

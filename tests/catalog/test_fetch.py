@@ -582,7 +582,7 @@ def npm(
     server = ThreadingHTTPServer(
         ("127.0.0.1", 0), partial(Registry, directory=str(tmp_path / "registry"))
     )
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
     address = f"http://127.0.0.1:{server.server_port}"
     monkeypatch.setenv("NPM_CONFIG_REGISTRY", f"{address}/")
     monkeypatch.setenv("no_proxy", "127.0.0.1")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,8 +12,9 @@ from crlbench.contract.attempts import LEDGER_NAME
 from crlbench.contract.conditions import fingerprint
 from crlbench.disk.hashing import canonical_json, digest
 from crlbench.disk.linked_lines import GENESIS
+from crlbench.disk.names import PLAN_NAME
 from crlbench.disk.packed import PACKED, pack, unpack
-from tests.contribute.forger import Forger, Json
+from tests.contribute.forger import QUICK, Forger, Json
 
 CELL = "addition/real/seed-00"
 SECOND = "addition/real/seed-01"
@@ -37,7 +40,7 @@ def repacked(folder: Path, change: Callable[[dict[str, bytes]], Any]) -> None:
     """Change files of the archive and no hash."""
     files = unpack((folder / PACKED).read_bytes())
     change(files)
-    (folder / PACKED).write_bytes(pack(files))
+    (folder / PACKED).write_bytes(pack(files, QUICK))
 
 
 def replaced(name: str, old: bytes, new: bytes) -> Callable[[dict[str, bytes]], None]:
@@ -101,3 +104,19 @@ def exchanged(name: str, change: Callable[[bytes], bytes]) -> Callable[[Path], N
         forger.write()
 
     return forge
+
+
+def hashed(*parts: object) -> str:
+    """A digest of its own for each place, as an inventor who knows the rules makes them."""
+    return hashlib.sha256(repr(parts).encode()).hexdigest()
+
+
+def moved(folder: Path) -> Path:
+    """The entry in the folder of the board that its plan names."""
+    board = folder.parents[1]
+    try:
+        plan = json.loads((folder / PLAN_NAME).read_text())
+        target = board.rename(board.with_name(f"{plan['track']}-{plan['fingerprint']}"))
+    except (ValueError, KeyError):
+        return folder
+    return target / folder.relative_to(board)

@@ -24,6 +24,8 @@ from crlbench.run.store import packed_arrays
 from crlbench.seeding import seed_value
 
 Json = dict[str, Any]
+QUICK = 1
+"""The level of a forged archive's compression, which no reader looks at."""
 
 
 class Forger:
@@ -106,7 +108,7 @@ class Forger:
         text = "".join(canonical_json(event) + "\n" for event in self.ledger)
         (target / LEDGER_NAME).write_text(text)
         files = {f"{c}/{n}": content for c, run in self.runs.items() for n, content in run.items()}
-        (target / PACKED).write_bytes(pack(files))
+        (target / PACKED).write_bytes(pack(files, QUICK))
         if target != self.folder:
             (target / "submission.json").write_bytes((self.folder / "submission.json").read_bytes())
         return target
@@ -178,7 +180,7 @@ def extended(folder: Path, seeds: int) -> Path:
         ledger.append(linked(ledger, body))
     (folder / PLAN_NAME).write_text(canonical_json(plan) + "\n")
     (folder / LEDGER_NAME).write_text("".join(canonical_json(e) + "\n" for e in ledger))
-    (folder / PACKED).write_bytes(pack(files))
+    (folder / PACKED).write_bytes(pack(files, QUICK))
     return folder
 
 

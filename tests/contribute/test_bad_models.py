@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from datetime import date
 from pathlib import Path
+from typing import Any
 
 import pytest
 from safetensors.torch import load_file, save_file
@@ -170,26 +171,37 @@ def several_ggufs(root: Path) -> str:
     return str(root / "m")
 
 
+def rare(make: Callable[[Path], str], words: list[str]) -> Any:
+    """A fault that is found where one of the others is."""
+    return pytest.param(make, words, marks=pytest.mark.slow)
+
+
 @pytest.mark.parametrize(
     ("make", "words"),
     [
         (missing_shard, ["lacks model-00002-of-00002.safetensors", "index.json"]),
-        (damaged_index, ["index.json: is damaged"]),
+        rare(damaged_index, ["index.json: is damaged"]),
         (pickled, ["pytorch_model.bin", "safetensors only", "save_pretrained"]),
         (remote_code, ["new-net", "code of its own", "never runs"]),
-        (unknown_architecture, ["does not know the architecture 'new-net'"]),
+        rare(unknown_architecture, ["does not know the architecture 'new-net'"]),
         (no_causal_model, ["'t5'", "no causal language model"]),
         (not_served, ["'mamba'", "cannot be served here"]),
         (without_end, ["no end token", "stop_tokens"]),
-        (endless_text, ["tokenizer_config.json", "model_max_length: '512' is no number"]),
+        rare(endless_text, ["tokenizer_config.json", "model_max_length: '512' is no number"]),
         (foreign_tokenizer, ["132 entries", "only 131"]),
         (truncated, ["model.safetensors", "cannot be loaded"]),
         (short_context, ["context is 32", "never cut"]),
         (wrong_digest, ["model.safetensors was changed", "0" * 64]),
         (corrupted_gguf, ["little.gguf"]),
-        (gguf_of_unknown_depth, ["little.gguf", "llama.block_count: None layers of 20 tensors"]),
-        (gguf_of_endless_depth, ["little.gguf", "block_count: 2147483647 layers of 20 tensors"]),
-        (gguf_of_a_tokenizer_without_a_name, ["little.gguf: is not a GGUF file", "utf-8"]),
+        rare(
+            gguf_of_unknown_depth,
+            ["little.gguf", "llama.block_count: None layers of 20 tensors"],
+        ),
+        rare(
+            gguf_of_endless_depth,
+            ["little.gguf", "block_count: 2147483647 layers of 20 tensors"],
+        ),
+        rare(gguf_of_a_tokenizer_without_a_name, ["little.gguf: is not a GGUF file", "utf-8"]),
         (several_ggufs, ["a.gguf, b.gguf", "--model"]),
     ],
     ids=lambda value: value.__name__ if callable(value) else "",

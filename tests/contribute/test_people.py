@@ -109,6 +109,7 @@ def badge(folder: Path, runs, kind: str, outcome: str = "equal") -> None:
         append_line(path, entries, line(run, kind, outcome))
 
 
+@pytest.mark.slow
 def test_added_runs_of_a_verified_entry_count_once_they_are_replayed(tmp_path: Path) -> None:
     folder = Path(shutil.copytree(ROOT / RESULTS / RANKED, tmp_path / "a/b" / RESULTS / RANKED))
     (folder / VERIFICATION_NAME).unlink(missing_ok=True)
@@ -140,6 +141,7 @@ def test_added_runs_of_a_verified_entry_count_once_they_are_replayed(tmp_path: P
 
 
 @pytest.mark.slow
+@pytest.mark.full
 def test_an_entry_that_nobody_verified_counts_as_it_stands(tmp_path: Path) -> None:
     folder = Path(shutil.copytree(ROOT / RESULTS / RANKED, tmp_path / "a/b" / RESULTS / RANKED))
     (folder / VERIFICATION_NAME).unlink(missing_ok=True)

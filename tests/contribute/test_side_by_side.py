@@ -10,17 +10,16 @@ from pathlib import Path
 
 import pytest
 
-import tests.contribute.test_forgeries  # noqa: F401  (adds to the catalogue)
 from crlbench.catalog.find import ARCHIVE, Catalog
 from crlbench.disk.seal import NAME, seal
 from crlbench.site.build import build
 from crlbench.site.source import read_site
 from crlbench.verdict import resources
-from tests.contribute.catalogue import FORGERIES
+from tests.contribute.catalogue import moved
+from tests.contribute.forgeries import FORGERIES
 from tests.contribute.honest import copied, crlbench, evaluated, submitted
 from tests.contribute.test_archive import kept, run
 from tests.contribute.test_base import checked
-from tests.contribute.test_forgeries import moved
 
 __all__ = ["kept"]
 

@@ -56,6 +56,7 @@ def test_as_json(run_folder: Path, home: Path, tmp_path: Path) -> None:
     assert result["ok"] and result["runs"] == 8 and Path(result["folder"]).is_dir()
 
 
+@pytest.mark.slow
 def test_more_seeds_are_added_and_nothing_else_changes(
     one_seed_then_two: Path, home: Path, tmp_path: Path
 ) -> None:
@@ -70,6 +71,7 @@ def test_more_seeds_are_added_and_nothing_else_changes(
     assert len(load_runs(results)) == 4
 
 
+@pytest.mark.slow
 def test_what_stands_is_never_exchanged(home: Path, entry: Path, tmp_path: Path) -> None:
     results = tmp_path / "results"
     shutil.copytree(entry.parents[2], results)
@@ -117,6 +119,7 @@ def test_a_shortened_run_is_not_submitted(home: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.full
 def test_an_open_result_is_submitted_and_says_so(home: Path, tmp_path: Path) -> None:
     more = ("--set", "optimization.learning_rate=1e-3")
     run = evaluated(tmp_path / "runs", home, arms="real", more=more)
@@ -125,6 +128,7 @@ def test_an_open_result_is_submitted_and_says_so(home: Path, tmp_path: Path) -> 
 
 
 @pytest.mark.slow
+@pytest.mark.full
 def test_a_study_is_submitted_with_all_its_arms(home: Path, tmp_path: Path) -> None:
     runs, results = tmp_path / "runs", tmp_path / "results"
     (tmp_path / "grid.toml").write_text(

@@ -138,6 +138,14 @@ BREAKS: dict[Callable[[bytes, Path], None], str] = {
 }
 
 
+USUAL = (crash, hang, die, write_outside, call_home)
+"""One of each kind that every run of the tests tries: a campaign of its own each."""
+TRIED = [
+    pytest.param(bad, marks=() if bad in USUAL else (pytest.mark.slow,), id=bad.__name__)
+    for bad in BREAKS
+]
+
+
 def only_third(bad: Callable[[bytes, Path], None]) -> Callable[[bytes, Path], None]:
     """Sound seeds, and one input of six that breaks."""
 
@@ -148,7 +156,7 @@ def only_third(bad: Callable[[bytes, Path], None]) -> Callable[[bytes, Path], No
     return read
 
 
-@pytest.mark.parametrize("bad", BREAKS, ids=lambda bad: bad.__name__)
+@pytest.mark.parametrize("bad", TRIED)
 def test_what_breaks_is_found_saved_and_the_rest_goes_on(
     bad: Callable[[bytes, Path], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -40,7 +40,7 @@ def entry(honest: Path, tmp_path: Path) -> Path:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("updates", ["1", "all"])
+@pytest.mark.parametrize("updates", ["1", pytest.param("all", marks=pytest.mark.full)])
 def test_no_code_of_a_task_runs_where_a_result_is_verified(
     tmp_path: Path, updates: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -159,6 +159,7 @@ def test_losses_that_keep_their_mean_are_caught_by_the_replay_alone(
 
 
 @pytest.mark.slow
+@pytest.mark.full
 def test_a_curve_that_was_made_up_is_caught_by_the_replay_alone(
     run: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -374,6 +375,7 @@ def test_a_whole_run_is_reproduced(entry: Path, capsys: pytest.CaptureFixture[st
 
 
 @pytest.mark.slow
+@pytest.mark.full
 def test_another_class_of_machine_has_a_band(
     run: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

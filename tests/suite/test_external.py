@@ -556,7 +556,7 @@ def server(tmp_path: Path) -> Iterator[tuple[str, Path]]:
         return Quiet(*given, directory=str(tmp_path / "web"))  # type: ignore[arg-type]
 
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as running:
-        thread = threading.Thread(target=running.serve_forever)
+        thread = threading.Thread(target=running.serve_forever, args=(0.01,))
         thread.start()
         yield f"http://127.0.0.1:{running.server_address[1]}", folder
         running.shutdown()
@@ -613,7 +613,7 @@ def test_an_origin_that_talks_nonsense_is_named(
             self.request.sendall(answer)
 
     with socketserver.TCPServer(("127.0.0.1", 0), Talk) as running:
-        thread = threading.Thread(target=running.serve_forever)
+        thread = threading.Thread(target=running.serve_forever, args=(0.01,))
         thread.start()
         catalog = make_catalog(tmp_path, source(f"http://127.0.0.1:{running.server_address[1]}"))
         code = fetch(catalog)

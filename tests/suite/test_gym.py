@@ -79,43 +79,47 @@ def test_the_same_words_in_every_template() -> None:
     assert len({json.loads(r["answer"])["gold"] for r in rows}) == 1
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "__import__('os').system('touch MADE')", "exec('open(\"MADE\", \"w\")')",
-        "\uff45xec('open(\"MADE\", \"w\")')", "open('MADE', 'w')", "eval ('open(\"MADE\", \"w\")')",
-        "9**9**9**9**9", "(" * 4000, "x" * 5000, "[].__class__",
-    ],
-)  # fmt: skip
-@pytest.mark.parametrize("checked", [True, False])
-def test_a_text_cannot_run_code_or_hang(
-    text: str, checked: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Countdown's scorer evaluates what it is given; the second time nothing is refused before."""
+HOSTILE = [
+    "__import__('os').system('touch MADE')", "exec('open(\"MADE\", \"w\")')",
+    "\uff45xec('open(\"MADE\", \"w\")')", "open('MADE', 'w')", "eval ('open(\"MADE\", \"w\")')",
+    "9**9**9**9**9", "(" * 4000, "x" * 5000, "[].__class__",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_a_text_cannot_run_code_or_hang(text: str, tmp_path: Path) -> None:
+    """Countdown's scorer evaluates what it is given."""
     made = tmp_path / "made"
-    text = text.replace("MADE", str(made))
     entry = adapter.entry_of("countdown", {}, 5)
-    if checked:
-        assert adapter.original_score("countdown", entry, text) < 0.1
-        assert adapter.original_score("countdown", entry, entry["gold"]) == 1.0
-    else:
-        done = subprocess.run(
-            [sys.executable, "-c", UNCHECKED], input=json.dumps([entry, text]), cwd=ROOT, text=True,
-            capture_output=True, check=True,
-        )  # fmt: skip
-        assert json.loads(done.stdout) < 0.1
+    assert adapter.original_score("countdown", entry, text.replace("MADE", str(made))) < 0.1
+    assert adapter.original_score("countdown", entry, entry["gold"]) == 1.0
     assert not made.exists()
 
 
 UNCHECKED = """
 import json, os, sys
-entry, text = json.load(sys.stdin)
+entry, texts = json.load(sys.stdin)
 from crlbench.reward import forked, gym
 gym.prepare("countdown")
 gym._plain_only = False
 forked._confine()
-print(json.loads(forked._in_fork(gym.answer, ["score", entry, text])) or 0.0)
+said = [json.loads(forked._in_fork(gym.answer, ["score", entry, text])) for text in texts]
+print(json.dumps([score or 0.0 for score in said]))
 """
+
+
+def test_a_text_that_nothing_refuses_cannot_run_code_or_hang(tmp_path: Path) -> None:
+    """As above, with the sandbox alone between a text and the machine."""
+    texts = [text.replace("MADE", str(tmp_path / f"made-{n}")) for n, text in enumerate(HOSTILE)]
+    entry = adapter.entry_of("countdown", {}, 5)
+    done = subprocess.run(
+        [sys.executable, "-c", UNCHECKED], input=json.dumps([entry, texts]), cwd=ROOT, text=True,
+        capture_output=True, check=True,
+    )  # fmt: skip
+    scores = json.loads(done.stdout)
+    assert len(scores) == len(HOSTILE) and max(scores) < 0.1
+    assert not list(tmp_path.iterdir())
+
 
 PROGRAMS = [
     ("countdown", "({product})*len('')+len('{target}')"), ("countdown", "({product})*(I-I){ones}"),
@@ -164,7 +168,10 @@ EVALUATED = (
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("generator", EVALUATED)
+@pytest.mark.parametrize(
+    "generator",
+    [*EVALUATED[:3], *(pytest.param(name, marks=pytest.mark.full) for name in EVALUATED[3:])],
+)
 def test_right_answers_pass_the_check_of_evaluated_texts(generator: str) -> None:
     entries = [adapter.entry_of(generator, {}, seed) for seed in range(12)]
     stated = [entry for entry in entries if entry["gold"] is not None]
@@ -331,6 +338,7 @@ def test_wrong_flags_are_named(capsys: pytest.CaptureFixture) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.full
 def test_freezing_twice_gives_the_same_bytes(tmp_path: Path) -> None:
     """The whole command, in two processes with different hash seeds."""
     found = []

@@ -115,7 +115,7 @@ class _Handler(BaseHTTPRequestHandler):
 def running() -> Iterator[Hub]:
     """A hub that answers until the block ends."""
     with Hub() as hub:
-        thread = threading.Thread(target=hub.serve_forever, daemon=True)
+        thread = threading.Thread(target=hub.serve_forever, args=(0.01,), daemon=True)
         thread.start()
         try:
             yield hub
