@@ -132,19 +132,23 @@ def _run_files(name: str, plan: Plan) -> Mapping[str, bytes]:
 
 
 def _write_arms(folder: Path, plan: Plan) -> None:
-    write_run(folder, plan)
+    arms = [plan]
     if plan.placebo:
-        write_run(folder, replace(plan, arm="placebo", seeds=plan.placebo))
+        arms.append(replace(plan, arm="placebo", seeds=plan.placebo))
+    write_run(folder, *arms)
 
 
-def write_run(folder: Path, plan: Plan) -> Path:
-    """One run folder: all cells of a plan, beside those of another arm, and plan and ledger."""
-    for task in plan.tasks:
-        for index in range(plan.seeds):
-            write_cell(folder / task / plan.arm / f"seed-{index:02d}", plan, task, index)
+def write_run(folder: Path, *arms: Plan) -> Path:
+    """One run folder: all cells of each arm, beside those of another arm, and plan and ledger."""
     stored = folder / PLAN_NAME
-    arms = json.loads(stored.read_text())["arms"] if stored.exists() else {}
-    declare(folder, **_declared(plan) | {"arms": arms | {plan.arm: plan.seeds}})
+    before = json.loads(stored.read_text())["arms"] if stored.exists() else {}
+    declared = _declared(arms[-1]) | {"arms": before | {plan.arm: plan.seeds for plan in arms}}
+    for plan in arms:
+        for task in plan.tasks:
+            for index in range(plan.seeds):
+                cell = folder / task / plan.arm / f"seed-{index:02d}"
+                write_cell(cell, plan, task, index, plan_hash(declared))
+    declare(folder, **declared)
     return folder
 
 
@@ -186,16 +190,26 @@ def _declared(plan: Plan) -> dict[str, Any]:
     }
 
 
-def write_cell(folder: Path, plan: Plan, task: str, index: int) -> Path:
-    """One cell with its files and its sealed record."""
+def write_cell(
+    folder: Path, plan: Plan, task: str, index: int, cited: str | None = None
+) -> Path:
+    """One cell with its files and its sealed record.
+
+    Args:
+        cited: the hash of the plan that it was run under; that of the arm alone where it is None.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     vectors = _vectors(plan, task, index)
-    np.savez(folder / "items.npz", **vectors)
+    packed = io.BytesIO()
+    np.savez(packed, **vectors)
+    (folder / "items.npz").write_bytes(packed.getvalue())
     (folder / "samples.jsonl.zst").write_bytes(_samples(plan, task, vectors))
     (folder / "digests.jsonl").write_text('{"iteration":1}\n')
     curve = _curve(plan, vectors)
     (folder / "curve.csv").write_text(_csv(curve))
     record = _record(folder, plan, task, index, vectors, curve)
+    if cited is not None:
+        record = record.model_copy(update={"plan_hash": cited})
     write_record(folder, record)
     return folder
 
