@@ -9,9 +9,11 @@ markup that is passed through, and they escape their own texts.
 from __future__ import annotations
 
 from itertools import groupby
+from types import CodeType
 from typing import Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from jinja2 import BytecodeCache, Environment, FileSystemLoader, StrictUndefined
+from jinja2.bccache import Bucket
 
 from crlbench.base import wording
 from crlbench.contract.conditions import leaves
@@ -51,6 +53,23 @@ def render_page(runs: Runs, summary: Summary, board: Board | None = None) -> str
     return environment().get_template(TEMPLATE).render(page=page_data(runs, summary, board))
 
 
+class _Compiled(BytecodeCache):
+    """The code of templates: compiling them takes longer than rendering a page."""
+
+    def __init__(self) -> None:
+        self.kept: dict[tuple[str, str], CodeType] = {}
+
+    def load_bytecode(self, bucket: Bucket) -> None:
+        bucket.code = self.kept.get((bucket.key, bucket.checksum))
+
+    def dump_bytecode(self, bucket: Bucket) -> None:
+        self.kept[bucket.key, bucket.checksum] = bucket.code
+
+
+_compiled = _Compiled()
+"""Of this process, for all environments."""
+
+
 def environment() -> Environment:
     """The templates of every page, with what they share."""
     folder = leaderboard_folder()
@@ -62,6 +81,7 @@ def environment() -> Environment:
         lstrip_blocks=True,
         keep_trailing_newline=True,
         auto_reload=False,
+        bytecode_cache=_compiled,
     )
     made.filters |= {
         "number": wording.number,

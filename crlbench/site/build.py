@@ -39,6 +39,7 @@ def build(site: Site, jobs: int | None = None) -> dict[str, bytes]:
     """
     files = dict(_static())
     renderer = Renderer(site)
+    renderer.compile()
 
     def rendered(made: Made) -> list[tuple[str, bytes]]:
         return [

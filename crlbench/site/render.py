@@ -54,6 +54,13 @@ class Renderer:
             "task_path": task_path,
         }
 
+    def compile(self) -> None:
+        """Read every template now, so that processes that are forked later need not."""
+        # Those of the site stand a second time below the folder that holds all.
+        for name in self.environment.list_templates(["j2"]):
+            if "/" not in name:
+                self.environment.get_template(name)
+
     def html(self, page: Page) -> bytes:
         """The whole file."""
         text = self.environment.get_template(page.template).render(

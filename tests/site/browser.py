@@ -67,7 +67,8 @@ class Visitor:
         self._contexts: list[Any] = []
         self._documents: Counter[Any] = Counter()
         self._asked_by: dict[Any, int] = {}
-        self._given_up: list[tuple[str, Any, Any]] = []
+        self._given_up: list[tuple[Any, Any]] = []
+        self._paths: dict[Any, str] = {}
 
     def __call__(
         self,
@@ -90,43 +91,85 @@ class Visitor:
         page = context.new_page()
         page.set_default_timeout(10_000)
         base = self.bases[over]
-        page.on("console", lambda message: self._note(path, message.text))
-        page.on("pageerror", lambda error: self._note(path, str(error)))
-        page.on("dialog", lambda dialog: (self._note(path, "a dialog"), dialog.dismiss()))
-        page.on("requestfailed", lambda asked: self._failed(path, page, asked))
-        page.on("response", lambda answer: self._answered(path, answer))
-        page.on("request", lambda asked: self._asked(path, base, page, asked))
-        page.goto(base + path)
+        page.on("console", lambda message: self._note(page, message.text))
+        page.on("pageerror", lambda error: self._note(page, str(error)))
+        page.on("dialog", lambda dialog: (self._note(page, "a dialog"), dialog.dismiss()))
+        page.on("requestfailed", lambda asked: self._failed(page, asked))
+        page.on("response", lambda answer: self._answered(page, answer))
+        page.on("request", lambda asked: self._asked(base, page, asked))
+        self._go(page, over, path)
         return page
 
-    def _note(self, path: str, what: str) -> None:
-        self.problems.append(f"{path}: {what}")
+    def _go(self, page: Any, over: str, path: str) -> None:
+        self._paths[page] = path
+        page.goto(self.bases[over] + path)
 
-    def _failed(self, path: str, page: Any, asked: Any) -> None:
+    def _note(self, page: Any, what: str) -> None:
+        self.problems.append(f"{self._paths[page]}: {what}")
+
+    def _failed(self, page: Any, asked: Any) -> None:
         if asked.failure == "net::ERR_ABORTED":
-            self._given_up.append((path, page, asked))
+            self._given_up.append((page, asked))
         else:
-            self._note(path, f"failed: {asked.url} ({asked.failure})")
+            self._note(page, f"failed: {asked.url} ({asked.failure})")
 
-    def _answered(self, path: str, answer: Any) -> None:
+    def _answered(self, page: Any, answer: Any) -> None:
         if answer.status >= 400:
-            self._note(path, f"{answer.status}: {answer.url}")
+            self._note(page, f"{answer.status}: {answer.url}")
 
-    def _asked(self, path: str, base: str, page: Any, asked: Any) -> None:
+    def _asked(self, base: str, page: Any, asked: Any) -> None:
         self._documents[page] += asked.is_navigation_request()
         self._asked_by[asked] = self._documents[page]
         url = asked.url
         if not url.startswith((base, "data:", "blob:")) and not url.endswith("/favicon.ico"):
-            self._note(path, f"asked for {url}")
+            self._note(page, f"asked for {url}")
+
+    def settle(self) -> None:
+        """Judge what was given up: a page that is left does so, one that stays has no reason to."""
+        for page, asked in self._given_up:
+            if self._asked_by[asked] == self._documents[page]:
+                self._note(page, f"given up: {asked.url}")
+        self._given_up.clear()
 
     def close(self) -> None:
-        # A page that is left gives up what it still loads; one that stays has no reason to.
-        for path, page, asked in self._given_up:
-            if self._asked_by[asked] == self._documents[page]:
-                self._note(path, f"given up: {asked.url}")
-        self._given_up.clear()
+        self.settle()
         for context in self._contexts:
             context.close()
+
+
+class Guest(Visitor):
+    """Opens every page once in a window of its kind, for tests that only look at it."""
+
+    def __init__(self, browser: Any, bases: dict[str, str]) -> None:
+        super().__init__(browser, bases)
+        self._windows: dict[tuple[object, ...], Any] = {}
+
+    def __call__(
+        self,
+        path: str = "index.html",
+        over: str = "file",
+        width: int = 1280,
+        scheme: str = "light",
+        scripts: bool = True,
+        **options: Any,
+    ) -> Any:
+        """The page as it was left, in the size that is asked for."""
+        window = (over, width, scheme, scripts, *sorted(options.items()))
+        page = self._windows.get(window)
+        if page is None:
+            page = super().__call__(path, over, width, scheme, scripts, **options)
+            self._windows[window] = page
+        page.set_viewport_size({"width": width, "height": 800})
+        if self._paths[page] != path:
+            self.settle()
+            self._go(page, over, path)
+        return page
+
+    def found(self) -> list[str]:
+        """What went wrong since the last time that this was asked."""
+        self.settle()
+        problems, self.problems = self.problems, []
+        return problems
 
 
 def opened(page: Any) -> Any:

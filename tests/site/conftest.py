@@ -6,9 +6,10 @@ page; the test fails when the page logs, throws, or asks for anything outside of
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import json
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -17,14 +18,60 @@ from crlbench.site.build import build, write
 from crlbench.site.kinds import parts
 from crlbench.site.pages import Page, whole
 from crlbench.site.source import Site, read_site
-from tests.site.browser import BELOW, Visitor, served
+from tests.site.browser import BELOW, Guest, Visitor, served
 from tests.site.simulated import write_results, write_strange_results
+from tests.support.shared import made_once
+
+
+class Kind(NamedTuple):
+    """The page that stands for all of a template."""
+
+    path: str
+    section: str
+
+
+class Made(NamedTuple):
+    """A site that was built, and what of."""
+
+    results: Path
+    folder: Path
+    kinds: Mapping[str, Kind]
+
+
+def made(
+    factory: pytest.TempPathFactory, name: str, write_into: Callable[[Path], Path]
+) -> Made:
+    """Built by the first process of the tests that asks."""
+
+    def make(home: Path) -> Path:
+        site = read_site(write_into(home), Catalog())
+        files = build(site)
+        write(files, home / "site")
+        (home / "kinds.json").write_text(json.dumps(kinds(site, files)))
+        return home
+
+    home = made_once(factory, name, make)
+    stored = json.loads((home / "kinds.json").read_text())
+    found = {template: Kind(*kind) for template, kind in stored.items()}
+    return Made(home / "results", home / "site", found)
+
+
+def kinds(site: Site, files: Mapping[str, bytes]) -> Mapping[str, Kind]:
+    """Of every template the page with the most bytes."""
+    every = [one for one in whole(parts(site)) if isinstance(one, Page)]
+    longest_last = sorted(every, key=lambda page: len(files[page.path]))
+    return {page.template: Kind(page.path, page.section) for page in longest_last}
 
 
 @pytest.fixture(scope="session")
-def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def simulated(tmp_path_factory: pytest.TempPathFactory) -> Made:
+    return made(tmp_path_factory, "site", write_results)
+
+
+@pytest.fixture(scope="session")
+def results(simulated: Made) -> Path:
     """A folder of results, as it stands in the repository."""
-    return write_results(tmp_path_factory.mktemp("site"))
+    return simulated.results
 
 
 @pytest.fixture(scope="session")
@@ -33,38 +80,27 @@ def site(results: Path) -> Site:
 
 
 @pytest.fixture(scope="session")
-def files(site: Site) -> Mapping[str, bytes]:
-    """Every file of the built site by its path."""
-    return build(site)
-
-
-@pytest.fixture(scope="session")
-def folder(files: Mapping[str, bytes], tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(simulated: Made) -> Path:
     """The built site on disk."""
-    place = tmp_path_factory.mktemp("built") / "site"
-    write(files, place)
-    return place
+    return simulated.folder
 
 
 @pytest.fixture(scope="session")
-def pages(site: Site, files: Mapping[str, bytes]) -> Mapping[str, Page]:
-    return kinds(site, files)
-
-
-def kinds(site: Site, files: Mapping[str, bytes]) -> Mapping[str, Page]:
-    """Of every template the page with the most bytes."""
-    only = [page for page in whole(parts(site)) if isinstance(page, Page)]
-    return {page.template: page for page in sorted(only, key=lambda page: len(files[page.path]))}
+def files(folder: Path) -> Mapping[str, bytes]:
+    """Every file of the built site by its path."""
+    found = sorted(path for path in folder.rglob("*") if path.is_file())
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in found}
 
 
 @pytest.fixture(scope="session")
-def strange(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Mapping[str, Page]]:
+def pages(simulated: Made) -> Mapping[str, Kind]:
+    return simulated.kinds
+
+
+@pytest.fixture(scope="session")
+def strange(tmp_path_factory: pytest.TempPathFactory) -> Made:
     """A built site whose results hold a script injection in every text; a page of each kind."""
-    root = tmp_path_factory.mktemp("strange")
-    site = read_site(write_strange_results(root), Catalog())
-    files = build(site)
-    write(files, root / "site")
-    return root / "site", kinds(site, files)
+    return made(tmp_path_factory, "strange-site", write_strange_results)
 
 
 @pytest.fixture(scope="session")
@@ -80,10 +116,38 @@ def visit(chromium: Any, bases: dict[str, str]) -> Iterator[Visitor]:
     yield from guarded(Visitor(chromium, bases))
 
 
+@pytest.fixture(scope="module")
+def guest(chromium: Any, bases: dict[str, str]) -> Iterator[Guest]:
+    guest = Guest(chromium, bases)
+    yield guest
+    guest.close()
+
+
 @pytest.fixture
-def visit_strange(chromium: Any, strange: tuple[Path, Any]) -> Iterator[Visitor]:
+def look(guest: Guest) -> Iterator[Guest]:
+    """Opens pages of the simulated site for tests that change nothing on them."""
+    yield guest
+    assert guest.found() == []
+
+
+@pytest.fixture(scope="module")
+def guest_of_strangers(chromium: Any, strange: Made) -> Iterator[Guest]:
+    guest = Guest(chromium, {"file": f"{strange.folder.as_uri()}/"})
+    yield guest
+    guest.close()
+
+
+@pytest.fixture
+def look_at_strange(guest_of_strangers: Guest) -> Iterator[Guest]:
     """The same on the site of the injections, from disk."""
-    yield from guarded(Visitor(chromium, {"file": f"{strange[0].as_uri()}/"}))
+    yield guest_of_strangers
+    assert guest_of_strangers.found() == []
+
+
+@pytest.fixture
+def visit_strange(chromium: Any, strange: Made) -> Iterator[Visitor]:
+    """The same on the site of the injections, from disk."""
+    yield from guarded(Visitor(chromium, {"file": f"{strange.folder.as_uri()}/"}))
 
 
 def guarded(visitor: Visitor) -> Iterator[Visitor]:

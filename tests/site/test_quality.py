@@ -17,9 +17,9 @@ from urllib.parse import unquote, urlsplit
 import html5lib
 import pytest
 
-from crlbench.site.pages import Page
 from crlbench.verdict.resources import leaderboard_folder
-from tests.site.browser import WAYS, Visitor, opened
+from tests.site.browser import WAYS, Guest, Visitor, opened
+from tests.site.conftest import Kind, Made
 from tests.support.chromium import barriers
 
 browser = pytest.mark.browser
@@ -39,40 +39,40 @@ LOOKS = [
 """One at once, each width and each theme in CI, the other pairs in full."""
 
 
-@pytest.fixture(params=KINDS)
-def page(request: pytest.FixtureRequest, pages: Mapping[str, Page]) -> Page:
-    """A page of each template."""
+@pytest.fixture(scope="module", params=KINDS)
+def page(request: pytest.FixtureRequest, pages: Mapping[str, Kind]) -> Kind:
+    """A page of each template; all tests of one follow one another, so that it is opened once."""
     assert request.param in pages, "no page of the simulated results is made of this template"
     return pages[request.param]
 
 
 @browser
 @pytest.mark.parametrize("over", WAYS)
-def test_it_loads_from_anywhere(visit: Visitor, page: Page, over: str):
-    found = visit(page.path, over=over)
+def test_it_loads_from_anywhere(look: Guest, page: Kind, over: str):
+    found = look(page.path, over=over)
     assert found.locator("main h1").count() == 1
 
 
 @browser
 @pytest.mark.parametrize(("width", "scheme"), LOOKS)
 def test_the_accessibility_checker_finds_nothing_serious(
-    visit: Visitor, page: Page, width: int, scheme: str
+    look: Guest, page: Kind, width: int, scheme: str
 ):
-    assert barriers(opened(visit(page.path, width=width, scheme=scheme))) == []
+    assert barriers(opened(look(page.path, width=width, scheme=scheme))) == []
 
 
 @browser
-def test_nothing_hangs_over(visit: Visitor, page: Page):
-    found = opened(visit(page.path))
+def test_nothing_hangs_over(look: Guest, page: Kind):
+    found = opened(look(page.path))
     for width in (320, 360, 768, 1280, 2560):
         found.set_viewport_size({"width": width, "height": 800})
         assert found.evaluate("document.documentElement.scrollWidth") <= width
 
 
 @browser
-def test_a_phone_shows_every_caption_whole(visit: Visitor, page: Page):
+def test_a_phone_shows_every_caption_whole(look: Guest, page: Kind):
     """Where a table scrolls, what is said of it stays on the screen."""
-    found = opened(visit(page.path, width=360))
+    found = opened(look(page.path, width=360))
     wide = """[...document.querySelectorAll('caption:not(.hidden)')].filter(c => {
         const room = c.closest('.scroll');
         if (room) room.scrollLeft = 1e6;
@@ -83,15 +83,15 @@ def test_a_phone_shows_every_caption_whole(visit: Visitor, page: Page):
 
 
 @browser
-def test_a_phone_shows_where_in_the_menu_it_is(visit: Visitor, page: Page):
+def test_a_phone_shows_where_in_the_menu_it_is(look: Guest, page: Kind):
     if page.section == "":
         pytest.skip("a page outside of the menu")
-    box = visit(page.path, width=360).locator(".bar [aria-current]").bounding_box()
+    box = look(page.path, width=360).locator(".bar [aria-current]").bounding_box()
     assert box["x"] >= 0 and box["x"] + box["width"] <= 360
 
 
 @browser
-def test_focus_rings_are_whole(visit: Visitor, page: Page):
+def test_focus_rings_are_whole(look: Guest, page: Kind):
     """What scrolls cuts what stands out of it; a ring stands out by its offset and its width."""
     cut = """[...document.querySelectorAll('.scroll :is(a, button)')].filter(one => {
         const room = one.closest('.scroll').getBoundingClientRect();
@@ -99,12 +99,12 @@ def test_focus_rings_are_whole(visit: Visitor, page: Page):
         const seen = box.right < room.right && box.height;
         return seen && (box.left - 5 < room.left || box.top - 5 < room.top);
     }).map(one => one.outerHTML.slice(0, 80))"""
-    assert opened(visit(page.path)).evaluate(cut) == []
+    assert opened(look(page.path)).evaluate(cut) == []
 
 
 @browser
-def test_headings_are_in_order(visit: Visitor, page: Page):
-    levels = visit(page.path).evaluate(
+def test_headings_are_in_order(look: Guest, page: Kind):
+    levels = look(page.path).evaluate(
         "[...document.querySelectorAll('h1,h2,h3,h4,h5,h6')].map(h => Number(h.tagName[1]))"
     )
     assert levels[0] == 1 and levels.count(1) == 1
@@ -113,10 +113,10 @@ def test_headings_are_in_order(visit: Visitor, page: Page):
 
 
 @browser
-def test_scripts_change_no_number(visit: Visitor, page: Page):
+def test_scripts_change_no_number(look: Guest, page: Kind):
     script = "[...document.querySelectorAll('main table')].map(t => t.innerText)"
     with_scripts, without = (
-        opened(visit(page.path, scripts=on)).evaluate(script) for on in (True, False)
+        opened(look(page.path, scripts=on)).evaluate(script) for on in (True, False)
     )
     assert "" not in without
 
@@ -126,7 +126,7 @@ def test_scripts_change_no_number(visit: Visitor, page: Page):
     assert numbers(with_scripts) == numbers(without)
 
 
-def test_its_html_has_no_error(files: Mapping[str, bytes], page: Page):
+def test_its_html_has_no_error(files: Mapping[str, bytes], page: Kind):
     """Tokens and nesting. The parser knows neither which attributes an element has nor what it
     may hold beyond what changes the tree; axe sees a part of that.
     """
@@ -142,7 +142,7 @@ NAMED = {"a", "article", "aside", "button", "dialog", "fieldset", "figure", "foo
 """Elements that may have a name of their own (ARIA in HTML); others need a role for that."""
 
 
-def test_names_and_focus_stand_where_they_may(files: Mapping[str, bytes], page: Page):
+def test_names_and_focus_stand_where_they_may(files: Mapping[str, bytes], page: Kind):
     tree = html5lib.parse(files[page.path].decode(), namespaceHTMLElements=False)
     for one in tree.iter():
         tag = str(one.tag).rpartition("}")[2]
@@ -222,28 +222,26 @@ def test_a_second_build_has_equal_bytes(results: Path, folder: Path):
 @browser
 @pytest.mark.parametrize("kind", KINDS)
 def test_texts_of_strangers_stay_texts(
-    visit_strange: Visitor, strange: tuple[Path, Mapping[str, Page]], kind: str
+    look_at_strange: Guest, strange: Made, kind: str
 ):
-    if kind not in strange[1]:
+    if kind not in strange.kinds:
         pytest.skip("no stranger's text leads to such a page")
-    page = opened(visit_strange(strange[1][kind].path))
+    page = opened(look_at_strange(strange.kinds[kind].path))
     assert page.evaluate("window.hacked") is None
     if kind in ("home.html.j2", "run.html.j2"):
         assert "<script>window.hacked" in page.locator("main").inner_text()
 
 
-def test_no_text_of_a_stranger_makes_an_element(strange: tuple[Path, Mapping[str, Page]]):
-    for path in sorted(strange[0].rglob("*.html")):
+def test_no_text_of_a_stranger_makes_an_element(strange: Made):
+    for path in sorted(strange.folder.rglob("*.html")):
         made = _Addresses(path.read_text(encoding="utf-8"))
         assert "x" not in made.links and made.inline == 0, path
 
 
 @browser
-def test_data_files_of_strangers_run_nothing(
-    visit_strange: Visitor, strange: tuple[Path, Mapping[str, Page]]
-):
+def test_data_files_of_strangers_run_nothing(visit_strange: Visitor, strange: Made):
     page = visit_strange()
-    for path in sorted((strange[0] / "data").rglob("*.js")):
+    for path in sorted((strange.folder / "data").rglob("*.js")):
         page.add_script_tag(url=path.as_uri())
     assert page.evaluate("Object.keys(crlbench.items).length") == 2
     assert page.evaluate("window.hacked") is None

@@ -152,6 +152,7 @@ def test_entries_of_one_model_have_the_same_start():
         assert (answers.ends["id"][0] != answers.ends["id"][1]).any()
 
 
+@pytest.mark.slow
 def test_what_skewed_seeds_and_failures_do_to_the_expected_headline():
     plain, failing = World((Entry(),)), World((Entry(failures=0.3),))
     assert truth.expected(plain, trimmed_mean)[0] == pytest.approx(0.35, abs=0.01)
@@ -221,6 +222,7 @@ def test_bounds_are_clopper_and_pearsons():
     assert tables.upper_bound(np.ones(5)) == 1.0
 
 
+@pytest.mark.slow
 def test_the_command_prints_tables():
     options = ["--part", "bias", "--only", "small/flat", "--boards", "5"]
     run = subprocess.run(

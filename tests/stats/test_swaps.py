@@ -135,6 +135,7 @@ def test_headlines_are_told_apart_where_tasks_disagree():
     assert np.mean(np.array(p) <= 0.05) >= 0.9
 
 
+@pytest.mark.slow
 def test_equal_headlines_stay_equal_where_tasks_disagree():
     generator = np.random.default_rng(17)
     for location in (trimmed_mean, plain_mean):

@@ -220,7 +220,9 @@ def headlines(values, count: int) -> np.ndarray:
     )
 
 
-@pytest.mark.parametrize("spread", [0.0, 0.03, 0.2])
+@pytest.mark.parametrize(
+    "spread", [0.03, *(pytest.param(spread, marks=pytest.mark.slow) for spread in (0.0, 0.2))]
+)
 def test_shrinking_takes_most_of_the_winners_curse_away(spread: float):
     raw, less = leads(spread, boards=400 if FULL else 40)
     assert raw > 0.02 or spread > 0.1

@@ -12,7 +12,9 @@ import io
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -22,7 +24,7 @@ from crlbench.contract.attempts import LEDGER_NAME, plan_hash
 from crlbench.contract.conditions import fingerprint, leaves
 from crlbench.contract.records import RunRecord
 from crlbench.contract.study import STUDY_NAME, Arm, Change, Comparison, Study
-from crlbench.disk.hashing import digest
+from crlbench.disk.hashing import canonical_json, digest
 from crlbench.disk.names import PLAN_NAME
 from crlbench.seeding import derive, seed_value
 from crlbench.stats.intervals import Stratum
@@ -78,7 +80,9 @@ class Plan:
     """Of the recipe."""
 
 
+@lru_cache
 def conditions(plan: Plan) -> dict[str, Any]:
+    """Of the board; to be read only."""
     data = known_track("mini").conditions.model_dump(mode="json")
     data["evaluation"] |= {"curve_items": plan.items, "end_items": plan.items}
     # So that a run can fail between two evaluations.
@@ -90,7 +94,9 @@ def conditions(plan: Plan) -> dict[str, Any]:
     return data
 
 
+@lru_cache
 def control(plan: Plan) -> dict[str, Any]:
+    """The leaves of the fingerprint; to be read only."""
     splits = ("id", *OWN_BOUNDS)
     bounds = {split: {"floor": plan.floor, "ceiling": 1.0} for split in splits}
     bounds["hard"]["floor"] = plan.hard_floor
@@ -106,21 +112,43 @@ def write_board(root: Path, *plans: Plan) -> Path:
     """A board folder with one run folder per plan; returns the board folder."""
     board = root / f"mini-{fingerprint(control(plans[0]))}"
     for plan in plans:
-        folder = board / f"{plan.model.replace('/', '--')}@00000000" / plan.recipe
-        write_run(folder, plan)
-        if plan.placebo:
-            write_run(folder, replace(plan, arm="placebo", seeds=plan.placebo))
+        name = f"{plan.model.replace('/', '--')}@00000000/{plan.recipe}"
+        if (board / name).exists():
+            _write_arms(board / name, plan)
+        else:
+            for path, content in _run_files(name, plan).items():
+                (board / path).parent.mkdir(parents=True, exist_ok=True)
+                (board / path).write_bytes(content)
     return board
 
 
-def write_run(folder: Path, plan: Plan) -> Path:
-    """One run folder: all cells of a plan, beside those of another arm, and plan and ledger."""
-    for task in plan.tasks:
-        for index in range(plan.seeds):
-            write_cell(folder / task / plan.arm / f"seed-{index:02d}", plan, task, index)
+@lru_cache(maxsize=256)
+def _run_files(name: str, plan: Plan) -> Mapping[str, bytes]:
+    """What a plan comes to in a folder of that name; many tests begin with the same one."""
+    with TemporaryDirectory() as place:
+        _write_arms(Path(place, name), plan)
+        files = [path for path in Path(place).rglob("*") if path.is_file()]
+        return {path.relative_to(place).as_posix(): path.read_bytes() for path in files}
+
+
+def _write_arms(folder: Path, plan: Plan) -> None:
+    arms = [plan]
+    if plan.placebo:
+        arms.append(replace(plan, arm="placebo", seeds=plan.placebo))
+    write_run(folder, *arms)
+
+
+def write_run(folder: Path, *arms: Plan) -> Path:
+    """One run folder: all cells of each arm, beside those of another arm, and plan and ledger."""
     stored = folder / PLAN_NAME
-    arms = json.loads(stored.read_text())["arms"] if stored.exists() else {}
-    declare(folder, **_declared(plan) | {"arms": arms | {plan.arm: plan.seeds}})
+    before = json.loads(stored.read_text())["arms"] if stored.exists() else {}
+    declared = _declared(arms[-1]) | {"arms": before | {plan.arm: plan.seeds for plan in arms}}
+    for plan in arms:
+        for task in plan.tasks:
+            for index in range(plan.seeds):
+                cell = folder / task / plan.arm / f"seed-{index:02d}"
+                write_cell(cell, plan, task, index, plan_hash(declared))
+    declare(folder, **declared)
     return folder
 
 
@@ -162,16 +190,26 @@ def _declared(plan: Plan) -> dict[str, Any]:
     }
 
 
-def write_cell(folder: Path, plan: Plan, task: str, index: int) -> Path:
-    """One cell with its files and its sealed record."""
+def write_cell(
+    folder: Path, plan: Plan, task: str, index: int, cited: str | None = None
+) -> Path:
+    """One cell with its files and its sealed record.
+
+    Args:
+        cited: the hash of the plan that it was run under; that of the arm alone where it is None.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     vectors = _vectors(plan, task, index)
-    np.savez(folder / "items.npz", **vectors)
+    packed = io.BytesIO()
+    np.savez(packed, **vectors)
+    (folder / "items.npz").write_bytes(packed.getvalue())
     (folder / "samples.jsonl.zst").write_bytes(_samples(plan, task, vectors))
     (folder / "digests.jsonl").write_text('{"iteration":1}\n')
     curve = _curve(plan, vectors)
     (folder / "curve.csv").write_text(_csv(curve))
     record = _record(folder, plan, task, index, vectors, curve)
+    if cited is not None:
+        record = record.model_copy(update={"plan_hash": cited})
     write_record(folder, record)
     return folder
 
@@ -237,7 +275,9 @@ def _arm(plan: Plan, base: Plan, run: str) -> Arm:
 
 
 def write_record(folder: Path, record: RunRecord) -> None:
-    (folder / "record.json").write_text(json.dumps(record.sealed().model_dump(mode="json")))
+    """As a run writes it."""
+    content = record.sealed().model_dump(mode="json")
+    (folder / "record.json").write_text(canonical_json(content) + "\n")
 
 
 def rewrite(folder: Path, **changes: Any) -> None:

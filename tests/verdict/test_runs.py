@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
@@ -258,8 +259,8 @@ def test_numbers_too_large_for_json_are_named(cell: Path, field: str, number: st
     path = cell / "record.json"
     name, _, _ = number.partition(":")
     before, _, after = path.read_text().partition(f"{name}:")
-    rest = after[after.index("]" if "[" in number else ",") + ("[" in number) :]
-    path.write_text(f"{before}{number}{rest}")
+    end = after.index("]") + 1 if "[" in number else re.search("[,}]", after).start()
+    path.write_text(f"{before}{number}{after[end:]}")
     with pytest.raises(ValidationError, match=f"{field}: inf is not a finite number") as caught:
         load_runs(cell)
     assert str(path) in str(caught.value)
