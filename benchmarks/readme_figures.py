@@ -38,8 +38,6 @@ FIRST, LAST = "<!-- python benchmarks/readme_figures.py -->\n", "<!-- end -->"
 PANEL_WIDTH, PANEL_HEIGHT = 400, 262
 HEAD = 38
 LABEL_GAP = 14
-DASHES = ("none", "6 3")
-"""Dash patterns: they tell lines of one colour apart."""
 
 Line = list[tuple[float, float]]
 """Completions and accuracy at each point."""
@@ -225,7 +223,9 @@ def draw_panel(task: str, lines: Sequence[Line], models: Sequence[str]) -> list[
     for index, (model, points) in enumerate(zip(models, lines, strict=True)):
         hue = svg.series_color(index)
         stroke = f"stroke:{hue};stroke-width:2;stroke-linejoin:round"
-        stroke += f";stroke-dasharray:{DASHES[index // len(svg.SERIES)]}"
+        # The next dash pattern tells lines of one colour apart.
+        dash = svg.DASHES[index // len(svg.SERIES) % len(svg.DASHES)]
+        stroke += f";stroke-dasharray:{dash or 'none'}"
         parts.append(svg.polyline([(x(a), y(b)) for a, b in points], stroke, model))
         parts.append(line(right, ends[index], right + 14, labels[index], f"stroke:{hue}"))
         label = model.removeprefix("tiny-")
