@@ -9,7 +9,7 @@ import pytest
 
 from crlbench.algo.part import parts_of
 from crlbench.algo.recipe import AXES
-from crlbench.cli import HANDLERS
+from crlbench.cli import COMMANDS
 from crlbench.contract.dynamics import ROLLOUT_STATS, STEP_STATS
 from crlbench.errors import INTERNAL, OK, CrlbenchError
 
@@ -57,7 +57,7 @@ def test_the_index_names_every_page() -> None:
 def test_the_commands_page_has_a_row_for_each_command() -> None:
     text = (DOCS / "commands.md").read_text()
     listed = re.findall(r"^\| `crlbench (\S+)[ `]", text, flags=re.M)
-    assert set(listed) == set(HANDLERS)
+    assert set(listed) == set(COMMANDS)
 
 
 def test_the_commands_page_has_every_exit_code() -> None:
