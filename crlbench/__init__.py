@@ -15,10 +15,14 @@ _PUBLIC = {
     "Conditions": "crlbench.contract.conditions",
     "Recipe": "crlbench.algo.recipe",
     "RunRecord": "crlbench.contract.records",
+    "compare": "crlbench.notebook.compare",
+    "evaluate": "crlbench.notebook.evaluate",
+    "plot_curves": "crlbench.notebook.curves",
+    "results": "crlbench.notebook.results",
     "run_cell": "crlbench.run.execute",
 }
 
-__all__ = ["Catalog", "Conditions", "Recipe", "RunRecord", "run_cell", "__version__"]  # noqa: F822
+__all__ = [*_PUBLIC, "__version__"]  # noqa: PLE0604
 
 
 def __getattr__(name: str) -> Any:

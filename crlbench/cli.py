@@ -11,6 +11,7 @@ import difflib
 import errno
 import io
 import os
+import shlex
 import sys
 import tempfile
 import traceback
@@ -203,6 +204,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     options.no_progress |= bool(os.environ.get("CI"))
     options.offline |= switches.offline()
     options.home = switches.find_home(options.home)
+    options.typed = shlex.join(["crlbench", *argv])
     return options
 
 
@@ -236,13 +238,24 @@ def _export(options: argparse.Namespace) -> None:
         os.environ.update(dict.fromkeys(OFFLINE_SWITCHES, "1"))
 
 
-def _handle(options: argparse.Namespace) -> int:
+def prepare(options: argparse.Namespace) -> None:
+    """Make this process ready for a command: its environment, and what the command cannot lack.
+
+    Raises:
+        EnvironmentUnfit: this machine lacks something.
+        UsageError: a name that no library can take.
+    """
+    _export(options)
     command = module_of(options.command)
     if getattr(command, "NEEDS_TEMPORARY", True):
         require_temporary()
     if getattr(command, "READS_MODELS", False):
         require_readable_names(options)
-    return command.run(options)
+
+
+def _handle(options: argparse.Namespace) -> int:
+    code: int = module_of(options.command).run(options)
+    return code
 
 
 def _print_anything() -> None:
@@ -260,7 +273,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         options = parse(arguments)
         verbose = options.verbose
-        _export(options)
+        prepare(options)
         code = _handle(options)
         sys.stdout.flush()
         return code
@@ -273,14 +286,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return OK
     except Exception as error:
-        if isinstance(error, OSError) and (told := _of_a_path(error)) is not None:
+        if isinstance(error, OSError) and (told := of_a_path(error)) is not None:
             return _complain(f"crlbench: {told}", told.exit_code, verbose)
         message = f"crlbench: internal error: {type(error).__name__}: {error}"
         hint = "" if verbose else "\nThis is a fault of crlbench. -v shows where it happened."
         return _complain(message + hint, INTERNAL, verbose)
 
 
-def _of_a_path(error: OSError) -> CrlbenchError | None:
+def of_a_path(error: OSError) -> CrlbenchError | None:
     """What to say where the system refuses a path: which one, why, and what helps."""
     if error.filename is None or error.errno not in _PATHS:
         return None

@@ -44,6 +44,7 @@ MAY_IMPORT: Mapping[str, set[str]] = {
     | {"confine", "contribute", "doctor", "launch", "pages", "proof", "run", "site", "stages"}
     | {"stats", "suite", "verdict"},
     "cli": {"commands", "disk", "errors"},
+    "notebook": BELOW | {"catalog", "cli", "commands", "pages", "site", "verdict"},
     "__main__": {"cli"},
     "__init__": set(),
 }
@@ -66,6 +67,7 @@ DOORS = {
     "lightning": {"train"},
     "torchmetrics": {"train"},
     "jinja2": {"policy", "pages", "site"},
+    "pandas": {"notebook"},
     "pyarrow": {"site"},
     "scipy": {"stats"},
     "torch": {"types", "algo", "policy", "train", "run", "launch", "doctor", "stages", "proof"}

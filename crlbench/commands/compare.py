@@ -49,22 +49,8 @@ def add_flags(parser: ArgumentParser) -> None:
 
 def run(options: Namespace) -> int:
     """Print or write what stored entries say against each other."""
-    from crlbench.commands.stored_entries import find_entry
-    from crlbench.verdict import board
-    from crlbench.verdict.compare import compare as side_by_side
-    from crlbench.verdict.compare_read import read_entry
-
     form, target = _format(options), _target(options)
-    if len(options.entries) < 2:
-        raise UsageError("compare needs at least two entries: crlbench compare A B.")
-    folders = [find_entry(name, Path(options.runs)) for name in options.entries]
-    comparison = side_by_side(
-        [read_entry(folder) for folder in folders],
-        axes=board.AXES if options.axis == "all" else (options.axis,),
-        tasks=_tasks(options),
-        by=options.by,
-        force=options.force_unequal,
-    )
+    comparison = read_comparison(options)
     if target is None:
         _print(comparison, form, colour=not options.no_color)
         return OK
@@ -75,7 +61,44 @@ def run(options: Namespace) -> int:
     return OK
 
 
-def _tasks(options: Namespace) -> tuple[str, ...] | None:
+def read_comparison(options: Namespace) -> Any:
+    """The comparison of the entries that the options name.
+
+    Raises:
+        UsageError: fewer than two entries, or an unknown name.
+        NotComparable: unequal conditions, and no ``force_unequal``.
+        ValidationError: something stored is damaged.
+    """
+    from crlbench.verdict import board
+    from crlbench.verdict.compare import compare as side_by_side
+
+    if len(options.entries) < 2:
+        raise UsageError("compare needs at least two entries: crlbench compare A B.")
+    return side_by_side(
+        read_entries(options),
+        axes=board.AXES if options.axis == "all" else (options.axis,),
+        tasks=chosen_tasks(options),
+        by=options.by,
+        force=options.force_unequal,
+    )
+
+
+def read_entries(options: Namespace) -> list[Any]:
+    """The entries that the options name, in their order.
+
+    Raises:
+        UsageError: an unknown name.
+        ValidationError: something stored is damaged.
+    """
+    from crlbench.commands.stored_entries import find_entry
+    from crlbench.verdict import compare_read
+
+    folders = [find_entry(name, Path(options.runs)) for name in options.entries]
+    return [compare_read.read_entry(folder) for folder in folders]
+
+
+def chosen_tasks(options: Namespace) -> tuple[str, ...] | None:
+    """The names of ``--tasks``; None for all that any entry has."""
     if options.tasks is None:
         return None
     from crlbench.commands.settings import names_in

@@ -6,6 +6,7 @@ import tempfile
 from argparse import Namespace
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -29,6 +30,46 @@ def dry_run(
     options: Namespace, settings: Settings, plans: Sequence[Plan], cards: Sequence[ModelCard]
 ) -> int:
     """Print the cells, the estimated time, memory and disk, and the plan hashes."""
+    forecast = foresee(options, settings, plans, cards)
+    result, wanted = forecast.figures, forecast.cells
+    if options.json:
+        out_json(result)
+        return OK
+    # One recipe under several conditions has the same label on each board.
+    columns = ["board", "cell", "state"] if len({c.fingerprint for c in wanted}) > 1 else [
+        "cell", "state"
+    ]
+    rows = [
+        {"board": cell.fingerprint, "cell": label(cell), "state": known}
+        for cell, known in zip(wanted, forecast.states, strict=True)
+    ]
+    out(table(rows, columns))
+    out()
+    for plan in result["plans"]:
+        out(f"plan {plan['hash']}  {plan['folder']}")
+    out(
+        f"{count(len(wanted), 'cell')}, {result['missing']} to run, {result['jobs']} at once: "
+        f"about {duration(result['seconds'])}, {result['memory_bytes'] / 1e9:.1f} GB of memory, "
+        f"{result['disk_bytes'] / 1e6:.0f} MB of disk"
+    )
+    return OK
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """What plans would do."""
+
+    cells: Sequence[Cell]
+    states: Sequence[str]
+    """State of each cell: absent, started, done or vanished."""
+    figures: dict[str, Any]
+    """Plans, counts and estimates, as ``--json`` prints them."""
+
+
+def foresee(
+    options: Namespace, settings: Settings, plans: Sequence[Plan], cards: Sequence[ModelCard]
+) -> Forecast:
+    """What plans would do, how long and how much; runs a short piece of a cell of each model."""
     from crlbench.commands.running import (
         checked_memory,
         disk_bytes,
@@ -73,32 +114,9 @@ def dry_run(
         "disk_bytes": disk_bytes(cards, len(missing), jobs),
         "calibration": measured,
     }
-    if options.json:
-        out_json(result)
-        return OK
-    # One recipe under several conditions has the same label on each board.
-    columns = ["board", "cell", "state"] if len({c.fingerprint for c in wanted}) > 1 else [
-        "cell", "state"
-    ]
     gone = {cell.folder for cell in vanished}
-    rows = [
-        {
-            "board": cell.fingerprint,
-            "cell": label(cell),
-            "state": "vanished" if cell.folder in gone else state(cell),
-        }
-        for cell in wanted
-    ]
-    out(table(rows, columns))
-    out()
-    for plan in result["plans"]:
-        out(f"plan {plan['hash']}  {plan['folder']}")
-    out(
-        f"{count(len(wanted), 'cell')}, {len(missing)} to run, {jobs} at once: about "
-        f"{duration(result['seconds'])}, {result['memory_bytes'] / 1e9:.1f} GB of memory, "
-        f"{result['disk_bytes'] / 1e6:.0f} MB of disk"
-    )
-    return OK
+    states = ["vanished" if cell.folder in gone else state(cell) for cell in wanted]
+    return Forecast(wanted, states, result)
 
 
 def _described(plan: Plan) -> dict[str, Any]:

@@ -29,17 +29,26 @@ def publish(options: Namespace, folders: Sequence[Path]) -> Path:
     Returns:
         The page that holds everything.
     """
-    filled = [folder for folder in folders if any(folder.rglob(RECORD_NAME))]
-    written = [write_page(folder) for folder in filled]
-    if len(filled) > 1:
-        summary, board, page = write_page(filled[0].parents[1])
-    else:
-        summary, board, page = written[0]
+    summary, board, page = write_pages(folders)
     if options.json:
         out_json(_stored(summary, board))
     else:
         _print_table(summary, board, colour=not options.no_color)
     return page
+
+
+def write_pages(folders: Sequence[Path]) -> tuple[Any, Any, Path]:
+    """Write summary.json and report.html of run folders, and of several those of their board.
+
+    Args:
+        folders: run folders of one board; at least one of them has a record.
+
+    Returns:
+        The summary, the board and the page that hold everything.
+    """
+    filled = [folder for folder in folders if any(folder.rglob(RECORD_NAME))]
+    written = [write_page(folder) for folder in filled]
+    return write_page(filled[0].parents[1]) if len(filled) > 1 else written[0]
 
 
 def write_page(folder: Path, page: Path | None = None) -> tuple[Any, Any, Path]:

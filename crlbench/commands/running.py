@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
-import sys
 import time
 from argparse import Namespace
 from collections.abc import Callable, Iterable, Sequence
@@ -254,16 +252,44 @@ def run_plans(
 ) -> int:
     """Run the missing cells of plans, say how it went, and return the exit code.
 
-    ``estimates`` are those of :func:`checked_memory`. ``publish`` shows what is stored and
-    returns its page; it is called once any cell is done.
+    The arguments are those of :func:`carry_out`.
+    """
+    return say_end(options, *carry_out(options, settings, plans, cards, estimates, publish))
+
+
+def say_end(options: Namespace, ending: Ending, page: Path | None) -> int:
+    """Say how a sitting ended, name its page, and return the exit code."""
+    code, sentences = verdict(ending, options.verbose)
+    for sentence in sentences:
+        warn(sentence)
+    if page is not None and not options.json:
+        out(str(page))
+    return code
+
+
+def carry_out(
+    options: Namespace,
+    settings: Settings,
+    plans: Sequence[Plan],
+    cards: Sequence[ModelCard],
+    estimates: Sequence[Estimate],
+    publish: Callable[[], Path],
+) -> tuple[Ending, Path | None]:
+    """Run the missing cells of plans.
+
+    Args:
+        estimates: those of :func:`checked_memory`.
+        publish: shows what is stored and returns its page; called once any cell is done.
+
+    Returns:
+        How the sitting ended, and the page; None without a finished cell.
     """
     threads = threads_of(plans)
     check_writable(settings.out)
     deadline = time.monotonic() + 3600 * settings.max_hours if settings.max_hours else None
-    command = shlex.join(["crlbench", *sys.argv[1:]])
     part = shard(settings.shard)
     again = {"fresh": settings.fresh, "repeat": settings.repeat}
-    with opened(plans, command, shard=part, **again) as work:
+    with opened(plans, options.typed, shard=part, **again) as work:
         for sentence in work.said:
             warn(sentence)
         _say_declared(work)
@@ -295,12 +321,7 @@ def run_plans(
                 outcomes = run_missing(work, launcher_of(settings, jobs, threads), progress, switch)
         ending = Ending(work, outcomes, stopped=bool(switch.signals), expired=switch.expired)
         page = publish() if ending.finished else None
-    code, sentences = verdict(ending, options.verbose)
-    for sentence in sentences:
-        warn(sentence)
-    if page is not None and not options.json:
-        out(str(page))
-    return code
+    return ending, page
 
 
 def launcher_of(settings: Settings, jobs: int, threads: int) -> Launcher:

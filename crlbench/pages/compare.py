@@ -19,15 +19,21 @@ from crlbench.pages.words import more_seeds, span
 from crlbench.stats.thresholds import TAUS
 from crlbench.verdict.axes import AXIS_SIGNS, AXIS_WORDS, Axis
 from crlbench.verdict.compare import Comparison, Effect, Pair, PairAxis, Side
-from crlbench.verdict.compare_axis import BY_WORDS, TaskView
+from crlbench.verdict.compare_axis import BY_WORDS
 from crlbench.verdict.compare_unequal import value
 
 TEMPLATE = "compare.html.j2"
+CELL = "compare_cell.html.j2"
 
 
 def render_comparison(comparison: Comparison) -> str:
     """The whole page as text."""
     return environment().get_template(TEMPLATE).render(page=page_data(comparison))
+
+
+def render_cell(comparison: Comparison) -> str:
+    """The pairs alone, as a piece of a page that styles itself: the output of a notebook's cell."""
+    return environment().get_template(CELL).render(page=page_data(comparison))
 
 
 def page_data(comparison: Comparison) -> dict[str, Any]:
@@ -168,8 +174,7 @@ def _learning(comparison: Comparison) -> list[dict[str, Any]]:
     """Per task: E = H + L, curves and times, on scales that all tasks share."""
     views = [view for side in comparison.sides for view in side.tasks.values()]
     widest = 1.02 * max([0.2, *(max(v.E or 0.0, v.H) for v in views)])
-    spent = max((x for v in views for line in v.lines for x in line.x), default=1.0) or 1.0
-    low, high = _span(views)
+    spent, span = drawing.common_scales(views)
     panels = []
     for task in comparison.tasks:
         series = [
@@ -182,7 +187,7 @@ def _learning(comparison: Comparison) -> list[dict[str, Any]]:
             {
                 "task": task,
                 "bars": Markup(drawing.bars(task, series, widest)),
-                "curves": Markup(drawing.curves(task, series, spent, (low, high), label)),
+                "curves": Markup(drawing.curves(task, series, spent, span, label)),
                 "rows": [
                     {
                         "series": one,
@@ -197,14 +202,6 @@ def _learning(comparison: Comparison) -> list[dict[str, Any]]:
             }
         )
     return panels
-
-
-def _span(views: list[TaskView]) -> tuple[float, float]:
-    """Lowest and highest u of all curves, with 0 and some room."""
-    values = [u for view in views for line in view.lines for u in line.u]
-    low, high = min([0.0, *values]), max([0.2, *values])
-    room = 0.04 * (high - low)
-    return (low - room if low < 0 else 0.0), high + room
 
 
 def _parts(comparison: Comparison) -> list[dict[str, Any]]:

@@ -29,6 +29,7 @@ SHAPES: dict[Call | None, str] = {
     None: "circle",
 }
 HOLLOW = ("undecided", "preview", None)
+PANEL_HEIGHT = 232
 
 
 @dataclass(frozen=True)
@@ -143,6 +144,23 @@ def _block(span: Sequence[float], top: float, thick: float, hue: str) -> str:
     return element("rect", x=low, y=top, width=high - low, height=thick, style=f"fill:{hue}")
 
 
+def common_scales(
+    views: Sequence[TaskView], bands: bool = False
+) -> tuple[float, tuple[float, float]]:
+    """End of the x-axis, and lowest and highest u with 0 and some room, for all panels of a page.
+
+    Args:
+        bands: whether the intervals of the means are drawn too.
+    """
+    spent = max((x for view in views for line in view.lines for x in line.x), default=1.0) or 1.0
+    values = [u for view in views for line in view.lines for u in line.u]
+    if bands:
+        values += [end for view in views for one in view.band for end in (one.low, one.high)]
+    low, high = min([0.0, *values]), max([0.2, *values])
+    room = 0.04 * (high - low)
+    return spent, ((low - room if low < 0 else 0.0), high + room)
+
+
 def curves(
     task: str, series: Sequence[Series], spent: float, span: tuple[float, float], label: str
 ) -> str:
@@ -152,9 +170,27 @@ def curves(
         spent: end of the x-axis.
         span: lowest and highest u, so that the panels of a page share one scale.
     """
-    height, left, right, upper, lower = 232, 34, 336, 8, 190
+    parts = curve_panel(series, spent, span, label)
+    return figure(f"Learning curves on {task}", curve_words(series), PANEL_HEIGHT, *parts)
+
+
+def curve_panel(
+    series: Sequence[Series],
+    spent: float,
+    span: tuple[float, float],
+    label: str,
+    bands: bool = False,
+) -> list[str]:
+    """What stands in :func:`curves`, for a figure of several panels.
+
+    Args:
+        bands: whether to shade the interval of each mean.
+    """
+    left, right, upper, lower = 34, 336, 8, 190
     x, y = Scale(0, spent, left, right), Scale(*span, lower, upper)
     parts = [_axes(x, y, spent, label)]
+    if bands:
+        parts += [_band(one, x, y) for one in series]
     parts += [_seeds(one, x, y) for one in series]
     parts += [_mean(one, x, y) for one in series]
     ends = [(one, one.view.mean[-1][1]) for one in series if one.view.mean]
@@ -162,7 +198,19 @@ def curves(
     for place, (one, _) in zip(places, ends, strict=True):
         style = f"fill:{svg.series_color(one.index)};font-weight:650;{HALO}"
         parts.append(text(right + 8, place + 4, one.key, style=style))
-    return figure(f"Learning curves on {task}", _curve_words(series), height, *parts)
+    return parts
+
+
+def _band(one: Series, x: Scale, y: Scale) -> str:
+    """The interval of the mean at each evaluation; nothing where there is none."""
+    if not one.view.band:
+        return ""
+    ends = list(zip(one.view.mean, one.view.band, strict=True))
+    upper = [(x(at), y(interval.high)) for (at, _), interval in ends]
+    lower = [(x(at), y(interval.low)) for (at, _), interval in ends]
+    style = f"fill:{svg.series_color(one.index)};opacity:.3;stroke:none"
+    name = element("title", svg.clean(f"{one.key}, 95 % interval of the mean"))
+    return element("path", name, d=svg.path([*upper, *reversed(lower)], close=True), style=style)
 
 
 def _axes(x: Scale, y: Scale, spent: float, label: str) -> str:
@@ -216,7 +264,7 @@ def _mean(one: Series, x: Scale, y: Scale) -> str:
     return polyline(points, f"{stroke};stroke-dasharray:{dash}", name)
 
 
-def _curve_words(series: Sequence[Series]) -> str:
+def curve_words(series: Sequence[Series]) -> str:
     told = []
     for one in series:
         mean = one.view.mean

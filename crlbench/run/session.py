@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -72,8 +73,12 @@ class StopSwitch:
 
     @contextlib.contextmanager
     def installed(self) -> Iterator[StopSwitch]:
-        """Let SIGINT and SIGTERM turn the switch instead of ending the process."""
-        numbers = (signal.SIGINT, signal.SIGTERM)
+        """Let SIGINT and SIGTERM turn the switch instead of ending the process.
+
+        Outside of the main thread, where Python takes no signals, they stay as they are.
+        """
+        main = threading.current_thread() is threading.main_thread()
+        numbers = (signal.SIGINT, signal.SIGTERM) if main else ()
         before = {number: signal.signal(number, self._received) for number in numbers}
         try:
             yield self

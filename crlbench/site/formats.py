@@ -79,13 +79,16 @@ def as_parquet(table: Table, rows: Iterable[Sequence[Value]]) -> bytes:
         try:
             arrays.append(pyarrow.array(column, field.type))
         except (OverflowError, pyarrow.ArrowInvalid):
-            raise ValidationError(
-                f"{table.name}: {field.name}: a stored number needs more than 64 bits"
-            ) from None
+            raise too_wide(table, field.name) from None
     sink = io.BytesIO()
     whole = pyarrow.Table.from_arrays(arrays, schema=pyarrow.schema(fields))
     pyarrow.parquet.write_table(whole, sink, compression="zstd")
     return sink.getvalue()
+
+
+def too_wide(table: Table, column: str) -> ValidationError:
+    """What to say of a whole number that typed columns cannot hold."""
+    return ValidationError(f"{table.name}: {column}: a stored number needs more than 64 bits")
 
 
 WRITERS: dict[str, Callable[[Table, Iterable[Sequence[Value]]], bytes]] = {

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -16,8 +18,10 @@ from crlbench.contract.attempts import LEDGER_NAME
 from crlbench.contract.verification import Proof
 from crlbench.contribute.results.layout import read_submission, submitted
 from crlbench.disk.linked_lines import parsed, whole_lines
+from crlbench.disk.names import PLAN_NAME, RECORD_NAME
+from crlbench.disk.packed import PACKED
 from crlbench.disk.reading import Malformed, read_bytes, toml_table
-from crlbench.errors import ValidationError
+from crlbench.errors import UsageError, ValidationError
 from crlbench.pages.reproduce import changed_conditions
 from crlbench.site.repository import Repository
 from crlbench.site.techniques import rate_words
@@ -47,7 +51,7 @@ class StoredBoard:
     badges: dict[str, Proof | None]
     """By entry."""
     submitters: dict[str, str]
-    """By entry, the GitHub handle of who answers questions."""
+    """By entry, the GitHub handle of who answers questions; empty for local runs."""
     track: Literal["current", "archived", "unknown"]
     """Whether the catalogue has the track at this version, has moved on, or never had it."""
     dates: dict[str, str]
@@ -171,19 +175,58 @@ def read_site(
     folders = sorted({entry.parents[1] for entry in submitted(results)})
     if not folders:
         raise ValidationError(f"{results}: no results; hand runs in with: crlbench submit RUN")
-    boards = [_read_board(folder, catalog) for folder in folders]
-    return Site(tuple(sorted(boards, key=_precedence)), catalog, url, repository)
+    return Site(_ordered(read_board(f, catalog) for f in folders), catalog, url, repository)
 
 
-def _read_board(folder: Path, catalog: Catalog) -> StoredBoard:
-    runs = load_runs(folder)
+@on_one_thread
+def read_boards(root: Path, catalog: Catalog) -> tuple[StoredBoard, ...]:
+    """Every board with an entry in or below ``root``, in the order of the site.
+
+    Args:
+        root: a folder of submitted results or of local runs, one board of it, or one entry.
+
+    Raises:
+        UsageError: no run has finished there.
+        ValidationError, NotComparable, EnvironmentUnfit: as :func:`read_site`.
+    """
+    folders = {folder.parents[1] for folder in _entries(root.absolute())}
+    if not folders:
+        load_runs(root)
+        raise UsageError(f"{root}: its runs lie in no folder of an entry; give the folder of all.")
+    return _ordered(read_board(folder, catalog) for folder in sorted(folders))
+
+
+def _entries(root: Path) -> Iterator[Path]:
+    """Folders below ``root`` that hold a packed result, or a plan with a finished run."""
+    for folder, _, names in os.walk(root):
+        plan = PLAN_NAME in names and next(Path(folder).rglob(RECORD_NAME), None) is not None
+        if PACKED in names or plan:
+            yield Path(folder)
+
+
+def _ordered(boards: Iterable[StoredBoard]) -> tuple[StoredBoard, ...]:
+    return tuple(sorted(boards, key=_precedence))
+
+
+def read_board(folder: Path, catalog: Catalog, below: Path | None = None) -> StoredBoard:
+    """One board of submitted results or of local runs, which have no submitter.
+
+    Args:
+        folder: the board's, ``<track>-<fingerprint>``.
+        below: a folder in it; what lies elsewhere is left out.
+
+    Raises:
+        UsageError, ValidationError, NotComparable, EnvironmentUnfit: as :func:`read_boards`.
+    """
+    runs = load_runs(below or folder)
     track, later, why = _known(runs, catalog)
     board = summarise_board(runs, unranked=why)
     stored = StoredBoard(folder.name, runs, board, {}, {}, track, {}, later)
     for name, own in stored.by_entry.items():
         stored.dates[name] = _last_event(folder / name)
         stored.badges[name] = read_badges(folder / name).of_entry(own)
-        stored.submitters[name] = read_submission(folder / name).submitter
+        handed_in = (folder / name / PACKED).is_file()
+        stored.submitters[name] = read_submission(folder / name).submitter if handed_in else ""
     return stored
 
 

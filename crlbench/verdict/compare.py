@@ -177,12 +177,14 @@ def compare(
         NotComparable: unequal conditions and no ``force``; or wall time of unequal hardware.
         ValidationError: ``by`` is time and a record does not say how long it took.
     """
-    _check_count(loaded)
+    if len(loaded) < 2:
+        raise UsageError("compare needs at least two entries: crlbench compare A B.")
+    check_entries(loaded)
     keyed = list(zip(ascii_uppercase, loaded, strict=False))
     found = tuple(unequal([(key, one.board, one.leaves) for key, one in keyed]))
     if found:
         refuse(found, force=force, by=by)
-    names = _tasks(loaded, tasks)
+    names = compared_tasks(loaded, tasks)
     sides = tuple(_side(key, one, axes, names, tasks is not None, by) for key, one in keyed)
     pairs = tuple(
         _pair((a, one), (b, other), axes, names, margin, bool(found))
@@ -204,9 +206,12 @@ def compare(
     )
 
 
-def _check_count(loaded: Sequence[Loaded]) -> None:
-    if len(loaded) < 2:
-        raise UsageError("compare needs at least two entries: crlbench compare A B.")
+def check_entries(loaded: Sequence[Loaded]) -> None:
+    """Refuse more entries than there are letters, and the same one twice.
+
+    Raises:
+        UsageError: as it says.
+    """
     if len(loaded) > MOST_ENTRIES:
         raise UsageError(f"compare takes at most {MOST_ENTRIES} entries, here are {len(loaded)}.")
     seen: dict[Path, Path] = {}
@@ -219,7 +224,12 @@ def _check_count(loaded: Sequence[Loaded]) -> None:
         seen[home] = one.folder
 
 
-def _tasks(loaded: Sequence[Loaded], wanted: Sequence[str] | None) -> tuple[str, ...]:
+def compared_tasks(loaded: Sequence[Loaded], wanted: Sequence[str] | None) -> tuple[str, ...]:
+    """The wanted tasks by name; all that any entry has where ``wanted`` is None.
+
+    Raises:
+        UsageError: an unknown task, or one at another version.
+    """
     known = sorted({task for one in loaded for task in one.entry.tasks})
     if wanted is None:
         return tuple(known)
@@ -242,7 +252,6 @@ def _side(
     key: str, one: Loaded, axes: Sequence[Axis], tasks: Sequence[str], chosen: bool, by: By
 ) -> Side:
     entry, board = one.entry, one.board
-    walls = wall_seconds(one.runs) if by == "time" else {}
     return Side(
         key=key,
         name=entry.name,
@@ -267,13 +276,20 @@ def _side(
         absent=entry.absent,
         axes={a: _chosen(entry, a, tasks) if chosen else entry.axes[a] for a in axes},
         parts={axis: _parts(entry, axis) for axis in axes if axis != "efficiency"},
-        tasks={
-            task: task_view(entry.efficiency.tasks[task], by, walls.get(task, {}))
-            for task in tasks
-            if task in entry.efficiency.tasks and "efficiency" in axes
-        },
+        tasks=task_views(one, tasks, by) if "efficiency" in axes else {},
         placebo=entry.placebo,
     )
+
+
+def task_views(one: Loaded, tasks: Sequence[str], by: By) -> dict[str, TaskView]:
+    """An entry's learning on those of the tasks that it has.
+
+    Raises:
+        ValidationError: ``by`` is time and a record does not say how long it took.
+    """
+    walls = wall_seconds(one.runs) if by == "time" else {}
+    known = one.entry.efficiency.tasks
+    return {t: task_view(known[t], by, walls.get(t, {})) for t in tasks if t in known}
 
 
 def _chosen(entry: Entry, axis: Axis, tasks: Sequence[str]) -> AxisScore:

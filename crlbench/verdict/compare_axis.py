@@ -15,6 +15,7 @@ import numpy as np
 
 from crlbench.disk.names import RECORD_NAME
 from crlbench.errors import ValidationError
+from crlbench.stats.intervals import MIN_SEEDS_TOGETHER, Interval, student_interval
 from crlbench.stats.measures import area
 from crlbench.stats.thresholds import Arrival
 from crlbench.verdict.efficiency import TaskEfficiency, arrivals
@@ -65,6 +66,17 @@ class TaskView:
         xs = np.mean([line.x for line in self.lines], axis=0)
         us = np.mean([line.u for line in self.lines], axis=0)
         return [(float(x), float(u)) for x, u in zip(xs, us, strict=True)]
+
+
+    @property
+    def band(self) -> list[Interval]:
+        """Student's 95 % interval of the mean u over seeds at each evaluation, pointwise.
+
+        Empty where grids differ, and for fewer seeds than an interval over tasks needs.
+        """
+        if not self.mean or len(self.lines) < MIN_SEEDS_TOGETHER:
+            return []
+        return [student_interval(us) for us in zip(*(line.u for line in self.lines), strict=True)]
 
 
 Walls = Mapping[int, Sequence[float]]

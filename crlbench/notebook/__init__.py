@@ -1,0 +1,1 @@
+"""How is crlbench used from Python? Runs, tables, comparisons and curves for notebooks."""

@@ -1,0 +1,137 @@
+"""Entries side by side in a notebook: what ``crlbench compare`` says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from crlbench.commands.compare import read_comparison
+from crlbench.notebook.call import options_of, told
+from crlbench.notebook.frames import frame
+from crlbench.pages.compare import render_cell, render_comparison
+from crlbench.pages.compare_table import plain_comparison
+from crlbench.site.tables import Column, Row, Table, ends, taken
+from crlbench.verdict.compare import Comparison, Effect, Pair
+
+FLAGS = frozenset({"axis", "by", "force_unequal", "runs", "tasks"})
+
+COLUMNS = (
+    Column("axis", "text", "efficiency (Λ), stability (Stab) or generalization (Gen)"),
+    Column("task", "text", "all: the mean over the compared tasks"),
+    Column("a", "text", "entry, model@revision/recipe"),
+    Column("b", "text", "the other one"),
+    Column("a_value", "number", "of a, over the compared tasks and seeds"),
+    Column("b_value", "number", "of b"),
+    Column("difference", "number", "b minus a, seed by seed on the same draws"),
+    Column("low", "number", "lower end of its 95 % interval"),
+    Column("high", "number", "upper end"),
+    Column("inner_low", "number", "lower end of its 90 % interval, which decides on equivalence"),
+    Column("inner_high", "number", "upper end"),
+    Column("wider_low", "number", "lower end of the 95 % interval with tasks drawn too"),
+    Column("wider_high", "number", "upper end"),
+    Column("verdict", "text", "b is better, equivalent, worse, undecided, or preview"),
+    Column("correlation", "number", "achieved between the pairs of seeds"),
+    Column("more_seeds", "whole", "that would likely settle what is undecided"),
+    Column("seeds", "whole", "of every task that was compared"),
+    Column("reason", "text", "why there is no difference"),
+)
+
+
+@dataclass(frozen=True, repr=False)
+class SideBySide:
+    """Entries side by side; a notebook shows its pairs as tables with figures."""
+
+    comparison: Comparison
+    """Everything that ``crlbench compare`` computes, as data."""
+
+    def to_frame(self) -> Any:
+        """One row per pair, axis and task; task ``all`` is the mean over the compared tasks.
+
+        Returns:
+            A ``pandas.DataFrame`` of shape (pairs · axes · (1 + tasks), 18), less the tasks
+            that an axis was not compared on. Values and differences are in units of the axis,
+            on which 1 is the best; ``frame.attrs["about"]`` says what each column means.
+
+        Raises:
+            EnvironmentUnfit: pandas is not installed.
+        """
+        table = Table("compare", "One row per pair, axis and task.", COLUMNS, lambda _: iter(()))
+        names = [column.name for column in COLUMNS]
+        return frame(table, [[row[name] for name in names] for row in _rows(self.comparison)])
+
+    def to_json(self) -> str:
+        """What ``crlbench compare --format json`` prints."""
+        return self.comparison.to_json()
+
+    def to_html(self) -> str:
+        """The whole page that ``crlbench compare --format html`` writes."""
+        return render_comparison(self.comparison)
+
+    def _repr_html_(self) -> str:
+        return render_cell(self.comparison)
+
+    def __repr__(self) -> str:
+        return plain_comparison(self.comparison).rstrip()
+
+
+@told
+def compare(
+    *entries: str | Path,
+    runs: str | Path = "runs",
+    axis: str = "all",
+    tasks: str | Sequence[str] | None = None,
+    by: str = "completions",
+    force_unequal: bool = False,
+) -> SideBySide:
+    """Lay stored entries side by side, with paired verdicts, as ``crlbench compare`` does.
+
+    Args:
+        *entries: two or more names (``"tiny-llama"``, ``"tiny-llama/grpo"``, ``"mini@1/..."``)
+            below ``runs``, or folders of entries.
+        runs: where names are looked for; ``"leaderboard/results"`` for submitted results.
+        axis: ``all``, ``efficiency``, ``stability`` or ``generalization``.
+        tasks: only these; None for all.
+        by: the x-axis of curves: ``completions``, ``bytes``, ``updates`` or ``time`` (seconds).
+        force_unequal: differences without a verdict where conditions differ.
+
+    Returns:
+        An object that a notebook shows as tables; ``to_frame()``, ``to_json()`` and
+        ``to_html()`` give it to programs, and ``str()`` is the command's text.
+
+    Raises:
+        UsageError: fewer than two entries, or an unknown name.
+        NotComparable: the entries were made under different conditions.
+        ValidationError: a stored file is damaged.
+
+    Example:
+        >>> import crlbench
+        >>> found = crlbench.compare("tiny-llama", "tiny-qwen2", runs="leaderboard/results")
+        >>> found.to_frame().query("task == 'all'")[["axis", "difference", "verdict"]]
+    """
+    given = {"runs": runs, "axis": axis, "tasks": tasks, "by": by, "force_unequal": force_unequal}
+    return SideBySide(read_comparison(options_of("compare", entries, given, FLAGS)))
+
+
+def _rows(comparison: Comparison) -> Iterator[Row]:
+    for pair in comparison.pairs:
+        for axis, found in pair.axes.items():
+            where: Row = {"axis": axis, "reason": found.reason, **_names(comparison, pair)}
+            yield where | {"task": "all"} | _effect(found.effect)
+            for task, effect in found.by_task.items():
+                yield where | {"task": task} | _effect(effect)
+
+
+def _names(comparison: Comparison, pair: Pair) -> Row:
+    return {"a": comparison.side(pair.first).name, "b": comparison.side(pair.second).name}
+
+
+def _effect(effect: Effect | None) -> Row:
+    return (
+        taken(effect, a_value="first", b_value="second", difference="value", verdict="call")
+        | taken(effect, correlation="correlation", more_seeds="more_seeds", seeds="n")
+        | ends("", None if effect is None else effect.interval)
+        | ends("inner_", None if effect is None else effect.inner)
+        | ends("wider_", None if effect is None else effect.wider)
+    )
