@@ -186,7 +186,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     parser = build_parser()
     options, unknown = parser.parse_known_args(argv)
     late = getattr(module_of(options.command), "LATE", None) if options.command else None
-    if unknown and late and getattr(options, late) is None and unknown[0][0] != "-":
+    if unknown and late and getattr(options, late) is None and not unknown[0].startswith("-"):
         setattr(options, late, unknown.pop(0))
     if unknown:
         _refuse_unknown(_innermost(parser, options), unknown)
