@@ -138,14 +138,6 @@ BREAKS: dict[Callable[[bytes, Path], None], str] = {
 }
 
 
-USUAL = (crash, hang, die, write_outside, call_home)
-"""One of each kind that every run of the tests tries: a campaign of its own each."""
-TRIED = [
-    pytest.param(bad, marks=() if bad in USUAL else (pytest.mark.slow,), id=bad.__name__)
-    for bad in BREAKS
-]
-
-
 def only_third(bad: Callable[[bytes, Path], None]) -> Callable[[bytes, Path], None]:
     """Sound seeds, and one input of six that breaks."""
 
@@ -156,7 +148,7 @@ def only_third(bad: Callable[[bytes, Path], None]) -> Callable[[bytes, Path], No
     return read
 
 
-@pytest.mark.parametrize("bad", TRIED)
+@pytest.mark.parametrize("bad", BREAKS, ids=lambda bad: bad.__name__)
 def test_what_breaks_is_found_saved_and_the_rest_goes_on(
     bad: Callable[[bytes, Path], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -183,6 +175,7 @@ def test_what_breaks_is_found_saved_and_the_rest_goes_on(
     assert outcome.accepted == (5 if bad is not die else 6 - len(files))
 
 
+@pytest.mark.slow
 def test_a_saved_input_is_read_again(tmp_path: Path) -> None:
     saved = tmp_path / "task-rows.7.0123456789ab"
     saved.write_bytes(b'{"id": 1}\n')
