@@ -14,6 +14,11 @@ Maker = Callable[[random.Random, Sequence[bytes]], bytes]
 """Makes one input from a generator and the seeds."""
 
 
+def refuse(error: CrlbenchError) -> None:
+    """What a list is given to say what it cannot read."""
+    raise error
+
+
 @dataclass(frozen=True)
 class Target:
     """One reader of untrusted bytes."""

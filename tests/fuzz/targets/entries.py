@@ -21,7 +21,7 @@ from crlbench.run.board import load_track
 from crlbench.suite.pairs import parse_pairs
 from tests.fuzz import corpus
 from tests.fuzz.mutate import compressed, either, json_lines, octets, toml_tree
-from tests.fuzz.target import Maker, Target, bundled, put, unbundled
+from tests.fuzz.target import Maker, Target, bundled, put, refuse, unbundled
 
 TOML = either(octets, toml_tree, toml_tree)
 LINES = either(octets, json_lines, json_lines)
@@ -57,7 +57,7 @@ def _task(data: bytes, place: Path) -> None:
     put(folder, "task.py", b"raise SystemExit('executed')\n")
     dump_toml(card.model_dump(mode="json", by_alias=True))
     assert card.digest
-    list_rows._tasks(Namespace(catalog=[place]))
+    list_rows._tasks(Namespace(catalog=[place]), refuse)
 
 
 def _task_folder(data: bytes, place: Path) -> None:
@@ -132,7 +132,7 @@ def _recipe(data: bytes, place: Path) -> None:
     recipes.docstring("wide", [place])
     recipes.python_file("wide", [place])
     recipes.load_file(path, [place])
-    list_rows._recipes(Namespace(catalog=[place]))
+    list_rows._recipes(Namespace(catalog=[place]), refuse)
 
 
 def _panel(data: bytes, place: Path) -> None:

@@ -43,7 +43,7 @@ from tests.fuzz.mutate import (
     sealed,
     tree,
 )
-from tests.fuzz.target import Target, put
+from tests.fuzz.target import Target, put, refuse
 
 REPLICATES = 8
 """Of the bootstrap: what is fuzzed is what reads, not what counts."""
@@ -419,7 +419,7 @@ def _plan(data: bytes, place: Path) -> None:
     path = put(place, "board/model@1/recipe/plan.json", data)
     find_entry("model", place)
     _print_leaves(Namespace(json=False, quiet=False), _of_run(path))
-    _runs(Namespace(out=str(place)))
+    _runs(Namespace(out=str(place)), refuse)
     _read_plan(path)
 
 
