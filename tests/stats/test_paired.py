@@ -128,7 +128,9 @@ def test_seeds_to_settle_follows_the_rough_formula():
     assert seeds_to_settle(0.04, 1e-6, 0.1, [5], MARGIN) == MOST_SEEDS
 
 
-@pytest.mark.parametrize(("tasks", "low"), [(1, 0.925), pytest.param(3, 0.925, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    ("tasks", "low"), [(1, 0.925), pytest.param(3, 0.925, marks=pytest.mark.slow)]
+)
 def test_equal_arms_are_rarely_told_apart(tasks: int, low: float):
     """Coverage of the 95 % interval is at least near 95 %; A/A verdicts err at most in 7 %."""
     generator = np.random.default_rng(21 + tasks)
