@@ -116,6 +116,8 @@ def build(options: Namespace) -> int:
     folder = Path(options.out)
     url, source = _address("--url", options.url), _address("--source-url", options.source_url)
     repository = Repository(source.rstrip("/")) if source else None
+    if not options.check:
+        site.require_replaceable(folder)
     files = site.build(_site(options, url, repository))
     if options.check:
         return _checked(site.differences(files, folder), folder)
@@ -167,6 +169,7 @@ def serve(options: Namespace) -> int:
     folder = Path(options.out)
     with server(folder, options.port) as listening:
         if _outdated(folder, _results(options)):
+            site.require_replaceable(folder)
             note(options, f"Building {folder} ...")
             site.write(site.build(_site(options)), folder)
         url = f"http://{HOST}:{listening.server_port}/"

@@ -75,10 +75,7 @@ def write(files: Mapping[str, bytes], folder: Path) -> None:
         UsageError: the folder holds something else than a site.
         EnvironmentUnfit: it cannot be written.
     """
-    if folder.exists() and not _replaceable(folder):
-        raise UsageError(
-            f"--out {folder}: holds files that no build made. Name an empty or new folder."
-        )
+    require_replaceable(folder)
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=f".{folder.name}-", dir=folder.parent) as place:
@@ -94,8 +91,18 @@ def write(files: Mapping[str, bytes], folder: Path) -> None:
         raise EnvironmentUnfit(f"{folder}: cannot be written: {error.strerror}") from error
 
 
-def _replaceable(folder: Path) -> bool:
-    return folder.is_dir() and ((folder / MARKER).is_file() or not any(folder.iterdir()))
+def require_replaceable(folder: Path) -> None:
+    """Of a folder for a site; also to be asked before the site is built.
+
+    Raises:
+        UsageError: it holds something else than a site.
+    """
+    if not folder.exists():
+        return
+    if not folder.is_dir() or not (folder / MARKER).is_file() and any(folder.iterdir()):
+        raise UsageError(
+            f"--out {folder}: holds files that no build made. Name an empty or new folder."
+        )
 
 
 def differences(files: Mapping[str, bytes], folder: Path) -> list[str]:

@@ -15,8 +15,6 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-SCHEMES = ("light", "dark")
-WIDTHS = (360, 1280)
 WAYS = ("file", "http", "below")
 """From disk, from the root of a server, from a folder of a server as Pages serves it."""
 BELOW = "/a/b"

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import gzip
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from crlbench.site.build import build
 from crlbench.site.home import pages as home_pages
 from crlbench.site.pages import Page, whole
 from crlbench.site.render import Renderer
@@ -235,12 +234,14 @@ def test_controls_are_large_enough_to_touch(visit: Visitor):
 
 
 @pytest.fixture(scope="module")
-def large(site: Site, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def large(
+    site: Site, files: Mapping[str, bytes], tmp_path_factory: pytest.TempPathFactory
+) -> Path:
     """A front page with 500 entries."""
     folder = tmp_path_factory.mktemp("large")
     page = next(whole(home_pages(site)))
     (folder / "index.html").write_bytes(Renderer(site).html(grown(page, 500)))
-    for name, content in build(site).items():
+    for name, content in files.items():
         if name.startswith("static/") and "/vendor/" not in name:
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             (folder / name).write_bytes(content)

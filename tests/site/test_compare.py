@@ -15,14 +15,16 @@ import pytest
 from crlbench.base.wording import number
 from crlbench.catalog.find import Catalog
 from crlbench.pages.words import span
+from crlbench.site import build as building
 from crlbench.site import duels, items
 from crlbench.site.build import build, write
+from crlbench.site.compare import pages as compare_pages
 from crlbench.site.pages import entry_path, whole
 from crlbench.site.source import Site, StoredBoard
 from crlbench.stats.intervals import Interval
 from crlbench.verdict.axes import AXES
 from crlbench.verdict.pairs import paired_axes
-from tests.site.browser import SCHEMES, WAYS, WIDTHS, Visitor, opened
+from tests.site.browser import WAYS, Visitor, opened
 from tests.support.chromium import barriers
 
 pytestmark = pytest.mark.browser
@@ -190,6 +192,7 @@ def test_a_board_with_too_many_pairs_says_which_are_missing(
     rankings = [axis.ranking for by in board.board.rankings.values() for axis in by.values()]
     leaders = {ranking.anchors[0] for ranking in rankings if ranking.anchors}
     assert len(compared_) == 2 and all(leaders & set(pair) for pair in compared_)
+    monkeypatch.setattr(building, "MAKERS", (compare_pages,))
     write(build(Site((board,), Catalog())), tmp_path / "out")
     names = [name for name in board.by_entry if name not in {n for p in compared_ for n in p}][:2]
     visit = Visitor(chromium, {"file": f"{(tmp_path / 'out').as_uri()}/"})
@@ -226,7 +229,9 @@ def test_it_compares_from_disk_and_from_a_server(compare: Open, board: StoredBoa
     assert page.locator("figure svg > title").count() == 5
 
 
-@pytest.mark.parametrize(("width", "scheme"), list(zip(WIDTHS, SCHEMES, strict=True)))
+@pytest.mark.parametrize(
+    ("width", "scheme"), [(360, "light"), pytest.param(1280, "dark", marks=pytest.mark.slow)]
+)
 def test_a_comparison_is_accessible_and_fits(
     compare: Open, board: StoredBoard, width: int, scheme: str
 ):
@@ -338,7 +343,7 @@ def test_a_missing_file_is_told(changed: Any, board: StoredBoard):
     assert outcome == "failed" and "cannot be loaded" in text
 
 
-@pytest.mark.parametrize("kind", ["f32", "f64"])
+@pytest.mark.parametrize("kind", ["f32", pytest.param("f64", marks=pytest.mark.slow)])
 def test_partial_credit_is_recomputed_too(
     changed: Any, board: StoredBoard, monkeypatch: pytest.MonkeyPatch, kind: str
 ):

@@ -12,7 +12,8 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -28,6 +29,8 @@ from crlbench.site.source import Site, read_site
 
 ROOT = Path(__file__).parents[2]
 STORED = ROOT / "leaderboard" / "results" / "mini-543da47d0c99"
+
+Table = Callable[[str], list[dict[str, str]]]
 
 
 @pytest.fixture(scope="module")
@@ -195,6 +198,20 @@ def exported(results: Path, target: Path, *more: str) -> bytes:
     return target.read_bytes()
 
 
+@pytest.fixture(scope="module")
+def table(
+    results: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Table:
+    """The rows of a table as the command exports it, each table once."""
+    folder = tmp_path_factory.mktemp("tables")
+
+    @cache
+    def rows(what: str) -> list[dict[str, str]]:
+        return read_csv(exported(results, folder / f"{what}.csv", "--what", what))
+
+    return rows
+
+
 def read_csv(content: bytes) -> list[dict[str, str]]:
     return list(csv.DictReader(io.StringIO(content.decode(), newline="")))
 
@@ -215,8 +232,8 @@ def test_entries_are_those_of_the_board(results: Path, site: Site, tmp_path: Pat
         assert row["seeds"] == "10" and row["submitter"] == "crlbench"
 
 
-def test_runs_are_those_of_the_records(results: Path, site: Site, tmp_path: Path) -> None:
-    rows = read_csv(exported(results, tmp_path / "r.csv", "--what", "runs"))
+def test_runs_are_those_of_the_records(table: Table, site: Site) -> None:
+    rows = table("runs")
     records = {run.record.record_id: run.record for run in site.boards[0].runs}
     assert {row["record_id"] for row in rows} == records.keys() and len(rows) == len(records)
     for row in rows:
@@ -230,19 +247,19 @@ def test_runs_are_those_of_the_records(results: Path, site: Site, tmp_path: Path
         assert (row["gen"] == "") == (record.arm == "placebo")
 
 
-def test_curves_are_those_of_the_records(results: Path, site: Site, tmp_path: Path) -> None:
-    rows = read_csv(exported(results, tmp_path / "c.csv", "--what", "curves"))
+def test_curves_are_those_of_the_records(table: Table, site: Site) -> None:
+    rows = table("curves")
     runs = site.boards[0].runs.runs
     assert len(rows) == sum(len(run.record.curve) for run in runs)
     scores = sorted(point.score for run in runs for point in run.record.curve)
     assert sorted(float(row["score"]) for row in rows) == pytest.approx(scores, abs=1e-12)
 
 
-def test_pairs_have_the_verdicts_of_compare(results: Path, site: Site, tmp_path: Path) -> None:
+def test_pairs_have_the_verdicts_of_compare(table: Table, site: Site) -> None:
     from crlbench.verdict.pairs import paired_axes
 
     a, b = site.boards[0].board.entries
-    rows = read_csv(exported(results, tmp_path / "p.csv", "--what", "pairs"))
+    rows = table("pairs")
     expected = paired_axes(a, b)
     assert [row["axis"] for row in rows] == list(expected)
     for row in rows:
@@ -253,7 +270,7 @@ def test_pairs_have_the_verdicts_of_compare(results: Path, site: Site, tmp_path:
 
 @pytest.mark.parametrize("form", FORMAT_NAMES)
 def test_every_format_holds_the_same_and_the_same_bytes(
-    form: str, results: Path, tmp_path: Path
+    form: str, table: Table, results: Path, tmp_path: Path
 ) -> None:
     import pandas
 
@@ -266,7 +283,7 @@ def test_every_format_holds_the_same_and_the_same_bytes(
         "parquet": lambda: pandas.read_parquet(tmp_path / "a.parquet"),
     }[form]()
     assert list(read.columns) == [column.name for column in formats.RUNS.columns]
-    rows = read_csv(exported(results, tmp_path / "c.csv", "--what", "runs"))
+    rows = table("runs")
     assert list(read["lambda"]) == pytest.approx([float(row["lambda"]) for row in rows])
     assert list(read["counts"]) == [row["counts"] == "true" for row in rows]
 

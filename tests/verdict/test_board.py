@@ -94,7 +94,14 @@ def test_a_model_that_does_not_learn_has_no_stability(tmp_path: Path):
     assert "one model has a headline estimate" in ranking.reason
 
 
-@pytest.mark.parametrize("kept", [(0,), (1,), (2,), (0, 1), (0, 2), (1, 2)])
+@pytest.mark.parametrize(
+    "kept",
+    [
+        (1,),
+        (0, 2),
+        *(pytest.param(kept, marks=pytest.mark.slow) for kept in ((0,), (2,), (0, 1), (1, 2))),
+    ],
+)
 def test_an_entry_moves_no_other_entry(three: Path, ranked: Board, kept: tuple[int, ...]):
     runs = load_runs(three)
     names = [MODELS[i] for i in kept]
