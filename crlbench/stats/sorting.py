@@ -1,30 +1,19 @@
 """Order statistics of few rows of many columns, which is what resampled seeds are.
 
-Rows that differ from column to column are sorted by a network. Where every column is a selection
-from the same few values, the values are sorted once and only counted in the columns.
+Where every column is a selection from the same few values, the values are sorted once and only
+counted in the columns.
 """
 
 from __future__ import annotations
 
 import math
-from functools import lru_cache
 
 import numpy as np
 
 
-def sorted_rows(rows: np.ndarray | list[np.ndarray]) -> list[np.ndarray]:
-    """The n rows (...) with every column in ascending order, by a sorting network over the rows.
-
-    Batcher's odd-even merge sort for any n (Knuth, The Art of Computer Programming 3, 5.2.2,
-    algorithm M): whole rows are compared, which for few of them is faster than sorting columns.
-    """
-    ordered = [row.copy() for row in rows]
-    spare = np.empty_like(ordered[0])
-    for i, j in _network(len(ordered)):
-        np.minimum(ordered[i], ordered[j], out=spare)
-        np.maximum(ordered[i], ordered[j], out=ordered[j])
-        ordered[i], spare = spare, ordered[i]
-    return ordered
+def sorted_rows(rows: np.ndarray | list[np.ndarray]) -> np.ndarray:
+    """The n rows (...) with every column in ascending order."""
+    return np.sort(np.stack(rows), axis=0)
 
 
 def row_at(ordered: np.ndarray | list[np.ndarray], position: float) -> np.ndarray:
@@ -79,22 +68,3 @@ def mean_of_ranks(
     """
     clipped = np.clip(below, low, high) - low
     return values.max(axis=-1, keepdims=True) - summed(steps, clipped) / (high - low)
-
-
-@lru_cache(maxsize=64)
-def _network(n: int) -> tuple[tuple[int, int], ...]:
-    """The comparators that sort n values, in order."""
-    top = 1
-    while 2 * top < n:
-        top *= 2
-    pairs: list[tuple[int, int]] = []
-    p = top if n > 1 else 0
-    while p:
-        q, r, d = top, 0, p
-        while True:
-            pairs += [(i, i + d) for i in range(n - d) if i & p == r]
-            if q == p:
-                break
-            q, r, d = q // 2, p, q - p
-        p //= 2
-    return tuple(pairs)

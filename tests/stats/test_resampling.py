@@ -35,17 +35,10 @@ from crlbench.stats.resampling import (
     trimmed_rows,
     wider_interval,
 )
-from crlbench.stats.sorting import sorted_rows
 from crlbench.stats.stability_shares import headline, shares, swapped_differences
 from tests.support.simulate import lam_stratum
 
 COUNT = 500
-
-
-@pytest.mark.parametrize("n", [1, 2, 3, 4, 5, 7, 10, 16, 20, 33])
-def test_the_network_sorts(n: int):
-    rows = np.random.default_rng(n).integers(0, 9, (n, 400)).astype(float)
-    np.testing.assert_array_equal(sorted_rows(rows), np.sort(rows, axis=0))
 
 
 def table(generator: np.random.Generator, n: int = 5, items: int = 32) -> ItemTable:
