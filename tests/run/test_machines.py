@@ -291,7 +291,7 @@ def test_a_lock_has_the_mode_of_its_folder_and_is_gone(mode: int, tmp_path: Path
 def test_a_lock_that_another_user_left_unreadable_is_named(mode: int, open_folder: Path) -> None:
     """As versions before left it under umask 077; whether its maker lives cannot be known."""
     code = (
-        "import os, sys\nfrom pathlib import Path\nfrom crlbench import files, locks\n"
+        "import os, sys\nfrom pathlib import Path\nfrom crlbench.disk import files, locks\n"
         "from crlbench.run import store\nfolder = Path(sys.argv[1])\n"
         "os.setgroups([]); os.setresgid(4321, 4321, 4321); os.setresuid(1002, 1002, 1002)\n"
         "try:\n    with locks.alone(folder / 'x'): print('held')\n"
@@ -359,7 +359,7 @@ def test_a_dead_holder_without_flock_counts_for_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     code = (
-        "import errno, os, signal, sys\nfrom pathlib import Path\nfrom crlbench import locks\n"
+        "import errno, os, signal, sys\nfrom pathlib import Path\nfrom crlbench.disk import locks\n"
         "def missing(*_): raise OSError(errno.ENOLCK, 'No locks available')\n"
         "locks.fcntl.flock = missing\n"
         "with locks.held(Path(sys.argv[1])) as mine: os.kill(os.getpid(), signal.SIGKILL)\n"

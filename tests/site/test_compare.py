@@ -192,7 +192,7 @@ def test_a_board_with_too_many_pairs_says_which_are_missing(
     rankings = [axis.ranking for by in board.board.rankings.values() for axis in by.values()]
     leaders = {ranking.anchors[0] for ranking in rankings if ranking.anchors}
     assert len(compared_) == 2 and all(leaders & set(pair) for pair in compared_)
-    monkeypatch.setattr(building, "MAKERS", (compare_pages,))
+    monkeypatch.setattr(building, "parts", lambda site: [*compare_pages(site)])
     write(build(Site((board,), Catalog())), tmp_path / "out")
     names = [name for name in board.by_entry if name not in {n for p in compared_ for n in p}][:2]
     visit = Visitor(chromium, {"file": f"{(tmp_path / 'out').as_uri()}/"})
