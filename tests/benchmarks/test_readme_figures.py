@@ -17,6 +17,7 @@ def runs() -> Runs:
     return readme_figures.load_ppo_runs(RESULTS)
 
 
+@pytest.mark.slow
 def test_the_readme_and_its_picture_are_those_of_the_results() -> None:
     assert readme_figures.main(["--check"]) == 0
     assert f"]({PICTURE.relative_to(README.parent)})" in readme_figures.read(README)

@@ -119,6 +119,7 @@ def test_code_with_another_digest_is_named_and_nothing_of_it_runs(
     assert re.search("^  not run +gold ", printed, re.MULTILINE)
 
 
+@pytest.mark.slow
 def test_all_broken_files_are_named_at_once(folder: Path, capsys: Out) -> None:
     spoil(folder / "id.jsonl", 3, '{"id"', '{"id')
     (folder / "hard.jsonl").unlink()

@@ -223,6 +223,7 @@ def later(tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_a_task_of_a_published_track_rises_once_it_is_archived(later: Path) -> None:
     before = (later / "tasks/addition/task.py").read_text()
     done = frozen_in(later)
@@ -249,6 +250,7 @@ def test_a_task_of_no_published_track_rises_freely(later: Path) -> None:
     assert "raise the version of the tracks" not in done.stderr
 
 
+@pytest.mark.slow
 def test_the_last_commit_says_what_is_published(published: Path) -> None:
     """The track may have risen in the same change."""
     changed_task(published)

@@ -134,6 +134,7 @@ def test_a_gated_model_is_an_outcome_of_its_entry_alone(
     assert Badges([noted]).of_run(noted["record_id"]) is None
 
 
+@pytest.mark.slow
 def test_a_slow_entry_has_its_time_and_leaves_nothing_running(
     checkout: Path, entry: Path, other: Path, tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:

@@ -60,6 +60,7 @@ def test_a_retracted_entry_stays_readable_and_does_not_rank(
     assert done.returncode == 0 and ", retracted)" in done.stdout and said in done.stdout
 
 
+@pytest.mark.slow
 def test_list_results_says_it(
     repository: Path, entry: Path, other: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -43,6 +43,7 @@ def test_a_file_that_nothing_looks_for(name: str) -> None:
     assert not is_side_file(name)
 
 
+@pytest.mark.slow
 def test_every_vocabulary_of_transformers_is_one() -> None:
     """The file names that its tokenizers state, read from their sources."""
     import transformers

@@ -34,6 +34,7 @@ def fuzz(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.slow
 def test_a_thousand_inputs_of_the_light_readers(tmp_path: Path) -> None:
     chosen = [text for name in LIGHT for text in ("--target", name)]
     done = fuzz(tmp_path, "--inputs", "1000", *chosen)

@@ -30,6 +30,7 @@ def names(folder: Path) -> set[str]:
     return {name for name in found if "tfevents" not in name}
 
 
+@pytest.mark.slow
 def test_a_run_is_that_of_the_command(
     model: Path, finished: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -59,6 +60,7 @@ def test_either_continues_what_the_other_finished(
     pandas.testing.assert_frame_equal(found, crlbench.results(runs))
 
 
+@pytest.mark.slow
 def test_a_dry_run_has_the_plan_of_the_command_and_writes_nothing(
     model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -77,6 +79,7 @@ def test_runs_that_are_missing_are_an_error_and_are_continued(model: Path, tmp_p
         call(model, tmp_path, max_hours=1e-7)
 
 
+@pytest.mark.slow
 def test_a_failed_run_is_a_result(
     model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -105,6 +108,7 @@ def test_errors_are_those_of_the_command(
             call("tiny-llama", tmp_path / "runs", **wrong)
 
 
+@pytest.mark.slow
 def test_only_what_differs_from_the_defaults_is_typed(tmp_path: Path) -> None:
     config = tmp_path / "run.toml"
     config.write_text('model = "tiny-llama"\ntasks = "addition"\nseeds = 2\n')

@@ -182,6 +182,7 @@ def test_a_folder_that_is_called_like_a_hub_model_is_not_taken_for_it(tmp_path, 
         locate(card)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "stored"), [("nf4", torch.uint8), ("int8", torch.int8)])
 def test_a_quantised_base_trains_its_adapter(kind, stored):
     changes = {"quantisation": kind, "adapter": Adapter(kind="lora", rank=4, alpha=8)}

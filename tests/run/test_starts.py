@@ -92,6 +92,7 @@ def log(folder: Path) -> list[list[str]]:
     return [line.rsplit(" ", 1) for line in (folder / "log").read_text().splitlines()]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("numbers", [(0, 1), (0, 0)])
 def test_processes_divide_the_parts_and_make_none_twice(
     tmp_path: Path, numbers: tuple[int, int]

@@ -284,6 +284,7 @@ def test_a_long_board_begins_with_its_first_rows(visit_large: Visitor):
     assert len(names(page)) == 500 and page.url.endswith("#all=1")
 
 
+@pytest.mark.slow
 def test_500_entries_are_sorted_and_filtered_at_once(visit_large: Visitor):
     """Script, style, layout and paint of a click or a letter: 100 ms of the page's thread."""
     page = visit_large()

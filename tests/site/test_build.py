@@ -16,6 +16,7 @@ from crlbench.site.pages import File, Made
 from crlbench.site.source import Site
 
 
+@pytest.mark.slow
 def test_several_processes_make_what_one_makes(site: Site, files: Mapping[str, bytes]) -> None:
     assert building.build(site, jobs=1) == building.build(site, jobs=3) == files
 

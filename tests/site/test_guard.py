@@ -25,6 +25,7 @@ GIVEN_UP = """<script>
 HEAD = '<!doctype html><meta charset="utf-8"><link rel="icon" href="data:,"><title>Page</title>'
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", BROKEN)
 @pytest.mark.parametrize("way", ["file", "http"])
 def test_what_goes_wrong_is_noted(chromium: Any, tmp_path: Path, what: str, way: str) -> None:

@@ -153,6 +153,7 @@ def test_other_boards_and_recipes_are_one_click_away(files: Mapping[str, bytes],
         assert f'href="{home.board_path(site.boards[0].id, recipe)}"' in front
 
 
+@pytest.mark.slow
 def test_a_recipe_whose_name_is_no_file_name_is_refused(site: Site):
     stored = site.boards[0]
     board = stored.board
@@ -177,6 +178,7 @@ def test_the_picture_of_the_readme_is_made_by_a_command(tmp_path: Path, chromium
     assert f"]({screenshot.PICTURE})" in Path("README.md").read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_a_track_that_nobody_has_comes_last_and_ranks_nothing(tmp_path: Path) -> None:
     """However many entries it has, and however new its version claims to be."""
     known = Plan(

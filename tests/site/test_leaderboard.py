@@ -58,6 +58,7 @@ def built(results: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 # -- build ---------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_any_number_of_threads_gives_the_same_bytes(results: Path) -> None:
     found = []
     for threads in (1, 2):
@@ -67,6 +68,7 @@ def test_any_number_of_threads_gives_the_same_bytes(results: Path) -> None:
     assert found[0] == found[1]
 
 
+@pytest.mark.slow
 def test_check_says_what_differs(
     results: Path, built: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -268,6 +270,7 @@ def test_pairs_have_the_verdicts_of_compare(table: Table, site: Site) -> None:
         assert (float(row["difference"]), row["verdict"]) == (effect.value, effect.verdict)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", FORMAT_NAMES)
 def test_every_format_holds_the_same_and_the_same_bytes(
     form: str, table: Table, results: Path, tmp_path: Path

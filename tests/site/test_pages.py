@@ -18,6 +18,7 @@ NAMES = st.one_of(
 """Of recipes, of models and tasks, and what Windows keeps for devices."""
 
 
+@pytest.mark.slow
 @given(NAMES, NAMES)
 def test_names_stay_apart_and_are_files_on_windows(one: str, other: str):
     parts = portable(one), portable(other)

@@ -211,6 +211,7 @@ def test_every_page_forbids_foreign_and_inline_scripts(read: Mapping[str, _Addre
         assert rules["script-src"] == rules["style-src"] == "'self'"
 
 
+@pytest.mark.slow
 def test_a_second_build_has_equal_bytes(results: Path, folder: Path):
     command = [sys.executable, "-P", "-m", "crlbench", "leaderboard", "build", "--check"]
     command += ["--results", str(results), "--out", str(folder)]

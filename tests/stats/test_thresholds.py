@@ -120,6 +120,7 @@ def test_hand_worked_speed_profile():
     assert speed_score(ratios) == pytest.approx((0.75 + 0.5 + 0.25 + 0) / 4)
 
 
+@pytest.mark.slow
 @given(TIMES)
 def test_score_is_the_mean_height_of_the_profile(times):
     ratios = np.array(times) / 20

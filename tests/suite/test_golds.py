@@ -89,6 +89,7 @@ def test_a_ceiling_is_the_mean_of_what_golds_earn(
     assert gauntlet.verdicts.check_gold(task, "quick").problems == []
 
 
+@pytest.mark.slow
 def test_a_broken_folder_is_told_of_its_golds_there(
     measured: list[str | None], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -108,6 +108,7 @@ print(json.dumps([score or 0.0 for score in said]))
 """
 
 
+@pytest.mark.slow
 def test_a_text_that_nothing_refuses_cannot_run_code_or_hang(tmp_path: Path) -> None:
     """As above, with the sandbox alone between a text and the machine."""
     texts = [text.replace("MADE", str(tmp_path / f"made-{n}")) for n, text in enumerate(HOSTILE)]
@@ -228,6 +229,7 @@ print(json.dumps([alone, here, [gym.forks(q) for q in questions]]))
 """
 
 
+@pytest.mark.slow
 def test_arithmetic_scores_the_same_with_and_without_a_fork() -> None:
     done = subprocess.run(
         [sys.executable, "-c", BOTH_WAYS], cwd=ROOT, capture_output=True, text=True, check=True

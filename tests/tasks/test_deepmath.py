@@ -20,6 +20,7 @@ def test_every_problem_has_one_place() -> None:
     assert not any(held_out("deepmath", key) for key in keys["train"])
 
 
+@pytest.mark.slow
 def test_levels_are_the_published_difficulty() -> None:
     task = fetched("deepmath")
     for split, levels in (("train", {1, 2}), ("id", {1, 2}), ("hard", {3})):

@@ -34,6 +34,7 @@ def test_every_gold_of_every_row_is_paid_by_both_judges() -> None:
         assert task.audit(row["answer"], row["answer"]) == 1.0, row["id"]
 
 
+@pytest.mark.slow
 def test_id_and_hard_are_the_whole_test_file_and_train_the_easier_training_file() -> None:
     task = gsm8k()
     lines = [row["meta"]["line"] for split in ("id", "hard") for row in task.rows(split)]

@@ -84,6 +84,7 @@ def test_all_problems_are_measured(rows: dict[str, list[dict[str, Any]]]) -> Non
     assert {*rows} == {"id", "format"}
 
 
+@pytest.mark.slow
 @needs_data
 def test_published_solutions_are_right(
     code: types.ModuleType, rows: dict[str, list[dict[str, Any]]]
