@@ -118,7 +118,6 @@ def test_the_default_tests_see_a_broken_line(mutation: Mutation, tmp_path: Path)
         [*command, mutation.tests], cwd=copy, env=environment, capture_output=True, text=True
     )
     assert done.returncode == pytest.ExitCode.TESTS_FAILED, done.stdout[-2000:]
-    assert "1 failed" in done.stdout
 
 
 def linked(copy: Path) -> Path:

@@ -30,6 +30,12 @@ def test_tarfile_reads_what_was_packed() -> None:
         assert found == files
 
 
+def test_equal_files_give_equal_bytes_in_whatever_order_they_come() -> None:
+    name = "addition/real/seed-{:02}/record.json"
+    files = {name.format(seed): bytes([seed]) for seed in range(4)}
+    assert pack(dict(reversed(files.items()))) == pack(files)
+
+
 FRAME = zstandard.compress(b"content" * 1000)
 SKIPPABLE = b"\x50\x2a\x4d\x18\x04\0\0\0text"
 
