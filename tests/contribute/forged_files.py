@@ -158,7 +158,7 @@ def a_page_stands_before_the_item_vectors(folder: Path) -> None:
     exchanged("items.npz", change)(folder)
 
 
-@forgery("validate", "items.npz: not in the bytes that crlbench writes")
+@forgery("validate", "items.npz: compression method 8, and a run uses none")
 def the_item_vectors_are_packed_otherwise(folder: Path) -> None:
     def change(content: bytes) -> bytes:
         with np.load(io.BytesIO(content)) as stored:
