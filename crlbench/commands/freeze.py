@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from crlbench.commands.console import note, out, out_json
 from crlbench.commands.reasoning_gym import freeze_generator, is_generator
+from crlbench.disk.names import CODE
 from crlbench.errors import OK, UsageError
 
 if TYPE_CHECKING:
@@ -64,7 +65,7 @@ def run(options: Namespace) -> int:
     results = []
     for name in options.tasks or _within_reach(options, catalog):
         folder = Path(name)
-        subject = folder if (folder / "task.py").is_file() else catalog.find_at("task", name).path
+        subject = folder if (folder / CODE).is_file() else catalog.find_at("task", name).path
         _refuse_archived(subject.resolve(), options)
         result = _frozen(subject.resolve(), options, catalog)
         results.append(result)

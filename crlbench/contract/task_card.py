@@ -26,6 +26,7 @@ from crlbench.contract.fields import (
     Version,
 )
 from crlbench.disk.hashing import digest
+from crlbench.disk.names import CODE
 from crlbench.disk.toml import read_toml
 from crlbench.errors import ValidationError
 
@@ -272,7 +273,7 @@ class TaskCard(Card):
 
 def read_task_card(path: Path) -> TaskCard:
     """The card of a ``frozen.toml``; its name must be that of its folder."""
-    if not path.exists() and path.with_name("task.py").is_file():
+    if not path.exists() and path.with_name(CODE).is_file():
         raise ValidationError(
             f"{path}: the file does not exist: the task was never frozen. Run: crlbench freeze"
             f" {path.parent}"

@@ -23,6 +23,7 @@ from typing import Any, Literal
 
 from crlbench.catalog.frozen import Task
 from crlbench.contract.conditions import Conditions, Track
+from crlbench.disk.names import CODE
 from crlbench.doctor.preflight import check_golds, check_training
 from crlbench.errors import CrlbenchError, EnvironmentUnfit
 from crlbench.launch.capacity import available_memory, gigabytes
@@ -304,7 +305,7 @@ def sandbox(needed: Sequence[str]) -> Finding:
 
 def runs_programs(task: Task) -> bool:
     """Whether a task's verifier runs what a model wrote."""
-    return "crlbench.reward.sandbox" in (task.folder / "task.py").read_text(encoding="utf-8")
+    return "crlbench.reward.sandbox" in (task.folder / CODE).read_text(encoding="utf-8")
 
 
 def tasks_ready(tasks: Sequence[Task], conditions: Conditions) -> Iterator[Finding]:

@@ -64,7 +64,7 @@ def _listed(value: Any) -> list[Any]:
     return list(value) if isinstance(value, list | tuple) else [value]
 
 
-def told(function: Callable[P, R]) -> Callable[P, R]:
+def with_path_errors(function: Callable[P, R]) -> Callable[P, R]:
     """Decorator: what the system says of a path becomes the error of the command line."""
 
     @wraps(function)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from crlbench.commands.compare import read_comparison
-from crlbench.notebook.call import options_of, told
+from crlbench.notebook.call import options_of, with_path_errors
 from crlbench.notebook.frames import frame
 from crlbench.pages.compare import render_cell, render_comparison
 from crlbench.pages.compare_table import plain_comparison
@@ -76,7 +76,7 @@ class SideBySide:
         return plain_comparison(self.comparison).rstrip()
 
 
-@told
+@with_path_errors
 def compare(
     *entries: str | Path,
     runs: str | Path = "runs",

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from crlbench.commands.compare import chosen_tasks, read_entries
 from crlbench.errors import UsageError
-from crlbench.notebook.call import options_of, told
+from crlbench.notebook.call import options_of, with_path_errors
 from crlbench.pages.compare_figures import Series
 from crlbench.pages.curve_sheet import curve_sheet
 from crlbench.verdict.compare_axis import BY_WORDS
@@ -42,7 +42,7 @@ class Figure:
         return f"<{self.about}>"
 
 
-@told
+@with_path_errors
 def plot_curves(
     *entries: str | Path,
     runs: str | Path = "runs",

@@ -16,7 +16,7 @@ from crlbench.commands.running import Ending, verdict
 from crlbench.commands.settings import Settings
 from crlbench.contract.records import Cell
 from crlbench.errors import OK, CrlbenchError, RunFailed
-from crlbench.notebook.call import options_of, told
+from crlbench.notebook.call import options_of, with_path_errors
 from crlbench.notebook.frames import frame, require_pandas, table_frame
 from crlbench.site.run_tables import CELL
 from crlbench.site.source import read_board
@@ -34,7 +34,7 @@ CELLS = (
 )
 
 
-@told
+@with_path_errors
 def evaluate(
     model: str | Path | Sequence[str | Path],
     track: str = "mini",

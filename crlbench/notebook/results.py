@@ -7,14 +7,14 @@ from typing import Any
 
 from crlbench.catalog.find import Catalog
 from crlbench.errors import unknown_name
-from crlbench.notebook.call import told
+from crlbench.notebook.call import with_path_errors
 from crlbench.notebook.frames import require_pandas, table_frame
 from crlbench.site.formats import TABLES
 from crlbench.site.source import read_boards
 from crlbench.verdict.resources import leaderboard_folder
 
 
-@told
+@with_path_errors
 def results(path: str | Path | None = None, what: str = "entries") -> Any:
     """Stored results as a pandas data frame.
 

@@ -25,6 +25,7 @@ from crlbench.contract.task_card import DataSource, TaskCard
 from crlbench.disk import switches
 from crlbench.disk.files import refusal
 from crlbench.disk.locks import alone
+from crlbench.disk.names import CODE
 from crlbench.errors import (
     CrlbenchError,
     EnvironmentUnfit,
@@ -286,5 +287,5 @@ def _check_splits(card: TaskCard, files: Mapping[str, bytes], folder: Path) -> N
             raise ValidationError(
                 f"task '{card.name}': {expected.file.removesuffix('.jsonl')}: the rows made from "
                 f"the dataset have the sha256 {found}, frozen.toml says {expected.sha256}: "
-                f"{folder / 'task.py'} was changed since it was frozen. Nothing was kept."
+                f"{folder / CODE} was changed since it was frozen. Nothing was kept."
             )

@@ -141,7 +141,7 @@ def regenerate(
     The split files of an external task are made from ``source_dir``, else from the dataset's
     files of an earlier fetch. ``version`` stands in for the one that the code states.
     """
-    code = frozen.load_code(folder / "task.py")
+    code = frozen.load_code(folder / CODE)
     facts = _facts(code)
     if version is not None:
         facts = code.CARD = {**facts, "version": version}
@@ -158,9 +158,9 @@ def regenerate(
         "schema": 1,
         **facts,
         "generator": {
-            "module": "task.py",
+            "module": CODE,
             "seed": 0,
-            "sha256": frozen.generator_digest(folder / "task.py"),
+            "sha256": frozen.generator_digest(folder / CODE),
         },
         "source": source and source.model_dump(exclude_none=True),
         "verifier": {
@@ -168,7 +168,7 @@ def regenerate(
             "audit": "audit",
             "reward_range": [0.0, 1.0],
             "partial_credit": bool(getattr(code, "PARTIAL_CREDIT", False)),
-            "sha256": frozen.verifier_digest(folder / "task.py"),
+            "sha256": frozen.verifier_digest(folder / CODE),
             **({"steps": True} if getattr(code, "STEPS", False) else {}),
         },
         "pairs": pairs.pairs_content(files),
@@ -178,10 +178,10 @@ def regenerate(
             for split in rows
         },
     }
-    card = validate_card(TaskCard, content, folder / "task.py")
+    card = validate_card(TaskCard, content, folder / CODE)
     if card.name != folder.name:
         raise ValidationError(
-            f"{folder / 'task.py'}: CARD names '{card.name}', the folder '{folder.name}'."
+            f"{folder / CODE}: CARD names '{card.name}', the folder '{folder.name}'."
         )
     return {**files, FROZEN: dump_toml(content).encode()}, card
 

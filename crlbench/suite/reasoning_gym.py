@@ -18,6 +18,7 @@ from typing import Any
 from crlbench import seeding
 from crlbench.contract.fields import RULES, SLUG
 from crlbench.disk import files
+from crlbench.disk.names import CODE
 from crlbench.errors import EnvironmentUnfit, UsageError, ValidationError, unknown_name
 from crlbench.reward import gym
 
@@ -193,7 +194,7 @@ def write_task(
     name = task_name(generator, name)
     target = folder / name
     code = _code(generator, levels, name)
-    path = target / "task.py"
+    path = target / CODE
     if path.exists() and path.read_text(encoding="utf-8") != code:
         raise UsageError(f"{path}: there is another task. Choose another --name or --to.")
     readme = _readme(generator, levels, name)

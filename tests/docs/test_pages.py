@@ -48,6 +48,23 @@ def test_links_lead_to_files(page: Path) -> None:
     assert not missing, f"{page}: {missing}"
 
 
+PLACES = ("", "crlbench", "tests", "benchmarks", "tasks", "models/tiny")
+"""Folders from which pages name files."""
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_files_that_a_page_names_are_there(page: Path) -> None:
+    named = set(re.findall(r"`([\w./-]+\.py)[`:]", page.read_text()))
+    files = {path.name for place in PLACES[1:] for path in (ROOT / place).rglob("*.py")}
+    folders = [page.parent, *(ROOT / place for place in PLACES)]
+    missing = [
+        name
+        for name in sorted(named)
+        if name not in files and not any((folder / name).is_file() for folder in folders)
+    ]
+    assert not missing, f"{page}: {missing}"
+
+
 def test_the_index_names_every_page() -> None:
     text = (DOCS / "README.md").read_text()
     pages = [page.name for page in DOCS.glob("*.md") if page.name != "README.md"]

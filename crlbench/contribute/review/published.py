@@ -14,12 +14,12 @@ from typing import Any
 
 from crlbench.catalog.find import Kind
 from crlbench.contribute.results.changes import NO_FILE, git
+from crlbench.disk.names import FROZEN
 from crlbench.errors import CrlbenchError
 from crlbench.run.archiving import is_left_out
 
 TRACKS = "leaderboard/tracks"
 PANEL = "leaderboard/retain"
-FROZEN = "frozen.toml"
 LONGEST = 9
 """Digits of a part of a version, at most."""
 

@@ -10,7 +10,6 @@ from crlbench.contract.stored import json_object
 from crlbench.contract.task_card import TaskCard, read_task_card
 from crlbench.contribute.results.layout import RESULTS
 from crlbench.contribute.review.published import (
-    FROZEN,
     facts_at,
     is_published,
     moved,
@@ -19,7 +18,7 @@ from crlbench.contribute.review.published import (
     tasks_of,
     version_in,
 )
-from crlbench.disk.names import PLAN_NAME
+from crlbench.disk.names import FROZEN, PLAN_NAME
 from crlbench.disk.toml import read_toml
 from crlbench.errors import CrlbenchError, UsageError, ValidationError
 

@@ -96,7 +96,7 @@ def _file_problems(card: TaskCard, folder: Path) -> Iterator[str]:
             yield f"{path}: no split of frozen.toml has this file; a task's splits: {known}"
     for name, split in card.splits.items():
         if name not in SPLITS:
-            yield f"{folder / 'frozen.toml'}: field splits.{name}: is unknown. Known: {SPLITS}"
+            yield f"{folder / FROZEN}: field splits.{name}: is unknown. Known: {SPLITS}"
         try:
             path = rowfiles.standing(place / split.file)
             data = frozen.read_rows(place / split.file)

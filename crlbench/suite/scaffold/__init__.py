@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from crlbench.contract.fields import RULES, SLUG
+from crlbench.disk.names import CODE
 from crlbench.errors import EnvironmentUnfit, UsageError
 
 HERE = Path(__file__).parent
@@ -34,7 +35,7 @@ class Scaffold:
     def files(self) -> dict[Path, str]:
         """What is written where."""
         return {
-            self.folder / "task.py": self._filled("task.py.in"),
+            self.folder / CODE: self._filled("task.py.in"),
             self.folder / "README.md": self._filled("README.md.in"),
             self.test: self._filled("test_task.py.in"),
         }
