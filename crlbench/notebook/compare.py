@@ -107,8 +107,8 @@ def compare(
 
     Example:
         >>> import crlbench
-        >>> found = crlbench.compare("tiny-llama", "tiny-qwen2", runs="leaderboard/results")
-        >>> found.to_frame().query("task == 'all'")[["axis", "difference", "verdict"]]
+        >>> comparison = crlbench.compare("tiny-llama", "tiny-qwen2", runs="leaderboard/results")
+        >>> comparison.to_frame().query("task == 'all'")[["axis", "difference", "verdict"]]
     """
     given = {"runs": runs, "axis": axis, "tasks": tasks, "by": by, "force_unequal": force_unequal}
     return SideBySide(read_comparison(options_of("compare", entries, given, FLAGS)))
@@ -116,10 +116,10 @@ def compare(
 
 def _rows(comparison: Comparison) -> Iterator[Row]:
     for pair in comparison.pairs:
-        for axis, found in pair.axes.items():
-            where: Row = {"axis": axis, "reason": found.reason, **_names(comparison, pair)}
-            yield where | {"task": "all"} | _effect(found.effect)
-            for task, effect in found.by_task.items():
+        for axis, contrast in pair.axes.items():
+            where: Row = {"axis": axis, "reason": contrast.reason, **_names(comparison, pair)}
+            yield where | {"task": "all"} | _effect(contrast.effect)
+            for task, effect in contrast.by_task.items():
                 yield where | {"task": task} | _effect(effect)
 
 

@@ -82,18 +82,18 @@ def plot_curves(
     given = {"runs": runs, "tasks": tasks, "by": by, "force_unequal": force_unequal}
     options = options_of("compare", entries, given, FLAGS)
     loaded = read_entries(options)
-    found = learning(loaded, chosen_tasks(options), options.by, options.force_unequal)
-    names = ", ".join(one.name for one in found.entries)
-    about = f"Learning curves of {names} on {', '.join(found.tasks)}"
-    return Figure(curve_sheet(_panels(found), BY_WORDS[found.by], found.watermark), about)
+    curves = learning(loaded, chosen_tasks(options), options.by, options.force_unequal)
+    names = ", ".join(one.name for one in curves.entries)
+    about = f"Learning curves of {names} on {', '.join(curves.tasks)}"
+    return Figure(curve_sheet(_panels(curves), BY_WORDS[curves.by], curves.watermark), about)
 
 
-def _panels(found: Learning) -> dict[str, list[Series]]:
+def _panels(curves: Learning) -> dict[str, list[Series]]:
     return {
         task: [
             Series(one.key, one.name, one.tasks[task], index)
-            for index, one in enumerate(found.entries)
+            for index, one in enumerate(curves.entries)
             if task in one.tasks
         ]
-        for task in found.tasks
+        for task in curves.tasks
     }

@@ -47,14 +47,14 @@ class Measured:
 def measured(fill: Fill, pairs: int, columns: int, alpha: float) -> Measured:
     """All pairs with their p-values."""
     rows, t = list[Row](), np.full(pairs, np.nan)
-    for some, own, found in _computed(fill, np.arange(pairs), columns):
-        rows += own
-        t[some] = found[:, 0]
+    for some, made, statistics in _computed(fill, np.arange(pairs), columns):
+        rows += made
+        t[some] = statistics[:, 0]
     shared = np.array([row.shared for row in rows], dtype=int)
     difference = np.array([row.difference for row in rows], dtype=float)
     t[shared == 0] = np.nan
     order = np.argsort(np.abs(t), kind="stable")[: np.count_nonzero(shared)]
-    again = (row for _, _, found in _computed(fill, order, columns) for row in found)
+    again = (row for _, _, few in _computed(fill, order, columns) for row in few)
     raw, adjusted = np.full(pairs, np.nan), np.full(pairs, np.nan)
     raw[order], adjusted[order], critical = step_down(again, alpha)
     return Measured(shared, difference, t, raw, adjusted, critical)
@@ -66,8 +66,8 @@ def _computed(
     """A few pairs at a time, in their order, with their (pairs, C) statistics."""
     for start in range(0, len(pairs), TOGETHER):
         some = pairs[start : start + TOGETHER]
-        found = np.zeros((len(some), columns))
-        yield some, fill(some, found), found
+        statistics = np.zeros((len(some), columns))
+        yield some, fill(some, statistics), statistics
 
 
 def step_down(
