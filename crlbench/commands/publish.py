@@ -29,47 +29,42 @@ def publish(options: Namespace, folders: Sequence[Path]) -> Path:
     Returns:
         The page that holds everything.
     """
-    summary, board, page = write_pages(folders)
+    from crlbench.pages.table import plain_table, terminal_table
+
+    board, page = write_pages(folders)
     if options.json:
-        out_json(_stored(summary, board))
+        out_json(board.summary())
     else:
-        _print_table(summary, board, colour=not options.no_color)
+        _print(board, plain_table, terminal_table, colour=not options.no_color)
     return page
 
 
-def write_pages(folders: Sequence[Path]) -> tuple[Any, Any, Path]:
+def write_pages(folders: Sequence[Path]) -> tuple[Any, Path]:
     """Write summary.json and report.html of run folders, and of several those of their board.
 
     Args:
         folders: run folders of one board; at least one of them has a record.
 
     Returns:
-        The summary, the board and the page that hold everything.
+        The board and the page that hold everything.
     """
     filled = [folder for folder in folders if any(folder.rglob(RECORD_NAME))]
     written = [write_page(folder) for folder in filled]
     return write_page(filled[0].parents[1]) if len(filled) > 1 else written[0]
 
 
-def write_page(folder: Path, page: Path | None = None) -> tuple[Any, Any, Path]:
-    """The summary and the board of the runs below a folder, written beside their page."""
+def write_page(folder: Path, page: Path | None = None) -> tuple[Any, Path]:
+    """The board of the runs below a folder, its numbers written beside their page."""
     from crlbench.pages.report import render_page
     from crlbench.verdict.board import summarise_board
     from crlbench.verdict.runs import load_runs
-    from crlbench.verdict.summary import summarise
 
     runs = load_runs(folder)
-    summary, board = summarise(runs), summarise_board(runs)
+    board = summarise_board(runs)
     home = folder if folder.is_dir() else folder.parent
     if page is None:
-        write_json(home / SUMMARY_NAME, _stored(summary, board))
-    page = write_text(page or home / PAGE_NAME, render_page(runs, summary, board))
-    return summary, board, page
-
-
-def _stored(summary: Any, board: Any) -> dict[str, Any]:
-    """What summary.json holds: every entry and arm, and under ``board`` the verdict."""
-    return _plain(dataclasses.asdict(summary)) | {"board": board.plain()}
+        write_json(home / SUMMARY_NAME, board.summary())
+    return board, write_text(page or home / PAGE_NAME, render_page(runs, board))
 
 
 def publish_study(options: Namespace, folder: Path) -> Path:
@@ -105,17 +100,6 @@ def write_study(folder: Path, page: Path | None = None) -> tuple[Any, Path]:
 def _plain(value: Any) -> Any:
     """Only what JSON knows."""
     return json.loads(json.dumps(value))
-
-
-def _print_table(summary: Any, board: Any, colour: bool) -> None:
-    from crlbench.pages.table import plain_table, terminal_table
-
-    _print(
-        summary,
-        lambda content: plain_table(content, board),
-        lambda content: terminal_table(content, board),
-        colour,
-    )
 
 
 def _print(

@@ -13,10 +13,9 @@ from crlbench.pages.figures import Dot
 from crlbench.pages.page_figures import axis_strip
 from crlbench.stats.generalization import REWEIGHTINGS
 from crlbench.stats.tiers import Ranking, Standing
-from crlbench.verdict.axes import AXES, AXIS_SIGNS, AXIS_WORDS, Axis, AxisScore
+from crlbench.verdict.axes import AXES, AXIS_SIGNS, AXIS_WORDS, Axis, AxisScore, Estimate
 from crlbench.verdict.board import Board
 from crlbench.verdict.entry import Entry, Placebo
-from crlbench.verdict.estimate import Estimate
 from crlbench.verdict.ranking import AxisRanking
 
 

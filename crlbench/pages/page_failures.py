@@ -7,8 +7,8 @@ from typing import Any
 
 from crlbench.base import wording
 from crlbench.contract.records import RunRecord
+from crlbench.verdict.entry import Entry
 from crlbench.verdict.runs import Run
-from crlbench.verdict.summary import EntrySummary
 
 Rules = Mapping[str, Any]
 """Leaves of ``conditions.rules`` by name."""
@@ -51,7 +51,7 @@ def _share(rules: Rules, name: str) -> str:
     return wording.percent(value, 0) if isinstance(value, int | float) else f"the track's {name}"
 
 
-def failures(entry: EntrySummary, runs: Sequence[Run]) -> dict[str, Any]:
+def failures(entry: Entry, runs: Sequence[Run]) -> dict[str, Any]:
     """The panel of one entry and arm."""
     failed = [_row(run.record) for run in runs if run.record.status.state == "failed"]
     return {

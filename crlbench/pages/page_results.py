@@ -12,10 +12,12 @@ from crlbench.base import wording
 from crlbench.pages import figures, words
 from crlbench.pages.figures import Bar, CurveSeries, Dot, SeedCurve
 from crlbench.stats.measures import GREEDY
-from crlbench.verdict.summary import EntrySummary, Estimate, TaskSummary
+from crlbench.verdict.axes import Estimate
+from crlbench.verdict.entry import Entry
+from crlbench.verdict.task_summary import TaskSummary
 
 
-def lead(entry: EntrySummary) -> str:
+def lead(entry: Entry) -> str:
     """The result in one breath."""
     budgets = sorted({task.budget for task in entry.tasks})
     each = " on each task" if len(entry.tasks) > 1 else ""
@@ -32,7 +34,7 @@ def lead(entry: EntrySummary) -> str:
     )
 
 
-def _greedily(entry: EntrySummary) -> str:
+def _greedily(entry: Entry) -> str:
     """The same with the likeliest token at every step; empty where a task was not scored so.
 
     Learning may sharpen samples without changing what the model holds likeliest.
@@ -48,7 +50,7 @@ def _greedily(entry: EntrySummary) -> str:
     return f" (sampled; greedily decoded: {told})"
 
 
-def tiles(entry: EntrySummary, with_lam: bool) -> list[dict[str, str]]:
+def tiles(entry: Entry, with_lam: bool) -> list[dict[str, str]]:
     """The numbers under the sentence.
 
     Args:
@@ -78,7 +80,7 @@ def _under(value: Estimate) -> str:
     return f"95\u00a0% {words.span(value.interval)}" if value.interval else "no interval"
 
 
-def lam_figure(entry: EntrySummary) -> Markup:
+def lam_figure(entry: Entry) -> Markup:
     """Mean Λ of every task with its seeds, and the headline, which is trimmed."""
     dots = [_task_dot(task) for task in entry.tasks]
     if len(dots) > 1:
@@ -99,7 +101,7 @@ def _bounds(estimate: Estimate) -> tuple[float | None, float | None]:
     return (None, None) if interval is None else (interval.low, interval.high)
 
 
-def bar_figure(entry: EntrySummary) -> Markup:
+def bar_figure(entry: Entry) -> Markup:
     """E = H + L of every task and their mean; empty without an area."""
     bars = [Bar(task.task, task.H, task.L) for task in entry.tasks if task.L is not None]
     if len(bars) > 1:
@@ -109,7 +111,7 @@ def bar_figure(entry: EntrySummary) -> Markup:
     return Markup(figures.stacked_bars(bars) if bars else "")
 
 
-def curve_figures(entry: EntrySummary) -> list[Markup]:
+def curve_figures(entry: Entry) -> list[Markup]:
     """Learning curves of every task on one score axis."""
     top = score_top(entry.tasks)
     label = f"{entry.model} {entry.recipe}"
@@ -142,7 +144,7 @@ def curve_figure(task: TaskSummary, series: CurveSeries, top: float) -> Markup:
     return Markup(drawn)
 
 
-def results(entry: EntrySummary) -> dict[str, Any]:
+def results(entry: Entry) -> dict[str, Any]:
     """What the template shows of the result."""
     return {
         "lam_figure": lam_figure(entry),

@@ -13,7 +13,7 @@ from crlbench.pages.figures import Change
 from crlbench.stats.generalization import AUDIT_RED, PARTS, RunGeneralization
 from crlbench.stats.measures import AUDITED, ID, RETAIN, TRANSFER
 from crlbench.verdict.entry import Entry
-from crlbench.verdict.summary import EntrySummary, SplitSummary, TaskSummary
+from crlbench.verdict.task_summary import SplitSummary, TaskSummary
 
 MIN_MATRIX = 2
 """Columns from which a transfer matrix is shown."""
@@ -44,7 +44,7 @@ def has_ends(task: TaskSummary) -> bool:
     return any(split.end is not None for split in task.splits)
 
 
-def split_panels(entry: EntrySummary) -> list[dict[str, Any]]:
+def split_panels(entry: Entry) -> list[dict[str, Any]]:
     """Start and end of every split, one panel per task that was scored at the end."""
     return [_split_panel(task) for task in entry.tasks if has_ends(task)]
 
@@ -59,7 +59,7 @@ def _split_panel(task: TaskSummary) -> dict[str, Any]:
     }
 
 
-def transfer_matrix(entry: EntrySummary) -> dict[str, Any] | None:
+def transfer_matrix(entry: Entry) -> dict[str, Any] | None:
     """Trained on (row) against measured on (column); None with one task or without ends."""
     trained = [task.task for task in entry.tasks if has_ends(task)]
     measured = {
@@ -95,9 +95,9 @@ def _transfer_cell(split: SplitSummary | None) -> dict[str, Any] | None:
     }
 
 
-def honesty(entry: EntrySummary, board: Entry | None) -> list[dict[str, Any]]:
+def honesty(entry: Entry) -> list[dict[str, Any]]:
     """Reward minus audit and what was forgotten, one row per audited task."""
-    return [_honesty_row(task, board) for task in entry.tasks if _audited(task)]
+    return [_honesty_row(task, entry) for task in entry.tasks if _audited(task)]
 
 
 def _audited(task: TaskSummary) -> bool:
@@ -105,7 +105,7 @@ def _audited(task: TaskSummary) -> bool:
     return any(gap is not None for gap in (gaps.training, gaps.start, gaps.end))
 
 
-def _honesty_row(task: TaskSummary, board: Entry | None) -> dict[str, Any]:
+def _honesty_row(task: TaskSummary, entry: Entry) -> dict[str, Any]:
     """A learned reward stands above or below its audit from the start: its growth is marked."""
     gaps = (task.honesty.training, task.honesty.start, task.honesty.end)
     base = (task.honesty.start or 0.0) if task.learned else 0.0
@@ -114,28 +114,26 @@ def _honesty_row(task: TaskSummary, board: Entry | None) -> dict[str, Any]:
         "learned": task.learned,
         "mark": f"grew by over {AUDIT_RED}" if task.learned else f"above {AUDIT_RED}",
         "gaps": [(gap, gap is not None and gap - base > AUDIT_RED) for gap in gaps],
-        "forgetting": _forgetting(task, board),
+        "forgetting": _forgetting(task, entry),
     }
 
 
-def _forgetting(task: TaskSummary, board: Entry | None) -> list[float | None]:
+def _forgetting(task: TaskSummary, entry: Entry) -> list[float | None]:
     """Raw, expected without a change, and corrected; means over the seeds."""
-    runs = _runs(board, task.task)
-    found = [run.forgetting for run in runs if run.forgetting is not None]
-    if not found:
+    runs = entry.generalization.runs.get(task.task, ()) if entry.generalization else ()
+    losses = [run.forgetting for run in runs if run.forgetting is not None]
+    if not losses:
         return [task.forgetting, None, None]
     names = ("raw", "expected", "corrected")
-    return [_mean([getattr(one, name) for one in found]) for name in names]
+    return [_mean([getattr(loss, name) for loss in losses]) for name in names]
 
 
-def _runs(board: Entry | None, task: str) -> Sequence[RunGeneralization]:
-    return () if board is None else board.generalization.runs.get(task, ())
-
-
-def generalization(board: Entry) -> dict[str, Any] | None:
-    """The parts of Gen by task; None where no run was scored at the end."""
-    found = board.generalization
-    rows = [_part_row(board, task) for task in found.runs]
+def generalization(entry: Entry) -> dict[str, Any] | None:
+    """The parts of Gen by task; None where no run was scored at the end, as of a placebo arm."""
+    found = entry.generalization
+    if found is None:
+        return None
+    rows = [_part_row(entry, task) for task in found.runs]
     if not any(value is not None for row in rows for value in row["parts"]):
         return None
     names = sorted({name for templates in found.templates.values() for name in templates})
@@ -159,9 +157,9 @@ def generalization(board: Entry) -> dict[str, Any] | None:
     }
 
 
-def _part_row(board: Entry, task: str) -> dict[str, Any]:
-    runs = board.generalization.runs[task]
-    templates = board.generalization.templates.get(task) or {}
+def _part_row(entry: Entry, task: str) -> dict[str, Any]:
+    runs = entry.generalization.runs[task]
+    templates = entry.generalization.templates.get(task) or {}
     worst = min(templates, key=lambda name: (templates[name], name)) if templates else None
     return {
         "task": task,
@@ -169,7 +167,7 @@ def _part_row(board: Entry, task: str) -> dict[str, Any]:
         "forgetting": _mean_of(
             runs, lambda run: None if run.forgetting is None else run.forgetting.corrected
         ),
-        "value": board.generalization.model.by_task.get(task),
+        "value": entry.generalization.model.by_task.get(task),
         "memorisation": _mean_of(runs, lambda run: run.memorisation),
         "worst": None if worst is None else templates[worst],
         "template": worst,

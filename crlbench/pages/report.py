@@ -30,27 +30,22 @@ from crlbench.pages import (
     words,
 )
 from crlbench.pages.reproduce import changed_conditions, command
-from crlbench.verdict.board import Board, summarise_board
+from crlbench.verdict.board import Board
 from crlbench.verdict.entry import Entry
 from crlbench.verdict.resources import leaderboard_folder
 from crlbench.verdict.runs import Run, Runs
-from crlbench.verdict.summary import EntrySummary, Summary
 
 TEMPLATE = "report.html.j2"
 
 
-def render_page(runs: Runs, summary: Summary, board: Board | None = None) -> str:
+def render_page(runs: Runs, board: Board) -> str:
     """The whole page as text.
 
     Args:
         runs: what :func:`load_runs` returned.
-        summary: ``summarise(runs)``.
-        board: ``summarise_board(runs)``; computed with the summary's resampling where it is None.
+        board: ``summarise_board(runs)``.
     """
-    if board is None:
-        drawn = summary.bootstrap
-        board = summarise_board(runs, drawn["replicates"], drawn["seed"])
-    return environment().get_template(TEMPLATE).render(page=page_data(runs, summary, board))
+    return environment().get_template(TEMPLATE).render(page=page_data(runs, board))
 
 
 class _Compiled(BytecodeCache):
@@ -91,63 +86,61 @@ def environment() -> Environment:
     return made
 
 
-def page_data(runs: Runs, summary: Summary, board: Board) -> dict[str, Any]:
+def page_data(runs: Runs, board: Board) -> dict[str, Any]:
     """Everything that the template shows, figures included."""
     by_entry = {key: list(group) for key, group in groupby(runs, key=lambda run: run.order[:3])}
     # The control stands after what it controls.
-    ordered = sorted(summary.entries, key=lambda e: (e.model, e.recipe, e.arm != "real"))
+    ordered = sorted(board.arms, key=lambda e: (e.model, e.recipe, e.arm != "real"))
     entries = [
-        _entry(entry, by_entry[entry.model, entry.recipe, entry.arm], summary, board)
+        _entry(entry, by_entry[entry.model, entry.recipe, entry.arm], board)
         | {"anchor": f"entry-{number}", "folds": entry.arm != "real" or len(board.entries) > 1}
         for number, entry in enumerate(ordered, start=1)
     ]
     anchors = {item["board"].name: item["anchor"] for item in entries if item["board"]}
     return {
-        "title": _title(summary),
-        "single": len(summary.entries) == 1,
-        "summary": summary,
+        "title": _title(board),
+        "single": len(board.arms) == 1,
         "board": board,
         "unranked": board.unranked,
         "entries": entries,
         "rankings": page_axes.rankings(board, anchors),
         "commands": _commands(runs),
         "subjects": _subjects(runs),
-        "conditions": _leaves(summary.conditions),
+        "conditions": _leaves(board.conditions),
         "changed": {**changed_conditions(runs.runs[0].record)},
         "environment": page_costs.environment_panel(runs.runs),
-        "versions": ", ".join(summary.crlbench),
-        "bootstrap": summary.bootstrap,
+        "versions": ", ".join(board.crlbench),
+        "bootstrap": board.resampling(),
         "records": [_cell_row(run) for run in runs],
     }
 
 
-def _title(summary: Summary) -> str:
-    first = summary.entries[0]
-    if len({(e.model, e.recipe) for e in summary.entries}) == 1:
+def _title(board: Board) -> str:
+    first = board.arms[0]
+    if len({arm.name for arm in board.arms}) == 1:
         return f"{first.display_name} · {first.recipe}"
-    return f"{len(summary.entries)} entries on {summary.track}"
+    return f"{len(board.arms)} entries on {board.track}"
 
 
-def _entry(entry: EntrySummary, runs: list[Run], summary: Summary, board: Board) -> dict[str, Any]:
+def _entry(entry: Entry, runs: list[Run], board: Board) -> dict[str, Any]:
     """One article: a model, a recipe and an arm. Only the real arm is an entry of the board."""
-    ranked = _on_board(entry, board)
-    standing = entry.standing if ranked is None else ranked.standing
+    ranked = entry if entry.arm == "real" else None
     tasks = [task.task for task in entry.tasks]
     return {
         "entry": entry,
         "board": ranked,
-        "standing": standing,
-        "badge": words.STANDINGS[standing].capitalize() if entry.arm == "real" else "Placebo",
+        "standing": entry.standing,
+        "badge": words.STANDINGS[entry.standing].capitalize() if entry.arm == "real" else "Placebo",
         "lead": page_results.lead(entry),
-        "sentences": sentences(entry, ranked, summary, board),
+        "sentences": sentences(entry, board),
         "tiles": page_results.tiles(entry, with_lam=ranked is None),
         "cards": [] if ranked is None else page_axes.cards(ranked, board),
         "arrivals": None if ranked is None else page_arrival.arrivals(ranked),
         "stability": None if ranked is None else page_stability.stability(ranked),
         "splits": page_splits.split_panels(entry),
-        "generalization": None if ranked is None else page_splits.generalization(ranked),
+        "generalization": page_splits.generalization(entry),
         "transfer": page_splits.transfer_matrix(entry),
-        "honesty": page_splits.honesty(entry, ranked),
+        "honesty": page_splits.honesty(entry),
         "placebo": None if ranked is None else page_axes.placebo(ranked),
         "health": [page_health.health_panel(task.task, runs) for task in entry.tasks],
         "samples": page_samples.sample_panels(tasks, runs),
@@ -157,23 +150,14 @@ def _entry(entry: EntrySummary, runs: list[Run], summary: Summary, board: Board)
     }
 
 
-def sentences(
-    entry: EntrySummary, ranked: Entry | None, summary: Summary, board: Board
-) -> list[str]:
-    """What can be said, and what the summary alone does not know of the board."""
-    found = words.standing(entry, summary)
-    if ranked is None:
-        return found
-    known = summary.division == "open" or summary.track_version == 0
-    silent = board.unranked is None or known
-    return [*found, *ranked.notes, *([] if silent else [wording.sentence(board.unranked)])]
-
-
-def _on_board(entry: EntrySummary, board: Board) -> Entry | None:
+def sentences(entry: Entry, board: Board) -> list[str]:
+    """What can be said of an entry, and why nothing on its board ranks."""
+    said = words.standing(entry, board)
     if entry.arm != "real":
-        return None
-    wanted = (entry.model, entry.recipe)
-    return next((e for e in board.entries if (e.model, e.recipe) == wanted), None)
+        return said
+    known = board.division == "open" or board.track_version == 0
+    silent = board.unranked is None or known
+    return [*said, *entry.notes, *([] if silent else [wording.sentence(board.unranked)])]
 
 
 def _commands(runs: Runs) -> list[str]:

@@ -9,9 +9,9 @@ from typing import Any
 
 from crlbench.contract.conditions import Track, stated_values
 from crlbench.contract.records import RunRecord
+from crlbench.verdict.board import measured_tasks
 from crlbench.verdict.resources import known_track
 from crlbench.verdict.runs import Run
-from crlbench.verdict.summary import measured_tasks
 
 CONDITIONS = "conditions."
 SMOKE_LEAF = "budget.grid"

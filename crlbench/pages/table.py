@@ -14,8 +14,10 @@ from rich.text import Text
 from crlbench.base import wording
 from crlbench.pages import words
 from crlbench.pages.board_table import Block, blocks
+from crlbench.verdict.axes import Estimate
 from crlbench.verdict.board import Board
-from crlbench.verdict.summary import EntrySummary, Estimate, Summary, TaskSummary
+from crlbench.verdict.entry import Entry
+from crlbench.verdict.task_summary import TaskSummary
 
 COLUMNS = ("Task", "Start", "End", "Gain", "Λ")
 LEGEND = (
@@ -26,14 +28,14 @@ LEGEND = (
 )
 
 
-def terminal_table(summary: Summary, board: Board | None = None) -> Group:
+def terminal_table(board: Board) -> Group:
     """A rich renderable: a table per model, recipe and arm, plain sentences, then the verdict."""
     parts = []
-    for entry in summary.entries:
-        parts.append(_table(entry, summary))
-        parts += [Padding(Text(wording.clean(s)), (0, 1)) for s in words.standing(entry, summary)]
+    for entry in board.arms:
+        parts.append(_table(entry, board))
+        parts += [Padding(Text(wording.clean(s)), (0, 1)) for s in words.standing(entry, board)]
         parts.append(Text())
-    for block in () if board is None else blocks(board):
+    for block in blocks(board):
         parts += [*([_block_table(block)] if block.rows else [_bold(block.title)])]
         parts += [Padding(Text(wording.clean(s)), (0, 1)) for s in block.sentences]
         parts.append(Text())
@@ -41,20 +43,20 @@ def terminal_table(summary: Summary, board: Board | None = None) -> Group:
     return Group(*parts)
 
 
-def plain_table(summary: Summary, board: Board | None = None) -> str:
+def plain_table(board: Board) -> str:
     """The same as plain text, for logs and pipes."""
     shown = []
-    for entry in summary.entries:
+    for entry in board.arms:
         rows = [COLUMNS, *_rows(entry)]
         widths = [max(len(row[i]) for row in rows) for i in range(len(COLUMNS))]
-        lines = [_title(entry, summary), wording.line(COLUMNS, widths), _rule(widths)]
+        lines = [_title(entry, board), wording.line(COLUMNS, widths), _rule(widths)]
         tasks, totals = rows[1 : 1 + len(entry.tasks)], rows[1 + len(entry.tasks) :]
         lines += [wording.line(row, widths) for row in tasks]
         lines += [_rule(widths)] if totals else []
         lines += [wording.line(row, widths) for row in totals]
-        lines += [wording.clean(sentence) for sentence in words.standing(entry, summary)]
+        lines += [wording.clean(sentence) for sentence in words.standing(entry, board)]
         shown.append("\n".join(lines))
-    shown += ["\n".join(_block_lines(block)) for block in (blocks(board) if board else ())]
+    shown += ["\n".join(_block_lines(block)) for block in blocks(board)]
     return "\n\n".join([*shown, textwrap.fill(LEGEND, 88)]) + "\n"
 
 
@@ -84,9 +86,9 @@ def _block_lines(block: Block) -> list[str]:
     return lines + [wording.clean(sentence) for sentence in block.sentences]
 
 
-def _table(entry: EntrySummary, summary: Summary) -> Table:
+def _table(entry: Entry, board: Board) -> Table:
     table = Table(
-        title=Text(_title(entry, summary), style="bold"),
+        title=Text(_title(entry, board), style="bold"),
         title_justify="left",
         box=box.SIMPLE_HEAD,
         pad_edge=False,
@@ -102,15 +104,15 @@ def _table(entry: EntrySummary, summary: Summary) -> Table:
     return table
 
 
-def _title(entry: EntrySummary, summary: Summary) -> str:
+def _title(entry: Entry, board: Board) -> str:
     arm = "" if entry.arm == "real" else f", {entry.arm} arm"
     return wording.clean(
-        f"{entry.model} with {entry.recipe}{arm} on {summary.track} v{summary.track_version} "
-        f"({summary.division} division, {summary.fingerprint})"
+        f"{entry.model} with {entry.recipe}{arm} on {board.track} v{board.track_version} "
+        f"({board.division} division, {board.fingerprint})"
     )
 
 
-def _rows(entry: EntrySummary) -> list[tuple[str, ...]]:
+def _rows(entry: Entry) -> list[tuple[str, ...]]:
     rows = [_task_row(task, entry) for task in entry.tasks]
     if len(entry.tasks) > 1:
         rows.append(_row("Mean", entry.start, entry.end, entry.gain, entry.lam_mean))
@@ -118,7 +120,7 @@ def _rows(entry: EntrySummary) -> list[tuple[str, ...]]:
     return rows
 
 
-def _task_row(task: TaskSummary, entry: EntrySummary) -> tuple[str, ...]:
+def _task_row(task: TaskSummary, entry: Entry) -> tuple[str, ...]:
     seeds = len(task.seeds)
     notes = [wording.count(seeds, "seed")] if seeds != entry.n else []
     notes += ["saturated"] if task.saturated else []

@@ -7,13 +7,10 @@ from typing import Protocol
 from crlbench.base.wording import NONE, count, listed, number
 from crlbench.stats.intervals import MIN_SEEDS_ALONE, MOST_SEEDS, Interval, Paired, Verdict
 from crlbench.stats.measures import AUDITED
-from crlbench.verdict.summary import (
-    PROVISIONAL_SEEDS,
-    RANKED_SEEDS,
-    EntrySummary,
-    Estimate,
-    Summary,
-)
+from crlbench.verdict.axes import Estimate
+from crlbench.verdict.board import Board
+from crlbench.verdict.census import PROVISIONAL_SEEDS, RANKED_SEEDS
+from crlbench.verdict.entry import Entry
 
 STANDINGS = {
     "partial": "shortened",
@@ -85,12 +82,10 @@ def chance_of_a_false_verdict(arms: int) -> float:
     return 1.0 - 0.95**arms
 
 
-def standing(entry: EntrySummary, summary: Summary) -> list[str]:
+def standing(entry: Entry, board: Board) -> list[str]:
     """What can be said about an entry, and what cannot: one sentence each."""
     beyond_counts = entry.standing == "provisional" and entry.n >= RANKED_SEEDS
-    told = entry.arm == "real" and (
-        entry.standing in ("preview", "retracted") or beyond_counts
-    )
+    told = entry.arm == "real" and (entry.standing in ("preview", "retracted") or beyond_counts)
     sentences = [_seeds(entry), *(entry.why if told else ())]
     sentences += [*_finding(entry), *_learned(entry)]
     if entry.n < MIN_SEEDS_ALONE and entry.n > 1 and len(entry.tasks) > 1:
@@ -98,16 +93,16 @@ def standing(entry: EntrySummary, summary: Summary) -> list[str]:
             f"A single task needs {MIN_SEEDS_ALONE} seeds for an interval, so tasks have none."
         )
     sentences += _gaps(entry, missing=not told)
-    if entry.standing != "partial" and summary.division == "open":
+    if entry.standing != "partial" and board.division == "open":
         sentences.append("Open division: something differs from the track, so it is never ranked.")
-    if summary.track_version == 0:
+    if board.track_version == 0:
         sentences.append(
-            f"Track {summary.track} is at version 0: not frozen yet, so nothing on it is ranked."
+            f"Track {board.track} is at version 0: not frozen yet, so nothing on it is ranked."
         )
     return sentences
 
 
-def _seeds(entry: EntrySummary) -> str:
+def _seeds(entry: Entry) -> str:
     seeds = count(entry.n, "seed")
     if entry.arm == "placebo":
         return f"{seeds} of the placebo arm: a control with a content-free reward, never ranked."
@@ -132,7 +127,7 @@ def _seeds(entry: EntrySummary) -> str:
     return f"{seeds}: enough for a rank."
 
 
-def _finding(entry: EntrySummary) -> list[str]:
+def _finding(entry: Entry) -> list[str]:
     """Whether the sampled score changed, in one sentence."""
     gain = entry.gain
     if gain.value is None or entry.standing in ("partial", "retracted") or gain.interval is None:
@@ -146,7 +141,7 @@ def _finding(entry: EntrySummary) -> list[str]:
     return [f"{where}: the interval includes 0, so no change is shown."]
 
 
-def _learned(entry: EntrySummary) -> list[str]:
+def _learned(entry: Entry) -> list[str]:
     """What the scores of tasks that a reward model pays are, beside what the audit says."""
     sentences = []
     for task in entry.tasks:
@@ -164,7 +159,7 @@ def _learned(entry: EntrySummary) -> list[str]:
     return sentences
 
 
-def _gaps(entry: EntrySummary, missing: bool = True) -> list[str]:
+def _gaps(entry: Entry, missing: bool = True) -> list[str]:
     sentences = []
     if entry.failed:
         sentences.append(
@@ -190,4 +185,3 @@ def _gaps(entry: EntrySummary, missing: bool = True) -> list[str]:
     if missing and entry.absent:
         sentences.append(f"Tasks of the track without a run: {listed(entry.absent)}.")
     return sentences
-

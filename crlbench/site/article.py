@@ -26,7 +26,6 @@ from crlbench.site.source import StoredBoard
 from crlbench.verdict.axes import AXES, AXIS_SIGNS, AXIS_WORDS
 from crlbench.verdict.entry import Entry
 from crlbench.verdict.pairs import paired_axes
-from crlbench.verdict.summary import Summary
 
 NEAREST = 2
 """Entries that stand beside one with a verdict."""
@@ -55,12 +54,11 @@ def article(stored: StoredBoard, entry: Entry, anchor: str) -> dict[str, Any]:
     Args:
         anchor: what the ids of its parts begin with.
     """
-    summary, board = stored.summaries[entry.name], stored.board
+    board = stored.board
     return {
         "stored": stored,
         "entry": entry,
         "slug": stored.by_entry[entry.name][0].record.subject.slug,
-        "summary": summary,
         "standing": words.STANDINGS[entry.standing].capitalize(),
         "badge": badge_words(stored.badges[entry.name]),
         "machine": machine(stored.by_entry[entry.name]),
@@ -70,43 +68,27 @@ def article(stored: StoredBoard, entry: Entry, anchor: str) -> dict[str, Any]:
         "item": {
             "anchor": anchor,
             "folds": True,
-            "lead": page_results.lead(summary),
-            "sentences": report.sentences(summary, entry, _frame(stored), board),
-            "tiles": page_results.tiles(summary, with_lam=False),
+            "lead": page_results.lead(entry),
+            "sentences": report.sentences(entry, board),
+            "tiles": page_results.tiles(entry, with_lam=False),
             "cards": page_axes.cards(entry, board),
             "arrivals": page_arrival.arrivals(entry),
             # Run by run stands on the pages of the tasks.
             "stability": _without_runs(page_stability.stability(entry)),
-            "splits": page_splits.split_panels(summary),
+            "splits": page_splits.split_panels(entry),
             "generalization": page_splits.generalization(entry),
-            "transfer": page_splits.transfer_matrix(summary),
-            "honesty": page_splits.honesty(summary, entry),
+            "transfer": page_splits.transfer_matrix(entry),
+            "honesty": page_splits.honesty(entry),
             "placebo": page_axes.placebo(entry),
-            "failures": page_failures.failures(summary, stored.arm(entry.name, "real")),
+            "failures": page_failures.failures(entry, stored.arm(entry.name, "real")),
             "costs": _without_runs(page_costs.costs(stored.arm(entry.name, "real"))),
-            **page_results.results(summary),
+            **page_results.results(entry),
         },
     }
 
 
 def _without_runs(panel: dict[str, Any] | None) -> dict[str, Any] | None:
     return None if panel is None else panel | {"runs": ()}
-
-
-def _frame(stored: StoredBoard) -> Summary:
-    """What sentences about an entry say of its board."""
-    board, first = stored.board, stored.runs.runs[0].record
-    return Summary(
-        crlbench=(),
-        track=board.track,
-        track_version=board.track_version,
-        division=board.division,
-        fingerprint=board.fingerprint,
-        conditions=first.fingerprint.leaves,
-        tasks=board.tasks,
-        entries=(),
-        bootstrap=board.bootstrap,
-    )
 
 
 def rivals(stored: StoredBoard, entry: Entry) -> Sequence[Entry]:

@@ -47,8 +47,6 @@ def build(site: Site, jobs: int | None = None) -> dict[str, bytes]:
             for one in whole([made])
         ]
 
-    for stored in site.boards:
-        stored.summaries  # noqa: B018  made once, for all processes
     for path, content in chain.from_iterable(spread(rendered, parts(site), jobs)):
         if path in files:
             raise ValidationError(f"{path}: two pages of the site have this name")

@@ -17,7 +17,6 @@ from crlbench.stats.intervals import student_cdf
 from crlbench.verdict.axes import Axis
 from crlbench.verdict.entry import Entry
 from crlbench.verdict.pairs import paired_axes
-from crlbench.verdict.summary import EntrySummary
 
 DECODED = {"sampled": "id", "greedy": "id_greedy"}
 """Splits by the columns that show their scores."""
@@ -27,22 +26,20 @@ ERROR = 0.05
 """Of the two-sided test of a rank correlation against 0."""
 
 
-def mean_scores(
-    summaries: Sequence[EntrySummary], split: str
-) -> tuple[float, float] | None:
+def mean_scores(entries: Sequence[Entry], split: str) -> tuple[float, float] | None:
     """Mean score on a split before and after training; None where one was not scored."""
-    tasks = [task for summary in summaries for task in summary.tasks]
+    tasks = [task for entry in entries for task in entry.tasks]
     found = [part for task in tasks for part in task.splits if part.name == split]
     if len(found) < len(tasks) or any(part.end is None for part in found):
         return None
     return fmean(part.start for part in found), fmean(part.end for part in found)
 
 
-def describe_start(entries: Sequence[tuple[Entry, EntrySummary]]) -> str:
+def describe_start(entries: Sequence[Entry]) -> str:
     """Whether Λ follows the greedy score before training, in a sentence; empty for few entries."""
     pairs = []
-    for entry, summary in entries:
-        scores, lam = mean_scores([summary], DECODED["greedy"]), entry.axes["efficiency"].value
+    for entry in entries:
+        scores, lam = mean_scores([entry], DECODED["greedy"]), entry.axes["efficiency"].value
         if scores is not None and lam is not None:
             pairs.append((scores[0], lam))
     if len(pairs) < MIN_ENTRIES:
@@ -59,12 +56,12 @@ def describe_start(entries: Sequence[tuple[Entry, EntrySummary]]) -> str:
     return f"The greedy score before training is not shown to order Λ ({said})."
 
 
-def describe_decoding(summaries: Sequence[EntrySummary]) -> str:
+def describe_decoding(entries: Sequence[Entry]) -> str:
     """Mean scores before and after training, sampled and greedy; empty where one is not known."""
-    sampled, greedy = (mean_scores(summaries, split) for split in DECODED.values())
+    sampled, greedy = (mean_scores(entries, split) for split in DECODED.values())
     if sampled is None or greedy is None:
         return ""
-    mean = "on average over these entries " if len(summaries) > 1 else ""
+    mean = "on average over these entries " if len(entries) > 1 else ""
     ends = tuple(map(wording.number, (*sampled, *greedy)))
     return (
         "Scores are of completions that were sampled at temperature 1, as in training: "
@@ -72,9 +69,7 @@ def describe_decoding(summaries: Sequence[EntrySummary]) -> str:
     )
 
 
-def describe_other_tasks(
-    axis: Axis, leader: Entry, behind: Sequence[Entry], margin: float
-) -> str:
+def describe_other_tasks(axis: Axis, leader: Entry, behind: Sequence[Entry], margin: float) -> str:
     """How many of the leader's differences exclude 0 over other tasks, in a sentence.
 
     Args:
@@ -83,9 +78,7 @@ def describe_other_tasks(
     Returns:
         Empty where nobody is behind, or no difference has an interval over tasks.
     """
-    wider = {
-        entry.display_name: paired_axes(leader, entry, margin)[axis].wider for entry in behind
-    }
+    wider = {entry.display_name: paired_axes(leader, entry, margin)[axis].wider for entry in behind}
     if not any(interval is not None for interval in wider.values()):
         return ""
     ahead = [name for name, found in wider.items() if found is not None and found.high < 0]

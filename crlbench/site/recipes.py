@@ -16,10 +16,9 @@ from crlbench.site.families import Family, families
 from crlbench.site.pages import Made, Page, recipes_path
 from crlbench.site.source import Site, StoredBoard
 from crlbench.verdict.ablation import FieldChange
-from crlbench.verdict.axes import AXES, AXIS_SIGNS, AXIS_WORDS, Axis, score_of
+from crlbench.verdict.axes import AXES, AXIS_SIGNS, AXIS_WORDS, Axis, Estimate, score_of
 from crlbench.verdict.compare import Call
 from crlbench.verdict.entry import Entry
-from crlbench.verdict.estimate import Estimate
 
 FRONT = "recipes.html"
 OUTCOMES: tuple[Call, ...] = ("better", "equivalent", "worse", "undecided", "preview")
@@ -346,7 +345,7 @@ def _tallies(found: Sequence[dict[Axis, Effect]]) -> str:
 def _rate_row(
     family: Family, model: str, recipe: str, base: str | None, own: dict[float, Entry]
 ) -> RateRow | None:
-    tasks = sorted(set.intersection(*(set(entry.tasks) for entry in own.values())))
+    tasks = sorted(set.intersection(*(set(entry.task_names) for entry in own.values())))
     scores = {rate: _scores(entry, tasks) for rate, entry in own.items()}
     lams = {rate: found["efficiency"].value for rate, found in scores.items()}
     known = {rate: lam for rate, lam in lams.items() if lam is not None}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -24,7 +25,6 @@ from crlbench.pages import (
 from crlbench.pages.figures import CurveSeries, SeedCurve
 from crlbench.pages.reproduce import command
 from crlbench.site.facets import badge_words
-from crlbench.site.narrow import entry_of_task, summary_of_task
 from crlbench.site.pages import Made, Page, run_path
 from crlbench.site.source import Site, StoredBoard
 from crlbench.stats.measures import ID
@@ -32,7 +32,7 @@ from crlbench.verdict.attempts import Attempts, key_of
 from crlbench.verdict.entry import Entry
 from crlbench.verdict.run_measures import full_curve
 from crlbench.verdict.runs import Run
-from crlbench.verdict.summary import EntrySummary, SeedSummary, TaskSummary
+from crlbench.verdict.task_summary import SeedSummary, TaskSummary
 
 RESULTS = "leaderboard/results"
 """Where results stand in the checkout that commands on pages are given in."""
@@ -47,7 +47,7 @@ def pages(site: Site) -> Iterator[Made]:
 
 
 def _pages(stored: StoredBoard, entry: Entry) -> Iterator[Page]:
-    for task in entry.tasks:
+    for task in entry.task_names:
         yield _page(stored, entry, task)
     stored.forget(entry)
 
@@ -67,22 +67,22 @@ def _page(stored: StoredBoard, entry: Entry, task: str) -> Page:
 
 def run_data(stored: StoredBoard, entry: Entry, task: str) -> dict[str, Any]:
     """All that the page of an entry on a task shows."""
-    summary = summary_of_task(stored.summaries[entry.name], task)
-    own, found = entry_of_task(entry, task), summary.tasks[0]
+    part = part_of(entry, task)
+    found = part.tasks[0]
     real = list(stored.arm(entry.name, "real", task))
     placebo = list(stored.arm(entry.name, "placebo", task))
     return {
         "stored": stored,
         "entry": entry,
         "slug": stored.by_entry[entry.name][0].record.subject.slug,
-        "summary": summary,
+        "part": part,
         "task": found,
-        "lead": page_results.lead(summary),
+        "lead": page_results.lead(part),
         "tiles": _tiles(entry, found),
         "curves": _curves(found, placebo, f"{entry.model} {entry.recipe}"),
-        "arrival": _arrival(own, task),
+        "arrival": _arrival(part, task),
         "seeds": _seeds(found),
-        "item": _item(own, summary, real),
+        "item": _item(part, real),
         "badge": badge_words(stored.badges[entry.name]),
         "identities": [_identity(run, stored.archive.attempts(run)) for run in [*real, *placebo]],
         "machine": machine(real or placebo),
@@ -93,20 +93,56 @@ def run_data(stored: StoredBoard, entry: Entry, task: str) -> dict[str, Any]:
     }
 
 
-def _item(entry: Entry, summary: EntrySummary, real: Sequence[Run]) -> dict[str, Any]:
+def part_of(entry: Entry, task: str) -> Entry:
+    """An entry as if it had been run on one task only; headlines of the axes stay those of all."""
+
+    def cells(names: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(name for name in names if name.startswith(f"{task} seed-"))
+
+    def of_task(parts: dict[str, Any]) -> dict[str, Any]:
+        return {name: part for name, part in parts.items() if name == task}
+
+    scores = next(scores for scores in entry.tasks if scores.task == task)
+    general = entry.generalization
+    return replace(
+        entry,
+        tasks=(scores,),
+        start=scores.start,
+        end=scores.end,
+        gain=scores.gain,
+        gain_u=scores.gain_u,
+        lam=scores.lam,
+        lam_mean=scores.lam,
+        failed=cells(entry.failed),
+        partial=cells(entry.partial),
+        missing=cells(entry.missing),
+        vanished=cells(entry.vanished),
+        absent=(),
+        efficiency=replace(entry.efficiency, tasks=of_task(entry.efficiency.tasks)),
+        stability=replace(entry.stability, tasks=of_task(entry.stability.tasks), reason=None),
+        generalization=replace(
+            general,
+            runs=of_task(general.runs),
+            templates=of_task(general.templates),
+            hacked=cells(general.hacked),
+        ),
+    )
+
+
+def _item(entry: Entry, real: Sequence[Run]) -> dict[str, Any]:
     """What the panels of the report show of one task."""
-    task = summary.tasks[0].task
+    task = entry.tasks[0].task
     return {
         "anchor": "run",
         "folds": False,
         "stability": page_stability.stability(entry),
-        "splits": page_splits.split_panels(summary),
+        "splits": page_splits.split_panels(entry),
         "generalization": page_splits.generalization(entry),
         "transfer": None,
-        "honesty": page_splits.honesty(summary, entry),
+        "honesty": page_splits.honesty(entry),
         "health": [page_health.health_panel(task, real)],
         "samples": page_samples.sample_panels([task], real),
-        "failures": page_failures.failures(summary, real),
+        "failures": page_failures.failures(entry, real),
         "costs": page_costs.costs(real),
     }
 

@@ -11,7 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
-from crlbench.base.parallel import on_one_thread, spread
+from crlbench.base.parallel import on_one_thread
 from crlbench.base.wording import visible
 from crlbench.catalog.find import Catalog
 from crlbench.contract.attempts import LEDGER_NAME
@@ -29,10 +29,8 @@ from crlbench.verdict.badges import read_badges
 from crlbench.verdict.board import Board, summarise_board
 from crlbench.verdict.census import Archive
 from crlbench.verdict.entry import Entry
-from crlbench.verdict.entry_summary import entry_summary
 from crlbench.verdict.resources import known_track
 from crlbench.verdict.runs import Run, Runs, load_runs
-from crlbench.verdict.summary import EntrySummary
 
 MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", re.ASCII)
 """How a ledger writes the time of an event."""
@@ -81,8 +79,10 @@ class StoredBoard:
         whole = f"{self.board.track} v{self.board.track_version}"
         if len(self.changed) > FEW_CHANGES:
             return f"{whole}, {len(self.changed)} conditions changed"
-        parts = [f"{name.rpartition('.')[2].replace('_', ' ')} {value}"
-                 for name, value in self.changed.items()]
+        parts = [
+            f"{name.rpartition('.')[2].replace('_', ' ')} {value}"
+            for name, value in self.changed.items()
+        ]
         return ", ".join([whole, *parts])
 
     @property
@@ -102,14 +102,6 @@ class StoredBoard:
     def archive(self) -> Archive:
         """Plans and ledgers."""
         return Archive(self.runs)
-
-    @cached_property
-    def summaries(self) -> dict[str, EntrySummary]:
-        """By entry, its real arm."""
-        entries = self.board.entries
-        own = [(entry, self.by_entry[entry.name]) for entry in entries]
-        found = spread(lambda pair: entry_summary(*pair), own)
-        return {entry.name: summary for entry, summary in zip(entries, found, strict=True)}
 
     def forget(self, entry: Entry) -> None:
         """Drop what was read of its runs' vectors: of many entries they are most of the memory."""

@@ -187,8 +187,7 @@ def standings(stored: StoredBoard, recipe: str) -> Standings:
     columns = tuple(column for column in COLUMNS if column.key not in shared)
     panels = tuple(_panel(stored, recipe, axis, entries, told, columns) for axis in AXES)
     labels = [(column.label, shared[column.key]) for column in COLUMNS if column.key in shared]
-    own = [(entry, stored.summaries[entry.name]) for entry in entries]
-    start, decoding = describe_start(own), describe_decoding([summary for _, summary in own])
+    start, decoding = describe_start(entries), describe_decoding(entries)
     return Standings(stored, recipe, panels, filters, columns, labels, start, decoding)
 
 
@@ -203,9 +202,7 @@ def _shared(rows: Sequence[Cells]) -> dict[str, str]:
     if len(rows) < 2:
         return {}
     everywhere = [column.key for column in COLUMNS if column.axis is None]
-    return {
-        key: rows[0][key][0] for key in everywhere if len({cells[key] for cells in rows}) == 1
-    }
+    return {key: rows[0][key][0] for key in everywhere if len({cells[key] for cells in rows}) == 1}
 
 
 def _panel(
@@ -321,8 +318,7 @@ def _cells(stored: StoredBoard, entry: Entry, own: Facets) -> Cells:
     gen = entry.generalization.model
     scores = {"head": entry.efficiency.H, "learned": entry.efficiency.L, "net": net}
     scores |= {**gen.parts, "forgot": gen.forgetting}
-    summary = stored.summaries[entry.name]
-    ends = {key: mean_scores([summary], split) for key, split in DECODED.items()}
+    ends = {key: mean_scores([entry], split) for key, split in DECODED.items()}
     return {
         **{key: (wording.number(value), value) for key, value in scores.items()},
         **{key: (_arrow(found), found and found[1]) for key, found in ends.items()},

@@ -88,7 +88,7 @@ def _learners(site: Site) -> dict[str, list[Learner]]:
     found: dict[str, list[Learner]] = {}
     for stored in site.boards:
         for entry in stored.board.entries:
-            for task in entry.tasks:
+            for task in entry.task_names:
                 found.setdefault(task, []).append(Learner(stored, entry))
     return found
 
@@ -228,8 +228,8 @@ def _order(task: str) -> Any:
 
 
 def _learned(task: str, learner: Learner) -> dict[str, Any]:
-    entry, stored = learner.entry, learner.stored
-    summary = next(t for t in stored.summaries[entry.name].tasks if t.task == task)
+    entry = learner.entry
+    summary = next(t for t in entry.tasks if t.task == task)
     stability = entry.stability.tasks.get(task)
     return {
         "entry": entry,

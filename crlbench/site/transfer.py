@@ -10,7 +10,7 @@ from crlbench.pages.page_splits import MAX_TINT, MIN_MATRIX
 from crlbench.site.families import families
 from crlbench.site.pages import Made, Page
 from crlbench.site.source import Site, StoredBoard
-from crlbench.verdict.estimate import Estimate
+from crlbench.verdict.axes import Estimate
 from crlbench.verdict.transfers import Transfers, mean_transfer, transfer_replicates
 
 FRONT = "transfer.html"

@@ -37,6 +37,7 @@ from crlbench.stats.intervals import (
 from crlbench.stats.measures import MIN_HEADROOM, Constants, ItemTable
 from crlbench.stats.resampling import axis_interval, efficiency_replicates
 from crlbench.verdict.alarms import series
+from crlbench.verdict.axes import Estimate
 from crlbench.verdict.run_measures import RunMeasure, item_table, measure
 from crlbench.verdict.runs import Run
 from crlbench.verdict.study_runs import (
@@ -47,7 +48,6 @@ from crlbench.verdict.study_runs import (
     only_shortened,
     read_study,
 )
-from crlbench.verdict.summary import Estimate
 
 
 @dataclass(frozen=True)

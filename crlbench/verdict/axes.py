@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -43,7 +45,6 @@ from crlbench.stats.stability import (
     seed_columns,
     task_stability,
 )
-from crlbench.verdict.estimate import IN_MEMORY, Estimate
 from crlbench.verdict.task_runs import TaskRuns
 
 Axis = Literal["efficiency", "stability", "generalization"]
@@ -58,6 +59,20 @@ AXIS_SIGNS: dict[Axis, str] = {"efficiency": "Λ", "stability": "Stab", "general
 
 MARGIN = 0.05
 """Half-width of the region of equivalence, the same on every axis."""
+
+
+IN_MEMORY = {"json": None}
+"""Metadata of fields that pairs and figures need and that JSON leaves out."""
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A number with its interval; both None where they cannot be given honestly."""
+
+    value: float | None
+    interval: Interval | None
+    n: int
+    """Seeds (the smallest number over the tasks)."""
 
 
 @dataclass(frozen=True)
@@ -272,3 +287,22 @@ def _silence(parts: Sequence[Replicates]) -> str:
         return "1 seed: how much seeds differ is not known."
     seeds = f"{n} seeds of one task" if len(parts) == 1 else f"{n} seeds of a task"
     return f"{seeds} are too few for an interval; it needs {least_seeds(len(parts))}."
+
+
+def plain(value: Any) -> Any:
+    """Only what JSON knows: dataclasses as objects, arrays and tuples as lists, NaN as None.
+
+    The metadata ``json`` of a field names another function for it; None leaves it out.
+    """
+    if dataclasses.is_dataclass(value):
+        writers = [(f.name, f.metadata.get("json", plain)) for f in dataclasses.fields(value)]
+        return {name: write(getattr(value, name)) for name, write in writers if write}
+    if isinstance(value, dict):
+        return {str(key): plain(part) for key, part in value.items()}
+    if isinstance(value, np.ndarray):
+        return plain(value.tolist())
+    if isinstance(value, list | tuple):
+        return [plain(part) for part in value]
+    if isinstance(value, np.generic):
+        return plain(value.item())
+    return None if isinstance(value, float) and not math.isfinite(value) else value

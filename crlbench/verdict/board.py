@@ -10,16 +10,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any, Literal
 
 import numpy as np
 
 from crlbench.base.parallel import on_one_thread
-from crlbench.contract.conditions import Reference, Track
+from crlbench.contract.conditions import Reference, Track, diff
 from crlbench.contract.records import RunRecord
-from crlbench.errors import ValidationError, unknown_name
+from crlbench.disk.names import RECORD_NAME
+from crlbench.errors import NotComparable, ValidationError, unknown_name
 from crlbench.stats.intervals import LEVEL, MIN_SEEDS_TOGETHER, REPLICATES, ROOT_SEED
 from crlbench.stats.profiles import improvement
 from crlbench.stats.stability import seed_columns
@@ -29,21 +30,22 @@ from crlbench.verdict.axes import (
     AXES,
     AXIS_SIGNS,
     AXIS_WORDS,
+    IN_MEMORY,
     MARGIN,
     Axis,
     AxisScore,
+    Estimate,
     Evidence,
     Generalization,
+    plain,
 )
 from crlbench.verdict.census import Archive, Standing
 from crlbench.verdict.efficiency import Efficiency, Speed, TaskEfficiency
 from crlbench.verdict.entry import Entry, Placebo, make_entry
-from crlbench.verdict.estimate import IN_MEMORY, Estimate, plain
 from crlbench.verdict.pairs import AxisPair, paired_axes
 from crlbench.verdict.ranking import AxisRanking, Contestant, rank_axis
 from crlbench.verdict.resources import known_track
 from crlbench.verdict.runs import Run, Runs
-from crlbench.verdict.summary import board_tasks, same_conditions
 from crlbench.verdict.task_runs import X_AXES, SeedCurve, XAxis
 
 __all__ = [
@@ -96,7 +98,9 @@ class Board:
     hardware: str | None
     tasks: tuple[str, ...]
     entries: tuple[Entry, ...]
-    """By recipe, then name."""
+    """Real arms, by recipe, then name."""
+    controls: tuple[Entry, ...] = field(metadata=IN_MEMORY)
+    """Placebo arms, by model, then recipe."""
     placebo_only: tuple[str, ...]
     """``model/recipe`` with runs of the placebo arm and none of the real one: no entries."""
     rankings: dict[str, dict[Axis, AxisRanking]]
@@ -108,6 +112,16 @@ class Board:
     margin: float
     alpha: float
     bootstrap: dict[str, Any]
+    crlbench: tuple[str, ...] = field(metadata=IN_MEMORY)
+    """Versions that wrote the records."""
+    conditions: dict[str, Any] = field(metadata=IN_MEMORY)
+    """Everything that was held fixed, by its path in the fingerprint."""
+
+    @property
+    def arms(self) -> tuple[Entry, ...]:
+        """Entries and controls, by model, recipe and arm."""
+        arms = (*self.entries, *self.controls)
+        return tuple(sorted(arms, key=lambda e: (e.model, e.recipe, e.arm)))
 
     def entry(self, name: str) -> Entry:
         """The entry of that name.
@@ -123,6 +137,31 @@ class Board:
     def plain(self) -> dict[str, Any]:
         """Only what JSON knows: in-memory fields left out, arrays as lists, NaN as None."""
         return plain(self)
+
+    def summary(self) -> dict[str, Any]:
+        """What ``summary.json`` holds: every arm, and under ``board`` the verdict."""
+        return {
+            "crlbench": list(self.crlbench),
+            "track": self.track,
+            "track_version": self.track_version,
+            "division": self.division,
+            "fingerprint": self.fingerprint,
+            "conditions": self.conditions,
+            "tasks": list(self.tasks),
+            "entries": [entry.summary() for entry in self.arms],
+            "bootstrap": self.resampling(),
+            "board": self.plain(),
+        }
+
+    def resampling(self) -> dict[str, Any]:
+        """How the intervals of every arm's numbers were made."""
+        return {
+            "seed": self.bootstrap["seed"],
+            "replicates": self.bootstrap["replicates"],
+            "level": LEVEL,
+            "method": "expanded percentile; tasks are strata, seeds and items are resampled, the "
+            "noise of single answers is counted once",
+        }
 
     def to_json(self) -> str:
         """Canonical, indented JSON; floats in full precision."""
@@ -154,7 +193,8 @@ def summarise_board(
     first = same_conditions(runs)
     track = _track(first)
     tasks = board_tasks(first) or tuple(sorted({run.record.task.name for run in runs}))
-    entries, orphans = _entries(runs, tasks, track and track.reference, replicates, seed)
+    entries, controls = _entries(runs, tasks, track and track.reference, replicates, seed)
+    names = {entry.name for entry in entries}
     unranked = unranked or _unranked(first, track)
     recipes = sorted({entry.recipe for entry in entries})
     grouped = {recipe: [e for e in entries if e.recipe == recipe] for recipe in recipes}
@@ -166,7 +206,8 @@ def summarise_board(
         hardware=first.environment.get("hardware_class"),
         tasks=tasks,
         entries=entries,
-        placebo_only=orphans,
+        controls=controls,
+        placebo_only=tuple(one.name for one in controls if one.name not in names),
         rankings={
             recipe: {axis: rank_entries(axis, recipe, own, unranked, replicates) for axis in AXES}
             for recipe, own in grouped.items()
@@ -184,7 +225,72 @@ def summarise_board(
             "(stability: seeds), the noise of single answers is counted once",
             "rank_method": "label swaps of all pairs, adjusted step-down",
         },
+        crlbench=tuple(sorted({run.record.crlbench.version for run in runs})),
+        conditions=first.fingerprint.leaves,
     )
+
+
+def board_tasks(record: RunRecord) -> tuple[str, ...]:
+    """Names of the tasks that are trained on, among the leaves of the fingerprint."""
+    names = {leaf.split(".")[1] for leaf in record.fingerprint.leaves if leaf.startswith("tasks.")}
+    return tuple(sorted(names - {*measured_tasks(record)}))
+
+
+def measured_tasks(record: RunRecord) -> tuple[str, ...]:
+    """Names of the board's tasks that are only measured: they have splits, and none to train on."""
+    leaves = [leaf.split(".") for leaf in record.fingerprint.leaves if leaf.startswith("tasks.")]
+    with_splits = {parts[1] for parts in leaves if parts[2:3] == ["splits"]}
+    trained = {parts[1] for parts in leaves if parts[2:] == ["splits", "train"]}
+    return tuple(sorted(with_splits - trained))
+
+
+def same_conditions(runs: Runs) -> RunRecord:
+    """The first record, after all have been found to share its fingerprint and hardware.
+
+    Raises:
+        NotComparable: they do not; names the leaves that differ.
+        ValidationError: records of one fingerprint state different tracks.
+    """
+    first = runs.runs[0]
+    for run in runs:
+        a, b = first.record.fingerprint, run.record.fingerprint
+        if a.hash != b.hash:
+            leaves = diff(a.leaves, b.leaves)
+            shown = [f"  {name}: {x!r} / {y!r}" for name, (x, y) in list(leaves.items())[:8]]
+            more = [f"  and {len(leaves) - 8} more"] if len(leaves) > 8 else []
+            raise NotComparable(
+                "\n".join(
+                    [
+                        f"{first.folder} and {run.folder} were made under different conditions "
+                        f"({a.hash} / {b.hash}):",
+                        *shown,
+                        *more,
+                        "Report the folder of one fingerprint at a time.",
+                    ]
+                )
+            )
+        _same_protocol(first, run)
+        _same_hardware(first, run)
+    return first.record
+
+
+def _same_protocol(first: Run, run: Run) -> None:
+    for name in ("track", "track_version", "division"):
+        a, b = getattr(first.record.protocol, name), getattr(run.record.protocol, name)
+        if a != b:
+            raise ValidationError(
+                f"{run.folder / RECORD_NAME}: protocol.{name}: {b!r}, but {first.folder} says "
+                f"{a!r} under the same fingerprint"
+            )
+
+
+def _same_hardware(first: Run, run: Run) -> None:
+    a, b = (r.record.environment.get("hardware_class") for r in (first, run))
+    if a != b:
+        raise NotComparable(
+            f"{first.folder} and {run.folder} were made on different classes of hardware "
+            f"({a} / {b}). Report the runs of one class at a time."
+        )
 
 
 def _track(record: RunRecord) -> Track | None:
@@ -205,19 +311,26 @@ def _unranked(record: RunRecord, track: Track | None) -> str | None:
 
 def _entries(
     runs: Runs, board: Sequence[str], reference: Reference | None, count: int, seed: int
-) -> tuple[tuple[Entry, ...], tuple[str, ...]]:
-    archive, found, orphans = Archive(runs), list[Entry](), list[str]()
-    for (model, recipe), group in groupby(runs, key=lambda run: (run.model, run.recipe)):
+) -> tuple[tuple[Entry, ...], tuple[Entry, ...]]:
+    """Entries of the real arm, and of the placebo arm."""
+    archive, entries, controls = Archive(runs), list[Entry](), list[Entry]()
+    for _, group in groupby(runs, key=lambda run: (run.model, run.recipe)):
         arms: dict[str, list[Run]] = {"real": [], "placebo": []}
         for run in group:
             arms[run.record.arm].append(run)
-        if not arms["real"]:
-            orphans.append(f"{model}/{recipe}")
-            continue
-        found.append(
-            make_entry(arms["real"], arms["placebo"], board, archive, reference, count, seed)
-        )
-    return tuple(sorted(found, key=lambda e: (e.recipe, e.name))), tuple(orphans)
+        control = None
+        if arms["placebo"]:
+            control = make_entry(arms["placebo"], board, archive, reference, count, seed)
+            controls.append(control)
+        if arms["real"]:
+            counted = control if archive.counted(arms["placebo"]) else None
+            entries.append(
+                make_entry(arms["real"], board, archive, reference, count, seed, counted)
+            )
+    return (
+        tuple(sorted(entries, key=lambda entry: (entry.recipe, entry.name))),
+        tuple(sorted(controls, key=lambda entry: (entry.model, entry.recipe))),
+    )
 
 
 def rank_entries(

@@ -23,13 +23,12 @@ from crlbench.errors import UsageError, unknown_name
 from crlbench.stats.intervals import MIN_SEEDS_TOGETHER, Interval, Paired, trimmed_mean
 from crlbench.stats.profiles import improvement
 from crlbench.stats.stability import headline, seed_columns, shares
-from crlbench.verdict.axes import AXES, MARGIN, Axis, AxisScore, score_of
+from crlbench.verdict.axes import AXES, MARGIN, Axis, AxisScore, plain, score_of
 from crlbench.verdict.census import Standing
 from crlbench.verdict.compare_axis import By, TaskView, task_view, wall_seconds
 from crlbench.verdict.compare_read import Loaded
 from crlbench.verdict.compare_unequal import Unequal, refuse, unequal, watermark
 from crlbench.verdict.entry import Entry, Placebo
-from crlbench.verdict.estimate import plain
 from crlbench.verdict.pairs import AxisPair, paired_axes
 
 Call = Literal["better", "equivalent", "worse", "undecided", "preview"]
@@ -230,7 +229,7 @@ def compared_tasks(loaded: Sequence[Loaded], wanted: Sequence[str] | None) -> tu
     Raises:
         UsageError: an unknown task, or one at another version.
     """
-    known = sorted({task for one in loaded for task in one.entry.tasks})
+    known = sorted({task for one in loaded for task in one.entry.task_names})
     if wanted is None:
         return tuple(known)
     for spec in wanted:
@@ -238,7 +237,7 @@ def compared_tasks(loaded: Sequence[Loaded], wanted: Sequence[str] | None) -> tu
         if name not in known:
             raise unknown_name("task", name, known)
         there = {str(one.leaves.get(f"tasks.{name}.version")) for one in loaded
-                 if name in one.entry.tasks}  # fmt: skip
+                 if name in one.entry.task_names}  # fmt: skip
         if at and there != {version}:
             raise UsageError(
                 f"--tasks {spec:.80}: these entries have task '{name}' at version "

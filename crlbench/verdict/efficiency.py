@@ -24,7 +24,7 @@ from crlbench.stats.thresholds import (
     speed_ratios,
     speed_score,
 )
-from crlbench.verdict.estimate import IN_MEMORY, Estimate
+from crlbench.verdict.axes import IN_MEMORY, Estimate
 from crlbench.verdict.run_measures import RunMeasure
 from crlbench.verdict.task_runs import X_AXES, SeedCurve, TaskRuns, XAxis
 

@@ -1,9 +1,10 @@
-"""One entry of a board: a model with one recipe, its real arm and the placebo beside it."""
+"""One entry: a model with one recipe under one arm, and the placebo beside the real one."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any, Literal
 
 import numpy as np
 
@@ -23,22 +24,30 @@ from crlbench.stats.resampling import axis_interval
 from crlbench.stats.stability import ModelStability
 from crlbench.verdict.attempts import Key
 from crlbench.verdict.axes import (
+    IN_MEMORY,
     Axis,
     AxisScore,
+    Estimate,
     Evidence,
     Generalization,
     efficiency_score,
     generalization,
     generalization_score,
+    plain,
     stability,
     stability_score,
     task_estimate,
 )
 from crlbench.verdict.census import Archive, Census, Standing, named, take_census
 from crlbench.verdict.efficiency import Efficiency, efficiency
-from crlbench.verdict.estimate import IN_MEMORY, Estimate
 from crlbench.verdict.runs import Run
 from crlbench.verdict.task_runs import read_task
+from crlbench.verdict.task_summary import (
+    TaskSummary,
+    mean_or_none,
+    task_replicates,
+    task_summary,
+)
 
 ELICITATION = 0.25
 """Share of Λ that the placebo reaches from which it is called mostly elicitation."""
@@ -65,9 +74,13 @@ class Placebo:
     """Why there is no net effect."""
 
 
+def _names(tasks: Sequence[TaskSummary]) -> list[str]:
+    return [task.task for task in tasks]
+
+
 @dataclass(frozen=True)
 class Entry:
-    """One model with one recipe, real arm, and its placebo runs."""
+    """One model with one recipe under one arm: everything that tables, pages and boards show."""
 
     name: str
     """``model/recipe``, once on a board."""
@@ -76,6 +89,7 @@ class Entry:
     family: str
     kind: str
     recipe: str
+    arm: Literal["real", "placebo"] = field(metadata=IN_MEMORY)
     standing: Standing
     why: tuple[str, ...]
     """What keeps the entry from a rank, or from a full one; sentences for people."""
@@ -87,20 +101,32 @@ class Entry:
     """Seeds that the plan declares (the smallest number over the tasks); None without a plan."""
     n: int
     """Seeds of every task, vanished ones included."""
-    tasks: tuple[str, ...]
+    tasks: tuple[TaskSummary, ...] = field(metadata={"json": _names})
+    """A board's JSON names them; that of :meth:`summary` has all their numbers."""
+    start: float = field(metadata=IN_MEMORY)
+    end: float | None = field(metadata=IN_MEMORY)
+    gain: Estimate = field(metadata=IN_MEMORY)
+    gain_u: Estimate = field(metadata=IN_MEMORY)
+    lam: Estimate = field(metadata=IN_MEMORY)
+    """Headline: task-balanced interquartile mean."""
+    lam_mean: Estimate = field(metadata=IN_MEMORY)
+    """Plain mean over seeds and tasks."""
     failed: tuple[str, ...]
     """Cells and rules; vanished ones are not among them."""
     vanished: tuple[str, ...]
     """Planned cells without a record: they count as failed, with u = 0 at most everywhere."""
     missing: tuple[str, ...]
     """Planned cells that were never started, or were only interrupted."""
+    partial: tuple[str, ...] = field(metadata=IN_MEMORY)
+    """Cells of shortened runs."""
     absent: tuple[str, ...]
     """Tasks of the board without a run."""
     axes: dict[Axis, AxisScore]
-    """One per axis, always all three."""
-    efficiency: Efficiency
-    stability: ModelStability
-    generalization: Generalization
+    """One per axis; of the placebo arm efficiency alone."""
+    efficiency: Efficiency | None
+    """None of the placebo arm, as stability and generalization are."""
+    stability: ModelStability | None
+    generalization: Generalization | None
     placebo: Placebo | None
     evidence: Evidence = field(metadata=IN_MEMORY, repr=False, compare=False)
 
@@ -109,34 +135,58 @@ class Entry:
         """Whether the entry takes part in a ranking."""
         return self.standing in ("provisional", "ranked")
 
+    @property
+    def task_names(self) -> tuple[str, ...]:
+        """Names of the tasks, in alphabetical order."""
+        return tuple(_names(self.tasks))
+
+    def summary(self) -> dict[str, Any]:
+        """The numbers without the verdict, as ``summary.json`` has them."""
+        return {name: plain(getattr(self, name)) for name in SUMMARY}
+
+
+SUMMARY = (
+    *("model", "display_name", "family", "kind", "recipe", "arm"),
+    *("tasks", "start", "end", "gain", "gain_u", "lam", "lam_mean"),
+    *("n", "standing", "failed", "partial", "missing", "absent", "vanished", "why"),
+)
+"""Fields of an entry that ``summary.json`` has, in its order."""
+
 
 def make_entry(
-    real: Sequence[Run],
-    placebo: Sequence[Run],
+    runs: Sequence[Run],
     board: Sequence[str],
     archive: Archive,
     reference: Reference | None,
     count: int = REPLICATES,
     seed: int = ROOT_SEED,
+    control: Entry | None = None,
 ) -> Entry:
-    """The entry of all runs of one model and recipe.
+    """The entry of all runs of one model and recipe under one arm.
 
     Args:
-        real, placebo: by task and seed index; at least one real run.
+        runs: by task and seed index; at least one.
         board: tasks of the board.
         reference: of the track, for the speed profile.
+        control: the placebo arm of the real one, where some of its runs count.
     """
-    census = take_census(real, board, archive)
-    evidence = gather(census, count, seed)
-    rated = stability(evidence, board)
-    axes: dict[Axis, AxisScore] = {
-        "efficiency": efficiency_score(evidence),
-        "stability": stability_score(evidence, rated),
-        "generalization": generalization_score(evidence),
-    }
-    lams = _lams(evidence, axes["efficiency"])
+    census, first = take_census(runs, board, archive), runs[0]
+    real = first.record.arm == "real"
+    evidence = gather(census, count, seed, stability=real)
+    score = efficiency_score(evidence)
+    replicates = {task: task_replicates(evidence, task) for task in evidence.tasks}
+    tasks = [
+        task_summary(found.runs, found.measures, replicates[task])
+        for task, found in evidence.tasks.items()
+    ]
+    axes: dict[Axis, AxisScore] = {"efficiency": score}
+    spent = rated = general = None
+    if real:
+        spent = efficiency(evidence.tasks, _lams(evidence, score), reference, seed)
+        rated, general = stability(evidence, board), generalization(evidence)
+        axes["stability"] = stability_score(evidence, rated)
+        axes["generalization"] = generalization_score(evidence)
     standing, why = census.standing()
-    first = real[0]
     subject = first.record.subject
     return Entry(
         name=f"{first.model}/{first.recipe}",
@@ -145,22 +195,30 @@ def make_entry(
         family=subject.family,
         kind=subject.kind,
         recipe=first.recipe,
+        arm=first.record.arm,
         standing=standing,
         why=why,
         decides=census.decides,
         notes=_notes(archive, first),
         declared=min(census.declared.values(), default=None),
         n=census.n,
-        tasks=tuple(census.runs),
+        tasks=tuple(tasks),
+        start=float(np.mean([task.start for task in tasks])),
+        end=mean_or_none([task.end for task in tasks]),
+        gain=_over_tasks([part.gain for part in replicates.values()], tasks),
+        gain_u=_over_tasks([part.gain_u for part in replicates.values()], tasks),
+        lam=Estimate(score.value, score.interval, score.n),
+        lam_mean=_over_tasks([part.lam for part in replicates.values()], tasks),
         failed=census.failed,
         vanished=census.vanished,
         missing=census.missing,
+        partial=census.partial,
         absent=census.absent,
         axes=axes,
-        efficiency=efficiency(evidence.tasks, lams, reference, seed),
+        efficiency=spent,
         stability=rated,
-        generalization=generalization(evidence),
-        placebo=_placebo(placebo, board, archive, evidence, axes["efficiency"]),
+        generalization=general,
+        placebo=None if control is None else _placebo(control, evidence, score),
         evidence=evidence,
     )
 
@@ -174,8 +232,7 @@ def gather(
         run.record.task.name: (run.record.task.floor, run.record.task.ceiling) for run in runs
     }
     tasks = {
-        task: read_task(task, found, constants, stability)
-        for task, found in census.runs.items()
+        task: read_task(task, found, constants, stability) for task, found in census.runs.items()
     }
     return Evidence(tasks, {task: census.prefix(task) for task in tasks}, count, seed)
 
@@ -214,19 +271,9 @@ def _runs(cells: Sequence[Key]) -> str:
     return "1 run" if len(cells) == 1 else f"{len(cells)} runs"
 
 
-def _placebo(
-    runs: Sequence[Run],
-    board: Sequence[str],
-    archive: Archive,
-    real: Evidence,
-    score: AxisScore,
-) -> Placebo | None:
-    runs = archive.counted(runs)
-    if not runs:
-        return None
-    census = take_census(runs, board, archive)
-    own = gather(census, real.count, real.seed, stability=False)
-    parts = {task: own.replicates("efficiency", task) for task in own.tasks}
+def _placebo(control: Entry, real: Evidence, score: AxisScore) -> Placebo:
+    """What the placebo arm says of the real one."""
+    parts = {task: control.evidence.replicates("efficiency", task) for task in control.task_names}
     known = {task: part for task, part in parts.items() if part is not None}
     common = [task for task in known if task in score.by_task]
     lam = _headline(list(known.values()))
@@ -234,15 +281,22 @@ def _placebo(
     value = score.value
     compared = value is not None and lam.value is not None and set(known) == set(score.by_task)
     return Placebo(
-        n=census.n,
+        n=control.n,
         lam=lam,
         net=net,
         by_task={task: task_estimate(part) for task, part in known.items()},
         elicitation=lam.value > ELICITATION * value if compared and value > 0 else None,
-        failed=census.failed,
-        missing=(*census.vanished, *census.missing),
+        failed=control.failed,
+        missing=(*control.vanished, *control.missing),
         reason=reason,
     )
+
+
+def _over_tasks(parts: Sequence[Replicates | None], tasks: Sequence[TaskSummary]) -> Estimate:
+    """Mean over tasks of the location over seeds; no value where a task has none."""
+    if None in parts:
+        return Estimate(None, None, min(len(task.seeds) for task in tasks))
+    return _headline(parts)
 
 
 def _headline(parts: Sequence[Replicates]) -> Estimate:

@@ -54,8 +54,8 @@ def paired_axes(
 
 
 def _pair(axis: Axis, a: Entry, b: Entry, margin: float, tasks: Sequence[str] | None) -> AxisPair:
-    asked = set(a.tasks) | set(b.tasks) if tasks is None else set(tasks)
-    common = sorted(asked & set(a.tasks) & set(b.tasks))
+    asked = set(a.task_names) | set(b.task_names) if tasks is None else set(tasks)
+    common = sorted(asked & set(a.task_names) & set(b.task_names))
     if axis == "stability":
         common = [t for t in common if t in a.stability.rated and t in b.stability.rated]
     prefix = {t: min(a.evidence.prefix[t], b.evidence.prefix[t]) for t in common}
@@ -88,7 +88,7 @@ def _pair(axis: Axis, a: Entry, b: Entry, margin: float, tasks: Sequence[str] | 
 
 
 def _reason(axis: Axis, a: Entry, b: Entry) -> str:
-    if not set(a.tasks) & set(b.tasks):
+    if not set(a.task_names) & set(b.task_names):
         return "The two have no task in common."
     if axis == "stability":
         return "No task is rated for both: one of them did not learn there, or has too few seeds."

@@ -15,8 +15,8 @@ from crlbench.stats.derivatives import derivative
 from crlbench.stats.intervals import Replicates
 from crlbench.stats.measures import ID, TRANSFER, Constants, fallen
 from crlbench.stats.resampling import axis_interval, items_moved, linear_replicates
+from crlbench.verdict.axes import Estimate
 from crlbench.verdict.entry import Entry
-from crlbench.verdict.estimate import Estimate
 from crlbench.verdict.run_measures import SplitItems
 from crlbench.verdict.runs import Run
 

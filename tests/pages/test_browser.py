@@ -10,8 +10,8 @@ import pytest
 from crlbench.pages.report import render_page
 from crlbench.pages.study import render_ablation
 from crlbench.verdict.ablation import summarise_study
+from crlbench.verdict.board import summarise_board
 from crlbench.verdict.runs import load_runs
-from crlbench.verdict.summary import summarise
 from tests.support.chromium import barriers
 from tests.support.simulate import Plan, Trial, hostile, write_board, write_study
 
@@ -39,7 +39,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     for name, some in plans.items():
         runs = load_runs(write_board(root / name, *some))
         written[name] = root / f"{name}.html"
-        page = render_page(runs, summarise(runs, replicates=200))
+        page = render_page(runs, summarise_board(runs, replicates=200))
         written[name].write_text(page, encoding="utf-8")
     for name, trials in studies().items():
         folder = write_study(root / name, *trials)

@@ -20,7 +20,6 @@ from crlbench.stats.stability import PARTS
 from crlbench.verdict.board import Board, summarise_board
 from crlbench.verdict.efficiency import Speed
 from crlbench.verdict.runs import Runs, load_runs
-from crlbench.verdict.summary import Summary, summarise
 from tests.pages.test_report import read
 from tests.support.simulate import Plan, rewrite, write_board
 
@@ -29,13 +28,13 @@ SMALL = Plan(tasks=TASKS, board=TASKS, items=16, seeds=5, track_version=1)
 
 
 @pytest.fixture(scope="module")
-def board(five_runs: Runs) -> Board:
-    return summarise_board(five_runs)
+def board(five_summary: Board) -> Board:
+    return five_summary
 
 
 @pytest.fixture(scope="module")
-def text(five_runs: Runs, five_summary: Summary, board: Board) -> str:
-    return said(render_page(five_runs, five_summary, board))
+def text(five_runs: Runs, board: Board) -> str:
+    return said(render_page(five_runs, board))
 
 
 def said(html: str) -> str:
@@ -50,7 +49,7 @@ def page_of(folder: Path, *plans: Plan) -> tuple[str, Board]:
 def page_in(folder: Path) -> tuple[str, Board]:
     runs = load_runs(folder)
     found = summarise_board(runs, 200)
-    return render_page(runs, summarise(runs, replicates=200), found), found
+    return render_page(runs, found), found
 
 
 def section(html: str, name: str) -> str:
@@ -71,8 +70,8 @@ def test_every_axis_has_its_number_its_intervals_and_its_place(text: str, board:
     assert "No rank: " in text
 
 
-def test_arrivals_show_shares_means_and_censored_seeds(five_runs, five_summary, board):
-    html = render_page(five_runs, five_summary, board)
+def test_arrivals_show_shares_means_and_censored_seeds(five_runs, board):
+    html = render_page(five_runs, board)
     part = section(html, "arrival")
     (entry,) = board.entries
     for task in entry.efficiency.tasks.values():
@@ -120,8 +119,8 @@ def test_a_task_without_learning_is_said_not_drawn(tmp_path: Path):
     assert html.count("The four shares of stability on") == len(drawn)
 
 
-def test_generalization_shows_the_parts_of_gen(five_runs, five_summary, board):
-    html = render_page(five_runs, five_summary, board)
+def test_generalization_shows_the_parts_of_gen(five_runs, board):
+    html = render_page(five_runs, board)
     part = section(html, "splits")
     (entry,) = board.entries
     model = entry.generalization.model
@@ -171,9 +170,9 @@ def test_the_reference_is_no_finding_about_itself(tmp_path: Path):
 
 
 def test_scores_of_greedy_decoding_stand_beside_the_sampled_ones(
-    five_runs: Runs, five_summary: Summary, board: Board
+    board: Board,
 ):
-    (entry,) = five_summary.entries
+    (entry,) = board.entries
     greedy = [s for task in entry.tasks for s in task.splits if s.name == "id_greedy"]
     start, end = (
         percent(sum(getattr(s, side) for s in greedy) / len(greedy)) for side in ("start", "end")
@@ -189,8 +188,8 @@ def test_scores_of_greedy_decoding_stand_beside_the_sampled_ones(
     assert "greedily" not in lead(replace(entry, tasks=(*lacking, *entry.tasks[1:])))
 
 
-def test_an_alarm_is_named_in_words_and_marked_in_its_figure(five_runs, five_summary, board):
-    html = render_page(five_runs, five_summary, board)
+def test_an_alarm_is_named_in_words_and_marked_in_its_figure(five_runs, board):
+    html = render_page(five_runs, board)
     assert "KL to the reference , seed 1, iteration 25: 0." in said(html)
     assert html.count("<title>alarm: seed 1, iteration 25</title>") == 4  # one spike on each task
     start = html.index("KL to the reference on addition</title>")
@@ -198,8 +197,8 @@ def test_an_alarm_is_named_in_words_and_marked_in_its_figure(five_runs, five_sum
     assert "Alarm: seed 1, iteration 25." in figure and "▼" in html
 
 
-def test_failures_say_rule_iteration_meaning_and_how_they_count(five_runs, five_summary, board):
-    part = section(render_page(five_runs, five_summary, board), "failures")
+def test_failures_say_rule_iteration_meaning_and_how_they_count(five_runs, board):
+    part = section(render_page(five_runs, board), "failures")
     assert "counting seed-03 kl_cap 22" in part
     assert "KL to the start model above 1 nats per token, measured 5 times running" in part
     assert "u = 0 at most from then on" in part

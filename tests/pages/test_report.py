@@ -12,8 +12,8 @@ import pytest
 
 from crlbench.contract.dynamics import UPDATE_STATS
 from crlbench.pages.report import render_page
+from crlbench.verdict.board import Board, summarise_board
 from crlbench.verdict.runs import Runs, load_runs
-from crlbench.verdict.summary import Summary, summarise
 from tests.support.simulate import Plan, hostile, write_board
 
 VOID = {"meta", "link", "br", "img", "hr", "input"}
@@ -63,11 +63,11 @@ def read(html: str) -> Reader:
 
 def page_of(tmp_path: Path, *plans: Plan) -> str:
     runs = load_runs(write_board(tmp_path, *plans))
-    return render_page(runs, summarise(runs, replicates=200))
+    return render_page(runs, summarise_board(runs, replicates=200))
 
 
 @pytest.fixture(scope="module")
-def page(five_runs: Runs, five_summary: Summary) -> str:
+def page(five_runs: Runs, five_summary: Board) -> str:
     return render_page(five_runs, five_summary)
 
 
@@ -87,7 +87,7 @@ def test_nothing_is_loaded_from_anywhere(page: str):
     assert "default-src 'none'; style-src 'unsafe-inline'; img-src data:;" in page
 
 
-def test_every_number_of_the_headline_table_stands_there(page: str, five_summary: Summary):
+def test_every_number_of_the_headline_table_stands_there(page: str, five_summary: Board):
     text = " ".join(read(page).text)
     entry = five_summary.entries[0]
     for task in entry.tasks:
@@ -107,9 +107,20 @@ def test_every_seed_of_every_task_is_drawn(page: str):
 def test_splits_health_samples_conditions_and_command(page: str):
     text = " ".join(read(page).text)
     for expected in (
-        "HARD", "FORMAT", "TRAIN-fixed", "→ list-ops", "Entropy", "KL to the reference",
-        "times its running median (alarm above 10)", "17 + 25 =", "Before", "After",
-        "conditions.budget.prompts", "packages.torch", "How to read this page", "E = H + L",
+        "HARD",
+        "FORMAT",
+        "TRAIN-fixed",
+        "→ list-ops",
+        "Entropy",
+        "KL to the reference",
+        "times its running median (alarm above 10)",
+        "17 + 25 =",
+        "Before",
+        "After",
+        "conditions.budget.prompts",
+        "packages.torch",
+        "How to read this page",
+        "E = H + L",
     ):
         assert expected in text, expected
     assert "crlbench evaluate --model tiny-llama --track mini --recipe ppo --seeds 5" in text
@@ -138,7 +149,7 @@ def test_equal_records_give_equal_bytes(tmp_path: Path):
     other = {"wall_s": [9.0], "peak_memory_bytes": 5e9, "attempts": [{"host": "elsewhere"}]}
     record.write_text(json.dumps(data | {"volatile": other}))
     runs = load_runs(tmp_path / "two")
-    again = render_page(runs, summarise(runs, replicates=200))
+    again = render_page(runs, summarise_board(runs, replicates=200))
     assert again != one and unvarying(again) == unvarying(one)
 
 

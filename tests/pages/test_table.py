@@ -10,23 +10,22 @@ from pathlib import Path
 from rich.console import Console
 
 from crlbench.pages.table import plain_table, terminal_table
-from crlbench.verdict.board import summarise_board
+from crlbench.verdict.board import Board, summarise_board
 from crlbench.verdict.runs import load_runs
-from crlbench.verdict.summary import Summary, summarise
 from tests.support.simulate import Plan, hostile, write_board
 
 
-def rendered(summary: Summary, width: int = 80) -> str:
+def rendered(board: Board, width: int = 80) -> str:
     console = Console(width=width, record=True, file=open("/dev/null", "w"))
-    console.print(terminal_table(summary))
+    console.print(terminal_table(board))
     return console.export_text()
 
 
 def test_both_forms_show_the_same_numbers(tmp_path: Path):
     plan = Plan(failed=(("counting", 3, 22),), placebo=3)
-    summary = summarise(load_runs(write_board(tmp_path, plan)), replicates=200)
-    plain, rich = plain_table(summary), rendered(summary, 120)
-    (entry,) = (e for e in summary.entries if e.arm == "real")
+    board = summarise_board(load_runs(write_board(tmp_path, plan)), replicates=200)
+    plain, rich = plain_table(board), rendered(board, 120)
+    (entry,) = board.entries
     for task in entry.tasks:
         interval = task.lam.interval
         for text in (
@@ -41,7 +40,7 @@ def test_both_forms_show_the_same_numbers(tmp_path: Path):
         assert text in plain and text in rich
 
 
-def test_eighty_columns_hold_every_number(five_summary: Summary):
+def test_eighty_columns_hold_every_number(five_summary: Board):
     text = rendered(five_summary)
     assert "…" not in text
     assert all(len(line) <= 80 for line in text.splitlines())
@@ -51,15 +50,15 @@ def test_eighty_columns_hold_every_number(five_summary: Summary):
 
 def test_one_seed_says_that_nothing_is_sure(tmp_path: Path):
     board = write_board(tmp_path, Plan(seeds=1, items=16))
-    text = plain_table(summarise(load_runs(board), replicates=100))
+    text = plain_table(summarise_board(load_runs(board), replicates=100))
     assert "1 seed: a preview, no interval." in text
     assert "[" not in text.split("\n\n")[0]
 
 
 def test_no_control_character_reaches_the_terminal(tmp_path: Path):
     plan = hostile(Plan(model="a\x1b[31mred", seeds=1, items=16, tasks=("addition",)))
-    summary = summarise(load_runs(write_board(tmp_path, plan)), replicates=100)
-    for text in (plain_table(summary), rendered(summary)):
+    board = summarise_board(load_runs(write_board(tmp_path, plan)), replicates=100)
+    for text in (plain_table(board), rendered(board)):
         assert "\x1b[31m" not in text
         assert "[31mred" in text
 
@@ -79,15 +78,15 @@ def test_the_verdict_of_one_entry_and_of_two(tmp_path: Path):
     strong = Plan(model="strong", slope=2.0, items=16, track_version=1, placebo=3)
     weak = replace(strong, model="weak", slope=0.2)
     alone = load_runs(write_board(tmp_path / "one", strong))
-    text = plain_table(summarise(alone, 100), summarise_board(alone, 100))
+    text = plain_table(summarise_board(alone, 100))
     assert "Sample efficiency" in text and "One entry: no tier and no rank" in text
     both = load_runs(write_board(tmp_path / "two", strong, weak))
     board = summarise_board(both, 1000)
-    text = plain_table(summarise(both, 100), board)
+    text = plain_table(board)
     row = next(line for line in text.splitlines() if line.startswith("strong/ppo"))
     assert row.split()[-2:] == ["1", "1"]
     console = Console(width=80, record=True, file=open("/dev/null", "w"))
-    console.print(terminal_table(summarise(both, 100), board))
+    console.print(terminal_table(board))
     shown = console.export_text()
     lam = board.entry("strong/ppo").axes["efficiency"]
     assert f"{lam.value:.3f} [{lam.interval.low:.3f}, {lam.interval.high:.3f}]" in shown

@@ -33,17 +33,13 @@ PLAN = Plan(items=32, seeds=5)
 
 
 def entries(starts: Any, lams: Any, end: float | None = 0.8) -> list[Any]:
-    """Entries and summaries of one task, as far as the sentence reads them."""
+    """Entries of one task, as far as the sentence reads them."""
     return [
-        (
-            SimpleNamespace(axes={"efficiency": SimpleNamespace(value=lam)}),
-            SimpleNamespace(
-                tasks=[
-                    SimpleNamespace(
-                        splits=[SimpleNamespace(name="id_greedy", start=start, end=end)]
-                    )
-                ]
-            ),
+        SimpleNamespace(
+            axes={"efficiency": SimpleNamespace(value=lam)},
+            tasks=[
+                SimpleNamespace(splits=[SimpleNamespace(name="id_greedy", start=start, end=end)])
+            ],
         )
         for start, lam in zip(starts, lams, strict=True)
     ]

@@ -14,8 +14,8 @@ from crlbench.pages import words
 from crlbench.site import runs
 from crlbench.site.pages import Page, whole
 from crlbench.site.source import Site
+from crlbench.verdict.board import summarise_board
 from crlbench.verdict.runs import Runs
-from crlbench.verdict.summary import summarise
 from tests.site.stored import REPLICATES, html, site_of
 from tests.support.simulate import Plan, hostile
 
@@ -35,8 +35,7 @@ def page(site: Site, model: str, task: str) -> tuple[Page, str]:
 
 
 def summary_of(runs: Runs, model: str):
-    found = summarise(runs, REPLICATES)
-    return next(e for e in found.entries if (e.model, e.arm) == (model, "real"))
+    return summarise_board(runs, REPLICATES).entry(f"{model}/ppo")
 
 
 def test_each_entry_has_a_page_per_task(site: Site):

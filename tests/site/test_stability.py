@@ -33,7 +33,7 @@ def test_shares_are_named_so_that_higher_is_better(site: Site):
         "Worst to median",
         "No failure",
     ]
-    entries = [entry for entry in site.boards[0].board.entries if "counting" in entry.tasks]
+    entries = [entry for entry in site.boards[0].board.entries if "counting" in entry.task_names]
     shares = [
         (bool(entry.failed), LABELS[part], entry.stability.tasks["counting"].shares[part])
         for entry in entries

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from crlbench.verdict.board import Board, summarise_board
 from crlbench.verdict.runs import Runs, load_runs
-from crlbench.verdict.summary import Summary, summarise
 from tests.support.simulate import Plan, write_board
 
 
@@ -24,8 +24,8 @@ def five_runs(five: Path) -> Runs:
 
 
 @pytest.fixture(scope="session")
-def five_summary(five_runs: Runs) -> Summary:
-    return summarise(five_runs)
+def five_summary(five_runs: Runs) -> Board:
+    return summarise_board(five_runs)
 
 
 @pytest.fixture

@@ -16,9 +16,9 @@ from crlbench.errors import UsageError, ValidationError
 from crlbench.pages.ablation_table import markdown_table, plain_table, terminal_table
 from crlbench.stats.intervals import task_balanced_iqm
 from crlbench.verdict.ablation import Ablation, summarise_study
+from crlbench.verdict.board import summarise_board
 from crlbench.verdict.runs import load_runs
 from crlbench.verdict.study_runs import read_study
-from crlbench.verdict.summary import summarise
 from tests.support.simulate import Plan, Trial, hostile, rewrite, write_study
 
 BASE = Plan(recipe="grpo", tasks=("addition", "counting"), items=32, shared=0.7)
@@ -73,7 +73,7 @@ def test_effects_are_differences_of_the_table_and_verdicts_follow(ablation: Abla
 def test_the_base_has_the_numbers_of_its_own_report(ablation: Ablation, folder: Path):
     study = read_study(folder)
     runs = load_runs(folder / study.comparisons[0].base.run)
-    entry = summarise(runs, replicates=1000).entries[0]
+    entry = summarise_board(runs, replicates=1000).entries[0]
     base = ablation.comparisons[0].base
     assert base.lam.value == pytest.approx(entry.lam.value)
     assert (base.lam.interval, base.lam.n) == (entry.lam.interval, entry.lam.n)

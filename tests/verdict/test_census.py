@@ -16,7 +16,6 @@ from crlbench.run.ledger import Ledger
 from crlbench.verdict.board import summarise_board
 from crlbench.verdict.entry import Entry
 from crlbench.verdict.runs import load_runs
-from crlbench.verdict.summary import summarise
 from tests.support.ledgers import Writer
 from tests.support.simulate import Plan, declare, rewrite, write_board
 
@@ -173,9 +172,7 @@ def test_a_discarded_file_is_told_and_a_ledger_keeps_from_a_rank(board: Path, na
         ("addition/real/seed-04/curve.csv", "provisional"),
     ],
 )
-def test_only_a_ledger_that_was_begun_anew_keeps_from_a_rank(
-    board: Path, name: str, standing: str
-):
+def test_only_a_ledger_that_was_begun_anew_keeps_from_a_rank(board: Path, name: str, standing: str):
     ledger = tell(board, "start", "done")
     ledger.append("rebuilt", name, reason="it was damaged")
     entry = entry_of(board)
@@ -234,8 +231,8 @@ def test_hiding_a_bad_seed_never_helps(tmp_path: Path):
 
 
 def test_the_summary_counts_the_same_runs(board: Path):
-    summary = summarise(load_runs(board), replicates=100)
-    (entry,) = (e for e in summary.entries if e.arm == "real")
+    summary = summarise_board(load_runs(board), replicates=100)
+    (entry,) = summary.entries
     assert entry.vanished == (GONE,) and entry.n == 5
     seed = entry.tasks[0].seeds[4]
     assert (seed.state, seed.rule, seed.at) == ("failed", "vanished", None)
@@ -247,7 +244,7 @@ def test_a_task_whose_runs_all_vanished_is_absent(board: Path):
     shutil.rmtree(next(board.rglob("addition")))
     entry = entry_of(board)
     assert entry.absent == ("addition",) and len(entry.vanished) == 5
-    assert entry.standing == "preview" and entry.tasks == ("counting",)
+    assert entry.standing == "preview" and entry.task_names == ("counting",)
 
 
 @pytest.mark.parametrize(
@@ -295,7 +292,7 @@ def test_without_its_placebo_arm_an_entry_is_a_preview(tmp_path: Path, seeds: in
     assert (entry.n, entry.standing, entry.placebo) == (seeds, "preview", None)
     (why,) = entry.why
     assert why.startswith("A rank needs the placebo arm") and why.endswith(": --arm real,placebo.")
-    summary = summarise(load_runs(board), replicates=100)
+    summary = summarise_board(load_runs(board), replicates=100)
     said = words.standing(summary.entries[0], summary)
     assert said[:2] == [f"{seeds} seeds: a preview.", why]
 
@@ -314,9 +311,7 @@ def test_a_placebo_run_that_failed_is_a_control_and_a_shortened_one_is_none(
     rewrite(next(board.rglob("addition/placebo/seed-02")), status=status)
     entry = entry_of(board)
     assert entry.standing == standing
-    assert any(s.endswith("): addition seed-02.") for s in entry.why) == (
-        standing == "preview"
-    )
+    assert any(s.endswith("): addition seed-02.") for s in entry.why) == (standing == "preview")
 
 
 def test_the_placebo_arm_of_another_recipe_is_none_of_this_one(tmp_path: Path):
@@ -355,8 +350,8 @@ def test_seeds_that_were_added_after_a_look_keep_from_a_full_rank(tmp_path: Path
     )
     assert entry.why == (why,) and entry.ranks
     assert f"raised from 5 to {seeds} seeds" in entry.notes[0]
-    summary = summarise(load_runs(board), replicates=100)
-    (told,) = (e for e in summary.entries if e.arm == "real")
+    summary = summarise_board(load_runs(board), replicates=100)
+    (told,) = summary.entries
     said = words.standing(told, summary)
     assert said[:2] == [f"{seeds} seeds: provisional.", why]
     assert not any("enough for a rank" in sentence for sentence in said)

@@ -9,9 +9,9 @@ import pytest
 
 from crlbench.contract.conditions import Reference, Track, control_leaves
 from crlbench.stats.thresholds import TAUS
+from crlbench.verdict.axes import Estimate
 from crlbench.verdict.board import Entry, summarise_board
 from crlbench.verdict.efficiency import arrivals, efficiency
-from crlbench.verdict.estimate import Estimate
 from crlbench.verdict.resources import known_track
 from crlbench.verdict.runs import load_runs
 from tests.support.simulate import Plan, write_board
@@ -69,7 +69,7 @@ def test_without_a_reference_the_speed_profile_says_so(entry: Entry):
 
 
 def of(entry: Entry, frozen: Reference):
-    lams = {task: Estimate(None, None, 5) for task in entry.tasks}
+    lams = {task: Estimate(None, None, 5) for task in entry.task_names}
     return efficiency(entry.evidence.tasks, lams, frozen).speed
 
 

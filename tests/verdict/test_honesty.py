@@ -12,10 +12,9 @@ from crlbench.contract.records import RunRecord, Status
 from crlbench.pages.page_splits import transfer_matrix
 from crlbench.pages.report import render_page
 from crlbench.pages.reproduce import command
-from crlbench.verdict.board import summarise_board
+from crlbench.verdict.board import board_tasks, measured_tasks, summarise_board
 from crlbench.verdict.run_measures import measure
 from crlbench.verdict.runs import Run, load_runs
-from crlbench.verdict.summary import board_tasks, measured_tasks, summarise
 from tests.pages.test_report import read
 from tests.support.simulate import RETAIN, Plan, replace_items, rewrite, write_board
 
@@ -56,10 +55,10 @@ def test_the_gap_of_a_learned_reward_is_that_of_the_two_mean_scores(cell):
     assert found.honesty.end == pytest.approx(0.125)
     assert found.honesty.training == pytest.approx(0.2)
     assert found.splits["id_audit"].change is None  # the floor is the reward model's
-    summary = summarise(runs, replicates=50)
-    (task,) = summary.entries[0].tasks
+    verdict = summarise_board(runs, replicates=50)
+    (task,) = verdict.entries[0].tasks
     assert task.learned
-    text = " ".join(read(render_page(runs, summary)).text)
+    text = " ".join(read(render_page(runs, verdict)).text)
     start = f"{task.start:.3f}"
     assert (
         "addition is paid by a reward model: its scores are learned rewards, no shares of right "
@@ -126,7 +125,7 @@ def test_a_failed_run_has_no_gap_and_forgets_by_rule(tmp_path):
     lost = [max(0.0, (s - f) / (1 - f)) for s, f in zip(starts, floors, strict=True)]
     assert failed.failed and failed.honesty.end is None
     assert failed.forgetting == pytest.approx(np.mean(lost))
-    (task,) = summarise(runs, replicates=50).entries[0].tasks
+    (task,) = summarise_board(runs, replicates=50).entries[0].tasks
     assert task.forgetting == pytest.approx((failed.forgetting + whole.forgetting) / 2)
     assert task.honesty.end == whole.honesty.end
     (entry,) = summarise_board(runs, replicates=50).entries
@@ -137,10 +136,10 @@ def test_a_failed_run_has_no_gap_and_forgets_by_rule(tmp_path):
 def test_a_high_gap_is_marked_in_words_and_a_low_one_is_not(tmp_path):
     for hacked, marked in ((0.5, True), (0.0, False)):
         runs = load_runs(board(tmp_path / str(hacked), tasks=("addition",), hacked=hacked))
-        summary = summarise(runs, replicates=50)
-        text = " ".join(read(render_page(runs, summary)).text)
+        verdict = summarise_board(runs, replicates=50)
+        text = " ".join(read(render_page(runs, verdict)).text)
         row = text.split("Forgotten, raw")[-1].split("Health of the training")[0]
-        end = summary.entries[0].tasks[0].honesty.end
+        end = verdict.entries[0].tasks[0].honesty.end
         assert (end > 0.05) is marked
         assert row.count("above 0.05") == (2 if marked else 1)  # training's gap is high in both
 
@@ -148,8 +147,8 @@ def test_a_high_gap_is_marked_in_words_and_a_low_one_is_not(tmp_path):
 def test_the_matrix_has_each_task_in_row_and_column(tmp_path):
     tasks = ("addition", "counting")
     runs = load_runs(board(tmp_path, tasks=tasks))
-    summary = summarise(runs, replicates=50)
-    (entry,) = summary.entries
+    verdict = summarise_board(runs, replicates=50)
+    (entry,) = verdict.entries
     matrix = transfer_matrix(entry)
     assert matrix["columns"] == ["addition", "counting", "key-value", "list-ops"]
     assert [name for name, _ in matrix["rows"]] == [*tasks]
@@ -161,7 +160,7 @@ def test_the_matrix_has_each_task_in_row_and_column(tmp_path):
             assert cell["own"] is own and (cell["start"], cell["end"]) == (split.start, split.end)
             assert cell["lam"] == split.change
             assert cell["tone"] == ("lost" if split.change < 0 else "gained")
-    html = render_page(runs, summary)
+    html = render_page(runs, verdict)
     read(html)
     section = html.split("Does one task help another?")[1].split("</section>")[0]
     assert section.count('scope="row"') == 2 and section.count('scope="col"') == 5
@@ -170,13 +169,13 @@ def test_the_matrix_has_each_task_in_row_and_column(tmp_path):
 
 def test_one_task_alone_and_placebo_runs_have_no_matrix(tmp_path):
     placebo = load_runs(board(tmp_path, arm="placebo"))
-    summary = summarise(placebo, replicates=50)
-    assert "Does one task help another?" not in render_page(placebo, summary)
-    assert "In training, last 3 iterations" in render_page(placebo, summary)
+    verdict = summarise_board(placebo, replicates=50)
+    assert "Does one task help another?" not in render_page(placebo, verdict)
+    assert "In training, last 3 iterations" in render_page(placebo, verdict)
     (cell,) = board(tmp_path / "one", tasks=("addition",), seeds=1).rglob("addition/real/seed-00")
     own = {n: s for n, s in record_of(cell).model_dump()["splits"].items() if "/" not in n}
     rewrite(cell, splits=own)
-    (entry,) = summarise(load_runs(cell), replicates=50).entries
+    (entry,) = summarise_board(load_runs(cell), replicates=50).entries
     assert transfer_matrix(entry) is None
 
 
@@ -202,7 +201,7 @@ def test_a_task_without_a_training_split_is_measured_and_not_missed(cell):
     assert measured_tasks(record) == ("counting",)
     assert board_tasks(record) == ("addition", "key-value", "list-ops")
     runs = load_runs(cell)
-    (entry,) = summarise(runs, replicates=50).entries
+    (entry,) = summarise_board(runs, replicates=50).entries
     assert entry.absent == ("key-value", "list-ops")
     assert "--tasks addition,counting" in command(list(runs))
     split = runs.runs[0].record.splits["transfer/counting"]

@@ -19,8 +19,8 @@ from crlbench.contract.record_files import read_record
 from crlbench.disk.hashing import canonical_json, digest
 from crlbench.disk.reading import Malformed
 from crlbench.errors import NotComparable, UsageError, ValidationError
+from crlbench.verdict.board import summarise_board
 from crlbench.verdict.runs import load_runs
-from crlbench.verdict.summary import summarise
 from tests.support.simulate import (
     Plan,
     file_digests,
@@ -164,7 +164,7 @@ def test_pickled_arrays_are_never_loaded(cell: Path):
 def test_item_vectors_that_are_no_scores(cell: Path, vector: np.ndarray, message: str):
     replace_items(cell, curve__0=vector)
     with pytest.raises(ValidationError, match=message):
-        summarise(load_runs(cell))
+        summarise_board(load_runs(cell))
 
 
 def test_a_reference_to_nothing_is_named(cell: Path):
@@ -172,7 +172,7 @@ def test_a_reference_to_nothing_is_named(cell: Path):
     splits["hard"]["end_ref"] = "end/elsewhere"
     rewrite(cell, splits=splits)
     with pytest.raises(ValidationError, match=r"end/elsewhere: missing, but .*splits\.hard\.end"):
-        summarise(load_runs(cell))
+        summarise_board(load_runs(cell))
 
 
 @pytest.mark.parametrize(
@@ -225,7 +225,7 @@ def test_the_same_run_under_other_conditions_is_another_run(tmp_path: Path):
     runs = load_runs(tmp_path)
     assert len(runs) == 2 and len({run.name for run in runs}) == 1
     with pytest.raises(NotComparable, match="learning_rate"):
-        summarise(runs)
+        summarise_board(runs)
 
 
 def test_a_malformed_plan_is_named(tmp_path: Path):
@@ -277,13 +277,13 @@ def test_a_word_is_no_number(cell: Path):
 def test_a_run_without_a_curve_is_refused(cell: Path):
     rewrite(cell, curve=[])
     with pytest.raises(ValidationError, match=r"record\.json: curve: no evaluation is stored"):
-        summarise(load_runs(cell))
+        summarise_board(load_runs(cell))
 
 
 def test_a_vector_without_axes_is_refused(cell: Path):
     replace_items(cell, end__hard=np.uint8(1))
     with pytest.raises(ValidationError, match=r"end/hard: shape \(\), but"):
-        summarise(load_runs(cell))
+        summarise_board(load_runs(cell))
 
 
 def test_only_what_is_read_is_checked_when_asked_so(cell: Path):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -14,20 +13,19 @@ from crlbench.base import wording
 from crlbench.errors import NotComparable
 from crlbench.pages import words
 from crlbench.stats.intervals import task_balanced_iqm
-from crlbench.verdict.board import summarise_board
-from crlbench.verdict.entry_summary import entry_summary
+from crlbench.verdict.axes import AXES, plain
+from crlbench.verdict.board import Board, summarise_board
 from crlbench.verdict.runs import load_runs
-from crlbench.verdict.summary import Summary, summarise
 from tests.support.simulate import Plan, declare, rewrite, write_board, write_run
 
 SMALL = {"items": 16, "tasks": ("addition", "counting")}
 
 
-def summary_of(tmp_path: Path, *plans: Plan, **options) -> Summary:
-    return summarise(load_runs(write_board(tmp_path, *plans)), replicates=200, **options)
+def summary_of(tmp_path: Path, *plans: Plan, **options) -> Board:
+    return summarise_board(load_runs(write_board(tmp_path, *plans)), replicates=200, **options)
 
 
-def test_numbers_are_means_over_seeds_and_tasks(five_summary: Summary):
+def test_numbers_are_means_over_seeds_and_tasks(five_summary: Board):
     entry = five_summary.entries[0]
     assert [t.task for t in entry.tasks] == ["addition", "counting", "key-value", "list-ops"]
     for task in entry.tasks:
@@ -43,7 +41,7 @@ def test_numbers_are_means_over_seeds_and_tasks(five_summary: Summary):
     assert entry.lam.interval.low < entry.lam.value < entry.lam.interval.high
 
 
-def test_a_failed_run_is_counted_and_named(five_summary: Summary):
+def test_a_failed_run_is_counted_and_named(five_summary: Board):
     entry = five_summary.entries[0]
     assert entry.failed == ("counting seed-03: kl_cap at iteration 22",)
     assert len(entry.tasks[1].seeds) == 5 and entry.n == 5
@@ -63,7 +61,7 @@ def test_a_failed_run_is_counted_and_named(five_summary: Summary):
 )
 def test_standing_by_the_number_of_seeds(tmp_path: Path, seeds: int, standing: str, said: str):
     summary = summary_of(tmp_path, Plan(seeds=seeds, items=8, placebo=3))
-    (entry,) = (e for e in summary.entries if e.arm == "real")
+    (entry,) = summary.entries
     assert (entry.n, entry.standing) == (seeds, standing)
     assert words.standing(entry, summary)[0].startswith(said)
     assert (entry.lam.interval is None) == (seeds == 1)
@@ -83,7 +81,7 @@ def test_missing_cells_are_named(tmp_path: Path):
     shutil.rmtree(next(board.rglob("counting/real/seed-02")))
     for name in ("plan.json", "ledger.jsonl"):
         next(board.rglob(name)).unlink()
-    summary = summarise(load_runs(board), replicates=200)
+    summary = summarise_board(load_runs(board), replicates=200)
     entry = summary.entries[0]
     assert entry.missing == ("counting seed-02",)
     assert (entry.n, entry.standing) == (5, "preview")
@@ -94,19 +92,19 @@ def test_the_plan_knows_which_cells_are_still_to_come(tmp_path: Path):
     board = write_board(tmp_path, Plan(seeds=2, **SMALL))
     run = next(board.rglob("plan.json")).parent
     declare(run, arms={"real": 3})
-    entry = summarise(load_runs(board), replicates=200).entries[0]
+    entry = summarise_board(load_runs(board), replicates=200).entries[0]
     assert entry.missing == ("addition seed-02", "counting seed-02") and entry.vanished == ()
     (run / "ledger.jsonl").unlink()
-    entry = summarise(load_runs(board), replicates=200).entries[0]
+    entry = summarise_board(load_runs(board), replicates=200).entries[0]
     assert entry.vanished == ("addition seed-02", "counting seed-02") and entry.missing == ()
 
 
 def test_shortened_runs_are_never_mixed_with_whole_ones(tmp_path: Path):
     board = write_board(tmp_path, Plan(seeds=3, **SMALL))
     folder = next(board.rglob("addition/real/seed-01"))
-    whole = summarise(load_runs(board), replicates=200).entries[0]
+    whole = summarise_board(load_runs(board), replicates=200).entries[0]
     rewrite(folder, status={"state": "partial"})
-    entry = summarise(load_runs(board), replicates=200).entries[0]
+    entry = summarise_board(load_runs(board), replicates=200).entries[0]
     assert entry.partial == ("addition seed-01",)
     assert [len(t.seeds) for t in entry.tasks] == [2, 3]
     kept = [s.lam for s in whole.tasks[0].seeds if s.index != 1]
@@ -128,7 +126,7 @@ def test_a_smoke_run_with_a_failure_stays_a_smoke_run(tmp_path: Path):
 
 def test_the_placebo_arm_has_no_end(tmp_path: Path):
     summary = summary_of(tmp_path, Plan(arm="placebo", seeds=3, **SMALL))
-    entry = summary.entries[0]
+    (entry,) = summary.controls
     assert entry.end is None and entry.gain.value is None and entry.gain.interval is None
     assert entry.lam.value is not None
     assert "placebo" in words.standing(entry, summary)[0]
@@ -136,7 +134,7 @@ def test_the_placebo_arm_has_no_end(tmp_path: Path):
 
 def test_a_failed_placebo_run_has_no_invented_end(tmp_path: Path):
     plan = Plan(arm="placebo", seeds=2, failed=(("addition", 0, 4),), **SMALL)
-    entry = summary_of(tmp_path, plan).entries[0]
+    (entry,) = summary_of(tmp_path, plan).controls
     assert entry.tasks[0].end is None and entry.failed
 
 
@@ -146,7 +144,7 @@ def test_an_entry_does_not_move_another_ones_numbers(tmp_path: Path):
     others = Plan(model="a-model", seeds=3, **SMALL), Plan(recipe="zz", seeds=10, **SMALL)
     found = summary_of(tmp_path / "b", plan, *others).entries
     together = next(e for e in found if (e.model, e.recipe) == ("tiny-llama", "ppo"))
-    assert asdict(together) == asdict(alone)
+    assert plain(together) == plain(alone) and together.summary() == alone.summary()
 
 
 def test_runs_under_different_conditions_are_refused(tmp_path: Path):
@@ -154,7 +152,7 @@ def test_runs_under_different_conditions_are_refused(tmp_path: Path):
     board = write_board(tmp_path, plan)
     write_run(board / "other@0" / "ppo", Plan(model="other", seeds=1, **SMALL | {"items": 8}))
     with pytest.raises(NotComparable, match=r"evaluation\.curve_items: (16|8) / (8|16)"):
-        summarise(load_runs(board))
+        summarise_board(load_runs(board))
 
 
 def test_runs_on_different_hardware_are_refused(tmp_path: Path):
@@ -162,7 +160,7 @@ def test_runs_on_different_hardware_are_refused(tmp_path: Path):
     folder = next(board.rglob("addition/real/seed-01"))
     rewrite(folder, environment={"hardware_class": "gpu-141"})
     with pytest.raises(NotComparable, match=r"classes of hardware \(cpu / gpu-141\)"):
-        summarise(load_runs(board))
+        summarise_board(load_runs(board))
 
 
 def test_the_finding_follows_the_interval(tmp_path: Path):
@@ -176,11 +174,11 @@ def test_the_finding_follows_the_interval(tmp_path: Path):
         assert said in " ".join(words.standing(summary.entries[0], summary))
 
 
-def test_json_is_strict_whole_and_reproducible(five_summary: Summary, five: Path):
-    text = five_summary.to_json()
-    data = json.loads(text)
-    assert summarise(load_runs(five)).to_json() == text
-    assert "NaN" not in text
+def test_json_is_strict_whole_and_reproducible(five_summary: Board, five: Path):
+    data = five_summary.summary()
+    text = json.dumps(data, allow_nan=False)
+    assert json.dumps(summarise_board(load_runs(five)).summary()) == text
+    assert json.loads(text) == data
     entry = data["entries"][0]
     assert len(entry["tasks"][0]["seeds"][0]["curve"]["x"]) == 21
     assert data["bootstrap"]["replicates"] == 10_000 and isinstance(data["bootstrap"]["seed"], int)
@@ -208,9 +206,16 @@ def test_invisible_characters_become_visible():
     assert wording.visible("x" * 1005, 1000) == "x" * 1005, "a cut would say more than it hides"
 
 
-def test_a_board_gives_the_summary_of_its_entries_without_reading_them_again(tmp_path: Path):
+def test_both_arms_are_entries_and_the_real_one_alone_has_all_axes(tmp_path: Path):
     failing = Plan(**SMALL, seeds=3, placebo=3, failed=(("counting", 1, 22),))
-    runs = load_runs(write_board(tmp_path, failing))
-    entry = summarise_board(runs, 200).entries[0]
-    found = next(e for e in summarise(runs, 200).entries if e.arm == "real")
-    assert entry_summary(entry, runs.runs) == found
+    board = summary_of(tmp_path, failing)
+    control, real = board.arms
+    assert (control.arm, real.arm) == ("placebo", "real") and control.name == real.name
+    assert (board.entries, board.controls) == ((real,), (control,))
+    assert set(real.axes) == set(AXES) and set(control.axes) == {"efficiency"}
+    assert control.stability is control.generalization is control.efficiency is None
+    assert real.placebo.lam == control.lam and real.placebo.n == control.n
+    said = board.summary()
+    assert [entry["arm"] for entry in said["entries"]] == ["placebo", "real"]
+    (entry,) = said["board"]["entries"]
+    assert entry["tasks"] == ["addition", "counting"] and "arm" not in entry

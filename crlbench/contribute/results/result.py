@@ -32,9 +32,9 @@ from crlbench.proof.rescore import strangers
 from crlbench.run.archive import catalog_of
 from crlbench.run.progress import duration
 from crlbench.verdict.agreement import Peers
+from crlbench.verdict.board import board_tasks, same_conditions
 from crlbench.verdict.census import Archive, Census, take_census
 from crlbench.verdict.runs import Run, Runs, load_runs
-from crlbench.verdict.summary import board_tasks, same_conditions
 
 SHOWN = 4
 """Cells that a finding names."""

@@ -10,7 +10,6 @@ from crlbench.contribute.review.boxes import human_boxes
 from crlbench.pages.table import plain_table
 from crlbench.verdict.board import Board, summarise_board
 from crlbench.verdict.runs import load_runs
-from crlbench.verdict.summary import summarise
 
 
 def title(examined: Sequence[Examined]) -> str:
@@ -41,9 +40,8 @@ def text(folders: Sequence[Path], examined: Sequence[Examined]) -> str:
 
 def section(folder: Path, found: Examined) -> str:
     """One entry: under which conditions, and its table."""
-    runs = load_runs(folder)
-    board = summarise_board(runs)
-    table = plain_table(summarise(runs), board).rstrip()
+    board = summarise_board(load_runs(folder))
+    table = plain_table(board).rstrip()
     return f"## {found.name}\n\n{_facts(board, found)}\n\n```text\n{table}\n```\n"
 
 

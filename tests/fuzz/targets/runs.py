@@ -27,7 +27,6 @@ from crlbench.verdict.attempts import read_attempts
 from crlbench.verdict.board import summarise_board
 from crlbench.verdict.runs import load_runs
 from crlbench.verdict.study_runs import read_study
-from crlbench.verdict.summary import summarise
 from tests.fuzz import corpus
 from tests.fuzz.mutate import (
     NUMBERS,
@@ -339,9 +338,9 @@ def _report(folder: Path) -> None:
     from crlbench.pages.report import render_page
 
     runs = load_runs(folder)
-    summary, board = summarise(runs), summarise_board(runs, REPLICATES)
-    json.dumps(board.plain(), allow_nan=False)
-    render_page(runs, summary, board)
+    board = summarise_board(runs, REPLICATES)
+    json.dumps(board.summary(), allow_nan=False)
+    render_page(runs, board)
 
 
 def _listed(folder: Path) -> None:
