@@ -13,7 +13,8 @@ from crlbench.notebook.frames import frame
 from crlbench.pages.compare import render_cell, render_comparison
 from crlbench.pages.compare_table import plain_comparison
 from crlbench.site.tables import Column, Row, Table, ends, taken
-from crlbench.verdict.compare import Comparison, Effect, Pair
+from crlbench.verdict.compare import Comparison
+from crlbench.verdict.pairs import Effect, Pair
 
 FLAGS = frozenset({"axis", "by", "force_unequal", "runs", "tasks"})
 

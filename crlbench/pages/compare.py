@@ -18,9 +18,10 @@ from crlbench.pages.report import environment
 from crlbench.pages.words import more_seeds, span
 from crlbench.stats.thresholds import TAUS
 from crlbench.verdict.axes import AXIS_SIGNS, AXIS_WORDS, Axis
-from crlbench.verdict.compare import Comparison, Effect, Pair, PairAxis, Side
+from crlbench.verdict.compare import Comparison, Side
 from crlbench.verdict.compare_axis import BY_WORDS
 from crlbench.verdict.compare_unequal import value
+from crlbench.verdict.pairs import Effect, Pair, PairAxis
 
 TEMPLATE = "compare.html.j2"
 CELL = "compare_cell.html.j2"

@@ -10,8 +10,8 @@ from crlbench.pages import svg
 from crlbench.pages.compare_words import amount
 from crlbench.pages.svg import Scale, color, element, figure, line, mark, polyline, text
 from crlbench.pages.words import difference
-from crlbench.verdict.compare import Call, Effect
 from crlbench.verdict.compare_axis import Line, TaskView
+from crlbench.verdict.pairs import Call, Effect
 
 MUTED = f"fill:{color('muted')}"
 GRID = f"stroke:{color('grid')};stroke-width:1"

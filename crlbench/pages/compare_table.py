@@ -17,9 +17,10 @@ from crlbench.pages import compare_words as words
 from crlbench.pages.words import difference, more_seeds, span
 from crlbench.stats.thresholds import TAUS, Arrival
 from crlbench.verdict.axes import AXIS_SIGNS, AXIS_WORDS
-from crlbench.verdict.compare import Call, Comparison, Effect, Pair, Side
+from crlbench.verdict.compare import Comparison, Side
 from crlbench.verdict.compare_axis import BY_WORDS, TaskView
 from crlbench.verdict.compare_unequal import lines as differing
+from crlbench.verdict.pairs import Call, Effect, Pair
 
 STYLES: dict[Call | None, str] = {
     "better": "green",

@@ -7,8 +7,9 @@ from crlbench.pages.words import STANDINGS, VERDICT_SIGNS, chance_of_a_false_ver
 from crlbench.stats.intervals import MIN_SEEDS_ALONE, MIN_SEEDS_TOGETHER
 from crlbench.stats.resampling import MIN_TASKS
 from crlbench.verdict.axes import AXIS_SIGNS, AXIS_WORDS, Axis
-from crlbench.verdict.compare import Call, Comparison, Effect, Pair, PairAxis, Side
+from crlbench.verdict.compare import Comparison, Side
 from crlbench.verdict.compare_axis import BY_WORDS
+from crlbench.verdict.pairs import Call, Effect, Pair, PairAxis
 
 SIGNS: dict[Call, str] = {**VERDICT_SIGNS, "preview": "◇"}
 

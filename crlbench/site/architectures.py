@@ -265,5 +265,5 @@ def _sentence(name: str, found: dict[Axis, Effect]) -> str:
 
 def _elsewhere(effect: Effect) -> str:
     """The interval over tasks; empty where there are too few tasks for one."""
-    wider = effect.pair.wider
+    wider = effect.paired.wider
     return "" if wider is None else f"; over other tasks {words.span(wider)}"

@@ -23,9 +23,9 @@ from crlbench.site.facets import badge_words
 from crlbench.site.pages import Page, entry_path
 from crlbench.site.runs import machine, verify_commands
 from crlbench.site.source import StoredBoard
-from crlbench.verdict.axes import AXES, AXIS_SIGNS, AXIS_WORDS
+from crlbench.verdict.axes import AXIS_SIGNS, AXIS_WORDS
 from crlbench.verdict.entry import Entry
-from crlbench.verdict.pairs import paired_axes
+from crlbench.verdict.pairs import compare_pair
 
 NEAREST = 2
 """Entries that stand beside one with a verdict."""
@@ -128,21 +128,19 @@ class Verdict:
 
 def _rival(stored: StoredBoard, entry: Entry, other: Entry) -> dict[str, Any]:
     """The verdict on every axis, as this entry minus the other."""
-    found = paired_axes(other, entry, stored.board.margin)
-    decides = entry.decides and other.decides
     verdicts = []
-    for axis in AXES:
-        effect = found[axis].effect
-        told = words.verdict(effect) if decides else "a preview, no verdict"
-        more = words.more_seeds(effect) if decides else ""
+    for axis, pair in compare_pair(other, entry, margin=stored.board.margin).axes.items():
+        effect, more = pair.effect, words.more_seeds(pair.effect)
+        preview = effect is not None and effect.call == "preview"
+        told = "a preview, no verdict" if preview else words.verdict(effect)
         verdicts.append(
             Verdict(
                 sign=AXIS_SIGNS[axis],
                 title=AXIS_WORDS[axis].capitalize(),
                 call=told if effect is not None else "no number",
-                tone=effect.verdict if effect is not None and decides else "",
+                tone=effect.call if effect is not None and not preview else "",
                 difference=words.difference(effect),
-                note=found[axis].reason or (f"{more} seeds more would settle it" if more else ""),
+                note=pair.reason or (f"{more} seeds more would settle it" if more else ""),
             )
         )
     slug = stored.by_entry[other.name][0].record.subject.slug

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from markupsafe import Markup
 
 from crlbench.base import wording
 from crlbench.pages import ablation_figures, words
 from crlbench.pages.compare_words import SIGNS
-from crlbench.stats.intervals import Interval, Paired
+from crlbench.stats.intervals import Interval
 from crlbench.verdict.axes import AXES, AXIS_SIGNS, AXIS_WORDS, MARGIN, Axis
-from crlbench.verdict.compare import Call
 from crlbench.verdict.entry import Entry
-from crlbench.verdict.pairs import AxisPair, paired_axes
+from crlbench.verdict.pairs import Call, PairAxis, compare_pair
+from crlbench.verdict.pairs import Effect as PairedEffect
 
 
 @dataclass(frozen=True)
@@ -22,23 +22,30 @@ class Effect:
     """An entry minus its base on one axis."""
 
     axis: Axis
-    pair: AxisPair
-    call: Call | None
-    """``preview`` where one of the two may bear no verdict; None without a number."""
-    reason: str
-    """Why there is no number; empty where there is one."""
+    pair: PairAxis
 
     @property
-    def paired(self) -> Paired | None:
+    def paired(self) -> PairedEffect | None:
+        """The numbers; None with a ``reason``."""
         return self.pair.effect
 
     @property
+    def reason(self) -> str:
+        """Why there is no number; empty where there is one."""
+        return wording.sentence(self.pair.reason)
+
+    @property
+    def call(self) -> Call | None:
+        """``preview`` where one of the two may bear no verdict; None without a number."""
+        return self.paired and self.paired.call
+
+    @property
     def value(self) -> float | None:
-        return None if self.paired is None else self.paired.value
+        return self.paired and self.paired.value
 
     @property
     def interval(self) -> Interval | None:
-        return None if self.paired is None else self.paired.interval
+        return self.paired and self.paired.interval
 
     @property
     def sign(self) -> str:
@@ -53,36 +60,13 @@ class Effect:
     @property
     def more(self) -> str:
         """How many further seeds an undecided verdict would need; empty where it is settled."""
-        return words.more_seeds(self.paired) if self.call == "undecided" else ""
-
-    @property
-    def drawn(self) -> Paired | None:
-        """As figures draw it: a preview has no colour of a verdict."""
-        if self.paired is None or self.call != "preview":
-            return self.paired
-        return replace(self.paired, verdict="undecided")
+        return words.more_seeds(self.paired)
 
 
-def effects(
-    base: Entry, entry: Entry, tasks: Sequence[str] | None = None
-) -> dict[Axis, Effect]:
+def effects(base: Entry, entry: Entry, tasks: Sequence[str] | None = None) -> dict[Axis, Effect]:
     """``entry`` minus ``base`` on every axis, over their common tasks and seeds."""
-    decides = base.decides and entry.decides
-    return {
-        axis: Effect(
-            axis=axis,
-            pair=pair,
-            call=_call(pair, decides),
-            reason=wording.sentence(pair.reason),
-        )
-        for axis, pair in paired_axes(base, entry, tasks=tasks).items()
-    }
-
-
-def _call(pair: AxisPair, decides: bool) -> Call | None:
-    if pair.effect is None:
-        return None
-    return pair.effect.verdict if decides else "preview"
+    pair = compare_pair(base, entry, tasks=tasks)
+    return {axis: Effect(axis, found) for axis, found in pair.axes.items()}
 
 
 @dataclass(frozen=True)
@@ -102,16 +86,16 @@ def drawings(rows: Sequence[tuple[str, dict[Axis, Effect]]]) -> dict[Axis, Drawi
 
 
 def _drawing(axis: Axis, rows: Sequence[tuple[str, Effect]]) -> Drawing:
-    scale = ablation_figures.effect_scale([effect.drawn for _, effect in rows], MARGIN)
+    scale = ablation_figures.effect_scale([effect.paired for _, effect in rows], MARGIN)
     return Drawing(
         title=f"{AXIS_WORDS[axis].capitalize()} {AXIS_SIGNS[axis]}",
         axis=Markup(ablation_figures.effect_axis(MARGIN, scale)),
         rows=tuple(
             Markup("")
-            if effect.drawn is None
+            if effect.paired is None
             else Markup(
                 ablation_figures.effect_row(
-                    f"{label} on {AXIS_SIGNS[axis]}", effect.drawn, MARGIN, scale
+                    f"{label} on {AXIS_SIGNS[axis]}", effect.paired, MARGIN, scale
                 )
             )
             for label, effect in rows

@@ -16,9 +16,10 @@ from crlbench.site.families import Family, families
 from crlbench.site.pages import Made, Page, recipes_path
 from crlbench.site.source import Site, StoredBoard
 from crlbench.verdict.ablation import FieldChange
-from crlbench.verdict.axes import AXES, AXIS_SIGNS, AXIS_WORDS, Axis, Estimate, score_of
-from crlbench.verdict.compare import Call
+from crlbench.verdict.axes import AXES, AXIS_SIGNS, AXIS_WORDS, Axis, AxisScore
+from crlbench.verdict.compare import score_on
 from crlbench.verdict.entry import Entry
+from crlbench.verdict.pairs import Call
 
 FRONT = "recipes.html"
 OUTCOMES: tuple[Call, ...] = ("better", "equivalent", "worse", "undecided", "preview")
@@ -84,7 +85,7 @@ class Answer:
 class RateCell:
     """A model and recipe at one learning rate."""
 
-    scores: dict[Axis, Estimate]
+    scores: dict[Axis, AxisScore]
     """Over the tasks that it has at every rate."""
     effects: dict[Axis, Effect]
     """Against the rate of the board; empty for that rate itself."""
@@ -346,7 +347,9 @@ def _rate_row(
     family: Family, model: str, recipe: str, base: str | None, own: dict[float, Entry]
 ) -> RateRow | None:
     tasks = sorted(set.intersection(*(set(entry.task_names) for entry in own.values())))
-    scores = {rate: _scores(entry, tasks) for rate, entry in own.items()}
+    scores = {
+        rate: {axis: score_on(entry, axis, tasks) for axis in AXES} for rate, entry in own.items()
+    }
     lams = {rate: found["efficiency"].value for rate, found in scores.items()}
     known = {rate: lam for rate, lam in lams.items() if lam is not None}
     if len(known) < 2:
@@ -365,17 +368,3 @@ def _rate_row(
         ends = [run.failed for task in tasks for run in entry.evidence.tasks[task].measures]
         cells.append(RateCell(scores[rate], found, beside, rate == best, sum(ends), len(ends)))
     return RateRow(model, recipe, base, tuple(tasks), tuple(cells))
-
-
-def _scores(entry: Entry, tasks: Sequence[str]) -> dict[Axis, Estimate]:
-    """An entry over some of its tasks; in stability over those of them that are rated."""
-    return {axis: _score(axis, entry, tasks) for axis in AXES}
-
-
-def _score(axis: Axis, entry: Entry, tasks: Sequence[str]) -> Estimate:
-    rated = [task for task in tasks if axis != "stability" or task in entry.stability.rated]
-    parts = {task: entry.evidence.replicates(axis, task) for task in rated}
-    if not parts or any(part is None for part in parts.values()):
-        return Estimate(None, None, 0)
-    score = score_of(axis, parts, entry.evidence)
-    return Estimate(score.value, score.interval, score.n)

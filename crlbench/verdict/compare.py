@@ -2,7 +2,7 @@
 
 :func:`compare` lays several entries that :func:`crlbench.verdict.compare_read.read_entry` read side
 by side. Each entry's numbers are those of :mod:`crlbench.verdict.board`, from its own runs alone; a
-pair is resampled with shared draws by :func:`crlbench.verdict.pairs.paired_axes`. Entries of
+pair is resampled with shared draws by :func:`crlbench.verdict.pairs.compare_pair`. Entries of
 unequal conditions are refused, or, if forced, get differences under a watermark and no verdict.
 """
 
@@ -20,19 +20,13 @@ import numpy as np
 
 from crlbench.base.parallel import on_one_thread
 from crlbench.errors import UsageError, unknown_name
-from crlbench.stats.intervals import MIN_SEEDS_TOGETHER, Interval, Paired, trimmed_mean
-from crlbench.stats.profiles import improvement
-from crlbench.stats.stability import headline, seed_columns, shares
 from crlbench.verdict.axes import AXES, MARGIN, Axis, AxisScore, plain, score_of
 from crlbench.verdict.census import Standing
 from crlbench.verdict.compare_axis import By, TaskView, task_view, wall_seconds
 from crlbench.verdict.compare_read import Loaded
 from crlbench.verdict.compare_unequal import Unequal, refuse, unequal, watermark
 from crlbench.verdict.entry import Entry, Placebo
-from crlbench.verdict.pairs import AxisPair, paired_axes
-
-Call = Literal["better", "equivalent", "worse", "undecided", "preview"]
-"""A verdict, or ``preview`` where an entry of the pair has not the seeds that were to be run."""
+from crlbench.verdict.pairs import Pair, compare_pair
 
 MOST_ENTRIES = len(ascii_uppercase)
 
@@ -78,53 +72,6 @@ class Side:
 
     decides: bool
     """Whether a verdict may lean on it."""
-
-
-@dataclass(frozen=True)
-class Effect:
-    """The difference of a pair, second minus first."""
-
-    value: float
-    first: float
-    second: float
-    """Both over the compared tasks and seeds, so that ``value`` is their difference."""
-    interval: Interval | None
-    """95 %, over seeds and items."""
-    inner: Interval | None
-    """90 %, which decides on equivalence."""
-    wider: Interval | None
-    """95 % over other tasks of the kind; None for fewer than four tasks."""
-    call: Call | None
-    """Of the second entry; None under a watermark."""
-    correlation: float | None
-    """Achieved correlation of the paired seeds."""
-    more_seeds: int | None
-    """Further seeds that would likely settle what is undecided; None without a verdict."""
-    n: int
-
-
-@dataclass(frozen=True)
-class PairAxis:
-    """A pair on one axis."""
-
-    effect: Effect | None
-    """None with a ``reason``."""
-    by_task: dict[str, Effect]
-    tasks: tuple[str, ...]
-    left_out: tuple[str, ...]
-    reason: str | None
-
-
-@dataclass(frozen=True)
-class Pair:
-    """Two entries; a difference is that of ``second`` minus ``first``."""
-
-    first: str
-    second: str
-    axes: dict[Axis, PairAxis]
-    improvement: float | None
-    """P(second > first) on Λ, for a run each of a compared task, drawn at random; None for fewer
-    than three seeds of one of them."""
 
 
 @dataclass(frozen=True)
@@ -186,8 +133,8 @@ def compare(
     names = compared_tasks(loaded, tasks)
     sides = tuple(_side(key, one, axes, names, tasks is not None, by) for key, one in keyed)
     pairs = tuple(
-        _pair((a, one), (b, other), axes, names, margin, bool(found))
-        for (a, one), (b, other) in combinations(zip(sides, loaded, strict=True), 2)
+        compare_pair(one.entry, other.entry, axes, margin, names, (a, b), bool(found))
+        for (a, one), (b, other) in combinations(keyed, 2)
     )
     return Comparison(
         schema_version=1,
@@ -273,7 +220,7 @@ def _side(
         vanished=entry.vanished,
         missing=entry.missing,
         absent=entry.absent,
-        axes={a: _chosen(entry, a, tasks) if chosen else entry.axes[a] for a in axes},
+        axes={a: score_on(entry, a, tasks) if chosen else entry.axes[a] for a in axes},
         parts={axis: _parts(entry, axis) for axis in axes if axis != "efficiency"},
         tasks=task_views(one, tasks, by) if "efficiency" in axes else {},
         placebo=entry.placebo,
@@ -291,7 +238,7 @@ def task_views(one: Loaded, tasks: Sequence[str], by: By) -> dict[str, TaskView]
     return {t: task_view(known[t], by, walls.get(t, {})) for t in tasks if t in known}
 
 
-def _chosen(entry: Entry, axis: Axis, tasks: Sequence[str]) -> AxisScore:
+def score_on(entry: Entry, axis: Axis, tasks: Sequence[str]) -> AxisScore:
     """The mean over some of an entry's tasks: it stands beside a difference, and is no headline."""
     score, evidence = entry.axes[axis], entry.evidence
     names = [task for task in tasks if task in evidence.tasks]
@@ -323,89 +270,3 @@ def _parts(entry: Entry, axis: Axis) -> dict[str, float | None]:
         "memorisation": found.memorisation,
         "audit_gap": found.audit_gap,
     }
-
-
-def _pair(
-    first: tuple[Side, Loaded],
-    second: tuple[Side, Loaded],
-    axes: Sequence[Axis],
-    tasks: Sequence[str],
-    margin: float,
-    forced: bool,
-) -> Pair:
-    (a, one), (b, other) = first, second
-    found = paired_axes(one.entry, other.entry, margin, tasks)
-    silent = "forced" if forced else None if a.decides and b.decides else "preview"
-    return Pair(
-        first=a.key,
-        second=b.key,
-        axes={axis: _pair_axis(found[axis], one.entry, other.entry, silent) for axis in axes},
-        improvement=_improvement(one.entry, other.entry, found["efficiency"])
-        if "efficiency" in axes
-        else None,
-    )
-
-
-Silence = Literal["forced", "preview"] | None
-
-
-def _pair_axis(found: AxisPair, a: Entry, b: Entry, silent: Silence) -> PairAxis:
-    own = {
-        task: tuple(_location(e, found.axis, task, n) for e in (a, b))
-        for task, n in found.seeds.items()
-    }
-    effect = None
-    if found.effect is not None:
-        first, second = np.mean(list(own.values()), axis=0)
-        effect = _effect(found.effect, (float(first), float(second)), found.wider, silent)
-    return PairAxis(
-        effect=effect,
-        by_task={
-            task: _effect(one, own[task], None, silent)
-            for task, one in sorted(found.by_task.items())
-        },
-        tasks=found.tasks,
-        left_out=found.left_out,
-        reason=found.reason,
-    )
-
-
-def _location(entry: Entry, axis: Axis, task: str, n: int) -> float:
-    """Λ, Stab or Gen of one task over its first n seeds."""
-    runs = entry.evidence.tasks[task]
-    if axis == "efficiency":
-        return float(trimmed_mean(runs.lam[:n]))
-    if axis == "generalization":
-        return float(runs.gen[:n].mean())
-    return float(headline(shares(*seed_columns(runs.stability[:n]))))
-
-
-def _effect(
-    found: Paired, own: tuple[float, float], wider: Interval | None, silent: Silence
-) -> Effect:
-    call: Call | None = found.verdict
-    if silent is not None:
-        call = None if silent == "forced" else "preview"
-    return Effect(
-        value=found.value,
-        first=own[0],
-        second=own[1],
-        interval=found.interval,
-        inner=found.inner,
-        wider=wider,
-        call=call,
-        correlation=found.correlation,
-        more_seeds=found.more_seeds if silent is None else None,
-        n=found.n,
-    )
-
-
-def _improvement(a: Entry, b: Entry, pair: AxisPair) -> float | None:
-    """P(b > a) over the tasks and seeds that were compared, where these are enough."""
-    if min(pair.seeds.values(), default=0) < MIN_SEEDS_TOGETHER:
-        return None
-    strata = [
-        np.stack([entry.evidence.tasks[task].lam[:n] for entry in (a, b)])
-        for task, n in pair.seeds.items()
-    ]
-    return float(improvement(strata)[1, 0])

@@ -61,12 +61,7 @@ class TaskView:
     @property
     def mean(self) -> list[tuple[float, float]]:
         """Mean x and mean u over seeds at each evaluation; empty where grids differ."""
-        if not self.lines or len({len(line.x) for line in self.lines}) != 1:
-            return []
-        xs = np.mean([line.x for line in self.lines], axis=0)
-        us = np.mean([line.u for line in self.lines], axis=0)
-        return [(float(x), float(u)) for x, u in zip(xs, us, strict=True)]
-
+        return mean_curve([(line.x, line.u) for line in self.lines])
 
     @property
     def band(self) -> list[Interval]:
@@ -77,6 +72,16 @@ class TaskView:
         if not self.mean or len(self.lines) < MIN_SEEDS_TOGETHER:
             return []
         return [student_interval(us) for us in zip(*(line.u for line in self.lines), strict=True)]
+
+
+def mean_curve(
+    curves: Sequence[tuple[Sequence[float], Sequence[float]]],
+) -> list[tuple[float, float]]:
+    """Mean x and mean u of curves at each evaluation; empty where grids differ."""
+    if len({len(x) for x, _ in curves}) != 1:
+        return []
+    xs, us = (np.mean(rows, axis=0) for rows in zip(*curves, strict=True))
+    return [(float(x), float(u)) for x, u in zip(xs, us, strict=True)]
 
 
 Walls = Mapping[int, Sequence[float]]

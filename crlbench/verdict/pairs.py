@@ -1,21 +1,36 @@
-"""Two entries against each other, seed by seed (protocol CRL-1, A.6 points 2 and 6)."""
+"""Two entries against each other, seed by seed (protocol CRL-1, A.6 points 2 and 6).
+
+:func:`paired_axes` has the differences, :func:`compare_pair` what may be said of them: the product
+that tables, pages and the site show.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
 
 from crlbench.stats.intervals import (
     MIN_SEEDS,
+    MIN_SEEDS_TOGETHER,
     Interval,
     Paired,
     Replicates,
+    Verdict,
     paired,
     paired_with_replicates,
+    trimmed_mean,
 )
+from crlbench.stats.profiles import improvement
 from crlbench.stats.resampling import wider_difference
+from crlbench.stats.stability import headline, seed_columns, shares
 from crlbench.verdict.axes import AXES, MARGIN, Axis
 from crlbench.verdict.entry import Entry
+
+Call = Literal["better", "equivalent", "worse", "undecided", "preview"]
+"""A verdict, or ``preview`` where an entry of the pair has not the seeds that were to be run."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +50,58 @@ class AxisPair:
     left_out: tuple[str, ...]
     """Tasks of either, of those asked for, that were not compared."""
     reason: str | None
+
+
+@dataclass(frozen=True)
+class Effect:
+    """The difference of a pair, second minus first."""
+
+    value: float
+    first: float
+    second: float
+    """Both over the compared tasks and seeds, so that ``value`` is their difference."""
+    interval: Interval | None
+    """95 %, over seeds and items."""
+    inner: Interval | None
+    """90 %, which decides on equivalence."""
+    wider: Interval | None
+    """95 % over other tasks of the kind; None for fewer than four tasks."""
+    call: Call | None
+    """Of the second entry; None under a watermark."""
+    correlation: float | None
+    """Achieved correlation of the paired seeds."""
+    more_seeds: int | None
+    """Further seeds that would likely settle what is undecided; None without a verdict."""
+    n: int
+
+    @property
+    def verdict(self) -> Verdict:
+        """As figures draw it: what is no verdict has the sign of none."""
+        return "undecided" if self.call in (None, "preview") else self.call
+
+
+@dataclass(frozen=True)
+class PairAxis:
+    """A pair on one axis."""
+
+    effect: Effect | None
+    """None with a ``reason``."""
+    by_task: dict[str, Effect]
+    tasks: tuple[str, ...]
+    left_out: tuple[str, ...]
+    reason: str | None
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two entries; a difference is that of ``second`` minus ``first``."""
+
+    first: str
+    second: str
+    axes: dict[Axis, PairAxis]
+    improvement: float | None
+    """P(second > first) on Λ, for a run each of a compared task, drawn at random; None for fewer
+    than three seeds of one of them."""
 
 
 def paired_axes(
@@ -96,3 +163,95 @@ def _reason(axis: Axis, a: Entry, b: Entry) -> str:
         if entry.axes[axis].reason is not None:
             return f"{entry.name}: {entry.axes[axis].reason}"
     return "The two have no seed in common."
+
+
+def compare_pair(
+    a: Entry,
+    b: Entry,
+    axes: Sequence[Axis] = AXES,
+    margin: float = MARGIN,
+    tasks: Sequence[str] | None = None,
+    names: tuple[str, str] | None = None,
+    forced: bool = False,
+) -> Pair:
+    """b minus a on some axes, with the verdicts that both entries may bear.
+
+    Args:
+        tasks: only these; None for all that both have.
+        names: what the two are called; their own names where it is None.
+        forced: conditions are unequal: no verdict at all.
+    """
+    differences = paired_axes(a, b, margin, tasks)
+    silence: Silence = "forced" if forced else None if a.decides and b.decides else "preview"
+    chance = _improvement(a, b, differences["efficiency"]) if "efficiency" in axes else None
+    return Pair(
+        *(names or (a.name, b.name)),
+        axes={axis: _pair_axis(differences[axis], a, b, silence) for axis in axes},
+        improvement=chance,
+    )
+
+
+Silence = Literal["forced", "preview"] | None
+"""Why there is no verdict; None where there is one."""
+
+
+def _pair_axis(pair: AxisPair, a: Entry, b: Entry, silence: Silence) -> PairAxis:
+    places = {
+        task: tuple(_location(e, pair.axis, task, n) for e in (a, b))
+        for task, n in pair.seeds.items()
+    }
+    effect = None
+    if pair.effect is not None:
+        first, second = np.mean(list(places.values()), axis=0)
+        effect = _effect(pair.effect, (float(first), float(second)), pair.wider, silence)
+    return PairAxis(
+        effect=effect,
+        by_task={
+            task: _effect(one, places[task], None, silence)
+            for task, one in sorted(pair.by_task.items())
+        },
+        tasks=pair.tasks,
+        left_out=pair.left_out,
+        reason=pair.reason,
+    )
+
+
+def _location(entry: Entry, axis: Axis, task: str, n: int) -> float:
+    """Λ, Stab or Gen of one task over its first n seeds."""
+    runs = entry.evidence.tasks[task]
+    if axis == "efficiency":
+        return float(trimmed_mean(runs.lam[:n]))
+    if axis == "generalization":
+        return float(runs.gen[:n].mean())
+    return float(headline(shares(*seed_columns(runs.stability[:n]))))
+
+
+def _effect(
+    difference: Paired, places: tuple[float, float], wider: Interval | None, silence: Silence
+) -> Effect:
+    call: Call | None = difference.verdict
+    if silence is not None:
+        call = None if silence == "forced" else "preview"
+    return Effect(
+        value=difference.value,
+        first=places[0],
+        second=places[1],
+        interval=difference.interval,
+        inner=difference.inner,
+        wider=wider,
+        call=call,
+        correlation=difference.correlation,
+        more_seeds=difference.more_seeds if silence is None else None,
+        n=difference.n,
+    )
+
+
+def _improvement(a: Entry, b: Entry, pair: AxisPair) -> float | None:
+    """P(b > a) over the tasks and seeds that were compared, where these are enough."""
+    if min(pair.seeds.values(), default=0) < MIN_SEEDS_TOGETHER:
+        return None
+    strata = [
+        np.stack([entry.evidence.tasks[task].lam[:n] for entry in (a, b)])
+        for task, n in pair.seeds.items()
+    ]
+    return float(improvement(strata)[1, 0])

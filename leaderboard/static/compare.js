@@ -1,12 +1,11 @@
 // The page on which entries are compared: picks, their address, and what is shown of them. All
-// numbers come from data/entries/; none is computed here but means of curves over seeds.
+// numbers come from data/entries/; a pair in the other order is the stored one with other signs.
 (function () {
   "use strict";
   const crlbench = window.crlbench;
-  const { boards, entries } = crlbench.compare;
+  const { boards, entries, unequal } = crlbench.compare;
   const known = new Map(entries.map((entry) => [entry.key, entry]));
   const LETTERS = "abcdef";
-  const SHOWN_LEAVES = 20;
   const AXES = [
     ["efficiency", "Sample efficiency", "Λ"],
     ["stability", "Stability", "Stab"],
@@ -176,14 +175,10 @@
   }
 
   function refusal(first, other) {
-    const [a, b] = [conditions(first), conditions(other)];
-    const names = [...new Set([...Object.keys(a), ...Object.keys(b)])].sort();
-    const text = (value) =>
-      value === undefined || value === null ? "(absent)" : JSON.stringify(value);
-    const rows = names
-      .filter((name) => text(a[name]) !== text(b[name]))
-      .map((name) => [name, text(a[name]), text(b[name])]);
-    const title = `${first.letter} and ${other.letter}: ${rows.length} conditions differ`;
+    const { count, leaves } = differing(first.board, other.board);
+    const text = (value) => (value === null ? "(absent)" : JSON.stringify(value));
+    const rows = leaves.map(([leaf, ...values]) => [leaf, ...values.map(text)]);
+    const title = `${first.letter} and ${other.letter}: ${count} conditions differ`;
     const columns = [
       "Condition",
       ...[first, other].map((side) => `${side.letter} ${side.display_name}`),
@@ -194,21 +189,20 @@
         "p",
         `Fingerprints ${prints.join(" and ")}: a difference could come from the conditions.`,
       ),
-      crlbench.table(title, columns, rows.slice(0, SHOWN_LEAVES)),
+      crlbench.table(title, columns, rows),
     ];
-    if (rows.length > SHOWN_LEAVES) {
-      parts.push(element("p", `${rows.length - SHOWN_LEAVES} more differ.`, { class: "calm" }));
+    if (count > rows.length) {
+      parts.push(element("p", `${count - rows.length} more differ.`, { class: "calm" }));
     }
     return section(`refused-${other.letter}`, title, ...parts);
   }
 
-  function conditions(side) {
-    const { leaves, hardware, division } = boards[side.board];
-    return {
-      ...leaves,
-      "environment.hardware_class": hardware,
-      "protocol.division": division,
-    };
+  /** The conditions in which two boards differ, which are stored for one order of them. */
+  function differing(first, other) {
+    const stored = (a, b) => (unequal[a] || {})[b];
+    if (stored(first, other)) return stored(first, other);
+    const { count, leaves } = stored(other, first) || { count: 0, leaves: [] };
+    return { count, leaves: leaves.map(([leaf, a, b]) => [leaf, b, a]) };
   }
 
   function headlines(sides) {

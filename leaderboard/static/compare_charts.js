@@ -34,10 +34,6 @@
     return Math.round(value).toLocaleString("en");
   }
 
-  function mean(values) {
-    return values.reduce((total, value) => total + value, 0) / values.length;
-  }
-
   function name(side) {
     return `${side.letter} ${side.display_name}, ${side.recipe}`;
   }
@@ -205,16 +201,6 @@
     };
   }
 
-  /** Mean x and mean u over seeds at every evaluation; nothing where grids differ. */
-  function middle(task, over) {
-    const { curves } = task;
-    if (new Set(curves.map((curve) => curve.u.length)).size !== 1) return [];
-    return curves[0].u.map((_, t) => ({
-      x: mean(curves.map((curve) => curve.x[over][t])),
-      u: mean(curves.map((curve) => curve.u[t])),
-    }));
-  }
-
   function curveChart(sides, over, words) {
     const seeds = [];
     const means = [];
@@ -229,16 +215,15 @@
             seeds.push({ task, entry, seed: curve.seed, x: curve.x[over][t], u }),
           );
         });
-        middle(found, over).forEach(({ x, u }, t) => {
+        found.mean.u.forEach((u, t) => {
+          const x = found.mean.x[over][t];
           means.push({ task, entry, x, u });
           rows.push([task, entry, String(t), grouped(x), number(u)]);
         });
       });
     });
     const last = (side, task) =>
-      middle(side.tasks[task], over)
-        .slice(-1)
-        .map(({ u }) => `${task} ${number(u)}`);
+      side.tasks[task].mean.u.slice(-1).map((u) => `${task} ${number(u)}`);
     const ends = sides.map(
       (side) =>
         `${name(side)} ends at ${Object.keys(side.tasks)

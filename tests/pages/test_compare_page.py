@@ -19,8 +19,9 @@ from crlbench.pages.compare_figures import (
     effect_scale,
 )
 from crlbench.stats.intervals import Interval
-from crlbench.verdict.compare import Comparison, Effect, compare
+from crlbench.verdict.compare import Comparison, compare
 from crlbench.verdict.compare_read import Loaded
+from crlbench.verdict.pairs import Effect
 from tests.pages.test_report import read as parsed
 from tests.support.simulate import TASKS, hostile
 from tests.verdict.test_compare import (  # noqa: F401

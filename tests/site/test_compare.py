@@ -16,7 +16,8 @@ from crlbench.base.wording import number
 from crlbench.catalog.find import Catalog
 from crlbench.pages.words import span
 from crlbench.site import build as building
-from crlbench.site import duels, items
+from crlbench.site import compare as comparing
+from crlbench.site import items
 from crlbench.site.build import build, write
 from crlbench.site.compare import pages as compare_pages
 from crlbench.site.pages import entry_path, whole
@@ -186,9 +187,9 @@ def test_without_scripts_every_entry_stands_against_the_leaders(visit: Visitor, 
 def test_a_board_with_too_many_pairs_says_which_are_missing(
     board: StoredBoard, chromium: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(duels, "MOST_PAIRS", 2)
-    monkeypatch.setattr(duels, "PAIRS_EACH", 0)
-    compared_ = duels.chosen(board)
+    monkeypatch.setattr(comparing, "MOST_PAIRS", 2)
+    monkeypatch.setattr(comparing, "PAIRS_EACH", 0)
+    compared_ = comparing.chosen(board)
     rankings = [axis.ranking for by in board.board.rankings.values() for axis in by.values()]
     leaders = {ranking.anchors[0] for ranking in rankings if ranking.anchors}
     assert len(compared_) == 2 and all(leaders & set(pair) for pair in compared_)
@@ -211,16 +212,16 @@ def test_a_large_board_leaves_out_pairs_that_differ_in_model_and_recipe(
 ):
     entries = {entry.name: entry for entry in board.board.entries}
 
-    def two_things_differ(pair: duels.Pair) -> bool:
+    def two_things_differ(pair: comparing.Names) -> bool:
         a, b = (entries[name] for name in pair)
         return a.model != b.model and a.recipe != b.recipe
 
-    everything = duels.chosen(board)
+    everything = comparing.chosen(board)
     assert len(everything) == len(list(combinations(entries, 2)))
     assert any(two_things_differ(pair) for pair in everything)
-    monkeypatch.setattr(duels, "MOST_PAIRS", len(everything) - 1)
-    monkeypatch.setattr(duels, "PAIRS_EACH", len(everything))
-    assert set(duels.chosen(board)) == {p for p in everything if not two_things_differ(p)}
+    monkeypatch.setattr(comparing, "MOST_PAIRS", len(everything) - 1)
+    monkeypatch.setattr(comparing, "PAIRS_EACH", len(everything))
+    assert set(comparing.chosen(board)) == {p for p in everything if not two_things_differ(p)}
 
 
 @pytest.mark.parametrize("over", WAYS)
