@@ -11,8 +11,7 @@ from crlbench.errors import UsageError
 from crlbench.notebook.call import options_of, with_path_errors
 from crlbench.pages.compare_figures import Series
 from crlbench.pages.curve_sheet import curve_sheet
-from crlbench.verdict.compare_axis import BY_WORDS
-from crlbench.verdict.learning import Learning, learning
+from crlbench.verdict.compare_axis import BY_WORDS, Learning, learning
 
 FLAGS = frozenset({"by", "force_unequal", "runs", "tasks"})
 

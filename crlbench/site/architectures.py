@@ -10,7 +10,7 @@ import numpy as np
 
 from crlbench.base import wording
 from crlbench.pages import words
-from crlbench.site.effects import Drawing, Effect, drawings, effects
+from crlbench.site.effects import Drawing, Effects, drawings
 from crlbench.site.facets import parameters
 from crlbench.site.pages import Made, Page
 from crlbench.site.source import Site, StoredBoard
@@ -20,6 +20,7 @@ from crlbench.verdict.ablation import FieldChange
 from crlbench.verdict.axes import AXES, AXIS_SIGNS, AXIS_WORDS, Axis
 from crlbench.verdict.board import rank_entries
 from crlbench.verdict.entry import Entry
+from crlbench.verdict.pairs import Effect, compare_pair
 from crlbench.verdict.ranking import AxisRanking
 from crlbench.verdict.resources import known_track
 
@@ -53,7 +54,7 @@ class Contrast:
     others: tuple[Learner, ...]
     changes: dict[str, tuple[FieldChange, ...]]
     """By slug, what the configs differ in."""
-    found: dict[str, dict[Axis, Effect]]
+    found: dict[str, Effects]
     """By slug; without those that have not been run."""
     drawn: dict[Axis, Drawing]
     sentences: tuple[str, ...]
@@ -237,7 +238,7 @@ def _contrast(
     key: str, question: str, about: str, base: Learner, others: Sequence[Learner]
 ) -> Contrast:
     ran = [one for one in others if one.entry is not None and base.entry is not None]
-    found = {one.animal.slug: effects(base.entry, one.entry) for one in ran}
+    found = {one.animal.slug: compare_pair(base.entry, one.entry).axes for one in ran}
     labels = [(one.animal.card.display_name, found[one.animal.slug]) for one in ran]
     return Contrast(
         key=key,
@@ -252,18 +253,18 @@ def _contrast(
     )
 
 
-def _sentence(name: str, found: dict[Axis, Effect]) -> str:
+def _sentence(name: str, found: Effects) -> str:
     """``tiny-llama-3m: worse on sample efficiency (−0.206; over other tasks [−0.481, 0.069]).``"""
     parts = [
         f"{effect.call} on {AXIS_WORDS[axis]} ({wording.number(effect.value, 3, True)}"
         f"{_elsewhere(effect)})"
-        for axis, effect in found.items()
-        if effect.call is not None
+        for axis, pair in found.items()
+        if (effect := pair.effect) is not None
     ]
     return f"{name}: {', '.join(parts) or 'no number yet'}."
 
 
 def _elsewhere(effect: Effect) -> str:
     """The interval over tasks; empty where there are too few tasks for one."""
-    wider = effect.paired.wider
+    wider = effect.wider
     return "" if wider is None else f"; over other tasks {words.span(wider)}"

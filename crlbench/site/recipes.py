@@ -11,7 +11,7 @@ from crlbench.base import wording
 from crlbench.pages import words
 from crlbench.pages.compare_words import SIGNS
 from crlbench.site import techniques
-from crlbench.site.effects import Drawing, Effect, drawings, effects
+from crlbench.site.effects import Drawing, Effects, drawings
 from crlbench.site.families import Family, families
 from crlbench.site.pages import Made, Page, recipes_path
 from crlbench.site.source import Site, StoredBoard
@@ -19,7 +19,7 @@ from crlbench.verdict.ablation import FieldChange
 from crlbench.verdict.axes import AXES, AXIS_SIGNS, AXIS_WORDS, Axis, AxisScore
 from crlbench.verdict.compare import score_on
 from crlbench.verdict.entry import Entry
-from crlbench.verdict.pairs import Call
+from crlbench.verdict.pairs import Call, compare_pair
 
 FRONT = "recipes.html"
 OUTCOMES: tuple[Call, ...] = ("better", "equivalent", "worse", "undecided", "preview")
@@ -33,7 +33,7 @@ class Cell:
     entry: Entry
     base: Entry | None
     """None where the model has no result of the base."""
-    effects: dict[Axis, Effect]
+    effects: Effects
     """Empty without a base."""
 
 
@@ -87,9 +87,9 @@ class RateCell:
 
     scores: dict[Axis, AxisScore]
     """Over the tasks that it has at every rate."""
-    effects: dict[Axis, Effect]
+    effects: Effects
     """Against the rate of the board; empty for that rate itself."""
-    bases: dict[Axis, Effect]
+    bases: Effects
     """Against the base of the recipe at this rate; empty for a base, and where there is none."""
     best: bool
     """Highest Λ of its row, which was seen before it was named."""
@@ -258,7 +258,7 @@ def _row(
     for (model, name), entry in sorted(entries.items()):
         if name == recipe:
             against = entries.get((model, base))
-            found = {} if against is None else effects(against, entry)
+            found = {} if against is None else compare_pair(against, entry).axes
             cells[model] = Cell(entry, against, found)
     return Row(recipe, techniques.changes(_config(stored, base), _config(stored, recipe)), cells)
 
@@ -333,7 +333,7 @@ def _named(row: RateRow, several: bool) -> str:
     return f"{row.recipe} of {row.model.partition('@')[0]}" if several else row.recipe
 
 
-def _tallies(found: Sequence[dict[Axis, Effect]]) -> str:
+def _tallies(found: Sequence[Effects]) -> str:
     """``Λ 1 equivalent, 8 worse; Stab 9 equivalent; Gen 9 equivalent``."""
     parts = []
     for axis in AXES:
@@ -363,8 +363,8 @@ def _rate_row(
             cells.append(None)
             continue
         against = None if home is None or rate == family.rate else home
-        found = {} if against is None else effects(against, entry, tasks)
-        beside = effects(bases[rate], entry) if rate in bases else {}
+        found = {} if against is None else compare_pair(against, entry, tasks=tasks).axes
+        beside = compare_pair(bases[rate], entry).axes if rate in bases else {}
         ends = [run.failed for task in tasks for run in entry.evidence.tasks[task].measures]
         cells.append(RateCell(scores[rate], found, beside, rate == best, sum(ends), len(ends)))
     return RateRow(model, recipe, base, tuple(tasks), tuple(cells))

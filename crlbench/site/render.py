@@ -6,6 +6,8 @@ from jinja2 import FileSystemLoader
 
 from crlbench import __version__
 from crlbench.base import wording
+from crlbench.pages import words
+from crlbench.pages.compare_words import SIGNS
 from crlbench.pages.report import environment
 from crlbench.site.kinds import KINDS
 from crlbench.site.pages import (
@@ -39,7 +41,10 @@ class Renderer:
         self.environment.filters |= {
             "percent": wording.percent,
             "grouped": wording.grouped,
+            "more_seeds": words.more_seeds,
             "rate": rate_words,
+            "sentence": wording.sentence,
+            "sign": SIGNS.get,
             "size": wording.memory,
         }
         self.environment.globals |= {

@@ -12,23 +12,20 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
-from pathlib import Path
 from string import ascii_uppercase
 from typing import Any, Literal
 
 import numpy as np
 
 from crlbench.base.parallel import on_one_thread
-from crlbench.errors import UsageError, unknown_name
+from crlbench.errors import UsageError
 from crlbench.verdict.axes import AXES, MARGIN, Axis, AxisScore, plain, score_of
 from crlbench.verdict.census import Standing
-from crlbench.verdict.compare_axis import By, TaskView, task_view, wall_seconds
-from crlbench.verdict.compare_read import Loaded
+from crlbench.verdict.compare_axis import By, TaskView, task_views
+from crlbench.verdict.compare_read import Loaded, check_entries, compared_tasks
 from crlbench.verdict.compare_unequal import Unequal, refuse, unequal, watermark
 from crlbench.verdict.entry import Entry, Placebo
 from crlbench.verdict.pairs import Pair, compare_pair
-
-MOST_ENTRIES = len(ascii_uppercase)
 
 
 @dataclass(frozen=True)
@@ -152,48 +149,6 @@ def compare(
     )
 
 
-def check_entries(loaded: Sequence[Loaded]) -> None:
-    """Refuse more entries than there are letters, and the same one twice.
-
-    Raises:
-        UsageError: as it says.
-    """
-    if len(loaded) > MOST_ENTRIES:
-        raise UsageError(f"compare takes at most {MOST_ENTRIES} entries, here are {len(loaded)}.")
-    seen: dict[Path, Path] = {}
-    for one in loaded:
-        home = one.folder.resolve()
-        if home in seen:
-            raise UsageError(
-                f"{one.folder} is given twice: an entry has no difference from itself."
-            )
-        seen[home] = one.folder
-
-
-def compared_tasks(loaded: Sequence[Loaded], wanted: Sequence[str] | None) -> tuple[str, ...]:
-    """The wanted tasks by name; all that any entry has where ``wanted`` is None.
-
-    Raises:
-        UsageError: an unknown task, or one at another version.
-    """
-    known = sorted({task for one in loaded for task in one.entry.task_names})
-    if wanted is None:
-        return tuple(known)
-    for spec in wanted:
-        name, at, version = spec.partition("@")
-        if name not in known:
-            raise unknown_name("task", name, known)
-        there = {str(one.leaves.get(f"tasks.{name}.version")) for one in loaded
-                 if name in one.entry.task_names}  # fmt: skip
-        if at and there != {version}:
-            raise UsageError(
-                f"--tasks {spec:.80}: these entries have task '{name}' at version "
-                f"{', '.join(sorted(there))}."
-            )
-    chosen = {spec.partition("@")[0] for spec in wanted}
-    return tuple(name for name in known if name in chosen)
-
-
 def _side(
     key: str, one: Loaded, axes: Sequence[Axis], tasks: Sequence[str], chosen: bool, by: By
 ) -> Side:
@@ -225,17 +180,6 @@ def _side(
         tasks=task_views(one, tasks, by) if "efficiency" in axes else {},
         placebo=entry.placebo,
     )
-
-
-def task_views(one: Loaded, tasks: Sequence[str], by: By) -> dict[str, TaskView]:
-    """An entry's learning on those of the tasks that it has.
-
-    Raises:
-        ValidationError: ``by`` is time and a record does not say how long it took.
-    """
-    walls = wall_seconds(one.runs) if by == "time" else {}
-    known = one.entry.efficiency.tasks
-    return {t: task_view(known[t], by, walls.get(t, {})) for t in tasks if t in known}
 
 
 def score_on(entry: Entry, axis: Axis, tasks: Sequence[str]) -> AxisScore:

@@ -1,4 +1,4 @@
-"""One entry's learning over a chosen x-axis: curves, areas, times to threshold.
+"""How entries learned over a chosen x-axis: curves, areas, times to threshold.
 
 Completions, bytes and updates are those of :class:`crlbench.verdict.efficiency.TaskEfficiency`.
 Wall time is read from the part of a record that no digest covers: seconds since the first
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from string import ascii_uppercase
 from typing import Literal
 
 import numpy as np
@@ -18,6 +19,8 @@ from crlbench.errors import ValidationError
 from crlbench.stats.intervals import MIN_SEEDS_TOGETHER, Interval, student_interval
 from crlbench.stats.measures import area
 from crlbench.stats.thresholds import Arrival
+from crlbench.verdict.compare_read import Loaded, check_entries, compared_tasks
+from crlbench.verdict.compare_unequal import refuse, unequal, watermark
 from crlbench.verdict.efficiency import TaskEfficiency, arrivals
 from crlbench.verdict.runs import Run, Runs
 from crlbench.verdict.task_runs import SeedCurve, rising_seconds
@@ -82,6 +85,67 @@ def mean_curve(
         return []
     xs, us = (np.mean(rows, axis=0) for rows in zip(*curves, strict=True))
     return [(float(x), float(u)) for x, u in zip(xs, us, strict=True)]
+
+
+@dataclass(frozen=True)
+class Learned:
+    """One entry's curves."""
+
+    key: str
+    """A, B, ... in the order given."""
+    name: str
+    """``model/recipe``."""
+    tasks: dict[str, TaskView]
+
+
+@dataclass(frozen=True)
+class Learning:
+    """Curves of entries over one axis."""
+
+    by: By
+    tasks: tuple[str, ...]
+    entries: tuple[Learned, ...]
+    watermark: str | None
+    """Why these entries are not comparable; None where they are."""
+
+
+def learning(
+    loaded: Sequence[Loaded],
+    tasks: Sequence[str] | None = None,
+    by: By = "completions",
+    force: bool = False,
+) -> Learning:
+    """The curves of entries, in the order given.
+
+    Args:
+        tasks: only these; None for all that any entry has.
+        by: the x-axis.
+        force: go on where conditions are unequal, under a watermark.
+
+    Raises:
+        UsageError: the same entry twice, or an unknown task.
+        NotComparable: unequal conditions and no ``force``; or wall time of unequal hardware.
+        ValidationError: ``by`` is time and a record does not say how long it took.
+    """
+    check_entries(loaded)
+    keyed = list(zip(ascii_uppercase, loaded, strict=False))
+    found = tuple(unequal([(key, one.board, one.leaves) for key, one in keyed]))
+    if found:
+        refuse(found, force=force, by=by)
+    names = compared_tasks(loaded, tasks)
+    entries = tuple(Learned(k, one.entry.name, task_views(one, names, by)) for k, one in keyed)
+    return Learning(by, names, entries, watermark(found))
+
+
+def task_views(one: Loaded, tasks: Sequence[str], by: By) -> dict[str, TaskView]:
+    """An entry's learning on those of the tasks that it has.
+
+    Raises:
+        ValidationError: ``by`` is time and a record does not say how long it took.
+    """
+    walls = wall_seconds(one.runs) if by == "time" else {}
+    known = one.entry.efficiency.tasks
+    return {t: task_view(known[t], by, walls.get(t, {})) for t in tasks if t in known}
 
 
 Walls = Mapping[int, Sequence[float]]

@@ -1,21 +1,23 @@
-"""One entry from its folder, for a comparison: only what lies below that folder is read."""
+"""What is compared: entries, each from its folder and what lies below it, and their tasks."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from string import ascii_uppercase
 from typing import Any
 
 from crlbench.disk.names import PLAN_NAME, RECORD_NAME
 from crlbench.disk.packed import PACKED
-from crlbench.errors import UsageError
+from crlbench.errors import UsageError, unknown_name
 from crlbench.stats.intervals import REPLICATES, ROOT_SEED, Replicates
 from crlbench.verdict.axes import Axis, Evidence
 from crlbench.verdict.board import Board, summarise_board
 from crlbench.verdict.entry import Entry
 from crlbench.verdict.runs import Runs, load_runs
 
+MOST_ENTRIES = len(ascii_uppercase)
 DEPTH = 4
 """How many levels below the folder of a recipe a record stands."""
 SHOWN = 12
@@ -109,3 +111,45 @@ def _refuse_several(folder: Path, found: Sequence[str]) -> None:
                 ]
             )
         )
+
+
+def check_entries(loaded: Sequence[Loaded]) -> None:
+    """Refuse more entries than there are letters, and the same one twice.
+
+    Raises:
+        UsageError: as it says.
+    """
+    if len(loaded) > MOST_ENTRIES:
+        raise UsageError(f"compare takes at most {MOST_ENTRIES} entries, here are {len(loaded)}.")
+    seen: dict[Path, Path] = {}
+    for one in loaded:
+        home = one.folder.resolve()
+        if home in seen:
+            raise UsageError(
+                f"{one.folder} is given twice: an entry has no difference from itself."
+            )
+        seen[home] = one.folder
+
+
+def compared_tasks(loaded: Sequence[Loaded], wanted: Sequence[str] | None) -> tuple[str, ...]:
+    """The wanted tasks by name; all that any entry has where ``wanted`` is None.
+
+    Raises:
+        UsageError: an unknown task, or one at another version.
+    """
+    known = sorted({task for one in loaded for task in one.entry.task_names})
+    if wanted is None:
+        return tuple(known)
+    for spec in wanted:
+        name, at, version = spec.partition("@")
+        if name not in known:
+            raise unknown_name("task", name, known)
+        there = {str(one.leaves.get(f"tasks.{name}.version")) for one in loaded
+                 if name in one.entry.task_names}  # fmt: skip
+        if at and there != {version}:
+            raise UsageError(
+                f"--tasks {spec:.80}: these entries have task '{name}' at version "
+                f"{', '.join(sorted(there))}."
+            )
+    chosen = {spec.partition("@")[0] for spec in wanted}
+    return tuple(name for name in known if name in chosen)

@@ -91,6 +91,11 @@ class PairAxis:
     left_out: tuple[str, ...]
     reason: str | None
 
+    @property
+    def call(self) -> Call | None:
+        """The verdict; None without a number or under a watermark."""
+        return None if self.effect is None else self.effect.call
+
 
 @dataclass(frozen=True)
 class Pair:

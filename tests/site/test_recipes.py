@@ -99,7 +99,7 @@ def test_recipes_are_measured_against_their_own_base(site: Site, board: Techniqu
         pair = paired_axes(entries[f"{llama}/{group.base}"], entries[f"{llama}/{row.recipe}"])
         for axis, effect in row.cells[llama].effects.items():
             assert effect.call == pair[axis].effect.verdict
-            shown, computed = vars(effect.paired), vars(pair[axis].effect)
+            shown, computed = vars(effect.effect), vars(pair[axis].effect)
             assert shown | computed == {**shown, "verdict": effect.call}
     assert board.groups[0].rows[0].cells[llama].effects["efficiency"].call == "better"
     assert model[qwen].base is None and model[qwen].effects == {}
@@ -121,7 +121,7 @@ def test_the_best_learning_rate_is_the_highest_and_bears_no_verdict(board: Techn
     assert rows["ppo"][3e-5].best and not rows["ppo"][1e-4].best
     assert rows["grpo"][1e-4].best and not rows["grpo"][1e-4].effects
     slow = rows["grpo"][3e-5].effects["efficiency"]
-    assert slow.call == "preview" and slow.value < 0
+    assert slow.call == "preview" and slow.effect.value < 0
 
 
 def test_a_learning_rate_says_how_many_of_its_runs_failed(
@@ -148,7 +148,7 @@ def test_a_rate_is_told_on_the_other_axes_too(
     cells = dict(zip(board.rates.rates, row.cells, strict=True))
     own = families(site)[0].entries(row.model, "ppo")
     pair = paired_axes(own[1e-4], own[3e-5])["generalization"].effect
-    assert cells[3e-5].effects["generalization"].value == pair.value
+    assert cells[3e-5].effects["generalization"].effect.value == pair.value
     assert cells[1e-4].scores["stability"].value == own[1e-4].axes["stability"].value
     assert cells[3e-5].scores["stability"].value is None
     text = files["recipes.html"].decode()
@@ -182,7 +182,7 @@ def test_a_rate_is_answered_against_the_boards_and_against_the_base(
     cells = {row.recipe: row.cells for row in board.rates.rows}
     assert not any(cell.bases for cell in cells["ppo"])
     beside = cells["grpo"][board.rates.rates.index(3e-5)].bases["efficiency"]
-    assert beside.value < 0 and beside.interval.high < 0
+    assert beside.effect.value < 0 and beside.effect.interval.high < 0
     text = files["recipes.html"].decode()
     assert f"At the board’s rate alone: {FLIP}." in text
     assert text.count("against ppo") >= 2 and 'href="#' in text.split("Is it the learning rate?")[0]
