@@ -26,7 +26,7 @@ Blocks = dict[int, np.ndarray]
 weights sum to 1. Clusters of equally many stand together by their position in the split."""
 
 
-def gen_blocks(splits: Mapping[str, Ends], retained: Mapping[str, Ends]) -> Blocks:
+def gen_blocks(splits: Mapping[str, Ends], panel: Mapping[str, Ends]) -> Blocks:
     """Derivatives of Gen of one run, or of n runs at once.
 
     Args:
@@ -42,10 +42,10 @@ def gen_blocks(splits: Mapping[str, Ends], retained: Mapping[str, Ends]) -> Bloc
     ]
     share = weights["transfer"] / max(1, len(transfers))
     rows += [share * derivative(*splits[name]) for name in transfers]
-    for before, after in retained.values():
-        lost = before - (fallen(before) if after is None else after)
+    for before, after in panel.values():
+        loss = before - (fallen(before) if after is None else after)
         # Fgt is a mean of positive parts: a member that lost nothing does not move it.
-        rows.append(np.where(lost.mean(axis=-1, keepdims=True) > 0, -lost / len(retained), 0.0))
+        rows.append(np.where(loss.mean(axis=-1, keepdims=True) > 0, -loss / len(panel), 0.0))
     blocks: Blocks = {}
     for row in rows:
         blocks[row.shape[-1]] = blocks.get(row.shape[-1], 0.0) + row

@@ -77,10 +77,10 @@ def forgetting(
     """
     if not members:
         return None
-    lost, expected = {}, []
+    losses, expected = {}, []
     for name, (before, after) in sorted(members.items()):
         if after is None:
-            lost[name] = float(np.mean(before - fallen(before)))
+            losses[name] = float(np.mean(before - fallen(before)))
             expected.append(0.0)
             continue
         if np.shape(before) != np.shape(after):
@@ -89,10 +89,10 @@ def forgetting(
                 f"{np.shape(before)} scores at the start and {np.shape(after)} at the end; both "
                 "must be of the same items"
             )
-        lost[name] = float(np.mean(before) - np.mean(after))
+        losses[name] = float(np.mean(before) - np.mean(after))
         expected.append(positive_part(before, after, task, seed_index))
-    raw = np.mean([max(0.0, value) for value in lost.values()])
-    return Forgetting(float(raw), float(np.mean(expected)), lost)
+    raw = np.mean([max(0.0, value) for value in losses.values()])
+    return Forgetting(float(raw), float(np.mean(expected)), losses)
 
 
 @dataclass(frozen=True)
@@ -133,8 +133,8 @@ def by_template(
         )
     change = {}
     for template in np.unique(templates):
-        mine = templates == template
-        before, after = (float(unit(s[:, mine].mean(), floor, ceiling)) for s in (start, end))
+        rows = templates == template
+        before, after = (float(unit(s[:, rows].mean(), floor, ceiling)) for s in (start, end))
         change[int(template)] = float(captured(after - before, before))
     worst = min(change, key=lambda template: (change[template], template))
     return Templates(change, worst, max(change.values()) - change[worst])
@@ -150,12 +150,12 @@ def templates_of_runs(before: np.ndarray, after: np.ndarray, count: int) -> tupl
         np.stack([u[:, t::count].mean(axis=1) for t in range(count)], axis=1)
         for u in (before, after)
     )
-    found = []
+    results = []
     for row in captured(end - start, start).tolist():
         change = dict(enumerate(row, start=1))
         worst = min(change, key=lambda template: (change[template], template))
-        found.append(Templates(change, worst, max(row) - change[worst]))
-    return tuple(found)
+        results.append(Templates(change, worst, max(row) - change[worst]))
+    return tuple(results)
 
 
 @dataclass(frozen=True)
@@ -202,20 +202,20 @@ def run_generalization(
         for name, change in sorted(changes.items())
         if name.startswith(TRANSFER)
     }
-    known = {
+    end_changes = {
         "id": changes.get(ID),
         "hard": changes.get(HARD),
         "format": changes.get(FORMAT),
         "transfer": _mean(list(transfers.values())),
     }
     train, gap = changes.get(TRAIN_FIXED), honesty.end
-    parts = [known[name] for name in PARTS]
+    parts = [end_changes[name] for name in PARTS]
     whole = forgotten is not None and all(part is not None for part in parts)
     return RunGeneralization(
-        **known,
+        **end_changes,
         transfers=transfers,
         train=train,
-        memorisation=None if train is None or known["id"] is None else train - known["id"],
+        memorisation=None if None in (train, end_changes["id"]) else train - end_changes["id"],
         forgetting=forgotten,
         audit_gap=gap,
         hacked=gap is not None and gap > AUDIT_RED,
@@ -254,14 +254,14 @@ def model_generalization(
     def over_tasks(name: str) -> float | None:
         return _mean([_mean([getattr(run, name) for run in runs[task]]) for task in tasks])
 
-    lost = [
+    losses = [
         _mean([None if r.forgetting is None else r.forgetting.corrected for r in runs[task]])
         for task in tasks
     ]
     return ModelGeneralization(
         value=_mean(list(by_task.values())),
         parts={name: over_tasks(name) for name in PARTS},
-        forgetting=_mean(lost),
+        forgetting=_mean(losses),
         memorisation=over_tasks("memorisation"),
         audit_gap=_mean_known([_mean_known([r.audit_gap for r in runs[t]]) for t in tasks]),
         by_task=by_task,
@@ -277,14 +277,14 @@ def transfer_matrix(runs: Mapping[str, Sequence[RunGeneralization]]) -> np.ndarr
     """
     tasks = sorted(runs)
     rows = []
-    for trained in tasks:
-        cells = [_mean([_scored(run, trained, other) for run in runs[trained]]) for other in tasks]
+    for source in tasks:
+        cells = [_mean([_scored(run, source, other) for run in runs[source]]) for other in tasks]
         rows.append([np.nan if cell is None else cell for cell in cells])
     return np.array(rows)
 
 
-def _scored(run: RunGeneralization, trained: str, scored: str) -> float | None:
-    return run.id if scored == trained else run.transfers.get(scored)
+def _scored(run: RunGeneralization, source: str, target: str) -> float | None:
+    return run.id if target == source else run.transfers.get(target)
 
 
 def _mean(values: Sequence[float | None]) -> float | None:

@@ -134,8 +134,8 @@ def times_drawn(name: str, n: int, count: int, seed: int = ROOT_SEED) -> np.ndar
 @lru_cache(maxsize=8)
 def item_weights(name: str, items: int, count: int, seed: int = ROOT_SEED) -> np.ndarray:
     """(count, items) shares of the items of a task in each replicate; rows sum to 1."""
-    drawn = drawn_items(name, items, count, seed)
-    weights = np.concatenate([times.T for times in drawn]) / items
+    draws = drawn_items(name, items, count, seed)
+    weights = np.concatenate([times.T for times in draws]) / items
     weights.flags.writeable = False
     return weights
 
@@ -147,10 +147,10 @@ def drawn_items(
     generator = np.random.Generator(np.random.PCG64(derive(seed, name, "items", items)))
     for start in range(0, count, block):
         size = min(block, count - start)
-        drawn = generator.integers(0, items, size=(size, items))
-        drawn *= size
-        drawn += np.arange(size)[:, None]
-        yield np.bincount(drawn.ravel(), minlength=size * items).reshape(items, size)
+        draws = generator.integers(0, items, size=(size, items))
+        draws *= size
+        draws += np.arange(size)[:, None]
+        yield np.bincount(draws.ravel(), minlength=size * items).reshape(items, size)
 
 
 def bootstrap(
@@ -284,8 +284,8 @@ def replicate(
         return Replicates(stratum.values, value, by_seed, by_seed, np.full(count, value))
     weights = item_weights(stratum.name, stratum.items, count, seed)
     by_item = location(stratum.resampled(weights))
-    drawn = location(resample(stratum, count, seed))
-    return Replicates(stratum.values, value, drawn, by_seed, by_item)
+    draws = location(resample(stratum, count, seed))
+    return Replicates(stratum.values, value, draws, by_seed, by_item)
 
 
 @dataclass(frozen=True)
@@ -347,11 +347,11 @@ def paired_with_replicates(
         outer, inner = (around(value, variances, sizes, level) for level in LEVELS)
     elif enough_seeds(sizes):
         outer, inner = expanded_at(whole, sizes, LEVELS)
-    found, n, more = verdict(outer, inner, margin), min(sizes), None
-    if found == "undecided":
+    call, n, more = verdict(outer, inner, margin), min(sizes), None
+    if call == "undecided":
         # The bootstrap variance of a mean of n is (n - 1) / n of the unbiased one.
         more = seeds_to_settle(value, seeds * n * n / max(1, n - 1), items, sizes, margin)
-    return Paired(value, outer, inner, found, pair_correlation(pairs), more, n), whole
+    return Paired(value, outer, inner, call, pair_correlation(pairs), more, n), whole
 
 
 def mean_of_rows(rows: Sequence[np.ndarray]) -> np.ndarray:
@@ -438,7 +438,7 @@ def pair_correlation(pairs: Sequence[tuple[Replicates, Replicates]]) -> float | 
 
 
 def seeds_to_settle(
-    value: float, per_seed: float, fixed: float, sizes: Sequence[int], margin: float
+    value: float, per_seed: float, constant: float, sizes: Sequence[int], margin: float
 ) -> int:
     """Further seeds that would likely settle an undecided difference.
 
@@ -462,7 +462,7 @@ def seeds_to_settle(
     below = NormalDist().cdf
 
     def settles(count: int) -> bool:
-        error, df = math.sqrt(per_seed / count + fixed), tasks * (count - 1)
+        error, df = math.sqrt(per_seed / count + constant), tasks * (count - 1)
         if error == 0.0:
             return True
         size = abs(value) / error

@@ -173,20 +173,20 @@ def _null(means: np.ndarray, noise: np.ndarray, draws: np.ndarray) -> CurveNull:
     """
     fit = isotonic(means)
     level, scale = (np.moveaxis(x, -1, 0)[..., None] for x in (fit, noise))
-    drawn = np.moveaxis(level + scale * draws[0], 0, -1)
-    again = np.moveaxis(isotonic(drawn), -1, 0)
-    return CurveNull(fit, noise, drawn, np.moveaxis(again + scale * draws[1], 0, -1))
+    values = np.moveaxis(level + scale * draws[0], 0, -1)
+    again = np.moveaxis(isotonic(values), -1, 0)
+    return CurveNull(fit, noise, values, np.moveaxis(again + scale * draws[1], 0, -1))
 
 
 @lru_cache(maxsize=256)
 def _normals(task: str, seed_indices: tuple[int, ...], points: int, count: int) -> np.ndarray:
     """(2, T, n, R) standard normal numbers of n seed indices of a task; each has its own stream."""
-    drawn = []
+    draws = []
     for index in seed_indices:
         path = ("curve", task, index, points)
         generator = np.random.Generator(np.random.PCG64(derive(ROOT_SEED, *path)))
-        drawn.append(generator.standard_normal((2, count, points)))
-    return _frozen(np.ascontiguousarray(np.stack(drawn).transpose(1, 3, 0, 2)))
+        draws.append(generator.standard_normal((2, count, points)))
+    return _frozen(np.ascontiguousarray(np.stack(draws).transpose(1, 3, 0, 2)))
 
 
 def positive_part(
@@ -202,8 +202,8 @@ def positive_part(
         before, after: (N,) scores of the same items.
     """
     change = np.asarray(before, dtype=np.float64) - np.asarray(after, dtype=np.float64)
-    swapped = _signs(task, seed_index, len(change), count) @ change
-    return float(np.abs(swapped).mean() / (2 * len(change)))
+    swaps = _signs(task, seed_index, len(change), count) @ change
+    return float(np.abs(swaps).mean() / (2 * len(change)))
 
 
 @lru_cache(maxsize=256)

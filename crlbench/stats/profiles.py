@@ -118,10 +118,10 @@ def profile(
     sizes = [len(stratum.values) for stratum in strata]
     if not enough_seeds(sizes):
         return Profile(tau, share, None, None, level)
-    drawn = sum(_drawn_share(stratum, tau, count, seed) for stratum in strata) / len(strata)
+    draws = sum(_drawn_share(stratum, tau, count, seed) for stratum in strata) / len(strata)
     tail = expanded_tail(min(sizes), sum(n - 1 for n in sizes), level)
-    ordered = np.sort(drawn, axis=1).T
-    low, high = (row_at(ordered, q * (count - 1)) for q in (tail, 1.0 - tail))
+    sorted_draws = np.sort(draws, axis=1).T
+    low, high = (row_at(sorted_draws, q * (count - 1)) for q in (tail, 1.0 - tail))
     return Profile(tau, share, low, high, level)
 
 
@@ -156,10 +156,10 @@ def improvement(strata: Strata) -> np.ndarray:
         both = np.outer(seeds, seeds)
         total += _wins(rows) / np.maximum(both, 1)
         tasks += both > 0
-    found = np.full((models, models), np.nan)
-    np.divide(total, tasks, out=found, where=tasks > 0)
-    np.fill_diagonal(found, 0.5)
-    return found
+    chances = np.full((models, models), np.nan)
+    np.divide(total, tasks, out=chances, where=tasks > 0)
+    np.fill_diagonal(chances, 0.5)
+    return chances
 
 
 def _wins(rows: np.ndarray) -> np.ndarray:
@@ -170,9 +170,9 @@ def _wins(rows: np.ndarray) -> np.ndarray:
 
 def _seeds(rows: np.ndarray, where: str) -> np.ndarray:
     """(M,) how many seeds each model has; they stand first."""
-    known = np.isfinite(rows)
-    counts = known.sum(axis=1)
-    gaps = (known != (np.arange(rows.shape[1]) < counts[:, None])).any() or np.isinf(rows).any()
+    finite = np.isfinite(rows)
+    counts = finite.sum(axis=1)
+    gaps = (finite != (np.arange(rows.shape[1]) < counts[:, None])).any() or np.isinf(rows).any()
     if gaps or not rows.shape[1]:
         raise ValidationError(f"{where} {_UNKNOWN if gaps else 'has no runs'}")
     return counts

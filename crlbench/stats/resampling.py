@@ -99,8 +99,8 @@ def crossed(
     n = len(values)
     value = float(location(values[:, None])[0])
     by_seed = location.resampled(values, times_drawn(task, n, count, seed))
-    drawn = location(np.take(by_weight.ravel(), _flat_index(task, n, count, seed)))
-    return Replicates(values, value, drawn, by_seed, location(by_weight))
+    draws = location(np.take(by_weight.ravel(), _flat_index(task, n, count, seed)))
+    return Replicates(values, value, draws, by_seed, location(by_weight))
 
 
 def efficiency_replicates(
@@ -176,8 +176,8 @@ def linear_replicates(
         return Replicates(values, value, by_seed, by_seed, np.full(count, value))
     if moved is None:
         moved = items_moved(blocks, count, seed)
-    drawn = by_seed + np.einsum("ir,ir->r", moved, times) / n
-    return Replicates(values, value, drawn, by_seed, value + moved.mean(axis=0, dtype=np.float64))
+    draws = by_seed + np.einsum("ir,ir->r", moved, times) / n
+    return Replicates(values, value, draws, by_seed, value + moved.mean(axis=0, dtype=np.float64))
 
 
 def items_moved(blocks: Blocks, count: int = REPLICATES, seed: int = ROOT_SEED) -> np.ndarray:
@@ -186,11 +186,11 @@ def items_moved(blocks: Blocks, count: int = REPLICATES, seed: int = ROOT_SEED) 
     Reading the table of shares is what takes the time: rows of several tasks are faster together.
     """
     n = len(next(iter(blocks.values())))
-    moved = np.zeros((n, count), dtype=np.float32)
+    moves = np.zeros((n, count), dtype=np.float32)
     for clusters, rows in sorted(blocks.items()):
-        centred = rows - rows.mean(axis=1, keepdims=True)
-        moved += centred.astype(np.float32) @ _item_shares(POSITIONS, clusters, count, seed)
-    return moved
+        deviations = rows - rows.mean(axis=1, keepdims=True)
+        moves += deviations.astype(np.float32) @ _item_shares(POSITIONS, clusters, count, seed)
+    return moves
 
 
 def stability_replicates(
@@ -209,9 +209,9 @@ def stability_replicates(
     """
     value = float(headline(shares(*columns)))
     n = columns.shape[1]
-    drawn = headline(selected_shares(columns, times_drawn(task, n, count, seed), n))
-    drawn += value - drawn.mean()
-    return Replicates(columns[0], value, drawn, drawn, np.full(count, value), bounds=(0.0, 1.0))
+    draws = headline(selected_shares(columns, times_drawn(task, n, count, seed), n))
+    draws += value - draws.mean()
+    return Replicates(columns[0], value, draws, draws, np.full(count, value), bounds=(0.0, 1.0))
 
 
 def scaled(part: Replicates, factor: float) -> Replicates:
@@ -277,8 +277,8 @@ def wider_interval(
     sizes, estimates = [len(part.values) for part in parts], [part.location for part in parts]
     if not enough_seeds(sizes) or len(parts) < MIN_TASKS:
         return None
-    found = widened(over_tasks(parts), estimates, sizes, count, seed, level)
-    return _within(found, [part.bounds for part in parts])
+    interval = widened(over_tasks(parts), estimates, sizes, count, seed, level)
+    return _within(interval, [part.bounds for part in parts])
 
 
 def wider_difference(
@@ -296,12 +296,12 @@ def wider_difference(
     """
     pairs = list(zip(base, arm, strict=True))
     sizes = [len(x.values) for x, _ in pairs]
-    found = widened(whole, [y.location - x.location for x, y in pairs], sizes, count, seed)
+    interval = widened(whole, [y.location - x.location for x, y in pairs], sizes, count, seed)
     bounds = [
         (y.bounds[0] - x.bounds[1], y.bounds[1] - x.bounds[0]) if x.bounds and y.bounds else None
         for x, y in pairs
     ]
-    return None if found is None else _within(found, bounds)
+    return None if interval is None else _within(interval, bounds)
 
 
 def widened(
@@ -335,16 +335,16 @@ def widened(
     larger, total = max(np.var(within), np.var(between)), np.var(whole)
     if total > 0:
         whole = value + np.sqrt(min(1.0, larger / total)) * (whole - value)
-    drawn = inner.union(expanded(whole, [tasks], level))
-    return drawn.union(student_interval(estimates, level))
+    union = inner.union(expanded(whole, [tasks], level))
+    return union.union(student_interval(estimates, level))
 
 
-def _within(found: Interval, bounds: Sequence[tuple[float, float] | None]) -> Interval:
+def _within(interval: Interval, bounds: Sequence[tuple[float, float] | None]) -> Interval:
     """What of an interval a mean of bounded numbers can be; all of it where one has no bounds."""
     if None in bounds:
-        return found
+        return interval
     low, high = (float(np.mean(ends)) for ends in zip(*bounds, strict=True))
-    return replace(found, low=max(low, found.low), high=min(high, found.high))
+    return replace(interval, low=max(low, interval.low), high=min(high, interval.high))
 
 
 @lru_cache(maxsize=8)

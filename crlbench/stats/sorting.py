@@ -29,8 +29,8 @@ def order_statistics(values: np.ndarray, *positions: float) -> list[float]:
     """What (n,) sorted values have at positions, some between two of them."""
     last = len(values) - 1
     places = {min(math.floor(p) + step, last) for p in positions for step in (0, 1)}
-    ordered = np.partition(values, sorted(places))
-    return [float(row_at(ordered, position)) for position in positions]
+    partition = np.partition(values, sorted(places))
+    return [float(row_at(partition, position)) for position in positions]
 
 
 def gaps(values: np.ndarray, drawn: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -66,5 +66,5 @@ def mean_of_ranks(
         values: (..., n)
         steps, below: what :func:`gaps` gave for them.
     """
-    clipped = np.clip(below, low, high) - low
-    return values.max(axis=-1, keepdims=True) - summed(steps, clipped) / (high - low)
+    ranks = np.clip(below, low, high) - low
+    return values.max(axis=-1, keepdims=True) - summed(steps, ranks) / (high - low)

@@ -101,15 +101,15 @@ def dispersion_within(u: np.ndarray) -> np.ndarray:
     if width == 0:
         return np.zeros(steps.shape[1:])
     last = len(steps) - width + 1
-    ordered = sorted_rows([steps[k : k + last] for k in range(width)])
-    low, high = (row_at(ordered, q * (width - 1)) for q in QUARTILES)
+    rows = sorted_rows([steps[k : k + last] for k in range(width)])
+    low, high = (row_at(rows, q * (width - 1)) for q in QUARTILES)
     return (high - low).mean(axis=0)
 
 
 def interquartile_range(values: np.ndarray) -> np.ndarray:
     """(...) IQR over the last axis, quartiles by linear interpolation."""
-    ordered = np.moveaxis(np.sort(values, axis=-1), -1, 0)
-    low, high = (row_at(ordered, q * (len(ordered) - 1)) for q in QUARTILES)
+    rows = np.moveaxis(np.sort(values, axis=-1), -1, 0)
+    low, high = (row_at(rows, q * (len(rows) - 1)) for q in QUARTILES)
     return high - low
 
 
@@ -184,12 +184,12 @@ def runs_stability(
         for curve, rows, index in zip(curves, items, seed_indices, strict=True)
     ]
     expected = _expected(items, task, seed_indices)
-    alike = len({len(curve) for curve in u}) == 1
-    rows = _measured(np.stack(u)).T if alike else [_measured(curve) for curve in u]
-    found = []
+    one_grid = len({len(curve) for curve in u}) == 1
+    rows = _measured(np.stack(u)).T if one_grid else [_measured(curve) for curve in u]
+    results = []
     for row, head, bad, (drop_0, spread_0) in zip(rows, heads, failed, expected, strict=True):
         end, highest, drop, spread, short = row.tolist()
-        found.append(
+        results.append(
             RunStability(
                 final=end,
                 head=float(head),
@@ -204,7 +204,7 @@ def runs_stability(
                 failed=bad,
             )
         )
-    return tuple(found)
+    return tuple(results)
 
 
 def _measured(u: np.ndarray) -> np.ndarray:
@@ -217,14 +217,14 @@ def _expected(
     items: Sequence[np.ndarray], task: str, seed_indices: Sequence[int]
 ) -> list[tuple[float, float]]:
     """Per run the expected drawdown and dispersion; runs of one length share their arrays."""
-    found = [(0.0, 0.0)] * len(items)
+    expectations = [(0.0, 0.0)] * len(items)
     for points in sorted({len(rows) for rows in items} - {0}):
         same = [i for i, rows in enumerate(items) if len(rows) == points]
         null = curve_nulls([items[i] for i in same], task, [seed_indices[i] for i in same])
         drops, spreads = (null.expectations(f) for f in (max_drawdown, dispersion_within))
         for i, drop, spread in zip(same, drops, spreads, strict=True):
-            found[i] = float(drop), float(spread)
-    return found
+            expectations[i] = float(drop), float(spread)
+    return expectations
 
 
 def _checked(u: np.ndarray, items: np.ndarray, where: str) -> np.ndarray:
@@ -369,11 +369,11 @@ def model_stability(tasks: Mapping[str, TaskStability], board: Iterable[str]) ->
     """
     names = sorted(board)
     rated = tuple(n for n in names if n in tasks and tasks[n].rating == "rated")
-    found = {name: tasks[name] for name in names if name in tasks}
+    by_task = {name: tasks[name] for name in names if name in tasks}
     enough = bool(rated) and 2 * len(rated) >= len(names)
     reason = None if enough else f"rated on {len(rated)} of {len(names)} tasks, half are needed"
-    value = _mean_of(found, rated) if enough else None
-    return ModelStability(tasks=found, rated=rated, value=value, reason=reason)
+    value = _mean_of(by_task, rated) if enough else None
+    return ModelStability(tasks=by_task, rated=rated, value=value, reason=reason)
 
 
 def _mean_of(tasks: Mapping[str, TaskStability], names: Sequence[str]) -> float:

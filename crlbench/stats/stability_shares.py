@@ -150,10 +150,10 @@ def swapped_differences(a: np.ndarray, b: np.ndarray, mine: np.ndarray) -> np.nd
         mine: (2n, S) 1 where a seed of (a, b) belongs to the first model.
     """
     both, n = np.moveaxis(np.concatenate([a, b], axis=-2), -1, 0), a.shape[-2]
-    found = headline(selected_shares(both, mine, n))
+    values = headline(selected_shares(both, mine, n))
     if mirrored(mine):
-        return found - found[..., ::-1]
-    return found - headline(selected_shares(both, 1 - mine, n))
+        return values - values[..., ::-1]
+    return values - headline(selected_shares(both, 1 - mine, n))
 
 
 def mirrored(mine: np.ndarray) -> bool:

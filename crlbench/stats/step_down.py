@@ -47,8 +47,8 @@ class Measured:
 def measured(fill: Fill, pairs: int, columns: int, alpha: float) -> Measured:
     """All pairs with their p-values."""
     rows, t = list[Row](), np.full(pairs, np.nan)
-    for some, made, statistics in _computed(fill, np.arange(pairs), columns):
-        rows += made
+    for some, columns_done, statistics in _computed(fill, np.arange(pairs), columns):
+        rows += columns_done
         t[some] = statistics[:, 0]
     shared = np.array([row.shared for row in rows], dtype=int)
     difference = np.array([row.difference for row in rows], dtype=float)
@@ -95,8 +95,8 @@ def step_down(
         adjusted.append(_reaching(largest, size[0]))
         if len(adjusted) == 1 or adjusted[-1] > alpha:
             staying = largest
-    stepped = np.maximum.accumulate(np.array(adjusted[::-1], dtype=float))[::-1]
-    return np.array(raw, dtype=float), stepped, _upper_quantile(staying, alpha)
+    steps = np.maximum.accumulate(np.array(adjusted[::-1], dtype=float))[::-1]
+    return np.array(raw, dtype=float), steps, _upper_quantile(staying, alpha)
 
 
 def _reaching(values: np.ndarray, observed: float) -> float:

@@ -142,14 +142,14 @@ def randomise(
     swaps, exact = draw_swaps(names, sizes, replicates, seed, spread is None)
     columns = len(swaps[0]) if swaps else 1
     tasks = [
-        _Task(name, rows, _seed_counts(name, rows), drawn, location, differences)
-        for name, rows, drawn in zip(names, values, swaps, strict=True)
+        _Task(name, rows, _seed_counts(name, rows), draws, location, differences)
+        for name, rows, draws in zip(names, values, swaps, strict=True)
     ]
     items = None if spread is None else _Items.of(spread, (first, second), columns)
     size = max((float(np.nanmax(np.abs(v), initial=0.0)) for v in values), default=0.0)
     work = _Pairs(tasks, (first, second), items, columns, NOTHING * size)
-    found = measured(work, len(first), columns, alpha)
-    known, t = found.shared > 0, found.t
+    test = measured(work, len(first), columns, alpha)
+    comparable, t = test.shared > 0, test.t
 
     def square_form(pairs: np.ndarray, mirrored: float, diagonal: float) -> np.ndarray:
         full = np.full((models, models), diagonal)
@@ -157,16 +157,16 @@ def randomise(
         return full
 
     return Randomisation(
-        difference=square_form(found.difference, -1.0, 0.0),
+        difference=square_form(test.difference, -1.0, 0.0),
         t=square_form(t, -1.0, 0.0),
-        raw=square_form(found.raw, 1.0, 1.0),
-        adjusted=square_form(found.adjusted, 1.0, 1.0),
-        tasks=square_form(found.shared, 1.0, 0.0).astype(int),
+        raw=square_form(test.raw, 1.0, 1.0),
+        adjusted=square_form(test.adjusted, 1.0, 1.0),
+        tasks=square_form(test.shared, 1.0, 0.0).astype(int),
         replicates=columns,
         exact=exact,
         smallest=_smallest(columns, exact),
-        critical=found.critical,
-        reason=_reason(values, models, bool(known.any())),
+        critical=test.critical,
+        reason=_reason(values, models, bool(comparable.any())),
     )
 
 
@@ -184,13 +184,13 @@ def draw_swaps(
         ends = np.cumsum(sizes, dtype=int)
         parts = [bits[:, end - n : end] for n, end in zip(sizes, ends, strict=True)]
         return [part.astype(bool) for part in parts], True
-    drawn = []
+    draws = []
     for name, n in zip(names, sizes, strict=True):
         generator = np.random.Generator(np.random.PCG64(derive(seed, name, "swaps", n)))
         rows = generator.integers(0, 2, size=(replicates + 1, n)).astype(bool)
         rows[0] = False
-        drawn.append(rows)
-    return drawn, False
+        draws.append(rows)
+    return draws, False
 
 
 @dataclass
@@ -248,11 +248,11 @@ class _Pairs:
         centred, spare = np.empty(self.columns), np.empty(self.columns)
         rows = []
         for place, pair in enumerate(pairs):
-            own = [found[place] for found in tables if found[place] is not None]
-            if not own:
+            pair_tables = [by_pair[place] for by_pair in tables if by_pair[place] is not None]
+            if not pair_tables:
                 rows.append(Row(0, np.nan))
                 continue
-            whole = _summed(own, out[place], centred, spare)
+            whole = _summed(pair_tables, out[place], centred, spare)
             rows.append(Row(whole.tasks, float(out[place, 0]) / whole.tasks))
             if self.items is not None:
                 self.items.move(pair, whole)
@@ -276,7 +276,7 @@ class _Table:
 
 def _tables(task: _Task, first: np.ndarray, second: np.ndarray) -> list[_Table | None]:
     """Of each pair of models; None where one of the two has too few seeds."""
-    found: list[_Table | None] = [None] * len(first)
+    tables: list[_Table | None] = [None] * len(first)
     common = np.minimum(task.counts[first], task.counts[second])
     for n in map(int, np.unique(common[common >= MIN_SEEDS])):
         places, swaps = np.flatnonzero(common == n), task.swaps(n)
@@ -284,7 +284,7 @@ def _tables(task: _Task, first: np.ndarray, second: np.ndarray) -> list[_Table |
         if task.values.ndim > 2:
             d = swaps.differences(a, b)
             for place, row in zip(places, d, strict=True):
-                found[place] = _Table(swaps, row, None, 0.0)
+                tables[place] = _Table(swaps, row, None, 0.0)
             continue
         paired = a - b
         mean = summed(paired, swaps.signs)
@@ -292,8 +292,8 @@ def _tables(task: _Task, first: np.ndarray, second: np.ndarray) -> list[_Table |
         centred = mean * mean / (n - 1)
         for at, place in enumerate(places):
             from_zero = float(paired[at] @ paired[at]) / (n * (n - 1))
-            found[place] = _Table(swaps, d[at], centred[at], from_zero)
-    return found
+            tables[place] = _Table(swaps, d[at], centred[at], from_zero)
+    return tables
 
 
 def _summed(
@@ -335,17 +335,17 @@ class _Items:
                 f"item replicates of shape {spread.shape} for {columns - 1} swaps; one of each "
                 "kind is needed for every swap"
             )
-        centred = spread - spread.mean(axis=2, keepdims=True)
-        variances = [_pair_variances(centred[:, kind], pairs) for kind in range(3)]
-        return _Items(*pairs, centred[:, 2], variances[2], split_variance(*variances)[1])
+        deviations = spread - spread.mean(axis=2, keepdims=True)
+        variances = [_pair_variances(deviations[:, kind], pairs) for kind in range(3)]
+        return _Items(*pairs, deviations[:, 2], variances[2], split_variance(*variances)[1])
 
     def move(self, pair: int, whole: _Summed) -> None:
         """Move every replicate as the items do, and add to the variance what that adds."""
         if self.both[pair] <= 0:
             return
-        moved = self.centred[self.first[pair]] - self.centred[self.second[pair]]
-        moved *= whole.tasks * np.sqrt(min(1.0, self.fixed[pair] / self.both[pair]))
-        whole.differences[1:] += moved
+        moves = self.centred[self.first[pair]] - self.centred[self.second[pair]]
+        moves *= whole.tasks * np.sqrt(min(1.0, self.fixed[pair] / self.both[pair]))
+        whole.differences[1:] += moves
         whole.fixed = whole.tasks**2 * float(self.fixed[pair])
 
 
@@ -353,8 +353,8 @@ def _pair_variances(centred: np.ndarray, pairs: tuple[np.ndarray, np.ndarray]) -
     """(pairs,) variances of the differences of (M, R) replicates of mean 0."""
     first, second = pairs
     products = centred @ centred.T / centred.shape[1]
-    own = np.diag(products)
-    sums = own[first] + own[second]
+    diagonal = np.diag(products)
+    sums = diagonal[first] + diagonal[second]
     variances = sums - 2.0 * products[first, second]
     # What is left of two equal rows is rounding.
     return np.where(variances > NOTHING * sums, variances, 0.0)
@@ -396,9 +396,9 @@ class _Task:
     def swaps(self, n: int) -> _Swaps:
         """Of the first n seeds."""
         if n not in self._known:
-            swapped, index = _patterns(self.drawn[:, :n])
-            differences = _difference_of(self.location, self.given, swapped, self.name)
-            self._known[n] = _Swaps(np.where(swapped, -1.0 / n, 1.0 / n), differences, index)
+            patterns, index = _patterns(self.drawn[:, :n])
+            differences = _difference_of(self.location, self.given, patterns, self.name)
+            self._known[n] = _Swaps(np.where(patterns, -1.0 / n, 1.0 / n), differences, index)
         return self._known[n]
 
 
@@ -436,8 +436,8 @@ def _difference_of(
         half = np.ascontiguousarray(mine[:, : mine.shape[1] // 2])
 
         def from_half(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-            found = trimmed_differences(a, b, half, cut)
-            return np.concatenate([found, -found[..., ::-1]], axis=-1)
+            halves = trimmed_differences(a, b, half, cut)
+            return np.concatenate([halves, -halves[..., ::-1]], axis=-1)
 
         return from_half
 
@@ -499,9 +499,9 @@ def _checked(strata: Sequence[np.ndarray], names: Sequence[str]) -> list[np.ndar
 def _seed_counts(task: str, rows: np.ndarray) -> np.ndarray:
     """(M,) how many seeds each model has; 0 where it is not rated on the task."""
     models, n = rows.shape[:2]
-    known = np.isfinite(rows).reshape(models, n, -1).all(axis=-1)
-    counts = known.sum(axis=1)
-    gap = (known != (np.arange(n) < counts[:, None])).any(axis=1)
+    finite = np.isfinite(rows).reshape(models, n, -1).all(axis=-1)
+    counts = finite.sum(axis=1)
+    gap = (finite != (np.arange(n) < counts[:, None])).any(axis=1)
     endless = np.isinf(rows).reshape(models, -1).any(axis=1)
     if (gap | endless).any():
         model = int(np.flatnonzero(gap | endless)[0])
@@ -521,8 +521,8 @@ def _reason(values: Sequence[np.ndarray], models: int, tested: bool) -> str | No
     if tested:
         return None
     if models < 2:
-        found = "one model" if models else "no model"
-        return f"{found}: a comparison needs two"
+        who = "one model" if models else "no model"
+        return f"{who}: a comparison needs two"
     if max(rows.shape[1] for rows in values) < MIN_SEEDS:
         return f"fewer than {MIN_SEEDS} seeds: how much seeds differ is not known"
     return f"no two models have {MIN_SEEDS} seeds of the same task"

@@ -113,7 +113,7 @@ def rank(
     ranks = rank_intervals(beats)
 
     def those(mask: np.ndarray) -> tuple[str, ...]:
-        return tuple(name for name, named in zip(names, mask, strict=True) if named)
+        return tuple(name for name, chosen in zip(names, mask, strict=True) if chosen)
 
     standings = [
         Standing(
@@ -158,16 +158,16 @@ def tiers(estimates: np.ndarray, beats: np.ndarray) -> tuple[np.ndarray, tuple[i
     is beaten by someone, which models rated on different tasks can bring about, it is the
     highest estimate; the first of equal ones.
     """
-    found = np.zeros(len(estimates), dtype=int)
+    places = np.zeros(len(estimates), dtype=int)
     anchors: list[int] = []
-    while not found.all():
-        left = np.flatnonzero(found == 0)
-        unbeaten = left[~beats[np.ix_(left, left)].any(axis=0)]
-        candidates = unbeaten if len(unbeaten) else left
+    while not places.all():
+        rest = np.flatnonzero(places == 0)
+        unbeaten = rest[~beats[np.ix_(rest, rest)].any(axis=0)]
+        candidates = unbeaten if len(unbeaten) else rest
         anchor = candidates[np.argmax(estimates[candidates])]
         anchors.append(int(anchor))
-        found[left[~beats[anchor, left]]] = len(anchors)
-    return found, tuple(anchors)
+        places[rest[~beats[anchor, rest]]] = len(anchors)
+    return places, tuple(anchors)
 
 
 def tiers_of_many(estimates: np.ndarray, beats: np.ndarray) -> np.ndarray:
@@ -177,17 +177,17 @@ def tiers_of_many(estimates: np.ndarray, beats: np.ndarray) -> np.ndarray:
         estimates: (W, M).
         beats: (W, M, M).
     """
-    found = np.zeros(estimates.shape, dtype=int)
+    places = np.zeros(estimates.shape, dtype=int)
     rows, tier = np.arange(len(estimates)), 0
-    while not found.all():
+    while not places.all():
         tier += 1
-        left = found == 0
-        beaten = (beats & left[:, :, None]).any(axis=1)
-        unbeaten = left & ~beaten
-        candidates = np.where(unbeaten.any(axis=1)[:, None], unbeaten, left)
+        rest = places == 0
+        beaten = (beats & rest[:, :, None]).any(axis=1)
+        unbeaten = rest & ~beaten
+        candidates = np.where(unbeaten.any(axis=1)[:, None], unbeaten, rest)
         anchor = np.argmax(np.where(candidates, estimates, -np.inf), axis=1)
-        found[left & ~beats[rows, anchor]] = tier
-    return found
+        places[rest & ~beats[rows, anchor]] = tier
+    return places
 
 
 def shrink(estimates: np.ndarray, errors: np.ndarray) -> np.ndarray:
@@ -205,9 +205,9 @@ def shrink(estimates: np.ndarray, errors: np.ndarray) -> np.ndarray:
     """
     models = len(estimates)
     around = float(np.sum((estimates - estimates.mean()) ** 2))
-    own = np.asarray(errors, dtype=np.float64) ** 2
-    between = max(0.0, (around - float(own.sum())) / (models - 1))
-    noise = own * models / (models - 1)
+    variances = np.asarray(errors, dtype=np.float64) ** 2
+    between = max(0.0, (around - float(variances.sum())) / (models - 1))
+    noise = variances * models / (models - 1)
     total = between + noise
     # Without noise there is nothing to correct, even where all models are equal.
     return np.divide(between, total, out=np.ones(models), where=noise > 0)
@@ -226,8 +226,8 @@ def pool_errors(replicates: np.ndarray, seeds: int) -> np.ndarray:
     """
     if seeds < 2:
         raise ValidationError("standard errors of the headlines need at least 2 seeds per task")
-    centred = replicates - replicates.mean(axis=0)
-    return centred.std(axis=1) * math.sqrt(seeds / (seeds - 1))
+    deviations = replicates - replicates.mean(axis=0)
+    return deviations.std(axis=1) * math.sqrt(seeds / (seeds - 1))
 
 
 def _leader(
@@ -239,23 +239,23 @@ def _leader(
 ) -> Leader:
     estimate = float(values[anchor])
     reason = None
-    known = None if errors is None else np.asarray(errors, dtype=np.float64)[rated]
-    if known is None or not np.isfinite(known).all():
+    rated_errors = None if errors is None else np.asarray(errors, dtype=np.float64)[rated]
+    if rated_errors is None or not np.isfinite(rated_errors).all():
         reason = "the standard errors of the estimates are not known"
     elif len(values) < SHRINKING_NEEDS:
         reason = f"fewer than {SHRINKING_NEEDS} models say too little about how models differ"
     if reason is not None:
         return Leader(names[anchor], estimate, None, None, reason)
-    kept = float(shrink(values, known)[anchor])
+    shrunken = float(shrink(values, rated_errors)[anchor])
     mean = float(values.mean())
-    return Leader(names[anchor], estimate, mean + kept * (estimate - mean), kept, None)
+    return Leader(names[anchor], estimate, mean + shrunken * (estimate - mean), shrunken, None)
 
 
 def _silence(rated: int, test: Randomisation, alpha: float) -> str | None:
     """Why nothing may be said about an order; None where something may."""
     if rated < 2:
-        found = "one model has" if rated else "no model has"
-        return f"{found} a headline estimate: a rank needs two"
+        who = "one model has" if rated else "no model has"
+        return f"{who} a headline estimate: a rank needs two"
     if test.reason is not None:
         return test.reason
     if test.smallest > alpha:

@@ -176,7 +176,7 @@ def summarise_study(
             "Run the same ablate command again."
         )
     arms = [arm for summary in summaries for arm in summary.arms]
-    found = [arm.effect.verdict for arm in arms if arm.effect is not None]
+    verdicts = [arm.effect.verdict for arm in arms if arm.effect is not None]
     names: tuple[Verdict, ...] = ("better", "equivalent", "worse", "undecided")
     return Ablation(
         schema_version=1,
@@ -187,8 +187,8 @@ def summarise_study(
         margin=study.margin,
         crlbench=tuple(sorted({run.record.crlbench.version for run in read.runs})),
         comparisons=tuple(summaries),
-        verdicts={name: found.count(name) for name in names},
-        waiting=len(arms) - len(found),
+        verdicts={name: verdicts.count(name) for name in names},
+        waiting=len(arms) - len(verdicts),
         bootstrap={
             "seed": seed,
             "replicates": replicates,
@@ -204,19 +204,19 @@ def _comparison(
     comparison: Comparison, read: StudyRuns, margin: float, replicates: int, seed: int
 ) -> ComparisonSummary:
     arms = [comparison.base, *comparison.arms]
-    stored = [read.of(arm, comparison) for arm in arms]
-    shortened = only_shortened(stored)
-    counted = [counted_cells(cells, shortened) for cells in stored]
-    seeds = common_seeds(counted, comparison)
+    arm_cells = [read.of(arm, comparison) for arm in arms]
+    shortened = only_shortened(arm_cells)
+    arm_counts = [counted_cells(cells, shortened) for cells in arm_cells]
+    seeds = common_seeds(arm_counts, comparison)
     constants = {
         run.record.task.name: (run.record.task.floor, run.record.task.ceiling)
-        for cells in stored
+        for cells in arm_cells
         for run in cells.values()
     }
-    measured = [_Measured(cells, seeds, constants, replicates, seed) for cells in counted]
+    measured = [_Measured(cells, seeds, constants, replicates, seed) for cells in arm_counts]
     base, *others = (
         _arm(arm, m, measured[0], margin, comparison, cells, index > 0)
-        for index, (arm, m, cells) in enumerate(zip(arms, measured, counted, strict=True))
+        for index, (arm, m, cells) in enumerate(zip(arms, measured, arm_counts, strict=True))
     )
     return ComparisonSummary(
         name=comparison.name,
@@ -282,11 +282,11 @@ class _Measured:
 
     def areas(self) -> np.ndarray:
         """(R,) replicates of E, mean over seeds and tasks."""
-        drawn = [
+        strata = [
             plain_mean(resample(_area_stratum(task, table), self.count, self.seed))
             for task, table in self.tables.items()
         ]
-        return np.mean(drawn, axis=0)
+        return np.mean(strata, axis=0)
 
 
 def _area_stratum(task: str, table: ItemTable) -> Stratum:
@@ -297,27 +297,27 @@ def _area_stratum(task: str, table: ItemTable) -> Stratum:
 
 def _arm(
     arm: Arm,
-    own: _Measured,
+    arm_runs: _Measured,
     base: _Measured,
     margin: float,
     comparison: Comparison,
     cells: Cells,
     effect: bool,
 ) -> ArmSummary:
-    comparable = effect and own.whole and base.whole
-    common = {(task, m.seed) for task, runs in own.runs.items() for m in runs}
+    comparable = effect and arm_runs.whole and base.whole
+    common = {(task, m.seed) for task, runs in arm_runs.runs.items() for m in runs}
     return ArmSummary(
         label=arm.label,
         kind=arm.kind,
         recipe=arm.recipe,
         fingerprint=arm.fingerprint,
         changes=tuple(FieldChange(c.field, c.before, c.after) for c in arm.changes),
-        lam=own.headline(),
-        area=own.mean("E"),
-        start=own.mean("start"),
-        end=own.mean("end"),
-        effect=_effect(base, own, margin) if comparable else None,
-        tasks=_task_effects(base, own, margin) if comparable else (),
+        lam=arm_runs.headline(),
+        area=arm_runs.mean("E"),
+        start=arm_runs.mean("start"),
+        end=arm_runs.mean("end"),
+        effect=_effect(base, arm_runs, margin) if comparable else None,
+        tasks=_task_effects(base, arm_runs, margin) if comparable else (),
         failed=tuple(_failure(run) for key, run in cells.items() if _failed(run, key, common)),
         missing=tuple(
             f"{task} seed-{index:02d}"
@@ -329,17 +329,17 @@ def _arm(
     )
 
 
-def _effect(base: _Measured, own: _Measured, margin: float) -> Paired:
-    return paired(list(base.replicates.values()), list(own.replicates.values()), margin)
+def _effect(base: _Measured, arm_runs: _Measured, margin: float) -> Paired:
+    return paired(list(base.replicates.values()), list(arm_runs.replicates.values()), margin)
 
 
-def _task_effects(base: _Measured, own: _Measured, margin: float) -> tuple[TaskEffect, ...]:
+def _task_effects(base: _Measured, arm_runs: _Measured, margin: float) -> tuple[TaskEffect, ...]:
     effects = []
-    for task, arm in own.replicates.items():
-        found = paired([base.replicates[task]], [arm], margin)
+    for task, arm in arm_runs.replicates.items():
+        effect = paired([base.replicates[task]], [arm], margin)
         start = base.replicates[task].location
         effects.append(
-            TaskEffect(task, found.n, start, arm.location, found.value, found.interval)
+            TaskEffect(task, effect.n, start, arm.location, effect.value, effect.interval)
         )
     return tuple(effects)
 
@@ -371,7 +371,7 @@ def _sensitivity(comparison: Comparison, measured: Sequence[_Measured]) -> Sensi
     centre = base.mean("E") if base.whole else None
     if not ran or centre is None or centre <= 0:
         return None
-    worst, _, lowest = min(ran, key=lambda found: found[2])
+    worst, _, lowest = min(ran, key=lambda setting: setting[2])
     return Sensitivity(
         S=1.0 - float(np.mean([area for *_, area in ran])) / centre,
         interval=_sensitivity_interval(base, [m for _, m, _ in ran]),
@@ -426,7 +426,7 @@ def _incomplete(comparison: Comparison, seeds: dict[str, tuple[int, ...]]) -> li
     notes = []
     short = {t: s for t, s in seeds.items() if len(s) < comparison.seeds}
     if short:
-        parts = ", ".join(f"{task}: {_indices(found)}" for task, found in short.items())
+        parts = ", ".join(f"{task}: {_indices(indices)}" for task, indices in short.items())
         notes.append(
             f"Incomplete: only the seeds that all arms have are counted ({parts}; "
             f"planned {comparison.seeds})."
@@ -437,5 +437,5 @@ def _incomplete(comparison: Comparison, seeds: dict[str, tuple[int, ...]]) -> li
     return notes
 
 
-def _indices(found: Sequence[int]) -> str:
-    return f"{'seed' if len(found) == 1 else 'seeds'} {', '.join(map(str, found))}"
+def _indices(indices: Sequence[int]) -> str:
+    return f"{'seed' if len(indices) == 1 else 'seeds'} {', '.join(map(str, indices))}"

@@ -62,16 +62,16 @@ class _Began:
     def drawn(self) -> str:
         """What decides the draws and the rewards of the first iteration."""
         r, leaves = self.run.record, self.run.record.fingerprint.leaves
-        named = {n: v for n, v in leaves.items() if n.startswith(DRAWS)}
+        draws = {n: v for n, v in leaves.items() if n.startswith(DRAWS)}
         per = [leaves.get(f"conditions.budget.{n}") for n in ("prompts", "completions")]
-        return canonical_json([self._model, r.task.digests, r.seed.value, named, per])
+        return canonical_json([self._model, r.task.digests, r.seed.value, draws, per])
 
     @cached_property
     def scored(self) -> str:
         """What decides the scores of the start model."""
         r, leaves = self.run.record, self.run.record.fingerprint.leaves
-        named = {n: v for n, v in leaves.items() if n.startswith((*DRAWS, *SCORES))}
-        return digest([self._model, r.task.name, named])
+        scores = {n: v for n, v in leaves.items() if n.startswith((*DRAWS, *SCORES))}
+        return digest([self._model, r.task.name, scores])
 
     @property
     def _model(self) -> list[Any]:
@@ -121,46 +121,47 @@ class Peers:
         Raises:
             ValidationError: a file is damaged.
         """
-        known = [_Began(run) for run in runs if exists(run.folder / DIGESTS)]
-        yield from _counted(known)
-        own: dict[str, list[_Began]] = defaultdict(list)
+        begun_runs = [_Began(run) for run in runs if exists(run.folder / DIGESTS)]
+        yield from _counted(begun_runs)
+        by_model: dict[str, list[_Began]] = defaultdict(list)
         starts: dict[str, _Began] = {}
         elsewhere: list[bool] = []
-        for began in known:
-            others = [*own[began.drawn], *self._others(began)]
+        for began in begun_runs:
+            others = [*by_model[began.drawn], *self._others(began)]
             for other in others:
-                if found := [*_draws(began, other)]:
-                    yield from found[:1]
+                if findings := [*_draws(began, other)]:
+                    yield from findings[:1]
                     break
             far = [o for o in others if o.machine != began.machine and began.exact]
             elsewhere += [_same_tokens(began, other) for other in far[:1]]
             start = starts.setdefault(began.scored, self._scored.get(began.scored, began))
             if start.run.folder != began.run.folder:
                 yield from _starts(began, start)
-            own[began.drawn].append(began)
+            by_model[began.drawn].append(began)
         if len(elsewhere) >= ENOUGH and 2 * sum(elsewhere) < len(elsewhere):
-            name, count = known[0].run.name, elsewhere.count(False)
+            name, count = begun_runs[0].run.name, elsewhere.count(False)
             why = "the first draws of runs that began alike, made on other machines"
             expected = "the same for most of them"
             yield Finding(name, DIGESTS, "completions", f"others in {count} runs", expected, why)
 
     def _others(self, began: _Began) -> list[_Began]:
-        found = self._drawn.get(began.drawn, ())
-        return [other for other in found if other.run.folder != began.run.folder]
+        others = self._drawn.get(began.drawn, ())
+        return [other for other in others if other.run.folder != began.run.folder]
 
 
-def _counted(known: Iterable[_Began]) -> Iterator[Finding]:
+def _counted(starts: Iterable[_Began]) -> Iterator[Finding]:
     """The same tokens are as many: of one digest there is one count."""
     counts: dict[str, tuple[Any, Run]] = {}
-    for began in known:
+    for began in starts:
         tokens = began.run.record.health.get("tokens", [])
-        for row, made in zip(began.run.digests() or (), tokens, strict=False):
-            seen, run = counts.setdefault(row.completions, (made, began.run))
-            if seen != made:
+        for row, length in zip(began.run.digests() or (), tokens, strict=False):
+            first_length, run = counts.setdefault(row.completions, (length, began.run))
+            if first_length != length:
                 field = f"completions of iteration {row.iteration}"
-                why = f"{made} tokens here, {seen} in {run.name}: one of the digests is invented"
-                stored = row.completions[:12]
-                yield Finding(began.run.name, DIGESTS, field, stored, "a digest of its own", why)
+                lengths = f"{length} tokens here, {first_length} in {run.name}"
+                why = f"{lengths}: one of the digests is invented"
+                digest = row.completions[:12]
+                yield Finding(began.run.name, DIGESTS, field, digest, "a digest of its own", why)
                 return
 
 
@@ -178,8 +179,8 @@ def _draws(one: _Began, other: _Began) -> Iterator[Finding]:
     for name in names:
         if getattr(a, name) != getattr(b, name):
             why = f"{other.run.name} began alike: the same model, task, seed and draws"
-            stored, expected = getattr(a, name)[:12], getattr(b, name)[:12]
-            yield Finding(one.run.name, DIGESTS, f"{name} of iteration 1", stored, expected, why)
+            digest, expected = getattr(a, name)[:12], getattr(b, name)[:12]
+            yield Finding(one.run.name, DIGESTS, f"{name} of iteration 1", digest, expected, why)
 
 
 def _same_tokens(one: _Began, other: _Began) -> bool:
@@ -189,16 +190,18 @@ def _same_tokens(one: _Began, other: _Began) -> bool:
 
 def _starts(one: _Began, other: _Began) -> Iterator[Finding]:
     """The start model has one score a split, whatever was trained afterwards."""
-    theirs = other.run.record.splits
+    other_splits = other.run.record.splits
     for name, split in one.run.record.splits.items():
-        if name not in theirs:
+        if name not in other_splits:
             continue
         a = one.run.items(split.start_ref, f"splits.{name}.start_ref").astype(np.float64)
-        b = other.run.items(theirs[name].start_ref, f"splits.{name}.start_ref").astype(np.float64)
-        changed = a.size if a.shape != b.shape else int((np.abs(a - b) > ROUNDED).sum())
-        allowed = MOVED * max(1, a.size // 256) if one.exact else a.size // 10
-        if changed > allowed:
-            why = f"{changed} of {a.size} items are others than in {other.run.name}"
-            stored, expected = split.start, theirs[name].start
-            yield Finding(one.run.name, RECORD_NAME, f"splits.{name}.start", stored, expected, why)
+        b = other.run.items(other_splits[name].start_ref, f"splits.{name}.start_ref").astype(
+            np.float64
+        )
+        changes = a.size if a.shape != b.shape else int((np.abs(a - b) > ROUNDED).sum())
+        most_changes = MOVED * max(1, a.size // 256) if one.exact else a.size // 10
+        if changes > most_changes:
+            why = f"{changes} of {a.size} items are others than in {other.run.name}"
+            score, expected = split.start, other_splits[name].start
+            yield Finding(one.run.name, RECORD_NAME, f"splits.{name}.start", score, expected, why)
             return

@@ -55,8 +55,8 @@ class Alarm:
 
 def alarms(record: RunRecord) -> list[Alarm]:
     """Every alarm of one run, in a fixed order."""
-    found = [check(record.health) for check in CHECKS]
-    return [alarm for alarm in found if alarm is not None] + _counted(record)
+    results = [check(record.health) for check in CHECKS]
+    return [alarm for alarm in results if alarm is not None] + _counted(record)
 
 
 def series(health: Health, name: str) -> Points:

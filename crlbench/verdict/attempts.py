@@ -71,27 +71,29 @@ class Attempts:
         They were made elsewhere, or their command died before it wrote the last event.
         """
         keys = sorted(key_of(run) for run in runs)
-        known = {key for key, history in self.cells.items() if history.begun and history.ended}
-        return tuple(key for key in keys if key not in known)
+        ledger_keys = {
+            key for key, history in self.cells.items() if history.begun and history.ended
+        }
+        return tuple(key for key in keys if key not in ledger_keys)
 
     def extensions(self, arm: str = "real") -> tuple[Extension, ...]:
         """When the number of seeds was raised, and what had been seen by then."""
-        found: list[Extension] = []
-        known: dict[str, int] = {}
+        extensions: list[Extension] = []
+        seeds: dict[str, int] = {}
         for plan in self.declared:
             count = plan.arms.get(arm, 0)
-            grown = [known[task] for task in plan.tasks if 0 < known.get(task, 0) < count]
-            if grown:
-                found.append(Extension(plan.time, max(grown), count, plan.ended))
-            known |= {task: max(count, known.get(task, 0)) for task in plan.tasks}
-        return tuple(found)
+            earlier = [seeds[task] for task in plan.tasks if 0 < seeds.get(task, 0) < count]
+            if earlier:
+                extensions.append(Extension(plan.time, max(earlier), count, plan.ended))
+            seeds |= {task: max(count, seeds.get(task, 0)) for task in plan.tasks}
+        return tuple(extensions)
 
     def until(self, count: int) -> Attempts:
         """The same ledger as if only the first ``count`` plans had been declared."""
         if count >= len(self.declared):
             return self
-        declared = self.declared[:count]
-        return replace(self, declared=declared, planned=planned(declared))
+        plans = self.declared[:count]
+        return replace(self, declared=plans, planned=planned(plans))
 
     def added_by(self, number: int) -> tuple[Key, ...]:
         """The cells that the plan of this number declares beyond those before it."""
@@ -134,11 +136,11 @@ class Attempts:
             check_declared(run, self.hashes, self.folder / LEDGER_NAME)
             record, where = run.record, f"{run.folder / RECORD_NAME}"
             history = self.cells.get(key_of(run))
-            stated = history.ends[-1] if history is not None and history.ended else None
-            if stated not in (None, record.record_id):
+            last = history.ends[-1] if history is not None and history.ended else None
+            if last not in (None, record.record_id):
                 raise ValidationError(
                     f"{where}: record_id: {record.record_id[:12]}..., but "
-                    f"{self.folder / LEDGER_NAME} says that this run ended with {stated[:12]}...: "
+                    f"{self.folder / LEDGER_NAME} says that this run ended with {last[:12]}...: "
                     "the record was exchanged"
                 )
 
@@ -149,10 +151,10 @@ def check_declared(run: Run, hashes: Collection[str], source: Path) -> None:
     Raises:
         ValidationError: names the record and the file that should declare its plan.
     """
-    cited = run.record.plan_hash
-    if cited not in hashes:
+    plan = run.record.plan_hash
+    if plan not in hashes:
         raise ValidationError(
-            f"{run.folder / RECORD_NAME}: plan_hash: {cited[:12]}... was never declared in "
+            f"{run.folder / RECORD_NAME}: plan_hash: {plan[:12]}... was never declared in "
             f"{source}, and a plan must be declared before it is run"
         )
 
@@ -177,13 +179,13 @@ def read_attempts(folder: Path) -> Attempts | None:
     _check_order(path, entries)
     declared = declarations(entries)
     _check_plan(folder / PLAN_NAME, declared)
-    found = histories(entries)
+    cells = histories(entries)
     files = (PLAN_NAME, LEDGER_NAME)
     return Attempts(
         folder=folder,
         declared=declared,
         planned=planned(declared),
-        cells={_key(path, name): history for name, history in found.items() if name not in files},
+        cells={_key(path, name): history for name, history in cells.items() if name not in files},
         discarded=tuple(e["cell"] for e in entries if _lost(e)),
     )
 
@@ -199,15 +201,15 @@ def _lost(entry: Mapping[str, Any]) -> bool:
 
 def _check_order(path: Path, entries: list[dict[str, Any]]) -> None:
     """A plan comes before everything that is run under it."""
-    known = set()
+    hashes = set()
     for number, entry in enumerate(entries, start=1):
         if entry["event"] == "plan":
-            known.add(plan_hash(entry["detail"]))
+            hashes.add(plan_hash(entry["detail"]))
         elif entry["event"] in ("start", "resume"):
-            cited = entry["detail"].get("plan_hash")
-            if not isinstance(cited, str) or cited not in known:
+            plan = entry["detail"].get("plan_hash")
+            if not isinstance(plan, str) or plan not in hashes:
                 raise ValidationError(
-                    f"{path}:{number}: a run began under the plan {cited!r:.16}, which had not "
+                    f"{path}:{number}: a run began under the plan {plan!r:.16}, which had not "
                     "been declared by then. A plan is declared before the first update."
                 )
 
@@ -215,10 +217,11 @@ def _check_order(path: Path, entries: list[dict[str, Any]]) -> None:
 def _check_plan(path: Path, declared: tuple[Declaration, ...]) -> None:
     if not path.is_file():
         return
-    found = plan_hash(json_object(path))
-    if found not in {plan.plan_hash for plan in declared}:
+    stored_hash = plan_hash(json_object(path))
+    if stored_hash not in {plan.plan_hash for plan in declared}:
         raise ValidationError(
-            f"{path}: this plan ({found[:12]}...) was never declared in {path.parent / LEDGER_NAME}"
+            f"{path}: this plan ({stored_hash[:12]}...) was never declared in "
+            f"{path.parent / LEDGER_NAME}"
         )
 
 

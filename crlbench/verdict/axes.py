@@ -149,21 +149,21 @@ class Evidence:
 @lru_cache(maxsize=640)
 def _replicates(evidence: Evidence, axis: Axis, task: str, n: int) -> Replicates | None:
     """An entry's scores, its arms and its pairs all ask for the same ones; 240 kB each."""
-    runs, seeds, drawn = evidence.tasks[task], slice(n), (evidence.count, evidence.seed)
+    runs, seeds, draws = evidence.tasks[task], slice(n), (evidence.count, evidence.seed)
     if axis == "efficiency":
         if runs.table is None:
             return None
         return efficiency_replicates(
-            task, runs.table.of(seeds), runs.lam[seeds], trimmed_rows, *drawn
+            task, runs.table.of(seeds), runs.lam[seeds], trimmed_rows, *draws
         )
     if axis == "stability":
         if runs.stability is None or len(runs.stability[seeds]) < MIN_SEEDS:
             return None
-        return stability_replicates(task, seed_columns(runs.stability[seeds]), *drawn)
+        return stability_replicates(task, seed_columns(runs.stability[seeds]), *draws)
     if runs.blocks is None:
         return None
     blocks = {size: rows[seeds] for size, rows in runs.blocks.items()}
-    return linear_replicates(task, runs.gen[seeds], blocks, *drawn)
+    return linear_replicates(task, runs.gen[seeds], blocks, *draws)
 
 
 def efficiency_score(evidence: Evidence) -> AxisScore:
@@ -202,11 +202,11 @@ def stability_score(evidence: Evidence, model: ModelStability) -> AxisScore:
 
 def stability(evidence: Evidence, board: Sequence[str]) -> ModelStability:
     """Axis 2 of one entry. The gate is the mean of F - H with its interval over seeds."""
-    found = {}
+    by_task = {}
     for task, runs in evidence.tasks.items():
         if runs.stability is not None:
-            found[task] = gated(task, runs.stability, evidence.count, evidence.seed)
-    return model_stability(found, board)
+            by_task[task] = gated(task, runs.stability, evidence.count, evidence.seed)
+    return model_stability(by_task, board)
 
 
 def gated(
@@ -221,14 +221,14 @@ def gated(
 def generalization(evidence: Evidence) -> Generalization:
     """Axis 3 of one entry beyond its headline."""
     runs = {task: tuple(t.generalization) for task, t in evidence.tasks.items()}
-    templates = {task: _templates(found) for task, found in runs.items()}
-    known = [list(by.values()) for by in templates.values() if by]
+    templates = {task: _templates(task_runs) for task, task_runs in runs.items()}
+    spreads = [list(by.values()) for by in templates.values() if by]
     return Generalization(
         model=model_generalization(runs),
         runs=runs,
         templates=templates,
-        worst_template=float(np.mean([min(by) for by in known])) if known else None,
-        template_spread=float(np.mean([max(by) - min(by) for by in known])) if known else None,
+        worst_template=float(np.mean([min(by) for by in spreads])) if spreads else None,
+        template_spread=float(np.mean([max(by) - min(by) for by in spreads])) if spreads else None,
         hacked=tuple(
             f"{task} seed-{m.seed:02d}"
             for task, t in evidence.tasks.items()
@@ -253,23 +253,23 @@ def nothing(axis: Axis, reason: str, evidence: Evidence) -> AxisScore:
 
 def score_of(axis: Axis, parts: Mapping[str, Replicates], evidence: Evidence) -> AxisScore:
     """The mean over tasks, with its intervals."""
-    found = list(parts.values())
+    replicates = list(parts.values())
     interval_of = shortfall_interval if axis == "stability" else axis_interval
-    interval = interval_of(found)
-    wider = wider_interval(found, evidence.count, evidence.seed)
+    interval = interval_of(replicates)
+    wider = wider_interval(replicates, evidence.count, evidence.seed)
     if wider is not None and interval is not None:
         wider = wider.union(interval)
     return AxisScore(
         axis=axis,
-        value=float(np.mean([part.location for part in found])),
+        value=float(np.mean([part.location for part in replicates])),
         interval=interval,
         wider=wider,
-        n=min(len(part.values) for part in found),
+        n=min(len(part.values) for part in replicates),
         by_task={task: task_estimate(part, interval_of) for task, part in parts.items()},
         reason=None,
-        silence=None if interval is not None else _silence(found),
-        drawn=over_tasks(found),
-        spread=spread(found),
+        silence=None if interval is not None else _silence(replicates),
+        drawn=over_tasks(replicates),
+        spread=spread(replicates),
     )
 
 

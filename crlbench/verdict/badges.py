@@ -33,19 +33,19 @@ class Badges:
 
         What refuted it is outweighed by equal bits alone, and not by a band.
         """
-        own = [
+        run_lines = [
             line
             for line in self.lines
             if line["record_id"] == record_id and line["outcome"] != UNCHECKED
         ]
-        last = {line["kind"]: line["outcome"] for line in own if line["outcome"] != "within"}
+        last = {line["kind"]: line["outcome"] for line in run_lines if line["outcome"] != "within"}
         if "mismatch" in last.values():
             return None
-        equal = {line["kind"] for line in own if line["outcome"] == "equal"}
-        found: list[Proof] = [proof for proof in PROOFS if proof in equal]
-        if len({_witness(line) for line in own if line["outcome"] == "within"}) >= WITNESSES:
-            found.append("replayed within a band")
-        return max(found, key=PROOFS.index, default=None)
+        equal = {line["kind"] for line in run_lines if line["outcome"] == "equal"}
+        proofs: list[Proof] = [proof for proof in PROOFS if proof in equal]
+        if len({_witness(line) for line in run_lines if line["outcome"] == "within"}) >= WITNESSES:
+            proofs.append("replayed within a band")
+        return max(proofs, key=PROOFS.index, default=None)
 
     def last(self, record_id: str, kind: Badge) -> str | None:
         """How the last verification of a kind ended; None without one."""
@@ -72,10 +72,10 @@ class Badges:
             runs: of the entry.
             cells: (task, arm, seed index) of those that are asked for.
         """
-        stored = {(r.record.task.name, r.record.arm, r.record.seed.index): r for r in runs}
+        by_cell = {(r.record.task.name, r.record.arm, r.record.seed.index): r for r in runs}
         best: dict[tuple[str, str], int] = {}
         for cell in cells:
-            badge = self.of_run(stored[cell].record.record_id) if cell in stored else None
+            badge = self.of_run(by_cell[cell].record.record_id) if cell in by_cell else None
             if badge is None:
                 return False
             best[cell[:2]] = max(best.get(cell[:2], 0), PROOFS.index(badge))

@@ -197,7 +197,7 @@ def summarise_board(
     names = {entry.name for entry in entries}
     unranked = unranked or _unranked(first, track)
     recipes = sorted({entry.recipe for entry in entries})
-    grouped = {recipe: [e for e in entries if e.recipe == recipe] for recipe in recipes}
+    by_recipe = {recipe: [e for e in entries if e.recipe == recipe] for recipe in recipes}
     return Board(
         track=first.protocol.track,
         track_version=first.protocol.track_version,
@@ -209,10 +209,15 @@ def summarise_board(
         controls=controls,
         placebo_only=tuple(one.name for one in controls if one.name not in names),
         rankings={
-            recipe: {axis: rank_entries(axis, recipe, own, unranked, replicates) for axis in AXES}
-            for recipe, own in grouped.items()
+            recipe: {
+                axis: rank_entries(axis, recipe, recipe_entries, unranked, replicates)
+                for axis in AXES
+            }
+            for recipe, recipe_entries in by_recipe.items()
         },
-        improvement={recipe: _improvement(own) for recipe, own in grouped.items()},
+        improvement={
+            recipe: _improvement(recipe_entries) for recipe, recipe_entries in by_recipe.items()
+        },
         unranked=unranked,
         margin=MARGIN,
         alpha=ALPHA,
@@ -240,8 +245,8 @@ def measured_tasks(record: RunRecord) -> tuple[str, ...]:
     """Names of the board's tasks that are only measured: they have splits, and none to train on."""
     leaves = [leaf.split(".") for leaf in record.fingerprint.leaves if leaf.startswith("tasks.")]
     with_splits = {parts[1] for parts in leaves if parts[2:3] == ["splits"]}
-    trained = {parts[1] for parts in leaves if parts[2:] == ["splits", "train"]}
-    return tuple(sorted(with_splits - trained))
+    with_training = {parts[1] for parts in leaves if parts[2:] == ["splits", "train"]}
+    return tuple(sorted(with_splits - with_training))
 
 
 def same_conditions(runs: Runs) -> RunRecord:
@@ -256,14 +261,14 @@ def same_conditions(runs: Runs) -> RunRecord:
         a, b = first.record.fingerprint, run.record.fingerprint
         if a.hash != b.hash:
             leaves = diff(a.leaves, b.leaves)
-            shown = [f"  {name}: {x!r} / {y!r}" for name, (x, y) in list(leaves.items())[:8]]
+            lines = [f"  {name}: {x!r} / {y!r}" for name, (x, y) in list(leaves.items())[:8]]
             more = [f"  and {len(leaves) - 8} more"] if len(leaves) > 8 else []
             raise NotComparable(
                 "\n".join(
                     [
                         f"{first.folder} and {run.folder} were made under different conditions "
                         f"({a.hash} / {b.hash}):",
-                        *shown,
+                        *lines,
                         *more,
                         "Report the folder of one fingerprint at a time.",
                     ]
@@ -323,9 +328,9 @@ def _entries(
             control = make_entry(arms["placebo"], board, archive, reference, count, seed)
             controls.append(control)
         if arms["real"]:
-            counted = control if archive.counted(arms["placebo"]) else None
+            comparable = control if archive.counted(arms["placebo"]) else None
             entries.append(
-                make_entry(arms["real"], board, archive, reference, count, seed, counted)
+                make_entry(arms["real"], board, archive, reference, count, seed, comparable)
             )
     return (
         tuple(sorted(entries, key=lambda entry: (entry.recipe, entry.name))),
@@ -338,11 +343,11 @@ def rank_entries(
 ) -> AxisRanking:
     """Rank the entries of one recipe; ``unranked`` says why nothing may be ranked."""
     taking = [entry for entry in entries if entry.ranks]
-    rated = [entry for entry in taking if entry.axes[axis].value is not None]
+    with_score = [entry for entry in taking if entry.axes[axis].value is not None]
     return rank_axis(
         axis,
         recipe,
-        [_contestant(axis, entry) for entry in rated],
+        [_contestant(axis, entry) for entry in with_score],
         unrated=[entry.name for entry in taking if entry.axes[axis].value is None],
         left_out=[entry.name for entry in entries if not entry.ranks],
         reason=unranked,
@@ -352,7 +357,7 @@ def rank_entries(
 
 def _contestant(axis: Axis, entry: Entry) -> Contestant:
     score, tasks = entry.axes[axis], entry.evidence.tasks
-    counted = {task: tasks[task] for task in score.by_task}
+    task_runs = {task: tasks[task] for task in score.by_task}
     seeds = {
         "efficiency": lambda runs: runs.lam,
         "stability": lambda runs: seed_columns(runs.stability).T,
@@ -360,18 +365,18 @@ def _contestant(axis: Axis, entry: Entry) -> Contestant:
     }[axis]
     parts = None
     if axis == "generalization":
-        parts = {task: runs.gen_parts for task, runs in counted.items()}
-    own = {task: seeds(runs) for task, runs in counted.items()}
-    return Contestant(entry.name, score.value, own, score.drawn, score.spread, parts)
+        parts = {task: runs.gen_parts for task, runs in task_runs.items()}
+    by_task = {task: seeds(runs) for task, runs in task_runs.items()}
+    return Contestant(entry.name, score.value, by_task, score.drawn, score.spread, parts)
 
 
 def _improvement(entries: Sequence[Entry]) -> Improvement:
-    known = [entry for entry in entries if entry.axes["efficiency"].value is not None]
-    names = tuple(entry.name for entry in known)
-    tasks = sorted({task for entry in known for task in entry.evidence.tasks})
-    strata, few = [], np.zeros((len(known), len(known)), dtype=bool)
+    with_score = [entry for entry in entries if entry.axes["efficiency"].value is not None]
+    names = tuple(entry.name for entry in with_score)
+    tasks = sorted({task for entry in with_score for task in entry.evidence.tasks})
+    strata, few = [], np.zeros((len(with_score), len(with_score)), dtype=bool)
     for task in tasks:
-        rows = [e.evidence.tasks[task].lam if task in e.evidence.tasks else [] for e in known]
+        rows = [e.evidence.tasks[task].lam if task in e.evidence.tasks else [] for e in with_score]
         seeds = np.array([len(row) for row in rows])
         both = np.minimum.outer(seeds, seeds)
         few |= (both > 0) & (both < MIN_SEEDS_TOGETHER)
@@ -381,5 +386,5 @@ def _improvement(entries: Sequence[Entry]) -> Improvement:
         strata.append(table)
     if not strata:
         return Improvement((), ())
-    share = np.where(few & ~np.eye(len(known), dtype=bool), np.nan, improvement(strata))
+    share = np.where(few & ~np.eye(len(with_score), dtype=bool), np.nan, improvement(strata))
     return Improvement(names, tuple(tuple(plain(row)) for row in share))

@@ -125,29 +125,31 @@ class Census:
         )
 
     def _obstacles(self) -> tuple[str, ...]:
-        found = []
-        stored = {len(runs) for runs in self.runs.values()}
-        counts = set(self.declared.values()) or stored
+        obstacles = []
+        run_counts = {len(runs) for runs in self.runs.values()}
+        counts = set(self.declared.values()) or run_counts
         if not self.declared:
-            found.append(
+            obstacles.append(
                 "No plan declares the number of seeds, and a rank needs one that was made before "
                 "the runs."
             )
         if not counts <= set(DECLARED_SEEDS):
-            known = " and ".join(map(str, sorted(counts)))
-            found.append(f"Ranks are given for 5, 10 or 20 seeds, and here are {known}.")
+            numbers = " and ".join(map(str, sorted(counts)))
+            obstacles.append(f"Ranks are given for 5, 10 or 20 seeds, and here are {numbers}.")
         beyond = [t for t, runs in self.runs.items() if len(runs) > self.declared.get(t, len(runs))]
         if beyond:
-            found.append(f"More seeds are stored than were declared: {', '.join(sorted(beyond))}.")
+            obstacles.append(
+                f"More seeds are stored than were declared: {', '.join(sorted(beyond))}."
+            )
         if self.missing:
             one = len(self.missing) == 1
-            found.append(
+            obstacles.append(
                 f"{len(self.missing)} {'cell' if one else 'cells'} missing (the same command runs "
                 f"{'it' if one else 'them'}): {_listed(self.missing)}."
             )
         if self.absent:
-            found.append(f"Tasks of the track without a run: {_listed(self.absent)}.")
-        return (*found, *self.doubts)
+            obstacles.append(f"Tasks of the track without a run: {_listed(self.absent)}.")
+        return (*obstacles, *self.doubts)
 
 
 def _listed(names: Sequence[str], most: int = 6) -> str:
@@ -238,18 +240,18 @@ class Archive:
             self._retractions[leaderboard] = read_retractions(leaderboard)
         inside = [inner.record.record_id for inner in self._inside.get(folder, [])]
         name = "/".join(folder.absolute().parts[-3:])
-        found = concerning(self._retractions[leaderboard], name, inside)
-        return tuple(line.sentence(len(inside)) for line in found)
+        retractions = concerning(self._retractions[leaderboard], name, inside)
+        return tuple(line.sentence(len(inside)) for line in retractions)
 
     def uncontrolled(self, run: Run, tasks: Iterable[str]) -> tuple[str, ...]:
         """Cells of the placebo arm of a run's entry that a rank needs and that are not stored."""
-        stored = {
+        controls = {
             (control.record.task.name, control.record.seed.index)
             for control in self.placebo(run)
             if control.record.status.state != "partial" and not self.waits(control)
         }
-        wanted = [(task, index) for task in sorted(tasks) for index in range(PLACEBO_SEEDS)]
-        return tuple(cell_name(*cell) for cell in wanted if cell not in stored)
+        cells = [(task, index) for task in sorted(tasks) for index in range(PLACEBO_SEEDS)]
+        return tuple(cell_name(*cell) for cell in cells if cell not in controls)
 
     def check(self, runs: Iterable[Run]) -> None:
         """Refuse runs that their ledger, or without one their plan, does not know."""
@@ -263,10 +265,10 @@ class Archive:
     @cached_property
     def _inside(self) -> dict[Path | None, list[Run]]:
         """All runs by the folder of their plan and ledger."""
-        found: dict[Path | None, list[Run]] = {}
+        by_folder: dict[Path | None, list[Run]] = {}
         for run in self._runs:
-            found.setdefault(self._folder(run), []).append(run)
-        return found
+            by_folder.setdefault(self._folder(run), []).append(run)
+        return by_folder
 
     def _folder(self, run: Run) -> Path | None:
         if run.folder == self._runs.folder:
@@ -303,12 +305,12 @@ def take_census(runs: Sequence[Run], board: Iterable[str], archive: Archive) -> 
     settled = archive.settled(runs[0])
     control = archive.placebo(runs[0]) if arm == "real" else []
     declared = _declared(archive.plan(runs[0]), settled, arm)
-    gone, missing = ([], []) if shortened else _without(runs, counted, declared, attempts)
+    vanished_cells, missing = ([], []) if shortened else _without(runs, counted, declared, attempts)
     tasks: dict[str, list[Run]] = {}
     for run in counted:
         tasks.setdefault(run.record.task.name, []).append(run)
     # The start of a task that left no run at all is unknown, so that it stays absent.
-    vanished = [(task, index) for task, index in gone if task in tasks]
+    vanished = [(task, index) for task, index in vanished_cells if task in tasks]
     for task, index in vanished if arm == "real" else ():
         tasks[task].append(vanished_run(tasks[task][0], index))
     return Census(
@@ -319,7 +321,7 @@ def take_census(runs: Sequence[Run], board: Iterable[str], archive: Archive) -> 
         declared=declared,
         shortened=shortened,
         failed=tuple(failure(run) for run in counted if counts_as_failed(run)),
-        vanished=tuple(cell_name(*key) for key in gone),
+        vanished=tuple(cell_name(*key) for key in vanished_cells),
         missing=tuple(cell_name(*key) for key in missing),
         partial=tuple(_cell(run) for run in partial),
         absent=tuple(sorted(set(board) - set(tasks))),
@@ -349,23 +351,23 @@ def _unrankable(subject: Subject) -> tuple[str, ...]:
 def _doubts(attempts: Attempts | None, runs: Sequence[Run]) -> tuple[str, ...]:
     if attempts is None:
         return ("No attempt ledger stands beside the runs, so what was tried cannot be known.",)
-    found = []
+    doubts = []
     if unknown := attempts.unknown(runs):
         what = "1 stored run" if len(unknown) == 1 else f"{len(unknown)} stored runs"
-        found.append(
+        doubts.append(
             f"The ledger does not know how {what} ended: {named(unknown)}. Where its command died "
             "before it said so, the same command notes it."
         )
     arms = {run.record.arm for run in runs}
     if redrawn := [key for key in attempts.redrawn if key[1] in arms]:
         what = "1 run" if len(redrawn) == 1 else f"{len(redrawn)} runs"
-        found.append(f"{what} ended with another result under the same seed: {named(redrawn)}.")
+        doubts.append(f"{what} ended with another result under the same seed: {named(redrawn)}.")
     if LEDGER_NAME in attempts.discarded:
-        found.append(
+        doubts.append(
             "The attempt ledger was damaged or gone and was begun anew, so what was tried before "
             "cannot be known."
         )
-    return tuple(found)
+    return tuple(doubts)
 
 
 def named(cells: Sequence[Key]) -> str:
@@ -452,16 +454,16 @@ def _without(
     Without a plan, seeds are run in prefix order, so that a gap is missing.
     """
     arm = runs[0].record.arm
-    stored = {(run.record.task.name, run.record.seed.index) for run in runs}
+    stored_cells = {(run.record.task.name, run.record.seed.index) for run in runs}
     have = {(run.record.task.name, run.record.seed.index) for run in counted}
     highest = max((index for _, index in have), default=-1)
     tasks = sorted({task for task, _ in have} | set(declared))
-    gone, missing = [], []
+    vanished_cells, missing = [], []
     for task in tasks:
         for index in range(max(highest + 1, declared.get(task, 0))):
             if (task, index) in have:
                 continue
-            planned = index < declared.get(task, 0) and (task, index) not in stored
-            ended = attempts is None or attempts.vanished((task, arm, index))
-            (gone if planned and ended else missing).append((task, index))
-    return gone, missing
+            is_planned = index < declared.get(task, 0) and (task, index) not in stored_cells
+            has_ended = attempts is None or attempts.vanished((task, arm, index))
+            (vanished_cells if is_planned and has_ended else missing).append((task, index))
+    return vanished_cells, missing

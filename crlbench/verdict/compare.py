@@ -123,15 +123,15 @@ def compare(
     if len(loaded) < 2:
         raise UsageError("compare needs at least two entries: crlbench compare A B.")
     check_entries(loaded)
-    keyed = list(zip(ascii_uppercase, loaded, strict=False))
-    found = tuple(unequal([(key, one.board, one.leaves) for key, one in keyed]))
-    if found:
-        refuse(found, force=force, by=by)
+    by_letter = list(zip(ascii_uppercase, loaded, strict=False))
+    differing_entries = tuple(unequal([(key, one.board, one.leaves) for key, one in by_letter]))
+    if differing_entries:
+        refuse(differing_entries, force=force, by=by)
     names = compared_tasks(loaded, tasks)
-    sides = tuple(_side(key, one, axes, names, tasks is not None, by) for key, one in keyed)
+    sides = tuple(_side(key, one, axes, names, tasks is not None, by) for key, one in by_letter)
     pairs = tuple(
-        compare_pair(one.entry, other.entry, axes, margin, names, (a, b), bool(found))
-        for (a, one), (b, other) in combinations(keyed, 2)
+        compare_pair(one.entry, other.entry, axes, margin, names, (a, b), bool(differing_entries))
+        for (a, one), (b, other) in combinations(by_letter, 2)
     )
     return Comparison(
         schema_version=1,
@@ -140,8 +140,8 @@ def compare(
         tasks=names,
         chosen=tasks is not None,
         margin=margin,
-        watermark=watermark(found),
-        unequal=found,
+        watermark=watermark(differing_entries),
+        unequal=differing_entries,
         sides=sides,
         pairs=pairs,
         crlbench=tuple(sorted({r.record.crlbench.version for one in loaded for r in one.runs})),
@@ -201,16 +201,16 @@ def _parts(entry: Entry, axis: Axis) -> dict[str, float | None]:
     """What a headline is made of."""
     if axis == "stability":
         model = entry.stability
-        rated = [model.tasks[name] for name in model.rated]
-        shares = [task.shares for task in rated if task.shares is not None]
+        task_ratings = [model.tasks[name] for name in model.rated]
+        shares = [task.shares for task in task_ratings if task.shares is not None]
         names = list(shares[0]) if shares else []
         parts: dict[str, float | None] = {
             name: float(np.mean([share[name] for share in shares])) for name in names
         }
-        return parts | {"rated_tasks": float(len(rated))}
-    found = entry.generalization.model
-    return {f"lambda_{name}": value for name, value in found.parts.items()} | {
-        "forgetting": found.forgetting,
-        "memorisation": found.memorisation,
-        "audit_gap": found.audit_gap,
+        return parts | {"rated_tasks": float(len(task_ratings))}
+    general = entry.generalization.model
+    return {f"lambda_{name}": value for name, value in general.parts.items()} | {
+        "forgetting": general.forgetting,
+        "memorisation": general.memorisation,
+        "audit_gap": general.audit_gap,
     }

@@ -128,13 +128,13 @@ def learning(
         ValidationError: ``by`` is time and a record does not say how long it took.
     """
     check_entries(loaded)
-    keyed = list(zip(ascii_uppercase, loaded, strict=False))
-    found = tuple(unequal([(key, one.board, one.leaves) for key, one in keyed]))
-    if found:
-        refuse(found, force=force, by=by)
+    by_letter = list(zip(ascii_uppercase, loaded, strict=False))
+    differing_entries = tuple(unequal([(key, one.board, one.leaves) for key, one in by_letter]))
+    if differing_entries:
+        refuse(differing_entries, force=force, by=by)
     names = compared_tasks(loaded, tasks)
-    entries = tuple(Learned(k, one.entry.name, task_views(one, names, by)) for k, one in keyed)
-    return Learning(by, names, entries, watermark(found))
+    entries = tuple(Learned(k, one.entry.name, task_views(one, names, by)) for k, one in by_letter)
+    return Learning(by, names, entries, watermark(differing_entries))
 
 
 def task_views(one: Loaded, tasks: Sequence[str], by: By) -> dict[str, TaskView]:
@@ -144,8 +144,8 @@ def task_views(one: Loaded, tasks: Sequence[str], by: By) -> dict[str, TaskView]
         ValidationError: ``by`` is time and a record does not say how long it took.
     """
     walls = wall_seconds(one.runs) if by == "time" else {}
-    known = one.entry.efficiency.tasks
-    return {t: task_view(known[t], by, walls.get(t, {})) for t in tasks if t in known}
+    by_task = one.entry.efficiency.tasks
+    return {t: task_view(by_task[t], by, walls.get(t, {})) for t in tasks if t in by_task}
 
 
 Walls = Mapping[int, Sequence[float]]
@@ -164,7 +164,7 @@ def _view(
     curves: Sequence[SeedCurve],
     by: By,
     total: float | None,
-    reached: tuple[Arrival, ...],
+    task_arrivals: tuple[Arrival, ...],
 ) -> TaskView:
     lines = tuple(Line(c.seed, c.state, c.measured, tuple(c.x[by]), c.u) for c in curves)
     return TaskView(
@@ -174,7 +174,7 @@ def _view(
         L=None if total is None else total - task.H,
         saturated=task.saturated,
         total=float(np.mean([line.x[-1] for line in lines])) if lines else None,
-        arrivals=reached,
+        arrivals=task_arrivals,
         lines=lines,
     )
 
@@ -184,12 +184,12 @@ def _over_time(task: TaskEfficiency, walls: Walls) -> TaskView:
     if not rates:
         return _view(task, (), "time", None, ())
     usual = float(np.mean(rates))
-    timed = [
+    timed_curves = [
         replace(c, x={**c.x, "time": _seconds(c, walls.get(c.seed, ()), usual)})
         for c in task.curves
     ]
-    areas = [area(np.array(c.x["time"]), np.array(c.u), c.x["time"][-1]) for c in timed]
-    return _view(task, timed, "time", float(np.mean(areas)), arrivals(timed, "time"))
+    areas = [area(np.array(c.x["time"]), np.array(c.u), c.x["time"][-1]) for c in timed_curves]
+    return _view(task, timed_curves, "time", float(np.mean(areas)), arrivals(timed_curves, "time"))
 
 
 def _rate(curve: SeedCurve, wall: Sequence[float]) -> float:
@@ -203,11 +203,11 @@ def _seconds(curve: SeedCurve, wall: Sequence[float], usual: float) -> tuple[flo
 
     A run that measured no more than its start goes at the usual rate of the entry's other seeds.
     """
-    spent, known = curve.x["completions"], min(curve.measured, len(wall))
-    measured = [float(t - wall[0]) for t in wall[:known]]
-    rate = _rate(curve, wall) if known > 1 else usual
-    base, at = (measured[-1], spent[known - 1]) if measured else (0.0, 0.0)
-    return (*measured, *(base + rate * (x - at) for x in spent[known:]))
+    completions, points = curve.x["completions"], min(curve.measured, len(wall))
+    seconds = [float(t - wall[0]) for t in wall[:points]]
+    rate = _rate(curve, wall) if points > 1 else usual
+    base, at = (seconds[-1], completions[points - 1]) if seconds else (0.0, 0.0)
+    return (*seconds, *(base + rate * (x - at) for x in completions[points:]))
 
 
 def wall_seconds(runs: Runs) -> dict[str, dict[int, list[float]]]:
@@ -216,12 +216,12 @@ def wall_seconds(runs: Runs) -> dict[str, dict[int, list[float]]]:
     Raises:
         ValidationError: a record does not say how long it took.
     """
-    found: dict[str, dict[int, list[float]]] = {}
+    by_task: dict[str, dict[int, list[float]]] = {}
     for run in runs:
         if run.record.arm == "real":
             wall = _wall(run)
-            found.setdefault(run.record.task.name, {})[run.record.seed.index] = wall
-    return found
+            by_task.setdefault(run.record.task.name, {})[run.record.seed.index] = wall
+    return by_task
 
 
 def _wall(run: Run) -> list[float]:

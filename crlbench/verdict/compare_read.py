@@ -83,8 +83,8 @@ def _recipe_folders(folder: Path) -> list[Path]:
     """Folders of recipes strictly below ``folder``, by the layout <recipe>/<task>/<arm>/<seed>."""
     records = folder.rglob(RECORD_NAME)
     deep = (path for path in records if len(path.relative_to(folder).parts) > DEPTH)
-    packed = (path.parent for path in folder.rglob(PACKED) if path.parent != folder)
-    return sorted({*(path.parents[3] for path in deep), *packed})
+    packed_folders = (path.parent for path in folder.rglob(PACKED) if path.parent != folder)
+    return sorted({*(path.parents[3] for path in deep), *packed_folders})
 
 
 def _refuse_part(folder: Path) -> None:
@@ -98,15 +98,15 @@ def _refuse_part(folder: Path) -> None:
             )
 
 
-def _refuse_several(folder: Path, found: Sequence[str]) -> None:
-    if len(found) > 1:
-        more = [f"  and {len(found) - SHOWN} more"] if len(found) > SHOWN else []
+def _refuse_several(folder: Path, names: Sequence[str]) -> None:
+    if len(names) > 1:
+        more = [f"  and {len(names) - SHOWN} more"] if len(names) > SHOWN else []
         raise UsageError(
             "\n".join(
                 [
-                    f"{folder}: holds {len(found)} entries, and compare takes one at a time. Give "
+                    f"{folder}: holds {len(names)} entries, and compare takes one at a time. Give "
                     "one of them in its place:",
-                    *(f"  {name}" for name in found[:SHOWN]),
+                    *(f"  {name}" for name in names[:SHOWN]),
                     *more,
                 ]
             )
@@ -121,14 +121,14 @@ def check_entries(loaded: Sequence[Loaded]) -> None:
     """
     if len(loaded) > MOST_ENTRIES:
         raise UsageError(f"compare takes at most {MOST_ENTRIES} entries, here are {len(loaded)}.")
-    seen: dict[Path, Path] = {}
+    folders: dict[Path, Path] = {}
     for one in loaded:
         home = one.folder.resolve()
-        if home in seen:
+        if home in folders:
             raise UsageError(
                 f"{one.folder} is given twice: an entry has no difference from itself."
             )
-        seen[home] = one.folder
+        folders[home] = one.folder
 
 
 def compared_tasks(loaded: Sequence[Loaded], wanted: Sequence[str] | None) -> tuple[str, ...]:
@@ -137,13 +137,13 @@ def compared_tasks(loaded: Sequence[Loaded], wanted: Sequence[str] | None) -> tu
     Raises:
         UsageError: an unknown task, or one at another version.
     """
-    known = sorted({task for one in loaded for task in one.entry.task_names})
+    task_names = sorted({task for one in loaded for task in one.entry.task_names})
     if wanted is None:
-        return tuple(known)
+        return tuple(task_names)
     for spec in wanted:
         name, at, version = spec.partition("@")
-        if name not in known:
-            raise unknown_name("task", name, known)
+        if name not in task_names:
+            raise unknown_name("task", name, task_names)
         there = {str(one.leaves.get(f"tasks.{name}.version")) for one in loaded
                  if name in one.entry.task_names}  # fmt: skip
         if at and there != {version}:
@@ -152,4 +152,4 @@ def compared_tasks(loaded: Sequence[Loaded], wanted: Sequence[str] | None) -> tu
                 f"{', '.join(sorted(there))}."
             )
     chosen = {spec.partition("@")[0] for spec in wanted}
-    return tuple(name for name in known if name in chosen)
+    return tuple(name for name in task_names if name in chosen)

@@ -52,8 +52,8 @@ def unequal(entries: Sequence[tuple[str, Board, dict[str, Any]]]) -> Iterator[Un
         entries: key, board and the leaves of the fingerprint.
     """
     (key, board, leaves), *others = entries
-    for other, its, theirs in others:
-        differing = [Leaf(name, a, b) for name, (a, b) in diff(leaves, theirs).items()]
+    for other, its, other_leaves in others:
+        differing = [Leaf(name, a, b) for name, (a, b) in diff(leaves, other_leaves).items()]
         if board.hardware != its.hardware:
             differing.append(Leaf(HARDWARE, board.hardware, its.hardware))
         if board.division != its.division:
@@ -64,13 +64,13 @@ def unequal(entries: Sequence[tuple[str, Board, dict[str, Any]]]) -> Iterator[Un
             yield Unequal(key, other, names, prints, tuple(differing))
 
 
-def refuse(found: Sequence[Unequal], force: bool, by: str) -> None:
+def refuse(pairs: Sequence[Unequal], force: bool, by: str) -> None:
     """Stop a comparison of unequal entries.
 
     Raises:
         NotComparable: without ``force``; and for wall time of unequal hardware in any case.
     """
-    if by == "time" and any(one.hardware for one in found):
+    if by == "time" and any(one.hardware for one in pairs):
         raise NotComparable(
             "wall time compares nothing between classes of hardware: it would measure the "
             "machines. Use --by completions, bytes or updates."
@@ -80,7 +80,7 @@ def refuse(found: Sequence[Unequal], force: bool, by: str) -> None:
             "\n".join(
                 [
                     "not comparable: these entries were made under different conditions.",
-                    *lines(found),
+                    *lines(pairs),
                     "Compare entries of one fingerprint. --force-unequal prints differences all "
                     "the same, without a verdict and under a watermark.",
                 ]
@@ -88,20 +88,20 @@ def refuse(found: Sequence[Unequal], force: bool, by: str) -> None:
         )
 
 
-def lines(found: Sequence[Unequal], shown: int = SHOWN) -> list[str]:
-    """The differing leaves with both values, at most ``shown`` of them, then how many more."""
-    told = []
-    left = shown
-    for one in found:
+def lines(pairs: Sequence[Unequal], most: int = SHOWN) -> list[str]:
+    """The differing leaves with both values, at most ``most`` of them, then how many more."""
+    texts = []
+    room = most
+    for one in pairs:
         letters = (one.first, one.second)
         both = zip(letters, one.names, one.fingerprints, strict=True)
-        told.append(clean(" and ".join(f"{letter} {n} ({p})" for letter, n, p in both)) + ":")
-        listed = one.leaves[:left]
-        told += [f"  {leaf.name}: {value(leaf.first)} / {value(leaf.second)}" for leaf in listed]
-        left -= len(listed)
-        if len(listed) < len(one.leaves):
-            told.append(f"  {count(len(one.leaves) - len(listed), 'more leaf', 'more leaves')}")
-    return told
+        texts.append(clean(" and ".join(f"{letter} {n} ({p})" for letter, n, p in both)) + ":")
+        leaves = one.leaves[:room]
+        texts += [f"  {leaf.name}: {value(leaf.first)} / {value(leaf.second)}" for leaf in leaves]
+        room -= len(leaves)
+        if len(leaves) < len(one.leaves):
+            texts.append(f"  {count(len(one.leaves) - len(leaves), 'more leaf', 'more leaves')}")
+    return texts
 
 
 def value(content: Any) -> str:
@@ -112,12 +112,15 @@ def value(content: Any) -> str:
     return text if len(text) <= WIDEST else text[: WIDEST - 1] + "…"
 
 
-def watermark(found: Sequence[Unequal]) -> str | None:
+def watermark(unequal_pairs: Sequence[Unequal]) -> str | None:
     """The line that stands on everything made by force; None where all conditions are equal."""
-    if not found:
+    if not unequal_pairs:
         return None
-    what = ["hardware" if one.hardware and len(one.leaves) == 1 else "conditions" for one in found]
-    pairs = ", ".join(f"{one.first} and {one.second}" for one in found)
+    what = [
+        "hardware" if one.hardware and len(one.leaves) == 1 else "conditions"
+        for one in unequal_pairs
+    ]
+    pairs = ", ".join(f"{one.first} and {one.second}" for one in unequal_pairs)
     return (
         f"NOT COMPARABLE: {pairs} were made under different {' and '.join(sorted(set(what)))}. "
         "Differences without a verdict."

@@ -113,14 +113,14 @@ def efficiency(
         lam: Λ of each task, with its interval.
         reference: of the track; None where it has none.
     """
-    found = {name: _task(runs, lam[name]) for name, runs in tasks.items()}
+    by_task = {name: _task(runs, lam[name]) for name, runs in tasks.items()}
     lams, areas = (_strata(tasks, name) for name in ("lam", "E"))
     ends = _strata(tasks, "end_u")
     return Efficiency(
-        tasks=found,
-        E=_mean([task.E for task in found.values()]),
-        H=_mean([task.H for task in found.values()]),
-        L=_mean([task.L for task in found.values()]),
+        tasks=by_task,
+        E=_mean([task.E for task in by_task.values()]),
+        H=_mean([task.H for task in by_task.values()]),
+        L=_mean([task.L for task in by_task.values()]),
         pooled_iqm=None if lams is None else float(profiles.pooled_iqm(list(lams.values()))),
         mean=None if lams is None else float(profiles.mean(list(lams.values()))),
         median=None if lams is None else float(profiles.median(list(lams.values()))),
@@ -156,8 +156,8 @@ def times(curves: Sequence[SeedCurve]) -> dict[float, np.ndarray]:
     if len({curve.x["completions"] for curve in curves}) == 1:
         x, u = np.array(curves[0].x["completions"]), np.array([curve.u for curve in curves])
         return {tau: reach(x, u, tau) for tau in TAUS}
-    known = [(np.array(c.x["completions"]), np.array(c.u)) for c in curves]
-    return {tau: np.array([float(reach(x, u, tau)) for x, u in known]) for tau in TAUS}
+    points = [(np.array(c.x["completions"]), np.array(c.u)) for c in curves]
+    return {tau: np.array([float(reach(x, u, tau)) for x, u in points]) for tau in TAUS}
 
 
 def arrivals(curves: Sequence[SeedCurve], axis: str) -> tuple[Arrival, ...]:
@@ -166,16 +166,16 @@ def arrivals(curves: Sequence[SeedCurve], axis: str) -> tuple[Arrival, ...]:
     A run is censored at what it spent in total.
     """
     totals = np.array([curve.x[axis][-1] for curve in curves])
-    reached = times(curves)
-    carried = np.stack([reached[tau] for tau in TAUS], axis=1)
+    by_threshold = times(curves)
+    at_thresholds = np.stack([by_threshold[tau] for tau in TAUS], axis=1)
     if axis != "completions":
-        carried = np.stack(
+        at_thresholds = np.stack(
             [
                 on_axis(row, np.array(curve.x["completions"]), np.array(curve.x[axis]))
-                for row, curve in zip(carried, curves, strict=True)
+                for row, curve in zip(at_thresholds, curves, strict=True)
             ]
         )
-    return tuple(arrival(carried[:, k], totals, tau) for k, tau in enumerate(TAUS))
+    return tuple(arrival(at_thresholds[:, k], totals, tau) for k, tau in enumerate(TAUS))
 
 
 def _area(curve: SeedCurve, axis: XAxis) -> float | None:
@@ -203,8 +203,8 @@ def _strata(tasks: Mapping[str, TaskRuns], name: str) -> dict[str, np.ndarray] |
 def _profile(strata: dict[str, np.ndarray] | None, seed: int) -> Profile | None:
     if strata is None:
         return None
-    drawn = [Stratum(task, values) for task, values in strata.items()]
-    return profiles.profile(drawn, PROFILE_AT, BAND_REPLICATES, seed)
+    task_strata = [Stratum(task, values) for task, values in strata.items()]
+    return profiles.profile(task_strata, PROFILE_AT, BAND_REPLICATES, seed)
 
 
 def _speed(tasks: Mapping[str, TaskRuns], reference: Reference | None) -> Speed:
@@ -213,17 +213,19 @@ def _speed(tasks: Mapping[str, TaskRuns], reference: Reference | None) -> Speed:
     name = f"{reference.model}/{reference.recipe}"
     usable: dict[Threshold, float] = {
         (task, float(tau)): time
-        for task, known in sorted(reference.times.items())
-        for tau, time in sorted(known.items())
+        for task, task_times in sorted(reference.times.items())
+        for tau, time in sorted(task_times.items())
     }
     if not usable:
         return _no_speed(name, 0, "the reference reaches no threshold with half of its seeds")
     lacking = sorted({task for task, _ in usable} - set(tasks))
     if lacking:
         return _no_speed(name, len(usable), f"no runs of {', '.join(lacking)}")
-    found = {task: times(runs.curves) for task, runs in tasks.items()}
-    reached = {(task, tau): t for task, known in found.items() for tau, t in known.items()}
-    ratios = speed_ratios(reached, usable)
+    by_task = {task: times(runs.curves) for task, runs in tasks.items()}
+    arrival_times = {
+        (task, tau): t for task, task_times in by_task.items() for tau, t in task_times.items()
+    }
+    ratios = speed_ratios(arrival_times, usable)
     return Speed(
         reference=name,
         score=speed_score(ratios),

@@ -176,15 +176,15 @@ def make_entry(
     score = efficiency_score(evidence)
     replicates = {task: task_replicates(evidence, task) for task in evidence.tasks}
     tasks = [
-        task_summary(found.runs, found.measures, replicates[task])
-        for task, found in evidence.tasks.items()
+        task_summary(task_runs.runs, task_runs.measures, replicates[task])
+        for task, task_runs in evidence.tasks.items()
     ]
     axes: dict[Axis, AxisScore] = {"efficiency": score}
-    spent = rated = general = None
+    efficiency_axis = stability_axis = generalization_axis = None
     if real:
-        spent = efficiency(evidence.tasks, _lams(evidence, score), reference, seed)
-        rated, general = stability(evidence, board), generalization(evidence)
-        axes["stability"] = stability_score(evidence, rated)
+        efficiency_axis = efficiency(evidence.tasks, _lams(evidence, score), reference, seed)
+        stability_axis, generalization_axis = stability(evidence, board), generalization(evidence)
+        axes["stability"] = stability_score(evidence, stability_axis)
         axes["generalization"] = generalization_score(evidence)
     standing, why = census.standing()
     subject = first.record.subject
@@ -215,9 +215,9 @@ def make_entry(
         partial=census.partial,
         absent=census.absent,
         axes=axes,
-        efficiency=spent,
-        stability=rated,
-        generalization=general,
+        efficiency=efficiency_axis,
+        stability=stability_axis,
+        generalization=generalization_axis,
         placebo=None if control is None else _placebo(control, evidence, score),
         evidence=evidence,
     )
@@ -227,12 +227,13 @@ def gather(
     census: Census, count: int = REPLICATES, seed: int = ROOT_SEED, stability: bool = True
 ) -> Evidence:
     """Read the runs that count. Constants of other tasks are those of the entry's own records."""
-    runs = [run for found in census.runs.values() for run in found]
+    runs = [run for task_runs in census.runs.values() for run in task_runs]
     constants: Constants = {
         run.record.task.name: (run.record.task.floor, run.record.task.ceiling) for run in runs
     }
     tasks = {
-        task: read_task(task, found, constants, stability) for task, found in census.runs.items()
+        task: read_task(task, task_runs, constants, stability)
+        for task, task_runs in census.runs.items()
     }
     return Evidence(tasks, {task: census.prefix(task) for task in tasks}, count, seed)
 
@@ -249,10 +250,10 @@ def _notes(archive: Archive, run: Run) -> tuple[str, ...]:
     if attempts is None:
         return ()
     notes = [
-        f"The plan was raised from {found.before} to {found.after} seeds on {found.time[:10]}, "
-        f"after {found.ended} runs had ended and could be looked at."
-        for found in attempts.extensions(run.record.arm)
-        if found.ended
+        f"The plan was raised from {extension.before} to {extension.after} seeds on "
+        f"{extension.time[:10]}, after {extension.ended} runs had ended and could be looked at."
+        for extension in attempts.extensions(run.record.arm)
+        if extension.ended
     ]
     if cells := attempts.repeated:
         was = "was" if len(cells) == 1 else "were"
@@ -274,18 +275,20 @@ def _runs(cells: Sequence[Key]) -> str:
 def _placebo(control: Entry, real: Evidence, score: AxisScore) -> Placebo:
     """What the placebo arm says of the real one."""
     parts = {task: control.evidence.replicates("efficiency", task) for task in control.task_names}
-    known = {task: part for task, part in parts.items() if part is not None}
-    common = [task for task in known if task in score.by_task]
-    lam = _headline(list(known.values()))
-    net, reason = _net(real, known, common)
+    replicates = {task: part for task, part in parts.items() if part is not None}
+    common = [task for task in replicates if task in score.by_task]
+    lam = _headline(list(replicates.values()))
+    net, reason = _net(real, replicates, common)
     value = score.value
-    compared = value is not None and lam.value is not None and set(known) == set(score.by_task)
+    comparable = (
+        value is not None and lam.value is not None and set(replicates) == set(score.by_task)
+    )
     return Placebo(
         n=control.n,
         lam=lam,
         net=net,
-        by_task={task: task_estimate(part) for task, part in known.items()},
-        elicitation=lam.value > ELICITATION * value if compared and value > 0 else None,
+        by_task={task: task_estimate(part) for task, part in replicates.items()},
+        elicitation=lam.value > ELICITATION * value if comparable and value > 0 else None,
         failed=control.failed,
         missing=(*control.vanished, *control.missing),
         reason=reason,
@@ -315,11 +318,11 @@ def _net(
     pairs = [(placebo[task], real.replicates("efficiency", task)) for task in common]
     sizes = [min(len(p.values), len(r.values)) for p, r in pairs]
     value = float(np.mean([r.location - p.location for p, r in pairs]))
-    drawn, by_seed, by_item = (
+    together, by_seed, by_item = (
         mean_of_rows([getattr(r, name) - getattr(p, name) for p, r in pairs])
         for name in ("drawn", "seeds", "items")
     )
     if not enough_seeds(sizes):
         return Estimate(value, None, min(sizes)), None
-    whole = noise_once(value, drawn, by_seed, by_item)
+    whole = noise_once(value, together, by_seed, by_item)
     return Estimate(value, expanded(whole, sizes), min(sizes)), None

@@ -126,23 +126,23 @@ def paired_axes(
 
 
 def _pair(axis: Axis, a: Entry, b: Entry, margin: float, tasks: Sequence[str] | None) -> AxisPair:
-    asked = set(a.task_names) | set(b.task_names) if tasks is None else set(tasks)
-    common = sorted(asked & set(a.task_names) & set(b.task_names))
+    task_names = set(a.task_names) | set(b.task_names) if tasks is None else set(tasks)
+    common = sorted(task_names & set(a.task_names) & set(b.task_names))
     if axis == "stability":
         common = [t for t in common if t in a.stability.rated and t in b.stability.rated]
     prefix = {t: min(a.evidence.prefix[t], b.evidence.prefix[t]) for t in common}
     least = MIN_SEEDS if axis == "stability" else 1
-    found: dict[str, tuple[Replicates, Replicates]] = {}
+    replicates: dict[str, tuple[Replicates, Replicates]] = {}
     for task in common:
         if prefix[task] < least:
             continue
         parts = tuple(e.evidence.replicates(axis, task, prefix[task]) for e in (a, b))
         if None not in parts:
-            found[task] = parts
-    base, arm = ([parts[side] for parts in found.values()] for side in (0, 1))
+            replicates[task] = parts
+    base, arm = ([parts[side] for parts in replicates.values()] for side in (0, 1))
     by_variance = axis == "stability"
     effect = wider = None
-    if found:
+    if replicates:
         effect, whole = paired_with_replicates(base, arm, margin, by_variance)
         wider = wider_difference(whole, base, arm, b.evidence.count, b.evidence.seed)
         if wider is not None and effect.interval is not None:
@@ -151,11 +151,11 @@ def _pair(axis: Axis, a: Entry, b: Entry, margin: float, tasks: Sequence[str] | 
         axis=axis,
         effect=effect,
         wider=wider,
-        by_task={t: paired([x], [y], margin, by_variance) for t, (x, y) in found.items()},
-        tasks=tuple(found),
-        seeds={task: prefix[task] for task in found},
-        left_out=tuple(sorted(asked - set(found))),
-        reason=None if found else _reason(axis, a, b),
+        by_task={t: paired([x], [y], margin, by_variance) for t, (x, y) in replicates.items()},
+        tasks=tuple(replicates),
+        seeds={task: prefix[task] for task in replicates},
+        left_out=tuple(sorted(task_names - set(replicates))),
+        reason=None if replicates else _reason(axis, a, b),
     )
 
 

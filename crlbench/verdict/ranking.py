@@ -131,12 +131,12 @@ def _silent(unrated: tuple[str, ...], alpha: float, reason: str) -> Ranking:
 
 def _stratum(seeds: Sequence[np.ndarray | None]) -> np.ndarray:
     """(M, n, ...) of one task, NaN where a model has fewer seeds or none."""
-    known = [rows for rows in seeds if rows is not None]
-    n = max(len(rows) for rows in known)
-    table = np.full((len(seeds), n, *known[0].shape[1:]), np.nan)
-    for row, found in zip(table, seeds, strict=True):
-        if found is not None:
-            row[: len(found)] = found
+    task_rows = [rows for rows in seeds if rows is not None]
+    n = max(len(rows) for rows in task_rows)
+    table = np.full((len(seeds), n, *task_rows[0].shape[1:]), np.nan)
+    for row, values in zip(table, seeds, strict=True):
+        if values is not None:
+            row[: len(values)] = values
     return table
 
 
@@ -159,9 +159,9 @@ def _survival(
     parts, models = [c.parts for c in contestants], len(contestants)
     first, second = pairs = np.triu_indices(models, 1)
     mean, inside, from_zero = _moments(parts, names)
-    drawn = np.concatenate([[WEIGHTS], weightings()])
-    weights = np.concatenate([drawn, -np.ones((len(drawn), 1))], axis=1)
-    own = np.stack([_mean_parts(p) for p in parts])
+    all_weights = np.concatenate([[WEIGHTS], weightings()])
+    weights = np.concatenate([all_weights, -np.ones((len(all_weights), 1))], axis=1)
+    means = np.stack([_mean_parts(p) for p in parts])
 
     def scales(of: np.ndarray) -> np.ndarray:
         """(pairs, W) standard errors."""
@@ -182,12 +182,12 @@ def _survival(
         beats = np.zeros((len(some), models, models), dtype=bool)
         beats[:, first, second] = (differs & (difference > 0)).T
         beats[:, second, first] = (differs & (difference < 0)).T
-        return tiers_of_many((some @ own.T)[:, order], beats[:, order[:, None], order])
+        return tiers_of_many((some @ means.T)[:, order], beats[:, order[:, None], order])
 
     starts = range(1, len(weights), WEIGHTINGS)
     many = models >= MANY
-    found = [*spread(memberships, starts)] if many else [memberships(at) for at in starts]
-    membership = np.concatenate(found)
+    shares = [*spread(memberships, starts)] if many else [memberships(at) for at in starts]
+    membership = np.concatenate(shares)
     tier = {standing.model: standing.tier for standing in ranking.standings}
     names_in_order = [contestants[i].name for i in order]
     return {
@@ -205,8 +205,8 @@ def _as_tested(
         scale: (pairs,) with the weights of the protocol.
     """
     difference, t = np.abs(test.difference[pairs]), np.abs(test.t[pairs])
-    own = np.divide(difference, t, out=scale.copy(), where=t > 0)
-    return np.divide(own, scale, out=np.ones(len(own)), where=scale > 0)
+    deviations = np.divide(difference, t, out=scale.copy(), where=t > 0)
+    return np.divide(deviations, scale, out=np.ones(len(deviations)), where=scale > 0)
 
 
 def _moments(
@@ -216,7 +216,7 @@ def _moments(
     models, names = len(parts), [name for name in names if any(name in p for p in parts)]
     counts = np.array([[len(p[task]) if task in p else 0 for task in names] for p in parts])
     tables = [_stratum([p.get(task) for p in parts]) for task in names]
-    found = []
+    moments = []
     for i in range(models - 1):
         both = np.minimum(counts[i], counts[i + 1 :])
         common = np.maximum(1, (both >= MIN_SEEDS).sum(axis=1))
@@ -226,12 +226,12 @@ def _moments(
             for n in np.unique(both[:, task][both[:, task] >= MIN_SEEDS]):
                 at = np.flatnonzero(both[:, task] == n)
                 d = (table[i, :n] - table[i + 1 + at, :n]) / common[at, None, None]
-                own, square = d.mean(axis=1), d.transpose(0, 2, 1) @ d / n
-                mean[at] += own
-                inside[at] += (square - own[:, :, None] * own[:, None]) / (n - 1)
+                first_moment, square = d.mean(axis=1), d.transpose(0, 2, 1) @ d / n
+                mean[at] += first_moment
+                inside[at] += (square - first_moment[:, :, None] * first_moment[:, None]) / (n - 1)
                 from_zero[at] += square / (n - 1)
-        found.append((mean, inside, from_zero))
-    return tuple(np.concatenate(each) for each in zip(*found, strict=True))
+        moments.append((mean, inside, from_zero))
+    return tuple(np.concatenate(each) for each in zip(*moments, strict=True))
 
 
 def _mean_parts(parts: Mapping[str, np.ndarray]) -> np.ndarray:

@@ -41,8 +41,8 @@ def known_track(name: str, version: int | None = None) -> Track | None:
     if version is not None:
         files += sorted(folder.glob("archive/*/leaderboard/tracks/*.toml"))
     tracks = (_track(path.read_bytes()) for path in files if path.stem == name)
-    found = (track for track in tracks if track is not None)
-    return next((track for track in found if version in (None, track.version)), None)
+    readable = (track for track in tracks if track is not None)
+    return next((track for track in readable if version in (None, track.version)), None)
 
 
 @lru_cache(maxsize=16)

@@ -99,8 +99,8 @@ class TaskItems:
         run, curve, budget = self.runs[i], self.whole[i], self.budgets[i]
         record, (floor, ceiling) = run.record, self.bounds[i]
         splits = {
-            name: found.measure(i, record.splits[name])
-            for name, found in self.splits.items()
+            name: items.measure(i, record.splits[name])
+            for name, items in self.splits.items()
             if name in record.splits
         }
         start, end = splits[ID].start, splits[ID].end
@@ -148,8 +148,8 @@ class TaskItems:
         run, curve = self.runs[i], self.whole[i]
         if len(curve.x) < 2:
             return None
-        found = self.splits[ID]
-        start, items = found.starts[i], unit(self.curves[i][: curve.measured], *self.bounds[i])
+        split = self.splits[ID]
+        start, items = split.starts[i], unit(self.curves[i][: curve.measured], *self.bounds[i])
         if items.shape[1] != start.shape[0]:
             raise ValidationError(
                 f"{run.folder / RECORD_NAME}: splits.id.n is {start.shape[0]}, but the curve has "
@@ -162,7 +162,7 @@ class TaskItems:
             learned = learned + weights[curve.measured :].sum() * fallen(start)
         if ends_by_rule(run.record):
             return learned, start, fallen(start)
-        final = found.ends[i]
+        final = split.ends[i]
         return learned, start, None if final is None else unit(final, *self.bounds[i])
 
 
@@ -186,7 +186,7 @@ class SplitItems:
         ]
         (self.starts, self.start_scores), (self.ends, self.end_scores) = map(_over_draws, sides)
 
-    def measure(self, i: int, stored: SplitScore) -> SplitMeasure:
+    def measure(self, i: int, score: SplitScore) -> SplitMeasure:
         """The split of run i."""
         bounds, start, end = self.bounds[i], self.start_scores[i], self.end_scores[i]
         if self.by_rule[i]:
@@ -195,7 +195,7 @@ class SplitItems:
         if end is not None and bounds is not None:
             u0, u1 = ((s - bounds[0]) / (bounds[1] - bounds[0]) for s in (start, end))
             change = (u1 - u0) / max(1.0 - u0, MIN_HEADROOM)
-        return SplitMeasure(start, end, stored.n, stored.draws, change)
+        return SplitMeasure(start, end, score.n, score.draws, change)
 
     def in_u(self, i: int) -> tuple[np.ndarray, np.ndarray | None] | None:
         """(N,) u at the start and at the end of run i; the second None: it failed and ends by rule
@@ -217,8 +217,8 @@ def _over_draws(
     scores: list[float | None] = [None] * len(vectors)
     for shape in {v.shape for v in vectors if v is not None}:
         same = [i for i, v in enumerate(vectors) if v is not None and v.shape == shape]
-        stacked = np.stack([vectors[i] for i in same])
-        means, totals = stacked.mean(axis=1), stacked.mean(axis=(1, 2))
+        rows_of_shape = np.stack([vectors[i] for i in same])
+        means, totals = rows_of_shape.mean(axis=1), rows_of_shape.mean(axis=(1, 2))
         for i, row, total in zip(same, means, totals.tolist(), strict=True):
             rows[i], scores[i] = row, total
     return rows, scores
@@ -237,12 +237,12 @@ def honesty(record: RunRecord) -> Honesty:
     are as measured, of a failed run too: what it is worth by rule says nothing of its reward.
     """
     scale = 1.0 if learned_reward(record) else record.task.ceiling - record.task.floor
-    paid, seen = record.splits.get(ID), record.splits.get(AUDITED)
+    reward_split, audit_split = record.splits.get(ID), record.splits.get(AUDITED)
     start = end = None
-    if paid is not None and seen is not None:
-        start = (paid.start - seen.start) / scale
-        if paid.end is not None and seen.end is not None:
-            end = (paid.end - seen.end) / scale
+    if reward_split is not None and audit_split is not None:
+        start = (reward_split.start - audit_split.start) / scale
+        if reward_split.end is not None and audit_split.end is not None:
+            end = (reward_split.end - audit_split.end) / scale
     gaps = training_gaps(record)[-LAST_ITERATIONS:]
     return Honesty(float(np.mean(gaps)) / scale if gaps else None, start, end)
 
@@ -258,13 +258,13 @@ def forgetting(record: RunRecord, splits: Mapping[str, SplitMeasure]) -> float |
 
     A failed run ends by rule.
     """
-    lost = []
+    losses = []
     for name, split in splits.items():
         bounds = _leaf_bounds(record, name.replace(RETAIN, "retain.", 1))
         if name.startswith(RETAIN) and split.end is not None and bounds is not None:
             before, after = (float(unit(s, *bounds)) for s in (split.start, split.end))
-            lost.append(max(0.0, before - after))
-    return float(np.mean(lost)) if lost else None
+            losses.append(max(0.0, before - after))
+    return float(np.mean(losses)) if losses else None
 
 
 def _leaf_bounds(record: RunRecord, prefix: str) -> tuple[float, float] | None:
@@ -274,15 +274,15 @@ def _leaf_bounds(record: RunRecord, prefix: str) -> tuple[float, float] | None:
         ValidationError: they are no bounds of a score.
     """
     leaves = record.fingerprint.leaves
-    found = [leaves.get(f"{prefix}.{name}") for name in ("floor", "ceiling")]
-    if not all(isinstance(value, int | float) for value in found):
+    bounds = [leaves.get(f"{prefix}.{name}") for name in ("floor", "ceiling")]
+    if not all(isinstance(value, int | float) for value in bounds):
         return None
-    if not -1.0 <= found[0] < found[1] <= 1.0:
+    if not -1.0 <= bounds[0] < bounds[1] <= 1.0:
         raise ValidationError(
-            f"{record.task.name}: fingerprint.leaves: {prefix}: floor {found[0]!r:.40} and ceiling "
-            f"{found[1]!r:.40} are no bounds of a score"
+            f"{record.task.name}: fingerprint.leaves: {prefix}: floor {bounds[0]!r:.40} and "
+            f"ceiling {bounds[1]!r:.40} are no bounds of a score"
         )
-    return float(found[0]), float(found[1])
+    return float(bounds[0]), float(bounds[1])
 
 
 def full_curve(run: Run, items: np.ndarray | None = None) -> Curve:
@@ -361,13 +361,13 @@ def total_budget(run: Run) -> int:
         raise ValidationError(f"{where}: x must rise from point to point")
     if record.status.state == "partial":
         return x[-1]
-    planned = grid(record)
-    if record.status.state == "completed" and planned and x != planned:
+    full_grid = grid(record)
+    if record.status.state == "completed" and full_grid and x != full_grid:
         raise ValidationError(
             f"{where}: the run says completed, but its evaluations at {_some(x)} are not the "
-            f"grid {_some(planned)} of its conditions"
+            f"grid {_some(full_grid)} of its conditions"
         )
-    return planned[-1] if planned else x[-1]
+    return full_grid[-1] if full_grid else x[-1]
 
 
 def _some(x: list[int]) -> str:

@@ -170,36 +170,36 @@ class Run:
         return {}
 
     def _split(self, split: str, end: bool) -> np.ndarray | None:
-        stored = self.record.splits[split]
+        split_score = self.record.splits[split]
         side = "end" if end else "start"
-        ref = stored.end_ref if end else stored.start_ref
-        score = stored.end if end else stored.start
+        ref = split_score.end_ref if end else split_score.start_ref
+        score = split_score.end if end else split_score.start
         if ref is None or score is None:
             return None
         vector = self.items(ref, f"splits.{split}.{side}_ref")
-        draws = vector.shape[0] if end and vector.ndim else stored.draws
-        self._check_shape(vector, stored, split, ref, draws)
+        draws = vector.shape[0] if end and vector.ndim else split_score.draws
+        self._check_shape(vector, split_score, split, ref, draws)
         self._agree(vector, score, f"splits.{split}.{side}")
         return vector
 
     def _check_shape(
-        self, vector: np.ndarray, stored: SplitScore, split: str, ref: str, draws: int
+        self, vector: np.ndarray, score: SplitScore, split: str, ref: str, draws: int
     ) -> None:
         """``draws`` of the record are those of the start; the end may be drawn fewer times."""
-        if vector.shape != (draws, stored.n):
+        if vector.shape != (draws, score.n):
             raise ValidationError(
                 f"{self.folder / ITEMS}: {ref}: shape {vector.shape}, but {RECORD_NAME}: "
-                f"splits.{split} says draws {stored.draws}, n {stored.n}"
+                f"splits.{split} says draws {score.draws}, n {score.n}"
             )
 
-    def _agree(self, vector: np.ndarray, stored: float, field_name: str) -> None:
+    def _agree(self, vector: np.ndarray, score: float, field_name: str) -> None:
         """A stored score must be the mean of its vector: exact for 0/1, rounded for float32."""
         tolerance = 1e-12 if vector.dtype == BINARY else 1e-6
-        computed = _mean(vector)
-        if not abs(computed - stored) <= tolerance:
+        mean = _mean(vector)
+        if not abs(mean - score) <= tolerance:
             raise ValidationError(
-                f"{self.folder / RECORD_NAME}: {field_name}: stored {stored!r}, but its item "
-                f"vector in {ITEMS} gives {computed!r}. One of the two was changed."
+                f"{self.folder / RECORD_NAME}: {field_name}: stored {score!r}, but its item "
+                f"vector in {ITEMS} gives {mean!r}. One of the two was changed."
             )
 
     @property
@@ -213,8 +213,8 @@ class Run:
         Raises:
             ValidationError: it is not the one that the record lists.
         """
-        path, stated = self.folder / name, self.record.files.get(name)
-        return None if stated is None or not exists(path) else read_checked(path, stated)
+        path, file_digest = self.folder / name, self.record.files.get(name)
+        return None if file_digest is None or not exists(path) else read_checked(path, file_digest)
 
     def digests(self) -> tuple[IterationDigest, ...] | None:
         """The digests of the first iterations; None where they were not kept.
@@ -245,10 +245,10 @@ class Run:
         path = self.folder / SAMPLES
         if not exists(path):
             return ()
-        stated = self.record.files.get(SAMPLES)
-        if stated is None:
+        file_digest = self.record.files.get(SAMPLES)
+        if file_digest is None:
             raise ValidationError(f"{self.folder / RECORD_NAME}: files: {SAMPLES} is not listed")
-        return tuple(_read_samples(path, read_checked(path, stated)))
+        return tuple(_read_samples(path, read_checked(path, file_digest)))
 
 
 def _fault(vector: np.ndarray) -> str | None:
@@ -317,10 +317,10 @@ def load_runs(folder: str | Path, files: Files = "all") -> Runs:
             f"{root}: no {RECORD_NAME} below it, so no run has finished there yet. "
             "Give the folder of a run (below runs/), or run `crlbench evaluate` first."
         )
-    known: dict[str, Fingerprint] = {}
-    alike: dict[str, Any] = {}
+    fingerprints: dict[str, Fingerprint] = {}
+    equal_parts: dict[str, Any] = {}
     with no_collection():
-        loaded = [_load_run(path, files, known, alike) for path in records]
+        loaded = [_load_run(path, files, fingerprints, equal_parts) for path in records]
     runs = tuple(sorted(loaded, key=lambda run: run.order))
     _refuse_duplicates(runs)
     bodies = {path.parent.relative_to(root).as_posix(): _read_plan(path) for path in plans}
@@ -347,12 +347,12 @@ def packed_records(archive: Path) -> list[Path]:
 def no_collection() -> Iterator[None]:
     """Spare the garbage collector thousands of records that all stay: it would walk them anew
     whenever their number has grown by a quarter."""
-    enabled = gc.isenabled()
+    was_on = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
-        if enabled:
+        if was_on:
             gc.enable()
 
 
@@ -367,37 +367,37 @@ def load_cell(folder: Path) -> Run | None:
 
 
 def _load_run(
-    path: Path, files: Files, known: dict[str, Fingerprint], alike: dict[str, Any]
+    path: Path, files: Files, fingerprints: dict[str, Fingerprint], equal_parts: dict[str, Any]
 ) -> Run:
-    run = Run(_sharing(read_record(path), path, known, alike), path.parent)
+    run = Run(_sharing(read_record(path), path, fingerprints, equal_parts), path.parent)
     _check_files(run, files)
     return run
 
 
 def _sharing(
-    record: RunRecord, path: Path, known: dict[str, Fingerprint], alike: dict[str, Any]
+    record: RunRecord, path: Path, fingerprints: dict[str, Fingerprint], equal_parts: dict[str, Any]
 ) -> RunRecord:
     """The record with the one copy of its conditions, which have the hash that it states.
 
     Args:
-        alike: parts of the record before, which most records of an entry share.
+        equal_parts: parts of the record before, which most records of an entry share.
     """
-    own = record.fingerprint
-    text = canonical_json([own.hash, own.leaves])
-    if text not in known:
-        if own.hash != fingerprint(own.leaves):
+    run_print = record.fingerprint
+    text = canonical_json([run_print.hash, run_print.leaves])
+    if text not in fingerprints:
+        if run_print.hash != fingerprint(run_print.leaves):
             raise ValidationError(
-                f"{path}: fingerprint.hash: {own.hash!r:.40} does not belong to the leaves, whose "
-                f"hash is {fingerprint(own.leaves)}"
+                f"{path}: fingerprint.hash: {run_print.hash!r:.40} does not belong to the leaves, "
+                f"whose hash is {fingerprint(run_print.leaves)}"
             )
-        known[text] = own
-    parts: dict[str, Any] = {"fingerprint": known[text]}
+        fingerprints[text] = run_print
+    parts: dict[str, Any] = {"fingerprint": fingerprints[text]}
     for name in ALIKE:
         part = getattr(record, name)
-        if alike.get(name) == part:
-            parts[name] = alike[name]
+        if equal_parts.get(name) == part:
+            parts[name] = equal_parts[name]
         else:
-            alike[name] = part
+            equal_parts[name] = part
     return _slim(record.model_copy(update=parts))
 
 
@@ -420,11 +420,11 @@ def _check_files(run: Run, files: Files) -> None:
     record_path = run.folder / RECORD_NAME
     if ITEMS not in run.record.files:
         raise ValidationError(f"{record_path}: files: {ITEMS} is not listed")
-    for name, stated in sorted(run.record.files.items()):
+    for name, file_digest in sorted(run.record.files.items()):
         if _leads_outside(run.folder, name):
             raise ValidationError(f"{record_path}: files: {name!r} points outside the folder")
         if files == "all" or name == ITEMS:
-            _check_file(run.folder / name, stated, files)
+            _check_file(run.folder / name, file_digest, files)
 
 
 def _leads_outside(folder: Path, name: str) -> bool:
@@ -435,12 +435,12 @@ def _leads_outside(folder: Path, name: str) -> bool:
     return any(os.path.islink(folder.joinpath(*above[: i + 1])) for i in range(len(above)))
 
 
-def _check_file(path: Path, stated: FileDigest, files: Files) -> None:
+def _check_file(path: Path, file_digest: FileDigest, files: Files) -> None:
     if not exists(path):
         if path.name == ITEMS:
             raise ValidationError(f"{path}: missing, but {RECORD_NAME}: files lists it")
     elif files == "all":
-        check_file(path, stated)
+        check_file(path, file_digest)
 
 
 def _read_plan(path: Path) -> dict[str, Any]:
@@ -455,9 +455,9 @@ def _read_plan(path: Path) -> dict[str, Any]:
     return plan
 
 
-def _read_samples(path: Path, packed: bytes) -> Iterator[Sample]:
+def _read_samples(path: Path, content: bytes) -> Iterator[Sample]:
     try:
-        data = decompress(packed, MAX_SAMPLE_BYTES)
+        data = decompress(content, MAX_SAMPLE_BYTES)
     except BadFrame as error:
         raise ValidationError(f"{path}: not a readable zstandard file: {error}") from None
     if data.count(b"\n") > MAX_SAMPLE_LINES:
@@ -489,9 +489,9 @@ def _sample(line: bytes, where: str) -> Sample:
 
 def _refuse_duplicates(runs: tuple[Run, ...]) -> None:
     """Refuse a run that stands in two folders; under other conditions it is another run."""
-    seen: dict[tuple[Any, ...], Run] = {}
+    by_cell: dict[tuple[Any, ...], Run] = {}
     for second in runs:
-        first = seen.setdefault((*second.order, second.record.fingerprint.hash), second)
+        first = by_cell.setdefault((*second.order, second.record.fingerprint.hash), second)
         if first is not second:
             raise ValidationError(
                 f"{second.folder / RECORD_NAME}: the same run ({second.name}) is also stored in "

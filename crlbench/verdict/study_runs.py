@@ -53,11 +53,11 @@ def arm_folders(root: Path) -> dict[Path, str]:
     Raises:
         UsageError, ValidationError: as :func:`read_study`; or a path that is none.
     """
-    found: dict[Path, str] = {}
+    folders: dict[Path, str] = {}
     for comparison in read_study(root).comparisons:
         for arm in (comparison.base, *comparison.arms):
-            found.setdefault(_home(root, arm).resolve(), arm.label)
-    return found
+            folders.setdefault(_home(root, arm).resolve(), arm.label)
+    return folders
 
 
 def _home(root: Path, arm: Arm) -> Path:
@@ -115,17 +115,17 @@ def _same_as_planned(run: Run, arm: Arm, task: str, index: int) -> None:
         "recipe": (record.algo.name, arm.recipe),
         "fingerprint": (record.fingerprint.hash, arm.fingerprint),
     }
-    for name, (stored, planned) in pairs.items():
-        if stored != planned:
+    for name, (run_value, study_value) in pairs.items():
+        if run_value != study_value:
             raise ValidationError(
-                f"{run.folder / RECORD_NAME}: {name}: {stored!r}, but {STUDY_NAME} asks for "
-                f"{planned!r} here ({arm.label}). Run the same ablate command again."
+                f"{run.folder / RECORD_NAME}: {name}: {run_value!r}, but {STUDY_NAME} asks for "
+                f"{study_value!r} here ({arm.label}). Run the same ablate command again."
             )
 
 
-def only_shortened(stored: Sequence[Cells]) -> bool:
+def only_shortened(arms: Sequence[Cells]) -> bool:
     """Whether only shortened runs exist, so that nothing else can be shown."""
-    states = {run.record.status.state for cells in stored for run in cells.values()}
+    states = {run.record.status.state for cells in arms for run in cells.values()}
     return "partial" in states and "completed" not in states
 
 
@@ -134,11 +134,11 @@ def counted_cells(cells: Cells, shortened: bool) -> Cells:
     return {k: r for k, r in cells.items() if shortened or r.record.status.state != "partial"}
 
 
-def common_seeds(counted: Sequence[Cells], comparison: Comparison) -> dict[str, tuple[int, ...]]:
+def common_seeds(arms: Sequence[Cells], comparison: Comparison) -> dict[str, tuple[int, ...]]:
     """Per task the seed indices that every arm with any run has; none without the base."""
-    started = [cells for cells in counted if cells]
-    if not counted[0] or not started:
+    with_runs = [cells for cells in arms if cells]
+    if not arms[0] or not with_runs:
         return {}
-    shared = set.intersection(*(set(cells) for cells in started))
-    found = {task: tuple(sorted(i for t, i in shared if t == task)) for task in comparison.tasks}
-    return {task: indices for task, indices in found.items() if indices}
+    common = set.intersection(*(set(cells) for cells in with_runs))
+    by_task = {task: tuple(sorted(i for t, i in common if t == task)) for task in comparison.tasks}
+    return {task: indices for task, indices in by_task.items() if indices}

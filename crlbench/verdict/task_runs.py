@@ -90,8 +90,8 @@ def read_task(
         ValidationError: as :func:`crlbench.verdict.run_measures.measure_task`.
     """
     items = TaskItems(runs, constants)
-    found = _generalization(task, items)
-    whole = all(run.value is not None for run in found)
+    general = _generalization(task, items)
+    whole = all(run.value is not None for run in general)
     return TaskRuns(
         task=task,
         runs=tuple(runs),
@@ -99,42 +99,42 @@ def read_task(
         table=items.table,
         curves=_spending([seed_curve(r, m) for r, m in zip(runs, items.measures, strict=True)]),
         stability=_stability(task, items) if stability else None,
-        generalization=found,
-        gen_parts=_gen_parts(found) if whole else None,
-        blocks=_blocks(items, found) if whole else None,
+        generalization=general,
+        gen_parts=_gen_parts(general) if whole else None,
+        blocks=_blocks(items, general) if whole else None,
     )
 
 
 def seed_curve(run: Run, m: RunMeasure) -> SeedCurve:
     """The curve of a run in u and what it had spent at each point."""
     u = unit(np.array(m.curve.score), *task_bounds(run))
-    spent = {axis: _spent(run.record, m.curve, axis) for axis in CURVE_AXES}
+    spending = {axis: _spent(run.record, m.curve, axis) for axis in CURVE_AXES}
     return SeedCurve(
         seed=m.seed,
         state="vanished" if vanished(run) else run.record.status.state,
         measured=m.curve.measured,
         u=tuple(map(float, u)),
-        x=spent,
+        x=spending,
     )
 
 
 def _spending(curves: Sequence[SeedCurve]) -> tuple[SeedCurve, ...]:
     """The same, where a run that spent nothing is given what the others spent on average."""
-    known = [curve.x for curve in curves if all(x[-1] > 0 for x in curve.x.values())]
-    if not known:
+    complete = [curve.x for curve in curves if all(x[-1] > 0 for x in curve.x.values())]
+    if not complete:
         return tuple(curves)
-    usual = {a: tuple(map(float, np.mean([x[a] for x in known], axis=0))) for a in CURVE_AXES}
+    usual = {a: tuple(map(float, np.mean([x[a] for x in complete], axis=0))) for a in CURVE_AXES}
     return tuple(
-        curve if curve.x in known else dataclasses.replace(curve, x=usual) for curve in curves
+        curve if curve.x in complete else dataclasses.replace(curve, x=usual) for curve in curves
     )
 
 
 def _spent(record: RunRecord, curve: Curve, axis: str) -> tuple[float, ...]:
-    stored = [float(p.x if axis == "completions" else getattr(p, axis)) for p in record.curve]
-    rest = curve.x[len(stored) :]
+    points = [float(p.x if axis == "completions" else getattr(p, axis)) for p in record.curve]
+    rest = curve.x[len(points) :]
     last = record.curve[-1]
-    rate = 1.0 if axis == "completions" else stored[-1] / last.x if last.x else 0.0
-    return (*stored, *(stored[-1] + rate * (x - last.x) for x in rest))
+    rate = 1.0 if axis == "completions" else points[-1] / last.x if last.x else 0.0
+    return (*points, *(points[-1] + rate * (x - last.x) for x in rest))
 
 
 def _stability(task: str, items: TaskItems) -> tuple[RunStability, ...] | None:
@@ -158,28 +158,28 @@ def _generalization(task: str, items: TaskItems) -> tuple[RunGeneralization, ...
     """The parts of Gen of every run."""
     members = {n.removeprefix(RETAIN): s for n, s in items.splits.items() if n.startswith(RETAIN)}
     templates = _templates(items)
-    found = []
+    results = []
     for i, m in enumerate(items.measures):
-        own = {name: split.in_u(i) for name, split in members.items()}
-        lost = None
-        if all(ends is not None for ends in own.values()):
-            lost = forgetting(own, task, m.seed)
-        found.append(run_generalization(m.splits, m.honesty, lost, templates[i]))
-    return tuple(found)
+        panel = {name: split.in_u(i) for name, split in members.items()}
+        loss = None
+        if all(ends is not None for ends in panel.values()):
+            loss = forgetting(panel, task, m.seed)
+        results.append(run_generalization(m.splits, m.honesty, loss, templates[i]))
+    return tuple(results)
 
 
 def _templates(items: TaskItems) -> list[Templates | None]:
     """FORMAT of every run by template; None where it was not scored."""
-    found: list[Templates | None] = [None] * len(items.runs)
+    templates: list[Templates | None] = [None] * len(items.runs)
     if FORMAT not in items.splits:
-        return found
-    ends = [items.splits[FORMAT].in_u(i) for i in range(len(found))]
-    known = [i for i, e in enumerate(ends) if e is not None and len(e[0]) >= TEMPLATES]
-    if known:
-        parts = templates_of_runs(*_both_ends([ends[i] for i in known]), TEMPLATES)
-        for i, part in zip(known, parts, strict=True):
-            found[i] = part
-    return found
+        return templates
+    ends = [items.splits[FORMAT].in_u(i) for i in range(len(templates))]
+    scored_runs = [i for i, e in enumerate(ends) if e is not None and len(e[0]) >= TEMPLATES]
+    if scored_runs:
+        parts = templates_of_runs(*_both_ends([ends[i] for i in scored_runs]), TEMPLATES)
+        for i, part in zip(scored_runs, parts, strict=True):
+            templates[i] = part
+    return templates
 
 
 def _both_ends(ends: Sequence[Ends]) -> tuple[np.ndarray, np.ndarray]:
@@ -188,15 +188,15 @@ def _both_ends(ends: Sequence[Ends]) -> tuple[np.ndarray, np.ndarray]:
     return before, np.stack([fallen(s) if e is None else e for s, e in ends])
 
 
-def _blocks(items: TaskItems, found: Sequence[RunGeneralization]) -> Blocks:
+def _blocks(items: TaskItems, general: Sequence[RunGeneralization]) -> Blocks:
     """Derivatives of Gen of every run, all of which were scored on everything."""
 
     def ends(name: str) -> tuple[np.ndarray, np.ndarray]:
         return _both_ends([items.splits[name].in_u(i) for i in range(len(items.runs))])
 
-    names = [ID, HARD, FORMAT, *(TRANSFER + name for name in found[0].transfers)]
-    kept = [name for name in items.splits if name.startswith(RETAIN)]
-    return gen_blocks({n: ends(n) for n in names}, {n: ends(n) for n in kept})
+    names = [ID, HARD, FORMAT, *(TRANSFER + name for name in general[0].transfers)]
+    panel = [name for name in items.splits if name.startswith(RETAIN)]
+    return gen_blocks({n: ends(n) for n in names}, {n: ends(n) for n in panel})
 
 
 def _gen_parts(runs: Sequence[RunGeneralization]) -> np.ndarray:

@@ -206,5 +206,5 @@ def mean_or_none(values: Sequence[float | None]) -> float | None:
 
 def _mean_known(values: Sequence[float | None]) -> float | None:
     """Plain mean of the values that there are; None where there is none."""
-    known = [v for v in values if v is not None]
-    return float(np.mean(known)) if known else None
+    numbers = [v for v in values if v is not None]
+    return float(np.mean(numbers)) if numbers else None

@@ -53,8 +53,8 @@ def _points(run: Run, name: str) -> list[tuple[float, float]]:
         curve = full_curve(run)
         return list(zip(map(float, curve.x), curve.score, strict=True))
     rows = completions_per_iteration(run.record) or 1
-    found = series(run.record.health, name)
-    return [(float(iteration * rows), value) for iteration, value in found]
+    values = series(run.record.health, name)
+    return [(float(iteration * rows), value) for iteration, value in values]
 
 
 def _binned(

@@ -26,40 +26,42 @@ Transfers = dict[tuple[str, str], Replicates]
 
 def transfer_replicates(entry: Entry) -> Transfers:
     """Every pair of tasks that all runs of an entry were scored on at both ends."""
-    known: dict[tuple[str, str], tuple[np.ndarray, np.ndarray]] = {}
+    cells: dict[tuple[str, str], tuple[np.ndarray, np.ndarray]] = {}
     constants: Constants = {
         run.record.task.name: (run.record.task.floor, run.record.task.ceiling)
         for task in entry.evidence.tasks.values()
         for run in task.runs
     }
-    for trained, task in entry.evidence.tasks.items():
-        measures = entry.generalization.runs[trained]
-        lams = {trained: [one.id for one in measures]}
+    for source, task in entry.evidence.tasks.items():
+        measures = entry.generalization.runs[source]
+        lams = {source: [one.id for one in measures]}
         lams |= {n: [one.transfers.get(n) for one in measures] for n in measures[0].transfers}
-        for scored, values in lams.items():
-            name = ID if scored == trained else TRANSFER + scored
+        for target, values in lams.items():
+            name = ID if target == source else TRANSFER + target
             rows = _derivatives(task.runs, name, constants)
             if rows is not None and all(value is not None for value in values):
-                known[trained, scored] = np.array(values), rows
-    return _replicates(known, entry.evidence.count, entry.evidence.seed)
+                cells[source, target] = np.array(values), rows
+    return _replicates(cells, entry.evidence.count, entry.evidence.seed)
 
 
 def _replicates(
-    known: Mapping[tuple[str, str], tuple[np.ndarray, np.ndarray]], count: int, seed: int
+    inputs: Mapping[tuple[str, str], tuple[np.ndarray, np.ndarray]], count: int, seed: int
 ) -> Transfers:
     """From λ of the runs of each cell and its derivatives; cells of equally many items at once."""
-    found: Transfers = {}
-    for items in sorted({rows.shape[1] for _, rows in known.values()}):
-        cells = [cell for cell, (_, rows) in known.items() if rows.shape[1] == items]
-        stacked = np.concatenate([known[cell][1] for cell in cells])
-        moved = items_moved({items: stacked}, count, seed)
+    results: Transfers = {}
+    for items in sorted({rows.shape[1] for _, rows in inputs.values()}):
+        cells = [cell for cell, (_, rows) in inputs.items() if rows.shape[1] == items]
+        all_rows = np.concatenate([inputs[cell][1] for cell in cells])
+        moves = items_moved({items: all_rows}, count, seed)
         start = 0
         for cell in cells:
-            values, rows = known[cell]
-            own = moved[start : start + len(values)]
-            found[cell] = linear_replicates(cell[0], values, {items: rows}, count, seed, own)
+            values, rows = inputs[cell]
+            cell_moves = moves[start : start + len(values)]
+            results[cell] = linear_replicates(
+                cell[0], values, {items: rows}, count, seed, cell_moves
+            )
             start += len(values)
-    return {cell: found[cell] for cell in known}
+    return {cell: results[cell] for cell in inputs}
 
 
 def _derivatives(runs: Sequence[Run], name: str, constants: Constants) -> np.ndarray | None:
@@ -74,12 +76,12 @@ def _derivatives(runs: Sequence[Run], name: str, constants: Constants) -> np.nda
 
 
 def mean_transfer(
-    tables: Sequence[Mapping[tuple[str, str], Replicates]], trained: str, scored: str
+    tables: Sequence[Mapping[tuple[str, str], Replicates]], source: str, target: str
 ) -> Estimate:
     """A cell, mean over models; without a value where one of them has none."""
-    parts = [table.get((trained, scored)) for table in tables]
-    known = [part for part in parts if part is not None]
-    if len(known) < len(parts):
+    parts = [table.get((source, target)) for table in tables]
+    replicates = [part for part in parts if part is not None]
+    if len(replicates) < len(parts):
         return Estimate(None, None, 0)
-    value = float(np.mean([part.location for part in known]))
-    return Estimate(value, axis_interval(known), min(len(part.values) for part in known))
+    value = float(np.mean([part.location for part in replicates]))
+    return Estimate(value, axis_interval(replicates), min(len(part.values) for part in replicates))
