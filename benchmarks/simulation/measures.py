@@ -14,7 +14,7 @@ from crlbench.stats.resampling import (
     stability_replicates,
 )
 from crlbench.stats.stability import seed_columns
-from crlbench.verdict.axes import MARGIN, gated
+from crlbench.verdict.axes import MARGIN, gate_task
 from crlbench.verdict.ranking import axis_test
 
 from . import scores
@@ -96,7 +96,7 @@ def _stability_columns(world: World, answers: Answers, task: str, count: int) ->
     """(M, n, 5) of what Stab is made of; NaN where an entry is not rated."""
     runs = scores.stability(answers, world.grid, task)
     rows = [np.transpose(seed_columns(row)) for row in runs]
-    rated = [gated(task, row, count).rating == "rated" for row in runs]
+    rated = [gate_task(task, row, count).rating == "rated" for row in runs]
     return np.stack([r if known else r * np.nan for r, known in zip(rows, rated, strict=True)])
 
 

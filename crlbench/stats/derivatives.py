@@ -38,7 +38,7 @@ def gen_blocks(splits: Mapping[str, Ends], panel: Mapping[str, Ends]) -> Blocks:
     rows = [
         weights["id"] * derivative(*splits[ID]),
         weights["hard"] * derivative(*splits[HARD]),
-        weights["format"] * clustered(derivative(*splits[FORMAT])),
+        weights["format"] * sum_clusters(derivative(*splits[FORMAT])),
     ]
     share = weights["transfer"] / max(1, len(transfers))
     rows += [share * derivative(*splits[name]) for name in transfers]
@@ -63,7 +63,7 @@ def derivative(before: np.ndarray, after: np.ndarray | None) -> np.ndarray:
     return (ended + (moving - 1.0) * before) / room
 
 
-def clustered(rows: np.ndarray) -> np.ndarray:
+def sum_clusters(rows: np.ndarray) -> np.ndarray:
     """(..., ⌈N / 5⌉) the same by the weights of source items, five templates each."""
     starts = np.arange(0, rows.shape[-1], TEMPLATES)
     return np.add.reduceat(rows, starts, axis=-1) * (len(starts) / rows.shape[-1])

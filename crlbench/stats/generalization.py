@@ -278,12 +278,12 @@ def transfer_matrix(runs: Mapping[str, Sequence[RunGeneralization]]) -> np.ndarr
     tasks = sorted(runs)
     rows = []
     for source in tasks:
-        cells = [_mean([_scored(run, source, other) for run in runs[source]]) for other in tasks]
+        cells = [_mean([_change_on(run, source, other) for run in runs[source]]) for other in tasks]
         rows.append([np.nan if cell is None else cell for cell in cells])
     return np.array(rows)
 
 
-def _scored(run: RunGeneralization, source: str, target: str) -> float | None:
+def _change_on(run: RunGeneralization, source: str, target: str) -> float | None:
     return run.id if target == source else run.transfers.get(target)
 
 

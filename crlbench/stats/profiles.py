@@ -44,7 +44,7 @@ def pooled_iqm(strata: Strata) -> np.ndarray:
     What is dropped are mostly whole tasks, the easiest and the hardest; the headline,
     :func:`crlbench.stats.intervals.task_balanced_iqm`, trims inside each task instead.
     """
-    return trimmed_mean(np.concatenate(_known(strata), axis=-1))
+    return trimmed_mean(np.concatenate(_check(strata), axis=-1))
 
 
 def mean(strata: Strata) -> np.ndarray:
@@ -62,7 +62,7 @@ def optimality_gap(strata: Strata) -> np.ndarray:
 
     What is above the ceiling makes up for nothing; what is below the floor counts fully.
     """
-    return 1.0 - _task_means([np.minimum(rows, 1.0) for rows in _known(strata)]).mean(axis=0)
+    return 1.0 - _task_means([np.minimum(rows, 1.0) for rows in _check(strata)]).mean(axis=0)
 
 
 def share_above(strata: Strata, thresholds: np.ndarray) -> np.ndarray:
@@ -75,7 +75,7 @@ def share_above(strata: Strata, thresholds: np.ndarray) -> np.ndarray:
     if not np.isfinite(tau).all():
         raise ValidationError("thresholds of a performance profile must be finite")
     shares = []
-    for rows in _known(strata):
+    for rows in _check(strata):
         count = np.zeros((*rows.shape[:-1], len(tau)), dtype=np.int32)
         for run in np.moveaxis(rows, -1, 0):
             count += run[..., None] > tau
@@ -180,10 +180,10 @@ def _seeds(rows: np.ndarray, where: str) -> np.ndarray:
 
 def _task_means(strata: Strata) -> np.ndarray:
     """(K, ...) mean over the runs of each task."""
-    return np.stack([rows.mean(axis=-1) for rows in _known(strata)])
+    return np.stack([rows.mean(axis=-1) for rows in _check(strata)])
 
 
-def _known(strata: Strata) -> list[np.ndarray]:
+def _check(strata: Strata) -> list[np.ndarray]:
     """The arrays of the tasks, all of them with runs and without missing values."""
     if not len(strata):
         raise ValidationError("no task: there is nothing to aggregate")

@@ -82,7 +82,7 @@ class Rows:
 trimmed_rows, mean_rows = Rows(TRIM), Rows(0.0)
 
 
-def crossed(
+def cross(
     task: str,
     values: np.ndarray,
     by_weight: np.ndarray,
@@ -120,7 +120,7 @@ def efficiency_replicates(
     if values is None:
         items = table.learned.shape[1]
         values = table.lam(np.full((1, items), 1.0 / items))[0]
-    return crossed(task, values, _lam_by_weight(task, table, count, seed), location, count, seed)
+    return cross(task, values, _lam_by_weight(task, table, count, seed), location, count, seed)
 
 
 def _lam_by_weight(task: str, table: ItemTable, count: int, seed: int) -> np.ndarray:
@@ -143,7 +143,7 @@ def gain_replicates(
     rows = table.final - table.head
     shares = _item_shares(task, rows.shape[1], count, seed)
     by_weight = rows.astype(np.float32) @ shares
-    return crossed(task, rows.mean(axis=1), by_weight, mean_rows, count, seed)
+    return cross(task, rows.mean(axis=1), by_weight, mean_rows, count, seed)
 
 
 POSITIONS = "generalization items"
@@ -214,7 +214,7 @@ def stability_replicates(
     return Replicates(columns[0], value, draws, draws, np.full(count, value), bounds=(0.0, 1.0))
 
 
-def scaled(part: Replicates, factor: float) -> Replicates:
+def rescale(part: Replicates, factor: float) -> Replicates:
     """The same in another unit."""
     return Replicates(
         part.values * factor,
@@ -277,7 +277,7 @@ def wider_interval(
     sizes, estimates = [len(part.values) for part in parts], [part.location for part in parts]
     if not enough_seeds(sizes) or len(parts) < MIN_TASKS:
         return None
-    interval = widened(over_tasks(parts), estimates, sizes, count, seed, level)
+    interval = widen(over_tasks(parts), estimates, sizes, count, seed, level)
     return _within(interval, [part.bounds for part in parts])
 
 
@@ -296,7 +296,7 @@ def wider_difference(
     """
     pairs = list(zip(base, arm, strict=True))
     sizes = [len(x.values) for x, _ in pairs]
-    interval = widened(whole, [y.location - x.location for x, y in pairs], sizes, count, seed)
+    interval = widen(whole, [y.location - x.location for x, y in pairs], sizes, count, seed)
     bounds = [
         (y.bounds[0] - x.bounds[1], y.bounds[1] - x.bounds[0]) if x.bounds and y.bounds else None
         for x, y in pairs
@@ -304,7 +304,7 @@ def wider_difference(
     return None if interval is None else _within(interval, bounds)
 
 
-def widened(
+def widen(
     within: np.ndarray,
     estimates: Sequence[float],
     sizes: Sequence[int],

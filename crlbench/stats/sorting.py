@@ -48,7 +48,7 @@ def gaps(values: np.ndarray, drawn: np.ndarray) -> tuple[np.ndarray, np.ndarray]
     return np.diff(np.take_along_axis(values, order, axis=-1)), below
 
 
-def summed(steps: np.ndarray, rows: np.ndarray) -> np.ndarray:
+def sum_steps(steps: np.ndarray, rows: np.ndarray) -> np.ndarray:
     """(..., S) rows (..., m, S), each (..., m) times; every leading place by itself."""
     return (steps[..., None, :] @ rows.astype(np.float64, copy=False))[..., 0, :]
 
@@ -67,4 +67,4 @@ def mean_of_ranks(
         steps, below: what :func:`gaps` gave for them.
     """
     ranks = np.clip(below, low, high) - low
-    return values.max(axis=-1, keepdims=True) - summed(steps, ranks) / (high - low)
+    return values.max(axis=-1, keepdims=True) - sum_steps(steps, ranks) / (high - low)

@@ -180,12 +180,12 @@ def runs_stability(
         ValidationError: as for :func:`run_stability`.
     """
     u = [
-        _checked(curve, rows, f"task '{task}', seed index {index}")
+        _check(curve, rows, f"task '{task}', seed index {index}")
         for curve, rows, index in zip(curves, items, seed_indices, strict=True)
     ]
-    expected = _expected(items, task, seed_indices)
+    expected = _expect(items, task, seed_indices)
     one_grid = len({len(curve) for curve in u}) == 1
-    rows = _measured(np.stack(u)).T if one_grid else [_measured(curve) for curve in u]
+    rows = _measure(np.stack(u)).T if one_grid else [_measure(curve) for curve in u]
     results = []
     for row, head, bad, (drop_0, spread_0) in zip(rows, heads, failed, expected, strict=True):
         end, highest, drop, spread, short = row.tolist()
@@ -207,13 +207,13 @@ def runs_stability(
     return tuple(results)
 
 
-def _measured(u: np.ndarray) -> np.ndarray:
+def _measure(u: np.ndarray) -> np.ndarray:
     """(5, ...) F, highest ũ, drawdown, dispersion within and short-term risk, all raw."""
     numbers = (final, lambda c: peak_gain(c, 0.0), max_drawdown, dispersion_within, worst_steps)
     return np.stack([number(u) for number in numbers])
 
 
-def _expected(
+def _expect(
     items: Sequence[np.ndarray], task: str, seed_indices: Sequence[int]
 ) -> list[tuple[float, float]]:
     """Per run the expected drawdown and dispersion; runs of one length share their arrays."""
@@ -227,7 +227,7 @@ def _expected(
     return expectations
 
 
-def _checked(u: np.ndarray, items: np.ndarray, where: str) -> np.ndarray:
+def _check(u: np.ndarray, items: np.ndarray, where: str) -> np.ndarray:
     u = np.asarray(u, dtype=np.float64)
     if len(u) < 2 or len(items) > len(u):
         raise ValidationError(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from crlbench.stats.sorting import gaps, mean_of_ranks, row_at, summed
+from crlbench.stats.sorting import gaps, mean_of_ranks, row_at, sum_steps
 
 WORST_SEEDS = (3, 10)
 """CVaR: three tenths of the seeds, as whole numbers, because 0.3 n rounds."""
@@ -71,7 +71,7 @@ def shares(
     """
     n = ends.shape[-1]
     gains = np.moveaxis(np.sort(ends - head, axis=-1), -1, 0)
-    return _combined(
+    return _combine(
         gmd=gini_mean_difference(ends),
         peak=peaks.mean(axis=-1),
         kept=kept(peaks, drawdowns).mean(axis=-1),
@@ -87,7 +87,7 @@ def kept(peaks: np.ndarray, drawdowns: np.ndarray) -> np.ndarray:
     return 1.0 - np.minimum(1.0, drawdowns / np.maximum(peaks, LEAST_GAIN))
 
 
-def _combined(
+def _combine(
     gmd: np.ndarray,
     peak: np.ndarray,
     kept: np.ndarray,
@@ -119,13 +119,13 @@ def selected_shares(columns: np.ndarray, drawn: np.ndarray, n: int) -> np.ndarra
     """
     ends, head = columns[:2]
     steps, below = gaps(ends, drawn)
-    gmd = summed(steps, below * (n - below)) * 2.0 / (n * (n - 1))
+    gmd = sum_steps(steps, below * (n - below)) * 2.0 / (n * (n - 1))
     gains = ends - head
     if (head != head[..., :1]).any():
         steps, below = gaps(gains, drawn)
     half = n // 2 + 1
-    peak, still, failures = np.moveaxis(_averaged(columns) @ drawn.astype(np.float64) / n, -2, 0)
-    return _combined(
+    peak, still, failures = np.moveaxis(_average(columns) @ drawn.astype(np.float64) / n, -2, 0)
+    return _combine(
         gmd=gmd,
         peak=peak,
         kept=still,
@@ -136,7 +136,7 @@ def selected_shares(columns: np.ndarray, drawn: np.ndarray, n: int) -> np.ndarra
     )
 
 
-def _averaged(columns: np.ndarray) -> np.ndarray:
+def _average(columns: np.ndarray) -> np.ndarray:
     """(..., 3, m) what enters the shares as a mean over seeds: G, what is kept of it, failures."""
     _, _, peaks, drawdowns, failed = columns
     return np.stack([peaks, kept(peaks, drawdowns), failed], axis=-2)

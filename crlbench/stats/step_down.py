@@ -47,20 +47,20 @@ class Measured:
 def measured(fill: Fill, pairs: int, columns: int, alpha: float) -> Measured:
     """All pairs with their p-values."""
     rows, t = list[Row](), np.full(pairs, np.nan)
-    for some, columns_done, statistics in _computed(fill, np.arange(pairs), columns):
+    for some, columns_done, statistics in _compute(fill, np.arange(pairs), columns):
         rows += columns_done
         t[some] = statistics[:, 0]
     shared = np.array([row.shared for row in rows], dtype=int)
     difference = np.array([row.difference for row in rows], dtype=float)
     t[shared == 0] = np.nan
     order = np.argsort(np.abs(t), kind="stable")[: np.count_nonzero(shared)]
-    again = (row for _, _, few in _computed(fill, order, columns) for row in few)
+    again = (row for _, _, few in _compute(fill, order, columns) for row in few)
     raw, adjusted = np.full(pairs, np.nan), np.full(pairs, np.nan)
     raw[order], adjusted[order], critical = step_down(again, alpha)
     return Measured(shared, difference, t, raw, adjusted, critical)
 
 
-def _computed(
+def _compute(
     fill: Fill, pairs: np.ndarray, columns: int
 ) -> Iterator[tuple[np.ndarray, list[Row], np.ndarray]]:
     """A few pairs at a time, in their order, with their (pairs, C) statistics."""

@@ -51,7 +51,7 @@ from crlbench.stats.intervals import (
     split_variance,
     trimmed_mean,
 )
-from crlbench.stats.sorting import gaps, summed
+from crlbench.stats.sorting import gaps, sum_steps
 from crlbench.stats.stability_shares import mirrored
 from crlbench.stats.step_down import Row, measured
 
@@ -135,7 +135,7 @@ def randomise(
         ValidationError: shapes that do not fit, a task named twice, a value that is infinite
             or missing between others, a location that is not finite.
     """
-    values = _checked(strata, names)
+    values = _check(strata, names)
     models = len(values[0]) if values else 0
     first, second = np.triu_indices(models, 1)
     sizes = [v.shape[1] for v in values]
@@ -252,7 +252,7 @@ class _Pairs:
             if not pair_tables:
                 rows.append(Row(0, np.nan))
                 continue
-            whole = _summed(pair_tables, out[place], centred, spare)
+            whole = _add_up(pair_tables, out[place], centred, spare)
             rows.append(Row(whole.tasks, float(out[place, 0]) / whole.tasks))
             if self.items is not None:
                 self.items.move(pair, whole)
@@ -287,7 +287,7 @@ def _tables(task: _Task, first: np.ndarray, second: np.ndarray) -> list[_Table |
                 tables[place] = _Table(swaps, row, None, 0.0)
             continue
         paired = a - b
-        mean = summed(paired, swaps.signs)
+        mean = sum_steps(paired, swaps.signs)
         d = mean if swaps.differences is None else swaps.differences(a, b)
         centred = mean * mean / (n - 1)
         for at, place in enumerate(places):
@@ -296,7 +296,7 @@ def _tables(task: _Task, first: np.ndarray, second: np.ndarray) -> list[_Table |
     return tables
 
 
-def _summed(
+def _add_up(
     tables: Sequence[_Table], out: np.ndarray, centred: np.ndarray, spare: np.ndarray
 ) -> _Summed:
     """Of one pair, in the memory of the last three: (C,) each, ``out`` holds zeros."""
@@ -477,10 +477,10 @@ def trimmed_differences(a: np.ndarray, b: np.ndarray, mine: np.ndarray, cut: int
         for c in (count, other):
             np.clip(c, cut, n - cut, out=c)
     other -= count
-    return summed(steps, other) / (n - 2 * cut)
+    return sum_steps(steps, other) / (n - 2 * cut)
 
 
-def _checked(strata: Sequence[np.ndarray], names: Sequence[str]) -> list[np.ndarray]:
+def _check(strata: Sequence[np.ndarray], names: Sequence[str]) -> list[np.ndarray]:
     values = [np.asarray(rows, dtype=np.float64) for rows in strata]
     if len(values) != len(names):
         raise ValidationError(f"{len(values)} tasks have values, but {len(names)} have names")

@@ -318,7 +318,7 @@ def _arm(
         end=arm_runs.mean("end"),
         effect=_effect(base, arm_runs, margin) if comparable else None,
         tasks=_task_effects(base, arm_runs, margin) if comparable else (),
-        failed=tuple(_failure(run) for key, run in cells.items() if _failed(run, key, common)),
+        failed=tuple(_failure(run) for key, run in cells.items() if _has_failed(run, key, common)),
         missing=tuple(
             f"{task} seed-{index:02d}"
             for task in comparison.tasks
@@ -344,7 +344,7 @@ def _task_effects(base: _Measured, arm_runs: _Measured, margin: float) -> tuple[
     return tuple(effects)
 
 
-def _failed(run: Run, key: tuple[str, int], common: set[tuple[str, int]]) -> bool:
+def _has_failed(run: Run, key: tuple[str, int], common: set[tuple[str, int]]) -> bool:
     return key in common and run.record.status.state == "failed"
 
 

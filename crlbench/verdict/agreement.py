@@ -122,12 +122,12 @@ class Peers:
             ValidationError: a file is damaged.
         """
         begun_runs = [_Began(run) for run in runs if exists(run.folder / DIGESTS)]
-        yield from _counted(begun_runs)
-        by_model: dict[str, list[_Began]] = defaultdict(list)
+        yield from _check_counts(begun_runs)
+        by_draws: dict[str, list[_Began]] = defaultdict(list)
         starts: dict[str, _Began] = {}
         elsewhere: list[bool] = []
         for began in begun_runs:
-            others = [*by_model[began.drawn], *self._others(began)]
+            others = [*by_draws[began.drawn], *self._others(began)]
             for other in others:
                 if findings := [*_draws(began, other)]:
                     yield from findings[:1]
@@ -137,7 +137,7 @@ class Peers:
             start = starts.setdefault(began.scored, self._scored.get(began.scored, began))
             if start.run.folder != began.run.folder:
                 yield from _starts(began, start)
-            by_model[began.drawn].append(began)
+            by_draws[began.drawn].append(began)
         if len(elsewhere) >= ENOUGH and 2 * sum(elsewhere) < len(elsewhere):
             name, count = begun_runs[0].run.name, elsewhere.count(False)
             why = "the first draws of runs that began alike, made on other machines"
@@ -149,7 +149,7 @@ class Peers:
         return [other for other in others if other.run.folder != began.run.folder]
 
 
-def _counted(starts: Iterable[_Began]) -> Iterator[Finding]:
+def _check_counts(starts: Iterable[_Began]) -> Iterator[Finding]:
     """The same tokens are as many: of one digest there is one count."""
     counts: dict[str, tuple[Any, Run]] = {}
     for began in starts:

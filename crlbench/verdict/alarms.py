@@ -56,7 +56,7 @@ class Alarm:
 def alarms(record: RunRecord) -> list[Alarm]:
     """Every alarm of one run, in a fixed order."""
     results = [check(record.health) for check in CHECKS]
-    return [alarm for alarm in results if alarm is not None] + _counted(record)
+    return [alarm for alarm in results if alarm is not None] + _count_alarms(record)
 
 
 def series(health: Health, name: str) -> Points:
@@ -191,7 +191,7 @@ CHECKS: tuple[Callable[[Health], Alarm | None], ...] = (
 )
 
 
-def _counted(record: RunRecord) -> list[Alarm]:
+def _count_alarms(record: RunRecord) -> list[Alarm]:
     """Events that a healthy run has none of."""
     names = {"dropped_rows": "rows dropped for NaN", "skipped_updates": "updates skipped"}
     return [

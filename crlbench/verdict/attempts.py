@@ -186,11 +186,11 @@ def read_attempts(folder: Path) -> Attempts | None:
         declared=declared,
         planned=planned(declared),
         cells={_key(path, name): history for name, history in cells.items() if name not in files},
-        discarded=tuple(e["cell"] for e in entries if _lost(e)),
+        discarded=tuple(e["cell"] for e in entries if _is_loss(e)),
     )
 
 
-def _lost(entry: Mapping[str, Any]) -> bool:
+def _is_loss(entry: Mapping[str, Any]) -> bool:
     """Whether an event says that a file of the folder lost what it said.
 
     A plan that was rebuilt says what the ledger says; a ledger follows from nothing.

@@ -205,11 +205,11 @@ def stability(evidence: Evidence, board: Sequence[str]) -> ModelStability:
     by_task = {}
     for task, runs in evidence.tasks.items():
         if runs.stability is not None:
-            by_task[task] = gated(task, runs.stability, evidence.count, evidence.seed)
+            by_task[task] = gate_task(task, runs.stability, evidence.count, evidence.seed)
     return model_stability(by_task, board)
 
 
-def gated(
+def gate_task(
     task: str, runs: Sequence[RunStability], count: int = REPLICATES, seed: int = ROOT_SEED
 ) -> TaskStability:
     """One task with its gate."""

@@ -195,7 +195,7 @@ def summarise_board(
     tasks = board_tasks(first) or tuple(sorted({run.record.task.name for run in runs}))
     entries, controls = _entries(runs, tasks, track and track.reference, replicates, seed)
     names = {entry.name for entry in entries}
-    unranked = unranked or _unranked(first, track)
+    unranked = unranked or _why_unranked(first, track)
     recipes = sorted({entry.recipe for entry in entries})
     by_recipe = {recipe: [e for e in entries if e.recipe == recipe] for recipe in recipes}
     return Board(
@@ -303,7 +303,7 @@ def _track(record: RunRecord) -> Track | None:
     return known_track(record.protocol.track, record.protocol.track_version)
 
 
-def _unranked(record: RunRecord, track: Track | None) -> str | None:
+def _why_unranked(record: RunRecord, track: Track | None) -> str | None:
     protocol = record.protocol
     if protocol.division == "open":
         return "open division: something differs from the track, so nothing on this board ranks"

@@ -86,7 +86,7 @@ class Census:
         return standing, (
             *why,
             f"{len(self.waiting)} added runs count once they are replayed: "
-            f"{_listed(self.waiting)}.",
+            f"{_list_names(self.waiting)}.",
         )
 
     def _standing(self) -> tuple[Standing, tuple[str, ...]]:
@@ -121,7 +121,7 @@ class Census:
             return (f"{needs}: --arm real,placebo.",)
         return (
             f"{needs}; --arm real,placebo runs what is missing (with --repeat what has lost its "
-            f"record): {_listed(self.uncontrolled)}.",
+            f"record): {_list_names(self.uncontrolled)}.",
         )
 
     def _obstacles(self) -> tuple[str, ...]:
@@ -145,14 +145,14 @@ class Census:
             one = len(self.missing) == 1
             obstacles.append(
                 f"{len(self.missing)} {'cell' if one else 'cells'} missing (the same command runs "
-                f"{'it' if one else 'them'}): {_listed(self.missing)}."
+                f"{'it' if one else 'them'}): {_list_names(self.missing)}."
             )
         if self.absent:
-            obstacles.append(f"Tasks of the track without a run: {_listed(self.absent)}.")
+            obstacles.append(f"Tasks of the track without a run: {_list_names(self.absent)}.")
         return (*obstacles, *self.doubts)
 
 
-def _listed(names: Sequence[str], most: int = 6) -> str:
+def _list_names(names: Sequence[str], most: int = 6) -> str:
     rest = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(names[:most]) + rest
 
@@ -198,10 +198,10 @@ class Archive:
         if attempts is None or folder is None or not (folder / PACKED).is_file():
             return attempts
         if folder not in self._settled:
-            self._settled[folder] = self._verified(folder, attempts)
+            self._settled[folder] = self._keep_verified(folder, attempts)
         return self._settled[folder]
 
-    def _verified(self, folder: Path, attempts: Attempts) -> Attempts:
+    def _keep_verified(self, folder: Path, attempts: Attempts) -> Attempts:
         later = range(1, len(attempts.declared))
         badges = read_badges(folder) if later else None
         if badges is None or not badges.lines:
@@ -275,10 +275,10 @@ class Archive:
             return None
         place = run.folder.parent
         if place not in self._folders:
-            self._folders[place] = self._found(place)
+            self._folders[place] = self._find_folder(place)
         return self._folders[place]
 
-    def _found(self, place: Path) -> Path | None:
+    def _find_folder(self, place: Path) -> Path | None:
         """The nearest folder above with a plan or a ledger, seen from a folder of seeds."""
         within = place.relative_to(self._runs.folder)
         for parent in (within, *within.parents):
@@ -304,7 +304,7 @@ def take_census(runs: Sequence[Run], board: Iterable[str], archive: Archive) -> 
     attempts, arm = archive.attempts(runs[0]), runs[0].record.arm
     settled = archive.settled(runs[0])
     control = archive.placebo(runs[0]) if arm == "real" else []
-    declared = _declared(archive.plan(runs[0]), settled, arm)
+    declared = _count_declared(archive.plan(runs[0]), settled, arm)
     vanished_cells, missing = ([], []) if shortened else _without(runs, counted, declared, attempts)
     tasks: dict[str, list[Run]] = {}
     for run in counted:
@@ -355,13 +355,14 @@ def _doubts(attempts: Attempts | None, runs: Sequence[Run]) -> tuple[str, ...]:
     if unknown := attempts.unknown(runs):
         what = "1 stored run" if len(unknown) == 1 else f"{len(unknown)} stored runs"
         doubts.append(
-            f"The ledger does not know how {what} ended: {named(unknown)}. Where its command died "
-            "before it said so, the same command notes it."
+            f"The ledger does not know how {what} ended: {name_cells(unknown)}. Where its "
+            "command died before it said so, the same command notes it."
         )
     arms = {run.record.arm for run in runs}
     if redrawn := [key for key in attempts.redrawn if key[1] in arms]:
         what = "1 run" if len(redrawn) == 1 else f"{len(redrawn)} runs"
-        doubts.append(f"{what} ended with another result under the same seed: {named(redrawn)}.")
+        cells = name_cells(redrawn)
+        doubts.append(f"{what} ended with another result under the same seed: {cells}.")
     if LEDGER_NAME in attempts.discarded:
         doubts.append(
             "The attempt ledger was damaged or gone and was begun anew, so what was tried before "
@@ -370,9 +371,9 @@ def _doubts(attempts: Attempts | None, runs: Sequence[Run]) -> tuple[str, ...]:
     return tuple(doubts)
 
 
-def named(cells: Sequence[Key]) -> str:
+def name_cells(cells: Sequence[Key]) -> str:
     """``addition seed-03, counting placebo seed-00``: the first few, and how many more."""
-    return _listed(
+    return _list_names(
         [cell_name(task if arm == "real" else f"{task} {arm}", i) for task, arm, i in cells]
     )
 
@@ -432,7 +433,7 @@ def vanished_run(sibling: Run, index: int) -> Run:
     )
 
 
-def _declared(plan: dict[str, Any], attempts: Attempts | None, arm: str) -> dict[str, int]:
+def _count_declared(plan: dict[str, Any], attempts: Attempts | None, arm: str) -> dict[str, int]:
     """Number of seeds per planned task: the largest that was ever declared."""
     if attempts is not None and attempts.planned:
         return {task: n for (task, a), n in sorted(attempts.planned.items()) if a == arm}

@@ -38,7 +38,7 @@ from crlbench.verdict.axes import (
     stability_score,
     task_estimate,
 )
-from crlbench.verdict.census import Archive, Census, Standing, named, take_census
+from crlbench.verdict.census import Archive, Census, Standing, name_cells, take_census
 from crlbench.verdict.efficiency import Efficiency, efficiency
 from crlbench.verdict.runs import Run
 from crlbench.verdict.task_runs import read_task
@@ -258,11 +258,11 @@ def _notes(archive: Archive, run: Run) -> tuple[str, ...]:
     if cells := attempts.repeated:
         was = "was" if len(cells) == 1 else "were"
         notes.append(
-            f"{_runs(cells)} had ended, {was} discarded and {was} made again: {named(cells)}."
+            f"{_runs(cells)} had ended, {was} discarded and {was} made again: {name_cells(cells)}."
         )
     if cells := attempts.given_up:
         was = "was" if len(cells) == 1 else "were"
-        notes.append(f"{_runs(cells)} {was} discarded: {named(cells)}.")
+        notes.append(f"{_runs(cells)} {was} discarded: {name_cells(cells)}.")
     if PLAN_NAME in attempts.discarded:
         notes.append("The stored plan was replaced (--fresh); what it declared is in the ledger.")
     return tuple(notes)

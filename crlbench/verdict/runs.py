@@ -311,7 +311,7 @@ def load_runs(folder: str | Path, files: Files = "all") -> Runs:
         root = root.parent
     if not root.is_dir():
         raise UsageError(f"no such folder: {root}. Give the folder of a run (below runs/).")
-    records, plans = _found(root)
+    records, plans = _find_files(root)
     if not records:
         raise UsageError(
             f"{root}: no {RECORD_NAME} below it, so no run has finished there yet. "
@@ -327,7 +327,7 @@ def load_runs(folder: str | Path, files: Files = "all") -> Runs:
     return Runs(root, runs, bodies)
 
 
-def _found(root: Path) -> tuple[list[Path], list[Path]]:
+def _find_files(root: Path) -> tuple[list[Path], list[Path]]:
     """The records and the plans below a folder, in order; links to folders are not followed."""
     records, plans = [], []
     for folder, _, names in os.walk(root):

@@ -108,7 +108,7 @@ def read_task(
 def seed_curve(run: Run, m: RunMeasure) -> SeedCurve:
     """The curve of a run in u and what it had spent at each point."""
     u = unit(np.array(m.curve.score), *task_bounds(run))
-    spending = {axis: _spent(run.record, m.curve, axis) for axis in CURVE_AXES}
+    spending = {axis: _sum_spending(run.record, m.curve, axis) for axis in CURVE_AXES}
     return SeedCurve(
         seed=m.seed,
         state="vanished" if vanished(run) else run.record.status.state,
@@ -129,7 +129,7 @@ def _spending(curves: Sequence[SeedCurve]) -> tuple[SeedCurve, ...]:
     )
 
 
-def _spent(record: RunRecord, curve: Curve, axis: str) -> tuple[float, ...]:
+def _sum_spending(record: RunRecord, curve: Curve, axis: str) -> tuple[float, ...]:
     points = [float(p.x if axis == "completions" else getattr(p, axis)) for p in record.curve]
     rest = curve.x[len(points) :]
     last = record.curve[-1]

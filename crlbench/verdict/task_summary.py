@@ -15,7 +15,7 @@ from crlbench.stats.resampling import (
     efficiency_replicates,
     gain_replicates,
     mean_rows,
-    scaled,
+    rescale,
 )
 from crlbench.verdict.axes import Estimate, Evidence
 from crlbench.verdict.census import vanished
@@ -102,7 +102,7 @@ def task_replicates(evidence: Evidence, task: str) -> TaskReplicates:
     if runs.table.final is None:
         return TaskReplicates(lam, None, None)
     gain_u = gain_replicates(task, runs.table, *draws)
-    return TaskReplicates(lam, scaled(gain_u, runs.table.scale), gain_u)
+    return TaskReplicates(lam, rescale(gain_u, runs.table.scale), gain_u)
 
 
 def task_summary(

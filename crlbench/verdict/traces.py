@@ -45,7 +45,7 @@ def trace(key: str, label: str, cells: Cells, name: str) -> Trace:
         for x, values in points.items():
             columns.setdefault(x, []).append(fmean(values))
     rows = [(x, fmean(c), min(c), max(c)) for x, c in sorted(columns.items())]
-    return Trace(key, label, tuple(_binned(rows)))
+    return Trace(key, label, tuple(_bin(rows)))
 
 
 def _points(run: Run, name: str) -> list[tuple[float, float]]:
@@ -57,7 +57,7 @@ def _points(run: Run, name: str) -> list[tuple[float, float]]:
     return [(float(iteration * rows), value) for iteration, value in values]
 
 
-def _binned(
+def _bin(
     rows: Sequence[tuple[float, float, float, float]],
 ) -> list[tuple[float, float, float, float]]:
     size = -(-len(rows) // MOST_POINTS)

@@ -12,7 +12,7 @@ from crlbench.stats.resampling import (
     Replicates,
     axis_interval,
     linear_replicates,
-    widened,
+    widen,
     wider_difference,
     wider_interval,
 )
@@ -65,7 +65,7 @@ def test_a_bootstrap_of_four_means_ends_at_the_worst_and_the_best() -> None:
     estimates = np.array([0.24, 0.54, 0.73, 0.86])
     drawn = np.random.default_rng(0).choice(estimates, size=(10_000, 4)).mean(axis=1)
     assert expanded(drawn, [4]) == Interval(pytest.approx(0.24), pytest.approx(0.86))
-    assert widened(drawn, estimates, [SEEDS] * 4, 10_000).high > 0.86
+    assert widen(drawn, estimates, [SEEDS] * 4, 10_000).high > 0.86
 
 
 @pytest.mark.parametrize("tasks", [1, 2, 3])
@@ -75,7 +75,7 @@ def test_fewer_than_four_tasks_are_refused(tasks: int) -> None:
     assert MIN_TASKS == 4
     assert wider_interval(parts, COUNT) is None
     assert wider_difference(np.zeros(COUNT), parts, parts, COUNT) is None
-    assert widened(np.zeros(COUNT), [0.1] * tasks, [SEEDS] * tasks, COUNT) is None
+    assert widen(np.zeros(COUNT), [0.1] * tasks, [SEEDS] * tasks, COUNT) is None
 
 
 def test_a_difference_of_stabilities_lies_between_minus_one_and_one() -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from crlbench.stats.derivatives import clustered, derivative, gen_blocks
+from crlbench.stats.derivatives import derivative, gen_blocks, sum_clusters
 from crlbench.stats.intervals import (
     Interval,
     item_weights,
@@ -29,7 +29,7 @@ from crlbench.stats.resampling import (
     linear_replicates,
     mean_rows,
     over_tasks,
-    scaled,
+    rescale,
     shortfall_interval,
     stability_replicates,
     trimmed_rows,
@@ -133,7 +133,7 @@ def test_the_wider_interval_of_stability_is_one_of_stabilities():
 
 def test_another_unit():
     part = linear_replicates("t", np.arange(5.0), {}, COUNT)
-    assert axis_interval([scaled(part, 0.5)]).high == pytest.approx(axis_interval([part]).high / 2)
+    assert axis_interval([rescale(part, 0.5)]).high == pytest.approx(axis_interval([part]).high / 2)
 
 
 def lam(before: np.ndarray, after: np.ndarray, weights: np.ndarray) -> float:
@@ -158,7 +158,7 @@ def test_the_derivative_is_the_slope(shift: float):
 
 def test_five_templates_are_one_cluster():
     rows = np.arange(12.0)
-    assert clustered(rows) == pytest.approx(np.array([10.0, 35.0, 21.0]) * 3 / 12)
+    assert sum_clusters(rows) == pytest.approx(np.array([10.0, 35.0, 21.0]) * 3 / 12)
 
 
 def test_gen_adds_up_over_splits():
@@ -170,7 +170,7 @@ def test_gen_adds_up_over_splits():
     slope = derivative(*half)
     lost = (half[1] - half[0]) / 2
     np.testing.assert_allclose(blocks[60], 0.75 * slope - lost)
-    np.testing.assert_allclose(blocks[12], 0.25 * clustered(slope))
+    np.testing.assert_allclose(blocks[12], 0.25 * sum_clusters(slope))
     gone = gen_blocks(dict.fromkeys(names, (half[0], None)), {})
     np.testing.assert_allclose(gone[60], 0.75 * derivative(half[0], None))
 
