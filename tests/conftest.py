@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -31,6 +32,10 @@ os.environ |= {
     "CRLBENCH_CHECK_SHAPES": "1",
     "TOKENIZERS_PARALLELISM": "false",
 }
+
+# A run starts hundreds of processes: what one compiles, the others read.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 # The same examples in every run, and no time limit on a busy machine.
 settings.register_profile("crlbench", derandomize=True, deadline=None)
