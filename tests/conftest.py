@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
+from crlbench.launch import nursery
 from tests.support.chromium import launched
 
 pytest_plugins = ("tests.support.boards", "tests.support.run_folders")
@@ -31,6 +32,9 @@ os.environ |= {
     "CRLBENCH_CHECK_SHAPES": "1",
     "TOKENIZERS_PARALLELISM": "false",
 }
+
+# Commands that are called in this process import the libraries once.
+nursery.KEEP_LIBRARIES = True
 
 # The same examples in every run, and no time limit on a busy machine.
 settings.register_profile("crlbench", derandomize=True, deadline=None)
