@@ -31,7 +31,7 @@ _TRAINING: dict[str, dict[str, Any]] = {
     "--repeat": {
         "action": "store_true",
         "default": None,
-        "help": "rerun runs whose record file is missing; the ledger logs it",
+        "help": "redo runs with a missing record file; the ledger logs it",
     },
     "--max-hours": {
         "metavar": "H",
