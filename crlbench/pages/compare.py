@@ -6,15 +6,18 @@ the only markup that is passed through, and they escape their own texts.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from markupsafe import Markup
 
 from crlbench.base.wording import NONE, number
-from crlbench.pages import compare_figures as drawing
 from crlbench.pages import compare_words as words
-from crlbench.pages.compare_figures import Series
+from crlbench.pages.bars import Bar, entry_bars
+from crlbench.pages.curves import Series, common_scales, entry_curves
+from crlbench.pages.dots import effect_axis, effect_row, effect_scale
 from crlbench.pages.report import environment
+from crlbench.pages.svg import series_color
 from crlbench.pages.words import more_seeds, span
 from crlbench.stats.thresholds import TAUS
 from crlbench.verdict.axes import AXIS_SIGNS, AXIS_WORDS, Axis
@@ -134,14 +137,14 @@ def _cell(n: int, found: PairAxis) -> dict[str, Any]:
 def _pair(comparison: Comparison, n: int, pair: Pair) -> dict[str, Any]:
     effects = [e for one in pair.axes.values() for e in (one.effect, *one.by_task.values())]
     margin = None if comparison.watermark else comparison.margin
-    scale = drawing.effect_scale(effects, margin)
+    scale = effect_scale(effects, margin)
     groups = [_group(found, axis, scale, margin) for axis, found in pair.axes.items()]
     return {
         "id": f"pair-{n}",
         "pair": pair,
         "title": words.pair_title(comparison, pair),
         "groups": groups,
-        "axis": Markup(drawing.effect_axis(margin, scale)),
+        "axis": Markup(effect_axis(margin, scale)),
         "notes": words.pair_notes(comparison, pair),
         "call": [
             {"sign": _sign(one.effect), "call": one.effect.call, "axis": AXIS_WORDS[axis]}
@@ -160,7 +163,10 @@ def _group(found: PairAxis, axis: Axis, scale: Any, margin: float | None) -> dic
 
 
 def _row(label: str, effect: Effect | None, scale: Any, margin: float | None) -> dict[str, Any]:
-    drawn = "" if effect is None else Markup(drawing.effect_row(label, effect, margin, scale))
+    drawn = ""
+    if effect is not None:
+        title, call = f"Difference, {label}", effect.call
+        drawn = Markup(effect_row(title, effect, call, margin, scale, effect.wider))
     return {
         "label": label,
         "effect": effect,
@@ -174,7 +180,7 @@ def _learning(comparison: Comparison) -> list[dict[str, Any]]:
     """Per task: E = H + L, curves and times, on scales that all tasks share."""
     views = [view for side in comparison.sides for view in side.tasks.values()]
     widest = 1.02 * max([0.2, *(max(v.E or 0.0, v.H) for v in views)])
-    spent, span = drawing.common_scales(views)
+    spent, span = common_scales(views)
     panels = []
     for task in comparison.tasks:
         series = [
@@ -186,8 +192,8 @@ def _learning(comparison: Comparison) -> list[dict[str, Any]]:
         panels.append(
             {
                 "task": task,
-                "bars": Markup(drawing.bars(task, series, widest)),
-                "curves": Markup(drawing.curves(task, series, spent, span, label)),
+                "bars": Markup(area_bars(task, series, widest)),
+                "curves": Markup(entry_curves(task, series, spent, span, label)),
                 "rows": [
                     {
                         "series": one,
@@ -202,6 +208,16 @@ def _learning(comparison: Comparison) -> list[dict[str, Any]]:
             }
         )
     return panels
+
+
+def area_bars(task: str, series: Sequence[Series], widest: float) -> str:
+    """E = H + L of the entries that have an area."""
+    rows = [
+        (one.key, Bar(one.name, one.view.H, one.view.L), series_color(one.index))
+        for one in series
+        if one.view.L is not None
+    ]
+    return entry_bars(task, rows, widest)
 
 
 def _parts(comparison: Comparison) -> list[dict[str, Any]]:

@@ -8,7 +8,8 @@ from typing import Any
 from markupsafe import Markup
 
 from crlbench.base import wording
-from crlbench.pages.page_figures import ArrivalRow, arrival_plot, profile_plot, speed_plot
+from crlbench.pages.curves import profile_plot, speed_plot
+from crlbench.pages.dots import ArrivalRow, arrival_plot
 from crlbench.stats.profiles import Profile
 from crlbench.stats.thresholds import Arrival
 from crlbench.verdict.efficiency import Efficiency, Speed, TaskEfficiency, times

@@ -8,9 +8,7 @@ from typing import Any
 from markupsafe import Markup
 
 from crlbench.base import wording
-from crlbench.pages import figures
-from crlbench.pages.figures import Dot
-from crlbench.pages.page_figures import axis_strip
+from crlbench.pages.dots import Dot, axis_strip, interval_plot
 from crlbench.stats.generalization import REWEIGHTINGS
 from crlbench.stats.tiers import Ranking, Standing
 from crlbench.verdict.axes import AXES, AXIS_SIGNS, AXIS_WORDS, Axis, AxisScore
@@ -43,8 +41,8 @@ def _card(entry: Entry, board: Board, axis: Axis) -> dict[str, Any]:
 def _strip(score: AxisScore) -> str:
     if score.value is None:
         return ""
-    pairs = [None if i is None else (i.low, i.high) for i in (score.interval, score.wider)]
-    return axis_strip(f"{AXIS_WORDS[score.axis].capitalize()} of the entry", score.value, *pairs)
+    title = f"{AXIS_WORDS[score.axis].capitalize()} of the entry"
+    return axis_strip(title, score.value, score.interval, score.wider)
 
 
 def place(entry: Entry, board: Board, axis: Axis) -> list[str]:
@@ -168,9 +166,9 @@ def placebo(entry: Entry) -> dict[str, Any]:
         for task in sorted({*entry.axes["efficiency"].by_task, *found.by_task})
     ]
     dots = [
-        _dot("Λ, real reward", lam),
-        _dot("Λ, placebo", found.lam),
-        _dot("Λ*, real minus placebo", found.net, strong=True),
+        Dot("Λ, real reward", lam.value, lam.interval),
+        Dot("Λ, placebo", found.lam.value, found.lam.interval),
+        Dot("Λ*, real minus placebo", found.net.value, found.net.interval, strong=True),
     ]
     return {
         "lack": "",
@@ -183,19 +181,13 @@ def placebo(entry: Entry) -> dict[str, Any]:
         "net": found.net,
         "verdict": _elicitation(found),
         "marked": bool(found.elicitation),
-        "figure": Markup(figures.interval_plot(dots, "Λ with the real and with a placebo reward")),
+        "figure": Markup(interval_plot(dots, "Λ with the real and with a placebo reward")),
     }
 
 
 def _estimate(entry: Entry) -> Estimate:
     score = entry.axes["efficiency"]
     return Estimate(score.value, score.interval, score.n)
-
-
-def _dot(label: str, estimate: Estimate, strong: bool = False) -> Dot:
-    interval = estimate.interval
-    low, high = (None, None) if interval is None else (interval.low, interval.high)
-    return Dot(label, estimate.value, low, high, strong=strong)
 
 
 def _elicitation(found: Placebo) -> str:

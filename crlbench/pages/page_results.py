@@ -9,8 +9,10 @@ from typing import Any
 from markupsafe import Markup
 
 from crlbench.base import wording
-from crlbench.pages import figures, words
-from crlbench.pages.figures import Bar, CurveSeries, Dot, SeedCurve
+from crlbench.pages import words
+from crlbench.pages.bars import Bar, stacked_bars
+from crlbench.pages.curves import Curve, SeedCurve, learning_curves
+from crlbench.pages.dots import Dot, interval_plot
 from crlbench.stats.measures import GREEDY
 from crlbench.verdict.summary import EntrySummary, Estimate, TaskSummary
 
@@ -82,21 +84,13 @@ def lam_figure(entry: EntrySummary) -> Markup:
     """Mean Λ of every task with its seeds, and the headline, which is trimmed."""
     dots = [_task_dot(task) for task in entry.tasks]
     if len(dots) > 1:
-        lam = entry.lam
-        low, high = _bounds(lam)
-        dots.append(Dot("Λ, all tasks", lam.value, low, high, strong=True))
-    return Markup(figures.interval_plot(dots, "Λ, share of the head-room captured"))
+        dots.append(Dot("Λ, all tasks", entry.lam.value, entry.lam.interval, strong=True))
+    return Markup(interval_plot(dots, "Λ, share of the head-room captured"))
 
 
 def _task_dot(task: TaskSummary) -> Dot:
-    low, high = _bounds(task.lam)
     seeds = [seed.lam for seed in task.seeds if seed.lam is not None]
-    return Dot(task.task, task.lam.value, low, high, seeds if len(seeds) > 1 else ())
-
-
-def _bounds(estimate: Estimate) -> tuple[float | None, float | None]:
-    interval = estimate.interval
-    return (None, None) if interval is None else (interval.low, interval.high)
+    return Dot(task.task, task.lam.value, task.lam.interval, seeds if len(seeds) > 1 else ())
 
 
 def bar_figure(entry: EntrySummary) -> Markup:
@@ -106,7 +100,7 @@ def bar_figure(entry: EntrySummary) -> Markup:
         head = sum(bar.head for bar in bars) / len(bars)
         learned = sum(bar.learned for bar in bars) / len(bars)
         bars.append(Bar("Mean", head, learned))
-    return Markup(figures.stacked_bars(bars) if bars else "")
+    return Markup(stacked_bars(bars) if bars else "")
 
 
 def curve_figures(entry: EntrySummary) -> list[Markup]:
@@ -123,15 +117,15 @@ def score_top(tasks: Sequence[TaskSummary]) -> float:
     return min(1.0, max(0.2, (int(max(scores + ends) * 10 + 1e-9) + 1) / 10))
 
 
-def curve_series(task: TaskSummary, label: str) -> CurveSeries:
+def curve_series(task: TaskSummary, label: str) -> Curve:
     """Every seed of a task."""
     seeds = [SeedCurve(s.index, s.curve.x, s.curve.score, s.curve.measured) for s in task.seeds]
-    return CurveSeries(label, seeds, task.start, task.end)
+    return Curve(label, seeds, task.start, task.end)
 
 
-def curve_figure(task: TaskSummary, series: CurveSeries, top: float) -> Markup:
+def curve_figure(task: TaskSummary, series: Curve, top: float) -> Markup:
     """The curves of runs on a task, which may be those of another arm than its summary's."""
-    drawn = figures.learning_curves(
+    drawn = learning_curves(
         task.task,
         [series],
         budget=max(1, task.budget),

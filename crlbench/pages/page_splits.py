@@ -8,8 +8,8 @@ from typing import Any
 from markupsafe import Markup
 
 from crlbench.base import wording
-from crlbench.pages import figures
-from crlbench.pages.figures import Change
+from crlbench.pages.dots import Change, dumbbells
+from crlbench.pages.heat import tint, tone
 from crlbench.stats.generalization import AUDIT_RED, PARTS, RunGeneralization
 from crlbench.stats.measures import AUDITED, ID, RETAIN, TRANSFER
 from crlbench.verdict.entry import Entry
@@ -17,8 +17,6 @@ from crlbench.verdict.summary import EntrySummary, SplitSummary, TaskSummary
 
 MIN_MATRIX = 2
 """Columns from which a transfer matrix is shown."""
-MAX_TINT = 34
-"""Strongest ground of a matrix cell, in per cent: text on it keeps its contrast."""
 
 SPLITS = {
     "id": "ID",
@@ -54,7 +52,7 @@ def _split_panel(task: TaskSummary) -> dict[str, Any]:
     title = f"Scores on the splits of {task.task}, start to end"
     return {
         "task": task.task,
-        "figure": Markup(figures.dumbbells(changes, title)),
+        "figure": Markup(dumbbells(changes, title)),
         "rows": [(split_label(s), s) for s in task.splits],
     }
 
@@ -81,7 +79,7 @@ def transfer_matrix(entry: EntrySummary) -> dict[str, Any] | None:
 
 
 def _transfer_cell(split: SplitSummary | None) -> dict[str, Any] | None:
-    """λ of one cell with the scores behind it; ``tint`` is the strength of its ground in %."""
+    """λ of one cell with the scores behind it."""
     if split is None or split.end is None:
         return None
     change = split.end - split.start if split.change is None else split.change
@@ -90,8 +88,8 @@ def _transfer_cell(split: SplitSummary | None) -> dict[str, Any] | None:
         "lam": split.change,
         "start": split.start,
         "end": split.end,
-        "tone": "lost" if change < 0 else "gained",
-        "tint": round(MAX_TINT * min(1.0, abs(change))),
+        "tone": tone(change),
+        "tint": tint(change),
     }
 
 

@@ -9,7 +9,7 @@ from markupsafe import Markup
 
 from crlbench.base import wording
 from crlbench.pages import words
-from crlbench.pages.page_figures import share_bars
+from crlbench.pages.bars import share_bars
 from crlbench.stats.stability import PARTS, SEEDS_FOR_IQR, RunStability, TaskStability
 from crlbench.verdict.entry import Entry
 

@@ -16,8 +16,9 @@ from markupsafe import Markup
 
 from crlbench.base import wording
 from crlbench.contract.study import Comparison
-from crlbench.pages import ablation_figures as drawing
 from crlbench.pages import words
+from crlbench.pages.curves import overlay
+from crlbench.pages.dots import effect_axis, effect_row, effect_scale
 from crlbench.pages.report import environment
 from crlbench.verdict.ablation import Ablation, ArmSummary, ComparisonSummary
 from crlbench.verdict.study_runs import Cells, StudyRuns, read_study
@@ -102,7 +103,7 @@ def _panel(
     ablation: Ablation,
 ) -> dict[str, Any]:
     effects = [arm.effect for arm in summary.arms]
-    scale = drawing.effect_scale(effects, ablation.margin)
+    scale = effect_scale(effects, ablation.margin)
     rows = [_row(arm, key(i), ablation, scale) for i, arm in enumerate(summary.arms)]
     where = ", ".join(filter(None, (summary.model, summary.setting)))
     return {
@@ -112,7 +113,7 @@ def _panel(
         "seeds": _seeds(summary),
         "base": summary.base,
         "rows": rows,
-        "axis": Markup(drawing.effect_axis(ablation.margin, scale)),
+        "axis": Markup(effect_axis(ablation.margin, scale)),
         "dynamics": _dynamics(planned, summary, read),
         "tasks": list(summary.seeds),
         "effects": _task_rows(rows),
@@ -135,7 +136,8 @@ def _row(arm: ArmSummary, sign: str, ablation: Ablation, scale: Any) -> dict[str
     effect = arm.effect
     drawn = ""
     if effect is not None:
-        drawn = Markup(drawing.effect_row(arm.label, effect, ablation.margin, scale))
+        title, call = f"Effect of {arm.label}", effect.verdict
+        drawn = Markup(effect_row(title, effect, call, ablation.margin, scale))
     return {
         "key": sign,
         "arm": arm,
@@ -199,7 +201,7 @@ def _figures(
         title, unit = PANELS[name]
         if _moves(traces):
             label = f"{title}: {summary.name}, {summary.model} {summary.setting}".rstrip()
-            figure = Markup(drawing.overlay(label, traces, x_max))
+            figure = Markup(overlay(label, traces, x_max))
             drawn.append({"title": title, "unit": unit, "figure": figure})
         elif any(t.points for t in traces):
             constant.append(title)

@@ -21,7 +21,7 @@ from crlbench.pages import (
     page_stability,
     words,
 )
-from crlbench.pages.figures import CurveSeries, SeedCurve
+from crlbench.pages.curves import Curve, SeedCurve
 from crlbench.pages.reproduce import command
 from crlbench.site.facets import badge_words
 from crlbench.site.narrow import entry_of_task, summary_of_task
@@ -159,15 +159,15 @@ def _curves(task: TaskSummary, placebo: Sequence[Run], label: str) -> list[tuple
     return found
 
 
-def _control(runs: Sequence[Run]) -> CurveSeries:
+def _control(runs: Sequence[Run]) -> Curve:
     """The placebo arm, whose end is not scored."""
     curves = [(run.record.seed.index, full_curve(run)) for run in runs]
     seeds = [SeedCurve(index, curve.x, curve.score, curve.measured) for index, curve in curves]
     start = sum(run.record.splits[ID].start for run in runs) / len(runs)
-    return CurveSeries("placebo", seeds, start, None)
+    return Curve("placebo", seeds, start, None)
 
 
-def _highest(series: CurveSeries) -> float:
+def _highest(series: Curve) -> float:
     """Of its curves, to the next tenth above."""
     score = max(value for seed in series.seeds for value in seed.y)
     return min(1.0, (int(score * 10 + 1e-9) + 1) / 10)

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 from markupsafe import Markup
 
+from crlbench.pages.dots import ends_strip
 from crlbench.pages.page_stability import LABELS
-from crlbench.site import figures
 from crlbench.site.families import families
 from crlbench.site.pages import Page
 from crlbench.site.source import Site, StoredBoard
@@ -94,9 +94,7 @@ def _row(stored: StoredBoard, entry: Entry, tier: int | None) -> Row:
     tasks = entry.stability.tasks
     rated = [tasks[name].shares for name in entry.stability.rated]
     known = [share for share in rated if share is not None]
-    ends = {
-        task: [(run.final, run.failed) for run in found.runs] for task, found in tasks.items()
-    }
+    ends = {task: [(run.final, run.failed) for run in found.runs] for task, found in tasks.items()}
     drawdowns = [found.drawdown for found in tasks.values() if found.drawdown is not None]
     return Row(
         name=entry.name,
@@ -109,7 +107,7 @@ def _row(stored: StoredBoard, entry: Entry, tier: int | None) -> Row:
             for part in PARTS
         },
         drawdown=float(np.mean(drawdowns)) if drawdowns else None,
-        figure=Markup(figures.ends_strip(f"Ends of the seeds of {entry.display_name}", ends)),
+        figure=Markup(ends_strip(f"Ends of the seeds of {entry.display_name}", ends)),
         failures=_failures(stored, entry),
         runs=sum(len(found.runs) for found in tasks.values()),
     )

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from crlbench.pages.page_splits import MAX_TINT, MIN_MATRIX
+from crlbench.pages import heat
+from crlbench.pages.page_splits import MIN_MATRIX
 from crlbench.site.families import families
 from crlbench.site.pages import Made, Page
 from crlbench.site.source import Site, StoredBoard
@@ -26,12 +27,13 @@ class Cell:
 
     @property
     def tone(self) -> str:
-        return "lost" if (self.lam.value or 0.0) < 0 else "gained"
+        """Class that gives it its colour."""
+        return heat.tone(self.lam.value)
 
     @property
     def tint(self) -> int:
         """Strength of its ground in per cent."""
-        return round(MAX_TINT * min(1.0, abs(self.lam.value or 0.0)))
+        return heat.tint(self.lam.value)
 
     @property
     def sign(self) -> str:
