@@ -235,16 +235,16 @@ def legend(comparison: Comparison) -> str:
     margin = number(comparison.margin, 2)
     head = (
         "A difference is the second entry minus the first on the same tasks and seeds, with its "
-        "95 % interval; on other tasks: the wider interval over tasks of the kind. r: "
+        "95 % interval; on other tasks: the wider interval for similar tasks that were not run. r: "
         "correlation of the paired seeds."
     )
     if comparison.watermark is not None:
         return head
     return (
         f"{head} {CHECKPOINTS} equivalent, asked first: the 90 % interval lies inside ±{margin}, "
-        "so that whatever difference there is does not matter. better, worse: not equivalent, and "
-        "the 95 % interval excludes 0. undecided: neither; + seeds: how many more would likely "
-        "settle it. preview: an entry has not all seeds of a plan of 5, 10 or 20, hence no verdict."
+        "and any difference is too small to matter. better, worse: not equivalent, and the 95 % "
+        "interval excludes 0. undecided: neither; + seeds: how many more would likely settle it. "
+        "preview: an entry lacks seeds of a plan of 5, 10 or 20, and gets no verdict."
         f"{_several(comparison)}"
     )
 
@@ -256,6 +256,6 @@ def _several(comparison: Comparison) -> str:
         return ""
     chance = chance_of_a_false_verdict(verdicts)
     return (
-        f" Each verdict stands alone: were all {verdicts} differences nothing, the chance that at "
-        f"least one is called better or worse would be up to about {chance:.0%}."
+        f" Each verdict is tested alone: if none of the {verdicts} differences were real, at least "
+        f"one would be called better or worse with a chance of up to about {chance:.0%}."
     )

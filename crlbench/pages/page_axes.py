@@ -155,7 +155,7 @@ def placebo(entry: Entry) -> dict[str, Any]:
     """The placebo arm beside the real one, or a sentence that there is none."""
     found = entry.placebo
     if found is None:
-        return {"lack": "No run of the placebo arm stands beside these runs."}
+        return {"lack": "These runs have no placebo."}
     lam = _estimate(entry)
     rows = [
         {
@@ -192,12 +192,12 @@ def _estimate(entry: Entry) -> Estimate:
 
 def _elicitation(found: Placebo) -> str:
     if found.elicitation is None:
-        silent = "Λ is not above 0, so that there is nothing to explain."
+        silent = "Λ is not above 0: there is nothing to explain."
         return wording.sentence(found.reason) or silent
     if found.elicitation:
         return (
             "Mostly elicitation: more than a quarter of Λ appears under a reward that knows "
-            "nothing of the task, so that it is no sign of learning from the reward."
+            "nothing of the task. It is no sign of learning from the reward."
         )
     blind = "Under a reward that knows nothing of the task"
     if found.lam.value <= 0:

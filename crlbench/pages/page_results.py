@@ -59,7 +59,7 @@ def tiles(entry: EntrySummary, with_lam: bool) -> list[dict[str, str]]:
     multiple = len(entry.tasks) > 1
     lam, gain = entry.lam if multiple else entry.tasks[0].lam, entry.gain
     failed = f"{len(entry.failed)} failed" if entry.failed else "none failed"
-    label = "Λ, head-room captured" if multiple else "Mean Λ, head-room captured"
+    label = "Λ, headroom captured" if multiple else "Mean Λ, headroom captured"
     head = [_tile(label, wording.number(lam.value), _under(lam))]
     return (head if with_lam else []) + [
         _tile("Gain in score", wording.number(gain.value, signed=True), _under(gain)),
@@ -85,7 +85,7 @@ def lam_figure(entry: EntrySummary) -> Markup:
     dots = [_task_dot(task) for task in entry.tasks]
     if len(dots) > 1:
         dots.append(Dot("Λ, all tasks", entry.lam.value, entry.lam.interval, strong=True))
-    return Markup(interval_plot(dots, "Λ, share of the head-room captured"))
+    return Markup(interval_plot(dots, "Λ, share of the headroom captured"))
 
 
 def _task_dot(task: TaskSummary) -> Dot:

@@ -196,8 +196,8 @@ def _contrasts(
     yield _contrast(
         "designs",
         f"Do checkpoints of other designs differ from {middle.animal.card.display_name}?",
-        "Equal size, the same documents in the same order: the design differs, and one checkpoint "
-        "stands for each.",
+        "Equal size, the same documents in the same order: the design differs, with one checkpoint "
+        "of each.",
         middle,
         [one for one in designs if one is not middle],
     )
@@ -207,8 +207,7 @@ def _contrasts(
         yield _contrast(
             "size",
             "Do checkpoints of other sizes differ?",
-            "One design, the same documents: the width differs, and one checkpoint stands for each "
-            "size.",
+            "One design, the same documents: the width differs, one checkpoint for each size.",
             base,
             [one for one in sizes if one is not base],
         )
@@ -217,7 +216,7 @@ def _contrasts(
             f"tuned-{after.slug}",
             "Does fine-tuning first help?",
             "The same checkpoint, with and without supervised fine-tuning on the format of the "
-            "tasks. The share of the head-room that is captured makes unequal starts comparable.",
+            "tasks. The share of the headroom that is captured makes unequal starts comparable.",
             learners[before.slug],
             [learners[after.slug]],
         )

@@ -87,7 +87,7 @@ def pages(site: Site) -> Iterator[Made]:
         template="models.html.j2",
         title="Models of crlbench",
         about="Every language model that crlbench knows, by family, with its size, kind and "
-        "licence, and where it stands.",
+        "licence, and its results.",
         data={"families": _families(found.values()), "n": len(found)},
         section="models",
     )
@@ -269,8 +269,8 @@ def _changed(model: Model) -> str:
         return ""
     if model.card is None:
         return (
-            "The catalogue has no entry of this name: what stands here is what the records of "
-            "the runs state."
+            "The catalogue has no entry of this name. This page shows what the records of the runs "
+            "state."
         )
     ran = {
         stored.by_entry[entry.name][0].record.subject.entry_sha256
@@ -279,6 +279,6 @@ def _changed(model: Model) -> str:
     if ran == {model.card.digest}:
         return ""
     return (
-        "The entry in the catalogue has changed since some of these runs: results are of the "
+        "The entry in the catalogue has changed since some of these runs. Results belong to the "
         "weights and settings that their records state."
     )

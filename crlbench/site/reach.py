@@ -91,10 +91,10 @@ def describe_other_tasks(
     ahead = [name for name, found in wider.items() if found is not None and found.high < 0]
     total = wording.count(len(wider), "interval")
     if not ahead:
-        return f"Over other tasks of the kind, none of {total} excludes 0."
+        return f"Over similar tasks that were not run, none of {total} excludes 0."
     verb = "excludes" if len(ahead) == 1 else "exclude"
     return (
-        f"Over other tasks of the kind, {len(ahead)} of {total} {verb} 0: "
+        f"Over similar tasks that were not run, {len(ahead)} of {total} {verb} 0: "
         f"{wording.listed(ahead, 4)}."
     )
 

@@ -119,7 +119,7 @@ def _tiles(entry: Entry, task: TaskSummary) -> list[dict[str, str]]:
     gain = task.gain
     return [
         {
-            "label": "Λ, head-room captured",
+            "label": "Λ, headroom captured",
             "value": wording.number(None if lam is None else lam.value),
             "note": _interval(lam),
         },

@@ -25,8 +25,8 @@ MAX_README = 2**16
 
 SPLITS = {
     "train": "trained on",
-    "train_fixed": "of the training prompts, to see what is memorised",
-    "id": "new prompts of the trained kind: every curve and Λ",
+    "train_fixed": "the training prompts, to see what is memorised",
+    "id": "new prompts of the task: every curve and Λ",
     "hard": "a level above any in training",
     "format": "the same questions in other words",
 }
@@ -96,7 +96,7 @@ def _learners(site: Site) -> dict[str, list[Learner]]:
 def _listed(name: str, card: TaskCard | None, learners: Sequence[Learner]) -> dict[str, Any]:
     return {
         "name": name,
-        "summary": card.summary if card else "Not in the catalogue: only results tell of it.",
+        "summary": card.summary if card else "Not in the catalogue: only results mention it.",
         "tags": ", ".join(card.tags) if card else "",
         "floor": card.floor if card else None,
         "ceiling": card.ceiling if card else None,
