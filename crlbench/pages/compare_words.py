@@ -109,13 +109,13 @@ def _many(comparison: Comparison) -> str:
         "undecided": "are undecided",
         "preview": "are previews without a verdict",
     }
-    told = [f"{counts[kind]} {words[kind]}" for kind in kinds if counts[kind]]
+    parts = [f"{counts[kind]} {words[kind]}" for kind in kinds if counts[kind]]
     silent = len(effects) - len(calls)
-    told += [f"{silent} have no number"] if silent else []
+    parts += [f"{silent} have no number"] if silent else []
     pairs, axes = len(comparison.pairs), len(comparison.axes)
     return (
         f"Of {len(effects)} differences ({count(pairs, 'pair')}, "
-        f"{count(axes, 'axis', 'axes')}): {', '.join(told)}."
+        f"{count(axes, 'axis', 'axes')}): {', '.join(parts)}."
     )
 
 
@@ -211,23 +211,23 @@ def _ended(sentence: str) -> str:
 def notes(comparison: Comparison) -> list[str]:
     """What must be known about all of it, in sentences."""
     reasons = dict.fromkeys(side.unranked for side in comparison.sides if side.unranked)
-    told = [_ended(reason[0].upper() + reason[1:]) for reason in reasons]
+    parts = [_ended(reason[0].upper() + reason[1:]) for reason in reasons]
     if comparison.chosen:
-        told.append(
+        parts.append(
             f"Only {listed(comparison.tasks)}: chosen tasks are no board, and a verdict on them "
             "is none on the board."
         )
     if comparison.by != "completions":
-        told.append(
+        parts.append(
             f"Curves, E = H + L and times to threshold are over {BY_WORDS[comparison.by]}, each "
             "run's area over what it spent itself; verdicts stay on completions."
         )
     if comparison.by == "time":
-        told.append(
+        parts.append(
             "Wall time is NOT REPRODUCIBLE: it is what one machine took, from the part of the "
             "records that no digest covers."
         )
-    return told
+    return parts
 
 
 def legend(comparison: Comparison) -> str:

@@ -44,7 +44,7 @@ class Curve:
     label: str = ""
     """Name at the head of every title; empty in small charts of one curve."""
     seeds: Sequence[SeedCurve] = ()
-    start: float | None = None
+    start: float = 0.0
     """Score of the start model, from its own draws."""
     end: float | None = None
     """Score of the final models, from their own draws, mean over seeds."""
@@ -190,7 +190,7 @@ def learning_curves(
 
     Args:
         curves: one or a few entries, whose colours follow from their places.
-        top: upper end of the score axis, so that the panels of a page share one scale.
+        top: upper end of the score axis, shared by the panels of a page.
     """
     x, y = Scale(0, budget, 34, 280), Scale(0, top, LOWER, UPPER)
     curves = [
@@ -286,7 +286,7 @@ def entry_curves(
 
     Args:
         spent: end of the x-axis.
-        span: lowest and highest u, so that the panels of a page share one scale.
+        span: lowest and highest u, shared by the panels of a page.
     """
     curves = [one.curve() for one in series]
     panel, height = _entry_panel(curves, spent, span, label)
@@ -331,7 +331,7 @@ def curve_sheet(
     if watermark is not None:
         style = f"{svg.BOLD};fill:{color('loss')}"
         key.insert(0, text(0, 14, svg.fit(watermark, 46), style=style))
-    parts = [_moved(0, ROW * row, drawn) for row, drawn in enumerate(key)]
+    parts = [_translate(0, ROW * row, drawn) for row, drawn in enumerate(key)]
     columns = max(1, min(COLUMNS, len(panels)))
     described, bottom = [watermark] if watermark else [], ROW * len(key) + 8.0
     top = bottom
@@ -340,7 +340,9 @@ def curve_sheet(
         panel, height = _entry_panel(curves, spent, span, label)
         row, column = divmod(place, columns)
         x, y = column * (svg.WIDTH + GAP), top + row * (HEAD + height)
-        parts.append(_moved(x, y, text(0, 16, task, style=svg.BOLD), _moved(0, HEAD, *panel)))
+        parts.append(
+            _translate(x, y, text(0, 16, task, style=svg.BOLD), _translate(0, HEAD, *panel))
+        )
         described.append(f"{task}: {_entry_words(curves)}")
         bottom = y + HEAD + height
     width = columns * svg.WIDTH + (columns - 1) * GAP
@@ -349,7 +351,7 @@ def curve_sheet(
     return figure(title, " ".join(described), bottom, paper, *parts, width=width)
 
 
-def _moved(x: float, y: float, *children: str) -> str:
+def _translate(x: float, y: float, *children: str) -> str:
     return element("g", *children, transform=f"translate({svg.num(x)} {svg.num(y)})")
 
 

@@ -67,9 +67,9 @@ def axis_strip(
     """One headline from 0 to 1: thick its interval, thin the interval over tasks too."""
     layout = Layout(9, 6, 194, middle=9, upper=0, reach=4, track=True, width=200, size=11)
     spans = [one for one in (interval, wider) if one is not None]
-    known = [end for one in spans for end in (one.low, one.high)]
-    known += [] if value is None else [value]
-    x = layout.scale(min([0.0, *known]), max([1.0, *known]))
+    values = [end for one in spans for end in (one.low, one.high)]
+    values += [] if value is None else [value]
+    x = layout.scale(min([0.0, *values]), max([1.0, *values]))
     hue = color("learned")
     glyphs = [
         spanned(one.low, one.high, stroke(hue, thick, f"{ROUND};opacity:.55"))
@@ -192,11 +192,11 @@ def _arrival_marks(times: Sequence[tuple[int, float]], budget: float) -> list[Gl
         lower = step * (place - (len(times) - 1) / 2)
         if math.isfinite(time):
             shape, style = "circle", hollow(color("ink"), 1.3)
-            said = f"seed {seed}: {grouped(time)} completions"
+            title = f"seed {seed}: {grouped(time)} completions"
         else:
             shape, style = "cross", crossed(color("loss"), 1.8)
-            said = f"seed {seed}: not within the budget"
-        marks.append(marked(min(time, budget), style, shape, 3.2, said, lower))
+            title = f"seed {seed}: not within the budget"
+        marks.append(marked(min(time, budget), style, shape, 3.2, title, lower))
     return marks
 
 

@@ -26,15 +26,15 @@ def fitted_scale(
     estimates: Iterable[Any], values: Iterable[float], left: float, right: float
 ) -> Scale:
     """The map of an axis for ``values`` and all estimates with their intervals; else of 0 to 1."""
-    known = list(values)
+    ends = list(values)
     for estimate in estimates:
         value = getattr(estimate, "value", None)
         spans = [getattr(estimate, name, None) for name in ("interval", "inner", "wider")]
-        known += [] if value is None else [value]
-        known += [end for span in spans if span is not None for end in (span.low, span.high)]
-    if min(known) == max(known):
-        known += [0.0, 1.0]
-    return Scale(min(known), max(known), left, right)
+        ends += [] if value is None else [value]
+        ends += [end for span in spans if span is not None for end in (span.low, span.high)]
+    if min(ends) == max(ends):
+        ends += [0.0, 1.0]
+    return Scale(min(ends), max(ends), left, right)
 
 
 def number_ticks(

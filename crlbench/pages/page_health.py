@@ -43,35 +43,35 @@ def health_panel(task: str, runs: Sequence[Run]) -> dict[str, Any]:
         runs: of the entry, all tasks.
     """
     of_task = [run for run in runs if run.record.task.name == task]
-    raised = [(r.record.seed.index, alarm) for r in of_task for alarm in alarms(r.record)]
+    by_seed = [(r.record.seed.index, alarm) for r in of_task for alarm in alarms(r.record)]
     figures = {
         name: combine_seeds([(r.record.seed.index, series(r.record.health, name)) for r in of_task])
         for name in {**PANELS, **UPDATE_STATS}
     }
-    panels, constant = _panels(task, figures, raised)
+    panels, constant = _panels(task, figures, by_seed)
     return {
         "task": task,
         "panels": panels,
         "constant": ", ".join(constant),
-        "alarms": [_line(seed, alarm) for seed, alarm in raised],
+        "alarms": [_line(seed, alarm) for seed, alarm in by_seed],
         "dynamics": _dynamics_rows(task, figures),
         "clipped": _clipped_tokens(of_task),
     }
 
 
 def _panels(
-    task: str, figures: Mapping[str, Spread], raised: Raised
+    task: str, figures: Mapping[str, Spread], by_seed: Raised
 ) -> tuple[list[dict[str, Any]], list[str]]:
     """Charts of what moves or raised an alarm, and a word on what stays as it was."""
     panels, constant = [], []
-    drawn: list[Seeds] = []
+    visible: list[Seeds] = []
     for name, (title, unit) in PANELS.items():
         seeds, values = figures[name].seeds, figures[name].values
-        flags = [_flag(seed, alarm) for seed, alarm in raised if alarm.figure == name]
+        flags = [_flag(seed, alarm) for seed, alarm in by_seed if alarm.figure == name]
         if len(values) == 1 and not flags:
             constant.append(f"{title} {wording.short(min(values))}")
-        elif values and (flags or seeds not in drawn):
-            drawn.append(seeds)
+        elif values and (flags or seeds not in visible):
+            visible.append(seeds)
             panels.append(_spark(task, title, unit, figures[name], flags))
     return panels, constant
 
@@ -81,7 +81,7 @@ def _flag(seed: int, alarm: Alarm) -> Flag:
 
 
 def _line(seed: int, alarm: Alarm) -> dict[str, str]:
-    """Where, on which figure and what, for the list above the charts."""
+    """Seed, figure and text of an alarm, for the list above the charts."""
     at = "" if alarm.iteration is None else f", iteration {alarm.iteration}"
     title = PANELS[alarm.figure][0] if alarm.figure else "Whole run"
     return {"where": f"seed {seed}{at}", "figure": title, "text": alarm.text}
@@ -104,10 +104,10 @@ def _dynamics_rows(task: str, figures: Mapping[str, Spread]) -> list[dict[str, A
     for name, meaning in UPDATE_STATS.items():
         spread = figures[name]
         if spread.mean:
-            drawn = Markup(trend(f"{name} on {task}", spread)) if len(spread.values) > 1 else ""
+            figure = Markup(trend(f"{name} on {task}", spread)) if len(spread.values) > 1 else ""
             first, last = (wording.short(spread.mean[at][1]) for at in (0, -1))
             rows.append(
-                {"name": name, "meaning": meaning, "figure": drawn, "first": first, "last": last}
+                {"name": name, "meaning": meaning, "figure": figure, "first": first, "last": last}
             )
     return rows
 

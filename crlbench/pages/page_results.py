@@ -25,8 +25,8 @@ def lead(entry: EntrySummary) -> str:
     reward = " with a content-free reward" if entry.arm == "placebo" else ""
     if entry.end is None:
         control = "a control, whose end is not scored"
-        told = control if entry.arm == "placebo" else "the end was not scored for every run"
-        return f"{after}{reward}; {told}."
+        reason = control if entry.arm == "placebo" else "the end was not scored for every run"
+        return f"{after}{reward}; {reason}."
     direction = "up from" if entry.end >= entry.start else "down from"
     return (
         f"{after}{reward}, {entry.display_name} answers {wording.percent(entry.end)} of held-out "
@@ -39,45 +39,49 @@ def _greedily(entry: EntrySummary) -> str:
 
     Learning may sharpen samples without changing what the model holds likeliest.
     """
-    found = [split for task in entry.tasks for split in task.splits if split.name == GREEDY]
-    ends = [split.end for split in found if split.end is not None]
+    splits = [split for task in entry.tasks for split in task.splits if split.name == GREEDY]
+    ends = [split.end for split in splits if split.end is not None]
     if len(ends) < len(entry.tasks):
         return ""
-    before, after = mean([split.start for split in found]), mean(ends)
+    before, after = mean([split.start for split in splits]), mean(ends)
     start, end = wording.percent(before), wording.percent(after)
     way = "up" if after > before else "down"
-    told = f"{end} as before" if start == end else f"{end}, {way} from {start}"
-    return f" (sampled; greedily decoded: {told})"
+    change = f"{end} as before" if start == end else f"{end}, {way} from {start}"
+    return f" (sampled; greedily decoded: {change})"
 
 
 def tiles(entry: EntrySummary, with_lam: bool) -> list[dict[str, str]]:
     """The numbers under the sentence.
 
     Args:
-        with_lam: whether Λ stands here too: an entry of the board has a card of its own for it.
+        with_lam: whether Λ is a tile too: an entry of the board has a card for it.
     """
     multiple = len(entry.tasks) > 1
     lam, gain = entry.lam if multiple else entry.tasks[0].lam, entry.gain
-    failed = f"{len(entry.failed)} failed" if entry.failed else "none failed"
+    failures = f"{len(entry.failed)} failed" if entry.failed else "none failed"
     label = "Λ, headroom captured" if multiple else "Mean Λ, headroom captured"
-    head = [_tile(label, wording.number(lam.value), _under(lam))]
+    head = [tile(label, wording.number(lam.value), interval_note(lam))]
     return (head if with_lam else []) + [
-        _tile("Gain in score", wording.number(gain.value, signed=True), _under(gain)),
-        _tile(
+        tile("Gain in score", wording.number(gain.value, signed=True), interval_note(gain)),
+        tile(
             "Score, start → end",
             f"{wording.number(entry.start)} → {wording.number(entry.end)}",
             f"mean over {len(entry.tasks)} tasks" if multiple else "one task",
         ),
-        _tile("Seeds", str(entry.n), failed),
+        tile("Seeds", str(entry.n), failures),
     ]
 
 
-def _tile(label: str, value: str, note: str) -> dict[str, str]:
+def tile(label: str, value: str, note: str) -> dict[str, str]:
+    """A number with what it is and a remark."""
     return {"label": label, "value": value, "note": note}
 
 
-def _under(value: Estimate) -> str:
-    return f"95\u00a0% {words.span(value.interval)}" if value.interval else "no interval"
+def interval_note(value: Estimate | None) -> str:
+    """The interval of a number, or that it has none."""
+    if value is None or value.interval is None:
+        return "no interval"
+    return f"95\u00a0% {words.span(value.interval)}"
 
 
 def lam_figure(entry: EntrySummary) -> Markup:
@@ -125,7 +129,7 @@ def curve_series(task: TaskSummary, label: str) -> Curve:
 
 def curve_figure(task: TaskSummary, series: Curve, top: float) -> Markup:
     """The curves of runs on a task, which may be those of another arm than its summary's."""
-    drawn = learning_curves(
+    svg = learning_curves(
         task.task,
         [series],
         budget=max(1, task.budget),
@@ -133,7 +137,7 @@ def curve_figure(task: TaskSummary, series: Curve, top: float) -> Markup:
         ceiling=task.ceiling,
         top=top,
     )
-    return Markup(drawn)
+    return Markup(svg)
 
 
 def results(entry: EntrySummary) -> dict[str, Any]:

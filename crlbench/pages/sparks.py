@@ -23,7 +23,7 @@ class Spread:
     seeds: Seeds
     columns: Columns
     mean: Points
-    """Over the seeds that have a value at an iteration."""
+    """Mean over the seeds that have a value at an iteration."""
 
     @cached_property
     def values(self) -> frozenset[float]:

@@ -205,7 +205,7 @@ def ticks(low: float, high: float, most: int = 6) -> list[float]:
     exponent = -6
     while True:
         for factor in (1, 2, 5):
-            # Whole multiples of the step, so that no rounding error accumulates.
+            # Whole multiples of the step: no rounding error accumulates.
             step = factor * 10.0**exponent
             first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
             if last - first + 1 <= most:

@@ -58,7 +58,7 @@ class Effect:
 
     @property
     def drawn(self) -> Paired | None:
-        """As figures draw it: a preview has no colour of a verdict."""
+        """The effect in figures, where a preview has no colour of a verdict."""
         if self.paired is None or self.call != "preview":
             return self.paired
         return replace(self.paired, verdict="undecided")
@@ -97,7 +97,9 @@ class Drawing:
 
 def drawings(rows: Sequence[tuple[str, dict[Axis, Effect]]]) -> dict[Axis, Drawing]:
     """Per axis a column of figures, for effects with their labels."""
-    return {axis: _drawing(axis, [(label, found[axis]) for label, found in rows]) for axis in AXES}
+    return {
+        axis: _drawing(axis, [(label, by_axis[axis]) for label, by_axis in rows]) for axis in AXES
+    }
 
 
 def _drawing(axis: Axis, rows: Sequence[tuple[str, Effect]]) -> Drawing:

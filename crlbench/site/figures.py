@@ -22,7 +22,7 @@ def score_scale(scores: Sequence[AxisScore], anchor: float) -> Scale:
 def score_row(label: str, score: AxisScore, x: Scale, strong: bool) -> str:
     """Dot and intervals of one entry: thick over seeds and items, thin with other tasks too.
 
-    A board has thousands of these, so that their looks stand in ``site.css``.
+    A board has thousands of these, and ``site.css`` has their looks.
 
     Args:
         strong: filled, for the first tier; a ring for the others.
