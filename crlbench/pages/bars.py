@@ -27,10 +27,15 @@ class Bar:
     @property
     def blocks(self) -> tuple[Glyph, Glyph]:
         """H, and L beside it; a loss is drawn thinner, over what H has lost."""
-        lost = self.learned < 0
+        is_loss = self.learned < 0
         return (
-            barred(0, self.total if lost else self.head, color("head")),
-            barred(self.head, self.total, color("loss" if lost else "learned"), 10 if lost else 16),
+            barred(0, self.total if is_loss else self.head, color("head")),
+            barred(
+                self.head,
+                self.total,
+                color("loss" if is_loss else "learned"),
+                10 if is_loss else 16,
+            ),
         )
 
 
@@ -40,14 +45,14 @@ def stacked_bars(bars: Sequence[Bar]) -> str:
     low = min([0.0, *(min(bar.head, bar.total) for bar in bars)])
     high = max([0.2, *(max(bar.head, bar.total) for bar in bars)])
     x = layout.scale(low, high * 1.02)
-    described = " ".join(
+    description = " ".join(
         f"{bar.label}: E {number(bar.total)} is H {number(bar.head)} "
         f"and L {number(bar.learned, signed=True)}."
         for bar in bars
     )
     rows = [Row(bar.blocks, bar.label, f"{_sum(bar, 2)} = {number(bar.total, 2)}") for bar in bars]
     title = "Area under the curve, E, as head start H plus learned area L"
-    return draw_rows(title, described, rows, x, layout, number_ticks(x.low, x.high, least=1))
+    return draw_rows(title, description, rows, x, layout, number_ticks(x.low, x.high, least=1))
 
 
 def _sum(bar: Bar, digits: int) -> str:
@@ -67,8 +72,8 @@ def entry_bars(task: str, entries: Sequence[tuple[str, Bar, str]], widest: float
     sums = [f"{number(bar.total)} = {_sum(bar, 3)}" for _, bar, _ in entries]
     pairs = list(zip(entries, sums, strict=True))
     rows = [Row(bar.blocks, bar.label, sum_, key=key, hue=hue) for (key, bar, hue), sum_ in pairs]
-    described = " ".join(f"{key}: E {sum_}." for (key, _, _), sum_ in pairs) or "no values"
-    return draw_rows(f"E = H + L on {task}", described, rows, x, layout, [(0, "")])
+    description = " ".join(f"{key}: E {sum_}." for (key, _, _), sum_ in pairs) or "no values"
+    return draw_rows(f"E = H + L on {task}", description, rows, x, layout, [(0, "")])
 
 
 def share_bars(task: str, shares: Mapping[str, float], value: float | None) -> str:
@@ -76,13 +81,13 @@ def share_bars(task: str, shares: Mapping[str, float], value: float | None) -> s
     layout = Layout(25, 112, 304, middle=12.5, upper=2, beside=True)
     rows = [_share_row(label, share, color("head"), "") for label, share in shares.items()]
     rows.append(_share_row("Stab", value, color("learned"), BOLD))
-    listed = ", ".join(f"{label} {number(share)}" for label, share in shares.items())
-    described = f"{listed}; geometric mean {number(value)}."
+    sentence = ", ".join(f"{label} {number(share)}" for label, share in shares.items())
+    description = f"{sentence}; geometric mean {number(value)}."
     above = layout.upper + layout.height * len(shares)
     rule = line(0, above, layout.width, above, ZERO)
     title, x = f"The four shares of stability on {task}", layout.scale(0, 1)
     ticks = number_ticks(0, 1, most=3, least=1)
-    return draw_rows(title, described, rows, x, layout, ticks, ground=rule)
+    return draw_rows(title, description, rows, x, layout, ticks, ground=rule)
 
 
 def _share_row(label: str, share: float | None, hue: str, style: str) -> Row:

@@ -81,14 +81,14 @@ def lead(comparison: Comparison) -> str:
     if len(comparison.pairs) > 1:
         return _many(comparison)
     (pair,) = comparison.pairs
-    found = [_clause(axis, one) for axis, one in pair.axes.items()]
+    clauses = "; ".join(_clause(axis, one) for axis, one in pair.axes.items())
     if not all(side.decides for side in comparison.sides):
-        return f"A preview, not a verdict. {pair.second} minus {pair.first}: {'; '.join(found)}."
-    return f"{pair.second} against {pair.first}: {'; '.join(found)}."
+        return f"A preview, not a verdict. {pair.second} minus {pair.first}: {clauses}."
+    return f"{pair.second} against {pair.first}: {clauses}."
 
 
-def _clause(axis: Axis, found: PairAxis) -> str:
-    effect, where = found.effect, AXIS_WORDS[axis]
+def _clause(axis: Axis, pair: PairAxis) -> str:
+    effect, where = pair.effect, AXIS_WORDS[axis]
     if effect is None:
         return f"no number on {where}"
     value = number(effect.value, 3, True)
@@ -102,7 +102,7 @@ def _many(comparison: Comparison) -> str:
     effects = [one.effect for pair in comparison.pairs for one in pair.axes.values()]
     calls = [effect.call for effect in effects if effect is not None]
     kinds = ("differ", "equivalent", "undecided", "preview")
-    counts = {kind: sum(_kind(found) == kind for found in calls) for kind in kinds}
+    counts = {kind: sum(_kind(call) == kind for call in calls) for kind in kinds}
     words = {
         "differ": "differ",
         "equivalent": "are equivalent",
@@ -119,8 +119,8 @@ def _many(comparison: Comparison) -> str:
     )
 
 
-def _kind(found: Call | None) -> str:
-    return "differ" if found in ("better", "worse") else str(found)
+def _kind(call: Call | None) -> str:
+    return "differ" if call in ("better", "worse") else str(call)
 
 
 def pair_notes(comparison: Comparison, pair: Pair) -> list[str]:
@@ -137,18 +137,18 @@ def pair_notes(comparison: Comparison, pair: Pair) -> list[str]:
             f"P({pair.second} > {pair.first}) is not shown: it needs {MIN_SEEDS_TOGETHER} seeds of "
             f"every task in both entries; a task has {learned.effect.n}."
         )
-    for axis, found in pair.axes.items():
-        if found.reason is not None:
-            notes.append(f"No difference on {AXIS_WORDS[axis]}: {_ended(found.reason)}")
-        if found.effect is not None and found.left_out:
-            notes.append(f"Not compared on {AXIS_WORDS[axis]}: {', '.join(found.left_out)}.")
+    for axis, axis_pair in pair.axes.items():
+        if axis_pair.reason is not None:
+            notes.append(f"No difference on {AXIS_WORDS[axis]}: {_ended(axis_pair.reason)}")
+        if axis_pair.effect is not None and axis_pair.left_out:
+            notes.append(f"Not compared on {AXIS_WORDS[axis]}: {', '.join(axis_pair.left_out)}.")
     narrow = [a for a, f in pair.axes.items() if f.effect is not None and len(f.tasks) < MIN_TASKS]
     if narrow:
         axes = ", ".join(AXIS_WORDS[axis] for axis in narrow)
         notes.append(f"No interval over other tasks on {axes}: it needs {MIN_TASKS} tasks.")
     notes += _beyond_these_tasks(pair)
-    few = [e for found in pair.axes.values() for e in found.by_task.values() if e.interval is None]
-    if few and comparison.watermark is None:
+    by_task = [effect for one in pair.axes.values() for effect in one.by_task.values()]
+    if any(effect.interval is None for effect in by_task) and comparison.watermark is None:
         notes.append(f"A single task needs {MIN_SEEDS_ALONE} seeds for an interval and a verdict.")
     return [clean(note) for note in notes]
 
@@ -157,8 +157,8 @@ def _beyond_these_tasks(pair: Pair) -> list[str]:
     """What the interval over tasks leaves of the verdicts *better* and *worse*, in a sentence."""
     narrow = [
         AXIS_WORDS[axis]
-        for axis, found in pair.axes.items()
-        if (effect := found.effect) is not None
+        for axis, axis_pair in pair.axes.items()
+        if (effect := axis_pair.effect) is not None
         and effect.call in ("better", "worse")
         and effect.wider is not None
         and effect.wider.low <= 0.0 <= effect.wider.high

@@ -64,8 +64,8 @@ class Curve:
     @property
     def failures(self) -> str:
         """How many seeds failed, in words; empty where none did."""
-        failed = sum(seed.measured < len(seed.x) for seed in self.seeds)
-        return f", {failed} failed" if failed else ""
+        number_failed = sum(seed.measured < len(seed.x) for seed in self.seeds)
+        return f", {number_failed} failed" if number_failed else ""
 
 
 def mean_curve(seeds: Sequence[SeedCurve]) -> list[tuple[float, float]]:
@@ -216,12 +216,12 @@ def learning_curves(
             labels.append((one.end, f"end {number(one.end, 2)}", f"{svg.BOLD};fill:{one.hue}"))
     ticks = budget_ticks(budget)
     panel = draw_panel(curves, x, y, ticks, "completions", levels=levels, labels=labels)
-    described = " ".join(
+    description = " ".join(
         f"{one.label}: {len(one.seeds)} seed curves, start {number(one.start)}"
         f"{'' if one.end is None else f', end {number(one.end)}'}{one.failures}."
         for one in curves
     )
-    return figure(f"Learning curves on {task}", described, _height(y), *panel, ends)
+    return figure(f"Learning curves on {task}", description, _height(y), *panel, ends)
 
 
 def _level(at: float, x: Scale, style: str) -> str:
@@ -331,9 +331,9 @@ def curve_sheet(
     if watermark is not None:
         style = f"{svg.BOLD};fill:{color('loss')}"
         key.insert(0, text(0, 14, svg.fit(watermark, 46), style=style))
-    parts = [_translate(0, ROW * row, drawn) for row, drawn in enumerate(key)]
+    parts = [_translate(0, ROW * row, line_of_key) for row, line_of_key in enumerate(key)]
     columns = max(1, min(COLUMNS, len(panels)))
-    described, bottom = [watermark] if watermark else [], ROW * len(key) + 8.0
+    description, bottom = [watermark] if watermark else [], ROW * len(key) + 8.0
     top = bottom
     for place, (task, series) in enumerate(panels.items()):
         curves = [one.curve(bands=True) for one in series]
@@ -343,12 +343,12 @@ def curve_sheet(
         parts.append(
             _translate(x, y, text(0, 16, task, style=svg.BOLD), _translate(0, HEAD, *panel))
         )
-        described.append(f"{task}: {_entry_words(curves)}")
+        description.append(f"{task}: {_entry_words(curves)}")
         bottom = y + HEAD + height
     width = columns * svg.WIDTH + (columns - 1) * GAP
     paper = element("rect", width=width, height=bottom, style=f"fill:{color('paper')}")
     title = f"Learning curves on {', '.join(panels)}"
-    return figure(title, " ".join(described), bottom, paper, *parts, width=width)
+    return figure(title, " ".join(description), bottom, paper, *parts, width=width)
 
 
 def _translate(x: float, y: float, *children: str) -> str:
@@ -372,18 +372,18 @@ def _key(one: Series) -> str:
 def speed_plot(a: Sequence[float], share: Sequence[float], reference: str) -> str:
     """ρ(a): the share of arrivals that take at most a times the reference's time."""
     x = Scale(math.log(a[0]), math.log(a[-1]), 34, 340)
-    named = ((0.25, "¼"), (0.5, "½"), (1.0, "1"), (2.0, "2"), (4.0, "4"))
-    ticks = [(math.log(tick), label) for tick, label in named]
+    labels = ((0.25, "¼"), (0.5, "½"), (1.0, "1"), (2.0, "2"), (4.0, "4"))
+    ticks = [(math.log(tick), label) for tick, label in labels]
     ticks = [(at, label) for at, label in ticks if x.low - 1e-9 <= at <= x.high + 1e-9]
     curve = Curve(
         mean=_thinned([(math.log(v), s) for v, s in zip(a, share, strict=True)]), weight=2.2
     )
-    described = (
+    description = (
         f"Against {reference}: {number(share[0], 2)} at a quarter of its completions, "
         f"{number(share[-1], 2)} at four times as many."
     )
     caption = "times as many completions as the reference"
-    return _share_plot("Speed profile", described, curve, x, ticks, caption)
+    return _share_plot("Speed profile", description, curve, x, ticks, caption)
 
 
 def profile_plot(
@@ -398,29 +398,29 @@ def profile_plot(
     points = list(zip(thresholds, share, strict=True))
     ends = _thinned(list(zip(*band, strict=True))) if band is not None else ()
     half = next((a for a, b in points if b < 0.5), thresholds[-1])
-    described = f"Half of the runs are above {number(half, 2)}" + (
+    description = f"Half of the runs are above {number(half, 2)}" + (
         ", with a band at 95 %." if band is not None else "; seeds are too few for a band."
     )
     ticks = number_ticks(x.low, x.high, most=5, least=2)
     curve = Curve(mean=_thinned(points), band=ends, weight=2.2)
-    return _share_plot(title, described, curve, x, ticks, unit)
+    return _share_plot(title, description, curve, x, ticks, unit)
 
 
 def _share_plot(
-    title: str, described: str, curve: Curve, x: Scale, ticks: Ticks, caption: str
+    title: str, description: str, curve: Curve, x: Scale, ticks: Ticks, caption: str
 ) -> str:
     """One curve of shares, from 0 to 1."""
     y = Scale(0, 1, 140, UPPER)
     shares = number_ticks(0, 1, most=3, least=1)
     panel = draw_panel([curve], x, y, ticks, caption, y_ticks=shares, grid=True)
-    return figure(title, described, _height(y), *panel)
+    return figure(title, description, _height(y), *panel)
 
 
 def _thinned(points: list[tuple[float, float]]) -> list[tuple[float, float]]:
     """Every k-th point, and the last one."""
     step = -(-len(points) // MOST_POINTS)
-    kept = points[::step]
-    return kept if kept[-1:] == points[-1:] else [*kept, points[-1]]
+    points_drawn = points[::step]
+    return points_drawn if points_drawn[-1:] == points[-1:] else [*points_drawn, points[-1]]
 
 
 # -- dynamics of a study -------------------------------------------------------------------------
@@ -445,8 +445,8 @@ def overlay(title: str, traces: Sequence[Trace], x_max: float) -> str:
         f"{curve.key} {number(curve.mean[0][1], 4)} to {number(curve.mean[-1][1], 4)}"
         for curve in curves
     ]
-    described = f"{count(len(ends), 'line')}, first to last value: {', '.join(ends)}."
-    return figure(title, described, _height(y), *panel)
+    description = f"{count(len(ends), 'line')}, first to last value: {', '.join(ends)}."
+    return figure(title, description, _height(y), *panel)
 
 
 def _trace_curve(trace: Trace, index: int) -> Curve:

@@ -36,10 +36,10 @@ def interval_plot(dots: Sequence[Dot], name: str) -> str:
     tight = fitted_scale(dots, [0.0, 0.1, *seeds], layout.left, layout.right)
     margin = 0.04 * (tight.high - tight.low)
     x = layout.scale(tight.low - margin, tight.high + margin)
-    described = " ".join(f"{d.label}: {_dot_words(d, 3) or 'no value'}." for d in dots)
+    description = " ".join(f"{d.label}: {_dot_words(d, 3) or 'no value'}." for d in dots)
     rows = [_dot_row(dot) for dot in dots]
     ticks = number_ticks(x.low, x.high, least=1)
-    return draw_rows(f"{name}, with intervals", described, rows, x, layout, ticks)
+    return draw_rows(f"{name}, with intervals", description, rows, x, layout, ticks)
 
 
 def _dot_words(dot: Dot, digits: int) -> str:
@@ -82,9 +82,9 @@ def axis_strip(
         for name, one in (("95 %", interval), ("with other tasks", wider))
         if one is not None
     ]
-    described = "; ".join(["no value" if value is None else number(value), *sentences])
+    description = "; ".join(["no value" if value is None else number(value), *sentences])
     ticks = number_ticks(0, 1, most=3, least=1)
-    return draw_rows(title, f"{described}.", [Row(glyphs)], x, layout, ticks)
+    return draw_rows(title, f"{description}.", [Row(glyphs)], x, layout, ticks)
 
 
 # -- scores --------------------------------------------------------------------------------------
@@ -102,9 +102,9 @@ class Change:
 def dumbbells(changes: Sequence[Change], title: str) -> str:
     """Start (hollow diamond) to end (filled circle) of each score, from 0 to 1."""
     layout = Layout(27, 108, 254, middle=13.5, upper=6, beside=True, fits=13)
-    described = " ".join(f"{c.label}: {number(c.start)} to {number(c.end)}." for c in changes)
+    description = " ".join(f"{c.label}: {number(c.start)} to {number(c.end)}." for c in changes)
     rows, ticks = [_change_row(change) for change in changes], number_ticks(0, 1, most=3, least=1)
-    return draw_rows(title, described, rows, layout.scale(0, 1), layout, ticks)
+    return draw_rows(title, description, rows, layout.scale(0, 1), layout, ticks)
 
 
 def _change_row(change: Change) -> Row:
@@ -129,12 +129,12 @@ def ends_strip(title: str, ends: Mapping[str, Sequence[tuple[float, bool]]]) -> 
     values = [end for seeds in ends.values() for end, _ in seeds]
     x = layout.scale(min(0.0, *values), max(1.0, *values))
     rows = [Row([_end_mark(*end) for end in seeds], task) for task, seeds in ends.items()]
-    described = " ".join(
+    description = " ".join(
         f"{task}: {', '.join(number(end, 2) + ' failed' * failed for end, failed in seeds)}."
         for task, seeds in ends.items()
     )
     ticks = number_ticks(0, 1, most=3, least=1)
-    return draw_rows(title, described, rows, x, layout, ticks)
+    return draw_rows(title, description, rows, x, layout, ticks)
 
 
 def _end_mark(end: float, failed: bool) -> Glyph:
@@ -164,7 +164,7 @@ class ArrivalRow:
 def arrival_plot(task: str, arrivals: Sequence[ArrivalRow], budget: float) -> str:
     """A ring per seed where it arrives, a cross at the budget where not, the mean as a bar."""
     layout = Layout(36, 58, 306, middle=18, beside=True, track=True)
-    described = " ".join(
+    description = " ".join(
         f"u {number(one.tau, 2)}: {one.arrived} of {len(one.times)} seeds arrive, "
         f"restricted mean {grouped(one.restricted_mean)} completions."
         for one in arrivals
@@ -182,7 +182,7 @@ def arrival_plot(task: str, arrivals: Sequence[ArrivalRow], budget: float) -> st
     ]
     title, x = f"Samples to threshold on {task}", layout.scale(0, budget)
     ticks = budget_ticks(budget)
-    return draw_rows(title, described, rows, x, layout, ticks, caption="completions")
+    return draw_rows(title, description, rows, x, layout, ticks, caption="completions")
 
 
 def _arrival_marks(times: Sequence[tuple[int, float]], budget: float) -> list[Glyph]:
@@ -244,21 +244,21 @@ def effect_row(
             glyphs.append(spanned(one.low, one.high, stroke(hue, thick, ROUND)))
     style = hollow(hue, 2.2) if call in HOLLOW else solid(hue, 1.2)
     glyphs.append(marked(effect.value, style, SHAPES[call]))
-    described = f"{difference(effect)}{f': {call}' if call else ''}."
+    description = f"{difference(effect)}{f': {call}' if call else ''}."
     ticks = [(value, "") for value, _ in number_ticks(x.low, x.high, most=5)]
     band = _band(margin, x, EFFECTS.height)
-    return draw_rows(title, described, [Row(glyphs)], x, EFFECTS, ticks, ground=band)
+    return draw_rows(title, description, [Row(glyphs)], x, EFFECTS, ticks, ground=band)
 
 
 def effect_axis(margin: float | None, x: Scale) -> str:
     """The ticks beneath the rows of one table."""
-    described = f"From {number(x.low)} to {number(x.high)}."
+    description = f"From {number(x.low)} to {number(x.high)}."
     if margin is not None:
-        described += f" Equivalence lies between {number(-margin)} and {number(margin)}."
+        description += f" Equivalence lies between {number(-margin)} and {number(margin)}."
     ticks = number_ticks(x.low, x.high, most=5, signed=True)
     axis = x_axis(x, 2, ticks, grid=[(0, 6)], width=EFFECTS.width)
     parts = (_band(margin, x, 6), axis)
-    return figure("Axis of the differences", described, 25, *parts, width=EFFECTS.width)
+    return figure("Axis of the differences", description, 25, *parts, width=EFFECTS.width)
 
 
 def _band(margin: float | None, x: Scale, height: float) -> str:

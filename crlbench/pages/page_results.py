@@ -118,7 +118,12 @@ def score_top(tasks: Sequence[TaskSummary]) -> float:
     """Upper end of the score axis of all curves of an entry: the next tenth above them."""
     scores = [s for task in tasks for seed in task.seeds for s in seed.curve.score]
     ends = [seed.end for task in tasks for seed in task.seeds if seed.end is not None]
-    return min(1.0, max(0.2, (int(max(scores + ends) * 10 + 1e-9) + 1) / 10))
+    return next_tenth(scores + ends)
+
+
+def next_tenth(scores: Sequence[float]) -> float:
+    """The next tenth above all scores, from 0.2 to 1."""
+    return min(1.0, max(0.2, (int(max(scores) * 10 + 1e-9) + 1) / 10))
 
 
 def curve_series(task: TaskSummary, label: str) -> Curve:

@@ -74,8 +74,8 @@ def sparkline(name: str, spread: Spread, flags: Sequence[Flag] = ()) -> str:
     parts += [line(pad, y(v), width - pad, y(v), dotted) for v in sorted(limits)]
     parts += draw_curves([Curve(seeds=seeds, mean=mean, weight=2.2)], x, y)
     parts += [_flag(flag, x, y) for flag in flags]
-    described = ". ".join([_words(spread), *(flag.words.capitalize() for flag in flags)])
-    return figure(name, f"{described}.", height, *parts, width=width)
+    description = ". ".join([_words(spread), *(flag.words.capitalize() for flag in flags)])
+    return figure(name, f"{description}.", height, *parts, width=width)
 
 
 def _seed_curve(index: int, points: Points) -> SeedCurve:
@@ -109,5 +109,5 @@ def trend(name: str, spread: Spread) -> str:
     band = ends if len(spread.seeds) > 1 else ()
     x = Scale(spread.columns[0][0], spread.columns[-1][0], pad, width - pad)
     y = _height_scale(spread.values, height - pad, pad)
-    drawn = draw_curves([Curve(mean=spread.mean, band=band, weight=1.8)], x, y)
-    return figure(name, f"{_words(spread)}.", height, *drawn, width=width)
+    curve = draw_curves([Curve(mean=spread.mean, band=band, weight=1.8)], x, y)
+    return figure(name, f"{_words(spread)}.", height, *curve, width=width)

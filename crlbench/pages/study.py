@@ -66,8 +66,8 @@ def render_ablation(folder: str | Path, ablation: Ablation) -> str:
         "margin": wording.number(ablation.margin, 2),
         "lead": _lead(ablation),
         "counts": [
-            {"verdict": name, "sign": words.VERDICT_SIGNS[name], "count": found}
-            for name, found in ablation.verdicts.items()
+            {"verdict": name, "sign": words.VERDICT_SIGNS[name], "count": how_many}
+            for name, how_many in ablation.verdicts.items()
         ],
         "arms": arms,
         "chance": f"{words.chance_of_a_false_verdict(arms):.0%}" if arms > 1 else "",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from crlbench.pages import (
@@ -21,9 +20,9 @@ from crlbench.site import techniques
 from crlbench.site.pages import Page, entry_path
 from crlbench.site.runs import entry_facts, machine
 from crlbench.site.source import StoredBoard
-from crlbench.verdict.axes import AXES, AXIS_SIGNS, AXIS_WORDS
+from crlbench.verdict.axes import AXES, AXIS_SIGNS, AXIS_WORDS, Axis
 from crlbench.verdict.entry import Entry
-from crlbench.verdict.pairs import paired_axes
+from crlbench.verdict.pairs import AxisPair, paired_axes
 from crlbench.verdict.summary import Summary
 
 NEAREST = 2
@@ -125,36 +124,24 @@ def nearest(stored: StoredBoard, entry: Entry) -> Sequence[Entry]:
     return [other for _, _, other in sorted(others, key=lambda candidate: candidate[:2])[:NEAREST]]
 
 
-@dataclass(frozen=True)
-class Verdict:
-    """One axis of an entry against another: this one minus the other."""
-
-    sign: str
-    title: str
-    call: str
-    tone: str
-    difference: str
-    note: str
-
-
 def _rival(stored: StoredBoard, entry: Entry, other: Entry) -> dict[str, Any]:
     """The verdict on every axis, as this entry minus the other."""
     pairs = paired_axes(other, entry, stored.board.margin)
     decides = entry.decides and other.decides
-    verdicts = []
-    for axis in AXES:
-        effect = pairs[axis].effect
-        words_of_verdict = words.verdict(effect) if decides else "a preview, no verdict"
-        more = words.more_seeds(effect) if decides else ""
-        verdicts.append(
-            Verdict(
-                sign=AXIS_SIGNS[axis],
-                title=AXIS_WORDS[axis].capitalize(),
-                call=words_of_verdict if effect is not None else "no number",
-                tone=effect.verdict if effect is not None and decides else "",
-                difference=words.difference(effect),
-                note=pairs[axis].reason or (f"{more} seeds more would settle it" if more else ""),
-            )
-        )
-    slug = stored.by_entry[other.name][0].record.subject.slug
-    return {"entry": other, "slug": slug, "verdicts": verdicts}
+    return {"entry": other, "verdicts": [_verdict(axis, pairs[axis], decides) for axis in AXES]}
+
+
+def _verdict(axis: Axis, pair: AxisPair, decides: bool) -> dict[str, str]:
+    """One axis; without a verdict where one of the two may not bear one."""
+    effect = pair.effect
+    call, more = "a preview, no verdict", ""
+    if decides:
+        call, more = words.verdict(effect), words.more_seeds(effect)
+    return {
+        "sign": AXIS_SIGNS[axis],
+        "title": AXIS_WORDS[axis].capitalize(),
+        "call": "no number" if effect is None else call,
+        "tone": effect.verdict if effect is not None and decides else "",
+        "difference": words.difference(effect),
+        "note": pair.reason or (f"{more} seeds more would settle it" if more else ""),
+    }

@@ -44,8 +44,8 @@ def score_axis(title: str, x: Scale) -> str:
     """The ticks above the rows of a table."""
     ticks = number_ticks(x.low, x.high, least=1)
     axis = x_axis(x, -5, ticks, grid=[(18, 24)], width=ROW_WIDTH)
-    described = f"From {number(x.low)} to {number(x.high)}."
-    return figure(title, described, 24, axis, width=ROW_WIDTH)
+    description = f"From {number(x.low)} to {number(x.high)}."
+    return figure(title, description, 24, axis, width=ROW_WIDTH)
 
 
 def score_grid(x: Scale) -> str:

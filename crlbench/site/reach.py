@@ -82,7 +82,11 @@ def describe_other_tasks(axis: Axis, leader: Entry, behind: Sequence[Entry], mar
     wider = {entry.display_name: paired_axes(leader, entry, margin)[axis].wider for entry in behind}
     if not any(interval is not None for interval in wider.values()):
         return ""
-    ahead = [name for name, found in wider.items() if found is not None and found.high < 0]
+    ahead = [
+        name
+        for name, wider_interval in wider.items()
+        if wider_interval is not None and wider_interval.high < 0
+    ]
     total = wording.count(len(wider), "interval")
     if not ahead:
         return f"Over similar tasks that were not run, none of {total} excludes 0."

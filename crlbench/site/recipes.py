@@ -370,8 +370,8 @@ def _scores(entry: Entry, tasks: Sequence[str]) -> dict[Axis, Estimate]:
 
 
 def _score(axis: Axis, entry: Entry, tasks: Sequence[str]) -> Estimate:
-    rated = [task for task in tasks if axis != "stability" or task in entry.stability.rated]
-    parts = {task: entry.evidence.replicates(axis, task) for task in rated}
+    rated_tasks = [task for task in tasks if axis != "stability" or task in entry.stability.rated]
+    parts = {task: entry.evidence.replicates(axis, task) for task in rated_tasks}
     if not parts or any(part is None for part in parts.values()):
         return Estimate(None, None, 0)
     score = score_of(axis, parts, entry.evidence)

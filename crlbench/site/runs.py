@@ -140,7 +140,8 @@ def _curves(task: TaskSummary, placebo: Sequence[Run], label: str) -> list[tuple
     panels = [("Every seed", "with the real reward", page_results.curve_figure(task, real, top))]
     if placebo:
         control = _control(placebo)
-        figure = page_results.curve_figure(task, control, max(top, _highest(control)))
+        highest = page_results.next_tenth([value for seed in control.seeds for value in seed.y])
+        figure = page_results.curve_figure(task, control, max(top, highest))
         panels.append(("Placebo", "with a reward that knows nothing of the task", figure))
     return panels
 
@@ -151,12 +152,6 @@ def _control(runs: Sequence[Run]) -> Curve:
     seeds = [SeedCurve(index, curve.x, curve.score, curve.measured) for index, curve in curves]
     start = sum(run.record.splits[ID].start for run in runs) / len(runs)
     return Curve("placebo", seeds, start, None)
-
-
-def _highest(series: Curve) -> float:
-    """Highest score of its curves, up to the next tenth."""
-    score = max(value for seed in series.seeds for value in seed.y)
-    return min(1.0, (int(score * 10 + 1e-9) + 1) / 10)
 
 
 def _arrival(entry: Entry, task: str) -> dict[str, Any] | None:

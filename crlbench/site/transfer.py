@@ -87,7 +87,7 @@ def _transfer(stored: StoredBoard, recipe: str) -> RecipeTransfer | None:
     tables_of_entries = []
     for entry in stored.entries(recipe):
         table = transfer_replicates(entry)
-        if len({scored for _, scored in table}) >= MIN_MATRIX:
+        if len({column for _, column in table}) >= MIN_MATRIX:
             tables_of_entries.append((entry, table))
         stored.forget(entry)
     single = [
