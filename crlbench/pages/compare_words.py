@@ -129,8 +129,8 @@ def pair_notes(comparison: Comparison, pair: Pair) -> list[str]:
     if pair.improvement is not None:
         notes.append(
             f"P({pair.second} > {pair.first}) = {number(pair.improvement, 2)}: the chance that a "
-            f"run of {pair.second} has a higher Λ than a run of {pair.first} on one of these "
-            "tasks, drawn at random."
+            f"run of {pair.second} has a higher Λ than a run of {pair.first} on a random one "
+            "of these tasks."
         )
     elif (learned := pair.axes.get("efficiency")) is not None and learned.effect is not None:
         notes.append(
@@ -256,6 +256,6 @@ def _several(comparison: Comparison) -> str:
         return ""
     chance = chance_of_a_false_verdict(verdicts)
     return (
-        f" Each verdict is tested alone: if none of the {verdicts} differences were real, at least "
-        f"one would be called better or worse with a chance of up to about {chance:.0%}."
+        f" Each of the {verdicts} verdicts is tested alone: without any real difference, the "
+        f"chance of a false better or worse is up to about {chance:.0%}."
     )

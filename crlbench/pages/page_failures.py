@@ -97,6 +97,6 @@ def _counts(record: RunRecord) -> str:
             "rate"
         )
     return (
-        "u = 0 at most from then on, in the curve and at the end of every split, and in the "
-        "failure rate"
+        "u = 0 at most from then on, in the curve, at the end of every split, in the failure "
+        "rate"
     )

@@ -37,8 +37,8 @@ def pages(site: Site) -> Iterator[Page | File]:
         path="data.html",
         template="data.html.j2",
         title="Data: every number for your own analysis",
-        about="Entries, runs and learning curves as CSV and JSON, the meaning of every column, "
-        "schemas of the records, how to rebuild this site, and how to cite it.",
+        about="Entries, runs and learning curves as CSV and JSON, and the meaning of every column. "
+        "Schemas of the records, how to rebuild this site, and how to cite it.",
         data={
             "offered": boards,
             "tables": TABLES.values(),

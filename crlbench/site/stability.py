@@ -69,7 +69,7 @@ def pages(site: Site) -> Iterator[Page]:
         template="stability.html.j2",
         title="Stability lab: what makes a run stable?",
         about="The four shares of stability of every entry, the end of every seed, drawdowns, and "
-        "failed runs by the rule that ended them.",
+        "failed runs by rule.",
         data={
             "boards": by_recipe(site, _lab),
             "parts": [(LABELS[part], ABOUT[part]) for part in PARTS],

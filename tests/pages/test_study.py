@@ -65,7 +65,7 @@ def test_every_number_and_verdict_stands_there(page: str, study: Path):
         assert effect.verdict in text
     assert comparison.base.fingerprint in text and "clip.high" in text and "How high?" in text
     assert "addition seed-02: kl_cap at iteration 9" in text
-    assert "at least one would still be called better or worse with a chance of about 23%" in text
+    assert "the chance of a false better or worse is about 23%" in text
 
 
 def test_dynamics_lie_over_each_other_a_few_arms_at_a_time(page: str):
