@@ -97,6 +97,5 @@ def _counts(record: RunRecord) -> str:
             "rate"
         )
     return (
-        "u = 0 at most from then on, in the curve, at the end of every split, in the failure "
-        "rate"
+        "u = 0 at most from then on, in the curve, at the end of every split, in the failure rate"
     )

@@ -88,9 +88,7 @@ def chance_of_a_false_verdict(arms: int) -> float:
 def standing(entry: EntrySummary, summary: Summary) -> list[str]:
     """What can be said about an entry, and what cannot: one sentence each."""
     beyond_counts = entry.standing == "provisional" and entry.n >= RANKED_SEEDS
-    explain = entry.arm == "real" and (
-        entry.standing in ("preview", "retracted") or beyond_counts
-    )
+    explain = entry.arm == "real" and (entry.standing in ("preview", "retracted") or beyond_counts)
     sentences = [_seeds(entry), *(entry.why if explain else ())]
     sentences += [*_finding(entry), *_learned(entry)]
     if entry.n < MIN_SEEDS_ALONE and entry.n > 1 and len(entry.tasks) > 1:
