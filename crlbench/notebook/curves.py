@@ -9,8 +9,7 @@ from pathlib import Path
 from crlbench.commands.compare import chosen_tasks, read_entries
 from crlbench.errors import UsageError
 from crlbench.notebook.call import options_of, with_path_errors
-from crlbench.pages.compare_figures import Series
-from crlbench.pages.curve_sheet import curve_sheet
+from crlbench.pages.curves import Series, curve_sheet
 from crlbench.verdict.compare_axis import BY_WORDS
 from crlbench.verdict.learning import Learning, learning
 
