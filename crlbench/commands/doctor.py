@@ -6,6 +6,7 @@ import os
 import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -58,7 +59,7 @@ def run(options: Namespace) -> int:
                 "fit": not unfit,
                 "track": options.track,
                 "model": options.model,
-                "findings": [finding.as_dict() for finding in findings],
+                "findings": [asdict(finding) for finding in findings],
                 "memory": [_described(fit) for fit in memory],
             }
         )

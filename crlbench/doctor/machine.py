@@ -16,7 +16,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import Any, Literal
@@ -27,7 +27,7 @@ from crlbench.disk.names import CODE
 from crlbench.doctor.preflight import check_golds, check_training
 from crlbench.errors import CrlbenchError, EnvironmentUnfit
 from crlbench.launch.capacity import available_memory, gigabytes
-from crlbench.run.environment import cores, cpu_model, packages, violations
+from crlbench.run.environment import cores, cpu_model, driver, packages, violations
 from crlbench.run.store import check_writable, nearest_existing
 
 Level = Literal["ok", "warning", "problem"]
@@ -63,10 +63,6 @@ class Finding:
     text: str
     fix: str = ""
     """The command that helps, or what to do."""
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain data."""
-        return asdict(self)
 
 
 def machine(conditions: Conditions) -> Iterator[Finding]:
@@ -129,22 +125,15 @@ def accelerators(wanted: str) -> Iterator[Finding]:
             "run with --device cpu, or install a torch for CUDA and its driver" if missing else "",
         )
         return
-    driver = _driver()
+    version = f"driver {driver() or 'unknown'}"
     for index in range(torch.cuda.device_count()):
         free, total = torch.cuda.mem_get_info(index)
         yield Finding(
             "gpu",
             "ok",
             f"{index}: {torch.cuda.get_device_name(index)}, {gigabytes(free)} of "
-            f"{gigabytes(total)} free, CUDA {torch.version.cuda}, {driver}",
+            f"{gigabytes(total)} free, CUDA {torch.version.cuda}, {version}",
         )
-
-
-def _driver() -> str:
-    with suppress(OSError, IndexError):
-        line = Path("/proc/driver/nvidia/version").read_text(encoding="utf-8").splitlines()[0]
-        return "driver " + next(w for w in line.split() if w[0].isdigit() and "." in w)
-    return "driver unknown"
 
 
 def versions(track: Track) -> Iterator[Finding]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from crlbench.base.wording import one_line
 from crlbench.catalog.checkpoint import hub_folder
 from crlbench.catalog.fetch import BYTES, fetched_folder, gguf_dir
 from crlbench.catalog.frozen import Task
@@ -130,7 +131,7 @@ def architecture(card: ModelCard, here: bool) -> tuple[Finding, Shape | None]:
     except CrlbenchError as error:
         return Finding("architecture", "problem", str(error)), None
     except Exception as error:  # models raise whatever they trip over when they are built
-        text = f"cannot be built: {type(error).__name__}: {' '.join(str(error).split())[:200]}"
+        text = f"cannot be built: {type(error).__name__}: {one_line(error, 200)}"
         return Finding("architecture", "problem", text), None
     try:
         check_served(card.slug, config)

@@ -35,8 +35,7 @@ from crlbench.errors import (
     Interrupted,
     UsageError,
 )
-from crlbench.launch.nursery import started_quietly
-from crlbench.launch.worker import RUN_CELL, work
+from crlbench.launch.worker import RUN_CELL, spawn
 from crlbench.run.launcher import Report
 from crlbench.run.plan import LOG_NAME, label
 
@@ -148,12 +147,6 @@ class _Rank:
 def _start(cell: Cell, place: Place, local: int, port: int, function: str) -> _Rank:
     number, threads = place.node * cell.devices + local, cell.conditions["hardware"]["threads"]
     ours, theirs = multiprocessing.Pipe()
-    process = multiprocessing.get_context("spawn").Process(
-        target=work,
-        args=(theirs, function, os.getpid(), threads),
-        name=f"crlbench-rank-{number}",
-        daemon=True,
-    )
     names = {
         "RANK": number,
         "WORLD_SIZE": cell.ranks,
@@ -162,8 +155,8 @@ def _start(cell: Cell, place: Place, local: int, port: int, function: str) -> _R
         "MASTER_ADDR": place.address,
         "MASTER_PORT": port,
     }
-    with started_quietly(threads, {name: str(value) for name, value in names.items()}):
-        process.start()
+    extra = {name: str(value) for name, value in names.items()}
+    process = spawn(theirs, function, threads, extra)
     theirs.close()
     ours.send(("run", cell.model_dump(mode="json")))
     return _Rank(number, process, ours)

@@ -118,7 +118,7 @@ def work_by_tokens(
     Raises:
         ValidationError: a prompt and its completion do not fit the model's context.
     """
-    from crlbench.run.retain import retain_requests
+    from crlbench.run.ends import retain_requests
     from crlbench.run.subject import prompts_of, row_cap
 
     def of_split(task: Task, split: str, cap: int) -> _Lengths:

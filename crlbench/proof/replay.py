@@ -249,7 +249,7 @@ def replays(cells: Sequence[Cell]) -> Iterator[tuple[Cell, Trace]]:
         launcher = LocalLauncher(1, threads, REPLAY)
         if several:
             function = RUN_ON_DEVICES if whole else REPLAY_ON_DEVICES
-            launcher = LocalLauncher(1, threads, function, warm=None, shared=False, parents=True)
+            launcher = LocalLauncher(1, threads, function, parents=True)
         with contextlib.closing(launcher.run(chosen, lambda *_: None, lambda: 0)) as running:
             for outcome in running:
                 if outcome.state not in ("done", "failed"):

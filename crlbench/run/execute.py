@@ -23,7 +23,7 @@ from crlbench.algo.recipe import Recipe, from_config
 from crlbench.catalog.frozen import Task
 from crlbench.catalog.retain_panel import Panel
 from crlbench.contract.conditions import PROTOCOL, Conditions, leaves
-from crlbench.contract.events import Emit, Figures
+from crlbench.contract.events import Emit, Figures, progress
 from crlbench.contract.records import Cell, RunRecord
 from crlbench.disk.hashing import digest, sha256_file
 from crlbench.errors import Interrupted, ValidationError
@@ -31,7 +31,7 @@ from crlbench.policy.weights.load import build_policy
 from crlbench.run import checkpoints, store
 from crlbench.run.admission import as_filed
 from crlbench.run.checkpoints import Checkpoint
-from crlbench.run.ends import End, Examiner, own_splits
+from crlbench.run.ends import Examiner, own_splits
 from crlbench.run.record import Finished, class_of, peak_memory, write_run
 from crlbench.run.starts import StartScores
 from crlbench.run.subject import (
@@ -48,13 +48,12 @@ from crlbench.train.callbacks import (
     LastCheckpoint,
     RunRecorder,
     RunStopped,
-    StopAfter,
     StopOnDivergence,
     StopOnRequest,
 )
-from crlbench.train.examination import DECODE_ROWS
 from crlbench.train.module import PolicyOptimization
 from crlbench.train.ranks import ALONE, Ranks, joined, leave
+from crlbench.train.requests import DECODE_ROWS
 from crlbench.train.sharding import whole_weights
 from crlbench.train.stream import EvalPrompts, PromptStream
 from crlbench.train.trainer import build_loggers, build_trainer, quiet
@@ -94,16 +93,7 @@ def run_on(ranks: Ranks, cell: Cell, emit: Emit, should_stop: Callable[[], bool]
     module = make_module(cell, conditions, subject, task, ranks)
 
     iterations = conditions.budget.iterations
-    emit(
-        {
-            "kind": "progress",
-            "phase": "start",
-            "iteration": 0,
-            "iterations": iterations,
-            "reward": None,
-            "score": None,
-        }
-    )
+    emit(progress("start", 0, iterations))
     scored = digest([cell.fingerprint, cell.entry_sha256])
     starts = StartScores(examiner, module.learning, Path(cell.start_folder), scored, emit)
     start = starts.of_run(task, others, should_stop)
@@ -112,17 +102,9 @@ def run_on(ranks: Ranks, cell: Cell, emit: Emit, should_stop: Callable[[], bool]
     module.to(cell.device)  # Lightning may have left it on the CPU
     with whole_weights(module.learning):
         if failure is None and cell.arm == "real":
-            emit(
-                {
-                    "kind": "progress",
-                    "phase": "end",
-                    "iteration": iterations,
-                    "iterations": iterations,
-                    "reward": None,
-                    "score": recorder.curve[-1]["score"],
-                }
-            )
-            end = final_end(examiner, module, task, others, recorder.totals["completions"])
+            emit(progress("end", iterations, iterations, score=recorder.curve[-1]["score"]))
+            x = recorder.totals["completions"]
+            end = examiner.whole(module.learning, task, others, module.seed, "end", x)
         finished = Finished(recorder, start, end, failure, started)
         write = partial(write_run, cell, conditions, subject, task, module, finished)
         record = ranks.agreed(write() if ranks.first else None)
@@ -233,9 +215,9 @@ def train(
     known, stored = read_checkpoint(checkpoint, attempts)
     keeper = LastCheckpoint(checkpoint, checkpoints.Stating(attempts[-1], known))
     recorder = RunRecorder(emit, class_of(cell))
-    stops = [keeper, StopOnRequest(should_stop, keeper)]
+    stops: list[LastCheckpoint | StopOnRequest] = [keeper, StopOnRequest(should_stop, keeper)]
     if cell.until is not None:
-        stops = [StopAfter(cell.until)]
+        stops = [StopOnRequest(lambda: module.iterations_done == cell.until)]
     if stored is not None and stored["iterations_done"] == budget.iterations:
         module.load_state_dict(stored["state_dict"], strict=False)
         module.on_load_checkpoint(stored)
@@ -245,11 +227,7 @@ def train(
         trainer = build_trainer(
             conditions,
             device=cell.device,
-            callbacks=[
-                recorder,
-                StopOnDivergence(conditions.rules, recorder),
-                *stops,
-            ],
+            callbacks=[recorder, StopOnDivergence(conditions.rules, recorder), *stops],
             loggers=build_loggers(cell.loggers, folder, stored["iterations_done"] if stored else 0),
             folder=folder,
             ranks=module.ranks,
@@ -267,13 +245,6 @@ def train(
                 ) from None
             return recorder, stop
     return recorder, None
-
-
-def final_end(
-    examiner: Examiner, module: PolicyOptimization, task: Task, others: list[Task], x: int
-) -> End:
-    """Every split scored with the final policy."""
-    return examiner.whole(module.learning, task, others, module.seed, "end", x)
 
 
 def read_checkpoint(

@@ -72,26 +72,19 @@ def check_entry_unchanged(card: ModelCard, board: Path) -> None:
         begun = _begun(folder, card, any_entry=card.unlisted)
         newer = None if begun is None else _newer(card, begun)
         if newer is not None:
+            why = "its entry has no table side_sha256"
+            cure = (
+                ", if you know that it did not change, state its digest in the entry (crlbench "
+                "validate prints the table)"
+            )
+            if hub:
+                why = "that file is no link to a blob of the hub"
+                cure = " delete the file, which the next run downloads again"
             raise ValidationError(
                 f"{folder} holds runs of model '{card.slug}' that are older than {newer}, and "
-                f"{_unpinned(card)}, so this may be another model. Choose another folder with "
-                f"--out, or discard those runs with --fresh{_cure(card)}."
+                f"{why}, so this may be another model. Choose another folder with --out, or "
+                f"discard those runs with --fresh; or{cure}."
             )
-
-
-def _unpinned(card: ModelCard) -> str:
-    if card.source.kind == "hub":
-        return "that file is no link to a blob of the hub"
-    return "its entry has no table side_sha256"
-
-
-def _cure(card: ModelCard) -> str:
-    if card.source.kind == "hub":
-        return "; or delete the file, which the next run downloads again"
-    return (
-        "; or, if you know that it did not change, state its digest in the entry (crlbench "
-        "validate prints the table)"
-    )
 
 
 def _contender(card: ModelCard) -> Contender:
@@ -106,16 +99,11 @@ def _begun(folder: Path, card: ModelCard, *, any_entry: bool = False) -> float |
     """
     if not (folder / PLAN_NAME).is_file():
         return None
-    wanted = {
-        "name": card.slug,
-        "revision8": card.revision[:8],
-        "entry_sha256": card.digest,
-    }
     try:
         stored = read_json(folder / PLAN_NAME)["model"]
         if any_entry:
             stored = stored | {"entry_sha256": card.digest}
-        if stored != wanted:
+        if stored != _contender(card).stated:
             return None
         declared: list[float] = []
         begun: dict[str, float] = {}
@@ -145,8 +133,11 @@ def _newer(card: ModelCard, moment: float) -> str | None:
     names = [*side_files(folder)]
     if card.source.kind == "hub":
         # The commit pins those that are links, and the cache was compared with it.
-        names = [*unnamed_side_files(folder), *card.weights_sha256] if card.unlisted else \
-            unnamed_side_files(folder)
+        names = (
+            [*unnamed_side_files(folder), *card.weights_sha256]
+            if card.unlisted
+            else unnamed_side_files(folder)
+        )
     for name in names:
         status = (folder / name).stat()
         # The system's own clock, too: an older file that was moved here has a new one.

@@ -32,7 +32,7 @@ from crlbench.disk.names import ITEMS, PLAN_NAME, RECORD_NAME
 from crlbench.errors import ValidationError
 from crlbench.run import derived
 from crlbench.run.ledger import Ledger, head_of, stated_head, write_head
-from crlbench.run.plan import Plan, check_folder
+from crlbench.run.plan import Plan, check_folder, end_of
 from crlbench.run.store import explained, read_json, write_bytes, write_json
 
 Events = list[tuple[Event, str | None, dict[str, Any]]]
@@ -67,7 +67,7 @@ def _mend_ledger(plan: Plan) -> Iterator[str]:
             return
         content = path.read_bytes()
         kept = _set_aside(path, content)
-        detail = {"reason": _short(reason), "kept": kept.name}
+        detail = {"reason": reason[:200], "kept": kept.name}
         sound, plans = sound_lines(content), salvaged(content)
         yield (
             f"WARNING: {path} was damaged ({reason}). It is kept as {kept.name}, and a new one is "
@@ -129,8 +129,7 @@ def _ends(plan: Plan, known: set[str]) -> Iterator[tuple[Event, str | None, dict
         except ValidationError:
             continue  # refused by name when the runs are read
         if name not in known:
-            event: Event = "failed" if record.status.state == "failed" else "done"
-            yield event, name, identity(path, record) | {"found": True}
+            yield end_of(record), name, identity(path, record) | {"found": True}
 
 
 def identity(path: Path, record: RunRecord) -> dict[str, Any]:
@@ -156,11 +155,7 @@ def _mend_plan(plan: Plan, ledger: Ledger) -> Iterator[str]:
     reason = _plan_fault(plan, declared)
     if reason is None:
         return
-    kept = _aside(plan.path)
-    detail = {"reason": reason, "kept": kept.name}
-    ledger.append("discarded" if declared is None else "rebuilt", PLAN_NAME, **detail)
-    with explained(kept):
-        os.replace(plan.path, kept)
+    kept = _move_aside(plan, ledger, "discarded" if declared is None else "rebuilt", reason=reason)
     if declared is None:
         yield f"{plan.path} was damaged ({reason}) and is kept as {kept.name}"
         return
@@ -197,10 +192,16 @@ def set_plan_aside(plan: Plan, ledger: Ledger) -> None:
     try:
         check_folder(plan)
     except ValidationError:
-        kept = _aside(plan.path)
-        ledger.append("discarded", plan.path.name, kept=kept.name)
-        with explained(kept):
-            os.replace(plan.path, kept)
+        _move_aside(plan, ledger, "discarded")
+
+
+def _move_aside(plan: Plan, ledger: Ledger, event: Event, **detail: str) -> Path:
+    """Rename a stored plan that is of no use; the ledger says so first."""
+    kept = _aside(plan.path)
+    ledger.append(event, PLAN_NAME, **detail, kept=kept.name)
+    with explained(kept):
+        os.replace(plan.path, kept)
+    return kept
 
 
 # -- what follows from a record ------------------------------------------------------------------
@@ -216,7 +217,7 @@ def _mend_run(plan: Plan, cell: Cell, ledger: Ledger) -> Iterator[str]:
         return  # refused by name when the runs are read
     for name, candidates in _derivations(plan, cell, record).items():
         stated, path = record.files.get(name), folder / name
-        if stated is None or _has_digest(path, stated.sha256):
+        if stated is None or path.is_file() and sha256_file(path) == stated.sha256:
             continue
         state = "damaged" if path.exists() else "gone"
         content = next((c for c in candidates() if sha256_bytes(c) == stated.sha256), None)
@@ -243,10 +244,6 @@ def _derivations(
     }
 
 
-def _has_digest(path: Path, sha256: str) -> bool:
-    return path.is_file() and sha256_file(path) == sha256
-
-
 # -- what is kept --------------------------------------------------------------------------------
 
 
@@ -261,8 +258,3 @@ def _aside(path: Path) -> Path:
     """The first free ``<name>.damaged-N``, beside a file that is of no use."""
     names = (path.with_name(f"{path.stem}.damaged-{n}{path.suffix}") for n in itertools.count(1))
     return next(name for name in names if not name.exists())
-
-
-def _short(reason: str) -> str:
-    """A reason as a ledger holds it."""
-    return reason[:200]

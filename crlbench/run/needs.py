@@ -19,7 +19,7 @@ from crlbench.contract.stored import damaged
 from crlbench.disk.names import RECORD_NAME
 from crlbench.errors import Incomplete, RunFailed, UsageError
 from crlbench.run.launcher import EndState, Outcome
-from crlbench.run.plan import label
+from crlbench.run.plan import end_of, label
 
 UPSTREAM = "upstream"
 """The rule by which a cell fails when one that it needs broke a rule."""
@@ -135,7 +135,7 @@ def stored_ends(cells: Sequence[Cell]) -> dict[str, End]:
             record = read_record(path, own=True)
             if record.fingerprint.hash != cell.fingerprint:
                 raise damaged(path, f"it is of another board than {label(cell)}")
-            ends[folder] = End("failed" if record.status.state == "failed" else "done", name)
+            ends[folder] = End(end_of(record), name)
     return ends
 
 

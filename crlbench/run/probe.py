@@ -34,7 +34,7 @@ from crlbench.seeding import seed_value
 from crlbench.stats.proportion import wilson
 from crlbench.suite.twin import twin_of
 from crlbench.train.collect import Collector
-from crlbench.train.examination import DECODE_ROWS
+from crlbench.train.requests import DECODE_ROWS
 from crlbench.train.stream import EvalPrompts, Prompt
 
 BUNDLED = ("tiny-llama", "tiny-qwen2", "tiny-mistral", "tiny-deepseek")

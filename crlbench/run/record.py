@@ -35,6 +35,7 @@ from crlbench.contract.records import (
 from crlbench.contract.records import Subject as SubjectRecord
 from crlbench.disk.hashing import canonical_json
 from crlbench.disk.names import DIGESTS, ITEMS, POLICY_NAME, RECORD_NAME, SAMPLES
+from crlbench.policy.text.chat import token_text
 from crlbench.policy.weights.load import parameter_counts
 from crlbench.run import derived, environment, store
 from crlbench.run.ends import End
@@ -47,6 +48,8 @@ LAST = 3
 SHOWN_TOKENS = 20
 DIGITS = 7
 """Significant digits of a health figure: those that float32 has."""
+
+
 @dataclass(frozen=True)
 class Finished:
     """A run after its last iteration."""
@@ -75,19 +78,21 @@ def write_run(
     folder = Path(cell.folder)
     recorder, start = finished.recorder, finished.start
     vectors = item_vectors(finished)
-    store.write_npz(folder / ITEMS, vectors)
     digests = "".join(canonical_json(row) + "\n" for row in recorder.digests).encode()
-    store.write_bytes(folder / DIGESTS, digests)
-    rows = start.samples + (finished.end.samples if finished.end else [])
-    store.write_jsonl_zst(folder / SAMPLES, rows)
     curve = [curve_point(point) for point in recorder.curve]
-    store.write_bytes(folder / "curve.csv", derived.curve_csv(curve))
-    store.write_bytes(folder / "config.toml", derived.config_toml(cell))
     machine = machine_of(cell)
     if recorder.machine not in ({}, class_of(cell)):
         machine |= {BEGUN_ON: recorder.machine}
-    store.write_bytes(folder / "env.json", derived.environment_json(machine))
-    store.write_bytes(folder / POLICY_NAME, weights_bytes(module))
+    files = {
+        ITEMS: store.packed_arrays(vectors),
+        DIGESTS: digests,
+        SAMPLES: store.packed_rows(start.samples + (finished.end.samples if finished.end else [])),
+        "curve.csv": derived.curve_csv(curve),
+        "config.toml": derived.config_toml(cell),
+        "env.json": derived.environment_json(machine),
+        POLICY_NAME: weights_bytes(module),
+    }
+    store.write_files(folder, files)
 
     total, trainable = parameter_counts(module.learning)
     record = RunRecord(
@@ -120,21 +125,7 @@ def write_run(
         digest_root=hashlib.sha256(digests).hexdigest(),
         environment=machine,
         cost=cost(recorder, total),
-        files={
-            name: FileDigest(**entry)
-            for name, entry in store.file_digests(
-                folder,
-                [
-                    ITEMS,
-                    DIGESTS,
-                    SAMPLES,
-                    "curve.csv",
-                    "config.toml",
-                    "env.json",
-                    POLICY_NAME,
-                ],
-            ).items()
-        },
+        files={name: FileDigest(**entry) for name, entry in store.digests_of(files).items()},
         volatile={
             "attempts": [
                 {"start": finished.started, "end": time.time(), "host": environment.host_hash()}
@@ -181,12 +172,12 @@ def compact(scores: np.ndarray) -> np.ndarray:
 
 def split_scores(vectors: dict[str, np.ndarray]) -> dict[str, SplitScore]:
     """Mean scores at both ends, by split."""
-    found = {}
+    scores = {}
     for ref in sorted(name for name in vectors if name.startswith("start/")):
         split = ref.removeprefix("start/")
         end_ref = f"end/{split}" if f"end/{split}" in vectors else None
         draws, n = vectors[ref].shape
-        found[split] = SplitScore(
+        scores[split] = SplitScore(
             start=mean(vectors[ref]),
             end=mean(vectors[end_ref]) if end_ref else None,
             n=n,
@@ -194,7 +185,7 @@ def split_scores(vectors: dict[str, np.ndarray]) -> dict[str, SplitScore]:
             start_ref=ref,
             end_ref=end_ref,
         )
-    return found
+    return scores
 
 
 def mean(scores: np.ndarray) -> float:
@@ -230,13 +221,6 @@ def clipped_tokens(recorder: RunRecorder, subject: Subject) -> list[ClippedToken
         ClippedToken(text=text, low=counts[token][0], high=counts[token][1])
         for text, token in zip(texts, most, strict=True)
     ]
-
-
-def token_text(tokenizer: Any, token: int) -> str:
-    """A token as text; its name in the vocabulary where it is a part of a character."""
-    text = tokenizer.decode([token])
-    broken = "\N{REPLACEMENT CHARACTER}" in text
-    return tokenizer.convert_ids_to_tokens(token) if broken else text
 
 
 def weights_bytes(module: PolicyOptimization) -> bytes:

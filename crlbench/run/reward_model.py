@@ -60,13 +60,9 @@ def reader_of(task: Task) -> Reader:
     return load_reward_reader(frozen_folder(task))
 
 
-def reward_model_of(task: Task, device: str = "cpu") -> RewardModel:
-    """The reward model that a task pays by, loaded once for each device."""
-    return _loaded(task, device)
-
-
 @lru_cache(maxsize=4)
-def _loaded(task: Task, device: str) -> RewardModel:
+def reward_model_of(task: Task, device: str) -> RewardModel:
+    """The reward model that a task pays by, loaded once for each device."""
     return load_reward_model(frozen_folder(task), device)
 
 

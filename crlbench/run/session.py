@@ -19,7 +19,6 @@ from crlbench.contract.attempts import (
     declarations,
     histories,
 )
-from crlbench.contract.attempts import Event as LedgerEvent
 from crlbench.contract.events import Event
 from crlbench.contract.record_files import read_record
 from crlbench.contract.records import Cell, RunRecord
@@ -28,22 +27,13 @@ from crlbench.disk.hashing import sha256_file
 from crlbench.disk.names import RECORD_NAME
 from crlbench.errors import printable
 from crlbench.run import checkpoints
-from crlbench.run.launcher import EndState, Launcher, Outcome, StopLevel
+from crlbench.run.launcher import Launcher, Outcome, StopLevel
 from crlbench.run.ledger import Ledger
 from crlbench.run.mend import identity, mend, set_plan_aside
 from crlbench.run.needs import check_needs, unable
-from crlbench.run.plan import Plan, check_folder, label, of_shard, stored_record
+from crlbench.run.plan import Plan, check_folder, end_of, label, of_shard, stored_record
 from crlbench.run.progress import Progress
 from crlbench.run.store import clean_temporaries, locked, read_json, remove_tree
-
-_LEDGER_EVENTS: dict[EndState, LedgerEvent] = {
-    "done": "done",
-    "failed": "failed",
-    "interrupted": "interrupted",
-    "error": "error",
-    "lost": "lost",
-}
-"""A blocked cell was never begun: there was no attempt."""
 
 
 @dataclass
@@ -232,9 +222,9 @@ def _note_ends(work: Work) -> None:
         begun = history is not None and not history.ended
         record = stored_record(cell) if begun else None
         if record is not None:
-            event: LedgerEvent = "failed" if record.status.state == "failed" else "done"
             path = Path(cell.folder) / RECORD_NAME
-            work.ledger(cell).append(event, label(cell), **identity(path, record), found=True)
+            detail = identity(path, record) | {"found": True}
+            work.ledger(cell).append(end_of(record), label(cell), **detail)
 
 
 def _repeat_vanished(work: Work) -> None:
@@ -295,8 +285,7 @@ def run_missing(
     outcomes = []
     with contextlib.closing(launcher.run(cells, on_event, stop_level)) as running:
         for outcome in running:
-            if outcome.state != "blocked":
-                _note_end(outcome, work.ledger(outcome.cell))
+            _note_end(outcome, work.ledger(outcome.cell))
             progress.ended(outcome)
             outcomes.append(outcome)
     return outcomes
@@ -320,13 +309,14 @@ def _able(work: Work, progress: Progress) -> list[Cell]:
 
 
 def _note_end(outcome: Outcome, ledger: Ledger) -> None:
-    """Write into the ledger how an attempt ended."""
+    """Write into the ledger how an attempt ended; a blocked cell was never begun."""
+    if outcome.state == "blocked":
+        return
     detail = {"reason": printable(outcome.message)[:MAX_REASON]} if outcome.message else {}
-    event = _LEDGER_EVENTS[outcome.state]
     path = Path(outcome.cell.folder) / RECORD_NAME
-    if event in ENDED and path.exists():
+    if outcome.state in ENDED and path.exists():
         detail |= identity(path, read_record(path, own=True))
-    ledger.append(event, label(outcome.cell), **detail)
+    ledger.append(outcome.state, label(outcome.cell), **detail)
 
 
 def _begin(cell: Cell, ledger: Ledger, attempt: int) -> str | None:

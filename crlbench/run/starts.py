@@ -17,7 +17,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -25,7 +24,6 @@ from crlbench.catalog.frozen import Task
 from crlbench.contract.conditions import PROTOCOL
 from crlbench.contract.events import Emit
 from crlbench.disk.arrays import BadArrays, read_arrays
-from crlbench.disk.hashing import sha256_bytes
 from crlbench.disk.reading import read_bytes
 from crlbench.errors import EnvironmentUnfit, Interrupted, ValidationError
 from crlbench.policy.policy import Policy
@@ -124,7 +122,7 @@ class StartScores:
             if (stated["part"], stated["subject"]) != (part, self.subject):
                 return "it was of something else"
             found = {name: read_bytes(self.folder / name) for name in stated["files"]}
-            if f"{part}.npz" not in found or stated["files"] != _digests(found):
+            if f"{part}.npz" not in found or stated["files"] != store.digests_of(found):
                 return "it was not as it was written"
             read_arrays(found[f"{part}.npz"])
         except (
@@ -153,10 +151,9 @@ class StartScores:
         if not self._ranks.first:
             return
         files = {f"{part}.npz": store.packed_arrays(vectors), **(more or {})}
-        for name, content in files.items():
-            store.write_bytes(self.folder / name, content)
-        stated = {"part": part, "subject": self.subject, "files": _digests(files)}
-        store.write_json(self._statement(part), stated)
+        store.write_files(self.folder, files)
+        statement = {"part": part, "subject": self.subject, "files": store.digests_of(files)}
+        store.write_json(self._statement(part), statement)
         self._read[part] = files
 
     def _path(self, part: str) -> Path:
@@ -164,13 +161,6 @@ class StartScores:
 
     def _statement(self, part: str) -> Path:
         return self.folder / f"{part}.json"
-
-
-def _digests(files: dict[str, bytes]) -> dict[str, dict[str, Any]]:
-    return {
-        name: {"sha256": sha256_bytes(content), "bytes": len(content)}
-        for name, content in files.items()
-    }
 
 
 def _rows(part: str) -> str:

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import shutil
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -33,6 +30,7 @@ from crlbench.policy.weights.reward_model import (
 )
 from crlbench.policy.weights.tensors import silent
 from crlbench.run.admission import admit
+from crlbench.run.store import check_new, new_folder
 from crlbench.stats.proportion import wilson
 from crlbench.suite.pairs import SPLITS, Pair, Split, load_pairs, pairs_card
 from crlbench.train.reward_modeling import PairStream, RewardTraining, Row, fit, pair_scores
@@ -59,7 +57,7 @@ def fit_reward(
         ValidationError: ``out`` exists, no pair fits, or nothing was learned.
         EnvironmentUnfit: the pairs were not fetched, or the folder cannot be written.
     """
-    check_target(out)
+    check_new(out)
     found = admit(base)
     base, location, reader = found.card, found.location, found.reader
     files = {split: load_pairs(task, split)[:limit] for split in SPLITS}
@@ -129,15 +127,6 @@ def settings(texts: Mapping[str, str]) -> RewardTraining:
         raise UsageError(str(error)) from None
 
 
-def check_target(out: Path) -> None:
-    """Refuse a folder that exists, as nothing is ever overwritten, or that can never be made."""
-    if out.exists():
-        raise ValidationError(f"--out {out}: already exists. Choose another folder, or remove it.")
-    above = next(folder for folder in out.absolute().parents if folder.exists())
-    if not above.is_dir() or not os.access(above, os.W_OK):
-        raise EnvironmentUnfit(f"--out {out}: {above} is no folder that can be written to.")
-
-
 def token_pairs(pairs: Sequence[Pair], reader: Reader, longest: int) -> list[tuple[Row, Row]]:
     """Pairs as token rows, without those of which a side is longer than ``longest`` or the context.
 
@@ -200,26 +189,16 @@ def _faults(model: ScalarModel, task: Task, reader: Reader) -> dict[str, float] 
 def _write(
     out: Path, model: ScalarModel, reader: Reader, content: dict[str, Any], dtype: torch.dtype
 ) -> RewardCard:
-    """The folder of a reward model, by a rename: interrupted, it leaves nothing behind."""
-    partial = None
+    """The folder of a reward model, whole or absent."""
     try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        partial = Path(tempfile.mkdtemp(dir=out.parent, prefix=f".{out.name}."))
-        model.model.config.pad_token_id = reader.pad
-        with silent():
-            model.model.cpu().to(dtype).save_pretrained(partial)
-            reader.tokenizer.save_pretrained(partial)
-        content["weights_sha256"] = sha256_file(partial / WEIGHTS)
-        card = validate_card(RewardCard, content, out / CARD)
-        (partial / CARD).write_text(dump_toml(content), encoding="utf-8")
-        for path in partial.iterdir():
-            path.chmod(0o644)
-        partial.chmod(0o755)
-        check_target(out)
-        os.rename(partial, out)
-        return card
+        with new_folder(out) as folder:
+            model.model.config.pad_token_id = reader.pad
+            with silent():
+                model.model.cpu().to(dtype).save_pretrained(folder)
+                reader.tokenizer.save_pretrained(folder)
+            content["weights_sha256"] = sha256_file(folder / WEIGHTS)
+            card = validate_card(RewardCard, content, out / CARD)
+            (folder / CARD).write_text(dump_toml(content), encoding="utf-8")
+            return card
     except OSError as error:
         raise EnvironmentUnfit(f"--out {out}: cannot be written: {error.strerror}.") from None
-    finally:
-        if partial is not None:
-            shutil.rmtree(partial, ignore_errors=True)

@@ -16,11 +16,11 @@ from lightning.pytorch.callbacks import Callback
 from torch import Tensor
 
 from crlbench.contract.conditions import Rules
-from crlbench.contract.events import Emit
+from crlbench.contract.events import Emit, progress
 from crlbench.contract.records import DIGESTED_ITERATIONS
-from crlbench.train.examination import Examination
 from crlbench.train.learner import Learner
 from crlbench.train.module import PolicyOptimization
+from crlbench.train.requests import Examination
 
 TOTALS = ("prompts", "completions", "updates", "tokens", "bytes", "trained_tokens")
 
@@ -37,11 +37,7 @@ class RunStopped(Exception):
 class RunRecorder(Callback):
     """Collects what the run record needs; its state travels in the checkpoint."""
 
-    def __init__(
-        self,
-        emit: Emit,
-        machine: Mapping[str, Any] | None = None,
-    ) -> None:
+    def __init__(self, emit: Emit, machine: Mapping[str, Any] | None = None) -> None:
         """``machine`` says of which class this one is; a continued run keeps its first one."""
         self.emit = emit
         self.machine = dict(machine or {})
@@ -57,7 +53,14 @@ class RunRecorder(Callback):
 
     def state_dict(self) -> dict[str, Any]:
         names = (
-            "machine", "health", "counts", "clipped", "curve", "digests", "totals", "wall",
+            "machine",
+            "health",
+            "counts",
+            "clipped",
+            "curve",
+            "digests",
+            "totals",
+            "wall",
         )
         return {name: getattr(self, name) for name in names}
 
@@ -98,36 +101,17 @@ class RunRecorder(Callback):
     def on_validation_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         scores = torch.cat([e.scores for e in self._pending])
         self._pending = []
-        self.curve.append(
-            {
-                "x": self.totals["completions"],
-                "prompts": self.totals["prompts"],
-                "bytes": self.totals["bytes"],
-                "tokens": self.totals["tokens"],
-                "updates": self.totals["updates"],
-                "score": float(scores.double().mean()),
-                "items": scores.tolist(),
-            }
-        )
+        counts = {name: self.totals[name] for name in ("prompts", "bytes", "tokens", "updates")}
+        point = {"score": float(scores.double().mean()), "items": scores.tolist()}
+        self.curve.append({"x": self.totals["completions"], **counts, **point})
         self.wall.append(time.monotonic() - self._started)
         self._progress(_learner(pl_module))
 
     def _progress(self, module: Learner) -> None:
-        self.emit(
-            {
-                "kind": "progress",
-                "phase": "train",
-                "iteration": module.iterations_done,
-                "iterations": module.conditions.budget.iterations,
-                "reward": _finite(self.health[-1]["reward"]) if self.health else None,
-                "score": _finite(self.curve[-1]["score"]) if self.curve else None,
-            }
-        )
-
-
-def _finite(value: float) -> float | None:
-    """The number, or None for one that JSON does not hold."""
-    return value if math.isfinite(value) else None
+        reward = self.health[-1]["reward"] if self.health else None
+        score = self.curve[-1]["score"] if self.curve else None
+        iterations = module.conditions.budget.iterations
+        self.emit(progress("train", module.iterations_done, iterations, reward, score))
 
 
 class LastCheckpoint(Callback):
@@ -164,9 +148,14 @@ class LastCheckpoint(Callback):
 
 
 class StopOnRequest(Callback):
-    """Ends the run after the current iteration when asked to, checkpointed."""
+    """Ends the fit after the current iteration, and the evaluation that is due then, when asked to.
 
-    def __init__(self, should_stop: Callable[[], bool], checkpoint: LastCheckpoint) -> None:
+    Off the grid, where no evaluation writes it, ``checkpoint`` is written first.
+    """
+
+    def __init__(
+        self, should_stop: Callable[[], bool], checkpoint: LastCheckpoint | None = None
+    ) -> None:
         self.should_stop = should_stop
         self.checkpoint = checkpoint
 
@@ -176,32 +165,13 @@ class StopOnRequest(Callback):
         module = _learner(pl_module)
         # At a point of the grid the evaluation comes first: on_validation_end stops then.
         if self.should_stop() and not evaluation_due(trainer, module):
-            self.checkpoint.save(trainer, module)
+            if self.checkpoint is not None:
+                self.checkpoint.save(trainer, module)
             raise RunStopped(None, module.iterations_done)
 
     def on_validation_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        module = _learner(pl_module)
         if trainer.state.fn == "fit" and self.should_stop():  # LastCheckpoint came before
-            raise RunStopped(None, module.iterations_done)
-
-
-class StopAfter(Callback):
-    """Ends a replay after some iterations and the evaluation that is due then; writes nothing."""
-
-    def __init__(self, iterations: int) -> None:
-        self.iterations = iterations
-
-    def on_train_batch_end(
-        self, trainer: L.Trainer, pl_module: L.LightningModule, *_: Any, **__: Any
-    ) -> None:
-        module = _learner(pl_module)
-        if module.iterations_done == self.iterations and not evaluation_due(trainer, module):
-            raise RunStopped(None, module.iterations_done)
-
-    def on_validation_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        module = _learner(pl_module)
-        if trainer.state.fn == "fit" and module.iterations_done == self.iterations:
-            raise RunStopped(None, module.iterations_done)
+            raise RunStopped(None, _learner(pl_module).iterations_done)
 
 
 class StopOnDivergence(Callback):

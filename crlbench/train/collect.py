@@ -17,9 +17,16 @@ from torch import Tensor
 
 from crlbench.policy.decode.loop import DrawKey, Sampler
 from crlbench.policy.policy import Policy
-from crlbench.train.examination import Examination, SplitResult, outcomes_of, rows_at_once
 from crlbench.train.ranks import Ranks
-from crlbench.train.requests import Request, Row, join
+from crlbench.train.requests import (
+    Examination,
+    Request,
+    Row,
+    SplitResult,
+    join,
+    outcomes_of,
+    rows_at_once,
+)
 from crlbench.train.reward import Reward, Scorer, real_reward
 from crlbench.train.transcript import transcripts
 from crlbench.types import PromptBatch, Rollout, all_or_none

@@ -14,9 +14,8 @@ from torch import Tensor
 from crlbench.errors import ValidationError
 from crlbench.policy.policy import Policy
 from crlbench.train.collect import Collector
-from crlbench.train.examination import SplitResult, rows_at_once
 from crlbench.train.ranks import ALONE, Ranks
-from crlbench.train.requests import Request
+from crlbench.train.requests import Request, SplitResult, rows_at_once
 from crlbench.train.stream import EvalPrompts, Prompt
 from crlbench.train.transcript import transcripts
 from crlbench.types import all_or_none

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import math
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -21,8 +23,7 @@ from crlbench.policy.policy import Policy
 from crlbench.seeding import rng
 from crlbench.train.buffer import SampleBuffer, Sampled, kept_rows
 from crlbench.train.collect import Collected, Collector
-from crlbench.train.learner import Learner
-from crlbench.train.memory import give_back
+from crlbench.train.learner import FirstOrder, Learner, Update
 from crlbench.train.metrics import RolloutMetrics, clipped_tokens
 from crlbench.train.old_tokens import OldTokens
 from crlbench.train.ranks import ALONE, Ranks
@@ -30,8 +31,20 @@ from crlbench.train.reward import Reward, placebo_reward
 from crlbench.train.sharding import whole_weights
 from crlbench.train.surrogate import Shown, Surrogate, decoding_gap
 from crlbench.train.trust_region import TrustRegion
-from crlbench.train.update import FirstOrder, Update
 from crlbench.types import Experience, PromptBatch, Rollout
+
+_trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
+
+
+def give_back() -> None:
+    """Return free memory to the system where the C library is glibc; elsewhere nothing.
+
+    Sampling, evaluation and updates allocate tensors of different sizes. The holes that one
+    leaves do not fit the next, so that a process grows by what it does not use.
+    """
+    if _trim is not None:
+        _trim(0)
+
 
 MAX_GAP = {"fp32": 1e-3, "bf16": 0.5}
 """Mean absolute gap between behaviour and old log-probs that rounding explains, by precision."""

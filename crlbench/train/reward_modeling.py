@@ -19,8 +19,7 @@ from crlbench.contract.fields import Count
 from crlbench.errors import ValidationError
 from crlbench.policy.weights.reward_model import ScalarModel, right_pad, score_rows
 from crlbench.seeding import rng
-from crlbench.train.signals import KeepSignals
-from crlbench.train.trainer import quiet
+from crlbench.train.trainer import KeepSignals, quiet
 
 Row = tuple[int, ...]
 """Token ids of a prompt, a completion and its end token."""

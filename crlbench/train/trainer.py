@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import signal
+import threading
 import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -19,7 +21,6 @@ from lightning.pytorch.strategies import DDPStrategy, Strategy
 from crlbench.contract.conditions import Conditions
 from crlbench.train.ranks import ALONE, Ranks
 from crlbench.train.sharding import ShardedStrategy
-from crlbench.train.signals import KeepSignals
 
 PRECISIONS: dict[str, Literal["32-true", "bf16-mixed"]] = {
     "fp32": "32-true",
@@ -122,3 +123,29 @@ def quiet() -> Iterator[None]:
     finally:
         for name, level in levels.items():
             logging.getLogger(name).setLevel(level)
+
+
+ANSWERED = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2)
+
+
+class KeepSignals(Callback):
+    """Puts the handlers back that the process had when this was made.
+
+    Lightning sets its own behind ``on_fit_start``; the first hooks after that are these.
+    """
+
+    def __init__(self) -> None:
+        found = {number: signal.getsignal(number) for number in ANSWERED}
+        # None: a handler that was not set from Python, which Lightning does not replace.
+        self.handlers = {n: handler for n, handler in found.items() if handler is not None}
+
+    def on_train_start(self, trainer: L.Trainer, module: L.LightningModule) -> None:
+        self._restore()
+
+    def on_validation_start(self, trainer: L.Trainer, module: L.LightningModule) -> None:
+        self._restore()
+
+    def _restore(self) -> None:
+        if threading.current_thread() is threading.main_thread():
+            for number, handler in self.handlers.items():
+                signal.signal(number, handler)

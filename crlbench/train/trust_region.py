@@ -26,8 +26,8 @@ from crlbench.algo.trust_region import (
 )
 from crlbench.errors import UsageError
 from crlbench.policy.policy import TokenOutputs, twice_differentiable
+from crlbench.train.learner import Learner, Step
 from crlbench.train.surrogate import Surrogate
-from crlbench.train.update import Step, Trained
 from crlbench.types import Experience, as_bool
 
 REJECTED = ("negative curvature", "line search failed")
@@ -51,7 +51,7 @@ class TrustRegion:
         """The one that the step uses, so that the ratio starts at 1."""
         return twice_differentiable()
 
-    def step(self, learner: Trained, objective: Surrogate) -> Step:
+    def step(self, learner: Learner, objective: Surrogate) -> Step:
         """One step, or none; skipped as any update where the gradient is not finite.
 
         Raises:

@@ -32,8 +32,7 @@ from crlbench.run.admission import locate
 from crlbench.run.board import load_track
 from crlbench.run.subject import load_subject
 from crlbench.seeding import derive
-from crlbench.train import displacement as moved
-from crlbench.train import examination, microbatch, optimizer, passes, requests
+from crlbench.train import microbatch, optimizer, passes, requests
 from crlbench.train.collect import Answers
 from crlbench.train.requests import Request, join
 from crlbench.train.stream import Prompt
@@ -62,12 +61,12 @@ def form(name: str) -> Form:
 
 
 def test_the_plan_of_decoding_and_of_micro_batches_is_that_of_the_training_room() -> None:
-    assert workload.DECODE_ROWS == examination.DECODE_ROWS
-    assert workload.LOGIT_FLOATS == examination.LOGIT_FLOATS
+    assert workload.DECODE_ROWS == requests.DECODE_ROWS
+    assert workload.LOGIT_FLOATS == requests.LOGIT_FLOATS
     assert workload.SLACK == requests.SLACK
     assert set(workload.SPLITS) == set(ends.SPLITS)
     assert memory.FREE_PASS == passes.FREE_PASS
-    assert memory.REMEMBERED == moved.REMEMBERED
+    assert memory.REMEMBERED == optimizer.REMEMBERED
     assert memory.PART_FLOATS == optimizer.PART_FLOATS
     for name in BUNDLED:
         card = Catalog().load_model(name)

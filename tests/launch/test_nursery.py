@@ -16,10 +16,9 @@ import pytest
 from crlbench.contract.conditions import control_leaves, override
 from crlbench.contract.records import Cell
 from crlbench.launch.local import LocalLauncher
-from crlbench.launch.nursery import possible
-from crlbench.run.declare import Declaration, Execution, NamedRecipe
+from crlbench.launch.worker import possible
 from crlbench.run.launcher import Outcome
-from crlbench.run.plan import Board, Contender, Plan
+from crlbench.run.plan import Board, Contender, Declaration, Execution, NamedRecipe, Plan
 
 pytestmark = pytest.mark.skipif(not possible("cpu"), reason="workers are not forked here")
 

@@ -12,8 +12,7 @@ from crlbench.catalog.checkpoint import local_card
 from crlbench.catalog.find import Catalog
 from crlbench.errors import ValidationError
 from crlbench.policy.text.chat import render
-from crlbench.policy.text.frame_check import CONTENTS, check_frame
-from crlbench.policy.text.pipeline import check_parts
+from crlbench.policy.text.frame_check import CONTENTS, check_frame, check_parts
 from crlbench.policy.text.spelling import spelled
 from crlbench.run.admission import QUESTIONS, admit
 from tests.policy.rendered import READERS

@@ -20,10 +20,9 @@ from crlbench.errors import ValidationError
 from crlbench.policy.weights.files import Location
 from crlbench.run.admission import Checkpoint, admit, as_filed, settled
 from crlbench.run.board import Request, load_track, make_board
-from crlbench.run.declare import Declaration, NamedRecipe, start_key
 from crlbench.run.former import check_entry_unchanged, former_runs
 from crlbench.run.ledger import Ledger
-from crlbench.run.plan import Contender, Plan
+from crlbench.run.plan import Contender, Declaration, NamedRecipe, Plan, start_key
 from tests.contribute.test_bad_models import ENTRY
 from tests.support.checkpoints import CHAT_TEMPLATE, write_checkpoint
 

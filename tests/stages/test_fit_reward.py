@@ -15,7 +15,7 @@ from transformers.utils import logging
 from crlbench.catalog.find import Catalog
 from crlbench.cli import main
 from crlbench.errors import UsageError, ValidationError
-from crlbench.policy.weights.reward_model import RewardModel, load_reward_model
+from crlbench.policy.weights.reward_model import RewardModel, load_reward_model, prompt_ids
 from crlbench.run import reward_model as paying
 from crlbench.run.reward_model import AskedAnswer, asked, learned_scorer, reward_model_of
 from crlbench.run.subject import auditor_of, load_subject, load_task, prompts_of, scorer_of
@@ -56,7 +56,7 @@ def test_it_writes_a_reward_model_that_scores_like_its_card(fitted: Path) -> Non
         float(model.scores([chosen])[0] > model.scores([rejected])[0]) for chosen, rejected in rows
     )
     assert better / 48 == pytest.approx(card["accuracy"]["id"], abs=0.011)
-    prompt = model.prompt(held_out[0]["messages"])
+    prompt = prompt_ids(held_out[0]["messages"], model.reader)
     rewards = model.rewards([prompt] * 3, ["5", "", "what\x00ever" * 500])
     assert all(0.0 <= reward <= 1.0 for reward in rewards)
 
@@ -214,9 +214,9 @@ def test_rewards_do_not_depend_on_the_batch() -> None:
 
 def test_the_frozen_floor_and_ceiling_are_the_reward_models() -> None:
     task = load_task("judged", ())
-    card, model = task.card, reward_model_of(task)
+    card, model = task.card, reward_model_of(task, "cpu")
     rows = task.rows("id")[:ROWS]
-    prompts = [model.prompt(row["messages"]) for row in rows]
+    prompts = [prompt_ids(row["messages"], model.reader) for row in rows]
     gold = model.rewards(prompts, [row["answer"] for row in rows])
     assert card.ceiling == pytest.approx(sum(gold) / len(gold), abs=6e-4)
     assert 0.0 < card.floor < card.ceiling < 1.0
@@ -229,7 +229,7 @@ def test_another_reward_model_is_refused(fitted: Path, tmp_path: Path) -> None:
     shutil.rmtree(tmp_path / "tasks" / "judged" / "reward_model")
     shutil.copytree(fitted, tmp_path / "tasks" / "judged" / "reward_model")
     with pytest.raises(ValidationError, match="not the reward model that task 'judged'"):
-        reward_model_of(Catalog([tmp_path]).load_task("judged"))
+        reward_model_of(Catalog([tmp_path]).load_task("judged"), "cpu")
 
 
 @pytest.mark.parametrize("name", ["tokenizer.json", "config.json", "reward.toml"])
@@ -251,7 +251,7 @@ def test_a_file_more_is_refused(tmp_path: Path) -> None:
     (folder / "chat_template.jinja").write_text("{{ messages }}")
     (folder / ".DS_Store").write_text("no part of it")
     with pytest.raises(ValidationError, match="with: chat_template.jinja changed, appeared"):
-        reward_model_of(Catalog([tmp_path]).load_task("judged"))
+        reward_model_of(Catalog([tmp_path]).load_task("judged"), "cpu")
 
 
 def test_every_file_of_the_reward_model_is_part_of_the_tasks_digest() -> None:
@@ -282,7 +282,7 @@ def test_weights_are_read_once_and_not_for_prompts(monkeypatch: pytest.MonkeyPat
     task = Catalog().load_task("judged")
     asked(task, task.rows("id")[0])
     assert not loaded
-    assert reward_model_of(task) is reward_model_of(task, "cpu") and len(loaded) == 1
+    assert reward_model_of(task, "cpu") is reward_model_of(task, "cpu") and len(loaded) == 1
 
 
 def test_pairs_of_a_task_without_any_are_a_usage_error() -> None:

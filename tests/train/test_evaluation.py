@@ -17,12 +17,18 @@ from crlbench.policy.policy import Policy
 from crlbench.policy.weights.load import build_policy
 from crlbench.reward.score import Score
 from crlbench.run.subject import load_subject, load_task, prompts_of
-from crlbench.train import examination
 from crlbench.train.collect import Answers
 from crlbench.train.evaluation import score_apart, score_requests
-from crlbench.train.examination import rows_at_once
 from crlbench.train.ranks import ALONE, Ranks
-from crlbench.train.requests import JoinedBatch, Request, Row, join
+from crlbench.train.requests import (
+    DECODE_ROWS,
+    LOGIT_FLOATS,
+    JoinedBatch,
+    Request,
+    Row,
+    join,
+    rows_at_once,
+)
 from crlbench.train.stream import Prompt, make_batch
 from tests.support.checkpoints import ascii_tokenizer, random_model
 
@@ -192,9 +198,9 @@ def test_ranks_that_share_the_batches_find_what_one_finds(policy, way):
 
 
 def test_a_very_large_vocabulary_means_fewer_rows_at_once(policy, monkeypatch):
-    assert rows_at_once(policy) == examination.DECODE_ROWS
+    assert rows_at_once(policy) == DECODE_ROWS
     monkeypatch.setattr(policy.config, "vocab_size", 150_000)
-    assert 100 <= rows_at_once(policy) <= examination.LOGIT_FLOATS / 150_000
+    assert 100 <= rows_at_once(policy) <= LOGIT_FLOATS / 150_000
     monkeypatch.setattr(policy.config, "vocab_size", 1 << 30)
     assert rows_at_once(policy) == 1
 

@@ -19,12 +19,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from crlbench.policy.decode.layout import laid_out
 from crlbench.policy.decode.rows import GrowingRows
 from crlbench.policy.decode.static import StaticDecoder
 from crlbench.policy.head import next_token_logits
 from crlbench.policy.policy import Policy
-from crlbench.policy.precision import cast_once
+from crlbench.policy.precision import cast_once, laid_out
 from crlbench.policy.text.chat import without_end
 from crlbench.seeding import uniforms
 from crlbench.types import PromptBatch, Rollout

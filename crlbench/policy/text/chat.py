@@ -276,6 +276,13 @@ def without_end(ids: Sequence[int], ends: Sequence[int]) -> list[int]:
     return list(ids[:-1] if len(ids) and ids[-1] in ends else ids)
 
 
+def token_text(tokenizer: Any, token: int) -> str:
+    """A token as text; its name in the vocabulary where it is a part of a character."""
+    text = tokenizer.decode([token])
+    broken = "\N{REPLACEMENT CHARACTER}" in text
+    return tokenizer.convert_ids_to_tokens(token) if broken else text
+
+
 def token_ends(tokenizer: Any, ids: Tensor) -> list[int]:
     """Characters decoded up to and including each token of one completion (t,)."""
     row = ids.tolist()

@@ -16,7 +16,7 @@ import io
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, redirect_stderr
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -26,9 +26,9 @@ from safetensors import SafetensorError
 from tokenizers import pre_tokenizers
 from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
 
+from crlbench.base.wording import one_line
 from crlbench.errors import EnvironmentUnfit, ValidationError
-from crlbench.policy.weights.gguf_header import check_gguf
-from crlbench.policy.weights.gguf_rest import check_rest
+from crlbench.policy.weights.gguf_check import check_gguf, check_rest
 from crlbench.policy.weights.llama2c import read_llama2c
 
 PADS = ("<|pad|>", "<pad>", "[PAD]", "<|endoftext|>", "<unk>")
@@ -57,10 +57,6 @@ class Converted:
     end_token: str
     pad_token: str
     chat_template: bool
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain data for a manifest."""
-        return asdict(self)
 
 
 def require_gguf() -> None:
@@ -119,9 +115,7 @@ def _by_itself(file: Path) -> Iterator[Path]:
         yield alone
 
 
-def _store(
-    model: Any, tokenizer: Any, file: Path, out: Path, dtype: str, chat: bool
-) -> Converted:
+def _store(model: Any, tokenizer: Any, file: Path, out: Path, dtype: str, chat: bool) -> Converted:
     if len(tokenizer) > model.config.vocab_size:
         raise ValidationError(
             f"{file.name}: {len(tokenizer)} tokens for {model.config.vocab_size} embeddings."
@@ -285,9 +279,7 @@ def _check_template(tokenizer: Any, file: Path) -> None:
     messages = [{"role": "system", "content": "S-7f3a"}, {"role": "user", "content": "U-91bc"}]
     try:
         closed = tokenizer.apply_chat_template(messages, tokenize=False)
-        opened = tokenizer.apply_chat_template(
-            messages, tokenize=False, add_generation_prompt=True
-        )
+        opened = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
     except Exception as error:  # templates raise their own errors
         raise ValidationError(f"{file.name}: chat template: {_short(error)}") from error
     shown = 0 <= opened.find("S-7f3a") < opened.find("U-91bc")
@@ -306,4 +298,4 @@ def _check_reload(tokenizer: Any, out: Path) -> None:
 
 
 def _short(error: Exception) -> str:
-    return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+    return f"{type(error).__name__}: {one_line(error, 200)}"

@@ -14,7 +14,9 @@ import torch
 from torch import Tensor
 from transformers import AutoModelForCausalLM
 
+from crlbench.base.wording import one_line
 from crlbench.errors import ValidationError
+from crlbench.policy.decode.loop import row_groups
 from crlbench.policy.decode.rows import GrowingRows
 from crlbench.policy.forward import states_plain, states_shared
 from crlbench.policy.head import next_token_logits
@@ -51,18 +53,18 @@ def check_served(name: str, config: Any) -> None:
             "run whole": _learned(model, batch, completions, False) - own,
         }
         wrong = {way: float(gap.abs().max()) for way, gap in gaps.items()}
-        found = [
+        problems = [
             f"its tokens, {way}, have log-probabilities {gap:.2g} nats from the model's own"
             for way, gap in wrong.items()
             if not gap <= TOY_GAP
         ]
     except Exception as error:  # models raise whatever they trip over
-        text = " ".join(str(error).split())[:200]
-        found = [f"its code fails where rows share a prompt or a cache ({text})"]
-    if found:
+        text = one_line(error, 200)
+        problems = [f"its code fails where rows share a prompt or a cache ({text})"]
+    if problems:
         kind = config.get_text_config().model_type
         raise ValidationError(
-            f"model '{name}': the architecture '{kind}' cannot be served here: {found[0]}. "
+            f"model '{name}': the architecture '{kind}' cannot be served here: {problems[0]}. "
             "Nothing learned would count. `crlbench list models` names models that run."
         )
 
@@ -91,15 +93,11 @@ def _batch() -> tuple[PromptBatch, list[Tensor]]:
     return PromptBatch(0, names, ids, mask, names, len(rows) // len(PROMPTS)), rows
 
 
-def _group(batch: PromptBatch) -> Tensor:
-    return torch.arange(len(batch.uids)).repeat_interleave(batch.completions_per_prompt)
-
-
 @torch.no_grad()
 def _own(model: Any, batch: PromptBatch, rows: list[Tensor]) -> Tensor:
     """(n,) log-probabilities of all tokens by the model's forward pass of each row alone."""
     found = []
-    for place, row in zip(_group(batch).tolist(), rows, strict=True):
+    for place, row in zip(row_groups(batch).tolist(), rows, strict=True):
         prompt = batch.prompt_ids[place][batch.prompt_mask[place]]
         logits = model(input_ids=torch.cat([prompt, row])[None], use_cache=False).logits[0]
         found.append(_taken(logits[len(prompt) - 1 : -1], row))
@@ -111,7 +109,7 @@ def _decoded(model: Any, batch: PromptBatch, rows: list[Tensor]) -> Tensor:
     """(n,) as :func:`_own`, token by token over the cache, where rows leave when they end."""
     found: list[list[Tensor]] = [[] for _ in rows]
     here = list(range(len(rows)))
-    decoding = GrowingRows(model, batch, _group(batch), max(COMPLETIONS))
+    decoding = GrowingRows(model, batch, row_groups(batch), max(COMPLETIONS))
     for t in range(max(COMPLETIONS)):
         taken = torch.stack([rows[row][t] for row in here])
         scores = _taken(next_token_logits(model, decoding.states, 1.0), taken)
@@ -132,7 +130,7 @@ def _learned(model: Any, batch: PromptBatch, rows: list[Tensor], shared: bool) -
     ids = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=PAD)
     mask = torch.arange(ids.shape[1]) < torch.tensor(COMPLETIONS)[:, None]
     run = states_shared if shared else states_plain
-    states = run(model, batch.prompt_ids, batch.prompt_mask, ids, mask, _group(batch))
+    states = run(model, batch.prompt_ids, batch.prompt_mask, ids, mask, row_groups(batch))
     return _taken(next_token_logits(model, states, 1.0), ids)[mask]
 
 

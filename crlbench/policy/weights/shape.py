@@ -9,6 +9,7 @@ import torch
 from torch import nn
 from transformers import AutoConfig, AutoModelForCausalLM
 
+from crlbench.base.wording import one_line
 from crlbench.contract.model_card import ModelCard
 from crlbench.errors import CrlbenchError, ValidationError
 from crlbench.policy.weights.load import Location, check_bounds, read_config
@@ -58,9 +59,8 @@ def config_of(card: ModelCard, location: Location | None) -> Any:
     except CrlbenchError:
         raise
     except Exception as error:  # readers of configs raise whatever they trip over
-        text = " ".join(str(error).split())[:300]
         raise ValidationError(
-            f"model '{card.slug}': its architecture cannot be read: {text}"
+            f"model '{card.slug}': its architecture cannot be read: {one_line(error)}"
         ) from error
 
 
@@ -119,9 +119,7 @@ def _made(stated: Mapping[str, Any]) -> Any:
     return AutoConfig.for_model(fields.pop("model_type"), **fields)
 
 
-def _without_defaults(
-    kind: dict[str, Any], fields: dict[str, Any], wanted: Any
-) -> dict[str, Any]:
+def _without_defaults(kind: dict[str, Any], fields: dict[str, Any], wanted: Any) -> dict[str, Any]:
     """The fields without lists and switches that say what the architecture does anyway."""
     for name, value in list(fields.items()):
         if isinstance(value, list) or (value is False and name != "tie_word_embeddings"):

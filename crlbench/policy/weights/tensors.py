@@ -19,6 +19,7 @@ from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, PreTrainedModel
 from transformers.models.auto.auto_factory import _get_model_class
 from transformers.utils import logging
 
+from crlbench.base.wording import listed
 from crlbench.contract.model_card import ModelCard
 from crlbench.errors import ValidationError
 
@@ -130,7 +131,7 @@ def check_report(
     if left:
         raise ValidationError(
             f"model '{card.slug}': {where} holds weights that the architecture of its config.json "
-            f"does not use: {', '.join(left[:3])}{f' and {len(left) - 3} more' * (len(left) > 3)}."
+            f"does not use: {listed(left, 3)}."
             " The model would not be the one that the files hold: restore the config.json that "
             "belongs to them, or save the model again without those weights."
         )
