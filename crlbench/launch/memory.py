@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from crlbench.contract.model_card import ModelCard
+from crlbench.contract.sizes import FREE_PASS, HEAD_BLOCK, PART_FLOATS, REMEMBERED, token_budget
 from crlbench.launch.workload import Batch, Work
 
 PROCESS_BYTES = {"cpu": 520_000_000, "cuda": 600_000_000}
@@ -33,15 +34,6 @@ MOMENTS = 2 * FLOAT
 """Two float32 optimizer moments of a weight that learns."""
 WEIGHT_BYTES = {"float32": 4.0, "bfloat16": 2.0, "float16": 2.0, "int8": 1.0, "nf4": 0.516}
 """Of a weight; nf4 with its scales, themselves quantised: 1/2 + 1/64 + 4/(64 * 256)."""
-
-ACTIVATION_BYTES = {"cpu": 1 << 30, "cuda": 8 << 30}
-VECTORS, WIDE_VECTORS = 12, 4
-LEAST_TOKENS = 64
-FREE_PASS = 4
-"""How many tokens a micro-batch holds (:mod:`crlbench.train.microbatch`, module)."""
-REMEMBERED = 1 << 24
-PART_FLOATS = 1 << 25
-"""Of the optimizer's last step, and of the weights that one is taken from at once."""
 
 Quantisation = Literal["none", "nf4", "int8"]
 
@@ -202,12 +194,6 @@ def weight_bytes(shape: Shape, form: Form) -> int:
     return int(WEIGHT_BYTES[form.quantisation] * shape.linear + WEIGHT_BYTES[form.dtype] * rest)
 
 
-def token_budget(shape: Shape, device: str) -> int:
-    """Tokens of a micro-batch, as :func:`crlbench.train.microbatch.token_budget` counts them."""
-    floats = shape.layers * (VECTORS * shape.hidden + WIDE_VECTORS * shape.wide)
-    return max(LEAST_TOKENS, ACTIVATION_BYTES[device] // (FLOAT * floats))
-
-
 def kept_bytes(shape: Shape, form: Form) -> int:
     """What a backward pass keeps of a token's forward pass, the vocabulary aside.
 
@@ -252,7 +238,7 @@ def estimate(shape: Shape, form: Form, work: Work) -> Estimate:
     holes = GRAPH_HOLES["full" if full else "adapter"]
     activations = int(holes * kept_bytes(shape, form) * tokens)
     casts = HALF * (shape.linear + head) if full and autocast else 0
-    blocks = 6 * FLOAT * (1 << 21 if work.device == "cpu" else 1 << 25)
+    blocks = 6 * FLOAT * HEAD_BLOCK[work.device]
     vocabulary = blocks + (HALF * head if autocast else 0) + (FLOAT * head if full else 0)
     passing = 6 * FLOAT * shape.wide * tokens + _one_weight(shape, form)
     gradients = own
@@ -295,7 +281,8 @@ def _micro_tokens(shape: Shape, work: Work) -> int:
     prompts = math.ceil(rollout.prompts / work.minibatches)
     each = rollout.rows // rollout.prompts
     whole = prompts * (rollout.prompt + each * rollout.completion)
-    return min(whole, max(token_budget(shape, work.device), rollout.prompt + rollout.completion))
+    budget = token_budget(shape.layers, shape.hidden, shape.wide, work.device)
+    return min(whole, max(budget, rollout.prompt + rollout.completion))
 
 
 def _step_bytes(shape: Shape, b: Batch) -> int:

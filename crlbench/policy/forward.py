@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from transformers import DynamicCache
 
 from crlbench.policy.attention import NAME, Packing, use_float32_attention_on_cpu
-from crlbench.policy.cache import is_stateful
+from crlbench.policy.decode.rows import is_stateful
 
 use_float32_attention_on_cpu()
 

@@ -15,10 +15,10 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
+from crlbench.contract.sizes import HEAD_BLOCK
+
 BLOCK_ROWS = 512
 """Most tokens of a block."""
-BLOCK_FLOATS = {"cpu": 1 << 21, "cuda": 1 << 25}
-"""Most logits of a block, by device (8 MiB and 128 MiB in float32)."""
 SCALES = {"logit_scale": 1, "lm_head_multiplier": 1, "logits_scaling": -1}
 """Fields of configs by which logits are multiplied (1) or divided (-1)."""
 
@@ -198,7 +198,7 @@ class _Head:
 
     def word_blocks(self, rows: int) -> list[slice]:
         """Words of the vocabulary that are looked at together, for so many tokens."""
-        size = max(1, BLOCK_FLOATS[self.table.device.type] // max(rows, 1))
+        size = max(1, HEAD_BLOCK[self.table.device.type] // max(rows, 1))
         count = len(self.table)
         return [slice(i, min(i + size, count)) for i in range(0, count, size)]
 

@@ -25,6 +25,7 @@ from crlbench.catalog.retain_panel import Panel
 from crlbench.contract.conditions import PROTOCOL, Conditions, leaves
 from crlbench.contract.events import Emit, Figures, progress
 from crlbench.contract.records import Cell, RunRecord
+from crlbench.contract.sizes import DECODE_ROWS
 from crlbench.disk.hashing import digest, sha256_file
 from crlbench.errors import Interrupted, ValidationError
 from crlbench.policy.weights.load import build_policy
@@ -53,7 +54,6 @@ from crlbench.train.callbacks import (
 )
 from crlbench.train.module import PolicyOptimization
 from crlbench.train.ranks import ALONE, Ranks, joined, leave
-from crlbench.train.requests import DECODE_ROWS
 from crlbench.train.sharding import whole_weights
 from crlbench.train.stream import EvalPrompts, PromptStream
 from crlbench.train.trainer import build_loggers, build_trainer, quiet

@@ -8,9 +8,11 @@ What no file can give back is refused by whoever reads it.
 
 from __future__ import annotations
 
+import csv
+import io
 import itertools
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,14 +28,53 @@ from crlbench.contract.attempts import (
     subject_of,
 )
 from crlbench.contract.record_files import read_record
-from crlbench.contract.records import Cell, RunRecord
-from crlbench.disk.hashing import sha256_bytes, sha256_file
+from crlbench.contract.records import CURVE_COLUMNS, Cell, CurvePoint, RunRecord
+from crlbench.disk.hashing import canonical_json, sha256_bytes, sha256_file
 from crlbench.disk.names import ITEMS, PLAN_NAME, RECORD_NAME
+from crlbench.disk.toml import dump_toml
 from crlbench.errors import ValidationError
-from crlbench.run import derived
+from crlbench.run import environment
 from crlbench.run.ledger import Ledger, head_of, stated_head, write_head
 from crlbench.run.plan import Plan, check_folder, end_of
 from crlbench.run.store import explained, read_json, write_bytes, write_json
+
+_DECIDED = (
+    "model",
+    "recipe",
+    "task",
+    "arm",
+    "seed_index",
+    "track",
+    "track_version",
+    "division",
+    "partial",
+    "fingerprint",
+    "plan_hash",
+    "conditions",
+    "recipe_config",
+)
+
+
+def curve_csv(curve: Sequence[CurvePoint]) -> bytes:
+    """The curve as a table for spreadsheets."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, CURVE_COLUMNS, extrasaction="ignore", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(point.model_dump() for point in curve)
+    return text.getvalue().encode()
+
+
+def config_toml(cell: Cell) -> bytes:
+    """Everything that was decided for this run, to read and to diff."""
+    data = cell.model_dump(mode="json")
+    return dump_toml({name: data[name] for name in _DECIDED}).encode()
+
+
+def environment_json(machine: Mapping[str, Any]) -> bytes:
+    """What a run was made on, with all installed packages."""
+    described = dict(machine) | {"packages": environment.packages()}
+    return (canonical_json(described) + "\n").encode()
+
 
 Events = list[tuple[Event, str | None, dict[str, Any]]]
 
@@ -235,10 +276,10 @@ def _derivations(
     """What each file may have held; one of another run of the folder may be the same."""
     planned = cell.model_copy(update={"plan_hash": record.plan_hash})
     return {
-        "curve.csv": lambda: [derived.curve_csv(record.curve)],
-        "config.toml": lambda: [derived.config_toml(planned)],
+        "curve.csv": lambda: [curve_csv(record.curve)],
+        "config.toml": lambda: [config_toml(planned)],
         "env.json": lambda: itertools.chain(
-            [derived.environment_json(record.environment)],
+            [environment_json(record.environment)],
             (path.read_bytes() for path in plan.folder.glob("*/*/seed-*/env.json")),
         ),
     }

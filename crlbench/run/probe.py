@@ -18,6 +18,7 @@ from typing import Any
 from crlbench.catalog.find import Catalog
 from crlbench.catalog.frozen import Task, read_bytes
 from crlbench.contract.conditions import PROTOCOL, Conditions, Sampling
+from crlbench.contract.sizes import DECODE_ROWS
 from crlbench.contract.task_card import TaskCard
 from crlbench.errors import ValidationError
 from crlbench.policy.decode.loop import DrawKey
@@ -34,7 +35,6 @@ from crlbench.seeding import seed_value
 from crlbench.stats.proportion import wilson
 from crlbench.suite.twin import twin_of
 from crlbench.train.collect import Collector
-from crlbench.train.requests import DECODE_ROWS
 from crlbench.train.stream import EvalPrompts, Prompt
 
 BUNDLED = ("tiny-llama", "tiny-qwen2", "tiny-mistral", "tiny-deepseek")

@@ -37,8 +37,9 @@ from crlbench.disk.hashing import canonical_json
 from crlbench.disk.names import DIGESTS, ITEMS, POLICY_NAME, RECORD_NAME, SAMPLES
 from crlbench.policy.text.chat import token_text
 from crlbench.policy.weights.load import parameter_counts
-from crlbench.run import derived, environment, store
+from crlbench.run import environment, store
 from crlbench.run.ends import End
+from crlbench.run.mend import config_toml, curve_csv, environment_json
 from crlbench.run.subject import Subject
 from crlbench.train.callbacks import RunRecorder, RunStopped
 from crlbench.train.module import PolicyOptimization
@@ -87,9 +88,9 @@ def write_run(
         ITEMS: store.packed_arrays(vectors),
         DIGESTS: digests,
         SAMPLES: store.packed_rows(start.samples + (finished.end.samples if finished.end else [])),
-        "curve.csv": derived.curve_csv(curve),
-        "config.toml": derived.config_toml(cell),
-        "env.json": derived.environment_json(machine),
+        "curve.csv": curve_csv(curve),
+        "config.toml": config_toml(cell),
+        "env.json": environment_json(machine),
         POLICY_NAME: weights_bytes(module),
     }
     store.write_files(folder, files)

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from crlbench.contract.sizes import decode_rows
 from crlbench.policy.decode.loop import DrawKey, Sampler
 from crlbench.policy.policy import Policy
 from crlbench.train.ranks import Ranks
@@ -25,7 +26,6 @@ from crlbench.train.requests import (
     SplitResult,
     join,
     outcomes_of,
-    rows_at_once,
 )
 from crlbench.train.reward import Reward, Scorer, real_reward
 from crlbench.train.transcript import transcripts
@@ -139,7 +139,7 @@ class Answers:
         and with the requests to be verified.
         """
         completions: list[tuple[Row, str]] = []
-        batches = join(requests, rows_at_once(policy, ranks.size))
+        batches = join(requests, decode_rows(policy.config.vocab_size, ranks.size))
         for joined in islice(batches, ranks.rank, None, ranks.size):
             batch = joined.batch().to(device)
             rollout = joined.sampler.complete(policy, batch, joined.draws(requests))

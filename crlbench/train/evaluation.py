@@ -11,11 +11,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from crlbench.contract.sizes import decode_rows
 from crlbench.errors import ValidationError
 from crlbench.policy.policy import Policy
 from crlbench.train.collect import Collector
 from crlbench.train.ranks import ALONE, Ranks
-from crlbench.train.requests import Request, SplitResult, rows_at_once
+from crlbench.train.requests import Request, SplitResult
 from crlbench.train.stream import EvalPrompts, Prompt
 from crlbench.train.transcript import transcripts
 from crlbench.types import all_or_none
@@ -68,7 +69,7 @@ def score_apart(
     ranks: Ranks,
 ) -> list[SplitResult]:
     """What requests find one after the other, in batches of their own."""
-    rows = rows_at_once(policy, ranks.size)
+    rows = decode_rows(policy.config.vocab_size, ranks.size)
     return [_scored(policy, request, rows, device, ranks) for request in requests]
 
 

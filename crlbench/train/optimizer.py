@@ -9,8 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-PART_FLOATS = 1 << 25
-"""Weights that are copied at once to see where a step goes (128 MiB in float32)."""
+from crlbench.contract.sizes import PART_FLOATS, REMEMBERED
 
 
 class TracedAdamW(torch.optim.AdamW):
@@ -54,9 +53,6 @@ def _parts(parameters: list[nn.Parameter]) -> Iterator[list[nn.Parameter]]:
 
 
 Weights = dict[str, Tensor]
-
-REMEMBERED = 1 << 24
-"""Most weights whose last step is remembered (64 MiB)."""
 
 
 class Displacement:

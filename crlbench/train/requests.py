@@ -7,7 +7,6 @@ its seed, purpose, prompt and number alone.
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -17,17 +16,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from crlbench.contract.sizes import decode_batches
 from crlbench.policy.decode.loop import DrawKey, Sampler, row_uniforms
-from crlbench.policy.policy import Policy
 from crlbench.train.reward import Scorer
 from crlbench.train.stream import Prompt, make_batch
 from crlbench.types import PromptBatch, Rollout
 
-DECODE_ROWS = 256
-"""Rows decoded at once in an evaluation: part of the decode plan."""
-LOGIT_FLOATS = 1 << 24
-"""Most numbers of a distribution over the vocabulary in a decode step: it bounds the rows that
-are decoded at once (256 up to a vocabulary of 65,536)."""
+C = TypeVar("C", covariant=True)
 
 
 @dataclass(frozen=True)
@@ -56,21 +51,10 @@ class SplitResult:
     without one."""
 
 
-def rows_at_once(policy: Policy, ranks: int = 1) -> int:
-    """Rows of a batch in :func:`score_requests`: fewer where the vocabulary is very large."""
-    return max(1, min(DECODE_ROWS, LOGIT_FLOATS // policy.config.vocab_size) // ranks)
-
-
 def outcomes_of(scorer: Scorer, rollout: Rollout, batch: PromptBatch) -> list[float]:
     """The outcome of every completion, in row order."""
     answers = [batch.answers[g] for g in rollout.group.tolist()]
     return [float(score.outcome) for score in scorer(rollout.texts, answers)]
-
-
-SLACK = 0.25
-"""Share of a batch that is added to other batches instead of being decoded alone."""
-
-C = TypeVar("C", covariant=True)
 
 
 class Decoding(Protocol):
@@ -135,8 +119,7 @@ def join(requests: Sequence[Request[Decoding]], rows: int) -> Iterator[JoinedBat
     """
     for (sampler, count), found in _kinds(requests).items():
         found.sort(key=lambda entry: len(entry[0].ids), reverse=True)
-        batches = max(1, math.ceil(len(found) * count / rows - SLACK))
-        batches = min(batches, len(found))
+        batches = decode_batches(len(found), count, rows)
         for i in range(batches):
             first, end = (len(found) * k // batches for k in (i, i + 1))
             prompts, own = zip(*found[first:end], strict=True)

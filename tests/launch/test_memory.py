@@ -18,6 +18,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from crlbench.catalog.find import Catalog
 from crlbench.catalog.retain_panel import find_panel
 from crlbench.contract.model_card import Adapter, ModelCard
+from crlbench.contract.sizes import token_budget
 from crlbench.doctor.model import counted
 from crlbench.launch import memory, workload
 from crlbench.launch.capacity import stated_config
@@ -32,8 +33,8 @@ from crlbench.run.admission import locate
 from crlbench.run.board import load_track
 from crlbench.run.subject import load_subject
 from crlbench.seeding import derive
-from crlbench.train import microbatch, optimizer, passes, requests
 from crlbench.train.collect import Answers
+from crlbench.train.passes import budget_of
 from crlbench.train.requests import Request, join
 from crlbench.train.stream import Prompt
 
@@ -61,19 +62,14 @@ def form(name: str) -> Form:
 
 
 def test_the_plan_of_decoding_and_of_micro_batches_is_that_of_the_training_room() -> None:
-    assert workload.DECODE_ROWS == requests.DECODE_ROWS
-    assert workload.LOGIT_FLOATS == requests.LOGIT_FLOATS
-    assert workload.SLACK == requests.SLACK
     assert set(workload.SPLITS) == set(ends.SPLITS)
-    assert memory.FREE_PASS == passes.FREE_PASS
-    assert memory.REMEMBERED == optimizer.REMEMBERED
-    assert memory.PART_FLOATS == optimizer.PART_FLOATS
     for name in BUNDLED:
         card = Catalog().load_model(name)
         config = config_of(card, locate(card))
         shape = shape_of(config.to_dict())
         for device in ("cpu", "cuda"):
-            assert memory.token_budget(shape, device) == microbatch.token_budget(config, device)
+            budget = token_budget(shape.layers, shape.hidden, shape.wide, device)
+            assert budget == budget_of(config, device)
 
 
 @pytest.mark.parametrize("name", BUNDLED)

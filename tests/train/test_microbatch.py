@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from crlbench.train.microbatch import divided, token_budget
+from crlbench.train.passes import budget_of, divided
 from crlbench.types import Rollout
 
 PROMPT = 7
@@ -72,7 +72,7 @@ def test_lengths_that_differ_much_are_bucketed():
 def test_the_budget_shrinks_with_the_model():
     small = SimpleNamespace(num_hidden_layers=3, hidden_size=192, intermediate_size=512)
     large = SimpleNamespace(num_hidden_layers=30, hidden_size=576, intermediate_size=1536)
-    assert token_budget(small, "cpu") > 5_000 > token_budget(large, "cpu") >= 300
-    assert token_budget(large, "cuda") > token_budget(large, "cpu")
+    assert budget_of(small, "cpu") > 5_000 > budget_of(large, "cpu") >= 300
+    assert budget_of(large, "cuda") > budget_of(large, "cpu")
     huge = SimpleNamespace(num_hidden_layers=200, hidden_size=20_000, intermediate_size=None)
-    assert token_budget(huge, "cpu") == 64
+    assert budget_of(huge, "cpu") == 64

@@ -26,7 +26,7 @@ from transformers import Cache
 from transformers.cache_utils import StaticLayer, get_layer_types_and_kwargs
 
 from crlbench.disk.switches import COMPILER_FOLDER
-from crlbench.policy.cache import held_type
+from crlbench.policy.decode.rows import held_type
 from crlbench.policy.forward import extend, prefill
 from crlbench.policy.precision import Kept
 from crlbench.types import PromptBatch
