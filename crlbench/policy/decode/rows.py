@@ -13,7 +13,6 @@ from transformers import DynamicCache
 from transformers.cache_utils import (
     DynamicLayer,
     LinearAttentionCacheLayerMixin,
-    get_layer_types_and_kwargs,
 )
 
 from crlbench.policy.forward import extend, prefill
@@ -82,19 +81,6 @@ def roomy_cache(config: Any, capacity: int) -> DynamicCache:
         RoomyLayer(capacity) if type(layer) is DynamicLayer else layer for layer in cache.layers
     ]
     return cache
-
-
-STATEFUL = {"linear_attention", "conv", "hybrid", "hybrid_sliding"}
-"""Kinds of layers that keep a state in place of tokens."""
-
-
-def is_stateful(backbone: Any) -> bool:
-    """Whether some layer sums up what it has read: a state space, a convolution, linear attention.
-
-    Such a layer continues its state by one token at a time; it cannot see two rows apart in one.
-    """
-    kinds = get_layer_types_and_kwargs(backbone.config.get_text_config(decoder=True))[0]
-    return bool(getattr(backbone, "_is_stateful", False)) or not STATEFUL.isdisjoint(kinds)
 
 
 def select_rows(cache: DynamicCache, rows: Tensor) -> None:
