@@ -40,7 +40,7 @@ SKEW_SECONDS = 300.0
 EARLIEST = 1_767_225_600.0
 """2026-01-01: no clock of a machine that runs this version tells an earlier time."""
 SPARE_BYTES = 2_000_000_000
-"""Of the disk: below it a run with a real model may not be stored."""
+"""Free disk below which a run with a real model may not be stored."""
 OVERRIDES = (
     "ATEN_CPU_CAPABILITY",
     "DNNL_DEFAULT_FPMATH_MODE",

@@ -153,7 +153,7 @@ def _of_system(path: Path) -> int | None:
 
 
 def _of_group(folder: Path) -> int | None:
-    """Of a container: its limit less what it holds, file cache aside; None without a limit."""
+    """Memory of a container: limit less what it holds, file cache aside; None without a limit."""
     try:
         limit = int((folder / "memory.max").read_text(encoding="utf-8"))
         held = int((folder / "memory.current").read_text(encoding="utf-8"))

@@ -45,7 +45,7 @@ LOCALHOST = "127.0.0.1"
 
 _POLL_SECONDS = 0.2
 _GRACE_SECONDS = 3.0
-"""After a failure, how long the other processes may tell of theirs, which may be the reason."""
+"""How long, after a failure, the other processes may tell of theirs, which may be the reason."""
 _FAREWELL_SECONDS = 2.0
 """How long the first machine stays after its last cell, so that the others hear of the end."""
 _END = "end"
@@ -63,9 +63,9 @@ class Place:
 
     node: int = 0
     address: str = LOCALHOST
-    """Of the first machine."""
+    """Address of the first machine."""
     port: int = 0
-    """Where its store is."""
+    """Port of its store."""
 
     @staticmethod
     def of(environment: Mapping[str, str]) -> Place:

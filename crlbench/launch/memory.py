@@ -33,7 +33,7 @@ FLOAT, HALF = 4, 2
 MOMENTS = 2 * FLOAT
 """Two float32 optimizer moments of a weight that learns."""
 WEIGHT_BYTES = {"float32": 4.0, "bfloat16": 2.0, "float16": 2.0, "int8": 1.0, "nf4": 0.516}
-"""Of a weight; nf4 with its scales, themselves quantised: 1/2 + 1/64 + 4/(64 * 256)."""
+"""Size of a weight; nf4 with its scales, quantised as well: 1/2 + 1/64 + 4/(64 * 256)."""
 
 Quantisation = Literal["none", "nf4", "int8"]
 
@@ -72,12 +72,12 @@ class Form:
 
     name: str
     precision: Literal["fp32", "bf16"]
-    """Of the arithmetic: bf16 is autocast."""
+    """Precision of the arithmetic: bf16 is autocast."""
     dtype: str = "bfloat16"
-    """Of the frozen weights under an adapter."""
+    """Type of the frozen weights under an adapter."""
     quantisation: Quantisation = "none"
     rank: int | None = None
-    """Of the adapter; None where all weights learn."""
+    """Rank of the adapter; None where all weights learn."""
 
 
 FORMS = (
@@ -97,7 +97,7 @@ class Estimate:
 
     form: Form
     parts: dict[str, int]
-    """By name, each at its own largest."""
+    """Bytes by name, each part at its own largest."""
     moments: dict[str, int] = field(default_factory=dict)
     """What the process holds at each of them."""
 
@@ -185,7 +185,7 @@ def learned_of(shape: Shape, form: Form) -> int:
 
 
 def weight_bytes(shape: Shape, form: Form) -> int:
-    """Of the start model; in bfloat16 where all weights learn, which most checkpoints allow."""
+    """Bytes of the start model; bfloat16 where all weights learn, as most checkpoints allow."""
     if form.rank is None:
         return HALF * shape.total
     if form.quantisation == "none":
@@ -294,5 +294,5 @@ def _step_bytes(shape: Shape, b: Batch) -> int:
 
 
 def _one_weight(shape: Shape, form: Form) -> int:
-    """Of the largest linear layer, what a quantised one is unpacked to in a pass."""
+    """Bytes that the largest linear layer is unpacked to in a pass, where it is quantised."""
     return 0 if form.quantisation == "none" else 2 * FLOAT * shape.hidden * shape.wide

@@ -46,7 +46,7 @@ class Durations:
     """Estimates of how long cells take."""
 
     cost: Callable[[Cell], float]
-    """Of a cell by plain data, in any unit, above 0."""
+    """Cost of a cell by plain data, in any unit, above 0."""
     _seen: dict[Hashable, list[float]] = field(default_factory=dict)
     """Seconds by kind."""
     _worth: dict[Hashable, tuple[float, float]] = field(default_factory=dict)

@@ -230,7 +230,7 @@ class Forked:
 
     def __init__(self, nursery: Nursery) -> None:
         self.pid: int | None = None
-        """Once it has said hello."""
+        """Number of the process, once it has said hello."""
         self.exitcode: int | None = None
         self._nursery = nursery
 

@@ -185,11 +185,11 @@ class _Head:
     temperature: float
     softcap: float | None
     given: torch.dtype
-    """Of the states."""
+    """Type of the states."""
 
     @property
     def wide(self) -> torch.dtype:
-        """Of everything but the products."""
+        """Type of everything but the products."""
         return torch.float64 if self.given == torch.float64 else torch.float32
 
     def row_blocks(self, count: int) -> list[slice]:

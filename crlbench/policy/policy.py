@@ -27,9 +27,9 @@ class TokenOutputs(NamedTuple):
     """
 
     logprobs: Tensor
-    """Of the token taken, at the sampling temperature."""
+    """Log-probability of the token taken, at the sampling temperature."""
     entropy: Tensor
-    """Of the distribution the token was drawn from, in nats."""
+    """Entropy of the distribution that the token was drawn from, in nats."""
     values: Tensor | None
     """Critic estimate of the state before the token; None without a value head."""
     distribution: Tensor | None = None

@@ -89,7 +89,7 @@ class Admitted:
     """A model that every question let pass."""
 
     card: ModelCard
-    """Of an unlisted model with its frame, its thinking and its side files settled."""
+    """The entry; of an unlisted model with its frame, its thinking and its side files settled."""
     location: Location
     reader: Reader
     config: Any
@@ -167,7 +167,7 @@ QUESTIONS: dict[str, Callable[[Checkpoint], object]] = {
     "tokenizer": ask_tokenizer,
     "template": ask_template,
 }
-"""In the order in which they are asked; each raises what is wrong."""
+"""The questions in the order in which they are asked; each raises what is wrong."""
 
 
 def admit(card: ModelCard, *, whole: bool = False) -> Admitted:

@@ -47,7 +47,7 @@ class Opened:
 
     track: Track
     catalog: Catalog
-    """In which plain names mean the versions that were asked for."""
+    """A catalogue in which plain names mean the versions that were asked for."""
     tasks: tuple[str, ...] = ()
     """Plain names of the tasks that were asked for; empty: those of the track."""
     replaced: Mapping[str, str] = field(default_factory=dict)

@@ -39,7 +39,7 @@ ARITHMETIC = "arithmetic"
 """The member of the retain panel whose prompts stand without a frame."""
 
 Requests = dict[str, Request[Collector]]
-"""By the vector that they make."""
+"""Requests by the vector that they make."""
 
 
 def retain_requests(

@@ -30,7 +30,7 @@ class Former:
 
     card: ModelCard
     folder: Path
-    """Of those runs."""
+    """Folder of those runs."""
     changed: str
     """What may have changed since, in words; "" where nothing can have."""
 

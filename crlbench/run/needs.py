@@ -25,7 +25,7 @@ UPSTREAM = "upstream"
 """The rule by which a cell fails when one that it needs broke a rule."""
 
 _PARTS = 5
-"""Of a cell's name; the first two are those of its plan."""
+"""Parts of a cell's name; the first two are those of its plan."""
 
 
 @dataclass(frozen=True)

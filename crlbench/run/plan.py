@@ -68,7 +68,7 @@ class Contender:
     """A model as a plan names it."""
 
     name: str
-    """As the catalogue resolves it: entry name, local folder or ``org/name@revision``."""
+    """Name that the catalogue resolves: an entry, a local folder or ``org/name@revision``."""
     slug: str
     """Short name for folders and tables."""
     revision8: str
@@ -271,7 +271,7 @@ class Declaration:
     contender: Contender
     recipe: NamedRecipe
     tasks: Sequence[str]
-    """To train on, a part of ``board.tasks``."""
+    """Tasks to train on, a part of ``board.tasks``."""
     arms: Sequence[Arm]
     """``real`` and, if wanted, ``placebo`` (first three seed indices only)."""
     seeds: int

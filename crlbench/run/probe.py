@@ -43,7 +43,7 @@ REAL = ("smollm2-135m-instruct",)
 """Models that read all others."""
 BUNDLED_TAGS = frozenset({"mini", "calibration"})
 SPLITS = ("id", "hard")
-"""Where a level's items are taken from, in this order."""
+"""Splits that a level's items are taken from, in this order."""
 ROLLOUTS, ITEMS = 8, 64
 FEW = 8
 """Fewer fresh items of a level say nothing."""

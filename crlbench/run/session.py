@@ -83,13 +83,13 @@ class Work:
 
     plans: Sequence[Plan]
     wanted: list[Cell]
-    """Of this shard."""
+    """Cells of this shard."""
     missing: list[Cell]
-    """Without a record, to be run."""
+    """Cells without a record, to be run."""
     vanished: list[Cell]
-    """Without a record though the ledger says that they ended: they count as failed runs."""
+    """Cells without a record that ended by the ledger: they count as failed runs."""
     ledgers: dict[str, Ledger]
-    """By the folder of the plan."""
+    """Ledgers by the folder of their plan."""
     said: list[str] = field(default_factory=list)
     """A sentence for each file that was damaged or gone, and was made again or does no harm."""
 

@@ -41,7 +41,7 @@ _NO_SPACE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _NO_PERMISSION = {errno.EACCES, errno.EPERM, errno.EROFS}
 _NOT_A_FOLDER = {errno.ENOTDIR, errno.EEXIST, errno.EISDIR}
 MAX_ROWS_BYTES = 2**26
-"""Of stored rows, unpacked."""
+"""Most bytes of stored rows, unpacked."""
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 _STALE_CHECKPOINT = ".last.ckpt.tmp"
 """Written only while the run folder's lock is held, so that a leftover has no writer."""

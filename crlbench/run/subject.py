@@ -32,7 +32,7 @@ from crlbench.train.reward import Scorer
 from crlbench.train.stream import Prompt
 
 EVALUATION_TEMPERATURE = 1.0
-"""Of every evaluation, whatever a run trains at (protocol CRL-1)."""
+"""Temperature of every evaluation, whatever a run trains at (protocol CRL-1)."""
 CAP_TEXTS = 256
 """Training rows whose texts convert the completion cap from bytes to tokens; ID rows of a task
 that is only measured."""

@@ -98,7 +98,7 @@ class Answers:
     evaluation: Sampler | None = None
     """Decodes evaluations; without one, ``sampler`` does."""
     scale: float = 1.0
-    """Of the reward."""
+    """Factor of the reward."""
     kind: Literal["outcome", "process"] = "outcome"
     """What is paid: outcomes, or the right steps."""
 

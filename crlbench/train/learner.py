@@ -51,7 +51,7 @@ class Step:
     """What became of one step."""
 
     figures: dict[str, float]
-    """Of the objective, and ``grad_norm``."""
+    """Figures of the objective, and ``grad_norm``."""
     moved: Weights
     """New minus old, by the names of the weights: zeros for a step that was taken back, empty for
     one that was never tried."""
@@ -121,7 +121,7 @@ class Group:
     """Weights that learn at one rate."""
 
     weights: dict[str, nn.Parameter]
-    """By names that are no other group's."""
+    """Weights by names that are no other group's."""
     learning_rate: float
 
 

@@ -98,7 +98,7 @@ class Passes:
 
     policy: Policy
     temperature: float
-    """Of sampling, at which log-probs are taken."""
+    """Temperature of sampling, at which log-probs are taken."""
     ranks: Ranks
     device: torch.device
 

@@ -93,7 +93,7 @@ class JoinedBatch:
     sampler: Sampler
     prompts: list[Prompt]
     rows: list[list[Row]]
-    """Of each prompt, equally many."""
+    """Rows of each prompt, equally many."""
 
     def batch(self) -> PromptBatch:
         """The prompts, left padded."""

@@ -37,7 +37,7 @@ class RewardTraining(Card):
     accumulate: Count = 1
     """Backward passes of one update."""
     learning_rate: Rate = 1e-4
-    """After the warm-up; it falls linearly to zero."""
+    """Rate after the warm-up; it falls linearly to zero."""
     warmup: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.1
     """Share of the updates in which the learning rate rises from zero."""
     weight_decay: Weight = 0.0

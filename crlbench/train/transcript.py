@@ -34,7 +34,7 @@ def transcripts(rollout: Rollout) -> list[str]:
 
 
 def said_by_row(rollout: Rollout) -> list[list[tuple[int, str]]]:
-    """Of each row its turns: the number of a turn, and what was said in it."""
+    """The turns of each row: the number of a turn, and what was said in it."""
     if rollout.turn is None:
         return [[(0, text)] for text in rollout.texts]
     found = []

@@ -99,11 +99,11 @@ class Landscape:
         rows = torch.arange(len(self.minibatch.keep), device=self.minibatch.keep.device)
         self.parts = [self.minibatch.rows(index).trimmed() for index in rows.chunk(parts)]
         self.old: list[Tensor] = []
-        """Of each part, the log-distributions (n, V) of its valid tokens before the step."""
+        """Log-distributions (n, V) of each part's valid tokens before the step."""
         self.start: list[Observation] = []
-        """Of each part, what was seen before the step."""
+        """What each part showed before the step."""
         self.latest: list[Observation] = []
-        """Of each part, what the last measure saw."""
+        """What each part showed to the last measure."""
 
     def gradient(self) -> Tensor:
         """(n,) gradient of J at the present weights, which become the old policy."""

@@ -46,7 +46,7 @@ class Sampler(Protocol):
 
     @property
     def tokenizer(self) -> Any:
-        """Of the model, by which completions become texts."""
+        """The model's tokenizer, by which completions become texts."""
         ...
 
     @property

@@ -117,7 +117,7 @@ class GrowingRows:
         """Run each prompt once and branch it into its rows; ``group`` (B,) names the prompts."""
         self.backbone = backbone
         self.length = batch.prompt_ids.shape[1]
-        """Of the prompts and all tokens appended."""
+        """Tokens of the prompts and all that were appended."""
         capacity = self.length + max_tokens
         cache = roomy_cache(backbone.config, capacity)
         states, self.cache = prefill(backbone, batch.prompt_ids, batch.prompt_mask, cache)

@@ -137,7 +137,7 @@ SWITCH = re.compile(r"\benable_thinking\b")
 OTHER_SWITCH = re.compile(r"think|reason")
 """How templates call other switches: ``thinking``, ``reasoning_effort``, ``enable_reasoning``."""
 THOUGHTS = ("<think>", "<thinking>", "<thought>", "<reasoning>", "[THINK]", "<|START_THINKING|>")
-"""With what a thought begins."""
+"""Texts with which a thought begins."""
 
 
 def template_of(tokenizer: Any) -> str:

@@ -16,7 +16,7 @@ from crlbench.policy.weights.shape import config_of, skeleton
 from crlbench.policy.weights.tensors import silent
 
 Weights = dict[str, Tensor]
-"""By the names of :class:`crlbench.policy.policy.Policy`: what a run trained."""
+"""What a run trained, by the names of :class:`crlbench.policy.policy.Policy`."""
 VALUE_HEAD_NAME = "value_head.safetensors"
 _VALUE_HEAD = "value_head."
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 WORDS = 131
-"""Of the vocabulary: ASCII, padding, and the tokens that begin and end a text."""
+"""Size of the vocabulary: ASCII, padding, and the tokens that begin and end a text."""
 PAD, BEGIN, END = 128, 129, 130
 WIDTH, HEAD, HEADS = 64, 16, 4
 LENGTH = 256
@@ -78,7 +78,7 @@ PERIODS = {"attn_layer_period": 2, "attn_layer_offset": 1}
 INDICES = ("attn_layer_indices", "full_attn_idxs", "hybrid_layer_ids", "mlp_only_layers")
 """Fields that list layers by number."""
 SPREAD = 0.2
-"""Of random weights: wide enough that a token that is not seen changes every distribution."""
+"""Spread of random weights: a token that is not seen changes every distribution."""
 
 
 def shrunk(config: Any) -> Any:
