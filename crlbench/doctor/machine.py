@@ -68,12 +68,12 @@ class Finding:
 def machine(conditions: Conditions) -> Iterator[Finding]:
     """The processor, its cores and the units that the track's arithmetic wants, and memory."""
     units = [name for name in ("avx512_bf16", "amx_bf16") if name in _cpu_flags()]
-    said = f"bf16 units {', '.join(units)}" if units else "no bf16 units"
+    features = f"bf16 units {', '.join(units)}" if units else "no bf16 units"
     slow = conditions.hardware.precision == "bf16" and "amx_bf16" not in units
     yield Finding(
         "processor",
         "warning" if slow else "ok",
-        f"{cpu_model()}, {platform.machine()}, {cores()} cores usable, {said}",
+        f"{cpu_model()}, {platform.machine()}, {cores()} cores usable, {features}",
         "without AMX the track's bf16 is slower than float32; nothing is wrong" if slow else "",
     )
     threads = conditions.hardware.threads
@@ -141,16 +141,17 @@ def versions(track: Track) -> Iterator[Finding]:
     installed = packages()
     wrong = violations(track.packages)
     for name, allowed in sorted(track.packages.items()):
-        found = installed.get(name.lower(), "absent")
+        version = installed.get(name.lower(), "absent")
         if name in wrong:
             yield Finding(
                 "versions",
                 "warning" if name in installed else "problem",
-                f"{name} {found}; track '{track.id}' allows {allowed}: runs are open, never ranked",
+                f"{name} {version}; track '{track.id}' allows {allowed}: runs are open, "
+                "never ranked",
                 f"pip install '{name}{allowed}'",
             )
         else:
-            yield Finding("versions", "ok", f"{name} {found} ({allowed})")
+            yield Finding("versions", "ok", f"{name} {version} ({allowed})")
     yield Finding("versions", "ok", f"Python {platform.python_version()}, {platform.platform()}")
 
 
@@ -236,12 +237,12 @@ def ask_hub(offline: bool, seconds: float = HUB_SECONDS) -> Hub:
     if offline:
         return Hub("off", "")
     address = os.environ.get("HF_ENDPOINT", HUB)
-    found: list[Hub] = []
+    answers: list[Hub] = []
     # A thread, because looking a name up takes no timeout.
-    thread = threading.Thread(target=lambda: found.append(_ask(address, seconds)), daemon=True)
+    thread = threading.Thread(target=lambda: answers.append(_ask(address, seconds)), daemon=True)
     thread.start()
     thread.join(seconds)
-    return found[0] if found else Hub("silent", f"{address}: no answer within {seconds:.0f} s")
+    return answers[0] if answers else Hub("silent", f"{address}: no answer within {seconds:.0f} s")
 
 
 def _ask(address: str, seconds: float) -> Hub:
@@ -314,5 +315,5 @@ def tasks_ready(tasks: Sequence[Task], conditions: Conditions) -> Iterator[Findi
 
 def command_in(text: str) -> str:
     """What an error's message says to run, if it does."""
-    _, said, rest = text.partition("un: ")
-    return rest.split(" (")[0].strip() if said else ""
+    _, marker, rest = text.partition("un: ")
+    return rest.split(" (")[0].strip() if marker else ""

@@ -47,12 +47,12 @@ def weights(card: ModelCard, home: Path | None, hub: Hub) -> Weights:
         folder = hub_folder(card)
         if folder is not None:
             return Weights(True, Finding("weights", "ok", f"in the hub's cache: {folder}"))
-        pinned = card.revision if card.pinned else "main"
+        commit = card.revision if card.pinned else "main"
         level: Level = "warning" if hub.state == "answers" else "problem"
         text = f"not here: {size} come from the hub at the first run"
         if level == "problem":
             text = f"not here, and the hub cannot be asked: {size}"
-        command = f"hf download {card.source.hf_id} --revision {pinned}"
+        command = f"hf download {card.source.hf_id} --revision {commit}"
         return Weights(False, Finding("weights", level, text, command))
     if (file := card.source.gguf_file) is not None:
         try:
@@ -104,12 +104,12 @@ def checkpoint(card: ModelCard, here: bool) -> Iterator[Finding]:
     if not here:
         return
     try:
-        found = admit(card)
+        model_files = admit(card)
     except CrlbenchError as error:
         yield Finding("checkpoint", "problem", str(error))
         return
     yield Finding("checkpoint", "ok", f"in order: {', '.join(QUESTIONS)}")
-    for word in found.words:
+    for word in model_files.words:
         yield Finding("checkpoint", "warning", word)
 
 
@@ -137,11 +137,11 @@ def architecture(card: ModelCard, here: bool) -> tuple[Finding, Shape | None]:
         check_served(card.slug, config)
     except CrlbenchError as error:
         return Finding("architecture", "problem", str(error)), None
-    said = f"{config.model_type}, {shape.total:,} parameters, {shape.layers} layers"
+    description = f"{config.model_type}, {shape.total:,} parameters, {shape.layers} layers"
     if card.params_total and card.params_total != shape.total:
-        text = f"{said}; the entry says {card.params_total:,} parameters"
+        text = f"{description}; the entry says {card.params_total:,} parameters"
         return Finding("architecture", "warning", text, "correct params_total in the entry"), shape
-    return Finding("architecture", "ok", said), shape
+    return Finding("architecture", "ok", description), shape
 
 
 def counted(shape: Shape, model: Any) -> Shape:
@@ -225,23 +225,23 @@ def fits(
     card: ModelCard, conditions: Conditions, shape: Shape, work: Work, free: int | None
 ) -> list[Fit]:
     """Every form of the model against what there is; the entry's own among them."""
-    own = form_of(card, conditions.hardware.precision)
-    forms = [form for form in FORMS if form.name != own.name]
+    entry_form = form_of(card, conditions.hardware.precision)
+    forms = [form for form in FORMS if form.name != entry_form.name]
     names = [form.name for form in FORMS]
-    place = names.index(own.name) if own.name in names else 0
-    forms.insert(place, own)
-    return [Fit(estimate(shape, form, work), form is own, free) for form in forms]
+    place = names.index(entry_form.name) if entry_form.name in names else 0
+    forms.insert(place, entry_form)
+    return [Fit(estimate(shape, form, work), form is entry_form, free) for form in forms]
 
 
 def memory(found: Sequence[Fit]) -> Finding:
     """The entry's own form against what there is."""
-    own = next(fit for fit in found if fit.own)
+    entry = next(fit for fit in found if fit.own)
     text = (
-        f"{own.estimate.form.name} needs about {gigabytes(own.estimate.peak)} "
-        f"(fullest: {own.estimate.moment}); {own.words}"
+        f"{entry.estimate.form.name} needs about {gigabytes(entry.estimate.peak)} "
+        f"(fullest: {entry.estimate.moment}); {entry.words}"
     )
     levels: dict[str, Level] = {"fits": "ok", "does not fit": "problem"}
-    level = levels.get(own.words, "warning")
+    level = levels.get(entry.words, "warning")
     fix = ""
     if level == "problem":
         others = [fit for fit in found if fit.words == "fits"]

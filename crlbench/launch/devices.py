@@ -167,12 +167,12 @@ def _attend(
 ) -> None:
     """Hand events on until every rank has ended; soon after a failure, tell it."""
     going = {rank.pipe: rank for rank in ranks}
-    told = False
+    stopping = False
     troubles: list[CrlbenchError] = []
     deadline = float("inf")
     while going and time.monotonic() < deadline:
-        if not told and should_stop():
-            told = True  # the first rank decides for all, by the next iteration
+        if not stopping and should_stop():
+            stopping = True  # the first rank decides for all, by the next iteration
             with contextlib.suppress(BrokenPipeError):
                 ranks[0].pipe.send(("stop", None))
         for pipe in connection.wait(list(going), timeout=_POLL_SECONDS):

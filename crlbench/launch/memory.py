@@ -155,28 +155,28 @@ def shape_of(config: Mapping[str, Any], total: int | None = None) -> Shape:
 
 
 def _first(config: Mapping[str, Any], *names: str, default: Any = None) -> Any:
-    found = next((config[name] for name in names if config.get(name)), default)
-    if found is None:
+    value = next((config[name] for name in names if config.get(name)), default)
+    if value is None:
         raise KeyError(names[0])
-    return found
+    return value
 
 
 def form_of(card: ModelCard, precision: Literal["fp32", "bf16"]) -> Form:
     """The form of an entry under a track's precision; one of :data:`FORMS` where it is that."""
     if card.adapter is None:
-        own = Form("", precision)
+        entry = Form("", precision)
     else:
         # In full precision a half-precision base is widened.
         dtype = "float32" if precision == "fp32" else card.dtype
-        own = Form("", precision, dtype, card.quantisation, card.adapter.rank)
+        entry = Form("", precision, dtype, card.quantisation, card.adapter.rank)
     for form in FORMS:
-        if (form.rank is None) == (own.rank is None) and replace(
-            own, name=form.name, rank=form.rank
+        if (form.rank is None) == (entry.rank is None) and replace(
+            entry, name=form.name, rank=form.rank
         ) == form:
-            return replace(own, name=form.name)
-    what = "full" if own.rank is None else "LoRA" if own.quantisation == "none" else "QLoRA"
-    held = own.quantisation if own.quantisation != "none" else own.dtype
-    return replace(own, name=f"{what} {held}, {precision}")
+            return replace(entry, name=form.name)
+    what = "full" if entry.rank is None else "LoRA" if entry.quantisation == "none" else "QLoRA"
+    storage = entry.quantisation if entry.quantisation != "none" else entry.dtype
+    return replace(entry, name=f"{what} {storage}, {precision}")
 
 
 def learned_of(shape: Shape, form: Form) -> int:
@@ -216,7 +216,7 @@ def estimate(shape: Shape, form: Form, work: Work) -> Estimate:
     learned = learned_of(shape, form)
     head = shape.table
     start = weight_bytes(shape, form)
-    own = FLOAT * learned
+    learner = FLOAT * learned
     optimizer = MOMENTS * learned
     remembered = FLOAT * min(learned, REMEMBERED)
 
@@ -241,23 +241,23 @@ def estimate(shape: Shape, form: Form, work: Work) -> Estimate:
     blocks = 6 * FLOAT * HEAD_BLOCK[work.device]
     vocabulary = blocks + (HALF * head if autocast else 0) + (FLOAT * head if full else 0)
     passing = 6 * FLOAT * shape.wide * tokens + _one_weight(shape, form)
-    gradients = own
+    gradients = learner
 
     reference = FREE_PASS * 3 * FLOAT * (shape.wide + shape.hidden) * tokens
     if full:  # a start model in bfloat16 is widened, the linear layers not under autocast
         reference += FLOAT * (shape.total - (shape.linear if autocast else 0))
 
     process = PROCESS_BYTES[work.device] + (0 if full else ADAPTER_BYTES[work.device])
-    resident = process + start + own
+    resident = process + start + learner
     trained = resident + optimizer + 2 * remembered
     evaluated = max(decoding[b] for b in (work.evaluations or (work.rollout,)))
     moments = {
         "decoding": trained + copies + max(evaluated, decoding[work.rollout]),
         "reference": trained + reference,
         "backward": trained + gradients + casts + vocabulary + activations + passing,
-        "optimizer": trained + gradients + min(own, FLOAT * max(PART_FLOATS, head)),
-        "checkpoint": trained + own + optimizer,
-        "record": trained + 2 * own,
+        "optimizer": trained + gradients + min(learner, FLOAT * max(PART_FLOATS, head)),
+        "checkpoint": trained + learner + optimizer,
+        "record": trained + 2 * learner,
     }
     if work.device != "cpu":
         moments = {
@@ -266,7 +266,7 @@ def estimate(shape: Shape, form: Form, work: Work) -> Estimate:
     parts = {
         "process": process,
         "start": start,
-        "learner": own,
+        "learner": learner,
         "optimizer": gradients + optimizer + 2 * remembered,
         "activations": activations + passing,
         "head": vocabulary,
@@ -288,9 +288,9 @@ def _micro_tokens(shape: Shape, work: Work) -> int:
 def _step_bytes(shape: Shape, b: Batch) -> int:
     """What one decode step and the pass over the prompts hold beside the cache."""
     logits = 3 * FLOAT * b.rows * shape.vocabulary
-    seen = FLOAT * b.rows * (b.prompt + b.completion) * (2 * shape.heads + shape.keys)
+    attention = FLOAT * b.rows * (b.prompt + b.completion) * (2 * shape.heads + shape.keys)
     prompts = 3 * FLOAT * b.prompts * b.prompt * (shape.wide + shape.hidden)
-    return max(logits + seen, prompts)
+    return max(logits + attention, prompts)
 
 
 def _one_weight(shape: Shape, form: Form) -> int:

@@ -247,7 +247,7 @@ def _choose(ready: Sequence[Job], lengths: dict[int, float], loads: list[float])
         return again
     ordered = sorted(ready, key=lambda j: (j.cell.seed_index, -lengths[id(j)]))
     rest = sorted(lengths.values(), reverse=True)
-    wanted = (1 + SLACK) * earliest_end(rest, loads)
+    latest = (1 + SLACK) * earliest_end(rest, loads)
     best: tuple[float, Job] | None = None
     tried: set[float] = set()
     for job in ordered:
@@ -256,7 +256,7 @@ def _choose(ready: Sequence[Job], lengths: dict[int, float], loads: list[float])
             continue
         tried.add(length)
         end = end_after(length, rest, loads)
-        if end <= wanted:
+        if end <= latest:
             return job
         if best is None or end < best[0]:
             best = end, job

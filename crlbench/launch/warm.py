@@ -32,11 +32,11 @@ def warm(contents: Sequence[dict[str, Any]]) -> None:
     """
     environment.packages()
     environment.source()
-    kept = set(_models(contents)[: load_subject.cache_parameters()["maxsize"]])
+    models = set(_models(contents)[: load_subject.cache_parameters()["maxsize"]])
     for cell in _different(contents):
         with contextlib.suppress(Exception):
             load_panel(cell.catalog)
-        if (cell.model, cell.catalog) in kept:
+        if (cell.model, cell.catalog) in models:
             with contextlib.suppress(Exception):
                 _load(cell)
 

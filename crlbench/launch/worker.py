@@ -150,15 +150,15 @@ def _logged(folder: Path) -> Iterator[None]:
     make_folder(folder)
     with explained(folder / LOG_NAME):
         log = os.open(folder / LOG_NAME, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-    kept = {number: os.dup(number) for number in (1, 2)}
+    streams = {number: os.dup(number) for number in (1, 2)}
     try:
-        for number in kept:
+        for number in streams:
             os.dup2(log, number)
         yield
     finally:
         sys.stdout.flush()
         sys.stderr.flush()
-        for number, original in kept.items():
+        for number, original in streams.items():
             os.dup2(original, number)
             os.close(original)
         os.close(log)
@@ -285,10 +285,10 @@ def _nameless_program() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _environment(wanted: dict[str, str]) -> Iterator[None]:
+def _environment(variables: dict[str, str]) -> Iterator[None]:
     """Set environment variables for children that are started inside."""
-    before = {name: os.environ.get(name) for name in wanted}
-    os.environ.update(wanted)
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
     try:
         yield
     finally:

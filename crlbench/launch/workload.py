@@ -151,10 +151,10 @@ def _work(
     )
     evaluations = []
     for splits in tasks:
-        own = [splits[name] for name in SPLITS if name in splits]
-        asked = [([splits["id"]], e.curve_items, e.end_draws + 1)]
-        asked += [(own, e.end_items * len(own), 1)] if own else []
-        for found, count, draws in asked:
+        end_splits = [splits[name] for name in SPLITS if name in splits]
+        batches = [([splits["id"]], e.curve_items, e.end_draws + 1)]
+        batches += [(end_splits, e.end_items * len(end_splits), 1)] if end_splits else []
+        for found, count, draws in batches:
             prompt, completion = (
                 max(getattr(x, n) for x in found) for n in ("prompt", "completion")
             )

@@ -70,15 +70,15 @@ def _whole(
 ) -> Tensor:
     if query.device.type != "cpu":
         return sdpa_attention_forward(module, query, key, value, attention_mask, **options)[0]
-    given = query.dtype
+    dtype = query.dtype
     query, key, value = (_as_read(x) for x in (query, key, value))
     if attention_mask is not None and attention_mask.is_floating_point():
         attention_mask = attention_mask.to(query.dtype)
     grouped = _can_group(query, key, attention_mask, options)
     run: Callable[..., tuple[Tensor, Any]] = _by_groups if grouped else sdpa_attention_forward
     with torch.autocast("cpu", enabled=False):
-        found, _ = run(module, query, key, value, attention_mask, **options)
-    return found.to(given)
+        output, _ = run(module, query, key, value, attention_mask, **options)
+    return output.to(dtype)
 
 
 def _packed(packing: Packing) -> Callable[..., Tensor]:
@@ -89,9 +89,7 @@ def _packed(packing: Packing) -> Callable[..., Tensor]:
         module: nn.Module, query: Tensor, key: Tensor, value: Tensor, _: Any, **options: Any
     ) -> Tensor:
         prompts = [x[:, :, :length] for x in (query, key, value)]
-        before = _whole(
-            module, prompts[0], prompts[1], prompts[2], packing.prompt_mask, **options
-        )
+        before = _whole(module, prompts[0], prompts[1], prompts[2], packing.prompt_mask, **options)
         rows = [_rows(x[:, :, length:], count) for x in (query, key, value)]
         for place in (1, 2):
             shared = prompts[place].repeat_interleave(count, dim=0)
@@ -133,7 +131,7 @@ def _by_groups(
     """
     rows, heads, length, _width = query.shape
     each = heads // key.shape[1]
-    found = scaled_dot_product_attention(
+    output = scaled_dot_product_attention(
         query.reshape(rows, key.shape[1], each * length, -1),
         key,
         value,
@@ -141,7 +139,7 @@ def _by_groups(
         dropout_p=dropout,
         scale=scaling,
     )
-    return found.reshape(rows, heads, length, -1).transpose(1, 2).contiguous(), None
+    return output.reshape(rows, heads, length, -1).transpose(1, 2).contiguous(), None
 
 
 def _as_read(x: Tensor) -> Tensor:

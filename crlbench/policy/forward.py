@@ -155,9 +155,9 @@ def _packing_of(prompt_mask: Tensor, mask: Tensor) -> Packing:
     earlier = torch.ones_like(itself).tril()
     # Padding sees itself, because attention to nothing is no number.
     prompts = (earlier & prompt_mask[:, None, :]) | itself
-    own = mask.new_ones((mask.shape[1], mask.shape[1])).tril()
-    shared = prompt_mask.repeat_interleave(each, dim=0)[:, None, :].expand(-1, len(own), -1)
-    rows = torch.cat([shared, own.expand(len(mask), -1, -1)], dim=2)
+    causal = mask.new_ones((mask.shape[1], mask.shape[1])).tril()
+    shared = prompt_mask.repeat_interleave(each, dim=0)[:, None, :].expand(-1, len(causal), -1)
+    rows = torch.cat([shared, causal.expand(len(mask), -1, -1)], dim=2)
     return Packing(length, each, prompts[:, None], rows[:, None])
 
 

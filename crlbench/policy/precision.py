@@ -27,7 +27,7 @@ def cast_once(model: nn.Module, device: str, kept: Kept | None = None) -> Iterat
         yield
         return
     dtype = torch.get_autocast_dtype(device)
-    swapped = [
+    wide = [
         (module, name, parameter)
         for module in model.modules()
         if type(module) is nn.Linear
@@ -35,22 +35,22 @@ def cast_once(model: nn.Module, device: str, kept: Kept | None = None) -> Iterat
         if parameter.dtype != dtype
     ]
     try:
-        for module, name, parameter in swapped:
-            held = {} if kept is None else kept.setdefault(module, {})
-            module.register_parameter(name, _cast(held, name, parameter, dtype))
+        for module, name, parameter in wide:
+            narrow = {} if kept is None else kept.setdefault(module, {})
+            module.register_parameter(name, _cast(narrow, name, parameter, dtype))
         yield
     finally:
-        for module, name, parameter in swapped:
+        for module, name, parameter in wide:
             module.register_parameter(name, parameter)
 
 
 def _cast(
-    held: dict[str, nn.Parameter], name: str, parameter: nn.Parameter, dtype: torch.dtype
+    store: dict[str, nn.Parameter], name: str, parameter: nn.Parameter, dtype: torch.dtype
 ) -> nn.Parameter:
     """The parameter in another type, written into ``held[name]`` if that can hold it."""
-    wide, narrow = parameter.detach(), held.get(name)
+    wide, narrow = parameter.detach(), store.get(name)
     if narrow is None or (narrow.dtype, narrow.device) != (dtype, wide.device):
-        narrow = held[name] = nn.Parameter(wide.to(dtype), requires_grad=False)
+        narrow = store[name] = nn.Parameter(wide.to(dtype), requires_grad=False)
     else:
         narrow.copy_(wide)
     return narrow
@@ -72,13 +72,13 @@ def widened(model: nn.Module) -> Iterator[None]:
         if type(module) is not nn.Linear or parameter.dtype != dtype
     }
     half = [p for p in elsewhere if p.dtype in HALF]
-    stored = [p.data for p in half]
+    narrow = [p.data for p in half]
     try:
         for parameter in half:
             parameter.data = parameter.data.float()
         yield
     finally:
-        for parameter, data in zip(half, stored, strict=True):
+        for parameter, data in zip(half, narrow, strict=True):
             parameter.data = data
 
 
@@ -142,17 +142,17 @@ def product(module: nn.Linear) -> Product:
     if weight.dtype == torch.bfloat16:
 
         def half(x: Tensor) -> Tensor:
-            found = torch.mm(weight, _rows(x, weight).t()).t()
+            output = torch.mm(weight, _rows(x, weight).t()).t()
             # Left transposed: the next layer wants it so.
-            return (found if bias is None else found + bias).view(*x.shape[:-1], -1)
+            return (output if bias is None else output + bias).view(*x.shape[:-1], -1)
 
         return half
-    turned = weight.t().contiguous()
+    transposed = weight.t().contiguous()
 
     def full(x: Tensor) -> Tensor:
         rows = _rows(x, weight)
-        found = torch.mm(rows, turned) if bias is None else torch.addmm(bias, rows, turned)
-        return found.view(*x.shape[:-1], -1)
+        output = torch.mm(rows, transposed) if bias is None else torch.addmm(bias, rows, transposed)
+        return output.view(*x.shape[:-1], -1)
 
     return full
 
@@ -165,15 +165,15 @@ def by_blocks(module: nn.Linear) -> Product:
 
     def logits(x: Tensor) -> Tensor:
         rows = _rows(x, weight)
-        found = rows.new_empty((len(rows), len(weight)), dtype=torch.float32)
-        for block, into in zip(blocks, found.split(BLOCK_WORDS, dim=1), strict=True):
+        output = rows.new_empty((len(rows), len(weight)), dtype=torch.float32)
+        for block, into in zip(blocks, output.split(BLOCK_WORDS, dim=1), strict=True):
             if half:
                 into.copy_(torch.mm(block, rows.t()).t())
             else:
                 torch.mm(rows, block, out=into)
         if bias is not None:
-            found += bias
-        return found.view(*x.shape[:-1], -1)
+            output += bias
+        return output.view(*x.shape[:-1], -1)
 
     return logits
 

@@ -64,18 +64,18 @@ def open_board(catalog: Catalog, spec: str, tasks: Sequence[str] = ()) -> Opened
     """
     track, home = open_track(catalog, spec)
     names = tuple(task.partition("@")[0] for task in tasks)
-    asked = dict(zip(names, tasks, strict=True))
+    specs = dict(zip(names, tasks, strict=True))
     for name, task in zip(names, tasks, strict=True):
-        if asked[name] != task:
+        if specs[name] != task:
             raise UsageError(
-                f"--tasks {task} and {asked[name]}: a board has one version of a task. Name one."
+                f"--tasks {task} and {specs[name]}: a board has one version of a task. Name one."
             )
-    pinned = []
-    for name, task in asked.items():
+    folders = []
+    for name, task in specs.items():
         version = task.partition("@")[2]
         if "@" in task and version != home.version_of("task", name):
-            pinned.append(catalog.find_at("task", task).path)
-    there = home.in_front(pinned) if pinned else home
+            folders.append(catalog.find_at("task", task).path)
+    there = home.in_front(folders) if folders else home
     return Opened(track, there, names, replaced_in(track, home, there))
 
 
@@ -86,9 +86,9 @@ def replaced_in(track: Track, home: Catalog, there: Catalog) -> dict[str, str]:
         home: the catalogue of the track, whose versions are the values.
         there: the other one.
     """
-    own = {name: home.version_of("task", name) for name in track.tasks}
-    moved = {name for name in own if there.version_of("task", name) != own[name]}
-    return {name: version for name, version in own.items() if version and name in moved}
+    versions = {name: home.version_of("task", name) for name in track.tasks}
+    moved = {name for name in versions if there.version_of("task", name) != versions[name]}
+    return {name: version for name, version in versions.items() if version and name in moved}
 
 
 def open_track(catalog: Catalog, spec: str) -> tuple[Track, Catalog]:
@@ -165,13 +165,13 @@ def _catalogs_at(
     if track in catalog.archived("track"):
         _, home = open_track(catalog, track)
     archived = catalog.archived("task")
-    pinned: list[Path] = [
+    folders: list[Path] = [
         catalog.find_at("task", f"{name}@{version}").path
         for name, version in tasks
         if home.version_of("task", name) != version
         and (f"{name}@{version}" in archived or catalog.version_of("task", name) == version)
     ]
-    return home, home.in_front(pinned) if pinned else home
+    return home, home.in_front(folders) if folders else home
 
 
 LEFT_OUT = ("__pycache__",)
@@ -320,7 +320,7 @@ def is_left_out(inside: PurePath) -> bool:
 
 def _of_folder(place: Path, folder: Path) -> dict[Path, Path]:
     """All files of a folder, by their path below ``place``."""
-    found = {}
+    files = {}
     for path in sorted(folder.rglob("*")):
         inside = path.relative_to(folder)
         if is_left_out(inside):
@@ -328,8 +328,8 @@ def _of_folder(place: Path, folder: Path) -> dict[Path, Path]:
         if path.is_symlink():
             raise ValidationError(f"{path}: is a link, and only regular files are archived.")
         if path.is_file():
-            found[place / inside] = path
-    return found
+            files[place / inside] = path
+    return files
 
 
 def _put(target: Path, files: Mapping[Path, Path]) -> None:

@@ -149,12 +149,12 @@ def make_board(
     within = set(tasks) <= set(track.tasks)
     board_tasks = track.tasks if within and not request.smoke else tuple(tasks)
     _refuse_relatives([catalog.task_card(name) for name in board_tasks])
-    loaded = {name: catalog.load_task(name) for name in board_tasks}
+    opened = {name: catalog.load_task(name) for name in board_tasks}
     panel = find_panel(catalog.roots)
     if conditions.data.reward == "process":
-        _require_steps([loaded[name].card for name in tasks if name in trained], catalog)
-    _check_counts([task.card for task in loaded.values()], conditions)
-    content = {name: _content(task.card, task.digest) for name, task in loaded.items()}
+        _require_steps([opened[name].card for name in tasks if name in trained], catalog)
+    _check_counts([task.card for task in opened.values()], conditions)
+    content = {name: _content(task.card, task.digest) for name, task in opened.items()}
     versions = violations(track.packages, installed)
     control = (
         control_leaves(track, conditions, content)
@@ -232,32 +232,30 @@ def _content(card: TaskCard, digest: str) -> dict[str, Any]:
 
 def _check_counts(cards: list[TaskCard], conditions: Conditions) -> None:
     """Refuse to ask a split for more items than it has, with the conditions that all tasks fill."""
-    asked = conditions.evaluation
+    evaluation = conditions.evaluation
     short = []
-    counts = {"curve_items": [asked.curve_items], "end_items": [asked.end_items]}
+    counts = {"curve_items": [evaluation.curve_items], "end_items": [evaluation.end_items]}
     for card in cards:
         for split in ("id", "hard", "format", "train_fixed"):
-            wanted = max(asked.end_items, asked.curve_items if split == "id" else 0)
+            items = max(evaluation.end_items, evaluation.curve_items if split == "id" else 0)
             if split not in card.splits:
                 continue
             count = card.splits[split].count
             counts["end_items"].append(count)
             if split == "id":
                 counts["curve_items"].append(count)
-            if wanted > count:
+            if items > count:
                 short.append(
-                    f"the conditions ask for {wanted} items of the split '{split}' of task "
+                    f"the conditions ask for {items} items of the split '{split}' of task "
                     f"'{card.name}', which has {count}"
                 )
     if short:
-        flags = [f"--set evaluation.{name}={min(found)}" for name, found in counts.items()
-                 if min(found) < found[0]]  # fmt: skip
+        flags = [f"--set evaluation.{name}={min(sizes)}" for name, sizes in counts.items()
+                 if min(sizes) < sizes[0]]  # fmt: skip
         raise UsageError(f"{short[0]}. Add to the command: {' '.join(flags)}.")
 
 
-def _reasons(
-    track: Track, conditions: Conditions, versions: dict[str, str | None]
-) -> list[str]:
+def _reasons(track: Track, conditions: Conditions, versions: dict[str, str | None]) -> list[str]:
     """What of a board is not as the track says, besides its tasks."""
     changed = diff(track.conditions.values(), conditions.values())
     reasons = [f"{name} = {new} (track: {old})" for name, (old, new) in changed.items()]

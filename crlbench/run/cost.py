@@ -84,9 +84,9 @@ def _parameters(model: str, catalog: tuple[str, ...]) -> int:
     entries = Catalog(catalog).entries("model")
     folder = Path(os.path.expanduser(model))
     if model in entries:
-        known = Catalog(catalog).load_model(model).params_total or TYPICAL_PARAMETERS
+        size = Catalog(catalog).load_model(model).params_total or TYPICAL_PARAMETERS
     elif folder.is_dir():
-        known = sum(path.stat().st_size for path in folder.glob("*.safetensors")) // 2
+        size = sum(path.stat().st_size for path in folder.glob("*.safetensors")) // 2
     else:
-        known = TYPICAL_PARAMETERS
-    return max(known, LEAST_PARAMETERS)
+        size = TYPICAL_PARAMETERS
+    return max(size, LEAST_PARAMETERS)

@@ -201,8 +201,8 @@ class Examiner:
     def _end(self, results: dict[str, SplitResult], requests: Requests, x: int) -> End:
         """The vectors, and the first completions of ID items to read."""
         items = requests["id"].prompts
-        shown = [shown_prompt(p, self.reader) for p in items[:SHOWN]]
-        return End(_vectors(results), samples(items, results["id"], shown, x))
+        prompts = [shown_prompt(p, self.reader) for p in items[:SHOWN]]
+        return End(_vectors(results), samples(items, results["id"], prompts, x))
 
 
 def _vectors(results: dict[str, SplitResult]) -> dict[str, np.ndarray]:

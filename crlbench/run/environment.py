@@ -38,12 +38,12 @@ def packages() -> dict[str, str]:
     Not those that another one brings inside: setuptools puts its own on the path when it is
     imported, which a library may do at any moment.
     """
-    found: dict[str, str] = {}
+    versions: dict[str, str] = {}
     for distribution in importlib.metadata.distributions(path=_installed_paths()):
         name = distribution.metadata["Name"]
         if name:
-            found.setdefault(name.lower().replace("_", "-"), distribution.version)
-    return dict(sorted(found.items()))
+            versions.setdefault(name.lower().replace("_", "-"), distribution.version)
+    return dict(sorted(versions.items()))
 
 
 def _installed_paths() -> list[str]:
@@ -99,10 +99,10 @@ def cores() -> int:
 def driver() -> str | None:
     """The version of NVIDIA's kernel driver, None where none is loaded."""
     try:
-        found = re.search(r"\d{3,}\.\d+(\.\d+)*", _DRIVER.read_text(encoding="utf-8"))
+        version = re.search(r"\d{3,}\.\d+(\.\d+)*", _DRIVER.read_text(encoding="utf-8"))
     except OSError:
         return None
-    return found.group() if found else None
+    return version.group() if version else None
 
 
 def hardware_class(device: str) -> str:
@@ -210,7 +210,8 @@ def _git(checkout: Path, *arguments: str) -> str | None:
         done = subprocess.run(
             ["git", "-C", str(checkout), *arguments],
             capture_output=True,
-            encoding="utf-8", errors="replace",
+            encoding="utf-8",
+            errors="replace",
             timeout=20,
             stdin=subprocess.DEVNULL,
         )

@@ -135,8 +135,10 @@ def check_unchanged(cell: Cell, subject: Subject, tasks: Sequence[Task], panel: 
     changed = [
         f"task '{t.name}'" for t, digest in planned.items() if digest not in (None, t.digest)
     ]
-    held = leaves({"retain": panel.content(cell.conditions["evaluation"].get("retain", ()))})
-    if any(cell.control.get(name) != value for name, value in held.items()):
+    panel_leaves = leaves(
+        {"retain": panel.content(cell.conditions["evaluation"].get("retain", ()))}
+    )
+    if any(cell.control.get(name) != value for name, value in panel_leaves.items()):
         changed.append("the retain panel")
     if cell.entry_sha256 not in (None, subject.card.digest):
         changed.append(f"model '{subject.card.slug}'")
@@ -212,30 +214,30 @@ def train(
     checkpoint = checkpoints.path_of(cell)
     store.make_folder(checkpoint.parent)
     attempts = checkpoints.attempts_of(cell)
-    known, stored = read_checkpoint(checkpoint, attempts)
-    keeper = LastCheckpoint(checkpoint, checkpoints.Stating(attempts[-1], known))
+    former, state = read_checkpoint(checkpoint, attempts)
+    keeper = LastCheckpoint(checkpoint, checkpoints.Stating(attempts[-1], former))
     recorder = RunRecorder(emit, class_of(cell))
     stops: list[LastCheckpoint | StopOnRequest] = [keeper, StopOnRequest(should_stop, keeper)]
     if cell.until is not None:
         stops = [StopOnRequest(lambda: module.iterations_done == cell.until)]
-    if stored is not None and stored["iterations_done"] == budget.iterations:
-        module.load_state_dict(stored["state_dict"], strict=False)
-        module.on_load_checkpoint(stored)
-        recorder.load_state_dict(stored["callbacks"]["RunRecorder"])
+    if state is not None and state["iterations_done"] == budget.iterations:
+        module.load_state_dict(state["state_dict"], strict=False)
+        module.on_load_checkpoint(state)
+        recorder.load_state_dict(state["callbacks"]["RunRecorder"])
         return recorder, None
     with quiet():
         trainer = build_trainer(
             conditions,
             device=cell.device,
             callbacks=[recorder, StopOnDivergence(conditions.rules, recorder), *stops],
-            loggers=build_loggers(cell.loggers, folder, stored["iterations_done"] if stored else 0),
+            loggers=build_loggers(cell.loggers, folder, state["iterations_done"] if state else 0),
             folder=folder,
             ranks=module.ranks,
         )
         try:
-            if stored is None:
+            if state is None:
                 trainer.validate(module, curve, verbose=False)
-            trainer.fit(module, stream, curve, ckpt_path=checkpoint if stored else None)
+            trainer.fit(module, stream, curve, ckpt_path=checkpoint if state else None)
         except RunStopped as stop:
             if stop.rule is None and stop.iteration == cell.until:
                 return recorder, None
@@ -256,13 +258,13 @@ def read_checkpoint(
         ValidationError: it is not as one of ``attempts`` wrote it.
     """
     try:
-        known = checkpoints.standing(path, attempts)
-        stored = torch.load(path, map_location="cpu", weights_only=True) if known else None
+        former = checkpoints.standing(path, attempts)
+        state = torch.load(path, map_location="cpu", weights_only=True) if former else None
     except checkpoints.Worthless as error:
         raise ValidationError(f"{error}. {_begin_again(path)}") from None
     except Exception as error:
         raise store.damaged(path, error, _begin_again(path)) from None
-    return known, stored
+    return former, state
 
 
 def _begin_again(path: Path) -> str:
@@ -280,7 +282,7 @@ def calibrate(cell: Cell) -> Figures:
     the rows of the ends.
     """
     conditions, subject, task = load(cell)
-    begun = time.monotonic()
+    start = time.monotonic()
     short = conditions.model_copy(
         update={
             "budget": conditions.budget.model_copy(update={"grid": 1, "iterations_per_point": 2}),
@@ -288,7 +290,7 @@ def calibrate(cell: Cell) -> Figures:
         }
     )
     module = make_module(cell, short, subject, task)
-    startup = time.monotonic() - begun
+    startup = time.monotonic() - start
     marks: list[float] = []
     train(
         cell, short, subject, task, module, lambda _: marks.append(time.monotonic()), lambda: False
@@ -296,13 +298,13 @@ def calibrate(cell: Cell) -> Figures:
     _, first, second, evaluated = marks
     e = conditions.evaluation
     per_row = (evaluated - second) / e.curve_items
-    own = (e.end_draws + 1) * e.curve_items + len(own_splits(task)) * e.end_items
-    own += len(e.retain) * e.retain_items
+    items = (e.end_draws + 1) * e.curve_items + len(own_splits(task)) * e.end_items
+    items += len(e.retain) * e.retain_items
     return {
         "startup_s": startup,
         "iteration_s": second - first,
         "evaluation_s": evaluated - second,
-        "end_s": per_row * (own + (len(cell.tasks) - 1) * e.curve_items),
-        "start_s": per_row * own * len(cell.tasks),
+        "end_s": per_row * (items + (len(cell.tasks) - 1) * e.curve_items),
+        "start_s": per_row * items * len(cell.tasks),
         "peak_memory_bytes": peak_memory(),
     }

@@ -44,12 +44,12 @@ def former_runs(card: ModelCard, board: Path, recipe: str) -> Former | None:
     if before is None or before.digest == card.digest:
         return None
     folder = board / _contender(before).folder / recipe
-    begun = _begun(folder, before)
-    if begun is None:
+    start = _begun(folder, before)
+    if start is None:
         return None
     if card.chat_template.thinking != before.chat_template.thinking:
         return Former(before, folder, "thinking is off by default now")
-    newer = _newer(card, begun)
+    newer = _newer(card, start)
     return Former(before, folder, f"{newer} is newer than they are" if newer else "")
 
 
@@ -69,8 +69,8 @@ def check_entry_unchanged(card: ModelCard, board: Path) -> None:
     for folder in sorted(home.iterdir()) if home.is_dir() else ():
         if card.unlisted and _begun(folder, card) is not None:
             continue  # of the same content
-        begun = _begun(folder, card, any_entry=card.unlisted)
-        newer = None if begun is None else _newer(card, begun)
+        start = _begun(folder, card, any_entry=card.unlisted)
+        newer = None if start is None else _newer(card, start)
         if newer is not None:
             why = "its entry has no table side_sha256"
             cure = (
@@ -100,25 +100,25 @@ def _begun(folder: Path, card: ModelCard, *, any_entry: bool = False) -> float |
     if not (folder / PLAN_NAME).is_file():
         return None
     try:
-        stored = read_json(folder / PLAN_NAME)["model"]
+        model = read_json(folder / PLAN_NAME)["model"]
         if any_entry:
-            stored = stored | {"entry_sha256": card.digest}
-        if stored != _contender(card).stated:
+            model = model | {"entry_sha256": card.digest}
+        if model != _contender(card).stated:
             return None
-        declared: list[float] = []
-        begun: dict[str, float] = {}
+        plans: list[float] = []
+        starts: dict[str, float] = {}
         discarded = False
         for entry in read(folder / LEDGER_NAME):
             if entry["event"] == "plan":
-                declared.append(_seconds(entry["time"]))
+                plans.append(_seconds(entry["time"]))
             elif entry["event"] == "discarded":
-                begun.pop(entry["cell"], None)
+                starts.pop(entry["cell"], None)
                 discarded = True
             elif entry["event"] != "rebuilt":
-                begun.setdefault(entry["cell"], _seconds(entry["time"]))
+                starts.setdefault(entry["cell"], _seconds(entry["time"]))
     except (CrlbenchError, KeyError, TypeError, ValueError):
         return None
-    return min(begun.values() if begun or discarded else declared, default=None)
+    return min(starts.values() if starts or discarded else plans, default=None)
 
 
 def _newer(card: ModelCard, moment: float) -> str | None:

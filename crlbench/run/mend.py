@@ -81,14 +81,14 @@ Events = list[tuple[Event, str | None, dict[str, Any]]]
 
 def mend(plan: Plan) -> list[str]:
     """Mend the folder of a plan, whose lock must be held; a sentence for each file that was."""
-    said = [*_mend_ledger(plan)]
+    sentences = [*_mend_ledger(plan)]
     ledger = Ledger(plan.folder / LEDGER_NAME)
     if write_head(ledger):
-        said.append(f"{head_of(ledger.path)} was damaged and written again from the ledger")
-    said += _mend_plan(plan, ledger)
+        sentences.append(f"{head_of(ledger.path)} was damaged and written again from the ledger")
+    sentences += _mend_plan(plan, ledger)
     for cell in plan.cells:
-        said += _mend_run(plan, cell, ledger)
-    return said
+        sentences += _mend_run(plan, cell, ledger)
+    return sentences
 
 
 # -- the ledger --------------------------------------------------------------------------------
@@ -107,11 +107,11 @@ def _mend_ledger(plan: Plan) -> Iterator[str]:
         if not path.is_file():
             return
         content = path.read_bytes()
-        kept = _set_aside(path, content)
-        detail = {"reason": reason[:200], "kept": kept.name}
+        copy = _set_aside(path, content)
+        detail = {"reason": reason[:200], "kept": copy.name}
         sound, plans = sound_lines(content), salvaged(content)
         yield (
-            f"WARNING: {path} was damaged ({reason}). It is kept as {kept.name}, and a new one is "
+            f"WARNING: {path} was damaged ({reason}). It is kept as {copy.name}, and a new one is "
             "begun from what can be read, which says so: these runs never rank unless you restore "
             "the old one."
         )
@@ -125,10 +125,10 @@ def _mend_ledger(plan: Plan) -> Iterator[str]:
     else:
         return
     events: Events = [("rebuilt", LEDGER_NAME, detail)]
-    known = {declared.plan_hash for declared in declarations(sound)}
+    hashes = {plan_line.plan_hash for plan_line in declarations(sound)}
     for body in [*plans, *_sound_plan(plan)]:
-        if body["plan_hash"] not in known:
-            known.add(body["plan_hash"])
+        if body["plan_hash"] not in hashes:
+            hashes.add(body["plan_hash"])
             events.append(("plan", None, body))
     events += _ends(plan, {name for name, history in histories(sound).items() if history.ended})
     Ledger.begin(path, sound, events)
@@ -141,9 +141,9 @@ def _without_attempt(plan: Plan, ledger: Ledger) -> str:
     """
     if stated_head(head_of(ledger.path)) is not None:
         return ""
-    known = histories(ledger.entries)
+    cells = histories(ledger.entries)
     names = ("/".join(path.parent.parts[-5:]) for path in _records(plan))
-    missing = [name for name in names if name not in known]
+    missing = [name for name in names if name not in cells]
     return "" if not missing else missing[0] if len(missing) == 1 else f"{len(missing)} records"
 
 
@@ -161,7 +161,7 @@ def _records(plan: Plan) -> list[Path]:
     return sorted(plan.folder.glob(f"*/*/seed-*/{RECORD_NAME}"))
 
 
-def _ends(plan: Plan, known: set[str]) -> Iterator[tuple[Event, str | None, dict[str, Any]]]:
+def _ends(plan: Plan, cells: set[str]) -> Iterator[tuple[Event, str | None, dict[str, Any]]]:
     """How the runs ended of which a record stands and a new ledger knows nothing."""
     for path in _records(plan):
         name = "/".join(path.parent.parts[-5:])
@@ -169,7 +169,7 @@ def _ends(plan: Plan, known: set[str]) -> Iterator[tuple[Event, str | None, dict
             record = read_record(path, own=True)
         except ValidationError:
             continue  # refused by name when the runs are read
-        if name not in known:
+        if name not in cells:
             yield end_of(record), name, identity(path, record) | {"found": True}
 
 
@@ -179,8 +179,8 @@ def identity(path: Path, record: RunRecord) -> dict[str, Any]:
     Another record cannot stand in its place, and a repetition shows whether it is another draw.
     """
     items = record.files.get(ITEMS)
-    found = {"record_id": record.record_id, "record_sha256": sha256_file(path)}
-    return found | ({} if items is None else {"items_sha256": items.sha256})
+    digests = {"record_id": record.record_id, "record_sha256": sha256_file(path)}
+    return digests | ({} if items is None else {"items_sha256": items.sha256})
 
 
 # -- the plan ----------------------------------------------------------------------------------
@@ -188,32 +188,34 @@ def identity(path: Path, record: RunRecord) -> dict[str, Any]:
 
 def _mend_plan(plan: Plan, ledger: Ledger) -> Iterator[str]:
     """Write the plan again that the ledger declared, where another thing or none stands there."""
-    declared = stored_plan(ledger.entries)
+    ledger_plan = stored_plan(ledger.entries)
     if not plan.path.exists():
-        if declared is not None:
-            write_json(plan.path, declared)
+        if ledger_plan is not None:
+            write_json(plan.path, ledger_plan)
         return
-    reason = _plan_fault(plan, declared)
+    reason = _plan_fault(plan, ledger_plan)
     if reason is None:
         return
-    kept = _move_aside(plan, ledger, "discarded" if declared is None else "rebuilt", reason=reason)
-    if declared is None:
-        yield f"{plan.path} was damaged ({reason}) and is kept as {kept.name}"
+    copy = _move_aside(
+        plan, ledger, "discarded" if ledger_plan is None else "rebuilt", reason=reason
+    )
+    if ledger_plan is None:
+        yield f"{plan.path} was damaged ({reason}) and is kept as {copy.name}"
         return
-    write_json(plan.path, declared)
+    write_json(plan.path, ledger_plan)
     yield (
         f"{plan.path} was damaged ({reason}) and written again from the ledger; it is kept as "
-        f"{kept.name}"
+        f"{copy.name}"
     )
 
 
-def _plan_fault(plan: Plan, declared: dict[str, Any] | None) -> str | None:
+def _plan_fault(plan: Plan, ledger_plan: dict[str, Any] | None) -> str | None:
     """Why the stored plan is not one of this folder; None where it may be."""
     try:
-        stored = read_json(plan.path)
-        if stored["plan_hash"] != plan_hash(stored):
+        body = read_json(plan.path)
+        if body["plan_hash"] != plan_hash(body):
             return "its content does not match its own hash"
-        foreign = declared is not None and subject_of(stored) != subject_of(declared)
+        foreign = ledger_plan is not None and subject_of(body) != subject_of(ledger_plan)
     except (ValidationError, AttributeError, KeyError, TypeError):
         return "it is no plan"
     return "it is of another model or recipe than the ledger says" if foreign else None
@@ -238,11 +240,11 @@ def set_plan_aside(plan: Plan, ledger: Ledger) -> None:
 
 def _move_aside(plan: Plan, ledger: Ledger, event: Event, **detail: str) -> Path:
     """Rename a stored plan that is of no use; the ledger says so first."""
-    kept = _aside(plan.path)
-    ledger.append(event, PLAN_NAME, **detail, kept=kept.name)
-    with explained(kept):
-        os.replace(plan.path, kept)
-    return kept
+    copy = _aside(plan.path)
+    ledger.append(event, PLAN_NAME, **detail, kept=copy.name)
+    with explained(copy):
+        os.replace(plan.path, copy)
+    return copy
 
 
 # -- what follows from a record ------------------------------------------------------------------
@@ -257,11 +259,11 @@ def _mend_run(plan: Plan, cell: Cell, ledger: Ledger) -> Iterator[str]:
     except ValidationError:
         return  # refused by name when the runs are read
     for name, candidates in _derivations(plan, cell, record).items():
-        stated, path = record.files.get(name), folder / name
-        if stated is None or path.is_file() and sha256_file(path) == stated.sha256:
+        digest, path = record.files.get(name), folder / name
+        if digest is None or path.is_file() and sha256_file(path) == digest.sha256:
             continue
         state = "damaged" if path.exists() else "gone"
-        content = next((c for c in candidates() if sha256_bytes(c) == stated.sha256), None)
+        content = next((c for c in candidates() if sha256_bytes(c) == digest.sha256), None)
         if content is None or path.is_dir():
             continue
         where = path.relative_to(plan.folder).as_posix()

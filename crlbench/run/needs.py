@@ -82,9 +82,9 @@ def unable(cells: Sequence[Cell]) -> dict[str, str]:
         absent = {cell.folder: name for cell, name in _absent(suspects, able)}
         lacking |= absent
         able -= absent.keys()
-        gone = [folder for folder in absent if not _has_record(folder)]
+        failures = [folder for folder in absent if not _has_record(folder)]
         # Only a cell that needs one of these can have become unable.
-        behind = {cell.folder: cell for folder in gone for cell in dependants.get(folder, ())}
+        behind = {cell.folder: cell for folder in failures for cell in dependants.get(folder, ())}
         suspects = [cell for folder, cell in behind.items() if folder in able]
     return lacking
 

@@ -132,11 +132,11 @@ def check_folder(plan: Plan) -> None:
     """
     if not plan.path.exists():
         return
-    stored = read_json(plan.path, _REWRITE_PLAN)
+    plan_file = read_json(plan.path, _REWRITE_PLAN)
     try:
-        body = {key: value for key, value in stored.items() if key != "plan_hash"}
-        sound = stored["plan_hash"] == digest(body)
-        same = {part: stored[part] == plan.body[part] for part in ("model", "recipe")}
+        body = {key: value for key, value in plan_file.items() if key != "plan_hash"}
+        sound = plan_file["plan_hash"] == digest(body)
+        same = {part: plan_file[part] == plan.body[part] for part in ("model", "recipe")}
     except (AttributeError, KeyError, TypeError):
         sound, same = False, {}
     if not sound:
@@ -183,27 +183,27 @@ def check_record(cell: Cell) -> RunRecord:
     """
     folder = Path(cell.folder)
     record = read_record(folder / RECORD_NAME, own=True)
-    found = [record.fingerprint.hash, record.algo.config, record.task.name, record.arm]
-    wanted = [cell.fingerprint, cell.recipe_config, cell.task, cell.arm]
-    if found != wanted or record.seed.index != cell.seed_index:
+    identity = [record.fingerprint.hash, record.algo.config, record.task.name, record.arm]
+    planned = [cell.fingerprint, cell.recipe_config, cell.task, cell.arm]
+    if identity != planned or record.seed.index != cell.seed_index:
         why = f"it is the record of another run than {label(cell)}"
         raise damaged(folder / RECORD_NAME, why)
     _check_hardware(cell, record)
-    for name, stored in record.files.items():
+    for name, file_digest in record.files.items():
         if not (folder / name).is_file():
             raise damaged(folder / name, f"missing, though {RECORD_NAME} names it")
-        if sha256_file(folder / name) != stored.sha256:
-            repair = line_ends.rewritten_file(folder / name, stored.sha256) or REDO_RUN
+        if sha256_file(folder / name) != file_digest.sha256:
+            repair = line_ends.rewritten_file(folder / name, file_digest.sha256) or REDO_RUN
             raise damaged(folder / name, f"its sha256 is not the one in {RECORD_NAME}", repair)
     return record
 
 
 def _check_hardware(cell: Cell, record: RunRecord) -> None:
     """Refuse to count a run on a processor as one on an accelerator, or the reverse."""
-    stored = record.environment.get("hardware_class")
-    if stored is not None and (stored == "cpu") != (cell.device == "cpu"):
+    hardware = record.environment.get("hardware_class")
+    if hardware is not None and (hardware == "cpu") != (cell.device == "cpu"):
         raise ValidationError(
-            f"{Path(cell.folder) / RECORD_NAME} was made on another class of hardware ({stored}) "
+            f"{Path(cell.folder) / RECORD_NAME} was made on another class of hardware ({hardware}) "
             f"than --device {cell.device}, and runs on both never mix. Use another --out, or the "
             "--device it was made on."
         )

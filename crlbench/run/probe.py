@@ -207,8 +207,10 @@ def gaps(task: Task, subject: Subject, plan: Plan, catalog: Catalog, salt: int) 
     """
     twin = twin_of(task, salt)
     counts = Counter(row["level"] for _, row in _rows(twin))
-    published = {found.level: found for found in probe(task, subject, plan, catalog)}
-    fresh = {found.level: found for found in probe(twin, subject, plan, catalog)}
+    published = {
+        level_probe.level: level_probe for level_probe in probe(task, subject, plan, catalog)
+    }
+    fresh = {level_probe.level: level_probe for level_probe in probe(twin, subject, plan, catalog)}
     return [
         Gap(published[level], fresh[level])
         for level in sorted(published.keys() & fresh.keys())
@@ -226,11 +228,11 @@ def _probe_level(
     right: list[float] = []
     finished: list[bool] = []
     for batch in EvalPrompts(prompts, pad=collector.pad, rows=DECODE_ROWS, draws=plan.rollouts):
-        found = collector.examine(policy, batch, key)
-        audit = collector.audit(found.rollout, batch) if audited else None
-        scores += found.scores.tolist()
-        right += (found.scores if audit is None else audit).tolist()
-        finished += found.rollout.finished.tolist()
+        examination = collector.examine(policy, batch, key)
+        audit = collector.audit(examination.rollout, batch) if audited else None
+        scores += examination.scores.tolist()
+        right += (examination.scores if audit is None else audit).tolist()
+        finished += examination.rollout.finished.tolist()
     return LevelProbe(
         task=task.name,
         model=subject.card.slug,
@@ -254,9 +256,9 @@ def level_prompts(
     task: Task, subject: Subject, max_tokens: int, level: int, count: int
 ) -> list[Prompt]:
     """The first ``count`` items of a level in the evaluation splits, as the model reads them."""
-    wanted = [(split, row["id"]) for split, row in _rows(task) if row["level"] == level][:count]
-    uids = {f"{task.name}/{split}/{name}" for split, name in wanted}
-    splits = dict.fromkeys(split for split, _ in wanted)
+    places = [(split, row["id"]) for split, row in _rows(task) if row["level"] == level][:count]
+    uids = {f"{task.name}/{split}/{name}" for split, name in places}
+    splits = dict.fromkeys(split for split, _ in places)
     rendered = (prompts_of(task, split, subject.reader, max_tokens) for split in splits)
     return [prompt for prompts in rendered for prompt in prompts if prompt.uid in uids]
 
@@ -294,9 +296,9 @@ def _in_float32(subject: Subject) -> Any:
 def block(card: TaskCard, probes: Sequence[LevelProbe], plan: Plan) -> str:
     """The README's block for a task: command, conditions, floors and the table."""
     models = [*dict.fromkeys(p.model for p in probes)]
-    named = "".join(f" --model {model}" for model in models)
+    flags = "".join(f" --model {model}" for model in models)
     command = (
-        f"crlbench probe {card.name}{named} --rollouts {plan.rollouts} --items {plan.items} --write"
+        f"crlbench probe {card.name}{flags} --rollouts {plan.rollouts} --items {plan.items} --write"
     )
     revisions = ", ".join(f"`{m}` at `{_revision(probes, m)[:12]}`" for m in models)
     conditions = (

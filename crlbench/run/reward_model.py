@@ -41,10 +41,10 @@ def frozen_folder(task: Task) -> Path:
     card = task.card.reward_model
     assert card is not None
     folder = task.folder / card.path
-    own, found = read_card(folder), file_digests(folder)
-    names = sorted(found.keys() | card.files.keys())
-    changed = [name for name in names if found.get(name) != card.files.get(name)]
-    if changed or own.map != card.map:
+    model_card, digests = read_card(folder), file_digests(folder)
+    names = sorted(digests.keys() | card.files.keys())
+    changed = [name for name in names if digests.get(name) != card.files.get(name)]
+    if changed or model_card.map != card.map:
         raise ValidationError(
             f"{folder}: this is not the reward model that task '{task.name}' was frozen with: "
             f"{', '.join(changed) or 'the map'} changed, appeared or is missing. Restore it with: "

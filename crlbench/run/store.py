@@ -327,8 +327,8 @@ def claimed(path: Path) -> Iterator[bool]:
     make_folder(path.parent)
     with contextlib.ExitStack() as stack:
         with explained(path):
-            mine = stack.enter_context(locks.held(path.with_name(f".{path.name}.lock")))
-        yield mine
+            claims = stack.enter_context(locks.held(path.with_name(f".{path.name}.lock")))
+        yield claims
 
 
 def _held(folder: Path, path: Path) -> str:
@@ -342,8 +342,8 @@ def _held(folder: Path, path: Path) -> str:
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         who = "a process that has not said who it is"
     marker = path.with_name(path.name + locks.HOLDER)
-    gone = f" If it is gone, delete {marker}." if marker.exists() else ""
+    hint = f" If it is gone, delete {marker}." if marker.exists() else ""
     return (
         f"{folder} is in use by {who}. Wait for it to end, end it, or choose another folder "
-        f"with --out.{gone}"
+        f"with --out.{hint}"
     )

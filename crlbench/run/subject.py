@@ -52,9 +52,9 @@ class Subject:
 @lru_cache(maxsize=2)
 def load_subject(model: str, catalog: tuple[str, ...], precision: str = "bf16") -> Subject:
     """The subject of a ``--model`` name, for runs of a precision."""
-    found = admit(Catalog(catalog).load_model(model), whole=True)
-    backbone = load_backbone(found.card, found.location, precision)
-    return Subject(found.card, found.location, found.reader, backbone)
+    model_files = admit(Catalog(catalog).load_model(model), whole=True)
+    backbone = load_backbone(model_files.card, model_files.location, precision)
+    return Subject(model_files.card, model_files.location, model_files.reader, backbone)
 
 
 @lru_cache(maxsize=2)

@@ -39,8 +39,8 @@ def export_run(run: Path, catalog: Catalog, target: Path, merge: bool) -> str:
             f"{weights}: the weights of this run are gone; the record alone cannot give them "
             f"back. {REDO_RUN}"
         )
-    stated = record.files.get(POLICY_NAME)
-    if stated is None or sha256_file(weights) != stated.sha256:
+    digest = record.files.get(POLICY_NAME)
+    if digest is None or sha256_file(weights) != digest.sha256:
         raise store.damaged(weights, "its sha256 is not the one in record.json", REDO_RUN)
     try:
         name = read_toml(run / "config.toml").get("model")

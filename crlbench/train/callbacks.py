@@ -78,9 +78,9 @@ class RunRecorder(Callback):
         self.health.append({"iteration": module.iterations_done} | figures)
         for name, count in done.counts.items():
             self.counts[name] = self.counts.get(name, 0) + int(count)
-        for side, found in done.clipped.items():
+        for side, tokens in done.clipped.items():
             counts = self.clipped[side]
-            counts |= {token: counts.get(token, 0) + n for token, n in found.items()}
+            counts |= {token: counts.get(token, 0) + n for token, n in tokens.items()}
         self.totals["prompts"] += len(batch.uids)
         self.totals["completions"] += done.rollout.episodes
         self.totals["updates"] += len(done.losses)
@@ -94,9 +94,9 @@ class RunRecorder(Callback):
     def on_validation_batch_end(
         self, trainer: L.Trainer, pl_module: L.LightningModule, *_: Any, **__: Any
     ) -> None:
-        found = _learner(pl_module).last_examination
-        assert found is not None
-        self._pending.append(found)
+        examination = _learner(pl_module).last_examination
+        assert examination is not None
+        self._pending.append(examination)
 
     def on_validation_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         scores = torch.cat([e.scores for e in self._pending])
@@ -218,8 +218,8 @@ class StopOnDivergence(Callback):
 
         An iteration without an update has no KL and no entropy, and so decides nothing.
         """
-        known = [row for row in self.recorder.health if row[name] is not None]
-        recent = known[-self.rules.patience :]
+        rows = [row for row in self.recorder.health if row[name] is not None]
+        recent = rows[-self.rules.patience :]
         return len(recent) == self.rules.patience and all(map(broken, recent))
 
 

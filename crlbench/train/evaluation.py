@@ -82,15 +82,15 @@ def _scored(
 ) -> SplitResult:
     collector, draws = request.collector, request.draws
     batches = EvalPrompts(request.prompts, pad=collector.pad, rows=rows, draws=draws)
-    mine = []
+    results = []
     for number, batch in islice(enumerate(batches), ranks.rank, None, ranks.size):
         batch = batch.to(device)
         examination = collector.examine(policy, batch, request.key)
         rollout, scores = examination.rollout, examination.scores.cpu()
         audit = collector.audit(rollout, batch) if request.audited else None
         texts = transcripts(rollout)[::draws]
-        mine.append((number, scores, texts, None if audit is None else audit.cpu()))
-    parts = sorted(ranks.gather(mine), key=lambda part: part[0])
+        results.append((number, scores, texts, None if audit is None else audit.cpu()))
+    parts = sorted(ranks.gather(results), key=lambda part: part[0])
     audits = all_or_none("SplitResult.audit", [audit for *_, audit in parts])
 
     def vectors(scores: Sequence[Tensor]) -> np.ndarray:
@@ -159,9 +159,9 @@ def _bits(
 
 
 def samples(
-    prompts: Sequence[Prompt], result: SplitResult, shown: Sequence[str], x: int
+    prompts: Sequence[Prompt], result: SplitResult, texts: Sequence[str], x: int
 ) -> list[dict[str, Any]]:
-    """The first items as rows to read, one per text in ``shown`` (the prompts as text)."""
+    """The first items as rows to read, one per text in ``texts`` (the prompts as text)."""
     return [
         {
             "uid": prompts[i].uid,
@@ -171,5 +171,5 @@ def samples(
             "answer": prompts[i].answer,
             "score": float(result.scores[0, i]),
         }
-        for i, text in enumerate(shown)
+        for i, text in enumerate(texts)
     ]

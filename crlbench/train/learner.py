@@ -91,17 +91,17 @@ class FirstOrder:
         """
         optimizer: Any = learner.optimizers()
         optimizer.zero_grad()
-        parts, shown = objective.parts(), []
+        parts, observations = objective.parts(), []
         for number, (rows, counts) in enumerate(parts, start=1):
             with optimizer.toggle_model(sync_grad=number == len(parts)):
-                losses, seen = objective.losses(rows)
+                losses, observation = objective.losses(rows)
                 # Lightning's strategies take the mean over ranks; the denominators are those of
                 # all.
                 weight = learner.ranks.size if counts else 0
                 total = torch.stack(list(losses.values())).sum()
                 learner.manual_backward(total * weight)
-                shown += [seen] if counts else []
-        figures = objective.figures(learner.ranks.gather(shown))
+                observations += [observation] if counts else []
+        figures = objective.figures(learner.ranks.gather(observations))
         weights = learner.trainable()
         norm = whole(torch.nn.utils.clip_grad_norm_(list(weights.values()), learner.max_grad_norm))
         moved: Weights = {}
@@ -196,11 +196,11 @@ class Learner(L.LightningModule):
         o, head = self.conditions.optimization, self.learning.value_head
         valued = set() if head is None else {id(p) for p in head.parameters()}
         weights = self.learning.trainable()
-        found = [Group({n: p for n, p in weights.items() if id(p) not in valued}, o.learning_rate)]
+        groups = [Group({n: p for n, p in weights.items() if id(p) not in valued}, o.learning_rate)]
         if valued:
             values = {n: p for n, p in weights.items() if id(p) in valued}
-            found.append(Group(values, o.value_learning_rate))
-        return found
+            groups.append(Group(values, o.value_learning_rate))
+        return groups
 
     def trainable(self) -> dict[str, nn.Parameter]:
         """The weights of all groups, by name."""
@@ -249,10 +249,10 @@ class Learner(L.LightningModule):
     def validation_step(self, batch: PromptBatch, _: int) -> None:
         """Score the ID items: one point of the curve."""
         key = DrawKey(self.seed, "curve", self.iterations_done)
-        mine = batch.part(self.ranks.share(len(batch.uids)))
+        part = batch.part(self.ranks.share(len(batch.uids)))
         with whole_weights(self.learning):
-            own = [self.collector.examine(self.learning, mine, key)] if mine.uids else []
-        self.last_examination = Examination.joined(self.ranks.gather(own), self.collector.pad)
+            results = [self.collector.examine(self.learning, part, key)] if part.uids else []
+        self.last_examination = Examination.joined(self.ranks.gather(results), self.collector.pad)
         self.eval_score.update(self.last_examination.scores)
 
     def on_validation_epoch_end(self) -> None:

@@ -127,9 +127,9 @@ class PolicyOptimization(Learner):
 
     def collect(self, batch: PromptBatch) -> Collected:
         """What the policy did with all prompts; each rank takes its own."""
-        mine = batch.part(self.ranks.share(len(batch.uids)))
+        prompts = batch.part(self.ranks.share(len(batch.uids)))
         key = DrawKey(self.seed, "rollout", batch.iteration)
-        part = self.collector.collect(self.learning, mine, key)
+        part = self.collector.collect(self.learning, prompts, key)
         collected = Collected.joined(self.ranks.gather([part]), self.collector.pad)
         if self.arm == "placebo":
             data = self.conditions.data
@@ -276,9 +276,9 @@ class PolicyOptimization(Learner):
         health = mean_stats(stats)
         if sampled is not None and experience is not None and self.old_tokens.deferred:
             sampled = replace(sampled, old=experience.old_logprobs)
-        shown, self.shown = self.shown, Shown()
+        notes, self.shown = self.shown, Shown()
         health |= self.rollout_metrics.of(
-            collected.rollout, collected.reward, sampled, experience, shown.gap, collected.audit
+            collected.rollout, collected.reward, sampled, experience, notes.gap, collected.audit
         )
         self.check_decoding(health["behavior_gap"])
         health["kl_per_completion"] = counts.pop("kl_per_completion", math.nan)
@@ -298,9 +298,9 @@ class PolicyOptimization(Learner):
             events,
             collected.rollout,
             collected.reward,
-            shown.trained_tokens,
+            notes.trained_tokens,
             [s["loss"] for s in stats],
-            clipped_tokens(shown.observations),
+            clipped_tokens(notes.observations),
         )
         self.iterations_done = batch.iteration + 1
 

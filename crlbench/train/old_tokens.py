@@ -72,15 +72,15 @@ class OldTokens:
         make a signal of rounding.
         """
         old, values = rollout.behavior_logprobs, rollout.behavior_values
-        known = self.known(rollout)
-        if not known:
+        skips_pass = self.known(rollout)
+        if not skips_pass:
             old, values = self.passes.of_learner(rollout)
         ref = self.passes.of_reference(rollout) if reference else None
-        if known and self.recipe.kl.place == "reward" and not updated:
+        if skips_pass and self.recipe.kl.place == "reward" and not updated:
             assert ref is not None
             old = ref
-        wanted = self.recipe.advantage.needs_final_values
-        return Tokens(old, ref, values, self.passes.final_values(rollout) if wanted else None)
+        finals = self.recipe.advantage.needs_final_values
+        return Tokens(old, ref, values, self.passes.final_values(rollout) if finals else None)
 
     @torch.no_grad()
     def settle(self, experience: Experience, first: Tensor) -> None:

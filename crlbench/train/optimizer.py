@@ -75,12 +75,12 @@ class Displacement:
         figures = {"update_norm": math.sqrt(squared), "update_cosine": math.nan}
         if not 0.0 < squared < math.inf:
             return figures
-        kept = thinned(step)
+        thin = thinned(step)
         if self.last is not None:
-            product = math.sqrt(dot(kept, kept) * dot(self.last, self.last))
-            cosine = dot(kept, self.last) / product if product else math.nan
+            product = math.sqrt(dot(thin, thin) * dot(self.last, self.last))
+            cosine = dot(thin, self.last) / product if product else math.nan
             figures["update_cosine"] = max(-1.0, min(1.0, cosine))
-        self.last = kept
+        self.last = thin
         return figures
 
     def load(self, last: Weights | None, device: torch.device | str) -> None:

@@ -160,8 +160,8 @@ class Passes:
         """
         shares = self.ranks.shares(rows, rollout.group[rows])
         plans = [divided(rollout, share, self.budget) for share in shares]
-        mine = [(part, True) for part in plans[self.ranks.rank]]
-        return mine + [(rows[:1], False)] * (max(map(len, plans)) - len(mine))
+        parts = [(part, True) for part in plans[self.ranks.rank]]
+        return parts + [(rows[:1], False)] * (max(map(len, plans)) - len(parts))
 
     def _learner(self, rollout: Rollout) -> tuple[Tensor, Tensor | None]:
         outputs = self.policy(*self.inputs(rollout), actions=rollout.action_mask)
@@ -177,13 +177,13 @@ class Passes:
     ) -> list[Tensor | None]:
         """What ``run`` finds, each (B, T) or None. Each rank runs its own prompts."""
         rows = torch.arange(len(rollout.texts), device=rollout.group.device)
-        mine = self.ranks.shares(rows, rollout.group)[self.ranks.rank]
-        found = []
-        for part in divided(rollout, mine, FREE_PASS * self.budget):
+        rank_rows = self.ranks.shares(rows, rollout.group)[self.ranks.rank]
+        outcomes = []
+        for part in divided(rollout, rank_rows, FREE_PASS * self.budget):
             some = rollout.rows(part)
-            found.append((part, run(some.trimmed(int(some.completion_mask.sum(1).max())))))
+            outcomes.append((part, run(some.trimmed(int(some.completion_mask.sum(1).max())))))
         everything: list[Tensor | None] = []
-        for part, results in self.ranks.gather(found):
+        for part, results in self.ranks.gather(outcomes):
             everything = everything or [
                 None if x is None else x.new_zeros(rollout.completion_ids.shape) for x in results
             ]

@@ -52,23 +52,23 @@ class Ranks:
         """Rows (n,) by rank, whole prompts each; ``group`` (n,) names the prompt of each row."""
         prompts = group.unique()
         owned = [self.share(len(prompts), rank) for rank in range(self.size)]
-        return [rows[torch.isin(group, prompts[own.start : own.stop])] for own in owned]
+        return [rows[torch.isin(group, prompts[places.start : places.stop])] for places in owned]
 
-    def gather(self, own: Sequence[T]) -> list[T]:
+    def gather(self, items: Sequence[T]) -> list[T]:
         """What all ranks have, in the order of ranks, with tensors on this rank's device.
 
         Every rank must call it, also one that has nothing.
         """
         if self.size == 1:
-            return list(own)
+            return list(items)
         packed = io.BytesIO()
-        torch.save(list(own), packed)
-        found: list[bytes | None] = [None] * self.size
-        dist.all_gather_object(found, packed.getvalue())
+        torch.save(list(items), packed)
+        contents: list[bytes | None] = [None] * self.size
+        dist.all_gather_object(contents, packed.getvalue())
         # Written by the other ranks of this run, whose code is this code.
         parts = [
             torch.load(io.BytesIO(part), map_location=self.device, weights_only=False)
-            for part in found
+            for part in contents
             if part is not None
         ]
         return [item for part in parts for item in part]
@@ -77,9 +77,9 @@ class Ranks:
         """What the first rank says."""
         if self.size == 1:
             return value
-        said = [value]
-        dist.broadcast_object_list(said, src=0)
-        return said[0]
+        values = [value]
+        dist.broadcast_object_list(values, src=0)
+        return values[0]
 
 
 ALONE = Ranks()

@@ -101,12 +101,12 @@ class JoinedBatch:
 
     def draws(self, requests: Sequence[Request[Decoding]]) -> Tensor:
         """(B, T) float64 uniforms, NaN in greedy rows."""
-        drawn = [
+        uniforms = [
             row_uniforms(requests[row.request].key, prompt.uid, row.draw, self.sampler.max_tokens)
             for prompt, rows in zip(self.prompts, self.rows, strict=True)
             for row in rows
         ]
-        return torch.tensor(drawn, dtype=torch.float64)
+        return torch.tensor(uniforms, dtype=torch.float64)
 
 
 def join(requests: Sequence[Request[Decoding]], rows: int) -> Iterator[JoinedBatch]:
@@ -117,13 +117,13 @@ def join(requests: Sequence[Request[Decoding]], rows: int) -> Iterator[JoinedBat
     later batches fit into the memory that earlier ones leave. A batch has at most a quarter
     more than ``rows``, up to a whole prompt: a small rest gets no batch of its own.
     """
-    for (sampler, count), found in _kinds(requests).items():
-        found.sort(key=lambda entry: len(entry[0].ids), reverse=True)
-        batches = decode_batches(len(found), count, rows)
+    for (sampler, count), entries in _kinds(requests).items():
+        entries.sort(key=lambda entry: len(entry[0].ids), reverse=True)
+        batches = decode_batches(len(entries), count, rows)
         for i in range(batches):
-            first, end = (len(found) * k // batches for k in (i, i + 1))
-            prompts, own = zip(*found[first:end], strict=True)
-            yield JoinedBatch(sampler, list(prompts), list(own))
+            first, end = (len(entries) * k // batches for k in (i, i + 1))
+            prompts, batch_rows = zip(*entries[first:end], strict=True)
+            yield JoinedBatch(sampler, list(prompts), list(batch_rows))
 
 
 def _kinds(
@@ -138,6 +138,6 @@ def _kinds(
             prompts[place] = prompt
             rows[place] += [Row(number, item, draw) for draw in range(request.draws)]
     kinds = defaultdict(list)
-    for place, asked in rows.items():
-        kinds[place[0], len(asked)].append((prompts[place], asked))
+    for place, prompt_rows in rows.items():
+        kinds[place[0], len(prompt_rows)].append((prompts[place], prompt_rows))
     return kinds

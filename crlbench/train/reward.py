@@ -100,8 +100,8 @@ def action_ends(tokenizer: Any, ids: Tensor, actions: Tensor) -> list[int]:
     no action says nothing.
     """
     ends = [0, *token_ends(tokenizer, ids[actions])]
-    said = actions.long().cumsum(0).tolist()
-    return [ends[count] for count in said[: said.index(len(ends) - 1) + 1]] if ids.numel() else []
+    sums = actions.long().cumsum(0).tolist()
+    return [ends[count] for count in sums[: sums.index(len(ends) - 1) + 1]] if ids.numel() else []
 
 
 def placebo_reward(

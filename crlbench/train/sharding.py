@@ -47,12 +47,12 @@ def _own_frozen(policy: Policy) -> None:
     Under an adapter they are the start model's, which would stay whole on every device.
     """
     policy.cpu()
-    own: dict[nn.Parameter, nn.Parameter] = {}
+    copies: dict[nn.Parameter, nn.Parameter] = {}
     for module in policy.model.modules():
         for name, parameter in list(module.named_parameters(recurse=False)):
             if not parameter.requires_grad:
-                own.setdefault(parameter, nn.Parameter(parameter.detach(), requires_grad=False))
-                module.register_parameter(name, own[parameter])
+                copies.setdefault(parameter, nn.Parameter(parameter.detach(), requires_grad=False))
+                module.register_parameter(name, copies[parameter])
 
 
 def _layers(backbone: Any) -> Iterator[nn.Module]:
@@ -112,9 +112,7 @@ class ShardedStrategy(ModelParallelStrategy):
         return state | {"state": moments}
 
     def load_optimizer_state_dict(self, checkpoint: Mapping[str, Any]) -> None:
-        for optimizer, state in zip(
-            self.optimizers, checkpoint["optimizer_states"], strict=True
-        ):
+        for optimizer, state in zip(self.optimizers, checkpoint["optimizer_states"], strict=True):
             parameters = [p for group in optimizer.param_groups for p in group["params"]]
             moments = {
                 index: {name: _part_of(value, parameters[index]) for name, value in one.items()}
@@ -124,8 +122,8 @@ class ShardedStrategy(ModelParallelStrategy):
 
     def _learned(self) -> dict[str, nn.Parameter]:
         assert self.lightning_module is not None
-        named = self.lightning_module.named_parameters()
-        return {name: parameter for name, parameter in named if parameter.requires_grad}
+        parameters = self.lightning_module.named_parameters()
+        return {name: parameter for name, parameter in parameters if parameter.requires_grad}
 
 
 def _part_of(tensor: Tensor, parameter: Any) -> Tensor:

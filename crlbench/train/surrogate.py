@@ -93,12 +93,12 @@ class Surrogate:
 
     def figures(self, shown: Sequence[Seen]) -> dict[str, float]:
         """The figures of the step; what the passes of all ranks found is kept."""
-        for seen in shown:
-            if seen.old is not None:
-                self.minibatch.old_logprobs[seen.rows, : seen.old.shape[1]] = seen.old
-        gaps = [seen.gap for seen in shown]
+        for part in shown:
+            if part.old is not None:
+                self.minibatch.old_logprobs[part.rows, : part.old.shape[1]] = part.old
+        gaps = [part.gap for part in shown]
         self.shown.gap = torch.cat([self.shown.gap.to(gaps[0].device), *gaps])
-        return self.note([seen.observation for seen in shown])
+        return self.note([part.observation for part in shown])
 
     def note(self, observations: list[Observation]) -> dict[str, float]:
         """Add what a step showed to that of the iteration; its figures."""

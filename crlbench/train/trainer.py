@@ -92,12 +92,14 @@ def evaluation_interval(conditions: Conditions) -> int:
 
 def build_loggers(names: Sequence[str], folder: Path, resumed_at: int) -> list[Logger]:
     """Loggers by name; a resumed run purges TensorBoard's later points and opens a new CSV."""
-    made: list[Logger] = []
+    loggers: list[Logger] = []
     if "tensorboard" in names:
-        made.append(TensorBoardLogger(folder, name="tb", version="", purge_step=resumed_at or None))
+        loggers.append(
+            TensorBoardLogger(folder, name="tb", version="", purge_step=resumed_at or None)
+        )
     if "csv" in names:
-        made.append(CSVLogger(folder, name="csv", version=f"from-{resumed_at}"))
-    return made
+        loggers.append(CSVLogger(folder, name="csv", version=f"from-{resumed_at}"))
+    return loggers
 
 
 @contextlib.contextmanager
@@ -135,9 +137,9 @@ class KeepSignals(Callback):
     """
 
     def __init__(self) -> None:
-        found = {number: signal.getsignal(number) for number in ANSWERED}
+        handlers = {number: signal.getsignal(number) for number in ANSWERED}
         # None: a handler that was not set from Python, which Lightning does not replace.
-        self.handlers = {n: handler for n, handler in found.items() if handler is not None}
+        self.handlers = {n: handler for n, handler in handlers.items() if handler is not None}
 
     def on_train_start(self, trainer: L.Trainer, module: L.LightningModule) -> None:
         self._restore()

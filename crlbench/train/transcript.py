@@ -37,12 +37,12 @@ def said_by_row(rollout: Rollout) -> list[list[tuple[int, str]]]:
     """The turns of each row: the number of a turn, and what was said in it."""
     if rollout.turn is None:
         return [[(0, text)] for text in rollout.texts]
-    found = []
+    rows = []
     for numbers, text in zip(rollout.turn.tolist(), rollout.texts, strict=True):
         turns = sorted({number for number in numbers if number >= 0}) or [0]
-        said = json.loads(text) if len(turns) > 1 else [text]
-        found.append(list(zip(turns, said, strict=True)))
-    return found
+        texts = json.loads(text) if len(turns) > 1 else [text]
+        rows.append(list(zip(turns, texts, strict=True)))
+    return rows
 
 
 def verified_text(kind: str, sample: Mapping[str, Any]) -> str:

@@ -135,6 +135,6 @@ class GrowingRows:
     def append(self, taken: Tensor) -> None:
         """See :class:`Rows`."""
         self.length += 1
-        seen = self.mask[:, : self.length]
-        states = extend(self.backbone, taken.unsqueeze(1), seen, self.cache, self.places)
+        mask = self.mask[:, : self.length]
+        states = extend(self.backbone, taken.unsqueeze(1), mask, self.cache, self.places)
         self.states, self.places = states[:, -1], self.places + 1

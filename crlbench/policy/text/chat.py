@@ -68,12 +68,12 @@ def _chat_text(messages: Sequence[Message], tokenizer: Any, thinking: str) -> st
         )
     shape = shape_of(messages)
     merged, frame = _frame(tokenizer, str(template), thinking, shape)
-    said = _without_system(messages) if merged else list(messages)
+    turns = _without_system(messages) if merged else list(messages)
     try:
-        text = _templated(said, tokenizer, thinking, add_generation_prompt=True)
+        text = _templated(turns, tokenizer, thinking, add_generation_prompt=True)
     except Exception as error:  # templates raise their own errors
         raise ValidationError(_refused(error)) from error
-    frame.check(text, [m["content"] for m in said], template_file(tokenizer))
+    frame.check(text, [m["content"] for m in turns], template_file(tokenizer))
     return text
 
 
@@ -95,9 +95,9 @@ def _frame(tokenizer: Any, template: str, thinking: str, shape: Shape) -> tuple[
 
     problem = ""
     whole = [{"role": role, "content": "x" if blank is None else blank} for role, blank in shape]
-    for merged, said in ((False, whole), (True, _without_system(whole))):
+    for merged, turns in ((False, whole), (True, _without_system(whole))):
         try:
-            return merged, measure(draw, shape_of(said), template_file(tokenizer))
+            return merged, measure(draw, shape_of(turns), template_file(tokenizer))
         except LeftOut:
             problem = "the chat template leaves out a part of these messages"
         except ValidationError as error:
@@ -223,10 +223,10 @@ def end_tokens(
     if frame == "chat" and (turn := _turn_end(tokenizer, thinking)) is not None:
         ids.append(turn)
     for token in stop:
-        found = tokenizer.convert_tokens_to_ids(token)
-        if found is None or found == tokenizer.unk_token_id:
+        place = tokenizer.convert_tokens_to_ids(token)
+        if place is None or place == tokenizer.unk_token_id:
             raise ValidationError(f"stop token {token!r} is not in the model's vocabulary")
-        ids.append(int(found))
+        ids.append(int(place))
     if not ids:
         raise ValidationError(
             "the tokenizer has no end token, so no completion could ever end; "

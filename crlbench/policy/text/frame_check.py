@@ -58,9 +58,9 @@ def check_parts(tokenizer: Any) -> None:
     for kind in KNOWN if backend is not None else ():
         for part in _parts(getattr(backend, kind)):
             if problem := _problem(kind, part):
-                said = json.dumps(part, ensure_ascii=False)
+                words = json.dumps(part, ensure_ascii=False)
                 raise ValidationError(
-                    f"{RULE}: {where}: {kind} {said:.{2 * SHOWN}} {problem}. What a model reads "
+                    f"{RULE}: {where}: {kind} {words:.{2 * SHOWN}} {problem}. What a model reads "
                     "and writes must be the text itself: take this part out."
                 )
     for token, content in _aliases(tokenizer, backend):
@@ -130,11 +130,11 @@ def _replacing(part: Part, signs: bool) -> str:
 
 def _splitting(part: Part) -> str:
     pattern = part["pattern"].get("Regex")
-    named = part["pattern"].get("String") if pattern is None else WRITTEN.sub("", pattern)
-    if re.search(r"\d", str(named)):
+    literals = part["pattern"].get("String") if pattern is None else WRITTEN.sub("", pattern)
+    if re.search(r"\d", str(literals)):
         return "splits at certain numbers"
     removed = str(part["behavior"]).lower() == "removed"
-    blank = BLANKS.fullmatch(pattern) if pattern is not None else BLANK.fullmatch(str(named))
+    blank = BLANKS.fullmatch(pattern) if pattern is not None else BLANK.fullmatch(str(literals))
     return "takes text away" if removed and (part.get("invert") or not blank) else ""
 
 
@@ -216,18 +216,18 @@ def _trials() -> Iterable[list[Message]]:
         ("system", "user", "assistant", "user", "assistant", "user"),
     )
     for content in CONTENTS:
-        said = {"system": SYSTEM, "user": content, "assistant": ANSWER}
+        contents = {"system": SYSTEM, "user": content, "assistant": ANSWER}
         for shape in shapes:
-            yield [{"role": role, "content": said[role]} for role in shape]
+            yield [{"role": role, "content": contents[role]} for role in shape]
 
 
 def _check_closing(tokenizer: Any, thinking: str) -> None:
     """Refuse a template that ends an answer as the question, or the answer, would have it."""
     turns = [(question, answer) for question in CONTENTS[:4] for answer in ("answer", "it is 29")]
-    found = {closing(tokenizer, thinking, *turn) for turn in turns}
-    if len(found) > 1:
+    texts = {closing(tokenizer, thinking, *turn) for turn in turns}
+    if len(texts) > 1:
         raise ValidationError(
             f"{RULE}: {template_file(tokenizer)}: what it writes behind an answer depends on the "
-            f"messages: {', '.join(sorted(repr(text)[:40] for text in found))}. Write the same "
+            f"messages: {', '.join(sorted(repr(text)[:40] for text in texts))}. Write the same "
             "text behind every answer."
         )

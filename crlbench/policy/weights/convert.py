@@ -151,7 +151,7 @@ def _store(model: Any, tokenizer: Any, file: Path, out: Path, dtype: str, chat: 
 def _read_model(file: Path) -> Any:
     """The dense float32 model; ``dequantize`` keeps GPU kernels from leaving it packed."""
     try:
-        loaded: Any = AutoModelForCausalLM.from_pretrained(
+        answer: Any = AutoModelForCausalLM.from_pretrained(
             file.parent,
             gguf_file=file.name,
             dtype=torch.float32,
@@ -162,7 +162,7 @@ def _read_model(file: Path) -> Any:
         )
     except Exception as error:  # the readers of transformers raise whatever they trip over
         raise ValidationError(f"{file.name}: cannot be read as a model: {_short(error)}") from error
-    model, report = loaded
+    model, report = answer
     missing = sorted(report["missing_keys"])
     if missing:
         raise ValidationError(f"{file.name}: lacks weights for {', '.join(missing[:3])}.")
@@ -194,10 +194,10 @@ def _read_tokenizer(file: Path) -> Any:
     """
     kind, split = _tokenizer_kind(file)
     if kind == "gpt2" and split != "smollm" and split not in SPLIT_BY_TRANSFORMERS:
-        known = ", ".join(sorted(("smollm", *SPLIT_BY_TRANSFORMERS)))
+        names = ", ".join(sorted(("smollm", *SPLIT_BY_TRANSFORMERS)))
         raise ValidationError(
             f"{file.name}: its vocabulary is split by '{split}', which crlbench does not know "
-            f"(known: {known}); a wrong split would feed the model tokens it was not trained on."
+            f"(known: {names}); a wrong split would feed the model tokens it was not trained on."
         )
     try:
         tokenizer = AutoTokenizer.from_pretrained(
@@ -224,8 +224,8 @@ def _tokenizer_kind(file: Path) -> tuple[str, str]:
         read = GGUFReader(file)
         fields = read.fields
         _check_layers(fields, len(read.tensors))
-        named = [fields.get(f"tokenizer.ggml.{name}") for name in ("model", "pre")]
-        kind, split = (None if field is None else str(field.contents()) for field in named)
+        values = [fields.get(f"tokenizer.ggml.{name}") for name in ("model", "pre")]
+        kind, split = (None if field is None else str(field.contents()) for field in values)
     except Exception as error:  # the reader checks little before it indexes
         raise ValidationError(f"{file.name}: is not a GGUF file: {_short(error)}") from error
     if kind is None:
@@ -240,8 +240,8 @@ def _check_layers(fields: Mapping[str, Any], tensors: int) -> None:
         ValueError: it states no number of layers, or more than it has tensors.
     """
     kind = str(fields["general.architecture"].contents())
-    stated = fields.get(f"{kind}.block_count")
-    layers = None if stated is None else stated.contents()
+    field = fields.get(f"{kind}.block_count")
+    layers = None if field is None else field.contents()
     if not isinstance(layers, int) or not 0 < layers <= tensors:
         raise ValueError(f"{kind}.block_count: {layers!r:.40} layers of {tensors} tensors")
 
@@ -282,8 +282,8 @@ def _check_template(tokenizer: Any, file: Path) -> None:
         opened = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
     except Exception as error:  # templates raise their own errors
         raise ValidationError(f"{file.name}: chat template: {_short(error)}") from error
-    shown = 0 <= opened.find("S-7f3a") < opened.find("U-91bc")
-    if not shown or len(opened) <= len(closed):
+    in_order = 0 <= opened.find("S-7f3a") < opened.find("U-91bc")
+    if not in_order or len(opened) <= len(closed):
         raise ValidationError(
             f"{file.name}: its chat template drops the system text or opens no assistant turn."
         )

@@ -74,17 +74,15 @@ def write_checkpoint(
 
 def _write_value_head(weights: Weights, folder: Path) -> None:
     """``weight`` (1, H) and ``bias`` (1,) of the critic, where the run had one."""
-    head = {
-        n.removeprefix(_VALUE_HEAD): t for n, t in weights.items() if n.startswith(_VALUE_HEAD)
-    }
+    head = {n.removeprefix(_VALUE_HEAD): t for n, t in weights.items() if n.startswith(_VALUE_HEAD)}
     if head:
         save_file(head, folder / VALUE_HEAD_NAME)
 
 
-def _check_names(card: ModelCard, found: set[str], expected: set[str]) -> None:
-    if found != expected:
-        name = min(found ^ expected)
+def _check_names(card: ModelCard, names: set[str], expected: set[str]) -> None:
+    if names != expected:
+        name = min(names ^ expected)
         raise ValidationError(
             f"model '{card.slug}': the stored weights are not those of its entry: "
-            f"{name} is {'unknown' if name in found else 'missing'}."
+            f"{name} is {'unknown' if name in names else 'missing'}."
         )

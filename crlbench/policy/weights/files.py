@@ -80,11 +80,11 @@ def check_snapshot(card: ModelCard, folder: Path) -> None:
         if blob is None or not path.is_file():
             continue
         if len(blob) == 64:
-            found = sha256_file(path)
+            digest = sha256_file(path)
         else:
             data = path.read_bytes()
-            found = hashlib.sha1(b"blob %d\0" % len(data) + data).hexdigest()
-        if found != blob:
+            digest = hashlib.sha1(b"blob %d\0" % len(data) + data).hexdigest()
+        if digest != blob:
             raise ValidationError(
                 f"model '{card.slug}': {path} was changed: it is not the file of the hub's commit "
                 f"any more. Delete {path.resolve()}; the next run downloads it again."
@@ -111,8 +111,8 @@ def here(card: ModelCard, location: Location) -> Path | None:
     """The folder of a checkpoint as far as it is on this machine; None where nothing is."""
     if card.source.kind != "hub" or Path(location.name).is_dir():
         return Path(location.name)
-    found = try_to_load_from_cache(location.name, "config.json", revision=location.revision)
-    return Path(found).parent if isinstance(found, str) else None
+    file = try_to_load_from_cache(location.name, "config.json", revision=location.revision)
+    return Path(file).parent if isinstance(file, str) else None
 
 
 def folder_of(card: ModelCard, location: Location) -> Path:

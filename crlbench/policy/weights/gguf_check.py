@@ -133,8 +133,8 @@ def check_rest(file: Path, model: Any, tied: bool) -> None:
 
 
 def _check_scaling(file: Path, fields: Mapping[str, Any], config: Any) -> None:
-    stated = fields.get(f"{fields['general.architecture'].contents()}.{SCALED}")
-    kind = "" if stated is None else str(stated.contents())
+    field = fields.get(f"{fields['general.architecture'].contents()}.{SCALED}")
+    kind = "" if field is None else str(field.contents())
     read = (getattr(config, "rope_parameters", None) or {}).get("rope_type", "default")
     if kind not in UNSCALED and read == "default":
         _refuse(file, f"{SCALED} = {kind:.40}")

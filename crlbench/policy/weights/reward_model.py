@@ -185,15 +185,15 @@ def score_rows(model: ScalarModel, rows: Sequence[Sequence[int]], pad: int) -> T
     """
     device = next(model.parameters()).device
     distinct = sorted(set(map(tuple, rows)), key=lambda row: (len(row), row))
-    found: dict[tuple[int, ...], float] = {}
+    by_row: dict[tuple[int, ...], float] = {}
     model.eval()
     with torch.autocast(device.type, enabled=False):
         for start in range(0, len(distinct), ROWS):
             part = distinct[start : start + ROWS]
             ids, mask = right_pad(part, pad)
             scores = model(ids.to(device), mask.to(device)).cpu().tolist()
-            found |= dict(zip(part, scores, strict=True))
-    return torch.tensor([found[tuple(row)] for row in rows], dtype=torch.float32)
+            by_row |= dict(zip(part, scores, strict=True))
+    return torch.tensor([by_row[tuple(row)] for row in rows], dtype=torch.float32)
 
 
 def read_card(folder: Path) -> RewardCard:
@@ -208,10 +208,10 @@ def read_card(folder: Path) -> RewardCard:
 
 def file_digests(folder: Path) -> dict[str, str]:
     """SHA-256 by name of all files of a reward model's folder; hidden ones are not read."""
-    found = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*")}
+    paths = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*")}
     return {
         name: sha256_file(path)
-        for name, path in sorted(found.items())
+        for name, path in sorted(paths.items())
         if path.is_file() and not any(part.startswith(".") for part in name.split("/"))
     }
 
@@ -235,10 +235,10 @@ def load_reward_model(folder: Path, device: str = "cpu") -> RewardModel:
     weights = folder / WEIGHTS
     if not weights.is_file():
         raise ValidationError(f"{weights} is missing: a reward model's weights are safetensors.")
-    if (found := sha256_file(weights)) != card.weights_sha256:
+    if (digest := sha256_file(weights)) != card.weights_sha256:
         raise ValidationError(
-            f"{weights} was changed: its sha256 is {found}, {CARD} says {card.weights_sha256}."
+            f"{weights} was changed: its sha256 is {digest}, {CARD} says {card.weights_sha256}."
         )
     model = load_scalar_model(Location(str(folder)), f"reward model {folder}", new_head=False)
-    placed = RewardMap(card.map.center, card.map.scale)
-    return RewardModel(model.to(device), load_reward_reader(folder), placed)
+    reward_map = RewardMap(card.map.center, card.map.scale)
+    return RewardModel(model.to(device), load_reward_reader(folder), reward_map)

@@ -43,14 +43,14 @@ def check_served(name: str, config: Any) -> None:
     try:
         model = toy(config)
         batch, completions = _batch()
-        own = _own(model, batch, completions)
+        reference = _own(model, batch, completions)
     except Exception:  # the toy is misshapen, which says nothing of the model
         return
     try:
         gaps = {
-            "sampled token by token": _decoded(model, batch, completions) - own,
-            "run after a shared prompt": _learned(model, batch, completions, True) - own,
-            "run whole": _learned(model, batch, completions, False) - own,
+            "sampled token by token": _decoded(model, batch, completions) - reference,
+            "run after a shared prompt": _learned(model, batch, completions, True) - reference,
+            "run whole": _learned(model, batch, completions, False) - reference,
         }
         wrong = {way: float(gap.abs().max()) for way, gap in gaps.items()}
         problems = [
@@ -96,32 +96,32 @@ def _batch() -> tuple[PromptBatch, list[Tensor]]:
 @torch.no_grad()
 def _own(model: Any, batch: PromptBatch, rows: list[Tensor]) -> Tensor:
     """(n,) log-probabilities of all tokens by the model's forward pass of each row alone."""
-    found = []
+    parts = []
     for place, row in zip(row_groups(batch).tolist(), rows, strict=True):
         prompt = batch.prompt_ids[place][batch.prompt_mask[place]]
         logits = model(input_ids=torch.cat([prompt, row])[None], use_cache=False).logits[0]
-        found.append(_taken(logits[len(prompt) - 1 : -1], row))
-    return torch.cat(found)
+        parts.append(_taken(logits[len(prompt) - 1 : -1], row))
+    return torch.cat(parts)
 
 
 @torch.no_grad()
 def _decoded(model: Any, batch: PromptBatch, rows: list[Tensor]) -> Tensor:
     """(n,) as :func:`_own`, token by token over the cache, where rows leave when they end."""
-    found: list[list[Tensor]] = [[] for _ in rows]
+    parts: list[list[Tensor]] = [[] for _ in rows]
     here = list(range(len(rows)))
     decoding = GrowingRows(model, batch, row_groups(batch), max(COMPLETIONS))
     for t in range(max(COMPLETIONS)):
-        taken = torch.stack([rows[row][t] for row in here])
-        scores = _taken(next_token_logits(model, decoding.states, 1.0), taken)
+        tokens = torch.stack([rows[row][t] for row in here])
+        scores = _taken(next_token_logits(model, decoding.states, 1.0), tokens)
         for row, score in zip(here, scores, strict=True):
-            found[row].append(score)
-        left = [place for place, row in enumerate(here) if len(rows[row]) > t + 1]
-        here = [here[place] for place in left]
+            parts[row].append(score)
+        places = [place for place, row in enumerate(here) if len(rows[row]) > t + 1]
+        here = [here[place] for place in places]
         if not here:
             break
-        decoding.keep(torch.tensor(left))
-        decoding.append(taken[left])
-    return torch.cat([torch.stack(scores) for scores in found])
+        decoding.keep(torch.tensor(places))
+        decoding.append(tokens[places])
+    return torch.cat([torch.stack(scores) for scores in parts])
 
 
 @torch.no_grad()

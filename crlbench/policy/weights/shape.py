@@ -94,17 +94,17 @@ def shaping_fields(config: Any, raw: Mapping[str, Any]) -> dict[str, Any]:
     """
     kind = {"model_type": raw["model_type"]}
     usual = AutoConfig.for_model(raw["model_type"]).to_dict()
-    stated = {
+    possible = {
         name: "none" if value is None else value
         for name, value in raw.items()
         if _can_be_stated(value) or (value is None and usual.get(name) is not None)
     }
-    chosen = {name: stated[name] for name in SHAPING if name in stated}
-    rest = {n: v for n, v in stated.items() if n not in UNSHAPING and not n.startswith("_")}
-    wanted = _structure(config)
+    chosen = {name: possible[name] for name in SHAPING if name in possible}
+    rest = {n: v for n, v in possible.items() if n not in UNSHAPING and not n.startswith("_")}
+    structure = _structure(config)
     for fields in (chosen, chosen | rest):
-        if _structure_of(kind | fields) == wanted:
-            return kind | _without_defaults(kind, fields, wanted)
+        if _structure_of(kind | fields) == structure:
+            return kind | _without_defaults(kind, fields, structure)
     raise ValidationError(
         f"the architecture '{raw['model_type']}': its config.json has fields that decide shapes"
         " and that TOML cannot hold; write the table [config] by hand"
@@ -119,12 +119,12 @@ def _made(stated: Mapping[str, Any]) -> Any:
     return AutoConfig.for_model(fields.pop("model_type"), **fields)
 
 
-def _without_defaults(kind: dict[str, Any], fields: dict[str, Any], wanted: Any) -> dict[str, Any]:
+def _without_defaults(kind: dict[str, Any], fields: dict[str, Any], shape: Any) -> dict[str, Any]:
     """The fields without lists and switches that say what the architecture does anyway."""
     for name, value in list(fields.items()):
         if isinstance(value, list) or (value is False and name != "tie_word_embeddings"):
             fewer = {other: fields[other] for other in fields if other != name}
-            if _structure_of(kind | fewer) == wanted:
+            if _structure_of(kind | fewer) == shape:
                 fields = fewer
     return fields
 

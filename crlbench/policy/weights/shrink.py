@@ -117,11 +117,11 @@ def _keep_ratios(old: dict[str, Any], new: dict[str, Any], aliases: dict[str, st
     heads, width = (old.get(aliases.get(n, n)) for n in ("num_attention_heads", "hidden_size"))
     if isinstance(shared := old.get("num_key_value_heads"), int):
         new["num_key_value_heads"] = HEADS if shared == heads else 1 if shared == 1 else 2
-    own = old.get("head_dim")
-    if isinstance(own, int) and heads and own * heads != width:
+    head = old.get("head_dim")
+    if isinstance(head, int) and heads and head * heads != width:
         new["head_dim"] = 2 * HEAD
     if isinstance(rotary := old.get("qk_rope_head_dim"), int):
-        new["head_dim"] = new["qk_rope_head_dim"] if own == rotary else HEAD
+        new["head_dim"] = new["qk_rope_head_dim"] if head == rotary else HEAD
     if isinstance(narrow := old.get("word_embed_proj_dim"), int):
         new["word_embed_proj_dim"] = WIDTH if narrow == width else WIDTH // 2
     if isinstance(rotary := old.get("rotary_dim"), int):
