@@ -27,7 +27,7 @@ from crlbench.disk.names import CODE
 from crlbench.doctor.preflight import check_golds, check_training
 from crlbench.errors import CrlbenchError, EnvironmentUnfit
 from crlbench.launch.capacity import available_memory, gigabytes
-from crlbench.run.environment import cores, cpu_model, driver, packages, violations
+from crlbench.run.environment import cores, cpu_field, cpu_model, driver, packages, violations
 from crlbench.run.store import check_writable, nearest_existing
 
 Level = Literal["ok", "warning", "problem"]
@@ -67,7 +67,8 @@ class Finding:
 
 def machine(conditions: Conditions) -> Iterator[Finding]:
     """The processor, its cores and the units that the track's arithmetic wants, and memory."""
-    units = [name for name in ("avx512_bf16", "amx_bf16") if name in _cpu_flags()]
+    flags = cpu_field("flags", "Features").split()
+    units = [name for name in ("avx512_bf16", "amx_bf16") if name in flags]
     features = f"bf16 units {', '.join(units)}" if units else "no bf16 units"
     slow = conditions.hardware.precision == "bf16" and "amx_bf16" not in units
     yield Finding(
@@ -90,14 +91,6 @@ def machine(conditions: Conditions) -> Iterator[Finding]:
         return
     whole = "" if total is None else f" of {gigabytes(total)}"
     yield Finding("memory", "ok", f"{gigabytes(free)} available{whole}")
-
-
-def _cpu_flags() -> set[str]:
-    with suppress(OSError):
-        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
-            if line.startswith(("flags", "Features")):
-                return set(line.split(":", 1)[1].split())
-    return set()
 
 
 def memory_total(root: Path = Path("/")) -> int | None:

@@ -32,38 +32,30 @@ def entry(card: ModelCard) -> Finding:
     return Finding("entry", "ok", f"{card.slug}: {card.display_name}, {card.licence}")
 
 
-@dataclass(frozen=True)
-class Weights:
-    """Where a model's weights are."""
-
-    here: bool
-    finding: Finding
-
-
-def weights(card: ModelCard, home: Path | None, hub: Hub) -> Weights:
+def weights(card: ModelCard, home: Path | None, hub: Hub) -> tuple[bool, Finding]:
     """Whether the weights of an entry are on this machine, else the command that brings them."""
     size = gigabytes((card.params_total or 0) * BYTES[card.dtype]) if card.params_total else "?"
     if card.source.kind == "hub":
         folder = hub_folder(card)
         if folder is not None:
-            return Weights(True, Finding("weights", "ok", f"in the hub's cache: {folder}"))
+            return True, Finding("weights", "ok", f"in the hub's cache: {folder}")
         commit = card.revision if card.pinned else "main"
         level: Level = "warning" if hub.state == "answers" else "problem"
         text = f"not here: {size} come from the hub at the first run"
         if level == "problem":
             text = f"not here, and the hub cannot be asked: {size}"
         command = f"hf download {card.source.hf_id} --revision {commit}"
-        return Weights(False, Finding("weights", level, text, command))
+        return False, Finding("weights", level, text, command)
     if (file := card.source.gguf_file) is not None:
         try:
             folder = gguf_dir(card, file, card.weights_sha256.get(file, ""), home)
         except EnvironmentUnfit as error:
-            return Weights(False, Finding("weights", "problem", str(error)))
+            return False, Finding("weights", "problem", str(error))
         if not folder.is_dir():
             assert card.weights_dir is not None  # neither of the hub nor of a package
             text = f"{card.weights_dir / file}: a run converts it when it is first used"
-            return Weights(False, Finding("weights", "ok", text))
-        return Weights(True, Finding("weights", "ok", f"converted: {folder}"))
+            return False, Finding("weights", "ok", text)
+        return True, Finding("weights", "ok", f"converted: {folder}")
     try:
         if card.source.kind == "package":
             folder = fetched_folder(card, home)
@@ -75,12 +67,10 @@ def weights(card: ModelCard, home: Path | None, hub: Hub) -> Weights:
     except CrlbenchError as error:
         if isinstance(error, EnvironmentUnfit):
             text = f"not here: {size}, made from a package"
-            return Weights(
-                False, Finding("weights", "problem", text, f"crlbench fetch {card.slug}")
-            )
-        return Weights(False, Finding("weights", "problem", str(error)))
+            return False, Finding("weights", "problem", text, f"crlbench fetch {card.slug}")
+        return False, Finding("weights", "problem", str(error))
     how = "fetched" if card.source.kind == "package" else "local"
-    return Weights(True, Finding("weights", "ok", f"{how}: {folder}"))
+    return True, Finding("weights", "ok", f"{how}: {folder}")
 
 
 def extras(card: ModelCard, weights_here: bool) -> Iterator[Finding]:
@@ -172,6 +162,8 @@ def context(
 
     Exact where the tokenizer is on this machine; by the bytes that the tasks state elsewhere.
     """
+    cards = [task.card for task in tasks]
+    work = work_by_bytes(conditions, cards, members, shape.vocabulary, device)
     if here:
         from crlbench.policy.weights.load import load_reader
         from crlbench.run.admission import locate
@@ -180,26 +172,13 @@ def context(
             reader = load_reader(card, locate(card))
             work = work_by_tokens(conditions, tasks, members, reader, shape.vocabulary, device)
         except CrlbenchError as error:
-            work = _work_by_bytes(conditions, tasks, members, shape, device)
             return Finding("context", "problem", str(error)), work
         text = f"longest sequence {work.longest} tokens of {reader.context:,}; frame {reader.frame}"
         return Finding("context", "ok", text), work
-    work = _work_by_bytes(conditions, tasks, members, shape, device)
     long = card.context is not None and work.longest > card.context
     most = f"{card.context:,}" if card.context else "?"
     text = f"at most about {work.longest} tokens, from bytes, of {most}"
     return Finding("context", "warning" if long else "ok", text), work
-
-
-def _work_by_bytes(
-    conditions: Conditions,
-    tasks: Sequence[Task],
-    members: Sequence[Member],
-    shape: Shape,
-    device: str,
-) -> Work:
-    cards = [task.card for task in tasks]
-    return work_by_bytes(conditions, cards, members, shape.vocabulary, device)
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ the packages that change numbers; outside of them a run goes to the ``open`` div
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import importlib.metadata
@@ -78,15 +79,18 @@ def is_range(text: str) -> bool:
     return True
 
 
+def cpu_field(*names: str) -> str:
+    """What Linux says of the processor in the first line of such a name; empty elsewhere."""
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+            if line.startswith(names):
+                return line.split(":", 1)[1].strip()
+    return ""
+
+
 def cpu_model() -> str:
     """The processor's name as the operating system tells it."""
-    try:
-        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
-            if line.startswith("model name"):
-                return line.split(":", 1)[1].strip()
-    except OSError:
-        pass
-    return platform.processor() or platform.machine()
+    return cpu_field("model name") or platform.processor() or platform.machine()
 
 
 def cores() -> int:

@@ -111,21 +111,14 @@ class LevelProbe:
 
     def as_json(self) -> dict[str, Any]:
         """Every field and what follows from it."""
-        never, some, always = self.shares
-        return {
-            "task": self.task,
-            "model": self.model,
-            "revision": self.revision,
-            "level": self.level,
-            "items": self.items,
-            "mean": self.mean,
-            "counts": list(self.counts),
-            "never": never,
-            "some": some,
-            "always": always,
-            "truncated": self.truncated,
-            "verdict": self.verdict,
-        }
+        names = ("task", "model", "revision", "level", "items", "mean")
+        shares = dict(zip(("never", "some", "always"), self.shares, strict=True))
+        rest = {"truncated": self.truncated, "verdict": self.verdict}
+        return self.named(*names) | {"counts": list(self.counts)} | shares | rest
+
+    def named(self, *names: str) -> dict[str, Any]:
+        """Some fields by their names."""
+        return {name: getattr(self, name) for name in names}
 
 
 def default_models(card: TaskCard) -> tuple[str, ...]:
@@ -180,14 +173,9 @@ class Gap:
     def as_json(self) -> dict[str, Any]:
         """Every field and what follows from it."""
         low, high = self.interval
-        one = self.published
-        return {
-            "task": one.task,
-            "model": one.model,
-            "revision": one.revision,
-            "level": one.level,
-            "published_items": one.items,
-            "published": one.mean,
+        return self.published.named("task", "model", "revision", "level") | {
+            "published_items": self.published.items,
+            "published": self.published.mean,
             "fresh_items": self.fresh.items,
             "fresh": self.fresh.mean,
             "gap": self.gap,
@@ -295,12 +283,12 @@ def _in_float32(subject: Subject) -> Any:
 
 def block(card: TaskCard, probes: Sequence[LevelProbe], plan: Plan) -> str:
     """The README's block for a task: command, conditions, floors and the table."""
-    models = [*dict.fromkeys(p.model for p in probes)]
+    models = {p.model: p.revision for p in probes}
     flags = "".join(f" --model {model}" for model in models)
     command = (
         f"crlbench probe {card.name}{flags} --rollouts {plan.rollouts} --items {plan.items} --write"
     )
-    revisions = ", ".join(f"`{m}` at `{_revision(probes, m)[:12]}`" for m in models)
+    revisions = ", ".join(f"`{model}` at `{id[:12]}`" for model, id in models.items())
     conditions = (
         f"Task {card.version}, digest `{card.digest[:12]}`; {revisions}. Per level:"
         f" {plan.rollouts} completions at temperature {EVALUATION_TEMPERATURE:g} of each of the"
@@ -364,10 +352,6 @@ def _floor_table(card: TaskCard) -> list[str]:
             cells = " | ".join(f"{v:.3f}" for v in (*values, card.splits[split].floor))
             lines.append(f"| {split} | {cells} |")
     return lines
-
-
-def _revision(probes: Sequence[LevelProbe], model: str) -> str:
-    return next(p.revision for p in probes if p.model == model)
 
 
 def with_block(text: str, new: str, path: Path) -> str:

@@ -6,7 +6,7 @@ import ctypes
 import math
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,18 +15,15 @@ from torch import Tensor
 
 from crlbench.algo import objective, step
 from crlbench.algo.recipe import Recipe
-from crlbench.contract.conditions import Conditions
 from crlbench.contract.dynamics import mean_stats
 from crlbench.errors import UsageError, ValidationError
 from crlbench.policy.decode.loop import DrawKey
-from crlbench.policy.policy import Policy
 from crlbench.seeding import rng
 from crlbench.train.buffer import SampleBuffer, Sampled, kept_rows
-from crlbench.train.collect import Collected, Collector
+from crlbench.train.collect import Collected
 from crlbench.train.learner import FirstOrder, Learner, Update
 from crlbench.train.metrics import RolloutMetrics, clipped_tokens
 from crlbench.train.old_tokens import OldTokens
-from crlbench.train.ranks import ALONE, Ranks
 from crlbench.train.reward import Reward, placebo_reward
 from crlbench.train.sharding import whole_weights
 from crlbench.train.surrogate import Shown, Surrogate, decoding_gap
@@ -76,25 +73,14 @@ class PolicyOptimization(Learner):
     def __init__(
         self,
         *,
-        build: Callable[[], Policy],
-        collector: Collector,
         recipe: Recipe,
-        conditions: Conditions,
-        seed: int,
         arm: str = "real",
         update: Update | None = None,
-        ranks: Ranks = ALONE,
+        **settings: Any,
     ) -> None:
-        """All ``ranks`` hold the same rollouts and experience. Without an ``update``, the recipe's
-        rule says which."""
-        super().__init__(
-            build=build,
-            collector=collector,
-            conditions=conditions,
-            seed=seed,
-            update=update or update_of(recipe.step),
-            ranks=ranks,
-        )
+        """``settings`` are those of :class:`Learner`. Without an ``update``, the recipe's rule says
+        which. All ranks hold the same rollouts and experience."""
+        super().__init__(update=update or update_of(recipe.step), **settings)
         self.recipe = recipe
         self.arm = arm
         self.last_iteration: Iteration | None = None

@@ -43,13 +43,13 @@ def divided(rollout: Rollout, rows: Tensor, budget: int) -> list[Tensor]:
     return [rows[torch.tensor(sorted(part), device=rows.device)] for part in best]
 
 
+@dataclass(frozen=True)
 class _Count:
     """What parts of a list of rows cost."""
 
-    def __init__(self, lengths: list[int], prompts: list[int], prompt_length: int) -> None:
-        self.lengths = lengths
-        self.prompts = prompts
-        self.prompt_length = prompt_length
+    lengths: list[int]
+    prompts: list[int]
+    prompt_length: int
 
     def tokens(self, part: list[int]) -> int:
         """Tokens that a pass over some rows runs, padding included."""

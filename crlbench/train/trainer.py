@@ -9,7 +9,7 @@ import threading
 import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import lightning as L
 import torch
@@ -47,27 +47,36 @@ def build_trainer(
     # Part of `deterministic`: a guard for programs that read what they never wrote. It writes all
     # memory twice.
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
-    return L.Trainer(
-        accelerator="cpu" if device == "cpu" else "gpu",
+    return plain_trainer(
+        device,
+        callbacks,
         devices=ranks.size // ranks.nodes,
         num_nodes=ranks.nodes,
         strategy=strategy_of(ranks),
-        plugins=[LightningEnvironment()],
         use_distributed_sampler=False,
         precision=PRECISIONS[conditions.hardware.precision],
-        max_epochs=1,
         num_sanity_val_steps=0,
         val_check_interval=evaluation_interval(conditions),
         check_val_every_n_epoch=None,
         log_every_n_steps=1,
         inference_mode=False,
-        deterministic=True,
-        callbacks=[*callbacks, KeepSignals()],
         logger=list(loggers),
+        default_root_dir=folder,
+    )
+
+
+def plain_trainer(device: str, callbacks: Sequence[Callback], **options: Any) -> L.Trainer:
+    """A Trainer of one epoch on a kind of device, which prints and saves nothing by itself."""
+    return L.Trainer(
+        accelerator="cpu" if device == "cpu" else "gpu",
+        plugins=[LightningEnvironment()],
+        callbacks=[*callbacks, KeepSignals()],
+        max_epochs=1,
+        deterministic=True,
         enable_checkpointing=False,
         enable_progress_bar=False,
         enable_model_summary=False,
-        default_root_dir=folder,
+        **options,
     )
 
 
