@@ -23,7 +23,6 @@ from crlbench.disk.hashing import canonical_json
 from crlbench.disk.reading import Malformed
 from crlbench.errors import ValidationError
 
-
 _PLAIN = {bool, int, float, str, type(None)}
 """Types of JSON values that hold no others."""
 

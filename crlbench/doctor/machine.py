@@ -194,11 +194,7 @@ def disk(home: Path | None, out: Path) -> Iterator[Finding]:
 
 
 def _elsewhere(what: str) -> str:
-    return (
-        "choose another folder with --home"
-        if what == "CRLBENCH_HOME"
-        else "choose another folder with --out"
-    )
+    return f"choose another folder with {'--home' if what == 'CRLBENCH_HOME' else '--out'}"
 
 
 @dataclass(frozen=True)

@@ -127,7 +127,8 @@ def _outcome_of(
         cell = Cell.model_validate(content)
         with _logged(Path(cell.folder)):
             run = named(function)
-            _limit_threads(threads)
+            if "torch" in sys.modules:
+                sys.modules["torch"].set_num_threads(threads)
             record = run(cell, emit, stop.is_set)
     except Interrupted as error:
         return {"state": "interrupted", "message": str(error), "exit_code": error.exit_code}
@@ -162,11 +163,6 @@ def _logged(folder: Path) -> Iterator[None]:
             os.dup2(original, number)
             os.close(original)
         os.close(log)
-
-
-def _limit_threads(threads: int) -> None:
-    if "torch" in sys.modules:
-        sys.modules["torch"].set_num_threads(threads)
 
 
 WARM = "crlbench.launch.warm:warm"

@@ -69,7 +69,7 @@ def linear_layers(model: Any) -> list[str]:
         if module is not head
         and ROUTERS.isdisjoint(name.split("."))
         and not (mixture and _last(name) in FEED_FORWARD)
-        and not (_last(name) in STATE_SPACE and _is_state_space(_parent(model, name)))
+        and not (_last(name) in STATE_SPACE and _is_state_space(model, name))
     ]
     short = sorted({_last(name) for name in chosen})
     clear = sum(_last(name) in short for name in linear) == len(chosen)
@@ -80,9 +80,6 @@ def _last(name: str) -> str:
     return name.rsplit(".", 1)[-1]
 
 
-def _parent(model: nn.Module, name: str) -> nn.Module:
-    return model.get_submodule(name.rpartition(".")[0])
-
-
-def _is_state_space(module: nn.Module) -> bool:
-    return hasattr(module, "A_log") and hasattr(module, "D")
+def _is_state_space(model: nn.Module, name: str) -> bool:
+    parent = model.get_submodule(name.rpartition(".")[0])
+    return hasattr(parent, "A_log") and hasattr(parent, "D")

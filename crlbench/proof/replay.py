@@ -35,9 +35,10 @@ from crlbench.launch.devices import RUN_ON_DEVICES, Place, free_port, run_ranks
 from crlbench.launch.local import LocalLauncher
 from crlbench.policy.decode.loop import ClosestDraws, watched_draws
 from crlbench.run import environment, store
+from crlbench.run.environment import machine_of
 from crlbench.run.execute import load, make_module, ranks_of, run_cell, train
 from crlbench.run.launcher import Outcome
-from crlbench.run.record import compact, curve_point, health_columns, machine_of
+from crlbench.run.record import compact, curve_point, health_columns
 
 REPLAY = "crlbench.proof.replay:replay_cell"
 """What a worker runs on a cell to be replayed."""

@@ -196,17 +196,16 @@ def _conditions(track: Track, request: Request) -> Conditions:
 def _require_steps(cards: list[TaskCard], catalog: Catalog) -> None:
     without = [card.name for card in cards if not card.verifier.steps]
     if without:
-        able = [name for name in catalog.list("task") if _judges_steps(catalog, name)]
+        able = [
+            name
+            for name in catalog.list("task")
+            if catalog.rows_state(name) != "draft" and catalog.task_card(name).verifier.steps
+        ]
         raise UsageError(
             f"data.reward = process: the verifier of task '{without[0]}' judges no steps. Tasks "
             f"whose verifier does: {', '.join(able) or 'none'}. Choose them with --tasks, or set "
             "data.reward=outcome."
         )
-
-
-def _judges_steps(catalog: Catalog, name: str) -> bool:
-    """Whether a task is frozen and its verifier judges steps."""
-    return catalog.rows_state(name) != "draft" and catalog.task_card(name).verifier.steps
 
 
 def _content(card: TaskCard, digest: str) -> dict[str, Any]:

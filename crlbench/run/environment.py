@@ -24,7 +24,7 @@ from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
 import crlbench
 from crlbench.contract.machine import PACKAGES, SWITCHES
-from crlbench.contract.records import Source
+from crlbench.contract.records import Cell, Source
 from crlbench.disk.hashing import digest
 
 PACKAGE = Path(crlbench.__file__).resolve().parent
@@ -134,23 +134,15 @@ def determinism() -> dict[str, Any]:
     }
 
 
-def describe(
-    device: str = "cpu", *, devices: int = 1, nodes: int = 1, strategy: str | None = None
-) -> dict[str, Any]:
-    """The ``environment`` of a record, read in the process that trains.
+def machine_of(cell: Cell) -> dict[str, Any]:
+    """The ``environment`` of a record, read in the process that trains the cell.
 
     Nothing in it changes between two runs of one command on one machine.
-
-    Args:
-        device: Where it trains.
-        devices: How many train together, on all machines.
-        nodes: Machines.
-        strategy: How several hold the weights; None with one device.
     """
     import torch
 
     installed = packages()
-    gpu = device.startswith("cuda")
+    device, gpu = torch.device(cell.device), cell.device.startswith("cuda")
     return {
         "python": platform.python_version(),
         "os": platform.platform(),
@@ -162,11 +154,11 @@ def describe(
         "packages_sha256": digest(installed),
         "cuda": torch.version.cuda if gpu else None,
         "driver": driver() if gpu else None,
-        "device": torch.cuda.get_device_name(torch.device(device)) if gpu else "cpu",
-        "devices": devices,
-        "nodes": nodes,
-        "strategy": strategy,
-        "hardware_class": hardware_class(device),
+        "device": torch.cuda.get_device_name(device) if gpu else "cpu",
+        "devices": cell.ranks,
+        "nodes": cell.nodes,
+        "strategy": cell.strategy if cell.ranks > 1 else None,
+        "hardware_class": hardware_class(cell.device),
         "determinism": determinism(),
     }
 

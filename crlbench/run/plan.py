@@ -324,7 +324,10 @@ class Declaration:
             "recipe": self.recipe.stated,
             "tasks": list(self.tasks),
             "arms": self._counts,
-            "seeds": {task: [_seed(task, index) for index in self._indices] for task in self.tasks},
+            "seeds": {
+                task: [{"index": i, "value": seed_value(PROTOCOL, task, i)} for i in self._indices]
+                for task in self.tasks
+            },
         }
 
     def _cells(self, body: dict[str, Any]) -> Iterator[Cell]:
@@ -365,7 +368,3 @@ def start_key(contender: Contender, device: str) -> str:
     """
     made_by = [contender.entry_sha256, source_digest(), device]
     return digest(made_by)[:12]
-
-
-def _seed(task: str, index: int) -> dict[str, int]:
-    return {"index": index, "value": seed_value(PROTOCOL, task, index)}

@@ -81,7 +81,7 @@ def write_run(
     vectors = item_vectors(finished)
     digests = "".join(canonical_json(row) + "\n" for row in recorder.digests).encode()
     curve = [curve_point(point) for point in recorder.curve]
-    machine = machine_of(cell)
+    machine = environment.machine_of(cell)
     if recorder.machine not in ({}, class_of(cell)):
         machine |= {BEGUN_ON: recorder.machine}
     files = {
@@ -140,20 +140,10 @@ def write_run(
     return record
 
 
-def machine_of(cell: Cell) -> dict[str, Any]:
-    """What this process is running a cell on, as a record has it."""
-    return environment.describe(
-        cell.device,
-        devices=cell.ranks,
-        nodes=cell.nodes,
-        strategy=cell.strategy if cell.ranks > 1 else None,
-    )
-
-
 def class_of(cell: Cell) -> dict[str, Any]:
     """The class of the machine that this process runs a cell on."""
     source = environment.source().source_tree_sha256
-    return machine_class(machine_of(cell), source)
+    return machine_class(environment.machine_of(cell), source)
 
 
 def item_vectors(finished: Finished) -> dict[str, np.ndarray]:

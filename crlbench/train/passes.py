@@ -136,13 +136,23 @@ class Passes:
 
     def of_learner(self, rollout: Rollout) -> tuple[Tensor, Tensor | None]:
         """Log-probs and values (B, T) of the policy as it is; values None without a critic."""
-        logprobs, values = self._in_parts(rollout, self._learner)
+
+        def run(part: Rollout) -> tuple[Tensor, Tensor | None]:
+            outputs = self.policy(*self.inputs(part), actions=part.action_mask)
+            return outputs.logprobs, outputs.values
+
+        logprobs, values = self._in_parts(rollout, run)
         assert logprobs is not None
         return logprobs, values
 
     def of_reference(self, rollout: Rollout) -> Tensor:
         """Log-probs (B, T) of the start model."""
-        (logprobs,) = self._in_parts(rollout, self._reference)
+
+        def run(part: Rollout) -> tuple[Tensor]:
+            actions = part.action_mask
+            return (self.policy.reference_logprobs(*self.inputs(part), actions=actions),)
+
+        (logprobs,) = self._in_parts(rollout, run)
         assert logprobs is not None
         return logprobs
 
@@ -162,14 +172,6 @@ class Passes:
         plans = [divided(rollout, share, self.budget) for share in shares]
         parts = [(part, True) for part in plans[self.ranks.rank]]
         return parts + [(rows[:1], False)] * (max(map(len, plans)) - len(parts))
-
-    def _learner(self, rollout: Rollout) -> tuple[Tensor, Tensor | None]:
-        outputs = self.policy(*self.inputs(rollout), actions=rollout.action_mask)
-        return outputs.logprobs, outputs.values
-
-    def _reference(self, rollout: Rollout) -> tuple[Tensor]:
-        actions = rollout.action_mask
-        return (self.policy.reference_logprobs(*self.inputs(rollout), actions=actions),)
 
     @torch.no_grad()
     def _in_parts(

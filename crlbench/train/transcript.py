@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Callable, Mapping
+from operator import itemgetter
 from typing import Any
 
 from crlbench.contract.task_card import unknown_kind
@@ -57,10 +58,5 @@ def verified_text(kind: str, sample: Mapping[str, Any]) -> str:
     return read(sample)
 
 
-def _completion(sample: Mapping[str, Any]) -> str:
-    text: str = sample["completion"]
-    return text
-
-
-READ: Mapping[str, Callable[[Mapping[str, Any]], str]] = {"single-turn": _completion}
+READ: Mapping[str, Callable[[Mapping[str, Any]], str]] = {"single-turn": itemgetter("completion")}
 """What reads a stored sample, by the kind of its task."""

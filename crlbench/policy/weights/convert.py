@@ -102,7 +102,8 @@ def convert(
             model, tokenizer = read_llama2c(file)
         _check_model(model, file)
         if tied and not _is_tied(model):
-            _tie(model)
+            model.get_input_embeddings().weight = model.get_output_embeddings().weight
+            model.config.tie_word_embeddings = True
         return _store(model, tokenizer, file, out, dtype, chat)
 
 
@@ -175,11 +176,6 @@ def _check_model(model: Any, file: Path) -> None:
         raise ValidationError(f"{file.name}: NaN or infinite weights in {', '.join(broken[:3])}.")
     if model.config.tie_word_embeddings and not _is_tied(model):
         raise ValidationError(f"{file.name}: the embeddings should be tied and are not.")
-
-
-def _tie(model: Any) -> None:
-    model.get_input_embeddings().weight = model.get_output_embeddings().weight
-    model.config.tie_word_embeddings = True
 
 
 def _is_tied(model: Any) -> bool:
