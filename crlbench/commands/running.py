@@ -34,7 +34,6 @@ from crlbench.errors import (
 )
 from crlbench.launch.capacity import (
     available_memory,
-    expected,
     free_memory,
     jobs_for,
     require_memory,
@@ -483,7 +482,7 @@ def checked_memory(
         card, conditions = by_digest[cell.entry_sha256], Conditions.model_validate(cell.conditions)
         tasks = [catalog.task_card(name) for name in cell.tasks]
         members = panel.choose(conditions.evaluation.retain)
-        estimates = expected(card, conditions, tasks, members, options.home, device)
+        estimates = estimate_forms(card, conditions, tasks, members, options.home, device)
         found += [*estimates.values()][:1]
         try:
             require_memory(card.slug, estimates, free, what)

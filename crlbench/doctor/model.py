@@ -117,7 +117,7 @@ def architecture(card: ModelCard, here: bool) -> tuple[Finding, Shape | None]:
         return Finding("architecture", "warning", text), None
     try:
         config = config_of(card, locate(card) if here else None)
-        shape = counted(shape_of(config.to_dict()), skeleton(config))
+        shape = count_exactly(shape_of(config.to_dict()), skeleton(config))
     except CrlbenchError as error:
         return Finding("architecture", "problem", str(error)), None
     except Exception as error:  # models raise whatever they trip over when they are built
@@ -134,7 +134,7 @@ def architecture(card: ModelCard, here: bool) -> tuple[Finding, Shape | None]:
     return Finding("architecture", "ok", description), shape
 
 
-def counted(shape: Shape, model: Any) -> Shape:
+def count_exactly(shape: Shape, model: Any) -> Shape:
     """The shape with the numbers of a model that was built, on the device ``meta`` or any other."""
     from torch import nn
 

@@ -69,7 +69,7 @@ def stated_config(card: ModelCard, home: Path | None) -> dict[str, Any] | None:
     return config if isinstance(config, dict) else None
 
 
-def expected(
+def estimate_forms(
     card: ModelCard,
     conditions: Conditions,
     tasks: Sequence[TaskCard],

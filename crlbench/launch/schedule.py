@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 
 from crlbench.contract.records import Cell
 from crlbench.run.launcher import EndState, Outcome
-from crlbench.run.needs import End, blocked, folders_of
+from crlbench.run.needs import End, block, folders_of
 from crlbench.run.plan import label
 
 SLACK = 0.03
@@ -165,7 +165,7 @@ class Queue:
                 self._remove(job)
                 self._note(job.cell.folder, end)
                 if end.state != "interrupted":
-                    yield blocked(job.cell, name, end)
+                    yield block(job.cell, name, end)
 
     def _remove(self, job: Job) -> None:
         del self._unmet[job]

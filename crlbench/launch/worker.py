@@ -87,7 +87,7 @@ def die_with_parent(parent: int) -> None:
         os._exit(1)
 
 
-def named(function: str) -> Callable[..., Any]:
+def function_at(function: str) -> Callable[..., Any]:
     """The function of an import path such as ``package.module:function``."""
     module, _, name = function.partition(":")
     return getattr(importlib.import_module(module), name)
@@ -126,7 +126,7 @@ def _outcome_of(
     try:
         cell = Cell.model_validate(content)
         with _logged(Path(cell.folder)):
-            run = named(function)
+            run = function_at(function)
             if "torch" in sys.modules:
                 sys.modules["torch"].set_num_threads(threads)
             record = run(cell, emit, stop.is_set)
@@ -308,10 +308,10 @@ def _tend(
     _be_silent()
     # What cannot be loaded is for the cell to say, which tries again and has someone to tell.
     with contextlib.suppress(Exception):
-        named(function)
+        function_at(function)
     with contextlib.suppress(Exception):
         if warm is not None:
-            named(warm)(cells)
+            function_at(warm)(cells)
     gc.collect()
     gc.freeze()  # the collector would write into pages that are shared
     workers: dict[int | None, BaseProcess] = {}

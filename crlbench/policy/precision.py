@@ -82,7 +82,7 @@ def widened(model: nn.Module) -> Iterator[None]:
             parameter.data = data
 
 
-def narrowed(model: nn.Module) -> nn.Module:
+def narrow_if_exact(model: nn.Module) -> nn.Module:
     """The model with its weights in bfloat16 if that holds every one of them exactly."""
     with torch.no_grad():
         exact = all(

@@ -187,10 +187,10 @@ def admit(card: ModelCard, *, whole: bool = False) -> Admitted:
             bring_weights(card, model.location)
     for ask in QUESTIONS.values():
         ask(model)
-    return Admitted(settled(model), model.location, model.reader, model.config, _words(model))
+    return Admitted(settle(model), model.location, model.reader, model.config, _words(model))
 
 
-def settled(model: Checkpoint) -> ModelCard:
+def settle(model: Checkpoint) -> ModelCard:
     """The card of an unlisted model with what only its tokenizer, or its conversion, can say."""
     card, reader = model.card, model.reader
     if not card.unlisted:

@@ -33,7 +33,7 @@ def cost(cell: Cell) -> float:
     """Cost of a whole run of a cell, above 0."""
     c = Conditions.model_validate(cell.conditions)
     work = Workpiece(cell.model, cell.task, cell.catalog, c)
-    return work.cost(c.budget.total, evaluated(cell, c))
+    return work.cost(c.budget.total, count_scored(cell, c))
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Workpiece:
         return _parameters(self.model, self.catalog) * (training + scoring)
 
 
-def evaluated(cell: Cell, conditions: Conditions) -> int:
+def count_scored(cell: Cell, conditions: Conditions) -> int:
     """Completions that are scored and not learned from; a placebo's end is not scored."""
     e, budget = conditions.evaluation, conditions.budget
     curve = (budget.grid // e.curve_every + 1) * e.curve_items

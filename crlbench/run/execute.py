@@ -53,7 +53,7 @@ from crlbench.train.callbacks import (
     StopOnRequest,
 )
 from crlbench.train.module import PolicyOptimization
-from crlbench.train.ranks import ALONE, Ranks, joined, leave
+from crlbench.train.ranks import ALONE, Ranks, join_ranks, leave
 from crlbench.train.sharding import whole_weights
 from crlbench.train.stream import EvalPrompts, PromptStream
 from crlbench.train.trainer import build_loggers, build_trainer, quiet
@@ -76,7 +76,7 @@ def run_cell(cell: Cell, emit: Emit, should_stop: Callable[[], bool]) -> RunReco
 def ranks_of(cell: Cell) -> Iterator[Ranks]:
     """The ranks that work on a cell, this process among them."""
     try:
-        yield joined(cell.device, cell.nodes, cell.strategy) if cell.ranks > 1 else ALONE
+        yield join_ranks(cell.device, cell.nodes, cell.strategy) if cell.ranks > 1 else ALONE
     finally:
         leave()
 

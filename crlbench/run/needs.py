@@ -157,7 +157,7 @@ _REASONS = {
 """What became of the cell to blame, what to do, and the exit code; by its state."""
 
 
-def blocked(cell: Cell, name: str, end: End) -> Outcome:
+def block(cell: Cell, name: str, end: End) -> Outcome:
     """The outcome of a cell that is not begun, because its need ``name`` came to such an end."""
     through = "" if end.origin == name else f" (by way of {name})"
     why, code = _REASONS[end.state]

@@ -194,10 +194,10 @@ def curve_point(point: dict[str, Any]) -> CurvePoint:
 def health_columns(rows: list[dict[str, Any]]) -> dict[str, list[float | int | None]]:
     """The figures of all iterations by name, rounded."""
     names = rows[0] if rows else ()
-    return {name: [rounded(row[name]) for row in rows] for name in names}
+    return {name: [round_figure(row[name]) for row in rows] for name in names}
 
 
-def rounded(value: float | int | None) -> float | int | None:
+def round_figure(value: float | int | None) -> float | int | None:
     """A float with the digits that are stored; None and whole counts as they are."""
     return float(f"{value:.{DIGITS}g}") if isinstance(value, float) else value
 

@@ -66,7 +66,7 @@ def reward_model_of(task: Task, device: str) -> RewardModel:
     return load_reward_model(frozen_folder(task), device)
 
 
-def asked(task: Task, row: Row) -> AskedAnswer:
+def ask(task: Task, row: Row) -> AskedAnswer:
     """The answer of a row of a task that pays by a reward model."""
     answer = AskedAnswer(row["answer"])
     answer.prompt = prompt_ids(row["messages"], reader_of(task))

@@ -26,7 +26,7 @@ from crlbench.policy.text.chat import completion_cap, render
 from crlbench.policy.weights.load import Location, Reader, load_backbone
 from crlbench.reward.score import score
 from crlbench.run.admission import admit
-from crlbench.run.reward_model import asked, learned_scorer
+from crlbench.run.reward_model import ask, learned_scorer
 from crlbench.train.collect import Answers, Collector
 from crlbench.train.reward import Scorer
 from crlbench.train.stream import Prompt
@@ -156,7 +156,7 @@ def _prompt(task: Task, split: str, row: Row, reader: Reader, max_tokens: int) -
             f"completion may have {max_tokens}; the model's context is {reader.context}. A prompt "
             "is never cut: choose a model with a longer context."
         )
-    answer = row["answer"] if task.card.reward_model is None else asked(task, row)
+    answer = row["answer"] if task.card.reward_model is None else ask(task, row)
     return Prompt(f"{task.name}/{split}/{row['id']}", ids, answer)
 
 

@@ -32,7 +32,7 @@ def export_run(run: Path, catalog: Catalog, target: Path, merge: bool) -> str:
         UsageError: ``run`` is not the folder of one finished run.
         ValidationError: its files are damaged or gone, or the model's entry has changed.
     """
-    record = read_record(finished(run) / RECORD_NAME, own=True)
+    record = read_record(require_finished(run) / RECORD_NAME, own=True)
     weights = run / POLICY_NAME
     if not weights.is_file():
         raise ValidationError(
@@ -65,7 +65,7 @@ def export_run(run: Path, catalog: Catalog, target: Path, merge: bool) -> str:
         return "checkpoint"
 
 
-def finished(run: Path) -> Path:
+def require_finished(run: Path) -> Path:
     """The folder, if it is that of one finished run.
 
     Raises:

@@ -80,7 +80,7 @@ def fit_reward(
         device=device,
         report=lambda done, loss: report(done, batches, loss),
     )
-    model = rounded(model.to(device), config.store)
+    model = round_weights(model.to(device), config.store)
     scores = {split: pair_scores(model, pairs, reader.pad) for split, pairs in rows.items()}
     faults = _faults(model, task, reader)
     content: dict[str, Any] = {
@@ -154,7 +154,7 @@ def _prompt(pair: Pair, reader: Reader) -> tuple[int, ...] | None:
         return None
 
 
-def rounded(model: ScalarModel, store: str) -> ScalarModel:
+def round_weights(model: ScalarModel, store: str) -> ScalarModel:
     """The model with every weight as it is stored, in float32 again."""
     for parameter in model.parameters():
         parameter.data = parameter.data.to(getattr(torch, store)).float()

@@ -103,7 +103,8 @@ class FirstOrder:
                 observations += [observation] if counts else []
         figures = objective.figures(learner.ranks.gather(observations))
         weights = learner.trainable()
-        norm = whole(torch.nn.utils.clip_grad_norm_(list(weights.values()), learner.max_grad_norm))
+        most = learner.conditions.optimization.max_grad_norm
+        norm = whole(torch.nn.utils.clip_grad_norm_(list(weights.values()), most))
         moved: Weights = {}
         finite = bool(torch.isfinite(norm))
         if finite:
@@ -183,11 +184,6 @@ class Learner(L.LightningModule):
     def passes(self) -> Passes:
         """How the policy is run over rows."""
         return Passes(self.learning, self.conditions.sampling.temperature, self.ranks, self.device)
-
-    @property
-    def max_grad_norm(self) -> float:
-        """Norm to which a gradient is clipped."""
-        return self.conditions.optimization.max_grad_norm
 
     def groups(self) -> list[Group]:
         """All that learns, by learning rate: the model, and a value head. A learner with further

@@ -169,17 +169,13 @@ class PolicyOptimization(Learner):
         Without resampling every iteration fills the buffer. The grid belongs to the budget: how
         often the policy is evaluated has no influence.
         """
-        full = not self.recipe.select.resamples or self.buffer.groups >= self.prompts
+        prompts = self.conditions.budget.prompts
+        full = not self.recipe.select.resamples or self.buffer.groups >= prompts
         return full or (self.ends_interval(iteration) and self.buffer.groups > 0)
 
     def ends_interval(self, iteration: int) -> bool:
         """Whether an interval of the budget's grid ends with this iteration."""
         return (iteration + 1) % self.conditions.budget.iterations_per_point == 0
-
-    @property
-    def prompts(self) -> int:
-        """P, prompts per iteration."""
-        return self.conditions.budget.prompts
 
     def prepare(self, sampled: Sampled) -> tuple[Experience, dict[str, float]]:
         """Advantages and targets of everything that waited, and what was counted."""
@@ -197,7 +193,7 @@ class PolicyOptimization(Learner):
             max_length=self.collector.max_tokens,
         )
         if self.recipe.select.resamples:
-            counts["short_batches"] = float(sampled.groups < self.prompts)
+            counts["short_batches"] = float(sampled.groups < self.conditions.budget.prompts)
         return experience, counts
 
     def learn(self, experience: Experience, iteration: int) -> tuple[list[dict[str, float]], float]:

@@ -75,12 +75,12 @@ class Displacement:
         figures = {"update_norm": math.sqrt(squared), "update_cosine": math.nan}
         if not 0.0 < squared < math.inf:
             return figures
-        thin = thinned(step)
+        sample = thin(step)
         if self.last is not None:
-            product = math.sqrt(dot(thin, thin) * dot(self.last, self.last))
-            cosine = dot(thin, self.last) / product if product else math.nan
+            product = math.sqrt(dot(sample, sample) * dot(self.last, self.last))
+            cosine = dot(sample, self.last) / product if product else math.nan
             figures["update_cosine"] = max(-1.0, min(1.0, cosine))
-        self.last = thin
+        self.last = sample
         return figures
 
     def load(self, last: Weights | None, device: torch.device | str) -> None:
@@ -88,7 +88,7 @@ class Displacement:
         self.last = None if last is None else {n: t.to(device) for n, t in last.items()}
 
 
-def thinned(step: Weights) -> Weights:
+def thin(step: Weights) -> Weights:
     """Every k-th entry of every tensor, with the smallest k that leaves at most REMEMBERED."""
     stride = math.ceil(sum(t.numel() for t in step.values()) / REMEMBERED)
     return {name: t.flatten()[::stride].clone() for name, t in step.items()}

@@ -27,7 +27,7 @@ def budget_of(config: Any, device: str) -> int:
     return token_budget(config.num_hidden_layers, config.hidden_size, wide, device)
 
 
-def divided(rollout: Rollout, rows: Tensor, budget: int) -> list[Tensor]:
+def divide(rollout: Rollout, rows: Tensor, budget: int) -> list[Tensor]:
     """Partition ``rows`` (n,) int64 of a rollout into micro-batches of at most ``budget`` tokens.
 
     A micro-batch runs each of its prompts once and pads its completions to the longest, so rows
@@ -169,7 +169,7 @@ class Passes:
         rank that is done runs a row more, with weight 0.
         """
         shares = self.ranks.shares(rows, rollout.group[rows])
-        plans = [divided(rollout, share, self.budget) for share in shares]
+        plans = [divide(rollout, share, self.budget) for share in shares]
         parts = [(part, True) for part in plans[self.ranks.rank]]
         return parts + [(rows[:1], False)] * (max(map(len, plans)) - len(parts))
 
@@ -181,7 +181,7 @@ class Passes:
         rows = torch.arange(len(rollout.texts), device=rollout.group.device)
         rank_rows = self.ranks.shares(rows, rollout.group)[self.ranks.rank]
         outcomes = []
-        for part in divided(rollout, rank_rows, FREE_PASS * self.budget):
+        for part in divide(rollout, rank_rows, FREE_PASS * self.budget):
             some = rollout.rows(part)
             outcomes.append((part, run(some.trimmed(int(some.completion_mask.sum(1).max())))))
         everything: list[Tensor | None] = []

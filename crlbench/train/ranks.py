@@ -85,7 +85,7 @@ class Ranks:
 ALONE = Ranks()
 
 
-def joined(device: str, nodes: int, strategy: str) -> Ranks:
+def join_ranks(device: str, nodes: int, strategy: str) -> Ranks:
     """Join the other processes of the run, which this process's environment names.
 
     ``RANK``, ``WORLD_SIZE``, ``LOCAL_RANK``, ``MASTER_ADDR`` and ``MASTER_PORT`` mean what they

@@ -56,7 +56,8 @@ def build_trainer(
         use_distributed_sampler=False,
         precision=PRECISIONS[conditions.hardware.precision],
         num_sanity_val_steps=0,
-        val_check_interval=evaluation_interval(conditions),
+        val_check_interval=conditions.evaluation.curve_every
+        * conditions.budget.iterations_per_point,
         check_val_every_n_epoch=None,
         log_every_n_steps=1,
         inference_mode=False,
@@ -92,11 +93,6 @@ def strategy_of(ranks: Ranks) -> Strategy | str:
             process_group_backend=ranks.backend,
         )
     return DDPStrategy(process_group_backend=ranks.backend)
-
-
-def evaluation_interval(conditions: Conditions) -> int:
-    """Iterations from one evaluation to the next."""
-    return conditions.budget.iterations_per_point * conditions.evaluation.curve_every
 
 
 def build_loggers(names: Sequence[str], folder: Path, resumed_at: int) -> list[Logger]:

@@ -19,7 +19,7 @@ from crlbench.catalog.find import Catalog
 from crlbench.catalog.retain_panel import find_panel
 from crlbench.contract.model_card import Adapter, ModelCard
 from crlbench.contract.sizes import token_budget
-from crlbench.doctor.model import counted
+from crlbench.doctor.model import count_exactly
 from crlbench.launch import memory, workload
 from crlbench.launch.capacity import stated_config
 from crlbench.launch.memory import FORMS, Form, estimate, form_of, learned_of, shape_of
@@ -77,7 +77,7 @@ def test_a_shape_from_the_stored_config_is_that_of_the_model(name: str) -> None:
     card = Catalog().load_model(name)
     config = config_of(card, locate(card))
     stated = shape_of(stated_config(card, Path("/nowhere")), card.params_total)
-    exact = counted(stated, skeleton(config))
+    exact = count_exactly(stated, skeleton(config))
     assert exact.total == card.params_total
     assert exact.linear == pytest.approx(stated.linear, rel=0.5)
     _, cache = _cached(load_subject(name, ()).backbone)
@@ -94,7 +94,7 @@ def _cached(model: torch.nn.Module) -> tuple[int, int]:
 def test_an_adapter_learns_as_many_weights_as_counted() -> None:
     card = Catalog().load_model("tiny-llama")
     model = skeleton(config_of(card, locate(card)))
-    shape = counted(shape_of(stated_config(card, Path("/nowhere"))), model)
+    shape = count_exactly(shape_of(stated_config(card, Path("/nowhere"))), model)
     adapter = Adapter(kind="lora", rank=4, alpha=8)
     start = load_backbone(card, locate(card))
     wrapped = add_lora(start, adapter.model_dump(), 0)
@@ -104,7 +104,7 @@ def test_an_adapter_learns_as_many_weights_as_counted() -> None:
 
 def test_without_a_count_of_parameters_the_config_gives_it() -> None:
     card = ModelCard.model_construct(slug="small", config=SMALL)
-    exact = counted(shape_of(SMALL), skeleton(config_of(card, None)))
+    exact = count_exactly(shape_of(SMALL), skeleton(config_of(card, None)))
     assert shape_of(SMALL).total == pytest.approx(exact.total, rel=0.01)
     with pytest.raises(KeyError):
         shape_of({"model_type": "unknown"})

@@ -17,7 +17,7 @@ from crlbench.cli import main
 from crlbench.errors import UsageError, ValidationError
 from crlbench.policy.weights.reward_model import RewardModel, load_reward_model, prompt_ids
 from crlbench.run import reward_model as paying
-from crlbench.run.reward_model import AskedAnswer, asked, learned_scorer, reward_model_of
+from crlbench.run.reward_model import AskedAnswer, ask, learned_scorer, reward_model_of
 from crlbench.run.subject import auditor_of, load_subject, load_task, prompts_of, scorer_of
 from crlbench.stages.fit_reward import token_pairs
 from crlbench.stats.proportion import wilson
@@ -202,7 +202,7 @@ def test_prompts_of_a_learned_reward_know_their_prompt_and_stay_answers() -> Non
 def test_rewards_do_not_depend_on_the_batch() -> None:
     task = load_task("judged", ())
     rows = task.rows("id")[:200]
-    answers, texts = [asked(task, row) for row in rows], [row["answer"] for row in rows]
+    answers, texts = [ask(task, row) for row in rows], [row["answer"] for row in rows]
     score = learned_scorer(task)
     together = [found.outcome for found in score(texts, answers)]
     assert together == [found.outcome for found in score(texts, answers)]
@@ -242,7 +242,7 @@ def test_a_file_that_decides_rewards_beside_the_weights_is_frozen_too(
     file.write_text(changed)
     task = Catalog([tmp_path]).load_task("judged")
     with pytest.raises(ValidationError, match=f"was frozen with: {name} changed"):
-        asked(task, task.rows("id")[0])
+        ask(task, task.rows("id")[0])
 
 
 def test_a_file_more_is_refused(tmp_path: Path) -> None:
@@ -273,14 +273,14 @@ def test_a_reward_that_is_no_share_never_reaches_training(
     row = task.rows("id")[0]
     monkeypatch.setattr(RewardModel, "rewards", lambda *_: [0.5, reward])
     with pytest.raises(ValidationError, match=f"task 'judged': its reward model gives {reward}"):
-        scorer_of(task)(["1", "2"], [asked(task, row)] * 2)
+        scorer_of(task)(["1", "2"], [ask(task, row)] * 2)
 
 
 def test_weights_are_read_once_and_not_for_prompts(monkeypatch: pytest.MonkeyPatch) -> None:
     loaded = []
     monkeypatch.setattr(paying, "load_reward_model", lambda *given: loaded.append(given))
     task = Catalog().load_task("judged")
-    asked(task, task.rows("id")[0])
+    ask(task, task.rows("id")[0])
     assert not loaded
     assert reward_model_of(task, "cpu") is reward_model_of(task, "cpu") and len(loaded) == 1
 

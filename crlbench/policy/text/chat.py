@@ -17,7 +17,7 @@ from torch import Tensor
 from crlbench.errors import ValidationError
 from crlbench.policy.text.bounds import LONGEST, bounded, refuse_powers
 from crlbench.policy.text.frame import RULE, Frame, LeftOut, Message, Shape, measure, shape_of
-from crlbench.policy.text.spelling import file_of, spelled
+from crlbench.policy.text.spelling import file_of, spell
 
 _GRAMMAR = Environment(extensions=[loopcontrols], autoescape=False)  # noqa: S701  (only parses)
 
@@ -52,9 +52,9 @@ def render(
     if frame == "chat":
         # The template has written the beginning token itself where the model wants one.
         contents = [m["content"] for m in messages]
-        return spelled(_chat_text(messages, tokenizer, thinking), tokenizer, contents)
+        return spell(_chat_text(messages, tokenizer, thinking), tokenizer, contents)
     lines = [m["content"] for m in messages if frame == "plain" or m["role"] == "user"]
-    ids = spelled("\n".join(lines) + "\n", tokenizer, lines)
+    ids = spell("\n".join(lines) + "\n", tokenizer, lines)
     bos = tokenizer.bos_token_id
     return ([bos] if bos is not None else []) + ids
 

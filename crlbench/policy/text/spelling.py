@@ -19,7 +19,7 @@ WORDS = re.compile(r"\w+|[^\w\s]+")
 NAMES = re.compile(r"\w+")
 
 
-def spelled(text: str, tokenizer: Any, contents: Sequence[str] = ()) -> list[int]:
+def spell(text: str, tokenizer: Any, contents: Sequence[str] = ()) -> list[int]:
     """The ids of a text, without special tokens around it.
 
     White space may be lost or doubled (a space before the first word, tokens that swallow what

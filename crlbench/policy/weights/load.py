@@ -27,7 +27,7 @@ from crlbench.disk.side_files import ADAPTER
 from crlbench.errors import ValidationError
 from crlbench.policy.adapters import add_lora
 from crlbench.policy.policy import Policy
-from crlbench.policy.precision import narrowed
+from crlbench.policy.precision import narrow_if_exact
 from crlbench.policy.text.chat import end_tokens, has_switch, pad_token, template_of
 from crlbench.policy.weights.files import Location, check_weights, explained
 from crlbench.policy.weights.tensors import check_report, silent
@@ -212,8 +212,8 @@ def load_backbone(card: ModelCard, location: Location, precision: str = "bf16") 
         )
     check_report(card, location.name, report, {}, model.config)
     _check_count(card, location, model)
-    model = settled(without_dropout(model)).requires_grad_(False).eval()
-    return model if card.adapter else narrowed(model)
+    model = keep_quantised(without_dropout(model)).requires_grad_(False).eval()
+    return model if card.adapter else narrow_if_exact(model)
 
 
 def _check_count(card: ModelCard, location: Location, model: nn.Module) -> None:
@@ -312,7 +312,7 @@ def check_template(card: ModelCard, tokenizer: Any) -> None:
         )
 
 
-def settled(model: nn.Module) -> nn.Module:
+def keep_quantised(model: nn.Module) -> nn.Module:
     """Keep bitsandbytes 0.50.2 from changing quantised weights, which policies share.
 
     On CPUs with AVX512-BF16 the first pass without gradient repacks nf4 weights in place, rounds

@@ -21,7 +21,7 @@ from crlbench.policy.decode.rows import GrowingRows
 from crlbench.policy.forward import states_plain, states_shared
 from crlbench.policy.head import next_token_logits
 from crlbench.policy.weights.load import without_dropout
-from crlbench.policy.weights.shrink import PAD, shrunk
+from crlbench.policy.weights.shrink import PAD, shrink
 from crlbench.types import PromptBatch
 
 TOY_GAP = 2e-4
@@ -73,7 +73,7 @@ def toy(config: Any, seed: int = 0) -> Any:
     """A random model of a config at toy size, in float32, without dropout."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        model = AutoModelForCausalLM.from_config(shrunk(config), trust_remote_code=False).float()
+        model = AutoModelForCausalLM.from_config(shrink(config), trust_remote_code=False).float()
         with torch.no_grad():
             for parameter in model.parameters():
                 if parameter.dim() == 1:

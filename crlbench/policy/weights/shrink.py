@@ -81,7 +81,7 @@ SPREAD = 0.2
 """Spread of random weights: a token that is not seen changes every distribution."""
 
 
-def shrunk(config: Any) -> Any:
+def shrink(config: Any) -> Any:
     """A config of the same class with the structure of ``config`` and a few thousand weights.
 
     Kept are the share of heads that have their own keys, windows, the kinds of layers (one of
