@@ -34,6 +34,7 @@ from crlbench.errors import (
 )
 from crlbench.launch.capacity import (
     available_memory,
+    estimate_forms,
     free_memory,
     jobs_for,
     require_memory,

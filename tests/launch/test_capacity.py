@@ -11,7 +11,7 @@ from crlbench.catalog.checkpoint import hub_card
 from crlbench.catalog.find import Catalog
 from crlbench.catalog.retain_panel import find_panel
 from crlbench.errors import EnvironmentUnfit
-from crlbench.launch.capacity import available_memory, jobs_for, require_memory
+from crlbench.launch.capacity import available_memory, estimate_forms, jobs_for, require_memory
 from crlbench.launch.memory import FORMS, SHARE, Estimate
 from crlbench.run.board import load_track
 from crlbench.run.environment import cores
