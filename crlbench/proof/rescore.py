@@ -29,7 +29,7 @@ from crlbench.run.subject import (
     scorer_of,
     shown_prompt,
 )
-from crlbench.train.transcript import verified_text
+from crlbench.train.reward import verified_text
 
 LEARNED = 1e-4
 """Between two evaluations of a reward model, in other batches or on another machine."""

@@ -53,8 +53,7 @@ from crlbench.train.callbacks import (
     StopOnRequest,
 )
 from crlbench.train.module import PolicyOptimization
-from crlbench.train.ranks import ALONE, Ranks, join_ranks, leave
-from crlbench.train.sharding import whole_weights
+from crlbench.train.ranks import ALONE, Ranks, join_ranks, leave, whole_weights
 from crlbench.train.stream import EvalPrompts, PromptStream
 from crlbench.train.trainer import build_loggers, build_trainer, quiet
 

@@ -70,9 +70,8 @@ class RunRecorder(Callback):
         self._started = time.monotonic() - (self.wall[-1] if self.wall else 0.0)
 
     def on_train_batch_end(
-        self, trainer: L.Trainer, pl_module: L.LightningModule, outputs: Any, batch: Any, index: int
+        self, trainer: L.Trainer, module: Any, outputs: Any, batch: Any, index: int
     ) -> None:
-        module = _optimization(pl_module)
         done = module.iteration
         figures = {n: v if math.isfinite(v) else None for n, v in done.health.items()}
         self.health.append({"iteration": module.iterations_done} | figures)
@@ -92,20 +91,18 @@ class RunRecorder(Callback):
         self._progress(module)
 
     def on_validation_batch_end(
-        self, trainer: L.Trainer, pl_module: L.LightningModule, *_: Any, **__: Any
+        self, trainer: L.Trainer, pl_module: Any, *_: Any, **__: Any
     ) -> None:
-        examination = _learner(pl_module).last_examination
-        assert examination is not None
-        self._pending.append(examination)
+        self._pending.append(pl_module.last_examination)
 
-    def on_validation_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+    def on_validation_end(self, trainer: L.Trainer, module: Any) -> None:
         scores = torch.cat([e.scores for e in self._pending])
         self._pending = []
         counts = {name: self.totals[name] for name in ("prompts", "bytes", "tokens", "updates")}
         point = {"score": float(scores.double().mean()), "items": scores.tolist()}
         self.curve.append({"x": self.totals["completions"], **counts, **point})
         self.wall.append(time.monotonic() - self._started)
-        self._progress(_learner(pl_module))
+        self._progress(module)
 
     def _progress(self, module: Learner) -> None:
         reward = self.health[-1]["reward"] if self.health else None
@@ -131,9 +128,9 @@ class LastCheckpoint(Callback):
         self.path = path
         self.state = state
 
-    def on_validation_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+    def on_validation_end(self, trainer: L.Trainer, module: Any) -> None:
         if trainer.state.fn == "fit":
-            self.save(trainer, _learner(pl_module))
+            self.save(trainer, module)
 
     def save(self, trainer: L.Trainer, module: Learner) -> None:
         """Replace the checkpoint by the trainer's present state."""
@@ -159,19 +156,16 @@ class StopOnRequest(Callback):
         self.should_stop = should_stop
         self.checkpoint = checkpoint
 
-    def on_train_batch_end(
-        self, trainer: L.Trainer, pl_module: L.LightningModule, *_: Any, **__: Any
-    ) -> None:
-        module = _learner(pl_module)
+    def on_train_batch_end(self, trainer: L.Trainer, pl_module: Any, *_: Any, **__: Any) -> None:
         # At a point of the grid the evaluation comes first: on_validation_end stops then.
-        if self.should_stop() and not evaluation_due(trainer, module):
+        if self.should_stop() and not evaluation_due(trainer, pl_module):
             if self.checkpoint is not None:
-                self.checkpoint.save(trainer, module)
-            raise RunStopped(None, module.iterations_done)
+                self.checkpoint.save(trainer, pl_module)
+            raise RunStopped(None, pl_module.iterations_done)
 
-    def on_validation_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+    def on_validation_end(self, trainer: L.Trainer, module: Any) -> None:
         if trainer.state.fn == "fit" and self.should_stop():  # LastCheckpoint came before
-            raise RunStopped(None, _learner(pl_module).iterations_done)
+            raise RunStopped(None, module.iterations_done)
 
 
 class StopOnDivergence(Callback):
@@ -181,13 +175,10 @@ class StopOnDivergence(Callback):
         self.rules = rules
         self.recorder = recorder
 
-    def on_train_batch_end(
-        self, trainer: L.Trainer, pl_module: L.LightningModule, *_: Any, **__: Any
-    ) -> None:
-        module = _learner(pl_module)
-        rule = module.ranks.agreed(self.broken(module))
+    def on_train_batch_end(self, trainer: L.Trainer, pl_module: Any, *_: Any, **__: Any) -> None:
+        rule = pl_module.ranks.agreed(self.broken(pl_module))
         if rule is not None:
-            raise RunStopped(rule, module.iterations_done)
+            raise RunStopped(rule, pl_module.iterations_done)
 
     def broken(self, module: Learner) -> str | None:
         """The name of the first rule that the run breaks now, or None."""
@@ -221,16 +212,6 @@ class StopOnDivergence(Callback):
         rows = [row for row in self.recorder.health if row[name] is not None]
         recent = rows[-self.rules.patience :]
         return len(recent) == self.rules.patience and all(map(broken, recent))
-
-
-def _learner(module: L.LightningModule) -> Learner:
-    assert isinstance(module, Learner)
-    return module
-
-
-def _optimization(module: L.LightningModule) -> PolicyOptimization:
-    assert isinstance(module, PolicyOptimization)
-    return module
 
 
 def evaluation_due(trainer: L.Trainer, module: Learner) -> bool:

@@ -27,8 +27,7 @@ from crlbench.train.requests import (
     join,
     outcomes_of,
 )
-from crlbench.train.reward import Reward, Scorer, real_reward
-from crlbench.train.transcript import transcripts
+from crlbench.train.reward import Reward, Scorer, real_reward, transcripts
 from crlbench.types import PromptBatch, Rollout, all_or_none
 
 

@@ -17,8 +17,8 @@ from crlbench.policy.policy import Policy
 from crlbench.train.collect import Collector
 from crlbench.train.ranks import ALONE, Ranks
 from crlbench.train.requests import Request, SplitResult
+from crlbench.train.reward import transcripts
 from crlbench.train.stream import EvalPrompts, Prompt
-from crlbench.train.transcript import transcripts
 from crlbench.types import all_or_none
 
 PASSAGE_FLOATS = 1 << 23

@@ -24,9 +24,8 @@ from crlbench.policy.policy import Policy
 from crlbench.train.collect import Collector
 from crlbench.train.optimizer import Displacement, TracedAdamW, Weights
 from crlbench.train.passes import Passes
-from crlbench.train.ranks import ALONE, Ranks, whole
+from crlbench.train.ranks import ALONE, Ranks, shard, whole, whole_weights
 from crlbench.train.requests import Examination
-from crlbench.train.sharding import shard, whole_weights
 from crlbench.types import PromptBatch
 
 

@@ -17,8 +17,7 @@ from crlbench.algo.masked import select
 from crlbench.algo.observe import Observation
 from crlbench.contract.dynamics import ROLLOUT_STATS
 from crlbench.train.buffer import Sampled
-from crlbench.train.reward import Reward
-from crlbench.train.transcript import said_by_row
+from crlbench.train.reward import Reward, said_by_row
 from crlbench.types import Experience, Rollout
 
 RIGHT = 0.5

@@ -24,8 +24,8 @@ from crlbench.train.collect import Collected
 from crlbench.train.learner import FirstOrder, Learner, Update
 from crlbench.train.metrics import RolloutMetrics, clipped_tokens
 from crlbench.train.old_tokens import OldTokens
+from crlbench.train.ranks import whole_weights
 from crlbench.train.reward import Reward, placebo_reward
-from crlbench.train.sharding import whole_weights
 from crlbench.train.surrogate import Shown, Surrogate, decoding_gap
 from crlbench.train.trust_region import TrustRegion
 from crlbench.types import Experience, PromptBatch, Rollout

@@ -16,7 +16,7 @@ from torch import Tensor
 from crlbench.algo.kl import Fixed
 from crlbench.algo.recipe import Recipe
 from crlbench.train.passes import Passes
-from crlbench.train.sharding import whole_weights
+from crlbench.train.ranks import whole_weights
 from crlbench.types import Experience, Rollout
 
 

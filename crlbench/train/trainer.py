@@ -19,8 +19,7 @@ from lightning.pytorch.plugins.environments import LightningEnvironment
 from lightning.pytorch.strategies import DDPStrategy, Strategy
 
 from crlbench.contract.conditions import Conditions
-from crlbench.train.ranks import ALONE, Ranks
-from crlbench.train.sharding import ShardedStrategy
+from crlbench.train.ranks import ALONE, Ranks, ShardedStrategy
 
 PRECISIONS: dict[str, Literal["32-true", "bf16-mixed"]] = {
     "fp32": "32-true",

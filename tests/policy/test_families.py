@@ -16,8 +16,17 @@ from crlbench.policy.adapters import add_lora
 from crlbench.policy.decode.loop import DecodeLoop, DrawKey
 from crlbench.policy.policy import Policy
 from crlbench.policy.weights.load import Location, load_reader, steady_length
-from crlbench.policy.weights.served import check_served, toy
-from crlbench.policy.weights.shrink import BEGIN, END, HEADS, PAD, WINDOW, WORDS, shrink
+from crlbench.policy.weights.served import (
+    BEGIN,
+    END,
+    HEADS,
+    PAD,
+    WINDOW,
+    WORDS,
+    check_served,
+    shrink,
+    toy,
+)
 from crlbench.run.subject import load_subject
 from crlbench.train.stream import Prompt, make_batch
 from tests.policy.test_policy import one_row

@@ -25,7 +25,7 @@ from crlbench.run import store, subject
 from crlbench.run.execute import run_cell
 from crlbench.run.plan import Board, Contender, Declaration, Execution, NamedRecipe
 from crlbench.run.subject import answers_of, collector_of, load_subject, load_task
-from crlbench.train import transcript
+from crlbench.train import reward
 from crlbench.train.collect import Answers, Collected
 from crlbench.train.requests import Examination
 from crlbench.types import PromptBatch, Rollout
@@ -137,7 +137,7 @@ def test_stored_samples_are_verified_as_the_text_that_their_kind_reads(
         return [str(finding) for finding in found]
 
     assert len(rows) == 16 and findings() == []
-    monkeypatch.setitem(transcript.READ, "single-turn", lambda sample: sample["answer"])
+    monkeypatch.setitem(reward.READ, "single-turn", lambda sample: sample["answer"])
     changed = sum(row["score"] < 1.0 for row in rows)
     assert sum("score" in finding for finding in findings()) >= changed > 0
 
