@@ -75,12 +75,12 @@ def weights(card: ModelCard, home: Path | None, hub: Hub) -> tuple[bool, Finding
 
 def extras(card: ModelCard, weights_here: bool) -> Iterator[Finding]:
     """Packages that an entry needs and that are not installed."""
-    needed = []
+    needs = []
     if card.quantisation != "none":
-        needed.append(("bitsandbytes", "pip install bitsandbytes", f"{card.quantisation} weights"))
+        needs.append(("bitsandbytes", "pip install bitsandbytes", f"{card.quantisation} weights"))
     if (card.source.kind == "package" or card.source.gguf_file) and not weights_here:
-        needed.append(("gguf", "pip install 'crlbench[gguf]'", "converting its file"))
-    for name, command, why in needed:
+        needs.append(("gguf", "pip install 'crlbench[gguf]'", "converting its file"))
+    for name, command, why in needs:
         if importlib.util.find_spec(name) is None:
             yield Finding("extras", "problem", f"{name} is not installed; {why} needs it", command)
         else:

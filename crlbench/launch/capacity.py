@@ -127,9 +127,9 @@ def gigabytes(size: float) -> str:
     return f"{size / 1e9:.1f} GB"
 
 
-def seen_bytes(done: Iterable[Cell]) -> int:
+def seen_bytes(cells: Iterable[Cell]) -> int:
     """The largest peak that the records of finished cells tell of; 0 without any."""
-    records = (read_record(Path(cell.folder) / RECORD_NAME, own=True) for cell in done)
+    records = (read_record(Path(cell.folder) / RECORD_NAME, own=True) for cell in cells)
     return max((record.volatile.get("peak_memory_bytes", 0) for record in records), default=0)
 
 

@@ -270,7 +270,7 @@ def follow(place: Place, say: Callable[[str], None]) -> None:
             f"--num-nodes: nobody at {place.address}:{place.port} ({error}). Start the command "
             "with NODE_RANK=0 on that machine, with the same MASTER_ADDR and MASTER_PORT."
         ) from None
-    failed = 0
+    failures = 0
     for number in itertools.count(1):
         name = f"cell-{number}"
         try:
@@ -295,7 +295,7 @@ def follow(place: Place, say: Callable[[str], None]) -> None:
                 Cell.model_validate_json(text), place, int(port), lambda _: None, lambda: False
             )
         except CrlbenchError as error:
-            failed += 1
+            failures += 1
             say(str(error))
-    if failed:
-        raise Incomplete(f"{failed} cells ended early on this machine; see the first one.")
+    if failures:
+        raise Incomplete(f"{failures} cells ended early on this machine; see the first one.")

@@ -134,8 +134,8 @@ def shape_of(config: Mapping[str, Any], total: int | None = None) -> Shape:
     wide = _first(c, "intermediate_size", "n_inner", "ffn_dim", default=4 * hidden)
     wide = max(wide) if isinstance(wide, (list, tuple)) else wide
     if each := c.get("moe_intermediate_size"):
-        routed = (c.get("num_experts_per_tok") or 1) + (c.get("n_shared_experts") or 0)
-        wide = max(wide, each * routed)
+        experts = (c.get("num_experts_per_tok") or 1) + (c.get("n_shared_experts") or 0)
+        wide = max(wide, each * experts)
     tied = bool(c.get("tie_word_embeddings", True))
     tables = vocabulary * hidden * (1 if tied else 2)
     matrices = {"in": hidden * (heads + keys), "out": heads * hidden, "wide": 3 * hidden * wide}
@@ -218,12 +218,12 @@ def estimate(shape: Shape, form: Form, work: Work) -> Estimate:
     start = weight_bytes(shape, form)
     learner = FLOAT * learned
     optimizer = MOMENTS * learned
-    remembered = FLOAT * min(learned, REMEMBERED)
+    steps = FLOAT * min(learned, REMEMBERED)
 
     # Second copies of the weights while decoding: cast under autocast, turned in float32.
     wide_base = not full and form.dtype == "float32" and form.quantisation == "none"
-    copied = shape.linear + head if full or (wide_base and autocast) else 0
-    copies = copied * (HALF if autocast else FLOAT) if full or autocast else 0
+    wide = shape.linear + head if full or (wide_base and autocast) else 0
+    copies = wide * (HALF if autocast else FLOAT) if full or autocast else 0
     if work.device != "cpu" and not autocast:
         copies = 0
 
@@ -249,15 +249,15 @@ def estimate(shape: Shape, form: Form, work: Work) -> Estimate:
 
     process = PROCESS_BYTES[work.device] + (0 if full else ADAPTER_BYTES[work.device])
     resident = process + start + learner
-    trained = resident + optimizer + 2 * remembered
-    evaluated = max(decoding[b] for b in (work.evaluations or (work.rollout,)))
+    training = resident + optimizer + 2 * steps
+    evaluation = max(decoding[b] for b in (work.evaluations or (work.rollout,)))
     moments = {
-        "decoding": trained + copies + max(evaluated, decoding[work.rollout]),
-        "reference": trained + reference,
-        "backward": trained + gradients + casts + vocabulary + activations + passing,
-        "optimizer": trained + gradients + min(learner, FLOAT * max(PART_FLOATS, head)),
-        "checkpoint": trained + learner + optimizer,
-        "record": trained + 2 * learner,
+        "decoding": training + copies + max(evaluation, decoding[work.rollout]),
+        "reference": training + reference,
+        "backward": training + gradients + casts + vocabulary + activations + passing,
+        "optimizer": training + gradients + min(learner, FLOAT * max(PART_FLOATS, head)),
+        "checkpoint": training + learner + optimizer,
+        "record": training + 2 * learner,
     }
     if work.device != "cpu":
         moments = {
@@ -267,10 +267,10 @@ def estimate(shape: Shape, form: Form, work: Work) -> Estimate:
         "process": process,
         "start": start,
         "learner": learner,
-        "optimizer": gradients + optimizer + 2 * remembered,
+        "optimizer": gradients + optimizer + 2 * steps,
         "activations": activations + passing,
         "head": vocabulary,
-        "decoding": copies + max(evaluated, decoding[work.rollout]),
+        "decoding": copies + max(evaluation, decoding[work.rollout]),
     }
     return Estimate(form, parts, moments)
 

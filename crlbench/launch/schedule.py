@@ -245,16 +245,16 @@ def _choose(ready: Sequence[Job], lengths: dict[int, float], loads: list[float])
     again = next((job for job in ready if job.attempts), None)
     if again is not None:
         return again
-    ordered = sorted(ready, key=lambda j: (j.cell.seed_index, -lengths[id(j)]))
+    order = sorted(ready, key=lambda j: (j.cell.seed_index, -lengths[id(j)]))
     rest = sorted(lengths.values(), reverse=True)
     latest = (1 + SLACK) * earliest_end(rest, loads)
     best: tuple[float, Job] | None = None
-    tried: set[float] = set()
-    for job in ordered:
+    lengths_tried: set[float] = set()
+    for job in order:
         length = lengths[id(job)]
-        if length in tried:
+        if length in lengths_tried:
             continue
-        tried.add(length)
+        lengths_tried.add(length)
         end = end_after(length, rest, loads)
         if end <= latest:
             return job
@@ -281,10 +281,10 @@ def end_after(first: float, lengths: Sequence[float], loads: Sequence[float]) ->
     heap = list(loads)
     heapq.heapify(heap)
     heapq.heapreplace(heap, heap[0] + first)
-    skipped = False
+    passed = False
     for length in lengths:
-        if length == first and not skipped:
-            skipped = True
+        if length == first and not passed:
+            passed = True
         else:
             heapq.heapreplace(heap, heap[0] + length)
     return max(heap)

@@ -96,9 +96,9 @@ def function_at(function: str) -> Callable[..., Any]:
 def _listen(pipe: connection.Connection, inbox: Any, stop: Any) -> None:
     """Take the launcher's messages; leave at once when it is gone."""
     parent = multiprocessing.parent_process()
-    watched: list[Any] = [pipe] + ([parent.sentinel] if parent else [])
+    sources: list[Any] = [pipe] + ([parent.sentinel] if parent else [])
     while True:
-        ready = connection.wait(watched)
+        ready = connection.wait(sources)
         try:
             kind, content = pipe.recv() if pipe in ready else ("gone", None)
         except (EOFError, OSError):

@@ -114,7 +114,7 @@ def laid_out(model: nn.Module, head: nn.Module, device: str) -> Iterator[None]:
     the same up to rounding. Float32 takes a second copy of the weights, which only a model that
     learns gets: its gradients and moments are larger anyway.
     """
-    changed = [
+    modules = [
         module
         for module in model.modules()
         if type(module) is nn.Linear
@@ -127,11 +127,11 @@ def laid_out(model: nn.Module, head: nn.Module, device: str) -> Iterator[None]:
         )
     ]
     try:
-        for module in changed:
+        for module in modules:
             vars(module)["forward"] = by_blocks(module) if module is head else product(module)
         yield
     finally:
-        for module in changed:
+        for module in modules:
             del module.forward
 
 

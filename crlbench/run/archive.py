@@ -87,8 +87,8 @@ def replaced_in(track: Track, home: Catalog, there: Catalog) -> dict[str, str]:
         there: the other one.
     """
     versions = {name: home.version_of("task", name) for name in track.tasks}
-    moved = {name for name in versions if there.version_of("task", name) != versions[name]}
-    return {name: version for name, version in versions.items() if version and name in moved}
+    others = {name for name in versions if there.version_of("task", name) != versions[name]}
+    return {name: version for name, version in versions.items() if version and name in others}
 
 
 def open_track(catalog: Catalog, spec: str) -> tuple[Track, Catalog]:
@@ -110,10 +110,10 @@ def open_track(catalog: Catalog, spec: str) -> tuple[Track, Catalog]:
 
 def _require_whole(entry: Entry, track: Track) -> None:
     """An archive is whole, so that what is current may change without a look at it."""
-    needed = [entry.root / "tasks" / name / FROZEN for name in track.tasks]
+    paths = [entry.root / "tasks" / name / FROZEN for name in track.tasks]
     if track.conditions.evaluation.retain:
-        needed.append(entry.root / FOLDER / CARD_NAME)
-    missing = [str(path.relative_to(entry.root)) for path in needed if not path.is_file()]
+        paths.append(entry.root / FOLDER / CARD_NAME)
+    missing = [str(path.relative_to(entry.root)) for path in paths if not path.is_file()]
     if missing:
         raise ValidationError(
             f"{entry.root}: without {', '.join(missing)}: the archive of a track holds all its "
@@ -202,8 +202,8 @@ def archive(catalog: Catalog, kind: Kind, spec: str) -> Path:
         )
     target = entry.root / ARCHIVE / f"{entry.name}@{entry.version}"
     copies = catalog.copies(kind, entry.name, entry.version)
-    archived = [target, *(copy.root for copy in copies if is_sealed(copy.root))]
-    if standing := [folder for folder in archived if folder.exists()]:
+    places = [target, *(copy.root for copy in copies if is_sealed(copy.root))]
+    if standing := [folder for folder in places if folder.exists()]:
         raise UsageError(
             f"{kind} '{entry.name}' {entry.version} is archived already, and an archive is never "
             f"written again: {standing[0]}"

@@ -149,12 +149,12 @@ def make_board(
     within = set(tasks) <= set(track.tasks)
     board_tasks = track.tasks if within and not request.smoke else tuple(tasks)
     _refuse_relatives([catalog.task_card(name) for name in board_tasks])
-    opened = {name: catalog.load_task(name) for name in board_tasks}
+    by_name = {name: catalog.load_task(name) for name in board_tasks}
     panel = find_panel(catalog.roots)
     if conditions.data.reward == "process":
-        _require_steps([opened[name].card for name in tasks if name in trained], catalog)
-    _check_counts([task.card for task in opened.values()], conditions)
-    content = {name: _content(task.card, task.digest) for name, task in opened.items()}
+        _require_steps([by_name[name].card for name in tasks if name in trained], catalog)
+    _check_counts([task.card for task in by_name.values()], conditions)
+    content = {name: _content(task.card, task.digest) for name, task in by_name.items()}
     versions = violations(track.packages, installed)
     control = (
         control_leaves(track, conditions, content)

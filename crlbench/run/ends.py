@@ -18,10 +18,10 @@ from crlbench.contract.conditions import Conditions
 from crlbench.errors import ValidationError
 from crlbench.policy.decode.loop import DecodeLoop, DrawKey
 from crlbench.policy.policy import Policy
-from crlbench.policy.text.chat import completion_cap, render
+from crlbench.policy.text.chat import render
 from crlbench.policy.weights.load import Reader
 from crlbench.reward.score import score
-from crlbench.run.subject import EVALUATION_TEMPERATURE, collector_of, prompts_of, shown_prompt
+from crlbench.run.subject import collector_of, decoder_of, prompts_of, shown_prompt
 from crlbench.train.collect import Answers, Collector
 from crlbench.train.evaluation import passage_scores, samples, score_requests
 from crlbench.train.ranks import ALONE, Ranks
@@ -75,13 +75,7 @@ def _sampler(member: Member, reader: Reader) -> DecodeLoop:
     texts = [text for item in member.items for text in (item.prompt, item.gold)]
     cap = member.card.max_completion_bytes
     assert cap is not None  # every member that is sampled states one
-    return DecodeLoop(
-        tokenizer=reader.tokenizer,
-        temperature=EVALUATION_TEMPERATURE,
-        max_tokens=completion_cap(reader.tokenizer, texts, cap),
-        ends=reader.ends,
-        pad=reader.pad,
-    )
+    return decoder_of(reader, texts, cap)
 
 
 def _scorer(member: Member) -> Scorer:

@@ -203,7 +203,7 @@ def _git_state(checkout: Path) -> tuple[str | None, bool | None]:
 
 def _git(checkout: Path, *arguments: str) -> str | None:
     try:
-        done = subprocess.run(
+        process = subprocess.run(
             ["git", "-C", str(checkout), *arguments],
             capture_output=True,
             encoding="utf-8",
@@ -213,4 +213,4 @@ def _git(checkout: Path, *arguments: str) -> str | None:
         )
     except (OSError, subprocess.TimeoutExpired):
         return None
-    return done.stdout.strip() if done.returncode == 0 else None
+    return process.stdout.strip() if process.returncode == 0 else None

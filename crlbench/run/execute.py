@@ -130,22 +130,22 @@ def check_unchanged(cell: Cell, subject: Subject, tasks: Sequence[Task], panel: 
     Raises:
         ValidationError: names the task, the model, the recipe or the member of the panel.
     """
-    planned = {task: cell.control.get(f"tasks.{task.name}.digest") for task in tasks}
-    changed = [
-        f"task '{t.name}'" for t, digest in planned.items() if digest not in (None, t.digest)
+    plan_digests = {task: cell.control.get(f"tasks.{task.name}.digest") for task in tasks}
+    faults = [
+        f"task '{t.name}'" for t, digest in plan_digests.items() if digest not in (None, t.digest)
     ]
     panel_leaves = leaves(
         {"retain": panel.content(cell.conditions["evaluation"].get("retain", ()))}
     )
     if any(cell.control.get(name) != value for name, value in panel_leaves.items()):
-        changed.append("the retain panel")
+        faults.append("the retain panel")
     if cell.entry_sha256 not in (None, subject.card.digest):
-        changed.append(f"model '{subject.card.slug}'")
+        faults.append(f"model '{subject.card.slug}'")
     if cell.recipe_file and cell.recipe_sha256 not in (None, sha256_file(Path(cell.recipe_file))):
-        changed.append(f"recipe '{cell.recipe_file}'")
-    if changed:
+        faults.append(f"recipe '{cell.recipe_file}'")
+    if faults:
         raise ValidationError(
-            f"{', '.join(changed)} changed since the plan was made. Start the command again."
+            f"{', '.join(faults)} changed since the plan was made. Start the command again."
         )
 
 

@@ -107,18 +107,18 @@ def _begun(folder: Path, card: ModelCard, *, any_entry: bool = False) -> float |
             return None
         plans: list[float] = []
         starts: dict[str, float] = {}
-        discarded = False
+        any_discarded = False
         for entry in read(folder / LEDGER_NAME):
             if entry["event"] == "plan":
                 plans.append(_seconds(entry["time"]))
             elif entry["event"] == "discarded":
                 starts.pop(entry["cell"], None)
-                discarded = True
+                any_discarded = True
             elif entry["event"] != "rebuilt":
                 starts.setdefault(entry["cell"], _seconds(entry["time"]))
     except (CrlbenchError, KeyError, TypeError, ValueError):
         return None
-    return min(starts.values() if starts or discarded else plans, default=None)
+    return min(starts.values() if starts or any_discarded else plans, default=None)
 
 
 def _newer(card: ModelCard, moment: float) -> str | None:

@@ -72,8 +72,8 @@ def config_toml(cell: Cell) -> bytes:
 
 def environment_json(machine: Mapping[str, Any]) -> bytes:
     """What a run was made on, with all installed packages."""
-    described = dict(machine) | {"packages": environment.packages()}
-    return (canonical_json(described) + "\n").encode()
+    content = dict(machine) | {"packages": environment.packages()}
+    return (canonical_json(content) + "\n").encode()
 
 
 Events = list[tuple[Event, str | None, dict[str, Any]]]
@@ -276,10 +276,10 @@ def _derivations(
     plan: Plan, cell: Cell, record: RunRecord
 ) -> dict[str, Callable[[], Iterable[bytes]]]:
     """What each file may have held; one of another run of the folder may be the same."""
-    planned = cell.model_copy(update={"plan_hash": record.plan_hash})
+    own_cell = cell.model_copy(update={"plan_hash": record.plan_hash})
     return {
         "curve.csv": lambda: [curve_csv(record.curve)],
-        "config.toml": lambda: [config_toml(planned)],
+        "config.toml": lambda: [config_toml(own_cell)],
         "env.json": lambda: itertools.chain(
             [environment_json(record.environment)],
             (path.read_bytes() for path in plan.folder.glob("*/*/seed-*/env.json")),

@@ -184,8 +184,8 @@ def check_record(cell: Cell) -> RunRecord:
     folder = Path(cell.folder)
     record = read_record(folder / RECORD_NAME, own=True)
     identity = [record.fingerprint.hash, record.algo.config, record.task.name, record.arm]
-    planned = [cell.fingerprint, cell.recipe_config, cell.task, cell.arm]
-    if identity != planned or record.seed.index != cell.seed_index:
+    plan_identity = [cell.fingerprint, cell.recipe_config, cell.task, cell.arm]
+    if identity != plan_identity or record.seed.index != cell.seed_index:
         why = f"it is the record of another run than {label(cell)}"
         raise damaged(folder / RECORD_NAME, why)
     _check_hardware(cell, record)

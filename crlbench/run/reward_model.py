@@ -43,11 +43,11 @@ def frozen_folder(task: Task) -> Path:
     folder = task.folder / card.path
     model_card, digests = read_card(folder), file_digests(folder)
     names = sorted(digests.keys() | card.files.keys())
-    changed = [name for name in names if digests.get(name) != card.files.get(name)]
-    if changed or model_card.map != card.map:
+    faults = [name for name in names if digests.get(name) != card.files.get(name)]
+    if faults or model_card.map != card.map:
         raise ValidationError(
             f"{folder}: this is not the reward model that task '{task.name}' was frozen with: "
-            f"{', '.join(changed) or 'the map'} changed, appeared or is missing. Restore it with: "
+            f"{', '.join(faults) or 'the map'} changed, appeared or is missing. Restore it with: "
             f"git checkout -- {folder} - or, if the change is meant, run: crlbench freeze "
             f"{task.folder} --bump"
         )

@@ -200,13 +200,13 @@ def clean_temporaries(folder: Path | str) -> int:
 
     The lock of a run folder must be held.
     """
-    removed = 0
+    count = 0
     for path in Path(folder).rglob(".*.tmp"):
         match = TEMPORARY.match(path.name)
         if path.name == _STALE_CHECKPOINT or match and not _alive(int(match.group(1))):
             path.unlink(missing_ok=True)
-            removed += 1
-    return removed
+            count += 1
+    return count
 
 
 def _alive(pid: int) -> bool:

@@ -88,9 +88,16 @@ def make_sampler(task: Task, reader: Reader, conditions: Conditions) -> DecodeLo
     split = "train" if "train" in task.card.splits else "id"
     texts = [m["content"] for row in task.rows(split)[:CAP_TEXTS] for m in row["messages"]]
     cap = min(conditions.sampling.max_completion_bytes, task.card.max_completion_bytes)
+    return decoder_of(reader, texts, cap, conditions.sampling.temperature)
+
+
+def decoder_of(
+    reader: Reader, texts: Sequence[str], cap: int, temperature: float = EVALUATION_TEMPERATURE
+) -> DecodeLoop:
+    """The decode loop of a model; the cap in bytes becomes tokens as in ``texts``."""
     return DecodeLoop(
         tokenizer=reader.tokenizer,
-        temperature=conditions.sampling.temperature,
+        temperature=temperature,
         max_tokens=completion_cap(reader.tokenizer, texts, cap),
         ends=reader.ends,
         pad=reader.pad,
@@ -134,13 +141,13 @@ def training_prompts(
         ValidationError: fewer rows than one iteration needs.
     """
     pairs = zip(prompts_of(task, "train", reader, max_tokens), task.rows("train"), strict=True)
-    chosen = [prompt for prompt, row in pairs if row["level"] in levels]
-    if len(chosen) < at_least:
+    prompts = [prompt for prompt, row in pairs if row["level"] in levels]
+    if len(prompts) < at_least:
         raise ValidationError(
-            f"task '{task.name}' has {len(chosen)} training prompts at levels {list(levels)}; one "
+            f"task '{task.name}' has {len(prompts)} training prompts at levels {list(levels)}; one "
             f"iteration needs {at_least}. Its levels: {list(task.card.splits['train'].levels)}."
         )
-    return chosen
+    return prompts
 
 
 def shown_prompt(prompt: Prompt, reader: Reader) -> str:

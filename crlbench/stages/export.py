@@ -56,12 +56,12 @@ def export_run(run: Path, catalog: Catalog, target: Path, merge: bool) -> str:
             "may not fit it. Restore its entry, or train again."
         )
     store.check_new(target)
-    learned = load(weights.read_bytes())
+    trained_weights = load(weights.read_bytes())
     with store.explained(target), store.new_folder(target) as folder:
         if card.adapter is not None and not merge:
-            write_adapter(card, location, learned, folder)
+            write_adapter(card, location, trained_weights, folder)
             return "adapter"
-        write_checkpoint(card, location, model.reader, learned, folder)
+        write_checkpoint(card, location, model.reader, trained_weights, folder)
         return "checkpoint"
 
 

@@ -177,8 +177,8 @@ def placebo_reward(
     win pays 1 at the end, where no step is.
     """
     score = reward.score
-    earned = (score if kind == "outcome" else reward.paid).double()
-    mean = earned[earned.isfinite()].mean() / (1.0 if kind == "outcome" else scale)
+    earnings = (score if kind == "outcome" else reward.paid).double()
+    mean = earnings[earnings.isfinite()].mean() / (1.0 if kind == "outcome" else scale)
     draws = [
         uniforms(seed, 1, "placebo", batch.iteration, uid, index)[0]
         for uid in batch.uids

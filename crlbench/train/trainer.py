@@ -96,14 +96,12 @@ def strategy_of(ranks: Ranks) -> Strategy | str:
 
 def build_loggers(names: Sequence[str], folder: Path, resumed_at: int) -> list[Logger]:
     """Loggers by name; a resumed run purges TensorBoard's later points and opens a new CSV."""
-    loggers: list[Logger] = []
+    logs: list[Logger] = []
     if "tensorboard" in names:
-        loggers.append(
-            TensorBoardLogger(folder, name="tb", version="", purge_step=resumed_at or None)
-        )
+        logs.append(TensorBoardLogger(folder, name="tb", version="", purge_step=resumed_at or None))
     if "csv" in names:
-        loggers.append(CSVLogger(folder, name="csv", version=f"from-{resumed_at}"))
-    return loggers
+        logs.append(CSVLogger(folder, name="csv", version=f"from-{resumed_at}"))
+    return logs
 
 
 @contextlib.contextmanager

@@ -81,16 +81,6 @@ class Decoded:
     lengths: Tensor
     """(B,) int64."""
 
-    @staticmethod
-    def empty(rows: int, width: int, pad: int, valued: bool, device: torch.device) -> Decoded:
-        """Nothing but padding yet."""
-        return Decoded(
-            tokens=torch.full((rows, width), pad, device=device),
-            logprobs=torch.zeros((rows, width), device=device),
-            values=torch.zeros((rows, width), device=device) if valued else None,
-            lengths=torch.zeros(rows, dtype=torch.int64, device=device),
-        )
-
 
 @dataclass(frozen=True)
 class DecodeLoop:
@@ -134,10 +124,13 @@ class DecodeLoop:
         """Completions of all rows; ``draws`` (B, T) as :func:`draw_uniforms` gives them."""
         backbone, device = policy.backbone, batch.prompt_ids.device
         group = row_groups(batch)
-        count = len(group)
+        count, shape = len(group), (len(group), self.max_tokens)
         ends = torch.tensor(self.ends, device=device)
-        decoded = Decoded.empty(
-            count, self.max_tokens, self.pad, policy.value_head is not None, device
+        decoded = Decoded(
+            tokens=torch.full(shape, self.pad, device=device),
+            logprobs=torch.zeros(shape, device=device),
+            values=None if policy.value_head is None else torch.zeros(shape, device=device),
+            lengths=torch.zeros(count, dtype=torch.int64, device=device),
         )
 
         start = self.static.start if self.static.serves(backbone, device) else GrowingRows

@@ -46,7 +46,7 @@ def cuda_graph(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
     """
     if os.environ.get(COMPILER_FOLDER) == tempfile.gettempdir():
         del os.environ[COMPILER_FOLDER]  # what is compiled goes into a folder of torch's own
-    compiled = torch.compile(  # type: ignore[call-overload]  # stub
+    graph = torch.compile(  # type: ignore[call-overload]  # stub
         function,
         fullgraph=True,
         dynamic=False,
@@ -56,7 +56,7 @@ def cuda_graph(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
     def replayed(*args: Any) -> Tensor:
         torch.compiler.cudagraph_mark_step_begin()
-        return compiled(*args)
+        return graph(*args)
 
     return replayed
 

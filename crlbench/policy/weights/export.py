@@ -33,13 +33,13 @@ def write_adapter(card: ModelCard, location: Location, weights: Weights, folder:
     assert card.adapter is not None  # asked only of an entry with one
     config = lora_config(base, card.adapter.model_dump())
     config.base_model_name_or_path, config.revision = location.name, location.revision
-    wrapped = get_peft_model(base, config)
+    adapter_model = get_peft_model(base, config)
     learned = {n.removeprefix("model."): t for n, t in weights.items() if "lora_" in n}
-    expected = {n for n, p in wrapped.named_parameters() if p.requires_grad}
+    expected = {n for n, p in adapter_model.named_parameters() if p.requires_grad}
     _check_names(card, set(learned), expected)
-    wrapped.load_state_dict(learned, strict=False, assign=True)
+    adapter_model.load_state_dict(learned, strict=False, assign=True)
     with silent():
-        wrapped.save_pretrained(str(folder), save_embedding_layers=False)
+        adapter_model.save_pretrained(str(folder), save_embedding_layers=False)
     _write_value_head(weights, folder)
 
 
