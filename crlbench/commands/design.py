@@ -102,7 +102,7 @@ class _Builder:
             for comparison in self._compared(one, setting, model)
         ]
         if not comparisons:
-            raise UsageError("nothing is left to compare: widen --only or --model.")
+            raise UsageError("nothing is left to compare. Widen --only or --model.")
         study = Study(
             title=self.wanted.title,
             about=self.wanted.about.strip(),
@@ -211,7 +211,7 @@ class _Builder:
         board: Board,
     ) -> Arm:
         if not (point.set or point.flip):
-            raise UsageError(f"grid arm '{point.name}' changes nothing: give it set or flip.")
+            raise UsageError(f"grid variant '{point.name}' changes nothing. Give it set or flip.")
         recipe = flipped(base, point.flip) if point.flip else base
         kind = "condition" if point.set else "flip"
         return self._arm(kind, point.name, recipe, changed(point.set), setting, model, base, board)
@@ -234,7 +234,7 @@ class _Builder:
         plan = plan_of(board, (model, card), chosen, tasks, self.settings, self.catalog)
         self.plans.setdefault(str(plan.folder), plan)
         if more and board.fingerprint == base_board.fingerprint:
-            raise UsageError(f"arm '{label}' changes nothing: the base has these conditions.")
+            raise UsageError(f"variant '{label}' changes nothing: the base has these conditions.")
         # The depth of a study's folder is fixed, so the path does not depend on its name.
         home = Path(self.settings.out) / STUDIES / "id"
         return Arm(
@@ -295,6 +295,6 @@ def _refuse_twins(name: str, base: Arm, arms: list[Arm]) -> None:
     for arm in arms:
         if arm.run in seen:
             raise UsageError(
-                f"comparison '{name}': {arm.label} is {seen[arm.run]} again. Leave one out."
+                f"comparison '{name}': {arm.label} is the same as {seen[arm.run]}. Leave one out."
             )
         seen[arm.run] = arm.label

@@ -40,7 +40,7 @@ def check_devices(
         )
     if settings.num_nodes > 1 and settings.jobs not in ("auto", "1"):
         raise UsageError(
-            f"--jobs {settings.jobs}: with --num-nodes the machines run one cell after the other. "
+            f"--jobs {settings.jobs}: with --num-nodes the machines do one run after the other. "
             "Leave --jobs out."
         )
     from crlbench.algo.step import TrustRegion

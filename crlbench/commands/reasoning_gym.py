@@ -29,8 +29,8 @@ def freeze_generator(options: Namespace) -> int:
 
     if options.tasks or options.check or options.bump:
         raise UsageError(
-            f"--from {options.source} makes a task of its own: leave out TASK, --check and --bump;"
-            " the made folder is checked with crlbench freeze --check FOLDER."
+            f"--from {options.source} makes a new task: leave out TASK, --check and --bump. "
+            "To check it later: crlbench freeze --check FOLDER"
         )
     generator = options.source.removeprefix(PREFIX)
     reasoning_gym.task_name(generator, options.name)

@@ -91,7 +91,7 @@ def recompute(
     for finding in Peers().disagreements(runs):
         done.findings.setdefault(finding.run, []).append(finding)
     if any(run.folder not in homes for run in runs):
-        done.gaps.append("attempts: no plan stands above these runs, so no ledger was compared.")
+        done.gaps.append("attempts: no folder above these runs has a plan. No ledger was compared.")
     done.gaps += readers.gaps
     return done
 

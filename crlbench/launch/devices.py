@@ -298,4 +298,4 @@ def follow(place: Place, say: Callable[[str], None]) -> None:
             failures += 1
             say(str(error))
     if failures:
-        raise Incomplete(f"{failures} cells ended early on this machine; see the first one.")
+        raise Incomplete(f"{failures} runs ended early on this machine; see the first machine.")
