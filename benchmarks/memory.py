@@ -60,7 +60,7 @@ PHASES = (
     ("crlbench.train.surrogate:Surrogate", "losses", "micro-batch"),
     ("crlbench.train.optimizer:TracedAdamW", "step", "optimizer"),
     ("crlbench.train.callbacks:LastCheckpoint", "save", "checkpoint"),
-    ("crlbench.run.execute", "final_end", "end scores"),
+    ("crlbench.run.ends:Examiner", "whole", "end scores"),
     ("crlbench.run.execute", "write_run", "record"),
 )
 """Functions whose peaks `--phases` tells apart."""

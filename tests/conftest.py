@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-from crlbench.launch import nursery
+from crlbench.launch import worker
 from tests.support.chromium import launched
 
 pytest_plugins = ("tests.support.boards", "tests.support.run_folders")
@@ -38,7 +38,7 @@ os.environ |= {
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 # Commands that are called in this process import the libraries once.
-nursery.KEEP_LIBRARIES = True
+worker.KEEP_LIBRARIES = True
 
 # The same examples in every run, and no time limit on a busy machine.
 settings.register_profile("crlbench", derandomize=True, deadline=None)

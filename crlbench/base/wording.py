@@ -116,6 +116,11 @@ def clean(text: str) -> str:
     return visible(text).replace("\n", " ")
 
 
+def one_line(text: object, most: int = 300) -> str:
+    """What an error of a library says, on one line and not without an end."""
+    return " ".join(str(text).split())[:most]
+
+
 def line(cells: Sequence[str], widths: Sequence[int], left: Sequence[int] = (0,)) -> str:
     """A row of a plain table; the columns in ``left`` stand left, the others right."""
     placed = [

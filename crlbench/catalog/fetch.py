@@ -13,6 +13,7 @@ import shutil
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -218,7 +219,7 @@ def _convert(
         "schema": 1,
         "slug": card.slug,
         "source": source,
-        "model": converted.as_dict(),
+        "model": asdict(converted),
         "versions": {"crlbench": __version__, **library_versions()},
         "files": files,
     }

@@ -33,17 +33,17 @@ def run(options: Namespace) -> int:
     """Archive one version, or prove that what is archived is whole and unchanged."""
     from crlbench.catalog.find import Catalog
     from crlbench.contribute.review.raising import require_as_published
-    from crlbench.run import archiving
+    from crlbench.run import archive
 
     catalog = Catalog(options.catalog)
     if options.check:
         if options.what is not None:
             raise UsageError("--check looks at every archive. Leave the rest out.")
-        return _checked(options, [folder.name for folder in archiving.check(catalog)])
+        return _checked(options, [folder.name for folder in archive.check(catalog)])
     if options.name is None:
         raise UsageError("archive needs a kind and a name: crlbench archive track mini.")
     require_as_published(catalog, catalog.find_at(options.what, options.name))
-    folder = archiving.archive(catalog, options.what, options.name)
+    folder = archive.archive(catalog, options.what, options.name)
     if options.json:
         out_json({"archive": str(folder)})
         return OK

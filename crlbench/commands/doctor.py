@@ -6,6 +6,7 @@ import os
 import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -58,7 +59,7 @@ def run(options: Namespace) -> int:
                 "fit": not unfit,
                 "track": options.track,
                 "model": options.model,
-                "findings": [finding.as_dict() for finding in findings],
+                "findings": [asdict(finding) for finding in findings],
                 "memory": [_described(fit) for fit in memory],
             }
         )
@@ -115,10 +116,10 @@ def _of_model(
     from crlbench.launch.capacity import free_memory
 
     conditions = track.conditions
-    place = of.weights(card, options.home, hub)
-    findings = [of.entry(card), place.finding, *of.extras(card, place.here)]
-    findings += of.checkpoint(card, place.here)
-    finding, shape = of.architecture(card, place.here)
+    here, finding = of.weights(card, options.home, hub)
+    findings = [of.entry(card), finding, *of.extras(card, here)]
+    findings += of.checkpoint(card, here)
+    finding, shape = of.architecture(card, here)
     findings.append(finding)
     if shape is None:
         return findings, []
@@ -127,7 +128,7 @@ def _of_model(
         where = device(options.device)
     except EnvironmentUnfit:
         where = "cuda"
-    finding, work = of.context(card, place.here, shape, conditions, tasks, members, where)
+    finding, work = of.context(card, here, shape, conditions, tasks, members, where)
     free = free_memory(where)[0]
     memory = of.fits(card, conditions, shape, work, free)
     return [*findings, finding, of.memory(memory)], memory

@@ -51,10 +51,11 @@ def run(options: Namespace) -> int:
 
     import torch
 
+    from crlbench.run.store import check_new
     from crlbench.stages import fit_reward as fitting
 
     config = fitting.settings(assignments(options.set))
-    fitting.check_target(Path(options.out))
+    check_new(Path(options.out))
     torch.set_num_threads(options.threads)
     torch.use_deterministic_algorithms(True)
     card = fitting.fit_reward(

@@ -34,7 +34,7 @@ from crlbench.errors import (
 )
 from crlbench.launch.capacity import (
     available_memory,
-    expected,
+    estimate_forms,
     free_memory,
     jobs_for,
     require_memory,
@@ -43,10 +43,9 @@ from crlbench.launch.capacity import (
 from crlbench.launch.devices import RUN_ON_DEVICES
 from crlbench.launch.local import LocalLauncher
 from crlbench.launch.memory import Estimate
-from crlbench.run.declare import Declaration, Execution, NamedRecipe
 from crlbench.run.former import check_entry_unchanged, former_runs
 from crlbench.run.launcher import Launcher, Outcome
-from crlbench.run.plan import Board, Contender, Plan, label
+from crlbench.run.plan import Board, Contender, Declaration, Execution, NamedRecipe, Plan, label
 from crlbench.run.progress import Progress
 from crlbench.run.session import StopSwitch, Work, opened, run_missing, survey
 from crlbench.run.store import check_space, check_writable
@@ -328,7 +327,7 @@ def launcher_of(settings: Settings, jobs: int, threads: int) -> Launcher:
     """What runs cells: in one process each, or in one for each device."""
     if settings.devices * settings.num_nodes == 1:
         return LocalLauncher(jobs, threads)
-    return LocalLauncher(jobs, threads, RUN_ON_DEVICES, warm=None, shared=False, parents=True)
+    return LocalLauncher(jobs, threads, RUN_ON_DEVICES, parents=True)
 
 
 def say_vanished(work: Work) -> None:
@@ -484,7 +483,7 @@ def checked_memory(
         card, conditions = by_digest[cell.entry_sha256], Conditions.model_validate(cell.conditions)
         tasks = [catalog.task_card(name) for name in cell.tasks]
         members = panel.choose(conditions.evaluation.retain)
-        estimates = expected(card, conditions, tasks, members, options.home, device)
+        estimates = estimate_forms(card, conditions, tasks, members, options.home, device)
         found += [*estimates.values()][:1]
         try:
             require_memory(card.slug, estimates, free, what)

@@ -10,7 +10,7 @@ from crlbench.catalog.retain_panel import find_panel
 from crlbench.commands.console import count
 from crlbench.commands.verify_recompute import model_of
 from crlbench.errors import CrlbenchError, EnvironmentUnfit
-from crlbench.launch.capacity import expected, free_memory, require_memory
+from crlbench.launch.capacity import estimate_forms, free_memory, require_memory
 from crlbench.proof.effort import conditions_of, replay_seconds, require_within
 from crlbench.proof.facts import board_tasks
 from crlbench.run.archive import catalog_of
@@ -56,7 +56,7 @@ def _require_memory(run: Run, catalog: Catalog, home: Path) -> None:
         card, conditions = catalog.load_model(model_of(run)), conditions_of(record)
         tasks = [catalog.task_card(name) for name in board_tasks(record.fingerprint.leaves)]
         members = find_panel(catalog.roots).choose(conditions.evaluation.retain)
-        estimates = expected(card, conditions, tasks, members, home)
+        estimates = estimate_forms(card, conditions, tasks, members, home)
     except CrlbenchError:  # what is not here is said by the replay itself
         return
     try:

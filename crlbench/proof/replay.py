@@ -35,9 +35,10 @@ from crlbench.launch.devices import RUN_ON_DEVICES, Place, free_port, run_ranks
 from crlbench.launch.local import LocalLauncher
 from crlbench.policy.decode.loop import ClosestDraws, watched_draws
 from crlbench.run import environment, store
+from crlbench.run.environment import machine_of
 from crlbench.run.execute import load, make_module, ranks_of, run_cell, train
 from crlbench.run.launcher import Outcome
-from crlbench.run.record import compact, curve_point, health_columns, machine_of
+from crlbench.run.record import compact, curve_point, health_columns
 
 REPLAY = "crlbench.proof.replay:replay_cell"
 """What a worker runs on a cell to be replayed."""
@@ -249,7 +250,7 @@ def replays(cells: Sequence[Cell]) -> Iterator[tuple[Cell, Trace]]:
         launcher = LocalLauncher(1, threads, REPLAY)
         if several:
             function = RUN_ON_DEVICES if whole else REPLAY_ON_DEVICES
-            launcher = LocalLauncher(1, threads, function, warm=None, shared=False, parents=True)
+            launcher = LocalLauncher(1, threads, function, parents=True)
         with contextlib.closing(launcher.run(chosen, lambda *_: None, lambda: 0)) as running:
             for outcome in running:
                 if outcome.state not in ("done", "failed"):

@@ -21,7 +21,7 @@ from crlbench.disk.names import SAMPLES
 from crlbench.policy.weights.load import Reader
 from crlbench.run.admission import admit
 from crlbench.run.ends import AUDITED, SHOWN
-from crlbench.run.reward_model import asked
+from crlbench.run.reward_model import ask
 from crlbench.run.subject import (
     auditor_of,
     prompts_of,
@@ -29,7 +29,7 @@ from crlbench.run.subject import (
     scorer_of,
     shown_prompt,
 )
-from crlbench.train.transcript import verified_text
+from crlbench.train.reward import verified_text
 
 LEARNED = 1e-4
 """Between two evaluations of a reward model, in other batches or on another machine."""
@@ -127,7 +127,7 @@ def _scores(
     learned = task.card.reward_model is not None
     answers: list[Any] = [place.answer for place in places]
     if learned:
-        answers = [asked(task, items[place.item]) for place in places]
+        answers = [ask(task, items[place.item]) for place in places]
     paid = [np.float32(score.outcome) for score in scorer_of(task)(texts, answers)]
     audited = [np.float32(score.outcome) for score in auditor_of(task)(texts, answers)]
     found = zip(rows, places, paid, audited, strict=True)

@@ -27,7 +27,7 @@ class Tally:
     """What is known of the whole: work done, and the latest reward and score of each cell."""
 
     iterations: int
-    """Of all cells together."""
+    """Iterations of all cells together."""
     cells: int
     done: int = 0
     reached: dict[str, float] = field(default_factory=dict)

@@ -15,7 +15,7 @@ from crlbench.contribute.results.changes import changes_since
 from crlbench.contribute.review.archived import unfaithful
 from crlbench.contribute.review.growth import redefined
 from crlbench.disk.seal import NAME, seal
-from crlbench.run.archiving import archive
+from crlbench.run.archive import archive
 from tests.contribute.honest import crlbench
 from tests.contribute.test_archive import (
     OLD,

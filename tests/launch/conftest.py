@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from crlbench.launch import nursery
+from crlbench.launch import worker
 
 
 @pytest.fixture(autouse=True)
 def nothing_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nursery, "KEEP_LIBRARIES", False)
+    monkeypatch.setattr(worker, "KEEP_LIBRARIES", False)

@@ -18,12 +18,11 @@ import pytest
 
 from crlbench.contract.conditions import control_leaves, override
 from crlbench.contract.records import Cell
-from crlbench.launch import nursery
+from crlbench.launch import worker
 from crlbench.launch.local import LocalLauncher
-from crlbench.launch.nursery import possible
-from crlbench.run.declare import Declaration, Execution, NamedRecipe
+from crlbench.launch.worker import possible
 from crlbench.run.launcher import Outcome
-from crlbench.run.plan import Board, Contender, Plan
+from crlbench.run.plan import Board, Contender, Declaration, Execution, NamedRecipe, Plan
 
 pytestmark = pytest.mark.skipif(not possible("cpu"), reason="workers are not forked here")
 
@@ -81,7 +80,7 @@ def marks(cells: tuple[Cell, ...], name: str) -> list[str]:
 def test_workers_are_forked_after_the_loading(
     plan_of: PlanOf, kept: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(nursery, "KEEP_LIBRARIES", kept)
+    monkeypatch.setattr(worker, "KEEP_LIBRARIES", kept)
     cells = plan_of(seeds=1).cells
     outcomes = run(cells, "tests.support.cells:origin", "leave_a_mark")
     assert {o.state for o in outcomes} == {"done"}
@@ -103,7 +102,7 @@ def test_what_cannot_be_loaded_is_left_to_the_cells(plan_of: PlanOf) -> None:
 UNGUARDED = """
 import json, sys
 from crlbench.contract.records import Cell
-from crlbench.launch import nursery
+from crlbench.launch import worker
 from crlbench.launch.local import LocalLauncher
 print("the script runs", flush=True)
 cells = [Cell.model_validate(cell) for cell in json.loads(open("cells.json").read())]
@@ -219,7 +218,7 @@ def test_a_forked_worker_writes_the_bytes_of_a_spawned_one(
         ("killed", "tests.support.cells:killed_after_a_point", True),
         ("kept", "crlbench.run.execute:run_cell", True),
     ):
-        monkeypatch.setattr(nursery, "KEEP_LIBRARIES", name == "kept")
+        monkeypatch.setattr(worker, "KEEP_LIBRARIES", name == "kept")
         cells = real_cells(board, tmp_path / name)
         outcomes = run(cells, function, shared=shared, threads=threads, jobs=3 - threads)
         assert {o.state for o in outcomes} <= {"done", "failed"}, outcomes
@@ -231,21 +230,21 @@ def test_a_forked_worker_writes_the_bytes_of_a_spawned_one(
 def test_libraries_that_were_kept_are_not_used_under_another_environment(
     plan_of: PlanOf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(nursery, "KEEP_LIBRARIES", True)
-    monkeypatch.setattr(nursery, "_kept", None)
-    assert nursery._keep() and nursery._keep()
+    monkeypatch.setattr(worker, "KEEP_LIBRARIES", True)
+    monkeypatch.setattr(worker, "_kept", None)
+    assert worker._keep() and worker._keep()
     monkeypatch.setenv("UNRELATED", "x")
-    assert nursery._keep()
+    assert worker._keep()
     monkeypatch.setenv("HF_HOME", "elsewhere")
-    assert not nursery._keep()
+    assert not worker._keep()
 
 
 KILLED = """
 import os, signal, sys
 from crlbench.contract.records import Cell
-from crlbench.launch import nursery
+from crlbench.launch import worker
 from crlbench.launch.local import LocalLauncher
-nursery.KEEP_LIBRARIES, nursery._LIBRARIES = True, ("json",)
+worker.KEEP_LIBRARIES, worker._LIBRARIES = True, ("json",)
 cell = Cell.model_validate_json(open("cell.json").read())
 launcher = LocalLauncher(1, 1, "tests.support.cells:until_stopped", warm=None)
 for outcome in launcher.run([cell], lambda *_: os.kill(os.getpid(), signal.SIGKILL), lambda: 0):

@@ -12,7 +12,7 @@ import pytest
 from crlbench import __version__, cli
 from crlbench.contract.records import RunRecord
 from crlbench.proof.checkout import RELEASES
-from crlbench.run.derived import curve_csv
+from crlbench.run.mend import curve_csv
 from crlbench.verdict.badges import read_badges
 from crlbench.verdict.runs import load_runs
 from tests.support import tampering

@@ -18,8 +18,7 @@ from crlbench.contract.model_card import Adapter
 from crlbench.policy.adapters import add_lora
 from crlbench.policy.decode.loop import DecodeLoop
 from crlbench.policy.policy import Policy
-from crlbench.policy.weights.served import toy
-from crlbench.policy.weights.shrink import BEGIN, END, PAD
+from crlbench.policy.weights.served import BEGIN, END, PAD, toy
 from crlbench.reward.score import Score
 from crlbench.train.callbacks import RunRecorder
 from crlbench.train.collect import Answers

@@ -10,7 +10,7 @@ from crlbench.contribute.results.changes import MAX_SHOWN, Changes, git
 from crlbench.contribute.review.published import is_published, moved, place_of, states
 from crlbench.disk.seal import NAME, SHOWN, require_intact
 from crlbench.errors import CrlbenchError
-from crlbench.run.archiving import require_own_content
+from crlbench.run.archive import require_own_content
 
 DEPTH = len(PurePosixPath(ARCHIVE).parts) + 1
 """Levels of an archive's own folder, from the root of the checkout."""

@@ -16,7 +16,7 @@ from crlbench.catalog.find import Kind
 from crlbench.contribute.results.changes import NO_FILE, git
 from crlbench.disk.names import FROZEN
 from crlbench.errors import CrlbenchError
-from crlbench.run.archiving import is_left_out
+from crlbench.run.archive import is_left_out
 
 TRACKS = "leaderboard/tracks"
 PANEL = "leaderboard/retain"
