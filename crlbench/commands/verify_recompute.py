@@ -106,18 +106,17 @@ def _recompute_run(
 ) -> None:
     """One run from its own files, its entry and this checkout."""
     found = done.findings.setdefault(run.name, [])
-    found += unpayable(run.record, run.name, run.items, catalog)
+    found += unpayable(run, catalog)
     found += audit_run(run)
     if home is not None:
         found += audit_in(home, run)
     facts = facts_of(run)
     if isinstance(facts, Facts):
-        model = model_of(run)
-        here = compare(run.record, run.name, model, tuple(facts.tasks), catalog)
+        here = compare(run, model_of(run), tuple(facts.tasks), catalog)
         done.comparisons[run.name] = here
         found += here.findings
         _sort(done, run, here, base)
-        found += _samples(done, run, facts, here, readers)
+        found += _samples(done, facts, here, readers)
 
 
 def _sort(done: Recomputed, run: Run, here: Comparison, base: Base | None) -> None:
@@ -156,17 +155,17 @@ class _Readers:
 
 
 def _samples(
-    done: Recomputed, run: Run, facts: Facts, here: Comparison, readers: _Readers
+    done: Recomputed, facts: Facts, here: Comparison, readers: _Readers
 ) -> Iterator[Finding]:
     """The stored completions, verified again."""
     if here.task is None:
         return
-    rows = [asdict(sample) for sample in run.samples()]
-    found = [*rescore(run.record, run.name, rows, run.items, here.task, facts.conditions)]
+    rows = [asdict(sample) for sample in facts.run.samples()]
+    found = [*rescore(facts, rows, here.task)]
     done.samples += len(rows)
     done.verifiers.add(f"{here.task.name} {here.task.card.version}")
     reader = readers.of(here)
     if reader is not None and not found:
-        found += check_prompts(run.name, rows, here.task, reader, facts.conditions)
+        found += check_prompts(facts, rows, here.task, reader)
         done.prompts += len(rows)
     yield from found

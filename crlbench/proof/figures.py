@@ -49,7 +49,7 @@ SLACK = 1e-5
 Column = Sequence[float | int | None]
 
 
-def figures(facts: Facts) -> Iterator[Finding]:
+def check_figures(facts: Facts) -> Iterator[Finding]:
     """Columns as long as the run, counts that are whole, sums that the curve states."""
     if missing := [*_incomplete(facts)]:
         yield from missing
@@ -178,7 +178,7 @@ def same_total(stated: float, parts: Sequence[float]) -> bool:
     return abs(stated - math.fsum(parts)) <= slack
 
 
-def cost(facts: Facts) -> Iterator[Finding]:
+def check_cost(facts: Facts) -> Iterator[Finding]:
     """Completions as the budget gives them, tokens as the figures add up, FLOPs by the rule."""
     stored, parameters = facts.record.cost, facts.record.subject.params_total
     completions = facts.iterations * facts.conditions.budget.rows

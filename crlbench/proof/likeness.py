@@ -24,10 +24,10 @@ from crlbench.contract.records import (
     CurvePoint,
     IterationDigest,
     RunRecord,
-    Status,
 )
 from crlbench.disk.names import POLICY_NAME
 from crlbench.proof.bands import FEW, LATER, LEARNED_REWARD, UNTAUGHT_LOSS, Band
+from crlbench.proof.facts import describe_status
 from crlbench.proof.replay import WHOLE, Trace
 
 TENSORS = {
@@ -318,7 +318,8 @@ class _Beside:
         if compared and status != ours:
             # The score decides this rule at the end, and two machines may lie on its two sides.
             decided = {status.rule, ours.rule} == {None, SCORE_DROP} and status.at == ours.at
-            yield Difference(self.made, "status", _said(status), _said(ours), within=decided)
+            pair = describe_status(status), describe_status(ours)
+            yield Difference(self.made, "status", *pair, within=decided)
 
     def _captured(self) -> Iterator[Difference]:
         record = self.stored.record
@@ -370,10 +371,6 @@ def captured(
     u = (np.array([point.score for point in curve]) - floor) / (ceiling - floor)
     head = (start - floor) / (ceiling - floor)
     return float((np.trapezoid(u, x) / x[-1] - head) / max(1.0 - head, MIN_HEADROOM))
-
-
-def _said(status: Status) -> str:
-    return f"{status.state}{f' by {status.rule}' if status.rule else ''} at {status.at}"
 
 
 def _gap(a: float, b: float) -> float:

@@ -6,7 +6,7 @@ range. Both stand in the task's frozen card.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -14,60 +14,56 @@ from crlbench.catalog.find import Catalog
 from crlbench.contract.records import WHOLE_BELOW, RunRecord
 from crlbench.contract.task_card import TaskCard
 from crlbench.contract.verification import Finding
-from crlbench.disk.names import ITEMS, RECORD_NAME
+from crlbench.disk.names import ITEMS
+from crlbench.proof.facts import finding_in
 from crlbench.run.archive import catalog_of
 from crlbench.run.subject import load_task
+from crlbench.verdict.runs import Run
 
 AUDITED = "id_audit"
 DIGITS = 1e-6
 """Relative, of what the digits of a stored figure leave open."""
 
-Vector = Callable[[str, str], np.ndarray]
-"""(name of the vector, field that refers to it) -> scores."""
-
-
-def unpayable(record: RunRecord, run: str, vector: Vector, catalog: Catalog) -> Iterator[Finding]:
+def unpayable(run: Run, catalog: Catalog) -> Iterator[Finding]:
     """The item vectors that hold a score which their verifier cannot give.
 
-    Args:
-        record: of the run.
-        run: its name, for findings.
-        vector: gives the item vectors.
-        catalog: of the checkout; tasks that it has not in that version are left out.
+    Tasks that the catalogue of the checkout has not in that version are left out.
     """
-    own = record.task.name
-    refs = {f"curve[{j}].items_ref": (point.items_ref, own) for j, point in enumerate(record.curve)}
+    record, task_name = run.record, run.record.task.name
+    refs = {
+        f"curve[{j}].items_ref": (point.items_ref, task_name)
+        for j, point in enumerate(record.curve)
+    }
     for name, split in record.splits.items():
         kind, _, other = name.partition("/")
         if kind == "retain" or name == AUDITED:
             continue
-        task = other if kind == "transfer" else own
+        task = other if kind == "transfer" else task_name
         sides = {"start_ref": split.start_ref, "end_ref": split.end_ref}
         refs |= {f"splits.{name}.{side}": (ref, task) for side, ref in sides.items() if ref}
     catalog = catalog_of(record, catalog)
     cards = {name: _card(record, name, catalog) for name in {task for _, task in refs.values()}}
     for field, (ref, task) in refs.items():
-        card = cards[task]
-        if card is not None:
-            yield from _unpaid(card, run, ref, vector(ref, field))
-    if (card := cards.get(own)) is not None:
-        yield from _mean_unpaid(card, record, run)
+        if (card := cards[task]) is not None:
+            yield from _check_vector(card, run, ref, field)
+    if (card := cards.get(task_name)) is not None:
+        yield from _check_means(card, run)
 
 
-def _mean_unpaid(card: TaskCard, record: RunRecord, run: str) -> Iterator[Finding]:
+def _check_means(card: TaskCard, run: Run) -> Iterator[Finding]:
     """Where 0 and 1 alone are paid, an iteration's mean score is a whole number of completions."""
     if not _all_or_nothing(card) or card.verifier.reward_range != (0.0, 1.0):
         return
-    scores = record.health.get("score", [])
-    made = record.cost.get("completions", 0)
-    if type(made) is not int or not 0 <= made < WHOLE_BELOW:  # said where the forms are checked
+    scores = run.record.health.get("score", [])
+    completions = run.record.cost.get("completions", 0)
+    if type(completions) is not int or not 0 <= completions < WHOLE_BELOW:  # the forms say so
         return
-    rows = made // max(1, len(scores))
+    rows = completions // max(1, len(scores))
     for i, score in enumerate(scores):
         right = (score or 0.0) * rows
         if not abs(right - np.round(right)) <= DIGITS * max(1.0, right):
             why = f"the verifier of '{card.name}' {card.version}, {rows} completions"
-            yield Finding(run, RECORD_NAME, f"health.score[{i}]", score, "a share of them", why)
+            yield finding_in(run, f"health.score[{i}]", score, "a share of them", why)
 
 
 def _all_or_nothing(card: TaskCard) -> bool:
@@ -82,7 +78,8 @@ def _card(record: RunRecord, task: str, catalog: Catalog) -> TaskCard | None:
     return card if card.digest == record.fingerprint.leaves.get(f"tasks.{task}.digest") else None
 
 
-def _unpaid(card: TaskCard, run: str, ref: str, scores: np.ndarray) -> Iterator[Finding]:
+def _check_vector(card: TaskCard, run: Run, ref: str, field: str) -> Iterator[Finding]:
+    scores = run.items(ref, field)
     low, high = card.verifier.reward_range
     why = f"the verifier of '{card.name}' {card.version}"
     if _all_or_nothing(card):
@@ -92,4 +89,4 @@ def _unpaid(card: TaskCard, run: str, ref: str, scores: np.ndarray) -> Iterator[
         wrong = scores[(scores < low) | (scores > high)]
         expected = f"{low:g} to {high:g}"
     if wrong.size:
-        yield Finding(run, ITEMS, ref, float(wrong.flat[0]), expected, why)
+        yield finding_in(run, ref, float(wrong.flat[0]), expected, why, ITEMS)

@@ -6,19 +6,19 @@ each of them has its place in the item vectors ``start/id`` and ``end/id``, and 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from crlbench.catalog.frozen import Task
-from crlbench.contract.conditions import Conditions
 from crlbench.contract.model_card import ModelCard
-from crlbench.contract.records import RunRecord
 from crlbench.contract.verification import Finding
 from crlbench.disk.names import SAMPLES
 from crlbench.policy.weights.load import Reader
+from crlbench.proof.bands import LEARNED_REWARD
+from crlbench.proof.facts import Facts, finding_in
 from crlbench.run.admission import admit
 from crlbench.run.ends import AUDITED, SHOWN
 from crlbench.run.reward_model import asked
@@ -30,12 +30,10 @@ from crlbench.run.subject import (
     shown_prompt,
 )
 from crlbench.train.transcript import verified_text
+from crlbench.verdict.runs import Run
 
-LEARNED = 1e-4
-"""Between two evaluations of a reward model, in other batches or on another machine."""
-
-Vector = Callable[[str, str], np.ndarray]
-"""(name of the vector, field that refers to it) -> scores (draws, items)."""
+Rows = Sequence[Mapping[str, Any]]
+"""Stored samples of a run, in order."""
 
 
 @dataclass(frozen=True)
@@ -49,78 +47,53 @@ class _Place:
     item: int
 
 
-def rescore(
-    record: RunRecord,
-    run: str,
-    rows: Sequence[Mapping[str, Any]],
-    vector: Vector,
-    task: Task,
-    conditions: Conditions,
-) -> Iterator[Finding]:
+def rescore(facts: Facts, rows: Rows, task: Task) -> Iterator[Finding]:
     """Compare stored completions with the items, and their scores with the task's verifiers.
 
     Args:
-        record: of the run.
-        run: its name, for findings.
-        rows: the stored samples, in order.
-        vector: gives the item vectors.
-        task: the task that the run was trained on, at the digest that the record states.
-        conditions: of the run.
+        facts: The run and its conditions.
+        rows: The stored samples, in order.
+        task: The task that the run was trained on, at the digest that the record states.
 
     Raises:
         EnvironmentUnfit: the task's verifier cannot run here.
     """
-    found = [*strangers(record, run, rows, task, conditions)]
-    yield from found
-    if not found:
-        places = list(_places(record, task, conditions))
-        yield from _scores(record, run, rows, places, vector, task)
+    problems = [*strangers(facts, rows, task)]
+    yield from problems
+    if not problems:
+        yield from _check_scores(facts.run, rows, list(_places(facts, task)), task)
 
 
-def strangers(
-    record: RunRecord,
-    run: str,
-    rows: Sequence[Mapping[str, Any]],
-    task: Task,
-    conditions: Conditions,
-) -> Iterator[Finding]:
+def strangers(facts: Facts, rows: Rows, task: Task) -> Iterator[Finding]:
     """Compare what stored completions are of with the rows of the task; no code of it runs.
-
-    Args:
-        record, run, rows, task, conditions: as :func:`rescore`.
 
     Raises:
         EnvironmentUnfit: the rows are not on this machine.
     """
-    places = list(_places(record, task, conditions))
+    run, places = facts.run, list(_places(facts, task))
     if len(rows) != len(places):
-        yield Finding(run, SAMPLES, "(whole)", f"{len(rows)} lines", f"{len(places)} lines")
+        lines = f"{len(rows)} lines", f"{len(places)} lines"
+        yield finding_in(run, "(whole)", *lines, file=SAMPLES)
         return
     for number, (row, place) in enumerate(zip(rows, places, strict=True), start=1):
         for name in ("uid", "x", "answer"):
-            if row[name] != getattr(place, name):
-                stored, expected = row[name], getattr(place, name)
-                yield Finding(run, SAMPLES, f"line {number}: {name}", stored, expected)
+            if row[name] != (expected := getattr(place, name)):
+                field = f"line {number}: {name}"
+                yield finding_in(run, field, row[name], expected, file=SAMPLES)
 
 
-def _places(record: RunRecord, task: Task, conditions: Conditions) -> Iterator[_Place]:
-    shown = task.rows("id")[: min(SHOWN, conditions.evaluation.curve_items)]
+def _places(facts: Facts, task: Task) -> Iterator[_Place]:
+    record = facts.record
+    items = task.rows("id")[: min(SHOWN, facts.conditions.evaluation.curve_items)]
     ends = [("start", 0)]
     if "id" in record.splits and record.splits["id"].end_ref is not None:
         ends.append(("end", int(record.cost["completions"])))
     for side, x in ends:
-        for item, row in enumerate(shown):
+        for item, row in enumerate(items):
             yield _Place(f"{task.name}/id/{row['id']}", x, row["answer"], side, item)
 
 
-def _scores(
-    record: RunRecord,
-    run: str,
-    rows: Sequence[Mapping[str, Any]],
-    places: Sequence[_Place],
-    vector: Vector,
-    task: Task,
-) -> Iterator[Finding]:
+def _check_scores(run: Run, rows: Rows, places: Sequence[_Place], task: Task) -> Iterator[Finding]:
     """Three numbers that must be one: of the sample, of its vector, of the verifier here."""
     texts = [verified_text(task.card.kind, row) for row in rows]
     items = task.rows("id")
@@ -128,22 +101,22 @@ def _scores(
     answers: list[Any] = [place.answer for place in places]
     if learned:
         answers = [asked(task, items[place.item]) for place in places]
-    paid = [np.float32(score.outcome) for score in scorer_of(task)(texts, answers)]
-    audited = [np.float32(score.outcome) for score in auditor_of(task)(texts, answers)]
-    found = zip(rows, places, paid, audited, strict=True)
-    for number, (row, place, score, audit) in enumerate(found, start=1):
+    scores = [np.float32(score.outcome) for score in scorer_of(task)(texts, answers)]
+    audits = [np.float32(score.outcome) for score in auditor_of(task)(texts, answers)]
+    numbered = enumerate(zip(rows, places, scores, audits, strict=True), start=1)
+    for number, (row, place, score, audit) in numbered:
         stored = row["score"]
         for split, ours in (("id", score), (AUDITED, audit)):
             ref = f"{place.side}/{split}"
-            entry = float(vector(ref, f"splits.{split}.{place.side}_ref")[0, place.item])
+            entry = float(run.items(ref, f"splits.{split}.{place.side}_ref")[0, place.item])
             field = f"line {number}: {'score' if split == 'id' else 'audit'}"
             if split == "id" and entry != stored:
                 why = f"{ref}[0, {place.item}] in items.npz"
-                yield Finding(run, SAMPLES, field, stored, entry, why)
-            if abs(entry - float(ours)) > (LEARNED if learned and split == "id" else 0.0):
+                yield finding_in(run, field, stored, entry, why, SAMPLES)
+            if abs(entry - float(ours)) > (LEARNED_REWARD if learned and split == "id" else 0.0):
                 name = "the verifier" if split == "id" else "the second verifier"
                 why = f"{name} of the completion; stored in items.npz: {ref}[0, {place.item}]"
-                yield Finding(run, SAMPLES, field, entry, float(ours), why)
+                yield finding_in(run, field, entry, float(ours), why, SAMPLES)
 
 
 def reader_of(card: ModelCard) -> Reader:
@@ -155,18 +128,13 @@ def reader_of(card: ModelCard) -> Reader:
     return admit(card).reader
 
 
-def check_prompts(
-    run: str,
-    rows: Sequence[Mapping[str, Any]],
-    task: Task,
-    reader: Reader,
-    conditions: Conditions,
-) -> Iterator[Finding]:
+def check_prompts(facts: Facts, rows: Rows, task: Task, reader: Reader) -> Iterator[Finding]:
     """Compare the stored prompts with what this model reads for those items."""
-    cap = row_cap(task, reader, conditions)
-    items = prompts_of(task, "id", reader, cap, conditions.evaluation.curve_items)
-    shown = [shown_prompt(prompt, reader) for prompt in items[:SHOWN]]
+    cap = row_cap(task, reader, facts.conditions)
+    items = prompts_of(task, "id", reader, cap, facts.conditions.evaluation.curve_items)
+    prompts = [shown_prompt(prompt, reader) for prompt in items[:SHOWN]]
     for number, row in enumerate(rows, start=1):
-        expected = shown[(number - 1) % len(shown)]
+        expected = prompts[(number - 1) % len(prompts)]
         if row["prompt"] != expected:
-            yield Finding(run, SAMPLES, f"line {number}: prompt", row["prompt"], expected)
+            field = f"line {number}: prompt"
+            yield finding_in(facts.run, field, row["prompt"], expected, file=SAMPLES)

@@ -16,7 +16,7 @@ ROUNDING = 1e-12
 """Between two ways of adding the same numbers."""
 
 
-def curve(facts: Facts) -> Iterator[Finding]:
+def check_curve(facts: Facts) -> Iterator[Finding]:
     """Every point stands on the grid, and its score is the mean of its items."""
     points = facts.record.curve
     yield from facts.differs("curve", len(points), facts.evaluations, "number of evaluations")
@@ -48,7 +48,7 @@ def _place(facts: Facts, j: int, point: CurvePoint) -> Iterator[Finding]:
     yield from facts.differs(point.items_ref, shape, (point.n_items,), "its shape", ITEMS)
 
 
-def splits(facts: Facts) -> Iterator[Finding]:
+def check_splits(facts: Facts) -> Iterator[Finding]:
     """Every split that the conditions ask for, with its items and draws and their mean."""
     stored, asked = facts.record.splits, _asked(facts)
     yield from facts.differs("splits", sorted(stored), sorted(asked), "splits of the conditions")
@@ -58,7 +58,7 @@ def splits(facts: Facts) -> Iterator[Finding]:
 
 def _asked(facts: Facts) -> dict[str, dict[str, Any]]:
     """By split the items (None: of the retain panel) and the draws at the start and at the end."""
-    e, own = facts.conditions.evaluation, facts.task_leaves("splits")
+    e, own = facts.conditions.evaluation, facts.split_digests
     fresh = {"n": e.curve_items, "start": e.end_draws, "end": e.end_draws}
     asked = {"id": fresh, "id_audit": fresh, "id_greedy": fresh | {"start": 1, "end": 1}}
     ends = {"n": e.end_items, "start": 1, "end": 1}
@@ -105,7 +105,7 @@ def _score(
         yield facts.finding(f"{field}.{name}", stored, mean, f"the mean of {ref}")
 
 
-def vectors(facts: Facts) -> Iterator[Finding]:
+def check_vectors(facts: Facts) -> Iterator[Finding]:
     """No vector is stored that no score refers to."""
     record = facts.record
     used = {point.items_ref for point in record.curve}

@@ -207,10 +207,10 @@ class _Entry:
                 "(crlbench add model)"
             )
             return
-        here = compare(record, self.first.name, slug, board_tasks(record), catalog)
+        here = compare(self.first, slug, board_tasks(record), catalog)
         self._tasks[record.task.name] = here.task
         for run in self._others():
-            found = compare(run.record, run.name, slug, board_tasks(run.record), catalog)
+            found = compare(run, slug, board_tasks(run.record), catalog)
             self._tasks.setdefault(run.record.task.name, found.task)
             here.findings += found.findings
             here.unknown += found.unknown
@@ -267,8 +267,7 @@ class _Entry:
     def _numbers(self) -> Findings:
         """Every number of every record belongs to its item vectors and its conditions."""
         for run in self.runs:
-            scores = unpayable(run.record, run.name, run.items, self.examiner.catalog)
-            yield from map(str, scores)
+            yield from map(str, unpayable(run, self.examiner.catalog))
             yield from map(str, audit_run(run))
             yield from map(str, self._samples(run))
 
@@ -280,7 +279,7 @@ class _Entry:
             return
         rows = [asdict(sample) for sample in run.samples()]
         try:
-            yield from strangers(record, run.name, rows, task, facts.conditions)
+            yield from strangers(facts, rows, task)
         except EnvironmentUnfit as error:
             note = f"What the samples of {record.task.name} are of was not compared: {error}"
             if note not in self.notes:
