@@ -41,15 +41,15 @@ def since(validation: Validation) -> None:
 def _examined(changes: Any, options: Any) -> Any:
     """What the changes alone say, before anything that they touch is opened."""
     from crlbench.contribute.results.changes import astray, linking, mixed
-    from crlbench.contribute.review.archived import unfaithful
-    from crlbench.contribute.review.boxes import unticked
     from crlbench.contribute.review.growth import (
         added_retractions,
         redefined,
         republished,
         rewritten,
     )
-    from crlbench.contribute.review.people import author_of, brought
+    from crlbench.contribute.review.people import author_of, check_author
+    from crlbench.contribute.review.published import check_archives
+    from crlbench.contribute.review.pull_request import check_boxes
 
     author = author_of(changes, options.author)
     links = linking(changes)
@@ -58,12 +58,11 @@ def _examined(changes: Any, options: Any) -> Any:
         findings += astray(changes)
     if not links:  # else nothing is read that may lead elsewhere
         retracted, wrong = added_retractions(changes)
-        people = brought(changes, author, retracted)
-        findings += [*wrong, *people.findings, *republished(changes), *rewritten(changes)]
-        findings += [*redefined(changes), *unfaithful(changes)]
-        notes = people.notes
+        refusals, notes = check_author(changes, author, retracted)
+        findings += [*wrong, *refusals, *republished(changes), *rewritten(changes)]
+        findings += [*redefined(changes), *check_archives(changes)]
     if options.body:
-        findings += unticked(_read(Path(options.body)))
+        findings += check_boxes(_read(Path(options.body)))
     return _report(changes, findings, notes)
 
 
@@ -101,11 +100,11 @@ def _write(options: Any, changes: Any, reports: list[Any]) -> None:
     import json
 
     from crlbench.contribute.review.comment import verdict_of
-    from crlbench.contribute.review.posting import rendered
+    from crlbench.contribute.review.posting import render
     from crlbench.run.store import write_text
 
     verdict = verdict_of(changes, reports)
     if options.findings:
         write_text(Path(options.findings), json.dumps(verdict, ensure_ascii=True) + "\n")
     if options.comment:
-        write_text(Path(options.comment), rendered(verdict))
+        write_text(Path(options.comment), render(verdict))

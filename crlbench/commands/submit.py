@@ -110,7 +110,7 @@ def _drafted(
     from crlbench.contribute.results.base import base_of
     from crlbench.contribute.results.copies import Known
     from crlbench.contribute.results.layout import submitted
-    from crlbench.contribute.results.packing import grown, opened, stored
+    from crlbench.contribute.results.packing import check_growth, opened, read_stored
     from crlbench.contribute.results.result import Examiner
     from crlbench.disk.files import write_all
     from crlbench.verdict.agreement import Peers
@@ -118,8 +118,8 @@ def _drafted(
     for one in bundles:
         folder = draft / one.place
         folder.mkdir(parents=True, exist_ok=True)
-        before = stored(target / one.place)
-        rewritten = grown(_shared(before), opened(one.files)) if before else []
+        before = read_stored(target / one.place)
+        rewritten = check_growth(_shared(before), opened(one.files)) if before else []
         if rewritten:
             raise ValidationError(
                 f"{target / one.place}: is there already, and results are never changed: "

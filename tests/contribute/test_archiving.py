@@ -12,8 +12,8 @@ import pytest
 from crlbench.catalog.find import ARCHIVE, Catalog
 from crlbench.catalog.retain_panel import FOLDER
 from crlbench.contribute.results.changes import changes_since
-from crlbench.contribute.review.archived import unfaithful
 from crlbench.contribute.review.growth import redefined
+from crlbench.contribute.review.published import check_archives
 from crlbench.disk.seal import NAME, seal
 from crlbench.run.archiving import archive
 from tests.contribute.honest import crlbench
@@ -54,7 +54,7 @@ def based(root: Path) -> Path:
 
 
 def archived_in(repository: Path, base: str = "base") -> str:
-    return "\n".join(unfaithful(changes_since(base, repository)))
+    return "\n".join(check_archives(changes_since(base, repository)))
 
 
 def test_a_new_archive_brings_what_stood(published: Path) -> None:

@@ -18,8 +18,8 @@ from crlbench.contribute.results.changes import (
     mixed,
     scope_of,
 )
-from crlbench.contribute.review.boxes import HUMAN
 from crlbench.contribute.review.growth import republished
+from crlbench.contribute.review.pull_request import HUMAN
 from crlbench.disk.packed import PACKED, pack, unpack
 from crlbench.errors import UsageError
 from tests.contribute.honest import crlbench, run_in, submitted

@@ -7,7 +7,6 @@ examined by what the checkout has, or it is refused.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -29,7 +28,7 @@ class Base:
     stated: bool = False
     """Whether somebody named it (``--since``), rather than git: then what it holds was examined
     when it came, also where the checkout has lost the name of its track since."""
-    _known: dict[str, frozenset[str]] = field(default_factory=dict, compare=False, repr=False)
+    _by_place: dict[str, frozenset[str]] = field(default_factory=dict, compare=False, repr=False)
 
     def holds(self, run: Run, folder: Path | None = None) -> bool:
         """Whether a submitted run stood at the commit, as it is.
@@ -48,25 +47,21 @@ class Base:
             place = (folder.resolve() / PACKED).relative_to(self.root.resolve()).as_posix()
         except ValueError:
             return frozenset()
-        if place not in self._known:
-            self._known[place] = frozenset(self._read(place))
-        return self._known[place]
+        if place not in self._by_place:
+            self._by_place[place] = frozenset(self._read(place))
+        return self._by_place[place]
 
     def _read(self, place: str) -> list[str]:
         try:
-            members = unpack(git_bytes(self.root, "show", f"{self.commit}:{place}"))
-            return [_record_id(text) for name, text in _records_in(members).items()]
+            members = unpack(git_bytes(self.root, "show", f"{self.commit}:{place}")).items()
+            return [_record_id(text) for name, text in members if name.endswith(f"/{RECORD_NAME}")]
         except (CrlbenchError, BadArchive, ValueError):
             return []
 
 
-def _records_in(members: Mapping[str, bytes]) -> dict[str, bytes]:
-    return {name: text for name, text in members.items() if name.endswith(f"/{RECORD_NAME}")}
-
-
 def _record_id(text: bytes) -> str:
-    found = json.loads(text)
-    return str(found.get("record_id")) if isinstance(found, dict) else ""
+    record = json.loads(text)
+    return str(record.get("record_id")) if isinstance(record, dict) else ""
 
 
 def base_of(folder: Path) -> Base | None:

@@ -18,11 +18,12 @@ from crlbench.contract.records import RunRecord, StoredPlan
 from crlbench.contract.stored import read_bytes
 from crlbench.contract.verification import read_verifications
 from crlbench.contribute.results.layout import SUBMISSION, Submission
-from crlbench.contribute.results.taking import GENESIS, ended_with, last_day
 from crlbench.contribute.results.taking import fault as line_fault
+from crlbench.contribute.results.taking import last_day, records_in
 from crlbench.disk import line_ends
 from crlbench.disk.arrays import BadArrays, read_arrays
 from crlbench.disk.hashing import canonical_json
+from crlbench.disk.linked_lines import GENESIS
 from crlbench.disk.names import PLAN_NAME, RECORD_NAME, VERIFICATION_NAME
 from crlbench.disk.packed import PACKED, BadArchive, decompress, members
 from crlbench.disk.reading import json_value
@@ -38,18 +39,18 @@ def uncanonical(folder: Path) -> Iterator[str]:
         ValidationError: a file is missing or too large, or the archive is none.
         EnvironmentUnfit: a file may not be read.
     """
-    found = []
+    faults: list[str] = []
     for name in (PLAN_NAME, LEDGER_NAME, SUBMISSION, VERIFICATION_NAME):
         if (folder / name).exists():
-            found += _fault(name, read_bytes(folder / name), folder / name)
-    yield from found or _badges(folder)
+            faults += _fault(name, read_bytes(folder / name), folder / name)
+    yield from faults or _badges(folder)
     for name, content in members(folder / PACKED).items():
         yield from (f"{PACKED}/{fault}" for fault in _fault(name, content))
 
 
 def _badges(folder: Path) -> Iterator[str]:
     """Lines of ``verification.jsonl`` that no check writes, or that are of no record here."""
-    latest, previous, records = last_day(), GENESIS, ended_with(folder / LEDGER_NAME)
+    latest, previous, records = last_day(), GENESIS, records_in(folder / LEDGER_NAME)
     for number, line in enumerate(read_verifications(folder / VERIFICATION_NAME)):
         if (reason := line_fault(line, previous, number, latest, records)) is not None:
             yield f"{VERIFICATION_NAME}:{number + 1}: {reason}"
@@ -70,8 +71,8 @@ def _fault(name: str, content: bytes, path: Path | None = None) -> Iterator[str]
         cause = ""
         if path is not None:
             cause = line_ends.rewritten_so_that(path, content, lambda text: form(text) == text)
-        said = "not in the bytes that crlbench writes (canonical JSON, plain arrays)"
-        yield f"{name}: {said}{'.' * bool(cause)} {cause}".rstrip()
+        what = "not in the bytes that crlbench writes (canonical JSON, plain arrays)"
+        yield f"{name}: {what}{'.' * bool(cause)} {cause}".rstrip()
 
 
 def _text(content: bytes) -> bytes:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Literal
 
+from crlbench.base.wording import first_of
 from crlbench.contribute.results.layout import ENTRY_DEPTH, README, RESULTS
 from crlbench.contribute.results.retract import RETRACTIONS
 from crlbench.errors import EnvironmentUnfit, UsageError
@@ -57,15 +58,15 @@ class Changes:
     @property
     def scopes(self) -> dict[Scope, tuple[str, ...]]:
         """The paths by what they are; what a contribution brings along is of its kind."""
-        found: dict[Scope, list[str]] = {}
+        scopes: dict[Scope, list[str]] = {}
         for path in self.paths:
-            found.setdefault(scope_of(path), []).append(path)
+            scopes.setdefault(scope_of(path), []).append(path)
         for kind in ("models", "tasks"):
-            if kind in found and "code" in found:
-                along = [path for path in found["code"] if _along(kind, path, found[kind])]
-                found[kind] += along
-                found["code"] = [path for path in found["code"] if path not in along]
-        return {kind: tuple(paths) for kind, paths in found.items() if paths}
+            if kind in scopes and "code" in scopes:
+                along = [path for path in scopes["code"] if _along(kind, path, scopes[kind])]
+                scopes[kind] += along
+                scopes["code"] = [path for path in scopes["code"] if path not in along]
+        return {kind: tuple(paths) for kind, paths in scopes.items() if paths}
 
     @property
     def unjudged(self) -> tuple[str, ...]:
@@ -90,16 +91,16 @@ class Changes:
 
     def names_before(self, folder: str) -> list[str]:
         """Paths of the files that stood directly in a folder at the base."""
-        listed = git(self.root, "ls-tree", "--name-only", "-z", self.base, "--", f"{folder}/")
-        return [path for path in listed.split("\0") if path]
+        tree = git(self.root, "ls-tree", "--name-only", "-z", self.base, "--", f"{folder}/")
+        return [path for path in tree.split("\0") if path]
 
 
-def _along(kind: Scope, path: str, own: Iterable[str]) -> bool:
+def _along(kind: Scope, path: str, entries: Iterable[str]) -> bool:
     """Whether a file is one that a contribution of a kind brings along: exactly named, or not."""
     if kind == "models":
         checkpoint = CHECKPOINT.fullmatch(path)
         return OF_MODELS.fullmatch(path) is not None or (
-            checkpoint is not None and f"models/{checkpoint['slug']}.toml" in own
+            checkpoint is not None and f"models/{checkpoint['slug']}.toml" in entries
         )
     return path in OF_TASKS
 
@@ -117,9 +118,9 @@ def changes_since(reference: str, folder: Path) -> Changes:
     if reference.startswith("-"):
         raise UsageError(f"--since {reference}: no name of a commit.")
     base = git(root, "merge-base", reference, "HEAD").strip()
-    listed = git(root, "diff", "--raw", "--no-renames", "-z", base, "--").split("\0")
+    diff = git(root, "diff", "--raw", "--no-renames", "-z", base, "--").split("\0")
     status, linked = {}, {}
-    for facts, path in zip(listed[::2], listed[1::2], strict=False):
+    for facts, path in zip(diff[::2], diff[1::2], strict=False):
         _, mode, _, _, letter = facts.split(" ")
         status[path] = letter[0]
         if mode in NO_FILE:
@@ -157,12 +158,13 @@ def git(folder: Path, *arguments: str) -> str:
 def git_bytes(folder: Path, *arguments: str) -> bytes:
     """As :func:`git`, undecoded."""
     try:
-        done = subprocess.run(["git", "-C", str(folder), *arguments], capture_output=True)
+        process = subprocess.run(["git", "-C", str(folder), *arguments], capture_output=True)
     except FileNotFoundError:
         raise EnvironmentUnfit("git is not installed, and --since compares commits.") from None
-    if done.returncode:
-        raise UsageError(f"git {arguments[0]}: {done.stderr.decode(errors='replace').strip()}")
-    return done.stdout
+    if process.returncode:
+        words = process.stderr.decode(errors="replace").strip()
+        raise UsageError(f"git {arguments[0]}: {words}")
+    return process.stdout
 
 
 def scope_of(path: str) -> Scope:
@@ -188,19 +190,20 @@ def mixed(scopes: Iterable[Scope]) -> list[str]:
                 f"{alone} stand alone in a pull request, and this one also touches "
                 f"{', '.join(k for k in kinds if k != alone)}: open one for each"
             ]
-    contributed = [kind for kind in kinds if kind != "code"]
-    if len(contributed) > 1:
-        return [f"touches {' and '.join(contributed)}: open one pull request for each"]
+    others = [kind for kind in kinds if kind != "code"]
+    if len(others) > 1:
+        return [f"touches {' and '.join(others)}: open one pull request for each"]
     return []
 
 
-def besides(scopes: Mapping[Scope, Sequence[str]], only: Scope | None) -> list[str]:
-    """What was changed besides the one kind that may change; nothing where any may."""
-    found = [path for kind, paths in sorted(scopes.items()) if kind != only for path in paths]
-    if only is None or not found:
+def besides(scopes: Mapping[Scope, Sequence[str]], only: Scope) -> list[str]:
+    """What was changed besides the one kind that may change."""
+    paths = [path for kind, paths in sorted(scopes.items()) if kind != only for path in paths]
+    if not paths:
         return []
-    shown = ", ".join(found[:MAX_SHOWN]) + (" ..." if len(found) > MAX_SHOWN else "")
-    return [f"only {only} may change here (--only), and this also touches {shown}"]
+    return [
+        f"only {only} may change here (--only), and this also touches {first_of(paths, MAX_SHOWN)}"
+    ]
 
 
 def astray(changes: Changes) -> list[str]:
@@ -211,13 +214,13 @@ def astray(changes: Changes) -> list[str]:
         return []
     names = {path.split("/")[1] for path in scopes[kind] if path.startswith("tasks/")}
     tests = {f"tests/tasks/test_{name.replace('-', '_')}.py" for name in names}
-    found = [path for path in scopes.get("code", ()) if path not in tests]
-    if not found:
+    strays = [path for path in scopes.get("code", ()) if path not in tests]
+    if not strays:
         return []
-    shown = ", ".join(found[:MAX_SHOWN]) + (" ..." if len(found) > MAX_SHOWN else "")
     return [
-        f"{kind} stand alone in a pull request, and this one also touches {shown}: open one for "
-        "the code. A model's entry brings its checkpoint and the tables of docs/, a task its test."
+        f"{kind} stand alone in a pull request, and this one also touches "
+        f"{first_of(strays, MAX_SHOWN)}: open one for the code. A model's entry brings its "
+        "checkpoint and the tables of docs/, a task its test."
     ]
 
 

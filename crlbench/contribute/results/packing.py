@@ -95,13 +95,13 @@ def bundle(source: Path, submitter: str) -> Bundle:
             PACKED: packed,
             PLAN_NAME: read_bytes(source / PLAN_NAME),
             LEDGER_NAME: read_bytes(source / LEDGER_NAME),
-            SUBMISSION: signed(submitter),
+            SUBMISSION: sign(submitter),
         },
         runs=len(runs),
     )
 
 
-def signed(submitter: str) -> bytes:
+def sign(submitter: str) -> bytes:
     """The file that says who brought a result.
 
     Raises:
@@ -116,22 +116,22 @@ def signed(submitter: str) -> bytes:
     return f"{canonical_json(submission.model_dump(mode='json'))}\n".encode()
 
 
-def grown(old: Mapping[str, bytes], new: Mapping[str, bytes]) -> list[str]:
+def check_growth(old: Mapping[str, bytes], new: Mapping[str, bytes]) -> list[str]:
     """Why one state of an entry's files cannot follow another: nothing stored is ever changed.
 
     Args:
         old, new: by name, with the members of the archive as ``runs.tar.zst/<member>``.
     """
-    found = []
+    problems = []
     for name, before in sorted(old.items()):
         after = new.get(name)
         if after is None:
-            found.append(f"{name}: removed")
+            problems.append(f"{name}: removed")
         elif name == LEDGER_NAME and not after.startswith(before):
-            found.append(f"{name}: what it said was changed; a ledger only grows")
+            problems.append(f"{name}: what it said was changed; a ledger only grows")
         elif name not in (LEDGER_NAME, PLAN_NAME, PACKED) and after != before:
-            found.append(f"{name}: changed")
-    return found
+            problems.append(f"{name}: changed")
+    return problems
 
 
 def opened(files: Mapping[str, bytes]) -> dict[str, bytes]:
@@ -145,7 +145,7 @@ def opened(files: Mapping[str, bytes]) -> dict[str, bytes]:
     return rest | {f"{PACKED}/{name}": content for name, content in inner.items()}
 
 
-def stored(folder: Path) -> dict[str, bytes]:
+def read_stored(folder: Path) -> dict[str, bytes]:
     """The files of a submitted entry as :func:`opened` gives them; empty where there is none."""
     if not (folder / PACKED).is_file():
         return {}

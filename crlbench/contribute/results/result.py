@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
+from crlbench.base.wording import first_of
 from crlbench.catalog.find import Catalog
 from crlbench.catalog.frozen import Task
 from crlbench.contract.stored import exists
@@ -122,10 +124,10 @@ class _Entry:
         )
 
     def _submitter(self) -> Findings:
-        packed = read_submission(self.folder).crlbench
-        if packed not in RELEASES:
+        version = read_submission(self.folder).crlbench
+        if version not in RELEASES:
             yield (
-                f"{self.folder / SUBMISSION}: crlbench: {packed}, and this checkout knows "
+                f"{self.folder / SUBMISSION}: crlbench: {version}, and this checkout knows "
                 f"{', '.join(RELEASES)}"
             )
 
@@ -138,8 +140,8 @@ class _Entry:
         same_conditions(self.runs)
         first = self.first.record
         for run in self.runs:
-            shared = (run.record.subject, run.record.algo.name, run.record.algo.config)
-            if shared != (first.subject, first.algo.name, first.algo.config):
+            entry = (run.record.subject, run.record.algo.name, run.record.algo.config)
+            if entry != (first.subject, first.algo.name, first.algo.config):
                 yield f"{run.folder}: another model or recipe than that of {self.first.folder}"
         if any(run.record.status.state == "partial" for run in self.runs):
             yield f"{self.folder}: holds shortened runs (--smoke, --limit), which nobody may submit"
@@ -152,13 +154,13 @@ class _Entry:
         if self.folder.absolute().parts[-3:] != expected:
             yield f"{self.folder}: belongs into {'/'.join(expected)}"
         for run in self.runs:
-            lost = [name for name in RUN_FILES if not exists(run.folder / name)]
-            if lost:
-                yield f"{run.folder}: without {', '.join(lost)}"
+            absent = [name for name in RUN_FILES if not exists(run.folder / name)]
+            if absent:
+                yield f"{run.folder}: without {', '.join(absent)}"
             r = run.record
-            own = (r.task.name, r.arm, f"seed-{r.seed.index:02d}")
-            if run.folder.parts[-3:] != own:
-                yield f"{run.folder}: holds the record of {'/'.join(own)}"
+            place = (r.task.name, r.arm, f"seed-{r.seed.index:02d}")
+            if run.folder.parts[-3:] != place:
+                yield f"{run.folder}: holds the record of {'/'.join(place)}"
 
     def _declared(self) -> Findings:
         """Each run is one that the plan declared and that the ledger says ended so."""
@@ -190,8 +192,7 @@ class _Entry:
             (census.missing, "planned and not there"),
         ):
             if cells:
-                named = ", ".join(cells[:SHOWN]) + (" ..." if len(cells) > SHOWN else "")
-                yield f"{self.folder}: {arm} arm: {what}: {named}"
+                yield f"{self.folder}: {arm} arm: {what}: {first_of(cells, SHOWN)}"
         beyond = {t: len(r) for t, r in census.runs.items() if len(r) > census.declared.get(t, 0)}
         if beyond:
             yield f"{self.folder}: {arm} arm: more seeds than any plan declares: {beyond}"
@@ -210,11 +211,11 @@ class _Entry:
         here = compare(self.first, slug, board_tasks(record), catalog)
         self._tasks[record.task.name] = here.task
         for run in self._others():
-            found = compare(run, slug, board_tasks(run.record), catalog)
-            self._tasks.setdefault(run.record.task.name, found.task)
-            here.findings += found.findings
-            here.unknown += found.unknown
-            here.outdated += found.outdated
+            other = compare(run, slug, board_tasks(run.record), catalog)
+            self._tasks.setdefault(run.record.task.name, other.task)
+            here.findings += other.findings
+            here.unknown += other.unknown
+            here.outdated += other.outdated
         yield from map(str, here.findings)
         yield from (f"{self.folder}: {gap}" for gap in here.gaps)
         yield from self._unknown(here)
@@ -243,19 +244,19 @@ class _Entry:
 
     def _others(self) -> list[Run]:
         """A run of each further task, protocol and version of crlbench."""
-        found = {}
+        kinds: dict[Any, Run] = {}
         for run in self.runs:
             r = run.record
-            found.setdefault((r.task.model_dump_json(), r.protocol, r.crlbench.version), run)
-        return [run for run in found.values() if run is not self.first]
+            kinds.setdefault((r.task.model_dump_json(), r.protocol, r.crlbench.version), run)
+        return [run for run in kinds.values() if run is not self.first]
 
     def _unknown(self, here: Comparison) -> Findings:
         """What cannot be checked is refused, but of what stood: that was checked when it came."""
         base = self.examiner.base
-        stood = base is not None and all(base.holds(run, self.stands) for run in self.runs)
+        old = base is not None and all(base.holds(run, self.stands) for run in self.runs)
         excused = [*here.outdated, *(here.unknown if base is not None and base.stated else [])]
         for sentence in dict.fromkeys((*here.unknown, *here.outdated)):
-            if stood and sentence in excused:
+            if old and sentence in excused:
                 self.notes.append(f"not checked any more: {sentence}")
             else:
                 yield f"{self.folder}: {sentence} What is new is checked, or it is not taken."

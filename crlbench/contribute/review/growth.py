@@ -9,11 +9,12 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from crlbench.catalog.find import ARCHIVE
+from crlbench.contract.conditions import leaves
 from crlbench.contract.retractions import Retraction, parse_retractions
 from crlbench.contribute.results.changes import MAX_SHOWN, TASK_FILE, Changes, scope_of
 from crlbench.contribute.results.layout import ALLOWED, ENTRY_DEPTH, README, RESULTS
-from crlbench.contribute.results.packing import grown, opened
-from crlbench.contribute.results.retract import RETRACTIONS, unfounded
+from crlbench.contribute.results.packing import check_growth, opened
+from crlbench.contribute.results.retract import RETRACTIONS, check_records
 from crlbench.contribute.review.published import (
     FROZEN,
     PANEL,
@@ -39,7 +40,7 @@ Findings = Iterator[str]
 
 def rewritten(changes: Changes) -> list[str]:
     """What of the results was changed though it may only grow."""
-    found = []
+    problems = []
     for entry in changes.entries():
         before = before_of(changes, entry)
         if not before:
@@ -47,23 +48,23 @@ def rewritten(changes: Changes) -> list[str]:
         try:
             old, new = opened(before), opened(_now(changes.root / entry))
         except BadArchive as error:
-            found.append(f"{entry / PACKED}: {error}")
+            problems.append(f"{entry / PACKED}: {error}")
             continue
-        found += [f"{entry}/{line}" for line in grown(old, new)]
-    outside = [p for p in changes.paths if scope_of(p) == "results" and not belongs(p)]
-    found += [f"{path}: not a place for a file of a result" for path in outside[:MAX_SHOWN]]
+        problems += [f"{entry}/{line}" for line in check_growth(old, new)]
+    results = [path for path in changes.paths if scope_of(path) == "results"]
+    outside = [path for path in results if not belongs(path)]
+    problems += [f"{path}: not a place for a file of a result" for path in outside[:MAX_SHOWN]]
     foreign = [
         path
         for path in changes.paths
         if path not in changes.deleted and scope_of(path) == "tasks"
         if not TASK_FILE.fullmatch(path)
     ]
-    found += [f"{path}: not a file of a task" for path in foreign[:MAX_SHOWN]]
-    names = {PurePosixPath(path): path for path in changes.paths if scope_of(path) == "results"}
-    return found + [
+    problems += [f"{path}: not a file of a task" for path in foreign[:MAX_SHOWN]]
+    return problems + [
         f"{path}: badges are written by the maintainers' checks alone"
-        for parts, path in names.items()
-        if parts.name == VERIFICATION_NAME
+        for path in results
+        if PurePosixPath(path).name == VERIFICATION_NAME
     ]
 
 
@@ -83,7 +84,7 @@ def added_retractions(changes: Changes) -> tuple[list[Retraction], list[str]]:
         lines = list(parse_retractions(content, RETRACTIONS))[start:]
         texts = content.splitlines(keepends=True)[start:]
         wrong = [*_undated(lines), *_check_lines(lines, texts)]
-        return lines, [*wrong, *unfounded(changes.root, lines)]
+        return lines, [*wrong, *check_records(changes.root, lines)]
     except CrlbenchError as error:
         return [], [str(error)]
 
@@ -222,16 +223,7 @@ def _numbers(what: str, facts: Mapping[str, Any]) -> dict[str, Any]:
     if what == "task":
         return {"digest": facts.get("digest")}
     words = WORDS if what == "track" else ()
-    return _flat({name: value for name, value in facts.items() if name not in words})
-
-
-def _flat(value: Any, prefix: str = "") -> dict[str, Any]:
-    if not isinstance(value, dict):
-        return {prefix: value}
-    flat: dict[str, Any] = {}
-    for name, part in value.items():
-        flat |= _flat(part, f"{prefix}.{name}" if prefix else str(name))
-    return flat
+    return leaves({name: value for name, value in facts.items() if name not in words})
 
 
 def belongs(path: str) -> bool:

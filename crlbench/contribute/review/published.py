@@ -1,4 +1,4 @@
-"""What was published: the states in which a checkout's main line had a version.
+"""What was published stays as it is: the states that a main line had, and archives of them.
 
 Only first parents are followed. A commit inside a branch that was merged was never published.
 """
@@ -6,22 +6,30 @@ Only first parents are followed. A commit inside a branch that was merged was ne
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from crlbench.catalog.find import Kind
-from crlbench.contribute.results.changes import NO_FILE, git
+from crlbench.base.wording import listed
+from crlbench.catalog.find import ARCHIVE, Catalog, Kind
+from crlbench.contribute.results.changes import MAX_SHOWN, NO_FILE, Changes, git
+from crlbench.disk import seal
 from crlbench.disk.names import FROZEN
 from crlbench.errors import CrlbenchError
-from crlbench.run.archiving import is_left_out
+from crlbench.run.archiving import is_left_out, require_own_content
 
 TRACKS = "leaderboard/tracks"
 PANEL = "leaderboard/retain"
 LONGEST = 9
-"""Digits of a part of a version, at most."""
+"""Most digits of a part of a version."""
+DEPTH = len(PurePosixPath(ARCHIVE).parts) + 1
+"""Levels of an archive's own folder, from the root of the checkout."""
+_ADVICE = (
+    "Remove the folder; then run `crlbench archive` in a checkout of a commit that published the "
+    "version, and bring what it writes."
+)
 
 
 def place_of(kind: Kind, name: str) -> str:
@@ -91,19 +99,19 @@ class State:
         folders = [f"tasks/{name}" for name in self.tasks]
         if self.kind == "track" and measures_retention(self.facts):
             folders.append(PANEL)
-        found = {
+        blobs = {
             path: blob
             for folder in folders
-            for path, blob in self._listed(f"{folder}/")
+            for path, blob in self._blobs(f"{folder}/")
             if not is_left_out(PurePosixPath(path).relative_to(folder))
         }
         if self.kind == "track":
-            found |= self._listed(place_of("track", self.name))
-        return found
+            blobs |= self._blobs(place_of("track", self.name))
+        return blobs
 
-    def _listed(self, place: str) -> list[tuple[str, str]]:
-        listed = git(self.root, "ls-tree", "-r", "-z", self.commit, "--", place)
-        rows = [row.partition("\t") for row in listed.split("\0") if row]
+    def _blobs(self, place: str) -> list[tuple[str, str]]:
+        tree = git(self.root, "ls-tree", "-r", "-z", self.commit, "--", place)
+        rows = [row.partition("\t") for row in tree.split("\0") if row]
         return [
             (path, facts.split()[2] if facts.split()[0] not in NO_FILE else "")
             for facts, _, path in rows
@@ -118,10 +126,10 @@ def tasks_of(facts: Mapping[str, Any]) -> tuple[str, ...]:
 
 def measures_retention(facts: Mapping[str, Any]) -> bool:
     """Whether a track's file asks for members of the retain panel."""
-    found: Any = facts
+    value: Any = facts
     for part in ("conditions", "evaluation", "retain"):
-        found = found.get(part) if isinstance(found, Mapping) else None
-    return bool(found)
+        value = value.get(part) if isinstance(value, Mapping) else None
+    return bool(value)
 
 
 def states(
@@ -133,22 +141,101 @@ def states(
         root: a catalogue's folder in a checkout.
         also: tasks whose changes make another state, besides those of the track at ``tip``.
     """
-    own = place_of(kind, name)
-    places = [own, PANEL] if kind == "track" else [f"tasks/{name}"]
+    place = place_of(kind, name)
+    places = [f"tasks/{name}"]
     if kind == "track":
-        held = {*also, *tasks_of(facts_at(root, tip, own) or {})}
-        places += [f"tasks/{task}" for task in sorted(held)]
-    found = git(root, "rev-list", "--first-parent", tip, "--", *places)
-    for commit in found.split():
-        facts = facts_at(root, commit, own)
+        tasks = {*also, *tasks_of(facts_at(root, tip, place) or {})}
+        places = [place, PANEL, *(f"tasks/{task}" for task in sorted(tasks))]
+    commits = git(root, "rev-list", "--first-parent", tip, "--", *places)
+    for commit in commits.split():
+        facts = facts_at(root, commit, place)
         if facts is not None and version_in(facts) == version:
             yield State(root, commit, kind, name, facts)
 
 
-def moved(then: Mapping[str, str], now: Mapping[str, str]) -> str:
+def other_versions(then: Mapping[str, str], now: Mapping[str, str]) -> str:
     """Published tasks in another version than then, in words; empty where there are none."""
     return ", ".join(
         f"{name} {then[name]} (not {now[name]})"
         for name in sorted(then.keys() & now.keys())
         if then[name] != now[name] and is_published({"version": then[name]})
     )
+
+
+def check_archives(changes: Changes) -> list[str]:
+    """Archives that were changed, and new ones that are not what was published at one commit."""
+    folders: dict[str, list[str]] = {}
+    for path in changes.paths:
+        if path.startswith(f"{ARCHIVE}/"):
+            folders.setdefault("/".join(PurePosixPath(path).parts[:DEPTH]), []).append(path)
+    problems: list[str] = []
+    for folder, paths in sorted(folders.items()):
+        if paths != [folder]:
+            problems += [*_check_archive(changes, folder, paths)][:MAX_SHOWN]
+    return problems
+
+
+def _check_archive(changes: Changes, folder: str, paths: Sequence[str]) -> Iterator[str]:
+    if changes.names_before(folder):
+        yield from (
+            f"{path}: an archived version is frozen, and this file of it was "
+            f"{'added' if path in changes.added else 'changed or removed'}"
+            for path in paths
+        )
+        return
+    try:
+        seal.require_intact(changes.root / folder)
+        require_own_content(Catalog([changes.root]), changes.root / folder)
+    except CrlbenchError as error:
+        yield str(error)
+        return
+    yield from _never_published(changes, folder)
+
+
+def _never_published(changes: Changes, folder: str) -> Iterator[str]:
+    """Why a new archive is not, as a whole, one state in which its version was published."""
+    content = _content(changes.root, folder)
+    spec = PurePosixPath(folder).name
+    name, _, version = spec.partition("@")
+    kind: Kind = "track" if place_of("track", name) in content else "task"
+    tasks = {PurePosixPath(path).parts[1] for path in content if path.startswith("tasks/")}
+    if not is_published({"version": version}):
+        yield f"{folder}: {kind} '{name}' {version} is a draft, and nothing of it was published"
+        return
+    published = [*states(changes.root, kind, name, version, changes.base, tasks)]
+    if not published:
+        yield (
+            f"{folder}: {kind} '{name}' never had version {version} in {place_of(kind, name)} "
+            f"up to {changes.base[:12]}, so nothing of it was published. {_ADVICE}"
+        )
+        return
+    first = published[-1]
+    nearest = min(published, key=lambda state: len(_differences(content, state.files)))
+    if differing := _differences(content, nearest.files):
+        yield (
+            f"{folder}: is no state in which {kind} '{name}' {version} was published: in the "
+            f"nearest, commit {nearest.commit[:12]}, {listed(differing, seal.SHOWN)}. "
+            f"{_ADVICE}"
+        )
+    elif other := other_versions(first.versions, nearest.versions):
+        yield (
+            f"{folder}: {kind} '{name}' {version} was published in commit {first.commit[:12]} "
+            f"with other tasks: {other}. {_ADVICE}"
+        )
+
+
+def _content(root: Path, folder: str) -> dict[str, str]:
+    """Git's name of each content of an archive, by its path there; without the list of them."""
+    above = root / folder
+    paths = sorted(path for path in above.rglob("*") if path.is_file())
+    blobs = git(root, "hash-object", "--no-filters", "--", *map(str, paths)).split()
+    names = (path.relative_to(above).as_posix() for path in paths)
+    return {name: blob for name, blob in zip(names, blobs, strict=True) if name != seal.NAME}
+
+
+def _differences(content: dict[str, str], state: dict[str, str]) -> list[str]:
+    """Files in which an archive differs from a state, with how."""
+    words = [(f"{path} is missing", path not in content) for path in state]
+    words += [(f"{path} is another", state.get(path, blob) != blob) for path, blob in content.items()]
+    words += [(f"{path} does not belong there", path not in state) for path in content]
+    return sorted(word for word, differs in words if differs)

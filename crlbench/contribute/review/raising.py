@@ -12,7 +12,7 @@ from crlbench.contribute.results.layout import RESULTS
 from crlbench.contribute.review.published import (
     facts_at,
     is_published,
-    moved,
+    other_versions,
     place_of,
     states,
     tasks_of,
@@ -43,8 +43,8 @@ def require_archived(catalog: Catalog, folder: Path, card: TaskCard) -> list[str
     old = read_task_card(path).version if path.is_file() else ""
     if old == card.version or not is_published({"version": old}):
         return []
-    held = [*_published_with(catalog, folder)]
-    missing = [(entry, spec) for entry, spec in held if not _is_archived(entry, spec)]
+    tracks = [*_published_with(catalog, folder)]
+    missing = [(entry, spec) for entry, spec in tracks if not _is_archived(entry, spec)]
     if missing:
         specs = ", ".join(spec for _, spec in missing)
         commands = "; ".join(f"crlbench archive track {entry.name}" for entry, _ in missing)
@@ -52,7 +52,7 @@ def require_archived(catalog: Catalog, folder: Path, card: TaskCard) -> list[str
             f"task '{card.name}' {old} belongs to published tracks that are not archived: {specs}."
             f" Archive them while they hold it, then run this again: {commands}"
         )
-    return [spec for entry, spec in held if spec == f"{entry.name}@{entry.version}"]
+    return [spec for entry, spec in tracks if spec == f"{entry.name}@{entry.version}"]
 
 
 def _is_archived(track: Entry, spec: str) -> bool:
@@ -78,8 +78,8 @@ def _published_with(catalog: Catalog, folder: Path) -> Iterator[tuple[Entry, str
 def _is_meant(catalog: Catalog, root: Path, folder: Path) -> bool:
     """Whether tracks of one of a catalogue's folders find a task in a folder."""
     behind = Catalog(catalog.extra[catalog.roots.index(root) :])
-    found = behind.entries("task").get(folder.name)
-    return found is not None and found.path.resolve() == folder
+    entry = behind.entries("task").get(folder.name)
+    return entry is not None and entry.path.resolve() == folder
 
 
 def require_as_published(catalog: Catalog, entry: Entry) -> None:
@@ -105,7 +105,7 @@ def _require_its_tasks(catalog: Catalog, track: Entry) -> None:
         name: catalog.version_of("task", name) or "" for name in tasks_of(read_toml(track.path))
     }
     for source, versions, commit in _publications(track):
-        if other := moved(versions, present):
+        if other := other_versions(versions, present):
             raise UsageError(
                 f"track '{track.name}' {track.version} was published with other tasks ({source}): "
                 f"{other}. {_way_back(track, commit, track.version)} Or raise the track's version."
@@ -115,21 +115,22 @@ def _require_its_tasks(catalog: Catalog, track: Entry) -> None:
 def _publications(track: Entry) -> Iterator[tuple[str, dict[str, str], str]]:
     """What says which tasks a track's version has: where, their versions, a commit with them."""
     try:
-        stood = [*states(track.root, "track", track.name, track.version, HEAD)]
+        published = [*states(track.root, "track", track.name, track.version, HEAD)]
     except CrlbenchError:  # outside of git
-        stood = []
+        published = []
     commit = "the commit that published it"
-    if stood:
-        first = stood[-1].versions
-        commit = next(one.commit[:12] for one in stood if not moved(first, one.versions))
-        yield f"commit {stood[-1].commit[:12]}", first, commit
+    if published:
+        first = published[-1].versions
+        same = (one for one in published if not other_versions(first, one.versions))
+        commit = next(same).commit[:12]
+        yield f"commit {published[-1].commit[:12]}", first, commit
     for path in sorted((track.root / RESULTS).glob(f"{track.name}-*/*/*/{PLAN_NAME}")):
         try:
             plan = json_object(path)
         except CrlbenchError:  # which is refused where results are examined
             continue
-        stated = (plan.get("track"), str(plan.get("track_version")), plan.get("division"))
-        if stated == (track.name, track.version, "closed"):
+        board = (plan.get("track"), str(plan.get("track_version")), plan.get("division"))
+        if board == (track.name, track.version, "closed"):
             yield str(path.parent), _versions_of(plan), commit
 
 
