@@ -87,8 +87,8 @@ class Validation:
         """Tasks through the gauntlet."""
         if not found:
             return
-        from crlbench.suite import gauntlet
         from crlbench.suite.gauntlet.duplicates import search
+        from crlbench.suite.gauntlet.examine import examine
 
         effort = "quick" if self.options.quick else "full"
         whole = [*_loadable(subject.folder for subject in found)]
@@ -101,7 +101,7 @@ class Validation:
             note(self.options, f"{subject.folder.name}...")
             own = duplicates.get(subject.folder.resolve().name)
             known = {"near-duplicates": own} if own else {}
-            self._tried(subject, gauntlet.examine(subject.folder, effort, others, known))
+            self._tried(subject, examine(subject.folder, effort, others, known))
 
     def _models(self, found: Sequence[Subject]) -> None:
         """Entries of models through their rules."""

@@ -9,7 +9,7 @@ from crlbench.contribute.models.draft import ASKED, unfilled
 from crlbench.contribute.models.subject import Examined
 from crlbench.disk.side_files import side_digests
 from crlbench.disk.toml import dump_toml
-from crlbench.suite.gauntlet.finding import Finding
+from crlbench.suite.gauntlet.report import Finding
 
 WIDE_TEXT = "naïve café, 東京"
 

@@ -12,8 +12,7 @@ from crlbench.contribute.models.checks import CHECKS
 from crlbench.contribute.models.subject import Absent, Examined
 from crlbench.disk.names import FROZEN
 from crlbench.errors import CrlbenchError, EnvironmentUnfit
-from crlbench.suite.gauntlet.finding import Finding
-from crlbench.suite.gauntlet.report import Outcome, Report, Status
+from crlbench.suite.gauntlet.report import Finding, Outcome, Report, Status
 
 ENTRY, REVISION, LEARNING, SAMPLED = "entry", "revision", "learning", "log-probs"
 MEANINGS = {

@@ -236,6 +236,7 @@ def _content(root: Path, folder: str) -> dict[str, str]:
 def _differences(content: dict[str, str], state: dict[str, str]) -> list[str]:
     """Files in which an archive differs from a state, with how."""
     words = [(f"{path} is missing", path not in content) for path in state]
-    words += [(f"{path} is another", state.get(path, blob) != blob) for path, blob in content.items()]
-    words += [(f"{path} does not belong there", path not in state) for path in content]
+    for path, blob in content.items():
+        words.append((f"{path} is another", state.get(path, blob) != blob))
+        words.append((f"{path} does not belong there", path not in state))
     return sorted(word for word, differs in words if differs)

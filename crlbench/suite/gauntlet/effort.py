@@ -23,7 +23,7 @@ class Effort:
     """Rows of a split whose mutants are judged."""
     mutants: int | None
     """Mutants of a row."""
-    attacked: int | None
+    attacks: int | None
     """Rows of a split that the adversarial battery is tried on."""
     constants: int | None
     """Answers that are tried as the best single answer of a split."""
@@ -49,19 +49,13 @@ def effort_of(task: Task, level: Level) -> Effort:
     return _EFFORTS[level, task.card.heavy]
 
 
-def drawn(rows: Sequence[Row], count: int | None, task: str, purpose: str) -> list[Row]:
+def draw_rows(rows: Sequence[Row], count: int | None, task: str, purpose: str) -> list[Row]:
     """At most ``count`` of the rows, chosen by the hash of their ids, in file order."""
-    if count is None or len(rows) <= count:
-        return list(rows)
-
-    def place(row: Row) -> int:
-        return seeding.derive(0, "gauntlet", purpose, task, row["id"])
-
-    kept = {row["id"] for row in sorted(rows, key=place)[:count]}
-    return [row for row in rows if row["id"] in kept]
+    ids = {row["id"]: row for row in rows}
+    return [ids[name] for name in draw_texts([*ids], count, task, purpose)]
 
 
-def drawn_texts(texts: Sequence[str], count: int | None, task: str, purpose: str) -> list[str]:
+def draw_texts(texts: Sequence[str], count: int | None, task: str, purpose: str) -> list[str]:
     """At most ``count`` of the texts, chosen by their hashes, in the order given."""
     if count is None or len(texts) <= count:
         return list(texts)
@@ -69,5 +63,5 @@ def drawn_texts(texts: Sequence[str], count: int | None, task: str, purpose: str
     def place(text: str) -> int:
         return seeding.derive(0, "gauntlet", purpose, task, text)
 
-    kept = {*sorted(texts, key=place)[:count]}
-    return [text for text in texts if text in kept]
+    chosen = {*sorted(texts, key=place)[:count]}
+    return [text for text in texts if text in chosen]
