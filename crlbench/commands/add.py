@@ -14,7 +14,7 @@ from crlbench.errors import OK, UsageError
 
 if TYPE_CHECKING:
     from crlbench.catalog.find import Catalog
-    from crlbench.contribute.models.add import Added
+    from crlbench.contribute.models.add import Addition
     from crlbench.suite.scaffold import Scaffold
 
 KINDS = ("task", "model")
@@ -109,7 +109,7 @@ def _add_model(options: Namespace) -> int:
     return OK
 
 
-def _describe(added: Added) -> None:
+def _describe(added: Addition) -> None:
     """What was written, what was guessed, and what is left to a person."""
     card = added.draft.card
     active = "" if card.params_active == card.params_total else f" ({card.params_active:,} active)"

@@ -10,16 +10,15 @@ from datetime import date
 from typing import Any
 
 from crlbench.contract.card import validate_card
-from crlbench.contract.fields import RULES, SLUG
+from crlbench.contract.fields import ADDRESS, RULES, SLUG
 from crlbench.contract.model_card import ModelCard
 from crlbench.contribute.models.facts import Facts
-from crlbench.contribute.models.terms import address_of, languages_of, licence_of
 from crlbench.disk.toml import dump_toml
 from crlbench.errors import UsageError
 
 TO_FILL_IN = "TO FILL IN"
 """How a text begins that a person has still to write."""
-ASKED = {
+QUESTIONS = {
     "licence": "the SPDX identifier of its terms, or their name",
     "known_training_data": "what it was trained on ('As its makers state: ...'); 'unknown' is an"
     " answer",
@@ -35,6 +34,29 @@ NF4_ABOVE = 5_000_000_000
 """Parameters above which a hub model's frozen weights are held in nf4."""
 LORA = {"kind": "lora", "rank": 16, "alpha": 32, "targets": "all-linear"}
 COUNTS = ("params_total", "params_active")
+HUB = "https://huggingface.co"
+SPDX = "https://spdx.org/licenses"
+LICENCES: dict[str, tuple[str, str]] = {
+    "apache-2.0": ("Apache-2.0", "https://www.apache.org/licenses/LICENSE-2.0"),
+    "mit": ("MIT", f"{SPDX}/MIT.html"),
+    "bsd-2-clause": ("BSD-2-Clause", f"{SPDX}/BSD-2-Clause.html"),
+    "bsd-3-clause": ("BSD-3-Clause", f"{SPDX}/BSD-3-Clause.html"),
+    "gpl-3.0": ("GPL-3.0-only", f"{SPDX}/GPL-3.0-only.html"),
+    "agpl-3.0": ("AGPL-3.0-only", f"{SPDX}/AGPL-3.0-only.html"),
+    "cc0-1.0": ("CC0-1.0", f"{SPDX}/CC0-1.0.html"),
+    "cc-by-4.0": ("CC-BY-4.0", f"{SPDX}/CC-BY-4.0.html"),
+    "cc-by-sa-4.0": ("CC-BY-SA-4.0", f"{SPDX}/CC-BY-SA-4.0.html"),
+    "cc-by-nc-4.0": ("CC-BY-NC-4.0", f"{SPDX}/CC-BY-NC-4.0.html"),
+    "cc-by-nc-sa-4.0": ("CC-BY-NC-SA-4.0", f"{SPDX}/CC-BY-NC-SA-4.0.html"),
+    "gemma": ("Gemma Terms of Use", "https://ai.google.dev/gemma/terms"),
+    "llama2": ("Llama 2 Community License", "https://www.llama.com/llama2/license"),
+    "llama3": ("Llama 3 Community License", "https://www.llama.com/llama3/license"),
+    "llama3.1": ("Llama 3.1 Community License", "https://www.llama.com/llama3_1/license"),
+    "llama3.2": ("Llama 3.2 Community License", "https://www.llama.com/llama3_2/license"),
+    "llama3.3": ("Llama 3.3 Community License", "https://www.llama.com/llama3_3/license"),
+}
+"""What the hub's cards call terms, with their proper name and where they stand."""
+UNNAMED = ("other", "unknown", "")
 
 
 @dataclass(frozen=True)
@@ -69,18 +91,18 @@ class Draft:
     @property
     def remaining(self) -> tuple[str, ...]:
         """The fields that a person has still to fill in."""
-        return unfilled(self.card)
+        return open_fields(self.card)
 
 
-def unfilled(card: ModelCard) -> tuple[str, ...]:
+def open_fields(card: ModelCard) -> tuple[str, ...]:
     """The fields of an entry that nobody has filled in yet."""
-    return tuple(name for name in ASKED if getattr(card, name).startswith(TO_FILL_IN))
+    return tuple(name for name in QUESTIONS if getattr(card, name).startswith(TO_FILL_IN))
 
 
 def slug_of(name: str, facts: Facts, hub: bool) -> str:
     """A slug for a model: its name, and the precision where that is not the usual one."""
     plain = re.sub(r"[.-]{2,}", "-", re.sub("[^a-z0-9.]+", "-", name.lower())).strip("-.")
-    return f"{plain or 'model'}{'-nf4' if _quantised(facts, hub) else ''}"
+    return f"{plain or 'model'}{'-nf4' if _is_quantised(facts, hub) else ''}"
 
 
 def check_slug(slug: str) -> None:
@@ -122,15 +144,15 @@ def draft(slug: str, origin: Origin, facts: Facts, families: Iterable[str], adde
         "params_active": facts.params_active,
         "context": facts.context,
         "dtype": "bfloat16" if hub else facts.dtype,
-        "quantisation": "nf4" if _quantised(facts, hub) else None,
+        "quantisation": "nf4" if _is_quantised(facts, hub) else None,
         **({"adapter": "none"} if whole else {}),
         "stop_tokens": list(facts.stop_tokens) or None,
-        "licence": licence_of(metadata) or _asked("licence"),
+        "licence": licence_of(metadata) or _ask("licence"),
         "licence_url": address_of(metadata, origin.hf_id, origin.files) if origin.hf_id else None,
         "gated": origin.gated or None,
         "languages": languages or None,
-        "known_training_data": _asked("known_training_data") + _datasets(metadata),
-        **{name: _asked(name) for name in ASKED if name not in ("licence", "known_training_data")},
+        "known_training_data": _ask("known_training_data") + _datasets(metadata),
+        **{name: _ask(name) for name in ("contamination_note", "contact", "citation")},
         "added": added,
         "source": dict(origin.source),
         "weights_sha256": dict(origin.weights_sha256),
@@ -141,30 +163,30 @@ def draft(slug: str, origin: Origin, facts: Facts, families: Iterable[str], adde
         data["adapter"] = LORA
     if hub:
         data["config"] = facts.config
-    text = _styled(dump_toml(data), origin, added)
+    text = _style(dump_toml(data), origin, added)
     return Draft(validate_card(ModelCard, tomllib.loads(text), slug), text)
 
 
-def _asked(name: str) -> str:
-    return f"{TO_FILL_IN}: {ASKED[name]}"
+def _ask(name: str) -> str:
+    return f"{TO_FILL_IN}: {QUESTIONS[name]}"
 
 
 def _datasets(metadata: Mapping[str, Any]) -> str:
     """What a model card says of its data, for the person who is asked for more."""
-    said = metadata.get("datasets")
-    names = [name for name in said if isinstance(name, str)] if isinstance(said, list) else []
-    named = [name for name in names if re.fullmatch(r"[A-Za-z0-9_./-]{1,100}", name)][:20]
-    return f"; its card names {', '.join(named)}" if named else ""
+    names = metadata.get("datasets")
+    names = [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
+    plain = [name for name in names if re.fullmatch(r"[A-Za-z0-9_./-]{1,100}", name)][:20]
+    return f"; its card names {', '.join(plain)}" if plain else ""
 
 
-def _quantised(facts: Facts, hub: bool) -> bool:
+def _is_quantised(facts: Facts, hub: bool) -> bool:
     return hub and facts.params_total > NF4_ABOVE
 
 
 def _display_name(name: str, facts: Facts, hub: bool) -> str:
     parts = [name]
     parts += ["thinking off"] if facts.thinking == "off" else []
-    parts += ["nf4"] if _quantised(facts, hub) else []
+    parts += ["nf4"] if _is_quantised(facts, hub) else []
     return ", ".join(parts)
 
 
@@ -173,7 +195,7 @@ def _family(slug: str, facts: Facts, families: Iterable[str]) -> str:
     return max(near, key=len, default=str(facts.config["model_type"]))
 
 
-def _styled(text: str, origin: Origin, added: date) -> str:
+def _style(text: str, origin: Origin, added: date) -> str:
     """As the entries are written: comments above what needs them, thousands apart."""
     above = {"[weights_sha256]": "# As the hub states them.\n" if origin.hf_id else ""}
     above["[config]"] = "# The fields of its config.json that decide the shape.\n"
@@ -184,6 +206,36 @@ def _styled(text: str, origin: Origin, added: date) -> str:
         name, _, value = line.rstrip("\n").partition(" = ")
         if name in COUNTS:
             line = f"{name} = {int(value):_}\n"
-        lines.append(next((said for start, said in above.items() if line.startswith(start)), ""))
+        lines.append(next((note for start, note in above.items() if line.startswith(start)), ""))
         lines.append(line)
     return "".join(lines)
+
+
+def licence_of(metadata: Mapping[str, Any]) -> str | None:
+    """The name of the terms that the head of a model card names; None where it names none."""
+    terms = metadata.get("license")
+    terms = terms[0] if isinstance(terms, list) and len(terms) == 1 else terms
+    name = metadata.get("license_name")
+    if isinstance(terms, str) and terms.lower() not in UNNAMED:
+        return LICENCES.get(terms.lower(), (terms, ""))[0]
+    return name if isinstance(name, str) and name else None
+
+
+def address_of(metadata: Mapping[str, Any], hf_id: str, files: Collection[str]) -> str:
+    """Where the terms of a repository of the hub stand; at worst its own page."""
+    page = f"{HUB}/{hf_id}"
+    link = metadata.get("license_link")
+    if isinstance(link, str) and re.fullmatch(ADDRESS, link):
+        return link
+    for name in ("LICENSE", "LICENSE.md", "LICENSE.txt"):
+        if name in files:
+            return f"{page}/blob/main/{name}"
+    return LICENCES.get(str(metadata.get("license")).lower(), ("", page))[1]
+
+
+def languages_of(metadata: Mapping[str, Any]) -> tuple[str, ...]:
+    """The ISO 639 codes that the head of a model card names."""
+    languages = metadata.get("language") or ()
+    languages = [languages] if isinstance(languages, str) else languages
+    codes = (code for code in languages if isinstance(code, str))
+    return tuple(dict.fromkeys(code for code in codes if re.fullmatch("[a-z]{2,3}", code)))

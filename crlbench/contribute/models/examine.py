@@ -9,7 +9,7 @@ from pathlib import Path
 from crlbench.contract.conditions import Conditions
 from crlbench.contract.model_card import read_model_card
 from crlbench.contribute.models.checks import CHECKS
-from crlbench.contribute.models.subject import Absent, Examined
+from crlbench.contribute.models.subject import Absent, Subject
 from crlbench.disk.names import FROZEN
 from crlbench.errors import CrlbenchError, EnvironmentUnfit
 from crlbench.suite.gauntlet.report import Finding, Outcome, Report, Status
@@ -50,7 +50,7 @@ def examine(
         silence: says why the hub is not to be asked; "" where it may be.
         full: load the weights too and sample from them.
     """
-    begun = time.perf_counter()
+    start = time.perf_counter()
     effort = "full" if full else "default"
     rules = [rule for rule in MEANINGS if full or rule != SAMPLED]
     try:
@@ -59,76 +59,72 @@ def examine(
         outcomes = [_not_run(rule, str(error), unfit=True) for rule in rules]
         return Report(path.stem, "", effort, tuple(outcomes), "model")
     except CrlbenchError as error:
-        seconds = time.perf_counter() - begun
+        seconds = time.perf_counter() - start
         broken = Outcome(ENTRY, MEANINGS[ENTRY], "broken", (str(error),), seconds=seconds)
         rest = [_not_run(rule, "the file is broken: see above") for rule in rules[1:]]
         return Report(path.stem, "", effort, (broken, *rest), "model")
-    given = Examined(card, home, silence)
-    checks: Mapping[str, Callable[[Examined], Finding]] = CHECKS | {
-        ENTRY: lambda given: Finding(),
+    subject = Subject(card, home, silence)
+    checks: Mapping[str, Callable[[Subject], Finding]] = CHECKS | {
+        ENTRY: lambda subject: Finding(),
         REVISION: _revision,
-        LEARNING: lambda given: _learning(given, conditions),
-        SAMPLED: _sampled,
+        LEARNING: lambda subject: _learning(subject, conditions),
+        SAMPLED: _sampling,
     }
-    found = tuple(_tried(rule, checks[rule], given) for rule in rules)
-    return Report(card.slug, card.revision[:8], effort, found, "model")
+    outcomes = [_try_rule(rule, checks[rule], subject) for rule in rules]
+    return Report(card.slug, card.revision[:8], effort, tuple(outcomes), "model")
 
 
-def _tried(rule: str, check: Callable[[Examined], Finding], given: Examined) -> Outcome:
+def _try_rule(rule: str, check: Callable[[Subject], Finding], subject: Subject) -> Outcome:
     """One rule. What it raises becomes part of the outcome."""
-    begun = time.perf_counter()
+    start = time.perf_counter()
     try:
-        found = check(given)
+        finding = check(subject)
     except Absent as absent:
         return _not_run(rule, str(absent), unfit=rule == SAMPLED)
     except EnvironmentUnfit as error:
         return _not_run(rule, str(error), unfit=True)
     except CrlbenchError as error:
-        found = Finding([str(error)])
+        finding = Finding([str(error)])
     except Exception as error:  # models, configs and tokenizers raise whatever they trip over
         text = " ".join(str(error).split())[:300]
-        found = Finding([f"{type(error).__name__}: {text}"])
+        finding = Finding([f"{type(error).__name__}: {text}"])
+    sound: Status = "does not apply" if finding.skipped else "warning" if finding.warning else "ok"
     return Outcome(
         rule,
         MEANINGS[rule],
-        _status(found),
-        tuple(found.problems),
-        found.figures,
-        found.skipped or found.warning,
-        seconds=time.perf_counter() - begun,
+        "broken" if finding.problems else sound,
+        tuple(finding.problems),
+        finding.figures,
+        finding.skipped or finding.warning,
+        seconds=time.perf_counter() - start,
     )
-
-
-def _status(found: Finding) -> Status:
-    if found.problems:
-        return "broken"
-    return "does not apply" if found.skipped else "warning" if found.warning else "ok"
 
 
 def _not_run(rule: str, reason: str, unfit: bool = False) -> Outcome:
     return Outcome(rule, MEANINGS[rule], "not run", reason=reason, unfit=unfit)
 
 
-def _revision(given: Examined) -> Finding:
-    if not given.card.pinned:
+def _revision(subject: Subject) -> Finding:
+    if not subject.card.pinned:
         return Finding(warning=NEVER_RANKS)
-    return Finding(figures={"revision": given.card.revision})
+    return Finding(figures={"revision": subject.card.revision})
 
 
-def _learning(given: Examined, conditions: Conditions) -> Finding:
-    from crlbench.contribute.models.toy import two_updates
+def _learning(subject: Subject, conditions: Conditions) -> Finding:
+    from crlbench.contribute.models.trials import two_updates
 
-    problems, figures = two_updates(given.config, given.card.adapter, conditions)
+    problems, figures = two_updates(subject.config, subject.card.adapter, conditions)
     return Finding(problems, figures)
 
 
-def _sampled(given: Examined) -> Finding:
-    from crlbench.contribute.models.sampled import TOLERANCE, largest_gap
+def _sampling(subject: Subject) -> Finding:
+    from crlbench.contribute.models.trials import TOLERANCE, largest_gap
     from crlbench.policy.weights.load import Location
 
-    if given.card.quantisation != "none":
+    if subject.card.quantisation != "none":
         return Finding(skipped="quantised weights round in every pass")
-    gap, tokens = largest_gap(given.card, Location(str(given.weights)), given.reader)
+    place = Location(str(subject.weights))
+    gap, tokens = largest_gap(subject.card, place, subject.checkpoint.reader)
     problems = [] if gap <= TOLERANCE else [
         f"sampled and recomputed log-probabilities differ by {gap:.2g} nats; at most {TOLERANCE}"
         " is rounding"

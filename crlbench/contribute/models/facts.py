@@ -52,16 +52,16 @@ def facts_of(card: ModelCard, folder: Path) -> Facts:
     from crlbench.policy.weights.shape import parameter_totals, shaping_fields
     from crlbench.run.admission import QUESTIONS, Checkpoint, ask_frame
 
-    given, notice = Checkpoint(card, Location(str(folder))), ""
+    checkpoint, notice = Checkpoint(card, Location(str(folder))), ""
     for name, ask in QUESTIONS.items():
         try:
-            ask(given)
+            ask(checkpoint)
         except ValidationError as error:
             if name != "architecture":
                 raise
             notice = str(error)  # an entry can be right where the code here is not yet
-    ask_frame(given, task_prompts())
-    raw, config, reader = given.raw, given.config, given.reader
+    ask_frame(checkpoint, task_prompts())
+    raw, config, reader = checkpoint.raw, checkpoint.config, checkpoint.reader
     tokenizer, thinking = reader.tokenizer, reader.thinking
     template = template_of(tokenizer) if reader.frame == "chat" else ""
     ends = end_tokens(tokenizer, (), reader.frame, thinking)
@@ -69,7 +69,7 @@ def facts_of(card: ModelCard, folder: Path) -> Facts:
                if end not in ends and 0 <= end < len(tokenizer)]
     try:
         total, active = parameter_totals(config)
-        stated = shaping_fields(config, raw)
+        shape = shaping_fields(config, raw)
     except ValidationError as error:
         raise ValidationError(f"model '{card.slug}': {error}") from None
     except Exception as error:  # models raise whatever they trip over when they are built
@@ -83,7 +83,7 @@ def facts_of(card: ModelCard, folder: Path) -> Facts:
         params_active=active,
         context=_context(card, reader),
         dtype=dtype if dtype in DTYPES else "float32",
-        config=stated,
+        config=shape,
         stop_tokens=tuple(dict.fromkeys([*card.stop_tokens, *further])),
         thinking=thinking,
         template_sha256=sha256_bytes(template.strip().encode()) if template else None,
@@ -93,9 +93,9 @@ def facts_of(card: ModelCard, folder: Path) -> Facts:
 
 def _context(card: ModelCard, reader: Any) -> int:
     """Of the config; of the tokenizer where an architecture has no longest sequence."""
-    for known in (reader.context, int(reader.tokenizer.model_max_length)):
-        if known < UNBOUNDED:
-            return known
+    for longest in (reader.context, int(reader.tokenizer.model_max_length)):
+        if longest < UNBOUNDED:
+            return longest
     raise ValidationError(
         f"model '{card.slug}': neither its config nor its tokenizer says how long a sequence may"
         " be; set model_max_length in tokenizer_config.json."
@@ -105,8 +105,7 @@ def _context(card: ModelCard, reader: Any) -> int:
 def _generation_ends(folder: Path) -> list[int]:
     """The end tokens that ``generation_config.json`` names, if it does."""
     try:
-        stated = json.loads((folder / "generation_config.json").read_bytes())["eos_token_id"]
+        ends = json.loads((folder / "generation_config.json").read_bytes())["eos_token_id"]
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return []
-    ends = stated if isinstance(stated, list) else [stated]
-    return [end for end in ends if isinstance(end, int)]
+    return [end for end in (ends if isinstance(ends, list) else [ends]) if isinstance(end, int)]
