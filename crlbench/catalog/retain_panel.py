@@ -26,7 +26,7 @@ from crlbench.reward import retain as verifiers
 MEMBERS = ("follow", "qa", "copy", "arithmetic", "text")
 TEXT = "text"
 FOLDER = Path("leaderboard") / "retain"
-"""Below a root of the catalogue."""
+"""Path below a root of the catalogue."""
 CARD_NAME = "panel.toml"
 MAX_PASSAGE_BYTES = 240
 """Longest passage: it fits the bundled models' context of 256 bytes."""
@@ -45,7 +45,7 @@ class MemberCard(Card):
     ceiling: Share
     max_completion_bytes: Count | None = None
     nulls: NullScores | None = None
-    """Absent for ``text``, whose u is no share of right answers."""
+    """Null scores; none for ``text``, whose u is no share of right answers."""
 
 
 class PanelCard(Card):
@@ -54,7 +54,7 @@ class PanelCard(Card):
     schema_version: Literal[1] = Field(alias="schema")
     version: Version
     verifier: Sha256
-    """Of the sources that verify."""
+    """Digest of the sources that verify."""
     members: dict[str, MemberCard]
 
 
@@ -77,7 +77,7 @@ class Member:
     card: MemberCard
     items: tuple[Item, ...] = ()
     passages: tuple[str, ...] = ()
-    """Of ``text`` alone."""
+    """Passages, of ``text`` alone."""
 
     def verify(self, text: str, answer: str) -> float:
         """1.0 or 0.0, for a completion."""

@@ -26,7 +26,7 @@ def since(validation: Validation) -> None:
     validation.add(_examined(changes, options))
     refused = validation.reports[-1].broken
     touched = [changes.root / entry for entry in changes.entries()]
-    base = Base(changes.root, changes.base, stated=True)
+    base = Base(changes.root, changes.base, named=True)
     validation.results([entry for entry in touched if entry.is_dir()], base)
     # What stands was made with the entry that stood: it must still agree with what is there now.
     slugs = {Path(path).stem for path in changes.scopes.get("models", ()) if "/" in path}

@@ -47,10 +47,10 @@ def check_digests(facts: Facts) -> Iterator[Finding]:
     numbers = [row.iteration for row in rows]
     yield from facts.differs("iteration", numbers, expected, "a line each", DIGESTS)
     if numbers == expected:
-        yield from _losses(facts, rows)
+        yield from _check_losses(facts, rows)
 
 
-def _losses(facts: Facts, rows: Sequence[IterationDigest]) -> Iterator[Finding]:
+def _check_losses(facts: Facts, rows: Sequence[IterationDigest]) -> Iterator[Finding]:
     means, updates = facts.record.health.get("loss", []), 0
     for i, row in enumerate(rows):
         field = f"losses of iteration {row.iteration}"
@@ -85,17 +85,17 @@ def _same(stored: float | int | None, mean: float) -> bool:
 def check_samples(facts: Facts) -> Iterator[Finding]:
     """The first items of both ends, each with the score that its item vector has."""
     rows, record = facts.run.samples(), facts.record
-    shown = min(SHOWN, facts.conditions.evaluation.curve_items)
+    count = min(SHOWN, facts.conditions.evaluation.curve_items)
     ends = ["start", *(["end"] if facts.scored_at_end else [])]
-    yield from facts.differs("(whole)", len(rows), shown * len(ends), "lines", SAMPLES)
+    yield from facts.differs("(whole)", len(rows), count * len(ends), "lines", SAMPLES)
     vectors = {side: facts.run.items(f"{side}/id", f"splits.id.{side}_ref") for side in ends}
-    narrow = any(v.ndim != 2 or v.shape[1] < shown for v in vectors.values())
-    if len(rows) != shown * len(ends) or narrow:  # the shapes are said with the splits
+    narrow = any(v.ndim != 2 or v.shape[1] < count for v in vectors.values())
+    if len(rows) != count * len(ends) or narrow:  # the shapes are said with the splits
         return
     for number, row in enumerate(rows):
-        side, item = ends[number // shown], number % shown
+        side, item = ends[number // count], number % count
         field = f"line {number + 1}: "
-        yield from _texts(facts, field, row, rows[item])
+        yield from _check_texts(facts, field, row, rows[item])
         x = 0 if side == "start" else record.cost.get("completions")
         yield from facts.differs(f"{field}x", row.x, x, "completions by then", SAMPLES)
         why = f"{side}/id[0, {item}] in items.npz"
@@ -103,7 +103,7 @@ def check_samples(facts: Facts) -> Iterator[Finding]:
         yield from facts.differs(f"{field}score", row.score, stored, why, SAMPLES)
 
 
-def _texts(facts: Facts, field: str, row: Sample, first: Sample) -> Iterator[Finding]:
+def _check_texts(facts: Facts, field: str, row: Sample, first: Sample) -> Iterator[Finding]:
     """Both ends ask the same questions; nothing is longer than it can be."""
     task = f"{facts.record.task.name}/id/"
     if not row.uid.startswith(task) or len(row.uid) > MAX_UID:
@@ -112,22 +112,22 @@ def _texts(facts: Facts, field: str, row: Sample, first: Sample) -> Iterator[Fin
         stored, expected = getattr(row, name), getattr(first, name)
         yield from facts.differs(field + name, stored, expected, "as at the start", SAMPLES)
         if len(stored) > MAX_TEXT:
-            found = f"{len(stored)} characters"
-            yield facts.finding(field + name, found, f"at most {MAX_TEXT}", file=SAMPLES)
+            size = f"{len(stored)} characters"
+            yield facts.finding(field + name, size, f"at most {MAX_TEXT}", file=SAMPLES)
     most = min(MAX_TEXT, TOKEN_BYTES * (facts.conditions.sampling.max_completion_bytes + 1))
     if len(row.completion.encode("utf-8", "replace")) > most:
-        found, why = f"{len(row.completion)} characters", "the cap of the conditions"
-        yield facts.finding(f"{field}completion", found, f"at most {most} bytes", why, SAMPLES)
+        size, why = f"{len(row.completion)} characters", "the cap of the conditions"
+        yield facts.finding(f"{field}completion", size, f"at most {most} bytes", why, SAMPLES)
 
 
 def check_files(facts: Facts) -> Iterator[Finding]:
     """Each file says what the record says."""
-    yield from _curve(facts)
-    yield from _config(facts)
-    yield from _machine(facts)
+    yield from _check_curve(facts)
+    yield from _check_config(facts)
+    yield from _check_machine(facts)
 
 
-def _curve(facts: Facts) -> Iterator[Finding]:
+def _check_curve(facts: Facts) -> Iterator[Finding]:
     content = facts.run.content(CURVE)
     if content is None:
         return
@@ -150,7 +150,7 @@ def config_of(run: Run) -> dict[str, Any] | None:
         return None
 
 
-def _config(facts: Facts) -> Iterator[Finding]:
+def _check_config(facts: Facts) -> Iterator[Finding]:
     if facts.run.content(CONFIG) is None:
         return
     stored, record = config_of(facts.run), facts.record
@@ -170,31 +170,31 @@ def _config(facts: Facts) -> Iterator[Finding]:
         "conditions": facts.conditions.model_dump(mode="json"),
         "recipe_config": record.algo.config,
     }
-    given = {name: stored.get(name) for name in expected}
-    for field, (found, wanted) in diff(_present(given), _present(expected)).items():
-        yield facts.finding(field, found, wanted, RECORD_NAME, CONFIG)
+    leaves_here = _leaves({name: stored.get(name) for name in expected})
+    for field, pair in diff(leaves_here, _leaves(expected)).items():
+        yield facts.finding(field, *pair, RECORD_NAME, CONFIG)
 
 
-def _present(data: Mapping[str, Any]) -> dict[str, Any]:
+def _leaves(data: Mapping[str, Any]) -> dict[str, Any]:
     """The leaves of nested mappings, without None: TOML has none."""
     return {name: value for name, value in leaves(dict(data)).items() if value is not None}
 
 
-def _machine(facts: Facts) -> Iterator[Finding]:
+def _check_machine(facts: Facts) -> Iterator[Finding]:
     content = facts.run.content(MACHINE)
     if content is None:
         return
     try:
         stored = json.loads(content)
-        installed, machine = stored["packages"], facts.record.environment
+        packages, machine = stored["packages"], facts.record.environment
         stored = stored | {"packages": machine.get("packages")}
     except (ValueError, TypeError, KeyError, RecursionError):
         yield facts.finding("(whole)", "unreadable", "JSON with packages", file=MACHINE)
         return
-    for field, (found, wanted) in diff(leaves(stored), leaves(machine)).items():
-        yield facts.finding(field, found, wanted, RECORD_NAME, MACHINE)
-    stated, why = machine.get("packages_sha256"), f"of the packages in {MACHINE}"
-    yield from facts.differs("environment.packages_sha256", stated, digest(installed), why)
+    for field, pair in diff(leaves(stored), leaves(machine)).items():
+        yield facts.finding(field, *pair, RECORD_NAME, MACHINE)
+    sha256, why = machine.get("packages_sha256"), f"of the packages in {MACHINE}"
+    yield from facts.differs("environment.packages_sha256", sha256, digest(packages), why)
     for name, version in dict(machine.get("packages") or {}).items():
-        found = installed.get(name) if isinstance(installed, dict) else None
-        yield from facts.differs(f"packages.{name}", found, version, RECORD_NAME, MACHINE)
+        here = packages.get(name) if isinstance(packages, dict) else None
+        yield from facts.differs(f"packages.{name}", here, version, RECORD_NAME, MACHINE)

@@ -59,7 +59,7 @@ COUNTED = (
 )
 """Events that every update counts; a recipe that resamples may find nothing to learn from."""
 COUNTED_BY_SOME = ("rejected_steps", "resampled_groups", "short_batches")
-"""Those of parts of bundled recipes; a person's own parts count what they like."""
+"""Events of some bundled parts; a person's own parts count what they like."""
 CLIPPED_TOKENS = 20
 BYTES_PER_WEIGHT = 0.5
 """The fewest that a weight takes, stored in four bits."""
@@ -210,50 +210,49 @@ _FORMS: dict[str, TypeAdapter[Any]] = {
 def check_forms(facts: Facts) -> Iterator[Finding]:
     """Free fields have the forms that crlbench writes, and the weights found room."""
     sound = True
-    stated = facts.record.model_dump(include=set(_FORMS))
+    fields = facts.record.model_dump(include=set(_FORMS))
     for name, form in _FORMS.items():
         try:
-            form.validate_python(stated[name])
+            form.validate_python(fields[name])
         except PydanticError as error:
             sound = False
             for fault in faults(error):
                 field = ".".join((name, *fault.path))
                 yield facts.finding(field, fault.given, fault.said)
     if sound:
-        yield from _whole(facts)
-        yield from _time_and_room(facts)
+        yield from _check_whole(facts)
+        yield from _check_time_and_room(facts)
 
 
-def _whole(facts: Facts) -> Iterator[Finding]:
+def _check_whole(facts: Facts) -> Iterator[Finding]:
     """Nothing is left out by which a run could be told from another one, or be replayed."""
     record, machine = facts.record, facts.record.environment
-    updated = any(loss is not None for loss in record.health.get("loss", ()))
+    learns = any(loss is not None for loss in record.health.get("loss", ()))
     names = {
         "files": (record.files, get_args(FileName)),
-        "counts": (record.counts, COUNTED if updated else (SKIPPED,)),
+        "counts": (record.counts, COUNTED if learns else (SKIPPED,)),
         "health": (record.health, ("iteration", *UPDATE_STATS)),
         "environment.packages": (machine["packages"], NEEDED),
     }
-    for field, (stated, needed) in names.items():
-        lost = [name for name in needed if name not in stated]
-        yield from facts.differs(field, lost, [], "names that are missing")
+    for field, (present, required) in names.items():
+        absent = [name for name in required if name not in present]
+        yield from facts.differs(field, absent, [], "names that are missing")
     if record.algo.recipe_sha256 is None:
         strange = sorted(record.counts.keys() - {*COUNTED, *COUNTED_BY_SOME})
         yield from facts.differs("counts", strange, [], "no bundled recipe counts this event")
-    threads = facts.conditions.hardware.threads
-    stated = machine["determinism"]["threads"]
-    yield from facts.differs("environment.determinism.threads", stated, threads, "the conditions")
-    clipped = [(token.low + token.high) for token in record.clipped_tokens]
+    threads = machine["determinism"]["threads"], facts.conditions.hardware.threads
+    yield from facts.differs("environment.determinism.threads", *threads, "the conditions")
+    counts = [(token.low + token.high) for token in record.clipped_tokens]
     steps = facts.conditions.optimization.epochs * record.cost["trained_tokens"]
-    if sorted(clipped, reverse=True) != clipped or sum(clipped) > steps or 0 in clipped:
+    if sorted(counts, reverse=True) != counts or sum(counts) > steps or 0 in counts:
         expected = f"falling counts from 1, together at most {steps}"
-        yield facts.finding("clipped_tokens", clipped, expected, "tokens that were trained on")
+        yield facts.finding("clipped_tokens", counts, expected, "tokens that were trained on")
     stored, most = record.subject.params_trainable, 2 * record.subject.params_total
     if not 1 <= stored <= most:  # a critic reads values off the model, and is smaller
         yield facts.finding("subject.params_trainable", stored, f"1 to {most}")
 
 
-def _time_and_room(facts: Facts) -> Iterator[Finding]:
+def _check_time_and_room(facts: Facts) -> Iterator[Finding]:
     volatile, subject = facts.record.volatile, facts.record.subject
     least = int(subject.params_total * BYTES_PER_WEIGHT / facts.record.environment["devices"])
     if volatile["peak_memory_bytes"] < least:

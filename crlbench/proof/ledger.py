@@ -153,7 +153,7 @@ def _home_of(plan: Mapping[str, Any]) -> str:
 
 
 def _facts(plan: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
-    """By field what a plan says, and what it must say."""
+    """What a plan says and what it must say, by field."""
     control, tasks = plan["control"], plan["tasks"]
     config, revision = plan["recipe"]["config"], plan["model"]["revision8"]
     most = max(plan["arms"].values(), default=0)

@@ -22,7 +22,7 @@ from crlbench.verdict.runs import Run
 
 AUDITED = "id_audit"
 DIGITS = 1e-6
-"""Relative, of what the digits of a stored figure leave open."""
+"""Relative rounding that the digits of a stored figure leave open."""
 
 def unpayable(run: Run, catalog: Catalog) -> Iterator[Finding]:
     """The item vectors that hold a score which their verifier cannot give.

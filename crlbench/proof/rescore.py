@@ -103,8 +103,8 @@ def _check_scores(run: Run, rows: Rows, places: Sequence[_Place], task: Task) ->
         answers = [asked(task, items[place.item]) for place in places]
     scores = [np.float32(score.outcome) for score in scorer_of(task)(texts, answers)]
     audits = [np.float32(score.outcome) for score in auditor_of(task)(texts, answers)]
-    numbered = enumerate(zip(rows, places, scores, audits, strict=True), start=1)
-    for number, (row, place, score, audit) in numbered:
+    pairs = enumerate(zip(rows, places, scores, audits, strict=True), start=1)
+    for number, (row, place, score, audit) in pairs:
         stored = row["score"]
         for split, ours in (("id", score), (AUDITED, audit)):
             ref = f"{place.side}/{split}"

@@ -13,7 +13,7 @@ from crlbench.disk.names import ITEMS
 from crlbench.proof.facts import Facts
 
 ROUNDING = 1e-12
-"""Between two ways of adding the same numbers."""
+"""Distance of two ways to add the same numbers."""
 
 
 def check_curve(facts: Facts) -> Iterator[Finding]:
@@ -21,8 +21,8 @@ def check_curve(facts: Facts) -> Iterator[Finding]:
     points = facts.record.curve
     yield from facts.differs("curve", len(points), facts.evaluations, "number of evaluations")
     for j, point in enumerate(points[: facts.evaluations]):
-        yield from _place(facts, j, point)
-        yield from _score(facts, f"curve[{j}]", "score", point.items_ref, point.score, None)
+        yield from _check_place(facts, j, point)
+        yield from _check_score(facts, f"curve[{j}]", "score", point.items_ref, point.score, None)
     for name in ("bytes", "tokens", "updates"):
         totals = [getattr(point, name) for point in points]
         for j, (before, after) in enumerate(zip(totals, totals[1:], strict=False), start=1):
@@ -30,7 +30,7 @@ def check_curve(facts: Facts) -> Iterator[Finding]:
                 yield facts.finding(f"curve[{j}].{name}", after, f"at least {before}", "a total")
 
 
-def _place(facts: Facts, j: int, point: CurvePoint) -> Iterator[Finding]:
+def _check_place(facts: Facts, j: int, point: CurvePoint) -> Iterator[Finding]:
     budget, iterations = facts.conditions.budget, j * facts.interval
     x = iterations * budget.rows
     expected = {
@@ -50,42 +50,43 @@ def _place(facts: Facts, j: int, point: CurvePoint) -> Iterator[Finding]:
 
 def check_splits(facts: Facts) -> Iterator[Finding]:
     """Every split that the conditions ask for, with its items and draws and their mean."""
-    stored, asked = facts.record.splits, _asked(facts)
-    yield from facts.differs("splits", sorted(stored), sorted(asked), "splits of the conditions")
-    for name in sorted(stored.keys() & asked.keys()):
-        yield from _split(facts, name, stored[name], asked[name])
+    stored, sizes = facts.record.splits, _sizes(facts)
+    yield from facts.differs("splits", sorted(stored), sorted(sizes), "splits of the conditions")
+    for name in sorted(stored.keys() & sizes.keys()):
+        yield from _check_split(facts, name, stored[name], sizes[name])
 
 
-def _asked(facts: Facts) -> dict[str, dict[str, Any]]:
-    """By split the items (None: of the retain panel) and the draws at the start and at the end."""
-    e, own = facts.conditions.evaluation, facts.split_digests
+def _sizes(facts: Facts) -> dict[str, dict[str, Any]]:
+    """Items (None: of the retain panel) and draws at the start and at the end, by split."""
+    e = facts.conditions.evaluation
     fresh = {"n": e.curve_items, "start": e.end_draws, "end": e.end_draws}
-    asked = {"id": fresh, "id_audit": fresh, "id_greedy": fresh | {"start": 1, "end": 1}}
+    sizes = {"id": fresh, "id_audit": fresh, "id_greedy": fresh | {"start": 1, "end": 1}}
     ends = {"n": e.end_items, "start": 1, "end": 1}
-    asked |= {name: ends for name in own if name not in ("train", "id")}
+    sizes |= {name: ends for name in facts.split_digests if name not in ("train", "id")}
     others = (task for task in facts.tasks if task != facts.record.task.name)
-    asked |= {f"transfer/{task}": fresh | {"end": 1} for task in others}
-    return asked | {f"retain/{m}": {"n": None, "start": 1, "end": 1} for m in e.retain}
+    sizes |= {f"transfer/{task}": fresh | {"end": 1} for task in others}
+    return sizes | {f"retain/{m}": {"n": None, "start": 1, "end": 1} for m in e.retain}
 
 
-def _split(facts: Facts, name: str, split: SplitScore, asked: dict[str, Any]) -> Iterator[Finding]:
+def _check_split(
+    facts: Facts, name: str, split: SplitScore, sizes: dict[str, Any]
+) -> Iterator[Finding]:
     field = f"splits.{name}"
-    ended = f"end/{name}" if facts.scored_at_end else None
+    end_ref = f"end/{name}" if facts.scored_at_end else None
     yield from facts.differs(f"{field}.start_ref", split.start_ref, f"start/{name}")
-    yield from facts.differs(f"{field}.end_ref", split.end_ref, ended)
-    yield from facts.differs(f"{field}.draws", split.draws, asked["start"])
-    if asked["n"] is not None:
-        yield from facts.differs(f"{field}.n", split.n, asked["n"])
+    yield from facts.differs(f"{field}.end_ref", split.end_ref, end_ref)
+    yield from facts.differs(f"{field}.draws", split.draws, sizes["start"])
+    if sizes["n"] is not None:
+        yield from facts.differs(f"{field}.n", split.n, sizes["n"])
     elif not 1 <= split.n <= facts.conditions.evaluation.retain_items:
         most = facts.conditions.evaluation.retain_items
         yield facts.finding(f"{field}.n", split.n, f"1 to {most}")
-    yield from _score(
-        facts, field, "start", split.start_ref, split.start, (asked["start"], split.n)
-    )
-    yield from _score(facts, field, "end", split.end_ref, split.end, (asked["end"], split.n))
+    start, end = (sizes["start"], split.n), (sizes["end"], split.n)
+    yield from _check_score(facts, field, "start", split.start_ref, split.start, start)
+    yield from _check_score(facts, field, "end", split.end_ref, split.end, end)
 
 
-def _score(
+def _check_score(
     facts: Facts,
     field: str,
     name: str,

@@ -19,7 +19,7 @@ from crlbench.stats.stability import LAST
 
 UNSEEN = ("skipped_updates", "non_finite_weights")
 SEEN = ("kl_cap", "entropy_floor", "truncated_share")
-"""In the order in which a run asks them."""
+"""Rules that leave a trace, in the order in which a run asks them."""
 
 Row = Mapping[str, float | int | None]
 

@@ -68,8 +68,8 @@ def fit_reward(
         if not kept:
             raise ValidationError(
                 f"all {len(files[split])} pairs of {pairs_card(task.card, split).file} are longer "
-                f"than {min(config.max_tokens, reader.context)} tokens of this model. Raise max_tokens "
-                "(--set max_tokens=N), or take a model with a longer context."
+                f"than {min(config.max_tokens, reader.context)} tokens of this model. Raise "
+                "max_tokens (--set max_tokens=N), or take a model with a longer context."
             )
     model = load_scalar_model(location, f"model '{base.slug}'", new_head=True)
     model = model.to(device)

@@ -41,7 +41,7 @@ from crlbench.suite.sources import (
     downloaded_sources,
     file_problem,
     given_sources,
-    uncompressed,
+    read_source,
 )
 
 SOURCES = "sources"
@@ -252,7 +252,7 @@ def _sources(
     offline: bool,
     echo: Callable[[str], Any],
 ) -> dict[str, bytes]:
-    """Of an archived version also from what was fetched for the current one."""
+    """The dataset's files; an archived version also takes those of the current one."""
     name = task.spec
     if source_dir is not None:
         return given_sources(source, name, source_dir)
@@ -273,7 +273,7 @@ def _sources(
 def _read_source(path: Path, file: Any, task: str) -> bytes:
     again = f"Restore it with: {frozen.fetch_command(task)}"
     try:
-        data = uncompressed(path, file)
+        data = read_source(path, file)
     except FileNotFoundError:
         raise EnvironmentUnfit(f"{path}: is not on this machine. {again}") from None
     except (OSError, EOFError, zlib.error) as error:

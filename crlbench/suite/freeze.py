@@ -6,7 +6,6 @@ freezing twice gives the same bytes; ``check=True`` proves it without writing.
 
 from __future__ import annotations
 
-import hashlib
 import types
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -22,6 +21,7 @@ from crlbench.contract.fields import TaskKind
 from crlbench.contract.task_card import DataSource, TaskCard, unknown_kind
 from crlbench.disk import line_ends, rowfiles
 from crlbench.disk.files import write_all, write_bytes
+from crlbench.disk.hashing import sha256_bytes
 from crlbench.disk.names import CODE, FROZEN
 from crlbench.disk.toml import dump_toml
 from crlbench.errors import EnvironmentUnfit, ValidationError
@@ -33,7 +33,7 @@ from crlbench.suite.sources import given_sources
 NULL_ROWS = 512
 """Rows of a split that the null policies are measured on: all but a training split's rest."""
 HEAVY_ROWS = 64
-"""The same where one verification takes long (``heavy`` in CARD)."""
+"""Rows where one verification takes long (``heavy`` in CARD)."""
 HEAVY_CONSTANTS = 8
 """Most frequent answers that are then tried as the best single one."""
 DRAWS = 8
@@ -280,7 +280,7 @@ def _split_facts(
         )
     return {
         "file": f"{split}.jsonl",
-        "sha256": hashlib.sha256(data).hexdigest(),
+        "sha256": sha256_bytes(data),
         "count": len(rows),
         "levels": sorted({row["level"] for row in rows}),
         "max_prompt_bytes": max(len(row["messages"][-1]["content"].encode()) for row in rows),
@@ -314,14 +314,14 @@ def _differences(path: Path, expected: bytes, form: Path) -> Iterator[str]:
     if not place.exists():
         yield f"{form}: the file is missing"
         return
-    found = frozen.read_rows(path)
-    if found == expected:
+    content = frozen.read_rows(path)
+    if content == expected:
         if place != form:
             yield f"{place}: its {len(expected)} bytes belong in {form.name}"
         return
-    here, there = found.split(b"\n"), expected.split(b"\n")
+    here, there = content.split(b"\n"), expected.split(b"\n")
     pairs = zip(here, there, strict=False)
     line = next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(here), len(there)))
-    has, makes = (hashlib.sha256(data).hexdigest() for data in (found, expected))
+    has, makes = (sha256_bytes(data) for data in (content, expected))
     differs = f"{place}:{line + 1}: differs; the file has sha256 {has}, the code makes {makes}."
-    yield f"{differs} {line_ends.rewritten(place, found, makes)}".removesuffix(". ")
+    yield f"{differs} {line_ends.rewritten(place, content, makes)}".removesuffix(". ")

@@ -58,9 +58,9 @@ def gold_scores(
     ]
 
 
-def rejected(kind: str, earned: float) -> bool:
+def rejected(kind: str, score: float) -> bool:
     """Whether a gold earns less than one of this kind must: then row or verifier is wrong."""
-    return earned < LEAST[kind]
+    return score < LEAST[kind]
 
 
 def require_null_texts(texts: Sequence[str], code: object) -> list[str]:

@@ -35,11 +35,11 @@ class Place:
     """Holds ``models/``."""
     catalog: Catalog
     slug: str | None
-    """As a person wants it; None takes the model's own name."""
+    """The name that a person wants; None takes the model's own name."""
 
     @property
     def folder(self) -> Path:
-        """Of all entries."""
+        """The folder of all entries."""
         return self.root / "models"
 
     def free(self, slug: str) -> str:
@@ -57,7 +57,7 @@ class Place:
         return slug
 
     def families(self) -> set[str]:
-        """Those of all entries."""
+        """The families of all entries."""
         cards = map(self.catalog.load_model, self.catalog.list("model"))
         return {card.family for card in cards}
 
@@ -67,7 +67,7 @@ class Addition:
     """What was written."""
 
     path: Path
-    """Of the entry."""
+    """Path of the entry."""
     draft: Draft
     copied: Path | None = None
     """The folder that its weights were copied to, where they were not in place already."""

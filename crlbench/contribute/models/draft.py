@@ -77,7 +77,7 @@ class Origin:
 
     @property
     def hf_id(self) -> str | None:
-        """Of a model of the hub."""
+        """Id of a model of the hub."""
         return self.source.get("hf_id")
 
 
@@ -196,7 +196,7 @@ def _family(slug: str, facts: Facts, families: Iterable[str]) -> str:
 
 
 def _style(text: str, origin: Origin, added: date) -> str:
-    """As the entries are written: comments above what needs them, thousands apart."""
+    """The text as entries are written: comments above what needs them, thousands apart."""
     above = {"[weights_sha256]": "# As the hub states them.\n" if origin.hf_id else ""}
     above["[config]"] = "# The fields of its config.json that decide the shape.\n"
     if origin.found_at:

@@ -28,7 +28,7 @@ class Facts:
     params_active: int
     context: int
     dtype: str
-    """Of the checkpoint."""
+    """Type of the checkpoint's weights."""
     config: dict[str, Any]
     stop_tokens: tuple[str, ...]
     """Tokens that end generation, by its own settings, and that are not known without them."""
@@ -92,7 +92,7 @@ def facts_of(card: ModelCard, folder: Path) -> Facts:
 
 
 def _context(card: ModelCard, reader: Any) -> int:
-    """Of the config; of the tokenizer where an architecture has no longest sequence."""
+    """The longest sequence that the config states, or else the tokenizer."""
     for longest in (reader.context, int(reader.tokenizer.model_max_length)):
         if longest < UNBOUNDED:
             return longest

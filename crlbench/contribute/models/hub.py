@@ -21,7 +21,7 @@ from crlbench.errors import CrlbenchError, EnvironmentUnfit, UsageError, Validat
 
 CONFIG = "config.json"
 MOST_BYTES = 100 * 2**20
-"""Of a side file."""
+"""Most bytes of a side file."""
 SECONDS = 20.0
 """Longest that the hub is waited for, at each step."""
 

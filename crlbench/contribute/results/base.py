@@ -25,7 +25,7 @@ class Base:
 
     root: Path
     commit: str
-    stated: bool = False
+    named: bool = False
     """Whether somebody named it (``--since``), rather than git: then what it holds was examined
     when it came, also where the checkout has lost the name of its track since."""
     _by_place: dict[str, frozenset[str]] = field(default_factory=dict, compare=False, repr=False)

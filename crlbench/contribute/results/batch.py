@@ -29,7 +29,7 @@ from crlbench.verdict.badges import Badges, read_badges
 from crlbench.verdict.runs import Run, load_runs
 
 GRACE_S = 30.0
-"""For a command to put its temporary folders away, once it was told to end."""
+"""Seconds that a command has to put its temporary folders away once it must end."""
 LEAST_S = 20.0
 """Nothing is begun with less time left."""
 WHY = 300

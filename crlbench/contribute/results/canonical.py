@@ -119,10 +119,10 @@ _FORMS: dict[str, Callable[[bytes], bytes]] = {
         {name: compact(vector) for name, vector in read_arrays(content).items()}
     ),
 }
-"""By the endings of a name: what the content would be if crlbench wrote it."""
+"""Functions by the endings of a name: what the content would be if crlbench wrote it."""
 _MODELS = {
     RECORD_NAME: _of(RunRecord),
     PLAN_NAME: _of(StoredPlan, all_fields=False),
     SUBMISSION: _of(Submission),
 }
-"""The same by the whole name."""
+"""Such functions by the whole name."""

@@ -138,7 +138,7 @@ def changes_since(reference: str, folder: Path) -> Changes:
 
 
 def _kind_on_disk(path: Path) -> str | None:
-    """Of what git does not know yet; a repository inside another is listed as a folder."""
+    """The kind of a path that git does not know yet; a repository inside is listed as a folder."""
     mode = path.lstat().st_mode
     if stat.S_ISLNK(mode):
         return "link"
@@ -156,7 +156,7 @@ def git(folder: Path, *arguments: str) -> str:
 
 
 def git_bytes(folder: Path, *arguments: str) -> bytes:
-    """As :func:`git`, undecoded."""
+    """The bytes that a git command prints; raises as :func:`git`."""
     try:
         process = subprocess.run(["git", "-C", str(folder), *arguments], capture_output=True)
     except FileNotFoundError:

@@ -19,7 +19,7 @@ from crlbench.disk.packed import PACKED
 from crlbench.errors import ValidationError
 
 RESULTS = Path("leaderboard/results")
-"""From the root of a checkout."""
+"""Path from the root of a checkout."""
 SUBMISSION = "submission.json"
 NEEDED = (PLAN_NAME, LEDGER_NAME, PACKED, SUBMISSION)
 """Files of a submitted entry."""
@@ -29,7 +29,7 @@ README = "README.md"
 ENTRY_DEPTH = 3
 """Levels of an entry's folder below the results."""
 MAX_BYTES = 5 * 2**20
-"""Of all files of an entry; 240 runs take about 2 MB."""
+"""Most bytes of all files of an entry; 240 runs take about 2 MB."""
 
 
 class Submission(BaseModel):

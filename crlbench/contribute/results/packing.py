@@ -1,4 +1,4 @@
-"""From run folders to a submitted entry: ``crlbench submit``."""
+"""A submitted entry is made from run folders: ``crlbench submit``."""
 
 from __future__ import annotations
 
@@ -35,36 +35,36 @@ class Bundle:
     runs: int
 
 
-def run_folders(given: Path) -> list[Path]:
+def run_folders(path: Path) -> list[Path]:
     """The run folders (a plan and its runs) that a path means; of a study those of all its arms.
 
     Raises:
         UsageError: it is none, holds none, or is a part of one.
         ValidationError: a study is damaged.
     """
-    if (given / PLAN_NAME).is_file():
-        return [given]
-    if (given / STUDY_NAME).is_file():
-        return _of_study(given)
-    found = sorted(path.parent for path in given.rglob(PLAN_NAME)) if given.is_dir() else []
-    if found:
-        return found
-    for parent in given.absolute().parents:
+    if (path / PLAN_NAME).is_file():
+        return [path]
+    if (path / STUDY_NAME).is_file():
+        return _of_study(path)
+    below = sorted(plan.parent for plan in path.rglob(PLAN_NAME)) if path.is_dir() else []
+    if below:
+        return below
+    for parent in path.absolute().parents:
         if (parent / PLAN_NAME).is_file():
-            raise UsageError(f"{given}: a part of an entry; submit the whole: {parent}")
+            raise UsageError(f"{path}: a part of an entry; submit the whole: {parent}")
     raise UsageError(
-        f"{given}: no {PLAN_NAME} in it or below it. Give the folder of finished runs, such as "
+        f"{path}: no {PLAN_NAME} in it or below it. Give the folder of finished runs, such as "
         "runs/<board>/<model>/<recipe>, or of a study, runs/ablations/<id>."
     )
 
 
-def _of_study(given: Path) -> list[Path]:
+def _of_study(path: Path) -> list[Path]:
     """A study is handed in whole, so that nobody leaves out the arms that disappoint."""
-    folders = arm_folders(given)
+    folders = arm_folders(path)
     waiting = [label for folder, label in folders.items() if not (folder / PLAN_NAME).is_file()]
     if waiting:
         raise UsageError(
-            f"{given}: {len(waiting)} of {len(folders)} arms have not begun ({listed(waiting)}), "
+            f"{path}: {len(waiting)} of {len(folders)} arms have not begun ({listed(waiting)}), "
             "and a study is submitted whole: run the same ablate command again."
         )
     return [*folders]
@@ -85,14 +85,14 @@ def bundle(source: Path, submitter: str) -> Bundle:
         if name == RECORD_NAME or name in run.record.files
     }
     try:
-        packed = pack(files)
+        archive = pack(files)
     except ValueError as error:
         raise ValidationError(f"{source}: {error}: not the layout <task>/<arm>/seed-NN") from None
     return Bundle(
         source=source,
         place=Path(*source.absolute().parts[-3:]),
         files={
-            PACKED: packed,
+            PACKED: archive,
             PLAN_NAME: read_bytes(source / PLAN_NAME),
             LEDGER_NAME: read_bytes(source / LEDGER_NAME),
             SUBMISSION: sign(submitter),

@@ -7,7 +7,7 @@ still have been invented; ``crlbench verify`` trains again, which shows that.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -43,28 +43,17 @@ SHOWN = 4
 Findings = Iterator[str]
 
 
+@dataclass(frozen=True)
 class Examiner:
     """Examines results against what this checkout holds: tracks, tasks, models, recipes."""
 
-    def __init__(
-        self,
-        catalog: Catalog,
-        known: Known | None = None,
-        base: Base | None = None,
-        peers: Peers | None = None,
-    ) -> None:
-        """An examiner of some entries.
-
-        Args:
-            catalog: of the checkout.
-            known: the runs of all entries, to tell copies by.
-            base: what stood before; None: everything is new.
-            peers: the runs of all entries, which agree where they began alike.
-        """
-        self.catalog = catalog
-        self.known = known or Known()
-        self.base = base
-        self.peers = peers or Peers()
+    catalog: Catalog
+    known: Known = field(default_factory=Known)
+    """The runs of all entries, to tell copies by."""
+    base: Base | None = None
+    """What stood before; None: everything is new."""
+    peers: Peers = field(default_factory=Peers)
+    """The runs of all entries, which agree where they began alike."""
 
     def examine(self, folder: Path, stands: Path | None = None) -> Examined:
         """Every rule on one submitted entry.
@@ -103,18 +92,18 @@ class _Entry:
         self.first = runs.runs[0]
         self.notes: list[str] = []
         self._tasks: dict[str, Task | None] = {}
-        """By name, those that this checkout has as the runs had them."""
+        """Tasks by name, those that this checkout has as the runs had them."""
         self.standing = "unknown"
 
     @property
     def rules(self) -> tuple[Callable[[], Findings], ...]:
-        """In the order in which a person wants to read what they find."""
+        """All rules, in the order in which a person wants to read what they find."""
         return (
             self._submitter,
             self._bytes,
             self._one_entry,
             self._place,
-            self._declared,
+            self._attempts,
             self._history,
             self._checkout,
             self._replay,
@@ -162,7 +151,7 @@ class _Entry:
             if run.folder.parts[-3:] != place:
                 yield f"{run.folder}: holds the record of {'/'.join(place)}"
 
-    def _declared(self) -> Findings:
+    def _attempts(self) -> Findings:
         """Each run is one that the plan declared and that the ledger says ended so."""
         homes = homes_of(self.runs)
         for home in {home.folder: home for home in homes.values()}.values():
@@ -181,12 +170,12 @@ class _Entry:
                 yield f"{self.folder}: holds no run of the real arm"
             if runs:
                 census = take_census(runs, board, archive)
-                yield from self._counted(census, arm)
+                yield from self._check_census(census, arm)
                 if arm == "real":
                     self.standing, why = census.standing()
                     self.notes += why
 
-    def _counted(self, census: Census, arm: str) -> Findings:
+    def _check_census(self, census: Census, arm: str) -> Findings:
         for cells, what in (
             (census.vanished, "ended, says the ledger, and left no record"),
             (census.missing, "planned and not there"),
@@ -254,9 +243,9 @@ class _Entry:
         """What cannot be checked is refused, but of what stood: that was checked when it came."""
         base = self.examiner.base
         old = base is not None and all(base.holds(run, self.stands) for run in self.runs)
-        excused = [*here.outdated, *(here.unknown if base is not None and base.stated else [])]
+        passed = [*here.outdated, *(here.unknown if base is not None and base.named else [])]
         for sentence in dict.fromkeys((*here.unknown, *here.outdated)):
-            if old and sentence in excused:
+            if old and sentence in passed:
                 self.notes.append(f"not checked any more: {sentence}")
             else:
                 yield f"{self.folder}: {sentence} What is new is checked, or it is not taken."

@@ -21,7 +21,7 @@ from crlbench.run.store import write_bytes
 from crlbench.verdict.runs import load_runs
 
 RETRACTIONS = RESULTS.parent / RETRACTIONS_NAME
-"""From the root of a checkout."""
+"""Path from the root of a checkout."""
 
 
 def retract(

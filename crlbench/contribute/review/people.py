@@ -22,10 +22,10 @@ from crlbench.verdict.runs import load_runs
 from crlbench.verdict.summary import board_tasks
 
 MAINTAINERS = RESULTS.parent / "maintainers.toml"
-"""From the root of a checkout."""
+"""Path from the root of a checkout."""
 HANDLE = re.compile(r"@[A-Za-z0-9][A-Za-z0-9-]{0,38}")
 STANDINGS: tuple[Standing, ...] = get_args(Standing)
-"""From the weakest to the strongest."""
+"""All standings, the weakest first."""
 
 
 @dataclass(frozen=True)

@@ -25,9 +25,9 @@ from crlbench.errors import OK, CrlbenchError, ValidationError, printable
 
 SCHEMA = 1
 MAX_BYTES = 256 * 1024
-"""Of the findings."""
+"""Most bytes of the findings."""
 MAX_LINES, MAX_WIDTH = 200, 400
-"""Of each list of lines."""
+"""Most lines of a list, and most characters of a line."""
 MAX_TEXT = 60_000
 """Characters of a comment; the platform takes 65,536."""
 SCOPES = ("code", "models", "results", "retractions", "tasks")
@@ -39,7 +39,7 @@ MARK = "<!-- crlbench: contribution -->"
 BOT = "github-actions[bot]"
 WORKFLOW = ".github/workflows/contribution.yml"
 PAGES = 20
-"""Of a hundred comments, at most."""
+"""Most pages, of a hundred comments each."""
 TIMEOUT_S = 30.0
 
 _SHA = re.compile(r"[0-9a-f]{40}")
@@ -124,7 +124,7 @@ def _fence(lines: Sequence[str]) -> list[str]:
 
 
 def _harmless(line: str) -> str:
-    """On one line, without what moves a cursor or ends the block."""
+    """The text on one line, without what moves a cursor or ends the block."""
     return printable(" ".join(line.splitlines())).replace("```", "'''")
 
 
@@ -156,8 +156,8 @@ class Platform:
             "X-GitHub-Api-Version": "2022-11-28",
         }
         request = urllib.request.Request(url, data, headers, method=method)
+        opener = urllib.request.build_opener(_NoRedirects)
         try:
-            opener = _opener()
             with opener.open(request, timeout=TIMEOUT_S) as answer:
                 return json.load(answer)
         except (OSError, ValueError) as error:
@@ -169,10 +169,6 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
 
     def redirect_request(self, *_: Any) -> None:
         return None
-
-
-def _opener() -> urllib.request.OpenerDirector:
-    return urllib.request.build_opener(_NoRedirects)
 
 
 def pull_request_of(run: Mapping[str, Any], platform: Platform) -> int:

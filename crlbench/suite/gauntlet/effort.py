@@ -39,7 +39,7 @@ _EFFORTS = {
     ("quick", True): Effort(5, 3, 2, 8, 3, 24, ("id",)),
     ("full", True): Effort(None, 64, 4, 64, 16, None, None),
 }
-"""By level, and by whether the task's card says that its verifier is ``heavy``."""
+"""Efforts by level, and by whether the task's card says that its verifier is ``heavy``."""
 
 
 def effort_of(task: Task, level: Level) -> Effort:

@@ -92,7 +92,7 @@ _MATHEMATICAL = {ord("0") + i: 0x1D7CE + i for i in range(10)}
 _MATHEMATICAL |= {ord("a") + i: 0x1D41A + i for i in range(26)}
 
 Attack = Callable[[str, Row, Sequence[str]], str]
-"""From the gold completion, its row and wrong answers of other rows (at least one)."""
+"""(gold completion, its row, at least one wrong answer of another row) -> text."""
 
 
 def _system(row: Row) -> str:
