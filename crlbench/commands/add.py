@@ -50,14 +50,15 @@ def run(options: Namespace) -> int:
 
 def _add_task(options: Namespace) -> int:
     from crlbench.catalog.find import Catalog
-    from crlbench.suite.scaffold import Scaffold, check_name, write
+    from crlbench.contract.fields import check_slug
+    from crlbench.suite.scaffold import Scaffold, write
 
     for flag in OF_MODELS:
         if getattr(options, flag) is not None:
             raise UsageError(f"--{flag.replace('_', '-')} belongs to models, not to a task.")
     if options.name is None:
         raise UsageError("crlbench add task NAME: the task's name is missing.")
-    check_name(options.name)
+    check_slug(options.name, f"task name '{options.name}'")
     catalog = Catalog(options.catalog)
     known = catalog.entries("task")
     if options.name in known:

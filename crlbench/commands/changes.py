@@ -14,8 +14,7 @@ def since(validation: Validation) -> None:
 
     With ``--only`` a change of another kind ends it before any file of the change is opened.
     """
-    from crlbench.contribute.results.base import Base
-    from crlbench.contribute.results.changes import besides, changes_since, linking
+    from crlbench.contribute.results.changes import Base, besides, changes_since, linking
     from crlbench.contribute.results.layout import RESULTS, submitted
 
     options = validation.options

@@ -107,7 +107,7 @@ def _drafted(
     Raises:
         ValidationError: an entry is there already, and says something else.
     """
-    from crlbench.contribute.results.base import base_of
+    from crlbench.contribute.results.changes import base_of
     from crlbench.contribute.results.copies import Known
     from crlbench.contribute.results.layout import submitted
     from crlbench.contribute.results.packing import check_growth, opened, read_stored

@@ -15,7 +15,7 @@ from crlbench.commands.validate_paths import Subject, subjects
 from crlbench.errors import OK, CrlbenchError, EnvironmentUnfit, ValidationError
 
 if TYPE_CHECKING:
-    from crlbench.contribute.results.base import Base
+    from crlbench.contribute.results.changes import Base
 
 
 class Validation:
@@ -67,7 +67,7 @@ class Validation:
         """
         if not folders:
             return
-        from crlbench.contribute.results.base import base_of
+        from crlbench.contribute.results.changes import base_of
         from crlbench.contribute.results.copies import Known
         from crlbench.contribute.results.layout import submitted
         from crlbench.contribute.results.result import Examiner

@@ -9,8 +9,8 @@ from typing import Any
 
 from crlbench.catalog.find import Catalog
 from crlbench.contract.verification import Finding
-from crlbench.contribute.results.base import Base
-from crlbench.contribute.results.canonical import uncanonical
+from crlbench.contribute.results.changes import Base
+from crlbench.contribute.results.packing import uncanonical
 from crlbench.disk.packed import PACKED
 from crlbench.disk.reading import UNREADABLE
 from crlbench.errors import EnvironmentUnfit, ValidationError
@@ -19,8 +19,7 @@ from crlbench.proof.checkout import Comparison, compare
 from crlbench.proof.entry import Home, audit_home, audit_in
 from crlbench.proof.facts import Facts, facts_of
 from crlbench.proof.files import config_of
-from crlbench.proof.payable import unpayable
-from crlbench.proof.rescore import check_prompts, reader_of, rescore
+from crlbench.proof.rescore import check_prompts, reader_of, rescore, unpayable
 from crlbench.verdict.agreement import Peers
 from crlbench.verdict.runs import Run, Runs
 

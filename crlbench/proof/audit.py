@@ -12,10 +12,15 @@ from collections.abc import Iterator
 from crlbench.contract.conditions import protocol_name
 from crlbench.contract.verification import Finding
 from crlbench.proof.facts import Facts, facts_of
-from crlbench.proof.figures import check_cost, check_figures
+from crlbench.proof.figures import (
+    check_cost,
+    check_curve,
+    check_figures,
+    check_splits,
+    check_vectors,
+)
 from crlbench.proof.files import check_digests, check_files, check_samples
 from crlbench.proof.forms import check_clock, check_forms, check_machine
-from crlbench.proof.scores import check_curve, check_splits, check_vectors
 from crlbench.proof.status import check_status
 from crlbench.seeding import seed_value
 from crlbench.verdict.runs import Run

@@ -14,11 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from crlbench import seeding
+from crlbench.contract.fields import check_slug
 from crlbench.disk import files
+from crlbench.disk.hashing import sha256_bytes
 from crlbench.disk.names import CODE
 from crlbench.errors import EnvironmentUnfit, UsageError, ValidationError, unknown_name
 from crlbench.reward import gym
-from crlbench.suite.scaffold import canary, check_name
 
 SAMPLE = 512
 """Items of a level that are drawn to see whether it holds enough different ones."""
@@ -211,7 +212,7 @@ def task_name(generator: str, name: str | None) -> str:
     """
     if name is None:
         return f"gym-{generator.replace('_', '-')}"
-    check_name(name, "--name '{}':")
+    check_slug(name, f"--name '{name}':")
     return name
 
 
@@ -226,6 +227,11 @@ def _null_texts(generator: str, levels: Mapping[int, Config]) -> list[str]:
     return [gym.wrapped(gold, form) for gold in frequent for form in dict.fromkeys(gym.FORMATS)]
 
 
+def _canary(name: str) -> str:
+    digest = sha256_bytes(f"gym {gym.VERSION} {name}".encode())
+    return f"crlbench-canary-{digest[:8]}-{name}-{digest[8:20]}"
+
+
 def _code(generator: str, levels: Mapping[int, Config], name: str) -> str:
     summary = f"reasoning-gym {gym.VERSION}, {generator}: own seeds, paid only in full."
     card = {
@@ -235,7 +241,7 @@ def _code(generator: str, levels: Mapping[int, Config], name: str) -> str:
         "summary": summary,
         "max_completion_bytes": 4096,
         "licence": "Apache-2.0",
-        "canary": canary(name, f"gym {gym.VERSION} {name}"),
+        "canary": _canary(name),
         "contact": "the person who froze it",
         "golds": False,
         "heavy": True,
@@ -265,7 +271,6 @@ import random
 from typing import Any
 
 from crlbench.reward import gym
-from crlbench.suite.scaffold import canary, check_name
 from crlbench.reward.splits import build_split
 
 GENERATOR = "{generator}"

@@ -9,7 +9,7 @@ import pytest
 
 import tests.contribute.forged_ledgers  # noqa: F401  (adds to the catalogue)
 from crlbench.contract import conditions
-from crlbench.contribute.results.base import base_of
+from crlbench.contribute.results.changes import base_of
 from crlbench.proof import checkout
 from crlbench.verdict.runs import load_runs
 from tests.contribute.catalogue import FORGERIES

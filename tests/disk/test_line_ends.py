@@ -286,7 +286,7 @@ def test_a_file_beside_the_weights_of_an_entry(
 
 @pytest.mark.parametrize("name", ["plan.json", "ledger.jsonl", "submission.json"])
 def test_a_published_result(name: str, tmp_path: Path) -> None:
-    from crlbench.contribute.results.canonical import uncanonical
+    from crlbench.contribute.results.packing import uncanonical
 
     stored = next((ROOT / "leaderboard/results").glob("mini-*/*/*"))
     folder = shutil.copytree(stored, tmp_path / "entry")

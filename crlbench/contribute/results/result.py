@@ -16,10 +16,10 @@ from crlbench.catalog.find import Catalog
 from crlbench.catalog.frozen import Task
 from crlbench.contract.stored import exists
 from crlbench.contract.verification import Finding
-from crlbench.contribute.results.base import Base
-from crlbench.contribute.results.canonical import uncanonical
+from crlbench.contribute.results.changes import Base
 from crlbench.contribute.results.copies import Known
 from crlbench.contribute.results.layout import SUBMISSION, misplaced, read_submission
+from crlbench.contribute.results.packing import uncanonical
 from crlbench.contribute.results.report import Examined
 from crlbench.disk.names import RUN_FILES
 from crlbench.disk.reading import UNREADABLE
@@ -29,8 +29,7 @@ from crlbench.proof.checkout import RELEASES, Comparison, compare
 from crlbench.proof.effort import MINUTES, UPDATES, out_of_reach, replay_seconds
 from crlbench.proof.entry import audit_home, audit_in, homes_of
 from crlbench.proof.facts import facts_of
-from crlbench.proof.payable import unpayable
-from crlbench.proof.rescore import strangers
+from crlbench.proof.rescore import strangers, unpayable
 from crlbench.run.archive import catalog_of
 from crlbench.run.progress import duration
 from crlbench.verdict.agreement import Peers

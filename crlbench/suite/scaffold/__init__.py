@@ -6,7 +6,6 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from crlbench.contract.fields import RULES, SLUG
 from crlbench.disk.hashing import sha256_bytes
 from crlbench.disk.names import CODE
 from crlbench.errors import EnvironmentUnfit, UsageError
@@ -44,7 +43,7 @@ class Scaffold:
         words = {
             "@NAME@": self.name,
             "@TITLE@": re.sub("[.-]", " ", self.name).capitalize(),
-            "@CANARY@": canary(self.name, f"canary|{self.name}"),
+            "@CANARY@": canary(self.name),
         }
         text = (HERE / template).read_text(encoding="utf-8")
         for mark, word in words.items():
@@ -52,21 +51,9 @@ class Scaffold:
         return text
 
 
-def check_name(name: str, what: str = "task name '{}'") -> None:
-    """Refuse a name that no task can have; ``what`` is how the message calls it.
-
-    Raises:
-        UsageError: with what is allowed and the nearest name that is.
-    """
-    if not re.fullmatch(SLUG, name):
-        near = re.sub("[^a-z0-9]+", "-", name.lower()).strip("-")
-        hint = f" Did you mean {near}?" if near else ""
-        raise UsageError(f"{what.format(name)} is not allowed; allowed: {RULES[SLUG]}.{hint}")
-
-
-def canary(name: str, source: str) -> str:
-    """A string that occurs nowhere but in this task, derived from ``source``."""
-    digest = sha256_bytes(source.encode())
+def canary(name: str) -> str:
+    """A string that occurs nowhere but in this task, derived from its name."""
+    digest = sha256_bytes(f"canary|{name}".encode())
     return f"crlbench-canary-{digest[:8]}-{name}-{digest[8:20]}"
 
 
