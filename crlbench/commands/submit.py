@@ -109,7 +109,7 @@ def _drafted(
     """
     from crlbench.contribute.results.changes import base_of
     from crlbench.contribute.results.copies import Known
-    from crlbench.contribute.results.layout import submitted
+    from crlbench.contribute.results.layout import find_entries
     from crlbench.contribute.results.packing import check_growth, opened, read_stored
     from crlbench.contribute.results.result import Examiner
     from crlbench.disk.files import write_all
@@ -127,7 +127,7 @@ def _drafted(
             )
         write_all({folder / name: content for name, content in one.files.items()})
     places = {one.place for one in bundles}
-    others = [e for e in submitted(target) if e.relative_to(target) not in places]
+    others = [e for e in find_entries(target) if e.relative_to(target) not in places]
     known = Known.of([*others, *(draft / one.place for one in bundles)])
     models = {one.place.parts[-2] for one in bundles}
     peers = Peers.of(entry for entry in others if entry.parts[-2] in models)

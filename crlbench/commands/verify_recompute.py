@@ -10,7 +10,7 @@ from typing import Any
 from crlbench.catalog.find import Catalog
 from crlbench.contract.verification import Finding
 from crlbench.contribute.results.changes import Base
-from crlbench.contribute.results.packing import uncanonical
+from crlbench.contribute.results.packing import check_canonical
 from crlbench.disk.packed import PACKED
 from crlbench.disk.reading import UNREADABLE
 from crlbench.errors import EnvironmentUnfit, ValidationError
@@ -19,7 +19,7 @@ from crlbench.proof.checkout import Comparison, compare
 from crlbench.proof.entry import Home, audit_home, audit_in
 from crlbench.proof.facts import Facts, facts_of
 from crlbench.proof.files import config_of
-from crlbench.proof.rescore import check_prompts, reader_of, rescore, unpayable
+from crlbench.proof.rescore import check_payable, check_prompts, reader_of, rescore
 from crlbench.verdict.agreement import Peers
 from crlbench.verdict.runs import Run, Runs
 
@@ -57,7 +57,7 @@ def check_bytes(homes: Mapping[Path, Home]) -> None:
         ValidationError: names the file.
     """
     for folder in {home.folder: None for home in homes.values() if (home.folder / PACKED).exists()}:
-        for fault in uncanonical(folder):
+        for fault in check_canonical(folder):
             raise ValidationError(f"{folder / fault}")
 
 
@@ -105,7 +105,7 @@ def _recompute_run(
 ) -> None:
     """One run from its own files, its entry and this checkout."""
     found = done.findings.setdefault(run.name, [])
-    found += unpayable(run, catalog)
+    found += check_payable(run, catalog)
     found += audit_run(run)
     if home is not None:
         found += audit_in(home, run)

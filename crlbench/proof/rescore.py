@@ -67,13 +67,13 @@ def rescore(facts: Facts, rows: Rows, task: Task) -> Iterator[Finding]:
     Raises:
         EnvironmentUnfit: the task's verifier cannot run here.
     """
-    problems = [*strangers(facts, rows, task)]
+    problems = [*check_items(facts, rows, task)]
     yield from problems
     if not problems:
         yield from _check_scores(facts.run, rows, list(_places(facts, task)), task)
 
 
-def strangers(facts: Facts, rows: Rows, task: Task) -> Iterator[Finding]:
+def check_items(facts: Facts, rows: Rows, task: Task) -> Iterator[Finding]:
     """Compare what stored completions are of with the rows of the task; no code of it runs.
 
     Raises:
@@ -149,7 +149,7 @@ def check_prompts(facts: Facts, rows: Rows, task: Task, reader: Reader) -> Itera
             yield finding_in(facts.run, field, row["prompt"], expected, file=SAMPLES)
 
 
-def unpayable(run: Run, catalog: Catalog) -> Iterator[Finding]:
+def check_payable(run: Run, catalog: Catalog) -> Iterator[Finding]:
     """The item vectors that hold a score which their verifier cannot give.
 
     Tasks that the catalogue of the checkout has not in that version are left out.

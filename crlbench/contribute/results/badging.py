@@ -31,7 +31,7 @@ from crlbench.contribute.results.batch import (
     in_order,
     subject_of,
 )
-from crlbench.contribute.results.layout import RESULTS, submitted
+from crlbench.contribute.results.layout import RESULTS, find_entries
 from crlbench.contribute.results.taking import Repository
 from crlbench.disk.names import VERIFICATION_NAME
 from crlbench.errors import OK, CrlbenchError, EnvironmentUnfit, Interrupted
@@ -61,7 +61,7 @@ class Badging:
     def _waiting(self) -> list[Subject]:
         """Entries of which something is open, in their order."""
         subjects = []
-        for folder in filter(self._is_meant, sorted(submitted(self.checkout / RESULTS))):
+        for folder in filter(self._is_meant, sorted(find_entries(self.checkout / RESULTS))):
             try:
                 subject = subject_of(folder)
                 replay = not self.options.recompute_only

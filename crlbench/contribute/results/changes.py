@@ -191,7 +191,7 @@ def scope_of(path: str) -> Scope:
     return "code"
 
 
-def mixed(scopes: Iterable[Scope]) -> list[str]:
+def check_kinds(scopes: Iterable[Scope]) -> list[str]:
     """Why changes of several kinds cannot be taken at once."""
     kinds = sorted(scopes)
     for alone in ("results", "retractions"):
@@ -206,7 +206,7 @@ def mixed(scopes: Iterable[Scope]) -> list[str]:
     return []
 
 
-def besides(scopes: Mapping[Scope, Sequence[str]], only: Scope) -> list[str]:
+def check_only(scopes: Mapping[Scope, Sequence[str]], only: Scope) -> list[str]:
     """What was changed besides the one kind that may change."""
     paths = [path for kind, paths in sorted(scopes.items()) if kind != only for path in paths]
     if not paths:
@@ -216,7 +216,7 @@ def besides(scopes: Mapping[Scope, Sequence[str]], only: Scope) -> list[str]:
     ]
 
 
-def astray(changes: Changes) -> list[str]:
+def check_strays(changes: Changes) -> list[str]:
     """Code that comes with a model or a task and is not the test of that task."""
     scopes = changes.scopes
     kind = next((kind for kind in ("models", "tasks") if kind in scopes), None)
@@ -234,7 +234,7 @@ def astray(changes: Changes) -> list[str]:
     ]
 
 
-def linking(changes: Changes) -> list[str]:
+def check_links(changes: Changes) -> list[str]:
     """Links and submodules where files belong that are read."""
     return [
         f"{path}: is a {kind}, and only regular files stand there"

@@ -57,7 +57,7 @@ def read_submission(folder: Path) -> Submission:
         raise ValidationError(explain(error, str(path))) from None
 
 
-def submitted(root: Path) -> Iterator[Path]:
+def find_entries(root: Path) -> Iterator[Path]:
     """Folders of submitted entries in or below ``root``, in order; links are not followed."""
     for folder, below, names in os.walk(root):
         below.sort()
@@ -65,7 +65,7 @@ def submitted(root: Path) -> Iterator[Path]:
             yield Path(folder)
 
 
-def foreign(root: Path) -> list[str]:
+def check_places(root: Path) -> list[str]:
     """What stands below the folder of all results and belongs to no entry.
 
     Args:
@@ -91,7 +91,7 @@ def foreign(root: Path) -> list[str]:
     return strangers
 
 
-def misplaced(folder: Path) -> list[str]:
+def check_folder(folder: Path) -> list[str]:
     """What stands in an entry's folder and must not, is missing, or is too large."""
     problems, total = [], 0
     with os.scandir(folder) as entries:

@@ -175,7 +175,7 @@ def read_stored(folder: Path) -> dict[str, bytes]:
     return rest | inner
 
 
-def uncanonical(folder: Path) -> Iterator[str]:
+def check_canonical(folder: Path) -> Iterator[str]:
     """What in an entry's files differs from what is written there; a sentence for each file.
 
     Raises:

@@ -18,8 +18,8 @@ from crlbench.contract.stored import exists
 from crlbench.contract.verification import Finding
 from crlbench.contribute.results.changes import Base
 from crlbench.contribute.results.copies import Known
-from crlbench.contribute.results.layout import SUBMISSION, misplaced, read_submission
-from crlbench.contribute.results.packing import uncanonical
+from crlbench.contribute.results.layout import SUBMISSION, check_folder, read_submission
+from crlbench.contribute.results.packing import check_canonical
 from crlbench.contribute.results.report import Examined
 from crlbench.disk.names import RUN_FILES
 from crlbench.disk.reading import UNREADABLE
@@ -29,7 +29,7 @@ from crlbench.proof.checkout import RELEASES, Comparison, compare
 from crlbench.proof.effort import MINUTES, UPDATES, out_of_reach, replay_seconds
 from crlbench.proof.entry import audit_home, audit_in, homes_of
 from crlbench.proof.facts import facts_of
-from crlbench.proof.rescore import strangers, unpayable
+from crlbench.proof.rescore import check_items, check_payable
 from crlbench.run.archive import catalog_of
 from crlbench.run.progress import duration
 from crlbench.verdict.agreement import Peers
@@ -61,7 +61,7 @@ class Examiner:
             folder: of the entry.
             stands: where it will stand, if that is another folder.
         """
-        findings = [f"{folder / line}" for line in misplaced(folder)]
+        findings = [f"{folder / line}" for line in check_folder(folder)]
         name = "/".join(folder.absolute().parts[-3:])
         try:
             runs = load_runs(folder)
@@ -121,7 +121,7 @@ class _Entry:
 
     def _bytes(self) -> Findings:
         """The files hold what they say and nothing else."""
-        yield from (f"{self.folder / fault}" for fault in uncanonical(self.folder))
+        yield from (f"{self.folder / fault}" for fault in check_canonical(self.folder))
 
     def _one_entry(self) -> Findings:
         """One model, one recipe, one fingerprint, one class of hardware; nothing shortened."""
@@ -256,7 +256,7 @@ class _Entry:
     def _numbers(self) -> Findings:
         """Every number of every record belongs to its item vectors and its conditions."""
         for run in self.runs:
-            yield from map(str, unpayable(run, self.examiner.catalog))
+            yield from map(str, check_payable(run, self.examiner.catalog))
             yield from map(str, audit_run(run))
             yield from map(str, self._samples(run))
 
@@ -268,7 +268,7 @@ class _Entry:
             return
         rows = [asdict(sample) for sample in run.samples()]
         try:
-            yield from strangers(facts, rows, task)
+            yield from check_items(facts, rows, task)
         except EnvironmentUnfit as error:
             note = f"What the samples of {record.task.name} are of was not compared: {error}"
             if note not in self.notes:

@@ -38,7 +38,7 @@ LATER = ("reference",)
 Findings = Iterator[str]
 
 
-def rewritten(changes: Changes) -> list[str]:
+def check_results(changes: Changes) -> list[str]:
     """What of the results was changed though it may only grow."""
     problems = []
     for entry in changes.entries():
@@ -107,7 +107,7 @@ def _check_lines(lines: list[Retraction], texts: list[bytes]) -> Findings:
             yield f"{where}: reason: holds a character that is not printed"
 
 
-def republished(changes: Changes) -> list[str]:
+def check_versions(changes: Changes) -> list[str]:
     """Tracks, tasks and the retain panel that say other numbers under the version they had."""
     problems: list[str] = []
     for path in (*changes.modified, *changes.deleted):
@@ -132,7 +132,7 @@ def republished(changes: Changes) -> list[str]:
     return problems
 
 
-def redefined(changes: Changes) -> list[str]:
+def check_tracks(changes: Changes) -> list[str]:
     """Published tracks that keep their version while what they rest on rises."""
     rises = dict(_rises(changes))
     problems: list[str] = []

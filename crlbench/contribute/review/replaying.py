@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from crlbench.contribute.results.batch import Proof, Prover, Subject, in_order, subject_of
-from crlbench.contribute.results.changes import Changes, besides, changes_since, linking
+from crlbench.contribute.results.changes import Changes, changes_since, check_links, check_only
 from crlbench.errors import OK, CrlbenchError, EnvironmentUnfit, Mismatch, ValidationError
 
 
@@ -37,7 +37,7 @@ class Replaying:
             ValidationError: something else than results changed, or what stood was rewritten.
         """
         changes = changes_since(self.options.commit, Path(self.options.checkout).resolve())
-        for reason in (*besides(changes.scopes, "results"), *linking(changes)):
+        for reason in (*check_only(changes.scopes, "results"), *check_links(changes)):
             raise ValidationError(reason)
         sound = self._sound(changes)
         subjects = []
