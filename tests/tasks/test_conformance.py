@@ -16,8 +16,8 @@ from crlbench.catalog.frozen import Task
 from crlbench.errors import EnvironmentUnfit, ValidationError
 from crlbench.reward.score import score
 from crlbench.suite.freeze import freeze
+from crlbench.suite.gauntlet.asking import Level
 from crlbench.suite.gauntlet.duplicates import search
-from crlbench.suite.gauntlet.effort import Level
 from crlbench.suite.gauntlet.examine import CHECKS, run
 from crlbench.suite.gauntlet.report import Finding, Report
 

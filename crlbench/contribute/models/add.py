@@ -17,8 +17,7 @@ from crlbench.catalog.fetch import gguf_folder
 from crlbench.catalog.find import Catalog
 from crlbench.contract.fields import HUB_ID, INSIDE, RULES
 from crlbench.contract.model_card import ModelCard
-from crlbench.contribute.models.draft import Draft, Origin, check_slug, draft, slug_of
-from crlbench.contribute.models.facts import facts_of
+from crlbench.contribute.models.draft import Draft, Origin, check_slug, draft, facts_of, slug_of
 from crlbench.disk.files import expanded, write_bytes
 from crlbench.disk.side_files import side_digests, side_files
 from crlbench.errors import EnvironmentUnfit, UsageError

@@ -1,24 +1,29 @@
-"""A new entry: what can be computed is written, what only a person knows is marked."""
+"""A new entry: what a checkpoint's files say is written, what only a person knows is marked."""
 
 from __future__ import annotations
 
+import json
 import re
 import tomllib
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import date
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal
 
+from crlbench.catalog.checkpoint import DTYPES
 from crlbench.contract.card import validate_card
-from crlbench.contract.fields import ADDRESS, RULES, SLUG
+from crlbench.contract.fields import ADDRESS, RULES, SLUG, Thinking
 from crlbench.contract.model_card import ModelCard
-from crlbench.contribute.models.facts import Facts
+from crlbench.disk.hashing import sha256_bytes
 from crlbench.disk.toml import dump_toml
-from crlbench.errors import UsageError
+from crlbench.errors import UsageError, ValidationError
 
+UNBOUNDED = 10**7
+"""No context is this long; libraries write such numbers where they know none."""
 TO_FILL_IN = "TO FILL IN"
 """How a text begins that a person has still to write."""
-QUESTIONS = {
+HINTS = {
     "licence": "the SPDX identifier of its terms, or their name",
     "known_training_data": "what it was trained on ('As its makers state: ...'); 'unknown' is an"
     " answer",
@@ -60,6 +65,100 @@ UNNAMED = ("other", "unknown", "")
 
 
 @dataclass(frozen=True)
+class Facts:
+    """Read from config and tokenizer, and counted on a model without memory."""
+
+    kind: Literal["base", "instruct"]
+    """A guess: a tokenizer with a chat template is an instruct model's."""
+    frame: Literal["terse", "plain", "chat"]
+    params_total: int
+    params_active: int
+    context: int
+    dtype: str
+    """Type of the checkpoint's weights."""
+    config: dict[str, Any]
+    stop_tokens: tuple[str, ...]
+    """Tokens that end generation, by its own settings, and that are not known without them."""
+    thinking: Thinking
+    template_sha256: str | None
+    notice: str = ""
+    """Why no run can use it, where its files are right and its architecture is not served."""
+
+
+def facts_of(card: ModelCard, folder: Path) -> Facts:
+    """The facts of a checkpoint whose config and tokenizer are in ``folder``.
+
+    ``card`` is that of an unlisted model; its weights are not read.
+
+    Raises:
+        ValidationError: config or tokenizer cannot be used here, with the reason.
+    """
+    from crlbench.contribute.models.prompts import task_prompts
+    from crlbench.policy.text.chat import end_tokens, template_of
+    from crlbench.policy.weights.load import Location
+    from crlbench.policy.weights.shape import parameter_totals, shaping_fields
+    from crlbench.run.admission import QUESTIONS, Checkpoint, ask_frame
+
+    checkpoint, notice = Checkpoint(card, Location(str(folder))), ""
+    for name, ask in QUESTIONS.items():
+        try:
+            ask(checkpoint)
+        except ValidationError as error:
+            if name != "architecture":
+                raise
+            notice = str(error)  # an entry can be right where the code here is not yet
+    ask_frame(checkpoint, task_prompts())
+    raw, config, reader = checkpoint.raw, checkpoint.config, checkpoint.reader
+    tokenizer, thinking = reader.tokenizer, reader.thinking
+    template = template_of(tokenizer) if reader.frame == "chat" else ""
+    ends = end_tokens(tokenizer, (), reader.frame, thinking)
+    further = [tokenizer.convert_ids_to_tokens(end) for end in _generation_ends(folder)
+               if end not in ends and 0 <= end < len(tokenizer)]
+    try:
+        total, active = parameter_totals(config)
+        shape = shaping_fields(config, raw)
+    except ValidationError as error:
+        raise ValidationError(f"model '{card.slug}': {error}") from None
+    except Exception as error:  # models raise whatever they trip over when they are built
+        text = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+        raise ValidationError(f"model '{card.slug}': cannot be built: {text}") from error
+    dtype = raw.get("dtype", raw.get("torch_dtype"))
+    return Facts(
+        kind="instruct" if template else "base",
+        frame=reader.frame,
+        params_total=total,
+        params_active=active,
+        context=_context(card, reader),
+        dtype=dtype if dtype in DTYPES else "float32",
+        config=shape,
+        stop_tokens=tuple(dict.fromkeys([*card.stop_tokens, *further])),
+        thinking=thinking,
+        template_sha256=sha256_bytes(template.strip().encode()) if template else None,
+        notice=notice,
+    )
+
+
+def _context(card: ModelCard, reader: Any) -> int:
+    """The longest sequence that the config states, or else the tokenizer."""
+    for longest in (reader.context, int(reader.tokenizer.model_max_length)):
+        if longest < UNBOUNDED:
+            return longest
+    raise ValidationError(
+        f"model '{card.slug}': neither its config nor its tokenizer says how long a sequence may"
+        " be; set model_max_length in tokenizer_config.json."
+    )
+
+
+def _generation_ends(folder: Path) -> list[int]:
+    """The end tokens that ``generation_config.json`` names, if it does."""
+    try:
+        ends = json.loads((folder / "generation_config.json").read_bytes())["eos_token_id"]
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return []
+    return [end for end in (ends if isinstance(ends, list) else [ends]) if isinstance(end, int)]
+
+
+@dataclass(frozen=True)
 class Origin:
     """Where the weights come from, as an entry says it."""
 
@@ -96,7 +195,7 @@ class Draft:
 
 def open_fields(card: ModelCard) -> tuple[str, ...]:
     """The fields of an entry that nobody has filled in yet."""
-    return tuple(name for name in QUESTIONS if getattr(card, name).startswith(TO_FILL_IN))
+    return tuple(name for name in HINTS if getattr(card, name).startswith(TO_FILL_IN))
 
 
 def slug_of(name: str, facts: Facts, hub: bool) -> str:
@@ -168,7 +267,7 @@ def draft(slug: str, origin: Origin, facts: Facts, families: Iterable[str], adde
 
 
 def _ask(name: str) -> str:
-    return f"{TO_FILL_IN}: {QUESTIONS[name]}"
+    return f"{TO_FILL_IN}: {HINTS[name]}"
 
 
 def _datasets(metadata: Mapping[str, Any]) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from crlbench.contract.conditions import Conditions
 from crlbench.contract.model_card import CONTEXT_FIELDS, read_model_card
-from crlbench.contribute.models.draft import QUESTIONS, open_fields
+from crlbench.contribute.models.draft import HINTS, open_fields
 from crlbench.contribute.models.subject import Absent, Subject
 from crlbench.disk.names import FROZEN
 from crlbench.disk.side_files import side_digests
@@ -21,7 +21,7 @@ WIDE_TEXT = "naïve café, 東京"
 
 def check_filled_in(subject: Subject) -> Finding:
     """Nothing is left to a person."""
-    return Finding([f"field {name}: {QUESTIONS[name]}" for name in open_fields(subject.card)])
+    return Finding([f"field {name}: {HINTS[name]}" for name in open_fields(subject.card)])
 
 
 def check_weights(subject: Subject) -> Finding:

@@ -10,8 +10,7 @@ from crlbench import seeding
 from crlbench.catalog import frozen
 from crlbench.catalog.frozen import Task
 from crlbench.disk.hashing import sha256_bytes
-from crlbench.suite.gauntlet.asking import ask, digests_elsewhere, make
-from crlbench.suite.gauntlet.effort import Level, effort_of
+from crlbench.suite.gauntlet.asking import Level, ask, digests_elsewhere, effort_of, make
 from crlbench.suite.gauntlet.report import Finding
 
 FORBIDDEN_MODULES = {

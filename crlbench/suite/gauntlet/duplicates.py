@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 from crlbench.catalog.frozen import Row, Task
 from crlbench.reward.splits import PLANS
-from crlbench.suite.gauntlet.effort import Level, draw_rows
+from crlbench.suite.gauntlet.asking import Level, draw_rows
 from crlbench.suite.gauntlet.report import Finding
 
 RUNS = (4, 8)

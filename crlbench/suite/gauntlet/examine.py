@@ -23,7 +23,7 @@ from crlbench.errors import CrlbenchError, EnvironmentUnfit, ValidationError
 from crlbench.reward.splits import FORMAT_TEMPLATES, SPLITS
 from crlbench.suite import pairs
 from crlbench.suite.gauntlet import code, duplicates, items, verdicts
-from crlbench.suite.gauntlet.effort import Level
+from crlbench.suite.gauntlet.asking import Level
 from crlbench.suite.gauntlet.report import Finding, Outcome, Report
 from crlbench.suite.golds import gold_scores, rejected
 

@@ -14,7 +14,7 @@ from crlbench.reward.splits import (
     content_hash,
     held_out,
 )
-from crlbench.suite.gauntlet.effort import Level
+from crlbench.suite.gauntlet.asking import Level
 from crlbench.suite.gauntlet.report import Finding
 
 SHORT_TAGS = ("mini", "calibration")

@@ -12,8 +12,17 @@ from crlbench.confine.room import Stopped
 from crlbench.errors import ValidationError
 from crlbench.reward.score import outcomes
 from crlbench.suite import freeze
-from crlbench.suite.gauntlet.asking import ask, defines, judge, null_texts, verdicts_elsewhere
-from crlbench.suite.gauntlet.effort import Level, draw_rows, draw_texts, effort_of
+from crlbench.suite.gauntlet.asking import (
+    Level,
+    ask,
+    defines,
+    draw_rows,
+    draw_texts,
+    effort_of,
+    judge,
+    null_texts,
+    verdicts_elsewhere,
+)
 from crlbench.suite.gauntlet.items import all_rows
 from crlbench.suite.gauntlet.report import Finding
 from crlbench.suite.gauntlet.texts import ATTACKS, battery, mutants, random_texts
