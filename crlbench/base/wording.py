@@ -138,3 +138,8 @@ def listed(names: Sequence[str], most: int = 6) -> str:
     """The first few names, and how many more there are; empty for none."""
     rest = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(names[:most]) + rest
+
+
+def first_of(names: Sequence[str], most: int) -> str:
+    """The first few names, and dots where there are more."""
+    return ", ".join(names[:most]) + (" ..." if len(names) > most else "")

@@ -14,7 +14,7 @@ from crlbench.errors import OK, UsageError
 
 if TYPE_CHECKING:
     from crlbench.catalog.find import Catalog
-    from crlbench.contribute.models.add import Added
+    from crlbench.contribute.models.add import Addition
     from crlbench.suite.scaffold import Scaffold
 
 KINDS = ("task", "model")
@@ -50,14 +50,15 @@ def run(options: Namespace) -> int:
 
 def _add_task(options: Namespace) -> int:
     from crlbench.catalog.find import Catalog
-    from crlbench.suite.scaffold import Scaffold, check_name, write
+    from crlbench.contract.fields import check_slug
+    from crlbench.suite.scaffold import Scaffold, write
 
     for flag in OF_MODELS:
         if getattr(options, flag) is not None:
             raise UsageError(f"--{flag.replace('_', '-')} belongs to models, not to a task.")
     if options.name is None:
         raise UsageError("crlbench add task NAME: the task's name is missing.")
-    check_name(options.name)
+    check_slug(options.name, f"task name '{options.name}'")
     catalog = Catalog(options.catalog)
     known = catalog.entries("task")
     if options.name in known:
@@ -109,7 +110,7 @@ def _add_model(options: Namespace) -> int:
     return OK
 
 
-def _describe(added: Added) -> None:
+def _describe(added: Addition) -> None:
     """What was written, what was guessed, and what is left to a person."""
     card = added.draft.card
     active = "" if card.params_active == card.params_total else f" ({card.params_active:,} active)"

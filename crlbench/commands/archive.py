@@ -32,7 +32,7 @@ def add_flags(parser: ArgumentParser) -> None:
 def run(options: Namespace) -> int:
     """Archive one version, or prove that what is archived is whole and unchanged."""
     from crlbench.catalog.find import Catalog
-    from crlbench.contribute.review.raising import require_as_published
+    from crlbench.contribute.review.published import require_as_published
     from crlbench.run import archive
 
     catalog = Catalog(options.catalog)

@@ -14,23 +14,24 @@ def since(validation: Validation) -> None:
 
     With ``--only`` a change of another kind ends it before any file of the change is opened.
     """
-    from crlbench.contribute.results.base import Base
-    from crlbench.contribute.results.changes import besides, changes_since, linking
-    from crlbench.contribute.results.layout import RESULTS, submitted
+    from crlbench.contribute.results.changes import Base, changes_since, check_links, check_only
+    from crlbench.contribute.results.layout import RESULTS, find_entries
 
     options = validation.options
     changes = changes_since(options.since, Path.cwd())
-    if options.only and (beyond := [*besides(changes.scopes, options.only), *linking(changes)]):
-        validation.add(_report(changes, beyond))
-        return
+    if options.only:
+        beyond = [*check_only(changes.scopes, options.only), *check_links(changes)]
+        if beyond:
+            validation.add(_report(changes, beyond))
+            return
     validation.add(_examined(changes, options))
     refused = validation.reports[-1].broken
     touched = [changes.root / entry for entry in changes.entries()]
-    base = Base(changes.root, changes.base, stated=True)
+    base = Base(changes.root, changes.base, named=True)
     validation.results([entry for entry in touched if entry.is_dir()], base)
     # What stands was made with the entry that stood: it must still agree with what is there now.
     slugs = {Path(path).stem for path in changes.scopes.get("models", ()) if "/" in path}
-    standing = submitted(changes.root / RESULTS)
+    standing = find_entries(changes.root / RESULTS)
     validation.results([e for e in standing if e.parts[-2].rpartition("@")[0] in slugs], base)
     if not refused:  # what already broke a rule is looked at no further
         things = _things(changes.root, changes.scopes)
@@ -40,30 +41,29 @@ def since(validation: Validation) -> None:
 
 def _examined(changes: Any, options: Any) -> Any:
     """What the changes alone say, before anything that they touch is opened."""
-    from crlbench.contribute.results.changes import astray, linking, mixed
-    from crlbench.contribute.review.archived import unfaithful
-    from crlbench.contribute.review.boxes import unticked
+    from crlbench.contribute.results.changes import check_kinds, check_links, check_strays
     from crlbench.contribute.review.growth import (
         added_retractions,
-        redefined,
-        republished,
-        rewritten,
+        check_results,
+        check_tracks,
+        check_versions,
     )
-    from crlbench.contribute.review.people import author_of, brought
+    from crlbench.contribute.review.people import author_of, check_author
+    from crlbench.contribute.review.published import check_archives
+    from crlbench.contribute.review.pull_request import check_boxes
 
     author = author_of(changes, options.author)
-    links = linking(changes)
-    findings, notes = [*mixed(changes.scopes), *links], ()
+    links = check_links(changes)
+    findings, notes = [*check_kinds(changes.scopes), *links], ()
     if not author.keeps:  # whose code and tasks may belong together
-        findings += astray(changes)
+        findings += check_strays(changes)
     if not links:  # else nothing is read that may lead elsewhere
         retracted, wrong = added_retractions(changes)
-        people = brought(changes, author, retracted)
-        findings += [*wrong, *people.findings, *republished(changes), *rewritten(changes)]
-        findings += [*redefined(changes), *unfaithful(changes)]
-        notes = people.notes
+        refusals, notes = check_author(changes, author, retracted)
+        findings += [*wrong, *refusals, *check_versions(changes), *check_results(changes)]
+        findings += [*check_tracks(changes), *check_archives(changes)]
     if options.body:
-        findings += unticked(_read(Path(options.body)))
+        findings += check_boxes(_read(Path(options.body)))
     return _report(changes, findings, notes)
 
 
@@ -101,11 +101,11 @@ def _write(options: Any, changes: Any, reports: list[Any]) -> None:
     import json
 
     from crlbench.contribute.review.comment import verdict_of
-    from crlbench.contribute.review.posting import rendered
+    from crlbench.contribute.review.posting import render
     from crlbench.run.store import write_text
 
     verdict = verdict_of(changes, reports)
     if options.findings:
         write_text(Path(options.findings), json.dumps(verdict, ensure_ascii=True) + "\n")
     if options.comment:
-        write_text(Path(options.comment), rendered(verdict))
+        write_text(Path(options.comment), render(verdict))

@@ -119,7 +119,7 @@ def _frozen(folder: Path, options: Namespace, catalog: Catalog) -> dict[str, str
 
 
 def _published_tracks(catalog: Catalog, folder: Path, card: TaskCard) -> list[str]:
-    from crlbench.contribute.review.raising import require_archived
+    from crlbench.contribute.review.published import require_archived
 
     return require_archived(catalog, folder, card)
 

@@ -185,10 +185,10 @@ def _run_row(path: Path) -> Row:
 
 
 def _results(options: Namespace, fault: Fault) -> tuple[Rows, list[str]]:
-    from crlbench.contribute.results.layout import RESULTS, submitted
+    from crlbench.contribute.results.layout import RESULTS, find_entries
 
     homes = [root / RESULTS for root in Catalog(options.catalog).roots]
-    rows = _readable(chain.from_iterable(map(submitted, homes)), _result_row, fault)
+    rows = _readable(chain.from_iterable(map(find_entries, homes)), _result_row, fault)
     columns = ["board", "model", "recipe", "division", "runs", "seeds", "badge", "submitter"]
     return rows, [*columns, "retracted"] if any(row["retracted"] for row in rows) else columns
 

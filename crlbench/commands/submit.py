@@ -107,10 +107,10 @@ def _drafted(
     Raises:
         ValidationError: an entry is there already, and says something else.
     """
-    from crlbench.contribute.results.base import base_of
+    from crlbench.contribute.results.changes import base_of
     from crlbench.contribute.results.copies import Known
-    from crlbench.contribute.results.layout import submitted
-    from crlbench.contribute.results.packing import grown, opened, stored
+    from crlbench.contribute.results.layout import find_entries
+    from crlbench.contribute.results.packing import check_growth, opened, read_stored
     from crlbench.contribute.results.result import Examiner
     from crlbench.disk.files import write_all
     from crlbench.verdict.agreement import Peers
@@ -118,8 +118,8 @@ def _drafted(
     for one in bundles:
         folder = draft / one.place
         folder.mkdir(parents=True, exist_ok=True)
-        before = stored(target / one.place)
-        rewritten = grown(_shared(before), opened(one.files)) if before else []
+        before = read_stored(target / one.place)
+        rewritten = check_growth(_shared(before), opened(one.files)) if before else []
         if rewritten:
             raise ValidationError(
                 f"{target / one.place}: is there already, and results are never changed: "
@@ -127,7 +127,7 @@ def _drafted(
             )
         write_all({folder / name: content for name, content in one.files.items()})
     places = {one.place for one in bundles}
-    others = [e for e in submitted(target) if e.relative_to(target) not in places]
+    others = [e for e in find_entries(target) if e.relative_to(target) not in places]
     known = Known.of([*others, *(draft / one.place for one in bundles)])
     models = {one.place.parts[-2] for one in bundles}
     peers = Peers.of(entry for entry in others if entry.parts[-2] in models)

@@ -43,11 +43,11 @@ def subjects(paths: Iterable[str], catalog: Catalog, kind: str) -> list[Subject]
 
 def _meant(given: str, catalog: Catalog, kind: str) -> Iterator[Subject]:
     from crlbench.contribute.models.examine import entries_in, is_entry
-    from crlbench.contribute.results.layout import submitted
+    from crlbench.contribute.results.layout import find_entries
 
     path = Path(given)
     result, task, model = (kind in ("auto", one) for one in ("result", "task", "model"))
-    if result and (inside := list(submitted(path))):
+    if result and (inside := list(find_entries(path))):
         yield from (Subject(folder, folder == path, "result") for folder in inside)
     elif kind == "result":
         raise UsageError(

@@ -15,7 +15,7 @@ from crlbench.commands.validate_paths import Subject, subjects
 from crlbench.errors import OK, CrlbenchError, EnvironmentUnfit, ValidationError
 
 if TYPE_CHECKING:
-    from crlbench.contribute.results.base import Base
+    from crlbench.contribute.results.changes import Base
 
 
 class Validation:
@@ -52,12 +52,12 @@ class Validation:
 
     def _foreign(self, given: Sequence[str], folders: Sequence[Path]) -> None:
         """Of a folder of all results also what belongs to none of them."""
-        from crlbench.contribute.results.layout import foreign
+        from crlbench.contribute.results.layout import check_places
         from crlbench.contribute.results.report import Examined
 
         homes = {folder.absolute().parents[2] for folder in folders}
         for path in map(Path, given):
-            if path.absolute() in homes and (strange := foreign(path)):
+            if path.absolute() in homes and (strange := check_places(path)):
                 self.add(Examined("results", str(path), "foreign files", tuple(strange)))
 
     def results(self, folders: Sequence[Path], base: Base | None = None) -> None:
@@ -67,14 +67,14 @@ class Validation:
         """
         if not folders:
             return
-        from crlbench.contribute.results.base import base_of
+        from crlbench.contribute.results.changes import base_of
         from crlbench.contribute.results.copies import Known
-        from crlbench.contribute.results.layout import submitted
+        from crlbench.contribute.results.layout import find_entries
         from crlbench.contribute.results.result import Examiner
         from crlbench.verdict.agreement import Peers
 
         homes = dict.fromkeys(folder.absolute().parents[2] for folder in folders)
-        entries = [entry for home in homes for entry in submitted(home)]
+        entries = [entry for home in homes for entry in find_entries(home)]
         models = {folder.absolute().parts[-2] for folder in folders}
         peers = Peers.of(entry for entry in entries if entry.absolute().parts[-2] in models)
         base = base or base_of(folders[0])
@@ -87,8 +87,8 @@ class Validation:
         """Tasks through the gauntlet."""
         if not found:
             return
-        from crlbench.suite import gauntlet
         from crlbench.suite.gauntlet.duplicates import search
+        from crlbench.suite.gauntlet.examine import examine
 
         effort = "quick" if self.options.quick else "full"
         whole = [*_loadable(subject.folder for subject in found)]
@@ -101,7 +101,7 @@ class Validation:
             note(self.options, f"{subject.folder.name}...")
             own = duplicates.get(subject.folder.resolve().name)
             known = {"near-duplicates": own} if own else {}
-            self._tried(subject, gauntlet.examine(subject.folder, effort, others, known))
+            self._tried(subject, examine(subject.folder, effort, others, known))
 
     def _models(self, found: Sequence[Subject]) -> None:
         """Entries of models through their rules."""

@@ -66,7 +66,7 @@ def run(options: Namespace) -> int:
     from crlbench.commands.verify_budget import require_budget
     from crlbench.commands.verify_recompute import check_bytes, recompute
     from crlbench.commands.verify_replay import chosen_seed, replay
-    from crlbench.contribute.results.base import base_of
+    from crlbench.contribute.results.changes import base_of
     from crlbench.proof.entry import homes_of
     from crlbench.verdict.runs import load_runs
 

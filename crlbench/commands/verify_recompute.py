@@ -9,8 +9,8 @@ from typing import Any
 
 from crlbench.catalog.find import Catalog
 from crlbench.contract.verification import Finding
-from crlbench.contribute.results.base import Base
-from crlbench.contribute.results.canonical import uncanonical
+from crlbench.contribute.results.changes import Base
+from crlbench.contribute.results.packing import check_canonical
 from crlbench.disk.packed import PACKED
 from crlbench.disk.reading import UNREADABLE
 from crlbench.errors import EnvironmentUnfit, ValidationError
@@ -19,8 +19,7 @@ from crlbench.proof.checkout import Comparison, compare
 from crlbench.proof.entry import Home, audit_home, audit_in
 from crlbench.proof.facts import Facts, facts_of
 from crlbench.proof.files import config_of
-from crlbench.proof.payable import unpayable
-from crlbench.proof.rescore import check_prompts, reader_of, rescore
+from crlbench.proof.rescore import check_payable, check_prompts, reader_of, rescore
 from crlbench.verdict.agreement import Peers
 from crlbench.verdict.runs import Run, Runs
 
@@ -58,7 +57,7 @@ def check_bytes(homes: Mapping[Path, Home]) -> None:
         ValidationError: names the file.
     """
     for folder in {home.folder: None for home in homes.values() if (home.folder / PACKED).exists()}:
-        for fault in uncanonical(folder):
+        for fault in check_canonical(folder):
             raise ValidationError(f"{folder / fault}")
 
 
@@ -106,18 +105,17 @@ def _recompute_run(
 ) -> None:
     """One run from its own files, its entry and this checkout."""
     found = done.findings.setdefault(run.name, [])
-    found += unpayable(run.record, run.name, run.items, catalog)
+    found += check_payable(run, catalog)
     found += audit_run(run)
     if home is not None:
         found += audit_in(home, run)
     facts = facts_of(run)
     if isinstance(facts, Facts):
-        model = model_of(run)
-        here = compare(run.record, run.name, model, tuple(facts.tasks), catalog)
+        here = compare(run, model_of(run), tuple(facts.tasks), catalog)
         done.comparisons[run.name] = here
         found += here.findings
         _sort(done, run, here, base)
-        found += _samples(done, run, facts, here, readers)
+        found += _samples(done, facts, here, readers)
 
 
 def _sort(done: Recomputed, run: Run, here: Comparison, base: Base | None) -> None:
@@ -156,17 +154,17 @@ class _Readers:
 
 
 def _samples(
-    done: Recomputed, run: Run, facts: Facts, here: Comparison, readers: _Readers
+    done: Recomputed, facts: Facts, here: Comparison, readers: _Readers
 ) -> Iterator[Finding]:
     """The stored completions, verified again."""
     if here.task is None:
         return
-    rows = [asdict(sample) for sample in run.samples()]
-    found = [*rescore(run.record, run.name, rows, run.items, here.task, facts.conditions)]
+    rows = [asdict(sample) for sample in facts.run.samples()]
+    found = [*rescore(facts, rows, here.task)]
     done.samples += len(rows)
     done.verifiers.add(f"{here.task.name} {here.task.card.version}")
     reader = readers.of(here)
     if reader is not None and not found:
-        found += check_prompts(run.name, rows, here.task, reader, facts.conditions)
+        found += check_prompts(facts, rows, here.task, reader)
         done.prompts += len(rows)
     yield from found

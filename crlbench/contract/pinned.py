@@ -6,9 +6,9 @@ from pathlib import Path
 
 from crlbench.contract.model_card import ModelCard
 from crlbench.disk import line_ends
-from crlbench.disk.hashing import sha256_file
+from crlbench.disk.hashing import require_sha256
 from crlbench.disk.side_files import first_change, side_digests
-from crlbench.errors import EnvironmentUnfit, ValidationError
+from crlbench.errors import ValidationError
 
 WHY = {
     "was changed": "its sha256 is another one than the entry says",
@@ -45,13 +45,9 @@ def check_pinned_weights(card: ModelCard, folder: Path, *, all_here: bool = True
             if not all_here:
                 continue
             raise ValidationError(f"model '{card.slug}': {path} is missing.")
-        try:
-            found = sha256_file(path)
-        except OSError as error:
-            raise EnvironmentUnfit(f"{path}: cannot be read: {error.strerror}.") from None
-        if found != expected:
+        if (sha256 := require_sha256(path)) != expected:
             raise ValidationError(
-                f"model '{card.slug}': {path} was changed: its sha256 is {found}, the entry says "
+                f"model '{card.slug}': {path} was changed: its sha256 is {sha256}, the entry says "
                 f"{expected}. Restore the file, or make an entry for the new weights."
             )
 

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from crlbench.disk.hashing import sha256_bytes
+from crlbench.errors import ValidationError
 
 BOM = b"\xef\xbb\xbf"
 """A byte order mark in UTF-8."""
@@ -45,6 +46,23 @@ def rewritten_so_that(path: Path, data: bytes, right: Callable[[bytes], bool]) -
     if text == data or b"\r" in text or not right(text):
         return ""
     return f"{_cause(data)} {remedy(path, data)}"
+
+
+def require_digest(path: Path, data: bytes, sha256: str, source: str, advice: str) -> None:
+    """Refuse a file whose content has another digest than ``source`` states.
+
+    Args:
+        data: The file's content.
+        advice: What helps where its text is another one.
+
+    Raises:
+        ValidationError: says both digests and what helps.
+    """
+    if (actual := sha256_bytes(data)) != sha256:
+        raise ValidationError(
+            f"{path}: the file was changed: its sha256 is {actual}, {source} says {sha256}. "
+            f"{rewritten(path, data, sha256) or advice}"
+        )
 
 
 def rewritten_file(path: Path, sha256: str) -> str:

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from crlbench.disk.hashing import sha256_file
+from crlbench.disk.hashing import require_sha256
 from crlbench.errors import EnvironmentUnfit
 
 TEMPLATES = "additional_chat_templates"
@@ -82,13 +82,8 @@ def side_digests(folder: Path, names: Iterable[str] | None = None) -> dict[str, 
     Raises:
         EnvironmentUnfit: one may not be read.
     """
-    found = {}
-    for name in side_files(folder) if names is None else names:
-        try:
-            found[name] = sha256_file(folder / name)
-        except OSError as error:
-            raise EnvironmentUnfit(f"{folder / name}: cannot be read: {error.strerror}.") from None
-    return found
+    chosen = side_files(folder) if names is None else names
+    return {name: require_sha256(folder / name) for name in chosen}
 
 
 def first_change(stated: Mapping[str, str], found: Mapping[str, str]) -> tuple[str, str] | None:

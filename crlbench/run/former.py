@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from crlbench.catalog.checkpoint import former_card, hub_folder
-from crlbench.catalog.fetch import default_home, gguf_dir
+from crlbench.catalog.fetch import gguf_dir
 from crlbench.contract.attempts import LEDGER_NAME, read
 from crlbench.contract.model_card import ModelCard
 from crlbench.disk.names import PLAN_NAME
@@ -125,7 +125,7 @@ def _newer(card: ModelCard, moment: float) -> str | None:
     """A file that nothing vouches for and that was written, or put, after a moment in seconds."""
     folder = card.weights_dir
     if file := card.source.gguf_file:
-        folder = gguf_dir(card, file, card.weights_sha256[file], default_home())
+        folder = gguf_dir(card, file, card.weights_sha256[file])
     elif card.source.kind == "hub":
         folder = hub_folder(card)
     if folder is None or not folder.is_dir():

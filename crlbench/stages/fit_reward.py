@@ -65,9 +65,9 @@ def fit_reward(
     for split, fitting in rows.items():
         if not fitting:
             raise ValidationError(
-                f"all {len(files[split])} pairs of {pairs_card(task, split).file} are longer than "
-                f"{min(config.max_tokens, reader.context)} tokens of this model. Raise max_tokens "
-                "(--set max_tokens=N), or take a model with a longer context."
+                f"all {len(files[split])} pairs of {pairs_card(task.card, split).file} are longer "
+                f"than {min(config.max_tokens, reader.context)} tokens of this model. Raise "
+                "max_tokens (--set max_tokens=N), or take a model with a longer context."
             )
     model = load_scalar_model(location, f"model '{base.slug}'", new_head=True)
     model = model.to(device)
@@ -96,11 +96,11 @@ def fit_reward(
         "faults": faults,
         "pairs": {
             "task": task.name,
-            "train_sha256": pairs_card(task, "train").sha256,
-            "id_sha256": pairs_card(task, "id").sha256,
+            "train_sha256": pairs_card(task.card, "train").sha256,
+            "id_sha256": pairs_card(task.card, "id").sha256,
             **{split: len(fitting) for split, fitting in rows.items()},
             "left_out": sum(map(len, files.values())) - sum(map(len, rows.values())),
-            "limited": any(len(files[s]) < pairs_card(task, s).count for s in SPLITS),
+            "limited": any(len(files[s]) < pairs_card(task.card, s).count for s in SPLITS),
         },
         "training": config.model_dump(),
     }

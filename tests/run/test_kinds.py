@@ -133,8 +133,7 @@ def test_stored_samples_are_verified_as_the_text_that_their_kind_reads(
     assert isinstance(facts, Facts)
 
     def findings() -> list[str]:
-        found = rescore(run.record, run.name, rows, run.items, task, facts.conditions)
-        return [str(finding) for finding in found]
+        return [str(finding) for finding in rescore(facts, rows, task)]
 
     assert len(rows) == 16 and findings() == []
     monkeypatch.setitem(reward.READ, "single-turn", lambda sample: sample["answer"])
