@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import difflib
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 OK = 0
 INTERNAL = 1
-
 
 LONGEST = 8_000
 """Characters of a message."""
@@ -123,3 +122,13 @@ def unknown_name(kind: str, name: str, known: Iterable[str], hint: str = "") -> 
     if names:
         message += f" Known: {', '.join(names)}."
     return UsageError(message + (f" {hint}" if hint else ""))
+
+
+def require_known(kind: str, name: str, known: Collection[str]) -> None:
+    """Refuse a name that does not exist.
+
+    Raises:
+        UsageError: with the nearest names.
+    """
+    if name not in known:
+        raise unknown_name(kind, name, known)

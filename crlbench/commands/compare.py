@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from crlbench.commands.console import out, out_json
+from crlbench.commands.flags import file_target
 from crlbench.errors import OK, UsageError
 
 SUFFIXES = {".html": "html", ".htm": "html", ".json": "json", ".md": "md", ".txt": "text"}
@@ -49,7 +50,8 @@ def add_flags(parser: ArgumentParser) -> None:
 
 def run(options: Namespace) -> int:
     """Print or write what stored entries say against each other."""
-    form, target = _format(options), _target(options)
+    form = _format(options)
+    target = None if options.out is None else file_target("--out", options.out)
     comparison = read_comparison(options)
     if target is None:
         _print(comparison, form, colour=not options.no_color)
@@ -130,14 +132,6 @@ def _format(options: Namespace) -> str:
             f"ends in {allowed}."
         )
     return named
-
-
-def _target(options: Namespace) -> Path | None:
-    if options.out is None:
-        return None
-    if Path(options.out).is_dir():
-        raise UsageError(f"--out {options.out}: is a folder; give the name of a file.")
-    return Path(options.out)
 
 
 def _rendered(comparison: Any, form: str) -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from crlbench.commands.console import out, out_json, table
 from crlbench.commands.flags import DEVICES, MODEL, OUT
-from crlbench.errors import OK, CrlbenchError, EnvironmentUnfit, unknown_name
+from crlbench.errors import OK, CrlbenchError, EnvironmentUnfit, require_known
 
 if TYPE_CHECKING:
     from crlbench.catalog.find import Catalog
@@ -48,8 +48,7 @@ def add_flags(parser: ArgumentParser) -> None:
 
 def run(options: Namespace) -> int:
     """Look at the machine, and at a model if one is named; exit 6 where a run could not work."""
-    if options.device not in DEVICES:
-        raise unknown_name("device", options.device, DEVICES)
+    require_known("device", options.device, DEVICES)
     findings, memory = _looked_at(options)
     unfit = any(finding.level == "problem" for finding in findings)
     if options.json:

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from crlbench.commands.console import note, out, out_json
-from crlbench.commands.flags import DEVICES, MODEL
-from crlbench.errors import OK, UsageError, unknown_name
+from crlbench.commands.flags import DEVICES, MODEL, require_positive
+from crlbench.errors import OK, UsageError, require_known
 
 if TYPE_CHECKING:
     from crlbench.contract.task_card import RewardCard
@@ -79,12 +79,8 @@ def _check(options: Namespace) -> None:
     if missing:
         flags = " ".join(f"--{name}" for name in missing)
         raise UsageError(f"fit-reward needs {flags}. See: crlbench fit-reward --help")
-    if options.device not in DEVICES:
-        raise unknown_name("device", options.device, DEVICES)
-    for name in ("limit", "threads"):
-        value = getattr(options, name)
-        if value is not None and value < 1:
-            raise UsageError(f"--{name} {value}: must be at least 1.")
+    require_known("device", options.device, DEVICES)
+    require_positive(limit=options.limit, threads=options.threads)
 
 
 def _progress(options: Namespace, done: int, batches: int, loss: float) -> None:

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from crlbench.commands.console import note, out, out_json
-from crlbench.errors import OK, UsageError, ValidationError, unknown_name
+from crlbench.commands.flags import file_target
+from crlbench.errors import OK, UsageError, ValidationError, require_known
 
 SHOWN = 5
 """Differences that a message lists."""
@@ -215,9 +216,7 @@ def export(options: Namespace) -> int:
     from crlbench.run.store import write_bytes
     from crlbench.site import formats
 
-    form, target = _format(options), Path(options.out)
-    if target.is_dir():
-        raise UsageError(f"--out {options.out}: is a folder; give the name of a file.")
+    form, target = _format(options), file_target("--out", options.out)
     boards = _chosen(options.board, _site(options).boards)
     content = formats.table_file(formats.TABLES[options.what], boards, form)
     write_bytes(target, content)
@@ -245,8 +244,7 @@ def _chosen(names: list[str] | None, boards: Iterable[Any]) -> list[Any]:
     known = {(b.id, f"{b.board.track}@{b.board.track_version}"): b for b in boards}
     every = dict.fromkeys(chain(*known))
     for name in names or ():
-        if name not in every:
-            raise unknown_name("board", name, every)
+        require_known("board", name, every)
     return [board for own, board in known.items() if not names or {*own} & {*names}]
 
 

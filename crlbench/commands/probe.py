@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from crlbench.commands.console import note, out, out_json, table
-from crlbench.commands.flags import MODEL
+from crlbench.commands.flags import MODEL, require_positive
 from crlbench.disk.files import write_bytes
 from crlbench.errors import OK, UsageError
 
@@ -59,9 +59,7 @@ def run(options: Namespace) -> int:
     from crlbench.commands.running import cards_of, require_fetched
     from crlbench.run import probe as probing
 
-    for name in ("rollouts", "items"):
-        if getattr(options, name) < 1:
-            raise UsageError(f"--{name} {getattr(options, name)}: must be at least 1.")
+    require_positive(rollouts=options.rollouts, items=options.items)
     if options.twin is not None and (options.write or not 0 <= options.twin < MOST_SALTS):
         raise UsageError(
             f"--twin {options.twin}: a number from 0 to {MOST_SALTS - 1}, and without --write: the "

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from crlbench.base.wording import listed
 from crlbench.catalog.checkpoint import former_card
 from crlbench.catalog.fetch import BYTES, fetched_folder
 from crlbench.catalog.find import Catalog
@@ -55,6 +56,9 @@ if TYPE_CHECKING:
     from crlbench.algo.recipe import Recipe
     from crlbench.run.admission import Admitted
 
+SHOWN = 4
+"""Names that a message lists."""
+
 
 def cards_of(models: Sequence[str], catalog: Catalog) -> dict[str, ModelCard]:
     """The cards of models by the name that was given.
@@ -86,11 +90,11 @@ def settled(
         return cards, []
     from crlbench.run.admission import admit
 
-    found = {name: admit(cards[name], whole=download) for name in chosen}
-    for one in found.values():
-        for word in one.words:
+    models = {name: admit(cards[name], whole=download) for name in chosen}
+    for model in models.values():
+        for word in model.words:
             warn(word)
-    return cards | {name: one.card for name, one in found.items()}, [*found.values()]
+    return cards | {name: model.card for name, model in models.items()}, [*models.values()]
 
 
 def require_fetched(cards: Iterable[ModelCard], home: Path | None) -> None:
@@ -206,11 +210,11 @@ def _contender(
         else name
     if not fresh:
         check_entry_unchanged(card, board)
-    found = former_runs(card, board, recipe)
-    if found is not None and not found.changed:
-        card = found.card
-    elif found is not None:
-        warn(f"model '{card.slug}': the runs in {found.folder} do not go on: {found.changed}")
+    former = former_runs(card, board, recipe)
+    if former is not None and not former.changed:
+        card = former.card
+    elif former is not None:
+        warn(f"model '{card.slug}': the runs in {former.folder} do not go on: {former.changed}")
     return Contender(spec, card.slug, card.revision[:8], card.digest)
 
 
@@ -242,23 +246,8 @@ def say_preview(settings: Settings, cards: Iterable[ModelCard]) -> None:
         warn("preview: a rank needs the placebo arm as well (--arm real,placebo)")
 
 
-def run_plans(
-    options: Namespace,
-    settings: Settings,
-    plans: Sequence[Plan],
-    cards: Sequence[ModelCard],
-    estimates: Sequence[Estimate],
-    publish: Callable[[], Path],
-) -> int:
-    """Run the missing cells of plans, say how it went, and return the exit code.
-
-    The arguments are those of :func:`carry_out`.
-    """
-    return say_end(options, *carry_out(options, settings, plans, cards, estimates, publish))
-
-
 def say_end(options: Namespace, ending: Ending, page: Path | None) -> int:
-    """Say how a sitting ended, name its page, and return the exit code."""
+    """Say how the session ended, name its page, and return the exit code."""
     code, sentences = verdict(ending, options.verbose)
     for sentence in sentences:
         warn(sentence)
@@ -282,7 +271,7 @@ def carry_out(
         publish: shows what is stored and returns its page; called once any cell is done.
 
     Returns:
-        How the sitting ended, and the page; None without a finished cell.
+        How the session ended, and the page; None without a finished cell.
     """
     threads = threads_of(plans)
     check_writable(settings.out)
@@ -303,7 +292,7 @@ def carry_out(
             options,
             f"{count(len(work.wanted), 'cell')}, {done} done before, {len(work.missing)} to run "
             f"in {count(jobs, 'process') if jobs == 1 else f'{jobs} processes'}; "
-            f"plan {_few([plan.hash[:12] for plan in plans])}",
+            f"plan {listed([plan.hash[:12] for plan in plans], SHOWN)}",
         )
         progress = Progress(
             work.missing,
@@ -334,8 +323,8 @@ def launcher_of(settings: Settings, jobs: int, threads: int) -> Launcher:
 def say_vanished(work: Work) -> None:
     """Runs that ended and left no record are said, never quietly made again."""
     if work.vanished:
-        names = _few([f"{cell.recipe} {cell.task} {cell.arm} seed-{cell.seed_index:02d}"
-                      for cell in work.vanished])
+        names = listed([f"{cell.recipe} {cell.task} {cell.arm} seed-{cell.seed_index:02d}"
+                        for cell in work.vanished], SHOWN)
         warn(
             f"{count(len(work.vanished), 'run')} ended, says the ledger, and the record is gone "
             f"({names}). Each counts as a failed run and is not made again, unless with --repeat, "
@@ -347,12 +336,12 @@ def _say_declared(work: Work) -> None:
     """Fewer seeds than a folder has declared before do not make its plan smaller."""
     for plan in work.plans:
         most = planned(declarations(work.ledgers[str(plan.folder)].entries))
-        for arm, asked in plan.body["arms"].items():
-            declared = max(most[task, arm] for task in plan.body["tasks"])
-            if declared > asked:
+        for arm, seeds in plan.body["arms"].items():
+            before = max(most[task, arm] for task in plan.body["tasks"])
+            if before > seeds:
                 warn(
-                    f"{plan.folder} has declared {declared} seeds of the {arm} arm before: with "
-                    f"{asked} it stays incomplete, a preview"
+                    f"{plan.folder} has declared {before} seeds of the {arm} arm before: with "
+                    f"{seeds} it stays incomplete, a preview"
                 )
 
 
@@ -362,22 +351,16 @@ def threads_of(plans: Sequence[Plan]) -> int:
     Raises:
         UsageError: the plans ask for different numbers.
     """
-    asked = {plan.cells[0].conditions["hardware"]["threads"] for plan in plans}
-    if len(asked) > 1:
-        numbers = ", ".join(map(str, sorted(asked)))
+    threads = {plan.cells[0].conditions["hardware"]["threads"] for plan in plans}
+    if len(threads) > 1:
+        numbers = ", ".join(map(str, sorted(threads)))
         raise UsageError(f"hardware.threads must be the same in all arms; here it is {numbers}.")
-    return asked.pop()
-
-
-def _few(names: Sequence[str], most: int = 4) -> str:
-    """The first names, and how many more there are."""
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more
+    return threads.pop()
 
 
 @dataclass(frozen=True)
 class Ending:
-    """How a sitting ended."""
+    """How a session ended."""
 
     work: Work
     outcomes: Sequence[Outcome]
@@ -422,9 +405,9 @@ def verdict(ending: Ending, verbose: bool) -> tuple[int, list[str]]:
     sentences = []
     if failed:
         several = len({cell.recipe for cell in expected}) > 1
-        rules = _few([f"{cell.recipe + ' ' if several else ''}{cell.task} "
-                      f"seed-{cell.seed_index:02d}: {record.status.rule}"
-                      for cell, record in failed])
+        rules = listed([f"{cell.recipe + ' ' if several else ''}{cell.task} "
+                        f"seed-{cell.seed_index:02d}: {record.status.rule}"
+                        for cell, record in failed], SHOWN)
         sentences.append(
             f"{count(len(failed), 'run')} failed the stability rules ({rules}); the records are "
             "written and count as failures"
@@ -478,14 +461,14 @@ def checked_memory(
     free, what = free_memory(device)
     if device == "cpu" and free is not None:
         free //= settings.devices  # each process of a cell takes as much
-    found = []
+    first_forms: list[Estimate] = []
     for plan in plans:
         cell = plan.cells[0]
         card, conditions = by_digest[cell.entry_sha256], Conditions.model_validate(cell.conditions)
         tasks = [catalog.task_card(name) for name in cell.tasks]
         members = panel.choose(conditions.evaluation.retain)
         estimates = expected(card, conditions, tasks, members, options.home, device)
-        found += [*estimates.values()][:1]
+        first_forms += [*estimates.values()][:1]
         try:
             require_memory(card.slug, estimates, free, what)
         except EnvironmentUnfit:
@@ -493,7 +476,7 @@ def checked_memory(
                 continue
             if settings.fresh or survey([plan], shard(settings.shard)).missing:
                 raise
-    return found
+    return first_forms
 
 
 def jobs_of(settings: Settings, threads: int, cells: int, where: str, need: int | None) -> int:

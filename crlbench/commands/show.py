@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from crlbench.commands.console import count, out, out_json
-from crlbench.commands.readable_names import require_readable_names
+from crlbench.commands.flags import require_readable_names
 from crlbench.disk.toml import dump_toml
 from crlbench.errors import OK, UsageError
 

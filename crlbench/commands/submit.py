@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from crlbench.commands.console import note, out, out_json
+from crlbench.commands.flags import file_target
 from crlbench.disk.files import expanded
 from crlbench.errors import OK, UsageError, ValidationError
 
@@ -93,10 +94,7 @@ def _body(options: Namespace) -> Path | None:
         if options.pr_body:
             raise UsageError("--pr-body and --no-pr contradict each other; give one.")
         return None
-    body = Path(options.pr_body or "pull-request.md")
-    if body.is_dir():
-        raise UsageError(f"--pr-body {body}: is a folder; give the name of a file.")
-    return body
+    return file_target("--pr-body", Path(options.pr_body or "pull-request.md"))
 
 
 def _drafted(

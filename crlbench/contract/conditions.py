@@ -19,7 +19,7 @@ from pydantic import ValidationError as PydanticError
 from crlbench.base.added import added, complete, defaults
 from crlbench.base.explain import explain
 from crlbench.disk.hashing import digest
-from crlbench.errors import UsageError, unknown_name
+from crlbench.errors import UsageError, require_known
 
 PROTOCOL = 1
 """Number that seeds are derived from; bumped when the numbers of the golden tiny run change.
@@ -278,8 +278,7 @@ def override(conditions: Conditions, settings: dict[str, str]) -> Conditions:
     data = complete(conditions)
     known = leaves(data)
     for name, text in settings.items():
-        if name not in known:
-            raise unknown_name("condition", name, known)
+        require_known("condition", name, known)
         group, leaf = name.split(".")
         data[group][leaf] = _scalar(text)
     try:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from crlbench.catalog.find import Catalog
-from crlbench.errors import unknown_name
+from crlbench.errors import require_known
 from crlbench.notebook.call import with_path_errors
 from crlbench.notebook.frames import require_pandas, table_frame
 from crlbench.site.formats import TABLES
@@ -49,7 +49,6 @@ def results(path: str | Path | None = None, what: str = "entries") -> Any:
         >>> entries[entries.axis == "efficiency"][["model", "value", "low", "high", "tier"]]
     """
     require_pandas()
-    if what not in TABLES:
-        raise unknown_name("table", what, TABLES)
+    require_known("table", what, TABLES)
     folder = leaderboard_folder() / "results" if path is None else Path(path)
     return table_frame(TABLES[what], read_boards(folder, Catalog()))
