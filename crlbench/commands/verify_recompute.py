@@ -36,19 +36,19 @@ class Recomputed:
     gaps: list[str] = field(default_factory=list)
     """What could not be checked here; sentences, each once."""
     absent: list[str] = field(default_factory=list)
-    """Those of them that name a model or a recipe which is not here."""
+    """Gaps that name a model or a recipe which is not here."""
     refused: list[str] = field(default_factory=list)
-    """What this checkout does not know of runs that never stood; sentences, each once."""
+    """What this checkout does not know of new runs; sentences, each once."""
     samples: int = 0
     """Completions that were verified again."""
     prompts: int = 0
-    """Of those, how many stand under the prompt that the model reads."""
+    """How many of them stand under the prompt that the model reads."""
     verifiers: set[str] = field(default_factory=set)
     """Tasks whose verifiers judged them, with versions."""
 
     @property
     def all_findings(self) -> list[Finding]:
-        return [finding for found in self.findings.values() for finding in found]
+        return [finding for findings in self.findings.values() for finding in findings]
 
 
 def check_bytes(homes: Mapping[Path, Home]) -> None:
@@ -77,27 +77,28 @@ def recompute(
         ValidationError: a file is malformed.
         EnvironmentUnfit: a verifier cannot run here.
     """
-    done, readers = Recomputed(), _Readers()
+    recomputed, readers = Recomputed(), _Readers()
     for home in {home.folder: home for home in homes.values()}.values():
         if faults := list(audit_home(home)):
-            done.findings[faults[0].run] = faults
+            recomputed.findings[faults[0].run] = faults
     for run in runs:
         try:
-            _recompute_run(done, run, homes.get(run.folder), catalog, base, readers)
+            _recompute_run(recomputed, run, homes.get(run.folder), catalog, base, readers)
         except UNREADABLE as error:
             raise ValidationError(
                 f"{run.folder}: cannot be checked: {type(error).__name__}: {error!s:.99}"
             ) from None
     for finding in Peers().disagreements(runs):
-        done.findings.setdefault(finding.run, []).append(finding)
+        recomputed.findings.setdefault(finding.run, []).append(finding)
     if any(run.folder not in homes for run in runs):
-        done.gaps.append("attempts: no plan stands above these runs, so no ledger was compared.")
-    done.gaps += readers.gaps
-    return done
+        gap = "attempts: no plan stands above these runs, so no ledger was compared."
+        recomputed.gaps.append(gap)
+    recomputed.gaps += readers.gaps
+    return recomputed
 
 
 def _recompute_run(
-    done: Recomputed,
+    recomputed: Recomputed,
     run: Run,
     home: Home | None,
     catalog: Catalog,
@@ -105,29 +106,29 @@ def _recompute_run(
     readers: _Readers,
 ) -> None:
     """One run from its own files, its entry and this checkout."""
-    found = done.findings.setdefault(run.name, [])
-    found += unpayable(run.record, run.name, run.items, catalog)
-    found += audit_run(run)
+    findings = recomputed.findings.setdefault(run.name, [])
+    findings += unpayable(run.record, run.name, run.items, catalog)
+    findings += audit_run(run)
     if home is not None:
-        found += audit_in(home, run)
+        findings += audit_in(home, run)
     facts = facts_of(run)
     if isinstance(facts, Facts):
         model = model_of(run)
         here = compare(run.record, run.name, model, tuple(facts.tasks), catalog)
-        done.comparisons[run.name] = here
-        found += here.findings
-        _sort(done, run, here, base)
-        found += _samples(done, run, facts, here, readers)
+        recomputed.comparisons[run.name] = here
+        findings += here.findings
+        _sort(recomputed, run, here, base)
+        findings += _samples(recomputed, run, facts, here, readers)
 
 
-def _sort(done: Recomputed, run: Run, here: Comparison, base: Base | None) -> None:
+def _sort(recomputed: Recomputed, run: Run, here: Comparison, base: Base | None) -> None:
     """Note what could not be checked of a run, and what therefore is refused."""
-    stood = base is not None and base.holds(run)
-    gaps = [*here.gaps, *(here.outdated if stood else [])]
-    refused = [*here.unknown, *([] if stood else here.outdated)]
-    done.gaps += [gap for gap in gaps if gap not in done.gaps]
-    done.absent += [gap for gap in here.gaps if gap not in done.absent]
-    done.refused += [sentence for sentence in refused if sentence not in done.refused]
+    is_old = base is not None and base.holds(run)
+    gaps = [*here.gaps, *(here.outdated if is_old else [])]
+    refused = [*here.unknown, *([] if is_old else here.outdated)]
+    recomputed.gaps += [gap for gap in gaps if gap not in recomputed.gaps]
+    recomputed.absent += [gap for gap in here.gaps if gap not in recomputed.absent]
+    recomputed.refused += [sentence for sentence in refused if sentence not in recomputed.refused]
 
 
 def model_of(run: Run) -> str:
@@ -140,33 +141,33 @@ class _Readers:
     """How models read prompts, each loaded once; what is not here is noted."""
 
     def __init__(self) -> None:
-        self.known: dict[str, Any] = {}
+        self.by_digest: dict[str, Any] = {}
         self.gaps: list[str] = []
 
     def of(self, here: Comparison) -> Any:
         if here.card is None:
             return None
-        if here.card.digest not in self.known:
+        if here.card.digest not in self.by_digest:
             try:
-                self.known[here.card.digest] = reader_of(here.card)
+                self.by_digest[here.card.digest] = reader_of(here.card)
             except EnvironmentUnfit as error:
-                self.known[here.card.digest] = None
+                self.by_digest[here.card.digest] = None
                 self.gaps.append(f"prompts: {error}")
-        return self.known[here.card.digest]
+        return self.by_digest[here.card.digest]
 
 
 def _samples(
-    done: Recomputed, run: Run, facts: Facts, here: Comparison, readers: _Readers
+    recomputed: Recomputed, run: Run, facts: Facts, here: Comparison, readers: _Readers
 ) -> Iterator[Finding]:
     """The stored completions, verified again."""
     if here.task is None:
         return
     rows = [asdict(sample) for sample in run.samples()]
-    found = [*rescore(run.record, run.name, rows, run.items, here.task, facts.conditions)]
-    done.samples += len(rows)
-    done.verifiers.add(f"{here.task.name} {here.task.card.version}")
+    findings = [*rescore(run.record, run.name, rows, run.items, here.task, facts.conditions)]
+    recomputed.samples += len(rows)
+    recomputed.verifiers.add(f"{here.task.name} {here.task.card.version}")
     reader = readers.of(here)
-    if reader is not None and not found:
-        found += check_prompts(run.name, rows, here.task, reader, facts.conditions)
-        done.prompts += len(rows)
-    yield from found
+    if reader is not None and not findings:
+        findings += check_prompts(run.name, rows, here.task, reader, facts.conditions)
+        recomputed.prompts += len(rows)
+    yield from findings
