@@ -15,9 +15,9 @@ OK = 0
 INTERNAL = 1
 
 LONGEST = 8_000
-"""Characters of a message."""
+"""Most characters of a message."""
 _JOINERS = "\u200c\u200d"
-"""Without a width, and part of how some scripts and emoji are written."""
+"""Characters without a width that some scripts and emoji need."""
 
 
 def printable(text: str) -> str:

@@ -33,7 +33,7 @@ def added_field(default: Any) -> Any:
 
 
 def stated(value: Any) -> Any:
-    """As :func:`dataclasses.asdict`, without added fields at their default; for nested parts."""
+    """What :func:`dataclasses.asdict` gives, without added fields at their default."""
     if not dataclasses.is_dataclass(value):
         return value
     found = {f.name: (f, getattr(value, f.name)) for f in dataclasses.fields(value)}

@@ -22,9 +22,9 @@ class Fault(NamedTuple):
     """Names of the field and of those around it; empty for the whole."""
     given: Any
     said: str
-    """By pydantic."""
+    """Pydantic's words."""
     kind: str
-    """As pydantic calls it."""
+    """Pydantic's name for the kind of mistake."""
     context: Mapping[str, Any]
 
     @property

@@ -34,7 +34,7 @@ BEYOND: dict[str, str] = {
 
 
 class _Plain(GenerateJsonSchema):
-    """Without titles, which only repeat the names."""
+    """Schemas have no titles, which only repeat the names."""
 
     def field_title_should_be_set(self, schema: Any) -> bool:
         return False

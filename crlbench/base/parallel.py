@@ -13,14 +13,14 @@ from threadpoolctl import threadpool_limits
 T, R = TypeVar("T"), TypeVar("R")
 
 on_one_thread = threadpool_limits.wrap(limits=1, user_api="blas")
-"""A function whose products of matrices have the same last bits on any number of cores."""
+"""Decorator: one BLAS thread, so results are bitwise equal on any number of cores."""
 
 FEW = 8
 """Fewer things are not worth a process."""
 
 _work: Callable[[Any], Any]
 _things: Sequence[Any]
-"""Of this process, once it was forked for them."""
+"""The work and the things of a process that was forked for them."""
 
 
 def spread(work: Callable[[T], R], things: Sequence[T], jobs: int | None = None) -> list[R]:

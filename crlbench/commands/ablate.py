@@ -52,16 +52,9 @@ def run(options: Namespace) -> int:
     """Run the missing cells of base and arms, and say what each change does."""
     from crlbench.catalog.find import Catalog
     from crlbench.commands.design import design
+    from crlbench.commands.job import admit_unlisted, cards_of, require_fetched
     from crlbench.commands.publish import publish_study
-    from crlbench.commands.running import (
-        cards_of,
-        carry_out,
-        checked_memory,
-        require_fetched,
-        say_division,
-        say_end,
-        settled,
-    )
+    from crlbench.commands.running import Job, carry_out, checked_memory, say_division, say_end
     from crlbench.commands.settings import resolve
     from crlbench.commands.study_file import study_of
     from crlbench.contract.study import STUDY_NAME
@@ -79,20 +72,19 @@ def run(options: Namespace) -> int:
     track, catalog = opened.track, opened.catalog
     cards = cards_of(study.models, catalog)
     require_fetched(cards.values(), options.home)
-    cards, admitted = settled(cards, download=not settings.dry_run)
+    cards, admitted = admit_unlisted(cards, download=not settings.dry_run)
     plan = design(study, cards, opened, conditions, settings)
     for reasons in dict.fromkeys(map(tuple, plan.reasons.values())):
         say_division(track.id, reasons, settings)
+    job = Job(settings, catalog, plan.board, plan.plans, plan.cards, admitted)
     if settings.dry_run:
         from crlbench.commands.dry_run import dry_run
 
-        return dry_run(options, settings, plan.plans, plan.cards)
-    estimates = checked_memory(options, settings, plan.plans, plan.cards)
-    check_models(plan.cards, plan.board, catalog, admitted)
+        return dry_run(options, job)
+    estimates = checked_memory(options, job)
+    check_models(job.cards, job.board, catalog, admitted)
     note(options, f"study {plan.study.id}: {plan.study.title}")
     check_writable(settings.out)
     write_json(plan.folder / STUDY_NAME, plan.study.model_dump(mode="json"))
     publish = partial(publish_study, options, plan.folder)
-    return say_end(
-        options, *carry_out(options, settings, plan.plans, plan.cards, estimates, publish)
-    )
+    return say_end(options, *carry_out(options, job, estimates, publish))

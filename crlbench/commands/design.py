@@ -1,4 +1,4 @@
-"""From what a study asks to the runs it needs: boards, recipes, plans, and what is compared.
+"""The runs that a study needs: boards, recipes, plans, and what is compared.
 
 Every arm is a plan like those of ``evaluate``: the same folders, so that what ran already is
 not run again, and the same arm in two comparisons runs once.
@@ -17,7 +17,7 @@ from crlbench.algo.flip import changes, flipped, plain
 from crlbench.algo.recipe import Recipe
 from crlbench.catalog.find import Catalog
 from crlbench.commands import study_file
-from crlbench.commands.running import Chosen, choose, plan_of
+from crlbench.commands.job import Chosen, choose, plan_of
 from crlbench.commands.settings import Settings
 from crlbench.contract.conditions import Conditions, diff
 from crlbench.contract.model_card import ModelCard
@@ -39,7 +39,7 @@ class Design:
 
     study: Study
     folder: Path
-    """Where the study is written."""
+    """The folder that the study is written to."""
     plans: list[Plan]
     """Each once, in the order of the study."""
     cards: list[ModelCard]
@@ -84,7 +84,7 @@ class _Builder:
     known: dict[Recipe, Chosen] = field(default_factory=dict)
     """Recipes of the study by what they are, whatever they are called."""
     plans: dict[str, Plan] = field(default_factory=dict)
-    """By folder."""
+    """The plans by their folders."""
     reasons: dict[str, list[str]] = field(default_factory=dict)
 
     @property

@@ -68,7 +68,7 @@ def run(options: Namespace) -> int:
 
 def _looked_at(options: Namespace) -> tuple[list[Finding], list[Fit]]:
     from crlbench.catalog.find import Catalog
-    from crlbench.commands.running import choose
+    from crlbench.commands.job import choose
     from crlbench.commands.settings import assignments
     from crlbench.contract.conditions import override
     from crlbench.doctor import machine as of
@@ -109,7 +109,7 @@ def _of_model(
     options: Namespace, catalog: Catalog, track: Any, card: Any, tasks: list[Any], hub: Any
 ) -> tuple[list[Finding], list[Fit]]:
     from crlbench.catalog.retain_panel import find_panel
-    from crlbench.commands.running import device
+    from crlbench.commands.job import device
     from crlbench.doctor import model as of
     from crlbench.launch.capacity import free_memory
 

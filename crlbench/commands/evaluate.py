@@ -70,6 +70,6 @@ def run(options: Namespace) -> int:
     if job.settings.dry_run:
         from crlbench.commands.dry_run import dry_run
 
-        return dry_run(options, job.settings, job.plans, job.cards)
+        return dry_run(options, job)
     ending = run_job(options, job, lambda: publish(options, job.folders))
     return OK if ending is None else say_end(options, *ending)

@@ -39,7 +39,7 @@ def add_flags(parser: ArgumentParser) -> None:
 def run(options: Namespace) -> int:
     """Fit, write and describe one reward model."""
     from crlbench.catalog.find import Catalog
-    from crlbench.commands.running import cards_of, device, require_fetched
+    from crlbench.commands.job import cards_of, device, require_fetched
     from crlbench.commands.settings import assignments
 
     _check(options)

@@ -1,41 +1,42 @@
-"""What ``crlbench evaluate`` is asked for, and the job that follows: plans, checks, runs."""
+"""A job that is ready to run, made of what is typed: models, recipes, plans, and their checks."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 from argparse import Namespace
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from crlbench.catalog.fetch import fetched_folder
 from crlbench.catalog.find import Catalog
 from crlbench.commands.console import count, warn
 from crlbench.commands.running import (
     Ending,
-    cards_of,
+    Job,
     carry_out,
     checked_memory,
-    choose,
-    plan_of,
-    require_fetched,
     say_division,
     say_preview,
-    settled,
 )
 from crlbench.commands.settings import Settings, resolve
 from crlbench.contract.model_card import ModelCard
-from crlbench.doctor.preflight import check_board, check_models
+from crlbench.disk import switches
+from crlbench.disk.files import expanded
+from crlbench.doctor.preflight import at_hand, check_board, check_models
 from crlbench.errors import EnvironmentUnfit, UsageError
 from crlbench.launch.devices import Place, follow, hosting
-from crlbench.run.admission import Admitted
 from crlbench.run.archive import open_board
 from crlbench.run.board import Request, make_board
-from crlbench.run.plan import Board, Plan
+from crlbench.run.declare import Declaration, Execution, NamedRecipe
+from crlbench.run.former import check_entry_unchanged, former_runs
+from crlbench.run.plan import Board, Contender, Plan
 
 if TYPE_CHECKING:
     from crlbench.algo.recipe import Recipe
+    from crlbench.run.admission import Admitted
 
 
 @dataclass(frozen=True)
@@ -50,23 +51,6 @@ class TrainingRequest:
     """Tasks to train on."""
     reasons: Sequence[str]
     """Why the board is in the open division; empty for the closed one."""
-
-
-@dataclass(frozen=True)
-class Job:
-    """Plans that are ready to run, with what was found out about their models."""
-
-    settings: Settings
-    catalog: Catalog
-    board: Board
-    plans: Sequence[Plan]
-    cards: Sequence[ModelCard]
-    admitted: Sequence[Admitted]
-
-    @property
-    def folders(self) -> list[Path]:
-        """The run folder of each plan."""
-        return [plan.folder for plan in self.plans]
 
 
 def read_request(options: Namespace) -> TrainingRequest:
@@ -104,7 +88,7 @@ def declare(options: Namespace, request: TrainingRequest) -> Job:
     cards = cards_of(settings.model, catalog)
     recipe = choose(settings.recipe, catalog)
     require_fetched(cards.values(), options.home)
-    cards, admitted = settled(cards, download=not settings.dry_run)
+    cards, admitted = admit_unlisted(cards, download=not settings.dry_run)
     plans = [
         plan_of(board, model, recipe, tasks, settings, catalog) for model in cards.items()
     ]
@@ -132,9 +116,9 @@ def run_job(
             follow(place, warn)
             return None
     with hosting(place) if settings.num_nodes > 1 else contextlib.nullcontext():
-        estimates = checked_memory(options, settings, job.plans, job.cards)
+        estimates = checked_memory(options, job)
         check_models(job.cards, job.board, job.catalog, job.admitted)
-        return carry_out(options, settings, job.plans, job.cards, estimates, publish)
+        return carry_out(options, job, estimates, publish)
 
 
 def check_devices(
@@ -193,3 +177,163 @@ def _check_present(settings: Settings) -> None:
             f"--devices {settings.devices}: torch finds {count(present, 'CUDA device')} here. "
             f"Use --devices {max(present, 1)} at most."
         )
+
+
+def cards_of(models: Sequence[str], catalog: Catalog) -> dict[str, ModelCard]:
+    """The cards of models by the name that was given.
+
+    Raises:
+        UsageError: an unknown model.
+    """
+    return {name: catalog.load_model(name) for name in dict.fromkeys(models)}
+
+
+def admit_unlisted(
+    cards: dict[str, ModelCard], download: bool
+) -> tuple[dict[str, ModelCard], list[Admitted]]:
+    """The cards as plans name them: those of models without an entry follow from their files.
+
+    Args:
+        download: whether to get, or to convert, what cannot be looked at without; else such a
+            card stays as it is.
+
+    Returns:
+        The cards by the name that was given, and what is known of models without an entry.
+
+    Raises:
+        ValidationError: a checkpoint that cannot be used.
+        EnvironmentUnfit: the hub is out of reach, or something to convert it is missing.
+    """
+    chosen = [n for n, card in cards.items() if card.unlisted and (download or at_hand(card))]
+    if not chosen:
+        return cards, []
+    from crlbench.run.admission import admit
+
+    models = {name: admit(cards[name], whole=download) for name in chosen}
+    for model in models.values():
+        for word in model.words:
+            warn(word)
+    return cards | {name: model.card for name, model in models.items()}, [*models.values()]
+
+
+def require_fetched(cards: Iterable[ModelCard], home: Path | None) -> None:
+    """Refuse models of packages that have not been downloaded.
+
+    Raises:
+        EnvironmentUnfit: names the command that downloads, or a model of the hub has no place.
+    """
+    for card in cards:
+        if card.source.kind == "hub" and not switches.hub_placed():
+            switches.home()
+        if card.source.kind == "package":
+            fetched_folder(card, home)
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """A recipe, and the person's own file that a worker must import before it can make it."""
+
+    recipe: Recipe
+    file: Path | None
+
+    @property
+    def name(self) -> str:
+        """The identifier."""
+        return self.recipe.name
+
+
+def choose(name: str, catalog: Catalog) -> Chosen:
+    """The recipe called ``name``.
+
+    Raises:
+        UsageError: there is none, or it has a flip that is impossible.
+        ValidationError: its file is malformed.
+    """
+    from crlbench.algo import recipes
+
+    recipe = recipes.load(name, catalog.extra)
+    return Chosen(recipe, recipes.python_file(name, catalog.extra))
+
+
+def plan_of(
+    board: Board,
+    model: tuple[str, ModelCard],
+    chosen: Chosen,
+    tasks: Sequence[str],
+    settings: Settings,
+    catalog: Catalog,
+) -> Plan:
+    """The plan of one model under one recipe on a board.
+
+    Raises:
+        UsageError: the recipe needs several completions a prompt and the board has one, or it
+            cannot use the step rewards that the board pays.
+    """
+    from crlbench.algo.recipe import to_config
+
+    chosen.recipe.check_group(board.conditions.budget.completions)
+    if board.conditions.data.reward == "process":
+        _require_credit_of_steps(chosen.recipe)
+    return Declaration(
+        board,
+        _contender(*model, Path(settings.out) / board.folder, chosen.name, settings.fresh),
+        NamedRecipe(chosen.name, to_config(chosen.recipe), chosen.file),
+        tasks,
+        settings.arm,
+        settings.seeds,
+        settings.out,
+        _execution(settings, catalog),
+    ).plan()
+
+
+def _execution(settings: Settings, catalog: Catalog) -> Execution:
+    return Execution(
+        catalog=[str(folder) for folder in catalog.extra],
+        device=device(settings.device),
+        devices=settings.devices,
+        nodes=settings.num_nodes,
+        strategy="fsdp" if settings.strategy == "fsdp" else "ddp",
+        loggers=[name for name in settings.logger if name != "none"],
+    )
+
+
+def _require_credit_of_steps(recipe: Recipe) -> None:
+    from crlbench.algo import recipes
+
+    if blind := recipe.blind_to_steps:
+        able = [name for name in recipes.names() if not recipes.load(name).blind_to_steps]
+        raise UsageError(
+            f"data.reward = process: recipe '{recipe.name}' cannot use step rewards, because of "
+            f"{blind}. Recipes that can: {', '.join(able)}. Or set data.reward=outcome."
+        )
+
+
+def device(wanted: str) -> str:
+    """``cpu`` or ``cuda``; torch is asked only when an accelerator was asked for."""
+    if wanted == "cpu":
+        return "cpu"
+    import torch
+
+    if torch.cuda.is_available():
+        return "cuda"
+    if wanted == "auto":
+        return "cpu"
+    raise EnvironmentUnfit("--device cuda: torch finds no CUDA device here. Use --device cpu.")
+
+
+def _contender(
+    name: str, card: ModelCard, board: Path, recipe: str, fresh: bool = False
+) -> Contender:
+    """A model as the plan names it: as before, where runs from before can go on."""
+    spec = str(expanded(name).resolve()) if card.source.kind == "path" and card.unlisted \
+        else name
+    if not fresh:
+        check_entry_unchanged(card, board)
+    former = former_runs(card, board, recipe)
+    if former is not None and not former.changed:
+        card = former.card
+    elif former is not None:
+        warn(f"model '{card.slug}': the runs in {former.folder} do not go on: {former.changed}")
+    return Contender(spec, card.slug, card.revision[:8], card.digest)
+
+

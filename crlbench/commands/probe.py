@@ -56,7 +56,7 @@ def run(options: Namespace) -> int:
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     from crlbench.catalog.find import Catalog
     from crlbench.catalog.frozen import is_archived
-    from crlbench.commands.running import cards_of, require_fetched
+    from crlbench.commands.job import cards_of, require_fetched
     from crlbench.run import probe as probing
 
     require_positive(rollouts=options.rollouts, items=options.items)

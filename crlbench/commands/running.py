@@ -1,4 +1,4 @@
-"""Running plans: what ``evaluate`` and ``ablate`` share, from a recipe's name to the verdict."""
+"""Running a job: what ``evaluate`` and ``ablate`` share, from its checks to the exit code."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from crlbench.base.wording import listed
 from crlbench.catalog.checkpoint import former_card
-from crlbench.catalog.fetch import BYTES, fetched_folder
+from crlbench.catalog.fetch import BYTES
 from crlbench.catalog.find import Catalog
 from crlbench.catalog.retain_panel import find_panel
 from crlbench.commands.console import count, note, out, warn
@@ -20,10 +20,7 @@ from crlbench.contract.attempts import DECLARED_SEEDS, declarations, planned
 from crlbench.contract.conditions import Conditions
 from crlbench.contract.model_card import ModelCard
 from crlbench.contract.record_files import read_record
-from crlbench.disk import switches
-from crlbench.disk.files import expanded
 from crlbench.disk.names import RECORD_NAME
-from crlbench.doctor.preflight import at_hand
 from crlbench.errors import (
     INTERNAL,
     OK,
@@ -44,178 +41,79 @@ from crlbench.launch.capacity import (
 from crlbench.launch.devices import RUN_ON_DEVICES
 from crlbench.launch.local import LocalLauncher
 from crlbench.launch.memory import Estimate
-from crlbench.run.declare import Declaration, Execution, NamedRecipe
-from crlbench.run.former import check_entry_unchanged, former_runs
 from crlbench.run.launcher import Launcher, Outcome
-from crlbench.run.plan import Board, Contender, Plan, label
+from crlbench.run.plan import Board, Plan, label
 from crlbench.run.progress import Progress
 from crlbench.run.session import StopSwitch, Work, opened, run_missing, survey
 from crlbench.run.store import check_space, check_writable
 
 if TYPE_CHECKING:
-    from crlbench.algo.recipe import Recipe
     from crlbench.run.admission import Admitted
 
 SHOWN = 4
 """Names that a message lists."""
 
 
-def cards_of(models: Sequence[str], catalog: Catalog) -> dict[str, ModelCard]:
-    """The cards of models by the name that was given.
-
-    Raises:
-        UsageError: an unknown model.
-    """
-    return {name: catalog.load_model(name) for name in dict.fromkeys(models)}
-
-
-def settled(
-    cards: dict[str, ModelCard], download: bool
-) -> tuple[dict[str, ModelCard], list[Admitted]]:
-    """The cards as plans name them: of models without an entry as their files make them.
-
-    Args:
-        download: whether to get, or to convert, what cannot be looked at without; else such a
-            card stays as it is.
-
-    Returns:
-        The cards by the name that was given, and what was found on the way.
-
-    Raises:
-        ValidationError: a checkpoint that cannot be used.
-        EnvironmentUnfit: the hub is out of reach, or something to convert it is missing.
-    """
-    chosen = [n for n, card in cards.items() if card.unlisted and (download or at_hand(card))]
-    if not chosen:
-        return cards, []
-    from crlbench.run.admission import admit
-
-    models = {name: admit(cards[name], whole=download) for name in chosen}
-    for model in models.values():
-        for word in model.words:
-            warn(word)
-    return cards | {name: model.card for name, model in models.items()}, [*models.values()]
-
-
-def require_fetched(cards: Iterable[ModelCard], home: Path | None) -> None:
-    """Refuse models of packages that have not been downloaded.
-
-    Raises:
-        EnvironmentUnfit: names the command that downloads, or a model of the hub has no place.
-    """
-    for card in cards:
-        if card.source.kind == "hub" and not switches.hub_placed():
-            switches.home()
-        if card.source.kind == "package":
-            fetched_folder(card, home)
-
-
 @dataclass(frozen=True)
-class Chosen:
-    """A recipe, and the person's own file that a worker must import before it can make it."""
+class Job:
+    """Plans that are ready to run, with what was found out about their models."""
 
-    recipe: Recipe
-    file: Path | None
+    settings: Settings
+    catalog: Catalog
+    board: Board
+    plans: Sequence[Plan]
+    cards: Sequence[ModelCard]
+    admitted: Sequence[Admitted]
+
+    def __post_init__(self) -> None:
+        """Refuse several numbers of threads: the cells share their processes.
+
+        Raises:
+            UsageError: the plans ask for different numbers.
+        """
+        threads = {plan.cells[0].conditions["hardware"]["threads"] for plan in self.plans}
+        if len(threads) > 1:
+            numbers = ", ".join(map(str, sorted(threads)))
+            raise UsageError(
+                f"hardware.threads must be the same in all arms; here it is {numbers}."
+            )
 
     @property
-    def name(self) -> str:
-        """The identifier."""
-        return self.recipe.name
+    def folders(self) -> list[Path]:
+        """The run folder of each plan."""
+        return [plan.folder for plan in self.plans]
 
+    @property
+    def device(self) -> str:
+        """The kind of device that all cells run on."""
+        return self.plans[0].cells[0].device
 
-def choose(name: str, catalog: Catalog) -> Chosen:
-    """The recipe called ``name``.
+    @property
+    def threads(self) -> int:
+        """Threads of a cell."""
+        return self.plans[0].cells[0].conditions["hardware"]["threads"]
 
-    Raises:
-        UsageError: there is none, or it has a flip that is impossible.
-        ValidationError: its file is malformed.
-    """
-    from crlbench.algo import recipes
-
-    recipe = recipes.load(name, catalog.extra)
-    return Chosen(recipe, recipes.python_file(name, catalog.extra))
-
-
-def plan_of(
-    board: Board,
-    model: tuple[str, ModelCard],
-    chosen: Chosen,
-    tasks: Sequence[str],
-    settings: Settings,
-    catalog: Catalog,
-) -> Plan:
-    """The plan of one model under one recipe on a board.
-
-    Raises:
-        UsageError: the recipe needs several completions a prompt and the board has one, or it
-            cannot use the step rewards that the board pays.
-    """
-    from crlbench.algo.recipe import to_config
-
-    chosen.recipe.check_group(board.conditions.budget.completions)
-    if board.conditions.data.reward == "process":
-        _require_credit_of_steps(chosen.recipe)
-    return Declaration(
-        board,
-        _contender(*model, Path(settings.out) / board.folder, chosen.name, settings.fresh),
-        NamedRecipe(chosen.name, to_config(chosen.recipe), chosen.file),
-        tasks,
-        settings.arm,
-        settings.seeds,
-        settings.out,
-        _execution(settings, catalog),
-    ).plan()
-
-
-def _execution(settings: Settings, catalog: Catalog) -> Execution:
-    return Execution(
-        catalog=[str(folder) for folder in catalog.extra],
-        device=device(settings.device),
-        devices=settings.devices,
-        nodes=settings.num_nodes,
-        strategy="fsdp" if settings.strategy == "fsdp" else "ddp",
-        loggers=[name for name in settings.logger if name != "none"],
-    )
-
-
-def _require_credit_of_steps(recipe: Recipe) -> None:
-    from crlbench.algo import recipes
-
-    if blind := recipe.blind_to_steps:
-        able = [name for name in recipes.names() if not recipes.load(name).blind_to_steps]
-        raise UsageError(
-            f"data.reward = process: recipe '{recipe.name}' cannot use step rewards, because of "
-            f"{blind}. Recipes that can: {', '.join(able)}. Or set data.reward=outcome."
+    def processes(self, cells: int, need: int | None) -> int:
+        """How many cells run at once; ``need``: bytes of each process of a cell, if known."""
+        settings, each = self.settings, self.settings.devices
+        if settings.num_nodes > 1:
+            return 1  # the machines run one cell after the other
+        return jobs_for(
+            settings.jobs,
+            each * self.threads,
+            cells,
+            self.device,
+            need and each * need,
+            available_memory(),
         )
 
-
-def device(wanted: str) -> str:
-    """``cpu`` or ``cuda``; torch is asked only when an accelerator was asked for."""
-    if wanted == "cpu":
-        return "cpu"
-    import torch
-
-    if torch.cuda.is_available():
-        return "cuda"
-    if wanted == "auto":
-        return "cpu"
-    raise EnvironmentUnfit("--device cuda: torch finds no CUDA device here. Use --device cpu.")
-
-
-def _contender(
-    name: str, card: ModelCard, board: Path, recipe: str, fresh: bool = False
-) -> Contender:
-    """A model as the plan names it: as before, where runs from before can go on."""
-    spec = str(expanded(name).resolve()) if card.source.kind == "path" and card.unlisted \
-        else name
-    if not fresh:
-        check_entry_unchanged(card, board)
-    former = former_runs(card, board, recipe)
-    if former is not None and not former.changed:
-        card = former.card
-    elif former is not None:
-        warn(f"model '{card.slug}': the runs in {former.folder} do not go on: {former.changed}")
-    return Contender(spec, card.slug, card.revision[:8], card.digest)
+    def launcher(self, processes: int) -> Launcher:
+        """What runs cells: in one process each, or in one for each device."""
+        if self.settings.devices * self.settings.num_nodes == 1:
+            return LocalLauncher(processes, self.threads)
+        return LocalLauncher(
+            processes, self.threads, RUN_ON_DEVICES, warm=None, shared=False, parents=True
+        )
 
 
 def say_division(track: str, reasons: Sequence[str], settings: Settings) -> None:
@@ -257,14 +155,9 @@ def say_end(options: Namespace, ending: Ending, page: Path | None) -> int:
 
 
 def carry_out(
-    options: Namespace,
-    settings: Settings,
-    plans: Sequence[Plan],
-    cards: Sequence[ModelCard],
-    estimates: Sequence[Estimate],
-    publish: Callable[[], Path],
+    options: Namespace, job: Job, estimates: Sequence[Estimate], publish: Callable[[], Path]
 ) -> tuple[Ending, Path | None]:
-    """Run the missing cells of plans.
+    """Run the missing cells of a job.
 
     Args:
         estimates: those of :func:`checked_memory`.
@@ -273,26 +166,23 @@ def carry_out(
     Returns:
         How the session ended, and the page; None without a finished cell.
     """
-    threads = threads_of(plans)
+    settings = job.settings
     check_writable(settings.out)
     deadline = time.monotonic() + 3600 * settings.max_hours if settings.max_hours else None
-    part = shard(settings.shard)
-    again = {"fresh": settings.fresh, "repeat": settings.repeat}
-    with opened(plans, options.typed, shard=part, **again) as work:
+    part, fresh, repeat = shard(settings.shard), settings.fresh, settings.repeat
+    with opened(job.plans, options.typed, shard=part, fresh=fresh, repeat=repeat) as work:
         for sentence in work.said:
             warn(sentence)
         _say_declared(work)
         say_vanished(work)
-        where = plans[0].cells[0].device
-        need = memory_bytes(estimates, work)
-        jobs = jobs_of(settings, threads, len(work.missing), where, need)
-        check_space(settings.out, disk_bytes(cards, len(work.missing), jobs))
+        jobs = job.processes(len(work.missing), memory_bytes(estimates, work))
+        check_space(settings.out, disk_bytes(job.cards, len(work.missing), jobs))
         done = len(work.wanted) - len(work.missing) - len(work.vanished)
         note(
             options,
             f"{count(len(work.wanted), 'cell')}, {done} done before, {len(work.missing)} to run "
             f"in {count(jobs, 'process') if jobs == 1 else f'{jobs} processes'}; "
-            f"plan {listed([plan.hash[:12] for plan in plans], SHOWN)}",
+            f"plan {listed([plan.hash[:12] for plan in job.plans], SHOWN)}",
         )
         progress = Progress(
             work.missing,
@@ -307,17 +197,10 @@ def carry_out(
         outcomes = []
         if work.missing:
             with switch.installed(), progress:
-                outcomes = run_missing(work, launcher_of(settings, jobs, threads), progress, switch)
+                outcomes = run_missing(work, job.launcher(jobs), progress, switch)
         ending = Ending(work, outcomes, stopped=bool(switch.signals), expired=switch.expired)
         page = publish() if ending.finished else None
     return ending, page
-
-
-def launcher_of(settings: Settings, jobs: int, threads: int) -> Launcher:
-    """What runs cells: in one process each, or in one for each device."""
-    if settings.devices * settings.num_nodes == 1:
-        return LocalLauncher(jobs, threads)
-    return LocalLauncher(jobs, threads, RUN_ON_DEVICES, warm=None, shared=False, parents=True)
 
 
 def say_vanished(work: Work) -> None:
@@ -345,19 +228,6 @@ def _say_declared(work: Work) -> None:
                 )
 
 
-def threads_of(plans: Sequence[Plan]) -> int:
-    """Threads of a cell: one number, because the cells share their processes.
-
-    Raises:
-        UsageError: the plans ask for different numbers.
-    """
-    threads = {plan.cells[0].conditions["hardware"]["threads"] for plan in plans}
-    if len(threads) > 1:
-        numbers = ", ".join(map(str, sorted(threads)))
-        raise UsageError(f"hardware.threads must be the same in all arms; here it is {numbers}.")
-    return threads.pop()
-
-
 @dataclass(frozen=True)
 class Ending:
     """How a session ended."""
@@ -365,9 +235,9 @@ class Ending:
     work: Work
     outcomes: Sequence[Outcome]
     stopped: bool
-    """By a signal."""
+    """Whether a signal stopped it."""
     expired: bool
-    """By ``--max-hours``."""
+    """Whether the time of ``--max-hours`` was over."""
 
     @property
     def finished(self) -> int:
@@ -445,29 +315,28 @@ def disk_bytes(cards: Sequence[ModelCard], cells: int, jobs: int) -> int:
     return cells * (4 * learned + 1_000_000) + jobs * 2 * 12 * learned
 
 
-def checked_memory(
-    options: Namespace, settings: Settings, plans: Sequence[Plan], cards: Sequence[ModelCard]
-) -> list[Estimate]:
+def checked_memory(options: Namespace, job: Job) -> list[Estimate]:
     """What a cell of each model is expected to take in its own form.
 
     Raises:
         EnvironmentUnfit: clearly more than this machine has, and something is to be run; said
             before anything is loaded or written, unless ``--ignore-memory``.
     """
-    first = plans[0].cells[0]
-    catalog, device = Catalog(first.catalog), first.device
+    settings, catalog = job.settings, Catalog(job.plans[0].cells[0].catalog)
     panel = find_panel(catalog.roots)
-    by_digest = {one.digest: card for card in cards for one in (card, former_card(card)) if one}
-    free, what = free_memory(device)
-    if device == "cpu" and free is not None:
+    by_digest = {
+        one.digest: card for card in job.cards for one in (card, former_card(card)) if one
+    }
+    free, what = free_memory(job.device)
+    if job.device == "cpu" and free is not None:
         free //= settings.devices  # each process of a cell takes as much
     first_forms: list[Estimate] = []
-    for plan in plans:
+    for plan in job.plans:
         cell = plan.cells[0]
         card, conditions = by_digest[cell.entry_sha256], Conditions.model_validate(cell.conditions)
         tasks = [catalog.task_card(name) for name in cell.tasks]
         members = panel.choose(conditions.evaluation.retain)
-        estimates = expected(card, conditions, tasks, members, options.home, device)
+        estimates = expected(card, conditions, tasks, members, options.home, job.device)
         first_forms += [*estimates.values()][:1]
         try:
             require_memory(card.slug, estimates, free, what)
@@ -477,16 +346,6 @@ def checked_memory(
             if settings.fresh or survey([plan], shard(settings.shard)).missing:
                 raise
     return first_forms
-
-
-def jobs_of(settings: Settings, threads: int, cells: int, where: str, need: int | None) -> int:
-    """How many cells run at once; ``need``: bytes of each process of a cell, if known."""
-    if settings.num_nodes > 1:
-        return 1  # the machines run one cell after the other
-    each = settings.devices
-    return jobs_for(
-        settings.jobs, each * threads, cells, where, need and each * need, available_memory()
-    )
 
 
 def memory_bytes(estimates: Sequence[Estimate], work: Work) -> int | None:

@@ -83,7 +83,7 @@ def _show_task(options: Namespace, catalog: Catalog) -> None:
 
 def _show_rendered(options: Namespace, catalog: Catalog) -> None:
     """The token ids that a model sees; special tokens stand without quotes."""
-    from crlbench.commands.running import require_fetched
+    from crlbench.commands.job import require_fetched
 
     card = catalog.load_model(options.render)
     task = catalog.load_task(options.name)

@@ -152,7 +152,7 @@ def _holds_runs(folder: Path) -> bool:
 
 
 def _normal(name: str) -> str:
-    """Without a closing slash, and with no more of a revision than folders have."""
+    """The name without a closing slash, and with no more of a revision than folders have."""
     return re.sub(r"@([0-9a-f]{8})[0-9a-f]+", r"@\1", name.strip().rstrip("/"))
 
 

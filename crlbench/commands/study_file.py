@@ -236,7 +236,7 @@ def _validate(kind: type[Any], data: dict[str, Any], path: Path) -> Any:
 
 
 _TABLES: dict[str, type[_Form]] = {"comparison": Comparison, "setting": Setting, "arm": GridArm}
-"""By the key of a file; the points of a grid inside a comparison are arms too."""
+"""Tables by the key of a file; the points of a grid inside a comparison are arms too."""
 
 
 def _complaints(error: PydanticError, kind: type[_Form], path: Path) -> list[str]:

@@ -125,7 +125,7 @@ class Validation:
         self._models([one for one in things if one.kind == "model"])
 
     def _foreign(self, paths: Sequence[str], folders: Sequence[Path]) -> None:
-        """Of a folder of all results also what belongs to none of them."""
+        """Report what stands in a folder of all results and belongs to none of them."""
 
         homes = {folder.absolute().parents[2] for folder in folders}
         for path in map(Path, paths):

@@ -30,9 +30,9 @@ class Recomputed:
     """What came of computing results again."""
 
     findings: dict[str, list[Finding]] = field(default_factory=dict)
-    """By the name of the run; a sound run has an empty list."""
+    """Faults by the name of the run; a sound run has an empty list."""
     comparisons: dict[str, Comparison] = field(default_factory=dict)
-    """With this checkout, by the name of the run."""
+    """Comparisons with this checkout, by the name of the run."""
     gaps: list[str] = field(default_factory=list)
     """What could not be checked here; sentences, each once."""
     absent: list[str] = field(default_factory=list)

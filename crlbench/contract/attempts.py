@@ -46,7 +46,7 @@ MAX_REASON = 2000
 """Characters of what a ledger says of a run that did not finish."""
 MAX_SEEDS = 10_000
 MAX_RUNS = 100_000
-"""Of a plan or a study."""
+"""Most runs of a plan or a study."""
 
 _EVENTS = frozenset(get_args(Event))
 REPAIR = (
@@ -214,7 +214,7 @@ class History:
     ends: tuple[str | None, ...] = ()
     """``record_id`` at each end, oldest first; None where the ledger states none."""
     record_sha256: str | None = None
-    """Of the record's file at the last end; None where the ledger states none."""
+    """Digest of the record's file at the last end; None where the ledger states none."""
     begun_at: str = ""
     """Time of the first start; "" where none is known."""
     ended_at: str = ""

@@ -39,7 +39,7 @@ SWITCHES = (
 )
 """Variables that stand in a record where they are set."""
 BEGUN_ON = "begun_on"
-"""In a record's environment: the class on which a run was begun that ended on another one."""
+"""Key of a record's environment: the class on which a run began that ended on another one."""
 HARDWARE = ("cpu", "gpu-24", "gpu-48", "gpu-80", "gpu-141")
 """Classes of hardware, by the memory of the device."""
 CAPABILITIES = ("DEFAULT", "NO AVX", "AVX2", "AVX512", "SVE128", "SVE256", "VSX", "Z VECTOR")
@@ -55,7 +55,7 @@ MACHINES_OF = {
     "VSX": POWER,
     "Z VECTOR": ("s390x",),
 }
-"""By kernels, the machines that have them."""
+"""Machines that have each kind of kernels."""
 MAKERS = {
     "Intel": X86,
     "AMD": X86,
@@ -68,12 +68,12 @@ MAKERS = {
     "Snapdragon": ARM,
     "POWER": POWER,
 }
-"""By how a word in a processor's name begins, the machines that it is of."""
+"""Machines by the begin of a word in a processor's name."""
 FORBIDDEN = {
     "ATEN_CPU_CAPABILITY=default": (*MACHINES_OF,),
     "ATEN_CPU_CAPABILITY=avx2": ("AVX512",),
 }
-"""By the setting of a variable, kernels that torch does not choose under it."""
+"""Kernels that torch does not choose, by the setting of a variable."""
 
 
 def machine_class(environment: Mapping[str, Any], source: str | None = None) -> dict[str, Any]:

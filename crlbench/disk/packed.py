@@ -98,7 +98,7 @@ def unpack(data: bytes) -> dict[str, bytes]:
 
 
 def _header(name: str, size: int) -> bytes:
-    """As :mod:`tarfile` writes it, which for many members takes ten times as long."""
+    """The header that :mod:`tarfile` writes, which takes ten times as long for many members."""
     if len(name) > MAX_PLAIN_NAME or size > MAX_UNPACKED:
         info = tarfile.TarInfo(name)
         info.size = size

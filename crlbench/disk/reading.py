@@ -25,16 +25,16 @@ from crlbench.errors import EnvironmentUnfit, ValidationError
 NO_DETOUR = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 """Open no link and wait for no pipe, where the system can."""
 MAX_BYTES = 16 * 2**20
-"""Of a file that is read whole, unless its reader says more."""
+"""Largest file that is read whole, unless its reader says more."""
 MAX_PARTS = 100_000
 """Lists and objects of one JSON text."""
 MAX_TOML_BYTES = 2**18
 KEPT_TOML_BYTES = 2**14
-"""Of a document that stays parsed."""
+"""Largest document that stays parsed."""
 MAX_TOML_DEPTH = 16
 """Levels of tables and lists inside one another."""
 MAX_TOML_DOTS = 200
-"""In one line: reading a dotted name takes Python the square of its length."""
+"""Most dots in one line: reading a dotted name takes Python the square of its length."""
 UNREADABLE = (ArithmeticError, LookupError, RecursionError, TypeError, ValueError)
 """What a check may raise on a value that no run writes and that no form refused."""
 _TOML_WHOLE = range(-(2**63), 2**63)

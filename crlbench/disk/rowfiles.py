@@ -19,7 +19,7 @@ SUFFIX = ".zst"
 MAX_PLAIN_BYTES = 2**19
 """Longest content that is written as it is."""
 MAX_ROWS_BYTES = 2**26
-"""Of the content of a split file or of a file of pairs, and of a task's code."""
+"""Longest content of a split file or a file of pairs, and longest code of a task."""
 LEVEL = 19
 
 
@@ -28,7 +28,7 @@ class BadFrame(ValueError):
 
 
 def forms(path: Path) -> tuple[Path, Path]:
-    """Where the split file ``path`` may stand: plain, and compressed."""
+    """The two places of the split file ``path``: plain, and compressed."""
     return path, path.with_name(path.name + SUFFIX)
 
 

@@ -15,7 +15,7 @@ from crlbench.disk.reading import read_bytes
 from crlbench.errors import ValidationError
 
 NAME = "archived.sha256"
-"""In the folder that it seals."""
+"""Name of the list, in the folder that it seals."""
 _LINE = re.compile(r"([0-9a-f]{64})  ([^\\\n]+)")
 SHOWN = 4
 """Faults that a message names."""

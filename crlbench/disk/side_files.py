@@ -27,7 +27,7 @@ TOKENIZERS = (
     *("chat_template*.jinja", "chat_template*.json", f"{TEMPLATES}/*.jinja"),
 )
 QUANTISED = ("quantize_config.json", "quant_config.json", "hf_quant_config.json")
-"""Where tools that quantise put their settings, if not into config.json."""
+"""Files with the settings of tools that quantise, if not in config.json."""
 ADAPTER = "adapter_config.json"
 WHOLE, INDEX = "model.safetensors", "model.safetensors.index.json"
 """The weights in one file, or what names the files that they are in."""

@@ -10,9 +10,9 @@ from crlbench.disk.files import expanded
 from crlbench.errors import EnvironmentUnfit
 
 COMPILER_FOLDER = "TORCHINDUCTOR_CACHE_DIR"
-"""Where torch's compiler keeps what it made."""
+"""Variable with the folder of what torch's compiler makes."""
 HOME = "~/.cache/crlbench"
-"""Where downloads and conversions stand unless somebody says otherwise."""
+"""Default folder of downloads and conversions."""
 _OFF = ("", "0", "false", "no")
 
 

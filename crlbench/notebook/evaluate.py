@@ -10,9 +10,9 @@ from typing import Any
 
 from crlbench.commands.console import warn
 from crlbench.commands.dry_run import Forecast, foresee
-from crlbench.commands.job import Job, declare, read_request, run_job
+from crlbench.commands.job import declare, read_request, run_job
 from crlbench.commands.publish import write_pages
-from crlbench.commands.running import Ending, verdict
+from crlbench.commands.running import Ending, Job, verdict
 from crlbench.commands.settings import Settings
 from crlbench.contract.records import Cell
 from crlbench.errors import OK, CrlbenchError, RunFailed
@@ -95,10 +95,10 @@ def evaluate(
     options.no_progress = True
     job = declare(options, read_request(options))
     if job.settings.dry_run:
-        return _cells(foresee(options, job.settings, job.plans, job.cards))
-    ended = run_job(options, job, lambda: write_pages(job.folders)[-1])
-    if ended is not None:
-        _raise_unless_finished(options, ended[0])
+        return _cells(foresee(options, job))
+    ending = run_job(options, job, lambda: write_pages(job.folders)[-1])
+    if ending is not None:
+        _raise_unless_finished(options, ending[0])
     return _entries(job)
 
 

@@ -18,8 +18,8 @@ DTYPES: dict[Kind, str] = {
     "number": "float64",
     "yes or no": "boolean",
 }
-"""By kind of column. What does not exist, or is an empty text, is NaN in a column of numbers and
-NA elsewhere: a CSV has it empty."""
+"""Types by kind of column. What does not exist, or is an empty text, is NaN in a column of numbers
+and NA elsewhere: a CSV has it empty."""
 
 
 def require_pandas() -> Any:

@@ -12,10 +12,10 @@ import pytest
 from crlbench import cli
 from crlbench.algo import recipes
 from crlbench.catalog.find import Catalog
-from crlbench.commands.study_file import read_study_file, star, study_of
 from crlbench.commands.design import Design, design
-from crlbench.commands.running import cards_of, choose, plan_of
+from crlbench.commands.job import cards_of, choose, plan_of
 from crlbench.commands.settings import Settings, resolve
+from crlbench.commands.study_file import read_study_file, star, study_of
 from crlbench.contract.study import STUDY_NAME, Study
 from crlbench.errors import CrlbenchError, UsageError, ValidationError
 from crlbench.run.archive import open_board
