@@ -17,7 +17,7 @@ from crlbench.commands.settings import Settings
 from crlbench.contract.records import Cell
 from crlbench.errors import OK, CrlbenchError, RunFailed
 from crlbench.notebook.call import options_of, with_path_errors
-from crlbench.notebook.frames import frame, require_pandas, table_frame
+from crlbench.notebook.results import frame, require_pandas, table_frame
 from crlbench.site.run_tables import CELL
 from crlbench.site.source import read_board
 from crlbench.site.tables import ENTRIES, Column, Table, Value
@@ -105,9 +105,9 @@ def evaluate(
 def _cells(forecast: Forecast) -> Any:
     table = Table("cells", "One row per run.", CELLS, lambda _: iter(()))
     rows = [_cell(*pair) for pair in zip(forecast.cells, forecast.states, strict=True)]
-    made = frame(table, rows)
-    made.attrs["estimate"] = forecast.figures
-    return made
+    data = frame(table, rows)
+    data.attrs["estimate"] = forecast.figures
+    return data
 
 
 def _cell(cell: Cell, state: str) -> tuple[Value, ...]:
@@ -132,8 +132,8 @@ def _entries(job: Job) -> Any:
     """The rows of the evaluated entries, on the board that the command's page shows."""
     home = job.folders[0].parents[1]
     below = job.folders[0] if len(job.folders) == 1 else home
-    found = table_frame(ENTRIES, [read_board(home, job.catalog, below)])
+    whole = table_frame(ENTRIES, [read_board(home, job.catalog, below)])
     names = ["/".join(folder.parts[-2:]) for folder in job.folders]
-    kept = found[found["entry"].isin(names)].reset_index(drop=True)
-    kept.attrs = found.attrs
-    return kept
+    entries = whole[whole["entry"].isin(names)].reset_index(drop=True)
+    entries.attrs = whole.attrs
+    return entries
