@@ -63,8 +63,8 @@ def explain(
     """
     if form is None:
         return "\n".join(f"{where}: {said}" for said in lines(error))
-    told = [_in_words(fault, form, rules or {}) for fault in faults(error)]
-    return f"{where}: {'; '.join(_cut(told))}."
+    faults_in_words = [_in_words(fault, form, rules or {}) for fault in faults(error)]
+    return f"{where}: {'; '.join(_cut(faults_in_words))}."
 
 
 def lines(error: PydanticError) -> list[str]:
@@ -85,8 +85,8 @@ def _cut(told: list[str]) -> list[str]:
 
 def short(text: str, most: int = 80) -> str:
     """A text of a stranger's file for a message: on one line, with its end cut off."""
-    shown = "".join(c if c.isprintable() else "?" for c in text[: most + 1])
-    return shown if len(text) <= most else f"{shown[:most]}..."
+    visible = "".join(c if c.isprintable() else "?" for c in text[: most + 1])
+    return visible if len(text) <= most else f"{visible[:most]}..."
 
 
 def _in_words(fault: Fault, form: type[BaseModel], rules: Mapping[str, str]) -> str:
@@ -109,6 +109,6 @@ def _in_words(fault: Fault, form: type[BaseModel], rules: Mapping[str, str]) -> 
 
 def _nearest(path: tuple[str, ...], form: type[BaseModel]) -> str:
     """The field of the form that may be meant; what stands inside of a field has none near it."""
-    known = [field.alias or name for name, field in form.model_fields.items()]
-    near = difflib.get_close_matches(path[0], known, n=1) if len(path) == 1 else []
+    names = [field.alias or name for name, field in form.model_fields.items()]
+    near = difflib.get_close_matches(path[0], names, n=1) if len(path) == 1 else []
     return f" (did you mean {near[0]}?)" if near else ""

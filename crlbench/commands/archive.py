@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
 
-from crlbench.commands.console import note, out, out_json
+from crlbench.commands.console import note, print_result
 from crlbench.errors import OK, UsageError
 
 KINDS = ("track", "task")
@@ -39,27 +39,18 @@ def run(options: Namespace) -> int:
     if options.check:
         if options.what is not None:
             raise UsageError("--check looks at every archive: leave the rest out.")
-        return _checked(options, [folder.name for folder in archiving.check(catalog)])
+        names = [folder.name for folder in archiving.check(catalog)]
+        print_result(options, names, (f"{name} unchanged" for name in names))
+        if not names and not options.json:
+            note(options, "nothing is archived here")
+        return OK
     if options.name is None:
         raise UsageError("say what to archive, and its name: crlbench archive track mini.")
     require_as_published(catalog, catalog.find_at(options.what, options.name))
     folder = archiving.archive(catalog, options.what, options.name)
-    if options.json:
-        out_json({"archive": str(folder)})
-        return OK
-    out(str(folder))
-    note(options, _next(options.what, folder.name))
-    return OK
-
-
-def _checked(options: Namespace, names: list[str]) -> int:
-    if options.json:
-        out_json(names)
-        return OK
-    for name in names:
-        out(f"{name} unchanged")
-    if not names:
-        note(options, "nothing is archived here")
+    print_result(options, {"archive": str(folder)}, [str(folder)])
+    if not options.json:
+        note(options, _next(options.what, folder.name))
     return OK
 
 

@@ -7,7 +7,7 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from typing import Any
 
-from crlbench.commands.console import out, out_json
+from crlbench.commands.console import print_result
 from crlbench.commands.flags import file_target
 from crlbench.errors import OK, UsageError
 
@@ -59,7 +59,7 @@ def run(options: Namespace) -> int:
     from crlbench.run.store import write_text
 
     write_text(target, _rendered(comparison, form))
-    out_json({"compare": str(target)}) if options.json else out(str(target))
+    print_result(options, {"compare": str(target)}, [str(target)])
     return OK
 
 

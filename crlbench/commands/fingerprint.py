@@ -6,7 +6,7 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from typing import Any
 
-from crlbench.commands.console import out, out_json, table
+from crlbench.commands.console import out, out_json, print_result, table
 from crlbench.disk.names import PLAN_NAME, RECORD_NAME
 from crlbench.errors import OK, NotComparable, UsageError
 
@@ -91,13 +91,10 @@ def _of_run(path: Path) -> dict[str, Any]:
 def _print_leaves(options: Namespace, leaves: dict[str, Any]) -> None:
     from crlbench.contract.conditions import fingerprint as short
 
-    if options.json:
-        out_json({"fingerprint": short(leaves), "leaves": leaves})
-        return
-    out(short(leaves))
-    if not options.quiet:
-        for name, value in sorted(leaves.items()):
-            out(f"  {name} = {value}")
+    lines = [] if options.quiet else [f"  {name} = {v}" for name, v in sorted(leaves.items())]
+    print_result(
+        options, {"fingerprint": short(leaves), "leaves": leaves}, [short(leaves), *lines]
+    )
 
 
 def _compare(options: Namespace, a: dict[str, Any], b: dict[str, Any]) -> int:

@@ -6,7 +6,7 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from crlbench.commands.console import note, out, out_json
+from crlbench.commands.console import note, print_result
 from crlbench.commands.flags import DEVICES, MODEL, require_positive
 from crlbench.errors import OK, UsageError, require_known
 
@@ -66,11 +66,8 @@ def run(options: Namespace) -> int:
         device=place,
         report=lambda done, batches, loss: _progress(options, done, batches, loss),
     )
-    if options.json:
-        out_json({"folder": options.out, **card.model_dump(mode="json", by_alias=True)})
-        return OK
-    for line in _lines(card, options.out):
-        out(line)
+    value = {"folder": options.out, **card.model_dump(mode="json", by_alias=True)}
+    print_result(options, value, _lines(card, options.out))
     return OK
 
 

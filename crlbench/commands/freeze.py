@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from crlbench.commands.console import note, out, out_json, table
+from crlbench.commands.console import note, out, out_json, print_result, table
 from crlbench.disk.names import CODE
 from crlbench.disk.reading import Malformed, json_value, read_bytes
 from crlbench.errors import OK, CrlbenchError, UsageError
@@ -135,12 +135,12 @@ def _freeze_retain(options: Namespace, catalog: Catalog) -> int:
     if options.tasks:
         raise UsageError(f"--retain freezes the panel alone; leave out {', '.join(options.tasks)}.")
     card = freeze_panel(catalog.roots[-1] / FOLDER, check=options.check)
-    if options.json:
-        out_json({"version": card.version, "verifier": card.verifier})
-        return OK
     done = "unchanged" if options.check else "frozen"
-    for name, member in card.members.items():
-        out(f"{name} {done}, {member.count} items, floor {member.floor}")
+    lines = (
+        f"{name} {done}, {member.count} items, floor {member.floor}"
+        for name, member in card.members.items()
+    )
+    print_result(options, {"version": card.version, "verifier": card.verifier}, lines)
     return OK
 
 
@@ -160,14 +160,14 @@ def _freeze_generator(options: Namespace) -> int:
     reasoning_gym.task_name(generator, options.name)
     levels = reasoning_gym.levels_of(generator, _levels(options.levels))
     rows = reasoning_gym.holes(generator, levels)
-    frozen = None if options.report else _write_task(generator, levels, options)
-    if options.json:
-        out_json({"generator": generator, "levels": levels, "holes": rows, "task": frozen})
-        return OK
-    out(f"What the scorer of {generator} gives, before any threshold; a frozen task pays 'paid':")
-    out(table(rows, ["text", "mean", "largest", "above 0", "paid"]))
-    if frozen:
-        out(f"{frozen['task']} {frozen['version']} frozen in {frozen['folder']}")
+    task = None if options.report else _write_task(generator, levels, options)
+    lines = [
+        f"What the scorer of {generator} gives, before any threshold; a frozen task pays 'paid':",
+        table(rows, ["text", "mean", "largest", "above 0", "paid"]),
+        *([f"{task['task']} {task['version']} frozen in {task['folder']}"] if task else []),
+    ]
+    value = {"generator": generator, "levels": levels, "holes": rows, "task": task}
+    print_result(options, value, lines)
     return OK
 
 

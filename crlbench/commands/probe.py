@@ -7,7 +7,7 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from crlbench.commands.console import note, out, out_json, table
+from crlbench.commands.console import note, print_result, table
 from crlbench.commands.flags import MODEL, require_positive
 from crlbench.disk.files import write_bytes
 from crlbench.errors import OK, UsageError
@@ -74,20 +74,22 @@ def run(options: Namespace) -> int:
                 "out."
             )
     models = {task.name: options.model or probing.default_models(task.card) for task in tasks}
-    wanted = [model for names in models.values() for model in names]
-    require_fetched(cards_of(wanted, catalog).values(), options.home)
-    _one_thread()
+    names = [name for several in models.values() for name in several]
+    require_fetched(cards_of(names, catalog).values(), options.home)
+    import torch
+
+    torch.set_num_threads(1)  # sums in another order have other bits, and draws other tokens
     plan = probing.Plan(options.rollouts, options.items)
     rows: list[dict[str, Any]] = []
     for task in tasks:
-        found = [
+        levels = [
             level for model in models[task.name] for level in _levels(options, task, model, plan)
         ]
         if options.write:
-            write(options, task, probing.block(task.card, found, plan))
-        rows += [level.as_json() for level in found]
+            write(options, task, probing.block(task.card, levels, plan))
+        rows += [level.as_json() for level in levels]
     columns = COLUMNS if options.twin is None else TWIN_COLUMNS
-    out_json(rows) if options.json else out(table(rows, columns))
+    print_result(options, rows, [table(rows, columns)])
     return OK
 
 
@@ -119,7 +121,7 @@ def _present(options: Namespace, catalog: Catalog) -> list[str]:
     """All frozen tasks whose rows are here; the others are named with what brings them."""
     from crlbench.catalog.frozen import fetch_command
 
-    found = []
+    present = []
     for name in catalog.list("task"):
         state = catalog.rows_state(name)
         if state == "draft":
@@ -127,12 +129,5 @@ def _present(options: Namespace, catalog: Catalog) -> list[str]:
         elif state == "away":
             note(options, f"{name}: left out, its rows are not here; run: {fetch_command(name)}")
         else:
-            found.append(name)
-    return found
-
-
-def _one_thread() -> None:
-    """Sums in another order give other bits, and a draw near an edge another token."""
-    import torch
-
-    torch.set_num_threads(1)
+            present.append(name)
+    return present

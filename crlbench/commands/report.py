@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
-from crlbench.commands.console import out, out_json
+from crlbench.commands.console import print_result
 from crlbench.commands.flags import file_target
 from crlbench.disk.packed import PACKED
 from crlbench.errors import OK, UsageError
@@ -37,5 +37,5 @@ def run(options: Namespace) -> int:
         raise UsageError(f"{folder} holds submitted results, and nothing else goes there: --out F.")
     write = write_study if (folder / STUDY_NAME).is_file() else write_page
     page = write(folder, target)[-1]
-    out_json({"report": str(page)}) if options.json else out(str(page))
+    print_result(options, {"report": str(page)}, [str(page)])
     return OK

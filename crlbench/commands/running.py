@@ -311,8 +311,8 @@ def disk_bytes(cards: Sequence[ModelCard], cells: int, jobs: int) -> int:
     Each keeps its learned weights in float32 and small files; each process holds a checkpoint
     of weights and two optimizer moments, twice while it is replaced.
     """
-    learned = max((_learned(card) for card in cards), default=0)
-    return cells * (4 * learned + 1_000_000) + jobs * 2 * 12 * learned
+    weights = max(map(_trainable, cards), default=0)
+    return cells * (4 * weights + 1_000_000) + jobs * 2 * 12 * weights
 
 
 def checked_memory(options: Namespace, job: Job) -> list[Estimate]:
@@ -358,18 +358,14 @@ def memory_bytes(estimates: Sequence[Estimate], work: Work) -> int | None:
     return max((seen, *(e.peak for e in estimates))) or None
 
 
-def _learned(card: ModelCard) -> int:
-    """Trainable parameters, roughly: an adapter is small beside its base."""
-    total = card.params_total or _stored(card)
-    return total // 20 if card.adapter else total
+def _trainable(card: ModelCard) -> int:
+    """Trainable parameters, roughly: an adapter is small beside its base.
 
-
-def _stored(card: ModelCard) -> int:
-    """Parameters by the size of a local folder's weight files; 0 where none are on the disk.
-
-    Those of a GGUF file are taken to have 4 bits each.
+    Where no card counts them, the size of a local folder's weight files does: a parameter of a
+    GGUF file is taken to have 4 bits.
     """
-    if card.weights_dir is None:
-        return 0
-    size = sum((card.weights_dir / name).stat().st_size for name in card.weights_sha256)
-    return size * 2 if card.source.gguf_file else size // BYTES[card.dtype]
+    total = card.params_total or 0
+    if not total and card.weights_dir is not None:
+        size = sum((card.weights_dir / name).stat().st_size for name in card.weights_sha256)
+        total = size * 2 if card.source.gguf_file else size // BYTES[card.dtype]
+    return total // 20 if card.adapter else total

@@ -132,11 +132,7 @@ def assignments(texts: Sequence[str] | None) -> dict[str, str]:
 
 
 def _read_config(path: Path) -> tuple[dict[str, Any], dict[str, str]]:
-    """Flags and conditions of a TOML file.
-
-    Raises:
-        UsageError: an unknown key, or a value of the wrong type.
-    """
+    """Flags and conditions of a TOML file."""
     data = read_toml(path)
     conditions = data.pop("conditions", {})
     if not isinstance(conditions, dict):

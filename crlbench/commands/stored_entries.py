@@ -112,11 +112,7 @@ def stored_entries(runs: Path) -> list[Stored]:
 
 
 def _of_track(name: str, stored: Sequence[Stored]) -> list[Stored]:
-    """What ``track@version/entry`` means, where there are boards of that track.
-
-    Raises:
-        UsageError: there are, and none of that version; with the known.
-    """
+    """What ``track@version/entry`` means, where there are boards of that track."""
     spec, _, rest = name.partition("/")
     track, _, version = spec.partition("@")
     of_track = [e for e in stored if rest and e.board.rpartition("-")[0] == track]

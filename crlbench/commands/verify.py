@@ -111,11 +111,7 @@ def run(options: Namespace) -> int:
 
 
 def _updates(text: str) -> int | None:
-    """The number of updates; None for all.
-
-    Raises:
-        UsageError: neither a number from 1 nor ``all``.
-    """
+    """The number of updates; None for all."""
     if text == "all":
         return None
     if not text.isdigit() or not int(text):
@@ -124,11 +120,7 @@ def _updates(text: str) -> int | None:
 
 
 def _minutes(text: str) -> float:
-    """What a replay may take.
-
-    Raises:
-        UsageError: no number above 0.
-    """
+    """The minutes that a replay may take."""
     try:
         minutes = float(text)
     except ValueError:

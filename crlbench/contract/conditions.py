@@ -222,9 +222,9 @@ def control_leaves(track: Track, conditions: Conditions, tasks: dict[str, Any]) 
 
     What came later and is at its default is absent (:mod:`crlbench.base.added`).
     """
-    named = {} if track.protocol == PROTOCOL_NAME else {PROTOCOL_LEAF: track.protocol}
+    protocol = {} if track.protocol == PROTOCOL_NAME else {PROTOCOL_LEAF: track.protocol}
     return leaves(
-        named
+        protocol
         | {
             "protocol": PROTOCOL,
             "track": track.id,

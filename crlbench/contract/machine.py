@@ -86,15 +86,15 @@ def machine_class(environment: Mapping[str, Any], source: str | None = None) -> 
     """
     switches = _mapping(environment.get("determinism"))
     variables = _mapping(switches.get("environment"))
-    own = leaves(
+    present = leaves(
         {name: environment.get(name) for name in CLASS}
         | {"threads": switches.get("threads")}
         | {name: variables.get(name) for name in KERNELS}
         | ({} if source is None else {"source": source})
     )
     begun = _mapping(environment.get(BEGUN_ON))
-    known = {*own, *begun} if source is not None else {*own, *begun} - {"source"}
-    return {name: begun.get(name) for name in sorted(known)} if begun else own
+    names = {*present, *begun} if source is not None else {*present, *begun} - {"source"}
+    return {name: begun.get(name) for name in sorted(names)} if begun else present
 
 
 def contradiction(environment: Mapping[str, Any]) -> tuple[str, Any, str] | None:
@@ -147,11 +147,11 @@ def _together(environment: Mapping[str, Any]) -> tuple[str, Any, str] | None:
     begun = environment.get(BEGUN_ON)
     if begun is None:
         return None
-    own = machine_class({k: v for k, v in environment.items() if k != BEGUN_ON}, "")
-    named = {name for name in _mapping(begun) if not name.startswith("packages.")}
-    expected = {name for name in own if not name.startswith("packages.")}
-    if named != expected:
-        return BEGUN_ON, sorted(named ^ expected), "what makes a class of machine, all of it"
+    own_class = machine_class({k: v for k, v in environment.items() if k != BEGUN_ON}, "")
+    stated_names = {name for name in _mapping(begun) if not name.startswith("packages.")}
+    expected = {name for name in own_class if not name.startswith("packages.")}
+    if stated_names != expected:
+        return BEGUN_ON, sorted(stated_names ^ expected), "what makes a class of machine, all of it"
     return None
 
 

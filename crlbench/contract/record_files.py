@@ -108,11 +108,11 @@ def _text_id(content: bytes, data: dict[str, Any]) -> str | None:
 
     None where the two parts do not stand where a canonical text has them.
     """
-    own = f'"record_id":"{data["record_id"]}",'.encode()
+    identity = f'"record_id":"{data["record_id"]}",'.encode()
     last = f',"volatile":{canonical_json(data["volatile"])}}}'.encode()
     text = content.removesuffix(b"\n")
-    before, found, after = text.partition(own)
-    if not found or not after.endswith(last):
+    before, match, after = text.partition(identity)
+    if not match or not after.endswith(last):
         return None
     return hashlib.sha256(before + after.removesuffix(last) + b"}").hexdigest()
 

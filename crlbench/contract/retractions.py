@@ -86,21 +86,21 @@ def parse_retractions(content: bytes, path: Path) -> tuple[Retraction, ...]:
         ValidationError: a line is none, or does not follow from the line before it.
     """
     entries: list[dict[str, Any]] = []
-    found = []
+    retractions = []
     for number, line in enumerate(content.splitlines(keepends=True), start=1):
         entry, where = parsed(line), f"{path}:{number}"
         if not line.endswith(b"\n") or not follows(entry, entries):
-            marked = line.startswith(BOM) and follows(parsed(line.removeprefix(BOM)), entries)
+            has_mark = line.startswith(BOM) and follows(parsed(line.removeprefix(BOM)), entries)
             raise ValidationError(
                 f"{where}: changed or damaged: this line does not follow from the one before. "
-                + (remedy(path, BOM) if marked else "Restore the file; .ci/retract adds a line.")
+                + (remedy(path, BOM) if has_mark else "Restore the file; .ci/retract adds a line.")
             )
         try:
-            found.append(Retraction.model_validate(entry))
+            retractions.append(Retraction.model_validate(entry))
         except pydantic.ValidationError as error:
             raise ValidationError(explain(error, where)) from None
         entries.append(entry)
-    return tuple(found)
+    return tuple(retractions)
 
 
 def concerning(

@@ -48,8 +48,8 @@ def alone(target: Path, echo: Callable[[str], Any] | None = None) -> Iterator[No
                 return
         if echo is not None and not waits:
             marker = path.with_name(path.name + HOLDER)
-            told = f" (delete {marker} if that process is gone)" if marker.exists() else ""
-            echo(f"{target.name}: another process is fetching it; waiting{told}...")
+            hint = f" (delete {marker} if that process is gone)" if marker.exists() else ""
+            echo(f"{target.name}: another process is fetching it; waiting{hint}...")
         waits = True
         time.sleep(_POLL_SECONDS)
 
@@ -62,8 +62,8 @@ def held(path: Path) -> Iterator[bool]:
         OSError: the file cannot be made.
     """
     with ExitStack() as stack:
-        mine = False
-        while not mine:
+        is_mine = False
+        while not is_mine:
             descriptor = _opened(path)
             if descriptor is None:
                 continue  # it was removed between two looks
@@ -72,11 +72,11 @@ def held(path: Path) -> Iterator[bool]:
                 if not _locked(descriptor, path, attempt):
                     break
                 # Whoever held it before may have removed the file that is locked here.
-                mine = _stands(descriptor, path)
-                if mine:
+                is_mine = _stands(descriptor, path)
+                if is_mine:
                     attempt.callback(_remove, path)
                     stack.push(attempt.pop_all())
-        yield mine
+        yield is_mine
 
 
 def _opened(path: Path) -> int | None:

@@ -44,13 +44,13 @@ def standing(path: Path) -> Path:
     Raises:
         ValidationError: both forms stand there.
     """
-    found = [form for form in forms(path) if os.path.exists(form)]
-    if len(found) > 1:
+    there = [form for form in forms(path) if os.path.exists(form)]
+    if len(there) > 1:
         raise ValidationError(
-            f"{found[0]} and {found[1]} both stand there, and a split has one file. Delete the one "
+            f"{there[0]} and {there[1]} both stand there, and a split has one file. Delete the one "
             "that is not meant; crlbench freeze writes the right one and deletes the other."
         )
-    return found[0] if found else path
+    return there[0] if there else path
 
 
 def packed(content: bytes) -> bytes:

@@ -82,13 +82,13 @@ def side_digests(folder: Path, names: Iterable[str] | None = None) -> dict[str, 
     Raises:
         EnvironmentUnfit: one may not be read.
     """
-    found = {}
+    digests = {}
     for name in side_files(folder) if names is None else names:
         try:
-            found[name] = sha256_file(folder / name)
+            digests[name] = sha256_file(folder / name)
         except OSError as error:
             raise EnvironmentUnfit(f"{folder / name}: cannot be read: {error.strerror}.") from None
-    return found
+    return digests
 
 
 def first_change(stated: Mapping[str, str], found: Mapping[str, str]) -> tuple[str, str] | None:
