@@ -28,10 +28,10 @@ def printable(text: str) -> str:
     """
     if text.isascii() and text.replace("\n", "").replace("\t", "").isprintable():
         return text
-    return "".join(map(_escaped, text))
+    return "".join(map(_escape, text))
 
 
-def _escaped(character: str) -> str:
+def _escape(character: str) -> str:
     if character.isprintable() or character in "\n\t" or character in _JOINERS:
         return character
     hidden = unicodedata.category(character) in ("Cc", "Cf", "Cs", "Zl", "Zp")

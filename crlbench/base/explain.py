@@ -62,7 +62,7 @@ def explain(
         rules: patterns of the form in words.
     """
     if form is None:
-        return "\n".join(f"{where}: {said}" for said in lines(error))
+        return "\n".join(f"{where}: {text}" for text in lines(error))
     faults_in_words = [_in_words(fault, form, rules or {}) for fault in faults(error)]
     return f"{where}: {'; '.join(_cut(faults_in_words))}."
 
@@ -77,10 +77,10 @@ def line(field: str, said: str, given: Any) -> str:
     return f"{field or '(whole)'}: {said} (given: {given!r:.80})"
 
 
-def _cut(told: list[str]) -> list[str]:
+def _cut(texts: list[str]) -> list[str]:
     """The first mistakes, and how many more there are."""
-    more = len(told) - SHOWN
-    return told[:SHOWN] + ([f"and {more} more"] if more > 0 else [])
+    more = len(texts) - SHOWN
+    return texts[:SHOWN] + ([f"and {more} more"] if more > 0 else [])
 
 
 def short(text: str, most: int = 80) -> str:
@@ -91,7 +91,7 @@ def short(text: str, most: int = 80) -> str:
 
 def _in_words(fault: Fault, form: type[BaseModel], rules: Mapping[str, str]) -> str:
     place = f"field {fault.field}: " if fault.field else ""
-    given, context = short(repr(fault.given)), fault.context
+    value, context = short(repr(fault.given)), fault.context
     match fault.kind:
         case "missing":
             return f"{place}is missing"
@@ -100,11 +100,11 @@ def _in_words(fault: Fault, form: type[BaseModel], rules: Mapping[str, str]) -> 
         case "value_error":
             return f"{place}{context['error']}"
         case "literal_error":
-            return f"{place}{given} is not allowed; allowed: {context['expected']}"
+            return f"{place}{value} is not allowed; allowed: {context['expected']}"
         case "string_pattern_mismatch":
             rule = rules.get(context["pattern"], context["pattern"])
-            return f"{place}{given} is not allowed; allowed: {rule}"
-    return f"{place}{given} is not allowed: {fault.said[:1].lower()}{fault.said[1:]}"
+            return f"{place}{value} is not allowed; allowed: {rule}"
+    return f"{place}{value} is not allowed: {fault.said[:1].lower()}{fault.said[1:]}"
 
 
 def _nearest(path: tuple[str, ...], form: type[BaseModel]) -> str:

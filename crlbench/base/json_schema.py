@@ -65,12 +65,12 @@ def _close(schema: Any) -> None:
 
 def _models(kind: type[BaseModel]) -> Iterator[type[BaseModel]]:
     """A class and all classes that its fields hold."""
-    seen = [kind]
-    for model in seen:
+    models = [kind]
+    for model in models:
         yield model
         for other in vars(sys.modules[model.__module__]).values():
-            if inspect.isclass(other) and issubclass(other, BaseModel) and other not in seen:
-                seen.append(other)
+            if inspect.isclass(other) and issubclass(other, BaseModel) and other not in models:
+                models.append(other)
 
 
 @cache

@@ -66,14 +66,14 @@ def run(options: Namespace) -> int:
     study, settings = study_of(options, settings)
     catalog = Catalog(options.catalog)
     if not study.models:
-        known = ", ".join(catalog.list("model"))
-        raise UsageError(f"ablate needs --model X. Known: {known}; or a folder, or a hub id.")
-    opened = open_board(catalog, settings.track, settings.tasks)
-    track, catalog = opened.track, opened.catalog
+        names = ", ".join(catalog.list("model"))
+        raise UsageError(f"ablate needs --model X. Known: {names}; or a folder, or a hub id.")
+    start = open_board(catalog, settings.track, settings.tasks)
+    track, catalog = start.track, start.catalog
     cards = cards_of(study.models, catalog)
     require_fetched(cards.values(), options.home)
     cards, admitted = admit_unlisted(cards, download=not settings.dry_run)
-    plan = design(study, cards, opened, conditions, settings)
+    plan = design(study, cards, start, conditions, settings)
     for reasons in dict.fromkeys(map(tuple, plan.reasons.values())):
         say_division(track.id, reasons, settings)
     job = Job(settings, catalog, plan.board, plan.plans, plan.cards, admitted)

@@ -58,7 +58,7 @@ def run(options: Namespace) -> int:
         return OK
     from crlbench.run.store import write_text
 
-    write_text(target, _rendered(comparison, form))
+    write_text(target, _render(comparison, form))
     print_result(options, {"compare": str(target)}, [str(target)])
     return OK
 
@@ -134,7 +134,7 @@ def _format(options: Namespace) -> str:
     return named
 
 
-def _rendered(comparison: Any, form: str) -> str:
+def _render(comparison: Any, form: str) -> str:
     """The comparison as the text of a file."""
     if form == "json":
         return comparison.to_json()
@@ -150,7 +150,7 @@ def _rendered(comparison: Any, form: str) -> str:
 def _print(comparison: Any, form: str, colour: bool) -> None:
     """Coloured for people at a terminal, plain for files and pipes."""
     if form != "text" or not sys.stdout.isatty():
-        sys.stdout.write(_rendered(comparison, form))
+        sys.stdout.write(_render(comparison, form))
         return
     from rich.console import Console
 

@@ -98,7 +98,7 @@ class _Builder:
             for one in self.request.comparisons
             for setting in self._settings_of(one)
             for model in self._models_of(one)
-            for comparison in self._compared(one, setting, model)
+            for comparison in self._compare(one, setting, model)
         ]
         if not comparisons:
             raise UsageError("nothing is left to compare: widen --only or --model.")
@@ -147,14 +147,14 @@ class _Builder:
         }
         key = tuple(sorted(request.items()))
         if key not in self.boards:
-            opened = self.opened
-            whole = Request(request, opened.tasks or None, replaced=opened.replaced)
-            board, tasks, reasons = make_board(self.catalog, opened.track, whole)
+            start = self.opened
+            whole = Request(request, start.tasks or None, replaced=start.replaced)
+            board, tasks, reasons = make_board(self.catalog, start.track, whole)
             check_board(board, tasks, self.catalog)
             self.boards[key] = board, tasks, reasons
         return self.boards[key]
 
-    def _compared(
+    def _compare(
         self, one: study_file.Comparison, setting: study_file.Setting, model: str
     ) -> Iterator[Comparison]:
         """The comparison of arms by their recipe, and that of a grid, if there are such arms."""
@@ -281,10 +281,10 @@ def _changes(base: Recipe, recipe: Recipe, base_board: Board, board: Board) -> l
 
 def _refuse_twins(name: str, base: Arm, arms: list[Arm]) -> None:
     """Two arms with the same runs would be one arm counted twice."""
-    seen = {base.run: base.label}
+    labels = {base.run: base.label}
     for arm in arms:
-        if arm.run in seen:
+        if arm.run in labels:
             raise UsageError(
-                f"comparison '{name}': {arm.label} is {seen[arm.run]} again. Leave one out."
+                f"comparison '{name}': {arm.label} is {labels[arm.run]} again. Leave one out."
             )
-        seen[arm.run] = arm.label
+        labels[arm.run] = arm.label

@@ -80,16 +80,16 @@ def _check(options: Namespace) -> None:
     require_positive(limit=options.limit, threads=options.threads)
 
 
-def _progress(options: Namespace, done: int, batches: int, loss: float) -> None:
-    if done == batches or done % max(1, batches // STEPS) == 0:
-        note(options, f"batch {done}/{batches}, loss {loss:.3f}")
+def _progress(options: Namespace, batch: int, batches: int, loss: float) -> None:
+    if batch == batches or batch % max(1, batches // STEPS) == 0:
+        note(options, f"batch {batch}/{batches}, loss {loss:.3f}")
 
 
 def _lines(card: RewardCard, folder: str) -> list[str]:
     a, p = card.accuracy, card.pairs
-    left = f", {p.left_out} left out as too long" if p.left_out else ""
+    rest = f", {p.left_out} left out as too long" if p.left_out else ""
     return [
-        f"{folder}: reward model from {card.base}, fitted on {p.train:,} pairs of {p.task}{left}",
+        f"{folder}: reward model from {card.base}, fitted on {p.train:,} pairs of {p.task}{rest}",
         f"pair accuracy: held-out {a.id:.3f} [{a.id_low:.3f}, {a.id_high:.3f}] ({p.id:,} pairs, "
         f"95 %), train {a.train:.3f}",
         *(f"audit: {fault} {share:.3f}" for fault, share in (card.faults or {}).items()),

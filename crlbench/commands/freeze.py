@@ -71,12 +71,12 @@ def run(options: Namespace) -> int:
         folder = Path(name)
         subject = folder if (folder / CODE).is_file() else catalog.find_at("task", name).path
         _refuse_archived(subject.resolve(), options)
-        result = _frozen(subject.resolve(), options, catalog)
+        result = _freeze(subject.resolve(), options, catalog)
         results.append(result)
         if not options.json:
             why = f" ({result['why']})" if "why" in result else ""
-            done = "unchanged" if options.check else "frozen"
-            out(f"{result['task']} {result['version']} {done}, digest {result['digest'][:12]}{why}")
+            verb = "unchanged" if options.check else "frozen"
+            out(f"{result['task']} {result['version']} {verb}, digest {result['digest'][:12]}{why}")
     if options.json:
         out_json(results)
     return OK
@@ -102,7 +102,7 @@ def _within_reach(options: Namespace, catalog: Catalog) -> list[str]:
     return [name for name in names if options.source or name not in away]
 
 
-def _frozen(folder: Path, options: Namespace, catalog: Catalog) -> dict[str, str]:
+def _freeze(folder: Path, options: Namespace, catalog: Catalog) -> dict[str, str]:
     """Freeze or check one folder: its name, version and digest, and why the version rose."""
     from crlbench.contribute.review.raising import require_archived
     from crlbench.suite import freeze as freezing
@@ -135,9 +135,9 @@ def _freeze_retain(options: Namespace, catalog: Catalog) -> int:
     if options.tasks:
         raise UsageError(f"--retain freezes the panel alone; leave out {', '.join(options.tasks)}.")
     card = freeze_panel(catalog.roots[-1] / FOLDER, check=options.check)
-    done = "unchanged" if options.check else "frozen"
+    verb = "unchanged" if options.check else "frozen"
     lines = (
-        f"{name} {done}, {member.count} items, floor {member.floor}"
+        f"{name} {verb}, {member.count} items, floor {member.floor}"
         for name, member in card.members.items()
     )
     print_result(options, {"version": card.version, "verifier": card.verifier}, lines)

@@ -61,10 +61,10 @@ def read_request(options: Namespace) -> TrainingRequest:
     """
     settings, conditions = resolve(options)
     catalog = Catalog(options.catalog)
-    opened = open_board(catalog, settings.track, settings.tasks)
-    track, catalog = opened.track, opened.catalog
+    start = open_board(catalog, settings.track, settings.tasks)
+    track, catalog = start.track, start.catalog
     request = Request(
-        conditions, opened.tasks or None, settings.limit, settings.smoke, opened.replaced
+        conditions, start.tasks or None, settings.limit, settings.smoke, start.replaced
     )
     board, tasks, reasons = make_board(catalog, track, request)
     return TrainingRequest(settings, catalog, track.id, board, tasks, reasons)
@@ -82,8 +82,8 @@ def declare(options: Namespace, request: TrainingRequest) -> Job:
         request.settings, request.catalog, request.board, request.tasks
     )
     if not settings.model:
-        known = ", ".join(catalog.list("model"))
-        raise UsageError(f"evaluate needs --model X. Known: {known}; or a folder, or a hub id.")
+        names = ", ".join(catalog.list("model"))
+        raise UsageError(f"evaluate needs --model X. Known: {names}; or a folder, or a hub id.")
     check_board(board, tasks, catalog)
     cards = cards_of(settings.model, catalog)
     recipe = choose(settings.recipe, catalog)
@@ -92,7 +92,7 @@ def declare(options: Namespace, request: TrainingRequest) -> Job:
     plans = [
         plan_of(board, model, recipe, tasks, settings, catalog) for model in cards.items()
     ]
-    check_devices(settings, board, list(cards.values()), recipe.recipe)
+    _check_devices(settings, board, list(cards.values()), recipe.recipe)
     say_division(request.track, request.reasons, settings)
     say_preview(settings, cards.values())
     return Job(settings, catalog, board, plans, [*cards.values()], admitted)
@@ -121,7 +121,7 @@ def run_job(
         return carry_out(options, job, estimates, publish)
 
 
-def check_devices(
+def _check_devices(
     settings: Settings, board: Board, cards: Sequence[ModelCard], recipe: Recipe
 ) -> None:
     """Refuse what cannot be trained on the devices that were asked for.
@@ -204,12 +204,12 @@ def admit_unlisted(
         ValidationError: a checkpoint that cannot be used.
         EnvironmentUnfit: the hub is out of reach, or something to convert it is missing.
     """
-    chosen = [n for n, card in cards.items() if card.unlisted and (download or at_hand(card))]
-    if not chosen:
+    unlisted = [n for n, card in cards.items() if card.unlisted and (download or at_hand(card))]
+    if not unlisted:
         return cards, []
     from crlbench.run.admission import admit
 
-    models = {name: admit(cards[name], whole=download) for name in chosen}
+    models = {name: admit(cards[name], whole=download) for name in unlisted}
     for model in models.values():
         for word in model.words:
             warn(word)
@@ -308,15 +308,15 @@ def _require_credit_of_steps(recipe: Recipe) -> None:
         )
 
 
-def device(wanted: str) -> str:
+def device(name: str) -> str:
     """``cpu`` or ``cuda``; torch is asked only when an accelerator was asked for."""
-    if wanted == "cpu":
+    if name == "cpu":
         return "cpu"
     import torch
 
     if torch.cuda.is_available():
         return "cuda"
-    if wanted == "auto":
+    if name == "auto":
         return "cpu"
     raise EnvironmentUnfit("--device cuda: torch finds no CUDA device here. Use --device cpu.")
 

@@ -56,7 +56,7 @@ What the columns mean: data.html of the site. Exit code 6: Parquet needs the ext
 def add_flags(parser: ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", metavar="ACTION", title="actions")
     for name, action in ACTIONS.items():
-        added = actions.add_parser(
+        command = actions.add_parser(
             name,
             help=action.summary,
             description=action.about,
@@ -64,9 +64,9 @@ def add_flags(parser: ArgumentParser) -> None:
             epilog=action.examples,
             formatter_class=RawDescriptionHelpFormatter,
         )
-        added.add_argument("--results", metavar="DIR",
+        command.add_argument("--results", metavar="DIR",
             help="the folder of results (leaderboard/results)")
-        action.add_flags(added)
+        action.add_flags(command)
 
 
 def run(options: Namespace) -> int:
@@ -167,7 +167,7 @@ def serve(options: Namespace) -> int:
 
     folder = Path(options.out)
     with server(folder, options.port) as listening:
-        if _outdated(folder, _results(options)):
+        if _is_outdated(folder, _results(options)):
             site.require_replaceable(folder)
             note(options, f"Building {folder} ...")
             site.write(site.build(_site(options)), folder)
@@ -180,7 +180,7 @@ def serve(options: Namespace) -> int:
     return OK
 
 
-def _outdated(folder: Path, results: Path) -> bool:
+def _is_outdated(folder: Path, results: Path) -> bool:
     """Whether there is no site, or something that it is made of is younger."""
     from crlbench.site.build import MARKER
     from crlbench.verdict.resources import leaderboard_folder
@@ -224,11 +224,11 @@ def _format(options: Namespace) -> str:
 
 def _choose(names: list[str] | None, boards: Iterable[Any]) -> list[Any]:
     """The boards of these names, or of tracks by version, in the order of the site."""
-    known = {(b.id, f"{b.board.track}@{b.board.track_version}"): b for b in boards}
-    every = dict.fromkeys(chain(*known))
+    by_forms = {(b.id, f"{b.board.track}@{b.board.track_version}"): b for b in boards}
+    every = dict.fromkeys(chain(*by_forms))
     for name in names or ():
         require_known("board", name, every)
-    return [board for forms, board in known.items() if not names or {*forms} & {*names}]
+    return [board for forms, board in by_forms.items() if not names or {*forms} & {*names}]
 
 
 class Action(NamedTuple):

@@ -257,8 +257,8 @@ def verdict(ending: Ending, verbose: bool) -> tuple[int, list[str]]:
     upstream = [o for o in blocked if o.exit_code == RunFailed.exit_code]
     waiting = _messages([o for o in blocked if o.exit_code != RunFailed.exit_code], verbose)
     without = {cell.folder for cell in (*ending.work.vanished, *(o.cell for o in upstream))}
-    expected = [cell for cell in ending.work.wanted if cell.folder not in without]
-    total = len(expected)
+    cells = [cell for cell in ending.work.wanted if cell.folder not in without]
+    total = len(cells)
     tally = f"{ending.finished} of {count(total, 'cell')} done"
     if ending.stopped and ending.finished < total:
         return Interrupted.exit_code, [f"interrupted: {tally}; the same command continues"]
@@ -270,11 +270,11 @@ def verdict(ending: Ending, verbose: bool) -> tuple[int, list[str]]:
         why = "out of time (--max-hours)" if ending.expired else "incomplete"
         sentences = [*lost, *waiting, f"{why}: {tally}; the same command continues"]
         return Incomplete.exit_code, sentences
-    records = ((cell, read_record(Path(cell.folder) / RECORD_NAME, own=True)) for cell in expected)
+    records = ((cell, read_record(Path(cell.folder) / RECORD_NAME, own=True)) for cell in cells)
     failed = [(cell, record) for cell, record in records if record.status.state == "failed"]
     sentences = []
     if failed:
-        several = len({cell.recipe for cell in expected}) > 1
+        several = len({cell.recipe for cell in cells}) > 1
         rules = listed([f"{cell.recipe + ' ' if several else ''}{cell.task} "
                         f"seed-{cell.seed_index:02d}: {record.status.rule}"
                         for cell, record in failed], SHOWN)
@@ -354,8 +354,8 @@ def memory_bytes(estimates: Sequence[Estimate], work: Work) -> int | None:
     None if nothing is known.
     """
     without = {cell.folder for cell in (*work.missing, *work.vanished)}
-    seen = seen_bytes(cell for cell in work.wanted if cell.folder not in without)
-    return max((seen, *(e.peak for e in estimates))) or None
+    peak = seen_bytes(cell for cell in work.wanted if cell.folder not in without)
+    return max((peak, *(e.peak for e in estimates))) or None
 
 
 def _trainable(card: ModelCard) -> int:

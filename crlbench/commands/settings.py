@@ -137,15 +137,15 @@ def _read_config(path: Path) -> tuple[dict[str, Any], dict[str, str]]:
     conditions = data.pop("conditions", {})
     if not isinstance(conditions, dict):
         raise UsageError(f"{path}: conditions = {conditions!r}: must be tables [conditions.*].")
-    known = {f.name.replace("_", "-"): f for f in fields(Settings) if f.name not in _ONCE}
+    by_key = {f.name.replace("_", "-"): f for f in fields(Settings) if f.name not in _ONCE}
     settings = {}
     for key, value in data.items():
-        if key not in known:
-            raise unknown_name(f"key in {path}", key, [*known, "conditions"])
-        form, allows = _FORMS[str(known[key].type)]
+        if key not in by_key:
+            raise unknown_name(f"key in {path}", key, [*by_key, "conditions"])
+        form, allows = _FORMS[str(by_key[key].type)]
         if not allows(value):
             raise UsageError(f"{path}: {key} = {as_text(value)}: must be {form}.")
-        settings[known[key].name] = value
+        settings[by_key[key].name] = value
     return settings, {name: as_text(value) for name, value in leaves(conditions).items()}
 
 

@@ -85,9 +85,9 @@ class StudyFile(_Form):
         Raises:
             UsageError: a name that is neither; with the nearest names.
         """
-        known = [item.name for item in (*self.comparisons, *self.settings)]
+        every = [item.name for item in (*self.comparisons, *self.settings)]
         for name in names:
-            require_known("comparison or setting", name, known)
+            require_known("comparison or setting", name, every)
         comparisons = tuple(c for c in self.comparisons if c.name in names)
         settings = tuple(s for s in self.settings if s.name in names)
         return self.model_copy(
@@ -112,14 +112,14 @@ def study_of(options: Namespace, settings: Settings) -> tuple[StudyFile, Setting
     else:
         study = _by_flags(options, settings)
     if settings.model:
-        narrowed = tuple(
+        comparisons = tuple(
             c.model_copy(update={"models": tuple(m for m in c.models if m in settings.model)})
             for c in study.comparisons
             if not c.models or set(c.models) & set(settings.model)
         )
-        if not narrowed:
+        if not comparisons:
             raise UsageError(f"no comparison of the study is about {', '.join(settings.model)}.")
-        study = study.model_copy(update={"models": settings.model, "comparisons": narrowed})
+        study = study.model_copy(update={"models": settings.model, "comparisons": comparisons})
     return study, replace(
         settings,
         model=study.models,
@@ -195,11 +195,11 @@ def read_study_file(path: Path) -> StudyFile:
         for name in names:
             if names.count(name) > 1:
                 raise ValidationError(f"{path}: field {what}: '{name}' is there twice.")
-    known = [setting.name for setting in study.settings]
+    settings = [setting.name for setting in study.settings]
     for comparison in study.comparisons:
         for name in comparison.settings:
-            if name not in known:
-                error = unknown_name("setting", name, known)
+            if name not in settings:
+                error = unknown_name("setting", name, settings)
                 raise ValidationError(f"{path}: comparison '{comparison.name}': {error}")
     return study
 

@@ -167,8 +167,8 @@ class Validation:
         for subject in tasks:
             note(self.options, f"{subject.folder.name}...")
             twins = duplicates.get(subject.folder.resolve().name)
-            known = {"near-duplicates": twins} if twins else {}
-            self._add_trial(subject, gauntlet.examine(subject.folder, effort, others, known))
+            findings = {"near-duplicates": twins} if twins else {}
+            self._add_trial(subject, gauntlet.examine(subject.folder, effort, others, findings))
 
     def _models(self, models: Sequence[Subject]) -> None:
         """Entries of models through their rules."""

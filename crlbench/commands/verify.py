@@ -147,17 +147,17 @@ def _say_recomputed(recomputed: Recomputed, runs: int) -> None:
 
 def _say_replayed(one: Replayed) -> None:
     length = "the whole run" if one.whole else f"{count(one.updates, 'update')}"
-    made = f"{length}, {count(one.evaluations, 'evaluation')}"
+    extent = f"{length}, {count(one.evaluations, 'evaluation')}"
     if one.outcome == "equal":
-        out(f"  replayed: {one.run.name}: {made}: equal to the last bit")
+        out(f"  replayed: {one.run.name}: {extent}: equal to the last bit")
         return
     first = next((d for d in one.differences if not d.within), one.differences[0])
     if one.outcome == "within":
-        out(f"  within a band: {one.run.name}: {made}: no proof until a second witness agrees")
+        out(f"  within a band: {one.run.name}: {extent}: no proof until a second witness agrees")
         out(f"    first difference: {one.differences[0]}")
         out(f"    the machines differ in {_machines(one.elsewhere)}")
         return
-    out(f"  MISMATCH: {one.run.name}: {made}")
+    out(f"  MISMATCH: {one.run.name}: {extent}")
     out(f"    first difference: {one.differences[0]}")
     if first is not one.differences[0]:
         out(f"    beyond the band: {first}")

@@ -71,11 +71,11 @@ def choose_seed(text: str, runs: Sequence[Run]) -> int:
     Raises:
         UsageError: the result has no such seed.
     """
-    known = sorted({run.record.seed.index for run in runs})
+    seeds = sorted({run.record.seed.index for run in runs})
     if text == "random":
-        return secrets.choice(known)
-    if not text.isdigit() or int(text) not in known:
-        indices = ", ".join(map(str, known))
+        return secrets.choice(seeds)
+    if not text.isdigit() or int(text) not in seeds:
+        indices = ", ".join(map(str, seeds))
         raise UsageError(f"--seed-index {text}: stored are {indices}; or random.")
     return int(text)
 

@@ -180,15 +180,15 @@ def declarations(entries: Iterable[Mapping[str, Any]]) -> tuple[Declaration, ...
             ended += 1
         elif entry["event"] == "plan":
             plan = entry["detail"]
-            declared = Declaration(
+            declaration = Declaration(
                 time=entry["time"],
                 plan_hash=plan_hash(plan),
                 tasks=tuple(plan.get("tasks", ())),
                 arms=dict(plan.get("arms", {})),
                 ended=ended,
             )
-            plans.append((subject_of(plan), declared))
-    return tuple(declared for subject, declared in plans if subject == plans[-1][0])
+            plans.append((subject_of(plan), declaration))
+    return tuple(declaration for subject, declaration in plans if subject == plans[-1][0])
 
 
 def planned(plans: Sequence[Declaration]) -> dict[tuple[str, str], int]:

@@ -201,7 +201,7 @@ class Track(_Frozen):
 
     @field_validator("protocol")
     @classmethod
-    def _known(cls, protocol: str) -> str:
+    def _known_protocol(cls, protocol: str) -> str:
         if protocol not in PROTOCOLS:
             raise ValueError(f"the protocols are {', '.join(PROTOCOLS)}")
         return protocol
@@ -276,9 +276,9 @@ def override(conditions: Conditions, settings: dict[str, str]) -> Conditions:
         UsageError: an unknown leaf (with the nearest names) or an impossible value.
     """
     data = complete(conditions)
-    known = leaves(data)
+    names = leaves(data)
     for name, text in settings.items():
-        require_known("condition", name, known)
+        require_known("condition", name, names)
         group, leaf = name.split(".")
         data[group][leaf] = _scalar(text)
     try:

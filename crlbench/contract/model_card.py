@@ -255,10 +255,10 @@ class ModelCard(Card):
         runs that were stored before an entry stated them stay.
         """
         left_out = set() if self.unlisted else {"side_sha256"}
-        stated = self.model_dump(
+        content = self.model_dump(
             mode="json", by_alias=True, exclude_defaults=True, exclude=left_out
         )
-        return digest(stated)
+        return digest(content)
 
 
 def _leaves_of(value: Any) -> Iterator[Any]:

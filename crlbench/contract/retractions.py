@@ -53,13 +53,13 @@ class Retraction(BaseModel):
     previous: str
     hash: str
 
-    def sentence(self, stored: int) -> str:
+    def sentence(self, records: int) -> str:
         """The line for people: ``Retracted on 2026-11-22 by @someone (3 of 52 records): ...``.
 
         Args:
-            stored: how many records the entry has.
+            records: how many records the entry has.
         """
-        what = "" if self.records == "all" else f" ({len(self.records)} of {stored} records)"
+        what = "" if self.records == "all" else f" ({len(self.records)} of {records} records)"
         return f"Retracted on {self.date} by {self.by}{what}: {self.reason}"
 
 

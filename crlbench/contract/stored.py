@@ -38,9 +38,9 @@ def read_bytes(path: Path) -> bytes:
     Raises:
         ValidationError, EnvironmentUnfit: as :func:`crlbench.disk.reading.read_bytes`.
     """
-    if (packed := inside(path)) is None:
+    if (member := inside(path)) is None:
         return reading.read_bytes(path, MAX_FILE_BYTES, links=False)
-    archive, name = packed
+    archive, name = member
     content = members(archive).get(name)
     if content is None:
         raise ValidationError(f"{path}: missing from the archive")
@@ -49,8 +49,8 @@ def read_bytes(path: Path) -> bytes:
 
 def exists(path: Path) -> bool:
     """Whether a file, or a member of a packed result, is there."""
-    packed = inside(path)
-    return os.path.lexists(path) if packed is None else packed[1] in members(packed[0])
+    member = inside(path)
+    return os.path.lexists(path) if member is None else member[1] in members(member[0])
 
 
 def read_checked(path: Path, stated: FileDigest) -> bytes:
@@ -104,11 +104,13 @@ def json_object(path: Path) -> dict[str, Any]:
     """The JSON object in a file.
 
     Raises:
-        ValidationError: it is no JSON object, or holds NaN (names the field).
+        ValidationError: it is no JSON object, or a number is not finite (names the field).
         EnvironmentUnfit: it may not be read.
     """
     try:
-        return object_of(read_bytes(path))
+        data = object_of(read_bytes(path))
+        require_finite(data)
+        return data
     except reading.Malformed as error:
         raise ValidationError(f"{path}: {error}") from None
 
@@ -125,18 +127,6 @@ def object_of(content: bytes) -> dict[str, Any]:
     if not isinstance(data, dict):
         raise reading.Malformed(f"expected a JSON object, found {type(data).__name__}")
     return data
-
-
-def refuse_nonfinite(path: Path, value: Any) -> None:
-    """Name the first number of a file's JSON that is not finite.
-
-    Raises:
-        ValidationError: there is one.
-    """
-    try:
-        require_finite(value)
-    except reading.Malformed as error:
-        raise ValidationError(f"{path}: {error}") from None
 
 
 def require_finite(value: Any) -> None:

@@ -99,7 +99,7 @@ class SourceFile(Card):
     """That repository's commit."""
 
     @pydantic.model_validator(mode="after")
-    def _pinned(self) -> SourceFile:
+    def _with_commit(self) -> SourceFile:
         if bool(self.origin) != bool(self.commit):
             raise ValueError("origin and commit belong together")
         return self
@@ -237,14 +237,14 @@ class TaskCard(Card):
 
     @pydantic.field_validator("kind", mode="before")
     @classmethod
-    def _known(cls, kind: object) -> object:
+    def _known_kind(cls, kind: object) -> object:
         if kind not in get_args(TaskKind):
             raise ValueError(unknown_kind(kind))
         return kind
 
     @pydantic.field_validator("splits")
     @classmethod
-    def _measured(cls, splits: dict[str, SplitCard]) -> dict[str, SplitCard]:
+    def _has_id(cls, splits: dict[str, SplitCard]) -> dict[str, SplitCard]:
         if "id" not in splits:
             raise ValueError("the split id is missing, which every task is measured on")
         return splits

@@ -51,12 +51,12 @@ class Finding:
     def __str__(self) -> str:
         more = f" ({self.why})" if self.why else ""
         return (
-            f"{self.run}/{self.file}: {self.field}: stored {_shown(self.stored)}, "
-            f"expected {_shown(self.expected)}{more}"
+            f"{self.run}/{self.file}: {self.field}: stored {_cut(self.stored)}, "
+            f"expected {_cut(self.expected)}{more}"
         )
 
 
-def _shown(value: Any) -> str:
+def _cut(value: Any) -> str:
     text = value if isinstance(value, str) else repr(value)
     return text if len(text) <= SHOWN else text[: SHOWN - 3] + "..."
 

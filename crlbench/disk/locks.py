@@ -42,8 +42,8 @@ def alone(target: Path, echo: Callable[[str], Any] | None = None) -> Iterator[No
     path = target.parent / f".{target.name}.lock"
     waits = False
     while True:
-        with held(path) as mine:
-            if mine:
+        with held(path) as is_mine:
+            if is_mine:
                 yield
                 return
         if echo is not None and not waits:
@@ -64,12 +64,12 @@ def held(path: Path) -> Iterator[bool]:
     with ExitStack() as stack:
         is_mine = False
         while not is_mine:
-            descriptor = _opened(path)
+            descriptor = _open(path)
             if descriptor is None:
                 continue  # it was removed between two looks
             with ExitStack() as attempt:
                 attempt.callback(os.close, descriptor)
-                if not _locked(descriptor, path, attempt):
+                if not _lock(descriptor, path, attempt):
                     break
                 # Whoever held it before may have removed the file that is locked here.
                 is_mine = _stands(descriptor, path)
@@ -79,7 +79,7 @@ def held(path: Path) -> Iterator[bool]:
         yield is_mine
 
 
-def _opened(path: Path) -> int | None:
+def _open(path: Path) -> int | None:
     """A descriptor of the lock's file, made where there is none; None where it just went."""
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
@@ -95,7 +95,7 @@ def _opened(path: Path) -> int | None:
     return descriptor
 
 
-def _locked(descriptor: int, path: Path, attempt: ExitStack) -> bool:
+def _lock(descriptor: int, path: Path, attempt: ExitStack) -> bool:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:

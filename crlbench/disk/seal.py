@@ -43,11 +43,11 @@ def require_intact(folder: Path) -> None:
             f"{folder}: without {NAME}, so nobody can tell whether it is what was archived. "
             "Restore it from the commit that brought it, or remove the folder."
         )
-    digests = _stated(folder / NAME)
+    digests = _read_list(folder / NAME)
     paths = _paths(folder)
     faults = [f"{path} is missing" for path in digests if path not in paths]
     faults += [f"{path} does not belong there" for path in paths if path not in digests]
-    faults += filter(None, (_changed(folder, path, digests[path]) for path in paths
+    faults += filter(None, (_difference(folder, path, digests[path]) for path in paths
                             if path in digests))  # fmt: skip
     if faults:
         raise ValidationError(
@@ -56,7 +56,7 @@ def require_intact(folder: Path) -> None:
         )
 
 
-def _changed(folder: Path, path: str, digest: str) -> str:
+def _difference(folder: Path, path: str, digest: str) -> str:
     """How a file differs from what a list states; empty where it does not."""
     file = folder / path
     if file.is_symlink():
@@ -70,7 +70,7 @@ def _changed(folder: Path, path: str, digest: str) -> str:
     return f"{path} was changed{f' ({cause})' if cause else ''}"
 
 
-def _stated(file: Path) -> dict[str, str]:
+def _read_list(file: Path) -> dict[str, str]:
     """The digests that a list states, by path."""
     digests: dict[str, str] = {}
     text = line_ends.plain(read_bytes(file, links=False)).decode("utf-8", "replace")

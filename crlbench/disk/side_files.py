@@ -91,17 +91,17 @@ def side_digests(folder: Path, names: Iterable[str] | None = None) -> dict[str, 
     return digests
 
 
-def first_change(stated: Mapping[str, str], found: Mapping[str, str]) -> tuple[str, str] | None:
+def first_change(stated: Mapping[str, str], actual: Mapping[str, str]) -> tuple[str, str] | None:
     """The first file that is not as stated, and what became of it; None where all are.
 
     Returns:
         The name, and ``was changed``, ``is missing`` or ``is new``.
     """
-    for name in sorted({*stated, *found}):
-        if name not in found:
+    for name in sorted({*stated, *actual}):
+        if name not in actual:
             return name, "is missing"
         if name not in stated:
             return name, "is new"
-        if stated[name] != found[name]:
+        if stated[name] != actual[name]:
             return name, "was changed"
     return None

@@ -37,8 +37,8 @@ def user_home() -> Path | None:
 
 def hub_placed() -> bool:
     """Whether the hub's library has a place for its cache: a home folder, or a variable."""
-    stated = map(os.environ.get, ("HF_HOME", "HF_HUB_CACHE", "XDG_CACHE_HOME"))
-    return any(stated) or user_home() is not None
+    places = map(os.environ.get, ("HF_HOME", "HF_HUB_CACHE", "XDG_CACHE_HOME"))
+    return any(places) or user_home() is not None
 
 
 def find_home(flag: str | None = None) -> Path | None:
@@ -49,8 +49,8 @@ def find_home(flag: str | None = None) -> Path | None:
     Raises:
         UsageError: what is given begins with the home folder of a user who has none.
     """
-    if chosen := flag or os.environ.get("CRLBENCH_HOME"):
-        return expanded(chosen)
+    if path := flag or os.environ.get("CRLBENCH_HOME"):
+        return expanded(path)
     folder = user_home()
     return None if folder is None else folder / HOME.removeprefix("~/")
 

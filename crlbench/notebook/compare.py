@@ -206,8 +206,8 @@ def plot_curves(
         raise UsageError("plot_curves needs at least one entry: plot_curves('tiny-llama').")
     values = {"runs": runs, "tasks": tasks, "by": by, "force_unequal": force_unequal}
     options = options_of("compare", entries, values, FLAGS - {"axis"})
-    loaded = read_entries(options)
-    curves = learning(loaded, chosen_tasks(options), options.by, options.force_unequal)
+    contents = read_entries(options)
+    curves = learning(contents, chosen_tasks(options), options.by, options.force_unequal)
     names = ", ".join(one.name for one in curves.entries)
     about = f"Learning curves of {names} on {', '.join(curves.tasks)}"
     return Figure(curve_sheet(_panels(curves), BY_WORDS[curves.by], curves.watermark), about)

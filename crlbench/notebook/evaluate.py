@@ -88,9 +88,9 @@ def evaluate(
         >>> crlbench.evaluate("tiny-llama", smoke=True, quiet=True)
     """
     require_pandas()
-    named = {"track": track, "recipe": recipe, "tasks": tasks, "seeds": seeds, "arm": arms,
+    arguments = {"track": track, "recipe": recipe, "tasks": tasks, "seeds": seeds, "arm": arms,
              "out": out}  # fmt: skip
-    typed = {name: value for name, value in named.items() if value != getattr(Settings, name)}
+    typed = {name: value for name, value in arguments.items() if value != getattr(Settings, name)}
     options = options_of("evaluate", (), {"model": model} | typed | settings, SETTINGS)
     options.no_progress = True
     job = declare(options, read_request(options))
