@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import shlex
 from argparse import ArgumentParser, Namespace
+from collections.abc import Iterator
 from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from crlbench.commands.console import note, out, out_json, warn
+from crlbench.commands.console import note, print_result, warn
 from crlbench.disk.files import expanded
 from crlbench.errors import OK, UsageError
 
 if TYPE_CHECKING:
     from crlbench.catalog.find import Catalog
     from crlbench.contribute.models.add import Added
-    from crlbench.suite.scaffold import Scaffold
 
 KINDS = ("task", "model")
 OF_MODELS = ("from_hub", "slug", "added")
@@ -67,8 +67,13 @@ def _add_task(options: Namespace) -> int:
         )
     scaffold = Scaffold(options.name, _root(options, catalog))
     paths = [str(path) for path in write(scaffold)]
-    commands = next_commands(scaffold, inside=scaffold.root in catalog.roots)
-    _say(options, paths, commands)
+    folder = shlex.quote(str(scaffold.folder))
+    commands = [
+        f"crlbench freeze {scaffold.name if scaffold.root in catalog.roots else folder}",
+        f"crlbench validate {folder}",
+        f"pytest {shlex.quote(str(scaffold.test))}",
+    ]
+    print_result(options, {"files": paths, "next": commands}, [*paths, *_next(commands)])
     return OK
 
 
@@ -100,27 +105,33 @@ def _add_model(options: Namespace) -> int:
         + ("" if inside else f" --catalog {shlex.quote(str(place.root))}"),
     ]
     paths = [str(entry.path), *([str(entry.copied)] if entry.copied else [])]
-    if options.json:
-        remaining = {"slug": entry.draft.card.slug, "remaining": list(entry.draft.remaining)}
-        out_json({"files": paths, "next": commands} | remaining)
-        return OK
-    _describe(entry)
-    _say(options, [], commands)
+    value = {
+        "files": paths,
+        "next": commands,
+        "slug": entry.draft.card.slug,
+        "remaining": list(entry.draft.remaining),
+    }
+    print_result(options, value, [*_describe(entry), *_next(commands)])
     return OK
 
 
-def _describe(entry: Added) -> None:
+def _next(commands: list[str]) -> list[str]:
+    return ["\nnext:", *(f"  {command}" for command in commands)]
+
+
+def _describe(entry: Added) -> Iterator[str]:
     """What was written, what was guessed, and what is left to a person."""
     card = entry.draft.card
     active = "" if card.params_active == card.params_total else f" ({card.params_active:,} active)"
-    out(f"{_short(entry.path)}: {card.params_total:,} parameters{active}, context {card.context:,}")
+    size = f"{card.params_total:,} parameters{active}"
+    yield f"{_short(entry.path)}: {size}, context {card.context:,}"
     if entry.copied:
-        out(f"{_short(entry.copied)}: its files, copied")
+        yield f"{_short(entry.copied)}: its files, copied"
     if card.source.hf_id:
-        out(f"  pinned     {card.source.hf_id} at {card.revision}")
-    out(f"  guessed    kind '{card.kind}', frame '{card.frame}', family '{card.family}'")
+        yield f"  pinned     {card.source.hf_id} at {card.revision}"
+    yield f"  guessed    kind '{card.kind}', frame '{card.frame}', family '{card.family}'"
     if entry.draft.remaining:
-        out(f"  to fill in {', '.join(entry.draft.remaining)}")
+        yield f"  to fill in {', '.join(entry.draft.remaining)}"
 
 
 def _short(path: Path) -> str:
@@ -151,24 +162,3 @@ def _root(options: Namespace, catalog: Catalog) -> Path:
             f" {options.what}s --catalog DIR"
         )
     return root
-
-
-def next_commands(scaffold: Scaffold, inside: bool) -> list[str]:
-    """What to type after the files were changed: freeze, validate, test."""
-    folder = shlex.quote(str(scaffold.folder))
-    return [
-        f"crlbench freeze {scaffold.name if inside else folder}",
-        f"crlbench validate {folder}",
-        f"pytest {shlex.quote(str(scaffold.test))}",
-    ]
-
-
-def _say(options: Namespace, paths: list[str], commands: list[str]) -> None:
-    if options.json:
-        out_json({"files": paths, "next": commands})
-        return
-    for path in paths:
-        out(path)
-    out("\nnext:")
-    for command in commands:
-        out(f"  {command}")

@@ -50,16 +50,12 @@ def run(options: Namespace) -> int:
     folder = archiving.archive(catalog, options.what, options.name)
     print_result(options, {"archive": str(folder)}, [str(folder)])
     if not options.json:
-        note(options, _next(options.what, folder.name))
+        name = folder.name.partition("@")[0]
+        step = (
+            "change the track or its tasks, and raise the version in "
+            f"leaderboard/tracks/{name}.toml"
+            if options.what == "track"
+            else f"change the task, then: crlbench freeze {name} --bump"
+        )
+        note(options, f"{folder.name} is archived. Commit it; now {step}.")
     return OK
-
-
-def _next(what: str, spec: str) -> str:
-    """What may be done now that a version is kept."""
-    name = spec.partition("@")[0]
-    following = (
-        f"change the track or its tasks, and raise the version in leaderboard/tracks/{name}.toml"
-        if what == "track"
-        else f"change the task, then: crlbench freeze {name} --bump"
-    )
-    return f"{spec} is archived. Commit it; now {following}."

@@ -33,11 +33,8 @@ def dry_run(options: Namespace, job: Job) -> int:
         out_json(result)
         return OK
     # One recipe under several conditions has the same label on each board.
-    several = len({cell.fingerprint for cell in cells}) > 1
-    rows = [
-        {"board": cell.fingerprint, "cell": label(cell), "state": state}
-        for cell, state in zip(cells, forecast.states, strict=True)
-    ]
+    several = len({cell.fingerprint for cell, _ in cells}) > 1
+    rows = [{"board": c.fingerprint, "cell": label(c), "state": state} for c, state in cells]
     out(table(rows, ["board", "cell", "state"][not several :]))
     out()
     for plan in result["plans"]:
@@ -54,9 +51,8 @@ def dry_run(options: Namespace, job: Job) -> int:
 class Forecast:
     """What plans would do."""
 
-    cells: Sequence[Cell]
-    states: Sequence[str]
-    """State of each cell: absent, started, done or vanished."""
+    cells: Sequence[tuple[Cell, str]]
+    """Cells with their states: absent, started, done or vanished."""
     figures: dict[str, Any]
     """Plans, counts and estimates, as ``--json`` prints them."""
 
@@ -99,8 +95,8 @@ def foresee(options: Namespace, job: Job) -> Forecast:
         "calibration": figures,
     }
     without = {cell.folder for cell in vanished}
-    states = ["vanished" if cell.folder in without else state(cell) for cell in cells]
-    return Forecast(cells, states, result)
+    states = [(c, "vanished" if c.folder in without else state(c)) for c in cells]
+    return Forecast(states, result)
 
 
 def _describe(plan: Plan) -> dict[str, Any]:

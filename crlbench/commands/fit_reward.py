@@ -39,15 +39,15 @@ def add_flags(parser: ArgumentParser) -> None:
 def run(options: Namespace) -> int:
     """Fit, write and describe one reward model."""
     from crlbench.catalog.find import Catalog
-    from crlbench.commands.job import cards_of, device, require_fetched
+    from crlbench.commands.job import device, require_fetched
     from crlbench.commands.settings import assignments
 
     _check(options)
     place = device(options.device)
     catalog = Catalog(options.catalog)
     task = catalog.open_task(options.pairs)
-    cards = cards_of([options.model], catalog)
-    require_fetched(cards.values(), options.home)
+    model = catalog.load_model(options.model)
+    require_fetched([model], options.home)
 
     import torch
 
@@ -58,7 +58,7 @@ def run(options: Namespace) -> int:
     torch.set_num_threads(options.threads)
     torch.use_deterministic_algorithms(True)
     card = fitting.fit_reward(
-        cards[options.model],
+        model,
         task,
         Path(options.out),
         config,

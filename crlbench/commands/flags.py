@@ -68,11 +68,7 @@ def require_positive(**numbers: int | None) -> None:
 
 
 def file_target(flag: str, path: Path | str) -> Path:
-    """The path of a file that will be written.
-
-    Raises:
-        UsageError: it is a folder.
-    """
+    """The path of a file that will be written; refuses a folder."""
     if Path(path).is_dir():
         raise UsageError(f"{flag} {path}: is a folder; give the name of a file.")
     return Path(path)

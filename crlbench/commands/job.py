@@ -54,11 +54,7 @@ class TrainingRequest:
 
 
 def read_request(options: Namespace) -> TrainingRequest:
-    """Settings and board of the options.
-
-    Raises:
-        UsageError: an unknown name or an impossible value.
-    """
+    """Settings and board of the options."""
     settings, conditions = resolve(options)
     catalog = Catalog(options.catalog)
     start = open_board(catalog, settings.track, settings.tasks)
@@ -124,12 +120,7 @@ def run_job(
 def _check_devices(
     settings: Settings, board: Board, cards: Sequence[ModelCard], recipe: Recipe
 ) -> None:
-    """Refuse what cannot be trained on the devices that were asked for.
-
-    Raises:
-        UsageError: settings that do not go together.
-        EnvironmentUnfit: this machine has fewer devices.
-    """
+    """Refuse what cannot be trained on the devices that were asked for."""
     ranks = settings.devices * settings.num_nodes
     if ranks == 1:
         if settings.strategy != "auto":
@@ -180,11 +171,7 @@ def _check_present(settings: Settings) -> None:
 
 
 def cards_of(models: Sequence[str], catalog: Catalog) -> dict[str, ModelCard]:
-    """The cards of models by the name that was given.
-
-    Raises:
-        UsageError: an unknown model.
-    """
+    """The cards of models by the name that was given."""
     return {name: catalog.load_model(name) for name in dict.fromkeys(models)}
 
 
@@ -243,12 +230,7 @@ class Chosen:
 
 
 def choose(name: str, catalog: Catalog) -> Chosen:
-    """The recipe called ``name``.
-
-    Raises:
-        UsageError: there is none, or it has a flip that is impossible.
-        ValidationError: its file is malformed.
-    """
+    """The recipe called ``name``."""
     from crlbench.algo import recipes
 
     recipe = recipes.load(name, catalog.extra)

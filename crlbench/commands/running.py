@@ -66,11 +66,7 @@ class Job:
     admitted: Sequence[Admitted]
 
     def __post_init__(self) -> None:
-        """Refuse several numbers of threads: the cells share their processes.
-
-        Raises:
-            UsageError: the plans ask for different numbers.
-        """
+        """Refuse several numbers of threads: the cells share their processes."""
         threads = {plan.cells[0].conditions["hardware"]["threads"] for plan in self.plans}
         if len(threads) > 1:
             numbers = ", ".join(map(str, sorted(threads)))

@@ -117,11 +117,7 @@ def resolve(options: Namespace) -> tuple[Settings, dict[str, str]]:
 
 
 def assignments(texts: Sequence[str] | None) -> dict[str, str]:
-    """``["a.b=1"]`` as ``{"a.b": "1"}``.
-
-    Raises:
-        UsageError: a text without ``=``.
-    """
+    """``["a.b=1"]`` as ``{"a.b": "1"}``."""
     values = {}
     for text in texts or ():
         name, equals, value = text.partition("=")
@@ -179,11 +175,7 @@ def _check(settings: Settings) -> None:
 
 
 def shard(text: str | None) -> tuple[int, int] | None:
-    """``"2/8"`` as (2, 8).
-
-    Raises:
-        UsageError: it is not i/N with 1 <= i <= N.
-    """
+    """``"2/8"`` as (2, 8)."""
     if text is None:
         return None
     index, slash, number = text.partition("/")

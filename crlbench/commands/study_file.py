@@ -81,9 +81,6 @@ class StudyFile(_Form):
         """The study with the comparisons and settings of these names.
 
         Names of one sort leave the other sort as it is.
-
-        Raises:
-            UsageError: a name that is neither; with the nearest names.
         """
         every = [item.name for item in (*self.comparisons, *self.settings)]
         for name in names:
@@ -184,11 +181,7 @@ def star(recipe: Recipe, conditions: Conditions) -> Iterator[GridArm]:
 
 
 def read_study_file(path: Path) -> StudyFile:
-    """A study file, checked.
-
-    Raises:
-        ValidationError: names the file and the field.
-    """
+    """A study file; what is wrong is named with its field."""
     study = _validate(StudyFile, read_toml(path), path)
     for what, items in (("comparison", study.comparisons), ("setting", study.settings)):
         names = [item.name for item in items]
@@ -209,12 +202,7 @@ class _GridFile(_Form):
 
 
 def read_grid(text: str) -> Literal["star"] | tuple[GridArm, ...]:
-    """What ``--grid`` was told: ``star``, or a file of ``[[arm]]`` tables.
-
-    Raises:
-        UsageError: neither the word nor a file.
-        ValidationError: names the file and the field.
-    """
+    """The value of ``--grid``: ``star``, or the arms of a file of ``[[arm]]`` tables."""
     if text == "star":
         return "star"
     path = Path(text)

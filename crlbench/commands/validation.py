@@ -47,11 +47,7 @@ class Subject:
 
 
 def subjects(paths: Iterable[str], catalog: Catalog, kind: str) -> list[Subject]:
-    """What the arguments mean, each once, in the order given.
-
-    Raises:
-        UsageError: a path holds nothing of the kind, or a name is unknown.
-    """
+    """What the arguments mean, each once, in the order given."""
     by_folder: dict[Path, Subject] = {}
     for path in paths:
         for subject in _subjects_of(path, catalog, kind):

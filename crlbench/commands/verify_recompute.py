@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -52,11 +52,7 @@ class Recomputed:
 
 
 def check_bytes(homes: Mapping[Path, Home]) -> None:
-    """Refuse submitted entries whose bytes say more than their runs.
-
-    Raises:
-        ValidationError: names the file.
-    """
+    """Refuse submitted entries whose bytes say more than their runs."""
     for folder in {home.folder: None for home in homes.values() if (home.folder / PACKED).exists()}:
         for fault in uncanonical(folder):
             raise ValidationError(f"{folder / fault}")
@@ -77,7 +73,9 @@ def recompute(
         ValidationError: a file is malformed.
         EnvironmentUnfit: a verifier cannot run here.
     """
-    recomputed, readers = Recomputed(), _Readers()
+    recomputed = Recomputed()
+    readers: dict[str, Any] = {}
+    """How each model reads prompts, by the digest of its card; why not, where it is not here."""
     for home in {home.folder: home for home in homes.values()}.values():
         if faults := list(audit_home(home)):
             recomputed.findings[faults[0].run] = faults
@@ -93,7 +91,8 @@ def recompute(
     if any(run.folder not in homes for run in runs):
         gap = "attempts: no plan stands above these runs, so no ledger was compared."
         recomputed.gaps.append(gap)
-    recomputed.gaps += readers.gaps
+    missing = [reader for reader in readers.values() if isinstance(reader, EnvironmentUnfit)]
+    recomputed.gaps += [f"prompts: {error}" for error in missing]
     return recomputed
 
 
@@ -103,7 +102,7 @@ def _recompute_run(
     home: Home | None,
     catalog: Catalog,
     base: Base | None,
-    readers: _Readers,
+    readers: dict[str, Any],
 ) -> None:
     """One run from its own files, its entry and this checkout."""
     findings = recomputed.findings.setdefault(run.name, [])
@@ -137,37 +136,23 @@ def model_of(run: Run) -> str:
     return str(config.get("model", run.record.subject.slug))
 
 
-class _Readers:
-    """How models read prompts, each loaded once; what is not here is noted."""
-
-    def __init__(self) -> None:
-        self.by_digest: dict[str, Any] = {}
-        self.gaps: list[str] = []
-
-    def of(self, here: Comparison) -> Any:
-        if here.card is None:
-            return None
-        if here.card.digest not in self.by_digest:
-            try:
-                self.by_digest[here.card.digest] = reader_of(here.card)
-            except EnvironmentUnfit as error:
-                self.by_digest[here.card.digest] = None
-                self.gaps.append(f"prompts: {error}")
-        return self.by_digest[here.card.digest]
-
-
 def _samples(
-    recomputed: Recomputed, run: Run, facts: Facts, here: Comparison, readers: _Readers
-) -> Iterator[Finding]:
-    """The stored completions, verified again."""
+    recomputed: Recomputed, run: Run, facts: Facts, here: Comparison, readers: dict[str, Any]
+) -> list[Finding]:
+    """The faults of stored completions, which are verified again."""
     if here.task is None:
-        return
+        return []
     rows = [asdict(sample) for sample in run.samples()]
     findings = [*rescore(run.record, run.name, rows, run.items, here.task, facts.conditions)]
     recomputed.samples += len(rows)
     recomputed.verifiers.add(f"{here.task.name} {here.task.card.version}")
-    reader = readers.of(here)
-    if reader is not None and not findings:
+    if here.card is not None and here.card.digest not in readers:
+        try:
+            readers[here.card.digest] = reader_of(here.card)
+        except EnvironmentUnfit as error:
+            readers[here.card.digest] = error
+    reader = None if here.card is None else readers[here.card.digest]
+    if not (reader is None or isinstance(reader, EnvironmentUnfit) or findings):
         findings += check_prompts(run.name, rows, here.task, reader, facts.conditions)
         recomputed.prompts += len(rows)
-    yield from findings
+    return findings

@@ -66,11 +66,7 @@ class Replayed:
 
 
 def choose_seed(text: str, runs: Sequence[Run]) -> int:
-    """The seed index to replay.
-
-    Raises:
-        UsageError: the result has no such seed.
-    """
+    """The seed index to replay."""
     seeds = sorted({run.record.seed.index for run in runs})
     if text == "random":
         return secrets.choice(seeds)

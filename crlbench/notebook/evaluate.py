@@ -104,7 +104,7 @@ def evaluate(
 
 def _cells(forecast: Forecast) -> Any:
     table = Table("cells", "One row per run.", CELLS, lambda _: iter(()))
-    rows = [_cell(*pair) for pair in zip(forecast.cells, forecast.states, strict=True)]
+    rows = [_cell(*pair) for pair in forecast.cells]
     data = frame(table, rows)
     data.attrs["estimate"] = forecast.figures
     return data
