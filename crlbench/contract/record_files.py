@@ -1,12 +1,14 @@
 """The record in a file: of this schema, every field valid, its content the one its id names.
 
-Reports read thousands of them, and most are complete and of the right types: their data are hashed
-as they are. All others go through their canonical form, which decides wherever the two differ.
+Reports read thousands of them, and most are spelled as a run spelled them: those are hashed as
+they stand. All others go through their canonical form, which decides wherever the two differ.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,7 @@ from crlbench.base.explain import lines
 from crlbench.contract.records import SCHEMA_VERSION, RunRecord
 from crlbench.contract.stored import damaged, object_of, read_bytes, require_finite
 from crlbench.disk import reading
-from crlbench.disk.hashing import canonical_json, digest
+from crlbench.disk.hashing import canonical_json
 from crlbench.disk.reading import Malformed
 from crlbench.errors import ValidationError
 
@@ -64,26 +66,55 @@ def record_of(content: bytes) -> RunRecord:
             f"schema_version: {version!r:.40}, this version of crlbench reads {SCHEMA_VERSION}"
         )
     try:
-        return _as_written(data) or _as_given(data)
+        return _as_written(content, data) or _as_given(data)
     except RecursionError:
         raise Malformed("nested too deeply for a record") from None
 
 
-def _as_written(data: dict[str, Any]) -> RunRecord | None:
-    """The record of data as a run writes it; None where anything is in doubt.
+def _as_written(content: bytes, data: dict[str, Any]) -> RunRecord | None:
+    """The record of a file as a run writes it; None where anything is in doubt.
 
-    The data themselves are hashed, not the record that is made of them, which would have to be
-    turned into data again. Strict validation changes no value but whole numbers into floats, and
-    adds none but defaults; both are looked for.
+    The text is hashed as it stands: writing a thousand numbers again, to see that they are spelled
+    as Python spells them, would take as long as all the rest. Strict validation changes no value
+    but whole numbers into floats, and adds none but defaults; both are looked for.
     """
-    hashed = {name: data[name] for name in data if name not in ("record_id", "volatile")}
     try:
+        identity = _text_id(content, data)
+        if identity != data["record_id"]:
+            return None
         record = RunRecord.model_validate(data, strict=True)
-        canonical_json(data["volatile"])  # refuses numbers that are not finite, as digest does
-        sound = digest(hashed) == record.record_id and _complete(record, data)
+        canonical_json([data["environment"], data["verification"], data["subject"]["adapter"]])
+        canonical_json([data[name] for name in ("fingerprint", "algo", "task")])
+        if not _finite(record):
+            return None
     except (PydanticError, ValueError, TypeError, KeyError, OverflowError):
         return None
-    return record if sound else None
+    return record if _complete(record, data) else None
+
+
+def _finite(record: RunRecord) -> bool:
+    """Whether all its figures surely are: a number such as 1e999 is read as infinite."""
+    figures = [point.score for point in record.curve]
+    for split in record.splits.values():
+        figures += [split.start, split.end or 0.0]
+    figures += record.cost.values()
+    for column in record.health.values():
+        figures += [value for value in column if value is not None]
+    return math.isfinite(sum(figures))
+
+
+def _text_id(content: bytes, data: dict[str, Any]) -> str | None:
+    """SHA-256 of a record's canonical text without what its id does not cover.
+
+    None where the two parts do not stand where a canonical text has them.
+    """
+    own = f'"record_id":"{data["record_id"]}",'.encode()
+    last = f',"volatile":{canonical_json(data["volatile"])}}}'.encode()
+    text = content.removesuffix(b"\n")
+    before, found, after = text.partition(own)
+    if not found or not after.endswith(last):
+        return None
+    return hashlib.sha256(before + after.removesuffix(last) + b"}").hexdigest()
 
 
 def _complete(record: RunRecord, data: dict[str, Any]) -> bool:
