@@ -1,4 +1,4 @@
-"""What ``evaluate`` and ``ablate`` can be told: flags, ``--set``, a configuration file."""
+"""The settings of ``evaluate`` and ``ablate``: flags, ``--set``, a configuration file."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ARMS = ("real", "placebo")
 
 @dataclass(frozen=True)
 class Settings:
-    """Everything a command can be told that runs cells; the defaults stand here."""
+    """Everything that a training command takes, with the defaults."""
 
     model: tuple[str, ...] = ()
     track: str = "mini"

@@ -67,8 +67,8 @@ USUAL: tuple[Callable[[Stored], bool], ...] = (
     lambda entry: entry.plan.get("division") != "open",
     lambda entry: entry.recipe == Settings.recipe,
 )
-"""What a name means where several entries have it: runs that were not shortened (--smoke,
---limit), under the conditions of their track, with the recipe that evaluate takes unless told."""
+"""Which of several entries with one name is meant: runs that were not shortened (--smoke, --limit),
+under the conditions of their track, with the default recipe of evaluate."""
 
 
 def find_entry(name: str, runs: Path) -> Path:

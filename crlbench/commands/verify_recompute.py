@@ -64,10 +64,8 @@ def recompute(
     """Compute every run again from its own files, and compare it with this checkout.
 
     Args:
-        runs: what is examined.
         homes: entries by the folder of a run.
-        catalog: of the checkout.
-        base: what stood before; of that alone something may be not checked any more.
+        base: the results before a change; only those may be outdated.
 
     Raises:
         ValidationError: a file is malformed.

@@ -84,15 +84,14 @@ def replay(
     updates: int | None,
     bitwise: bool,
 ) -> Iterator[Replayed]:
-    """Make runs again in a temporary folder, of which nothing is left.
+    """Retrain runs in a temporary folder, which is removed.
 
     Args:
-        runs: to be made again; nothing of them is written to.
+        runs: the stored runs; none of their files changes.
         homes: entries by the folder of a run.
-        comparisons: of each run with this checkout, by name.
-        catalog: of this checkout.
-        updates: iterations to make; None: whole runs.
-        bitwise: whether any difference refutes a run, wherever it was made.
+        comparisons: each run compared with this checkout, by name.
+        updates: iterations to make; None for whole runs.
+        bitwise: whether any difference refutes a run, on any machine.
 
     Raises:
         EnvironmentUnfit: a model, a recipe or a device is not here.

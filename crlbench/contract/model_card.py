@@ -249,10 +249,10 @@ class ModelCard(Card):
 
     @property
     def digest(self) -> str:
-        """SHA-256 of what the card states; a field that it leaves out has no part in it.
+        """SHA-256 of the fields that the card states.
 
-        Nor have the side files of an entry: they are compared when it is loaded, and the names of
-        runs that were stored before an entry stated them stay.
+        The side files of an entry are left out: they are compared when it is loaded, and an entry
+        that states them later keeps the names of its stored runs.
         """
         left_out = set() if self.unlisted else {"side_sha256"}
         content = self.model_dump(

@@ -1,8 +1,8 @@
 """The public log of results that were taken back: ``leaderboard/retractions.jsonl``.
 
-A result is never removed or rewritten: a line here, chained to the one before
-(:mod:`crlbench.disk.linked_lines`), says which of its records no longer count, since when, why and
-by whose word. Its entry stays readable and does not rank.
+A result is never removed or rewritten. A line of this log, linked to the line before it
+(:mod:`crlbench.disk.linked_lines`), names the records that no longer count, the day, the reason
+and the person. The entry stays readable and does not rank.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""JSON lines that hold on to one another: each carries the hash of the line before it.
+"""Linked JSON lines: each carries the hash of the line before it.
 
-A removed or changed line shows. A line torn by ``kill -9`` was never read by anyone and does not
+A removed or changed line is detected. A line that ``kill -9`` cut off was never read and does not
 count.
 """
 

@@ -31,10 +31,10 @@ _POLL_SECONDS = 0.1
 
 @contextmanager
 def alone(target: Path, echo: Callable[[str], Any] | None = None) -> Iterator[None]:
-    """Hold the lock of a folder that is being made; whoever comes second waits.
+    """Hold the lock of a folder while it is made; a second process waits.
 
-    Look before whether there is anything to make: a lock needs a folder that can be written.
-    ``echo`` is given one line when there is something to wait for.
+    A lock needs a folder that can be written, so look first whether there is anything to make.
+    ``echo`` gets one line when this process has to wait.
 
     Raises:
         OSError: the folder of ``target`` may not be written.

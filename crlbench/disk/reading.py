@@ -201,7 +201,7 @@ def _few_dots(text: str) -> None:
 
 
 def _modest(table: dict[str, Any]) -> None:
-    """Refuse what would stop whoever reads on: depth, and whole numbers of any size."""
+    """Refuse what readers of the table could not take: depth, and whole numbers of any size."""
     waiting: list[tuple[tuple[str, ...], Any]] = [((), table)]
     while waiting:
         path, value = waiting.pop()
