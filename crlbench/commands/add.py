@@ -34,11 +34,11 @@ def add_flags(parser: ArgumentParser) -> None:
     add = parser.add_argument
     add("what", choices=KINDS, metavar="WHAT", help=", ".join(KINDS))
     add("name", metavar="NAME", nargs="?",
-        help="of a task: lowercase letters, digits and '-'; for a model: its folder or GGUF file")
+        help="for a task: lowercase letters, digits and '-'; for a model: its folder or GGUF file")
     add("--from-hub", metavar="ID",
-        help="a model of the hub: org/name, or org/name@revision with a branch or a commit")
-    add("--slug", metavar="S", help="for a model: what its entry is called (its own name)")
-    add("--added", metavar="DAY", help="for a model: the day that its entry states (today)")
+        help="model of the hub: org/name, or org/name@revision with a branch or a commit")
+    add("--slug", metavar="S", help="for a model: name of its entry (its own name)")
+    add("--added", metavar="DAY", help="for a model: the day in its entry (today)")
     add("--to", metavar="DIR",
         help="folder that gets tasks/ and tests/, or models/ (the checkout)")
 

@@ -15,8 +15,8 @@ examples:
   crlbench archive task addition
   crlbench archive --check
 
-Exit code 3: an archive is not what was archived, or something of it is not what was frozen.
-Before a version is raised; both then stand side by side: docs/task-versions.md.
+Exit code 3: an archive, or a part of it, differs from what was archived or frozen.
+Archive a version before you raise it. Both then stay usable: docs/task-versions.md.
 """
 
 
@@ -24,9 +24,9 @@ def add_flags(parser: ArgumentParser) -> None:
     add = parser.add_argument
     add("what", choices=KINDS, metavar="WHAT", nargs="?", help=", ".join(KINDS))
     add("name", metavar="NAME", nargs="?",
-        help="a track, which takes its tasks and the retain panel along, or a task")
+        help="a track (archived with its tasks and the retain panel), or a task")
     add("--check", action="store_true",
-        help="only prove that every archive is whole, unchanged and usable; write nothing")
+        help="only check that every archive is whole, unchanged and usable; write nothing")
 
 
 def run(options: Namespace) -> int:
@@ -38,14 +38,14 @@ def run(options: Namespace) -> int:
     catalog = Catalog(options.catalog)
     if options.check:
         if options.what is not None:
-            raise UsageError("--check looks at every archive: leave the rest out.")
+            raise UsageError("--check looks at every archive. Leave the rest out.")
         names = [folder.name for folder in archiving.check(catalog)]
         print_result(options, names, (f"{name} unchanged" for name in names))
         if not names and not options.json:
             note(options, "nothing is archived here")
         return OK
     if options.name is None:
-        raise UsageError("say what to archive, and its name: crlbench archive track mini.")
+        raise UsageError("archive needs a kind and a name: crlbench archive track mini.")
     require_as_published(catalog, catalog.find_at(options.what, options.name))
     folder = archiving.archive(catalog, options.what, options.name)
     print_result(options, {"archive": str(folder)}, [str(folder)])

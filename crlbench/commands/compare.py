@@ -25,8 +25,8 @@ examples:
   crlbench compare A/runs/mini-0123456789ab/my-model@89abcdef/ppo tiny-llama --out compare.html
   crlbench compare mini@1/tiny-llama mini@1/tiny-qwen2 --runs leaderboard/results
 
-mini@1/ names entries of mini at version 1, whether that is the current one or an archived one.
-Exit code 4: not comparable, made under different conditions or on different hardware.
+mini@1/ names entries of mini at version 1, the current version or an archived one.
+Exit code 4: the entries have different conditions or hardware, so they are not comparable.
 """
 
 
@@ -35,17 +35,17 @@ def add_flags(parser: ArgumentParser) -> None:
     add("entries", metavar="ENTRY", nargs="+",
         help="two or more: a run folder, or a name below --runs: tiny-llama, "
         "tiny-llama@25666175, tiny-llama/grpo; differences are the later one minus the earlier")
-    add("--runs", metavar="DIR", default="runs", help="folder of all runs, for names (runs)")
+    add("--runs", metavar="DIR", default="runs", help="folder in which names are looked up (runs)")
     add("--axis", metavar="X", choices=AXES, default="all", help=f"{', '.join(AXES)} (all)")
-    add("--tasks", metavar="A,B", help="only these tasks (all that they have)")
+    add("--tasks", metavar="A,B", help="only these tasks (all tasks of the entries)")
     add("--by", metavar="X", choices=BY, default="completions",
         help=f"{', '.join(BY)}: x-axis of curves and times to threshold (completions); time is "
         "not reproducible and needs one class of hardware")
     add("--format", metavar="F", choices=FORMATS, default=None,
         help=f"{', '.join(FORMATS)} (text, or by the name of --out)")
-    add("--out", metavar="FILE", help="write it there, and print the path")
+    add("--out", metavar="FILE", help="file to write; its path is printed")
     add("--force-unequal", action="store_true",
-        help="go on although conditions differ: differences under a watermark, no verdict")
+        help="compare although conditions differ: under a watermark, without a verdict")
 
 
 def run(options: Namespace) -> int:

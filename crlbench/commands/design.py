@@ -101,7 +101,7 @@ class _Builder:
             for comparison in self._compare(one, setting, model)
         ]
         if not comparisons:
-            raise UsageError("nothing is left to compare: widen --only or --model.")
+            raise UsageError("nothing is left to compare. Widen --only or --model.")
         study = Study(
             title=self.request.title,
             about=self.request.about.strip(),
@@ -215,7 +215,7 @@ class _Builder:
         plan = plan_of(board, (model, card), chosen, tasks, self.settings, self.catalog)
         self.plans.setdefault(str(plan.folder), plan)
         if conditions and board.fingerprint == base_board.fingerprint:
-            raise UsageError(f"arm '{label}' changes nothing: the base has these conditions.")
+            raise UsageError(f"variant '{label}' changes nothing: the base has these conditions.")
         # The depth of a study's folder is fixed, so the path does not depend on its name.
         home = Path(self.settings.out) / STUDIES / "id"
         return Arm(
@@ -244,7 +244,7 @@ class _Builder:
 
 def _point(arm: Callable[..., Arm], point: study_file.GridArm, base: Recipe) -> Arm:
     if not (point.set or point.flip):
-        raise UsageError(f"grid arm '{point.name}' changes nothing: give it set or flip.")
+        raise UsageError(f"grid variant '{point.name}' changes nothing. Give it set or flip.")
     recipe = flipped(base, point.flip) if point.flip else base
     kind = "condition" if point.set else "flip"
     return arm(kind, point.name, recipe, study_file.changed(point.set))
@@ -285,6 +285,6 @@ def _refuse_twins(name: str, base: Arm, arms: list[Arm]) -> None:
     for arm in arms:
         if arm.run in labels:
             raise UsageError(
-                f"comparison '{name}': {arm.label} is {labels[arm.run]} again. Leave one out."
+                f"comparison '{name}': {arm.label} is the same as {labels[arm.run]}. Leave one out."
             )
         labels[arm.run] = arm.label

@@ -29,18 +29,18 @@ examples:
   crlbench doctor --model smollm2-135m-instruct --track small
   crlbench doctor --model ./checkpoint --device cuda --set budget.completions=64 --json
 
-Exit code 6: what was asked for could not run here.
+Exit code 6: this machine cannot run what was asked for.
 """
 
 
 def add_flags(parser: ArgumentParser) -> None:
     add = parser.add_argument
     add("--model", metavar="X",
-        help=f"{MODEL}: is it here, does it fit")
+        help=f"model to check: {MODEL}")
     add("--track", metavar="T", default="mini", help="conditions to check against (mini)")
     add("--recipe", metavar="R", default="ppo", help="algorithm to check (ppo)")
     add("--set", metavar="K=V", action="append",
-        help="with this condition changed, e.g. budget.completions=64 (repeatable)")
+        help="change this condition, e.g. budget.completions=64 (repeatable)")
     add("--out", metavar="DIR", default="runs", help=OUT)
     add("--device", metavar="D", default=os.environ.get("CRLBENCH_DEVICE", "cpu"),
         help=f"{', '.join(DEVICES)} ($CRLBENCH_DEVICE, cpu)")
@@ -147,7 +147,7 @@ def _show(options: Namespace, findings: Sequence[Finding], memory: Sequence[Fit]
     if memory:
         out()
         out(table([_row(fit) for fit in memory], ["", "form", *PARTS, "peak", "fullest", "here"]))
-        out("GB of one cell, each part at its largest; * the entry's own form under this track")
+        out("GB of one run, each part at its largest; * the entry's own form under this track")
     counts = {level: sum(f.level == level for f in findings) for level in COLOURS}
     out()
     out(", ".join(f"{number} {level}" for level, number in counts.items()))

@@ -40,7 +40,7 @@ def dry_run(options: Namespace, job: Job) -> int:
     for plan in result["plans"]:
         out(f"plan {plan['hash']}  {plan['folder']}")
     out(
-        f"{count(len(cells), 'cell')}, {result['missing']} to run, {result['jobs']} at once: "
+        f"{count(len(cells), 'run')}, {result['missing']} to run, {result['jobs']} at once: "
         f"about {duration(result['seconds'])}, {result['memory_bytes'] / 1e9:.1f} GB of memory, "
         f"{result['disk_bytes'] / 1e6:.0f} MB of disk"
     )

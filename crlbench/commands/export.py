@@ -19,12 +19,12 @@ examples:
 
 def add_flags(parser: ArgumentParser) -> None:
     parser.add_argument(
-        "run", metavar="RUN", help="the folder of one finished run: .../TASK/ARM/seed-NN"
+        "run", metavar="RUN", help="folder of one finished run: .../TASK/ARM/seed-NN"
     )
     parser.add_argument("--to", metavar="DIR", help="folder of the model; must not exist")
     parser.add_argument(
         "--merge", action="store_true",
-        help="an adapter merged into its base: a whole checkpoint, which --model DIR takes",
+        help="merge an adapter into its base: a whole checkpoint, for --model DIR",
     )
 
 

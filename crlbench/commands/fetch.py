@@ -24,11 +24,11 @@ def add_flags(parser: ArgumentParser) -> None:
     parser.add_argument("names", metavar="NAME", nargs="*", help="model entries")
     parser.add_argument(
         "--task", metavar="T", action="append",
-        help="an external task, whose rows are made from a published dataset (repeatable)",
+        help="external task: its rows are made from a published dataset (repeatable)",
     )
     parser.add_argument(
         "--from", dest="source", metavar="DIR",
-        help="folder with the package or the dataset, instead of the net",
+        help="folder with the package or the dataset, instead of the network",
     )
 
 

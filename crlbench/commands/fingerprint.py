@@ -18,18 +18,18 @@ examples:
   crlbench fingerprint --track mini@1
   crlbench fingerprint runs/mini-0123456789ab/my-model@89abcdef/ppo --diff mini
 
-mini@1 is mini at version 1, the current one or an archived one: docs/task-versions.md.
-Exit code 4: they differ, and each leaf in which they do is named.
+mini@1 is mini at version 1, the current version or an archived one: docs/task-versions.md.
+Exit code 4: they differ. Each leaf that differs is named.
 """
 
 
 def add_flags(parser: ArgumentParser) -> None:
     parser.add_argument("run", metavar="RUN", nargs="?", help="a run folder or a record.json")
     parser.add_argument("--track", metavar="T", help="a track instead of a run, or T@version")
-    parser.add_argument("--set", metavar="K=V", action="append", help="with this condition changed")
-    parser.add_argument("--tasks", metavar="A,B", help="with these tasks")
+    parser.add_argument("--set", metavar="K=V", action="append", help="change this condition")
+    parser.add_argument("--tasks", metavar="A,B", help="use only these tasks")
     parser.add_argument(
-        "--diff", metavar="OTHER", help="a run or a track to compare with; exit 4 if they differ"
+        "--diff", metavar="OTHER", help="run or track to compare with; exit code 4 if they differ"
     )
 
 

@@ -26,7 +26,7 @@ examples:
 def add_flags(parser: ArgumentParser) -> None:
     add = parser.add_argument
     add("--model", metavar="X", help=MODEL)
-    add("--pairs", metavar="T", help="the task whose preference pairs are learned from")
+    add("--pairs", metavar="T", help="task with the preference pairs to learn from")
     add("--out", metavar="DIR", help="folder of the reward model; must not exist")
     add("--set", metavar="K=V", action="append",
         help="change a setting: epochs, batch, accumulate, learning_rate, warmup, weight_decay, "

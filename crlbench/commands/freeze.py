@@ -33,20 +33,20 @@ def add_flags(parser: ArgumentParser) -> None:
     add("tasks", metavar="TASK", nargs="*", help="names or folders (all tasks)")
     add("--check", action="store_true", help="only compare, write nothing")
     add("--bump", action="store_true",
-        help="first raise the version in task.py as changes demand")
+        help="first raise the version in task.py as the changes require")
     add("--against", metavar="OLD",
-        help="an older checkout, task folder or frozen.toml to decide the version's level from")
+        help="older checkout, task folder or frozen.toml to compare the changes with")
     add("--retain", action="store_true",
-        help="the retain panel of this checkout instead of tasks")
+        help="freeze the retain panel of this checkout instead of tasks")
     add("--from", dest="source", metavar="DIR",
-        help="folder with an external task's dataset, or reasoning_gym:GENERATOR to make a task of")
+        help="folder with an external task's dataset, or reasoning_gym:GENERATOR for a new task")
     more = parser.add_argument_group("with --from reasoning_gym:GENERATOR").add_argument
     more("--levels", metavar="JSON",
          help="""settings of each level, '{"1": {...}, "2": {...}, "3": {...}}' or a file of it""")
-    more("--to", metavar="DIR", help="for its folder (tasks)")
-    more("--name", metavar="NAME", help="what it is called (gym-GENERATOR)")
+    more("--to", metavar="DIR", help="folder that gets the folder of the task (tasks)")
+    more("--name", metavar="NAME", help="name of the task (gym-GENERATOR)")
     more("--report", action="store_true",
-         help="only say what the generator's scorer pays for nonsense")
+         help="only print what the generator's scorer pays for nonsense")
 
 
 def run(options: Namespace) -> int:
@@ -88,8 +88,8 @@ def _refuse_archived(folder: Path, options: Namespace) -> None:
 
     if not options.check and is_archived(folder):
         raise UsageError(
-            f"{folder}: is archived, so that nothing of it changes; --check compares it. To change "
-            f"the task, raise its version: crlbench freeze {folder.name} --bump"
+            f"{folder}: is archived and never changes; --check compares it. To change the task, "
+            f"raise its version: crlbench freeze {folder.name} --bump"
         )
 
 
@@ -153,8 +153,8 @@ def _freeze_generator(options: Namespace) -> int:
 
     if options.tasks or options.check or options.bump:
         raise UsageError(
-            f"--from {options.source} makes a task of its own: leave out TASK, --check and --bump;"
-            " the made folder is checked with crlbench freeze --check FOLDER."
+            f"--from {options.source} makes a new task: leave out TASK, --check and --bump. "
+            "To check it later: crlbench freeze --check FOLDER"
         )
     generator = options.source.removeprefix(GENERATOR)
     reasoning_gym.task_name(generator, options.name)

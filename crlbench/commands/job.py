@@ -138,7 +138,7 @@ def _check_devices(
         )
     if settings.num_nodes > 1 and settings.jobs not in ("auto", "1"):
         raise UsageError(
-            f"--jobs {settings.jobs}: with --num-nodes the machines run one cell after the other. "
+            f"--jobs {settings.jobs}: with --num-nodes the machines do one run after the other. "
             "Leave --jobs out."
         )
     from crlbench.algo.step import TrustRegion
@@ -315,7 +315,7 @@ def _contender(
     if former is not None and not former.changed:
         card = former.card
     elif former is not None:
-        warn(f"model '{card.slug}': the runs in {former.folder} do not go on: {former.changed}")
+        warn(f"model '{card.slug}': the runs in {former.folder} cannot continue: {former.changed}")
     return Contender(spec, card.slug, card.revision[:8], card.digest)
 
 

@@ -37,7 +37,7 @@ examples:
   crlbench leaderboard build --source-url https://github.com/org/name
   crlbench leaderboard build --check
 
-Exit code 3: results do not agree with themselves, or --check found another site.
+Exit code 3: results contradict themselves, or --check finds a different site.
 """
 SERVE_EXAMPLES = """\
 examples:
@@ -76,13 +76,13 @@ def run(options: Namespace) -> int:
 
 def _build_flags(parser: ArgumentParser) -> None:
     add = parser.add_argument
-    add("--out", metavar="DIR", default="_site", help="where the site goes (_site)")
+    add("--out", metavar="DIR", default="_site", help="folder for the site (_site)")
     add("--url", metavar="URL",
-        help="where it will stand, https://...: for the sitemap, the feed and 404.html")
+        help="address of the site, https://...: for the sitemap, the feed and 404.html")
     add("--source-url", metavar="URL",
         help="the repository of the results, https://...: pages link to it")
     add("--check", action="store_true",
-        help="write nothing; exit 3 if what stands there is not what would be written")
+        help="write nothing; exit code 3 if the stored site differs from a new one")
 
 
 def _serve_flags(parser: ArgumentParser) -> None:
@@ -107,7 +107,7 @@ def _export_flags(parser: ArgumentParser) -> None:
         help=f"{', '.join(TABLES)} (entries)")
     add("--format", metavar="F", choices=TABLE_FORMATS,
         help=f"{', '.join(TABLE_FORMATS)} (by the name of --out)")
-    add("--out", metavar="FILE", required=True, help="where the table goes")
+    add("--out", metavar="FILE", required=True, help="file of the table")
     add("--board", metavar="NAME", action="append",
         help="only this board: track-fingerprint, or those of track@version (repeatable; all)")
 
@@ -126,7 +126,7 @@ def build(options: Namespace) -> int:
     if options.check:
         if differences := site.differences(files, folder):
             raise ValidationError(
-                f"{folder}: is not what would be built: {listed(differences, SHOWN, '; ')}. "
+                f"{folder}: differs from a new site: {listed(differences, SHOWN, '; ')}. "
                 "Run the command without --check."
             )
         return OK
@@ -251,8 +251,8 @@ ACTIONS = {
     ),
     "serve": Action(
         "show the site on this machine",
-        "Show the site on this machine until Ctrl-C. It is built first where there is none, or "
-        "where results are newer.",
+        "Show the site on this machine until Ctrl-C. It is built first if there is none, or "
+        "if results are newer.",
         SERVE_EXAMPLES,
         _serve_flags,
         serve,

@@ -17,14 +17,14 @@ examples:
   crlbench list tasks --json
   crlbench list results
 
-Exit code 3: an entry cannot be read; stderr names it, and the rest is listed.
+Exit code 3: an entry cannot be read. stderr names it, and the rest is listed.
 """
 
 
 def add_flags(parser: ArgumentParser) -> None:
     parser.add_argument("what", choices=KINDS, metavar="WHAT", help=", ".join(KINDS))
     parser.add_argument("--out", metavar="DIR", default="runs", help=OUT)
-    parser.add_argument("--family", metavar="NAME", help="for models: of this family only")
+    parser.add_argument("--family", metavar="NAME", help="for models: only this family")
     parser.add_argument("--kind", metavar="KIND", help="for models: base, instruct or reasoning")
 
 

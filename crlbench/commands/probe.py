@@ -46,8 +46,8 @@ def add_flags(parser: ArgumentParser) -> None:
     parser.add_argument("--items", metavar="N", type=int, default=64, help="items per level (64)")
     parser.add_argument("--write", action="store_true", help="put the table into task READMEs")
     parser.add_argument("--twin", metavar="SALT", type=int,
-        help="compare the published items with fresh ones that the task's code makes with this "
-        "number: who is better on the published ones may have seen them")
+        help="compare the published items with fresh ones, made by the task's code with this "
+        "number; a model that is better on the published ones may have seen them")
 
 
 def run(options: Namespace) -> int:
@@ -70,8 +70,7 @@ def run(options: Namespace) -> int:
     for task in tasks if options.write else ():
         if is_archived(task.folder):
             raise UsageError(
-                f"--write: {task.folder} is archived, so that nothing of it changes. Leave --write "
-                "out."
+                f"--write: {task.folder} is archived and never changes. Leave --write out."
             )
     models = {task.name: options.model or probing.default_models(task.card) for task in tasks}
     names = [name for several in models.values() for name in several]

@@ -21,9 +21,9 @@ examples:
 
 def add_flags(parser: ArgumentParser) -> None:
     parser.add_argument(
-        "run", metavar="RUN", help="a run folder, a folder above several, or that of a study"
+        "run", metavar="RUN", help="folder of a run, of several runs, or of a study"
     )
-    parser.add_argument("--out", metavar="F.html", help="where the page goes (RUN/report.html)")
+    parser.add_argument("--out", metavar="F.html", help="file of the page (RUN/report.html)")
 
 
 def run(options: Namespace) -> int:

@@ -71,7 +71,7 @@ class Job:
         if len(threads) > 1:
             numbers = ", ".join(map(str, sorted(threads)))
             raise UsageError(
-                f"hardware.threads must be the same in all arms; here it is {numbers}."
+                f"hardware.threads must be equal in all variants; here it is {numbers}."
             )
 
     @property
@@ -135,9 +135,9 @@ def say_preview(settings: Settings, cards: Iterable[ModelCard]) -> None:
         elif not card.pinned:
             warn(f"preview: the entry of model '{card.slug}' names no commit, so it never ranks")
     if settings.seeds not in DECLARED_SEEDS:
-        warn(f"preview: {count(settings.seeds, 'seed')} declared, and only 5, 10 or 20 are ranked")
+        warn(f"preview: {count(settings.seeds, 'seed')} declared; a rank needs 5, 10 or 20")
     elif "placebo" not in settings.arm:
-        warn("preview: a rank needs the placebo arm as well (--arm real,placebo)")
+        warn("preview: a rank also needs the placebo arm (--arm real,placebo)")
 
 
 def say_end(options: Namespace, ending: Ending, page: Path | None) -> int:
@@ -176,7 +176,7 @@ def carry_out(
         done = len(work.wanted) - len(work.missing) - len(work.vanished)
         note(
             options,
-            f"{count(len(work.wanted), 'cell')}, {done} done before, {len(work.missing)} to run "
+            f"{count(len(work.wanted), 'run')}, {done} done before, {len(work.missing)} to run "
             f"in {count(jobs, 'process') if jobs == 1 else f'{jobs} processes'}; "
             f"plan {listed([plan.hash[:12] for plan in job.plans], SHOWN)}",
         )
@@ -188,7 +188,7 @@ def carry_out(
         )
         switch = StopSwitch(deadline)
         switch.on_first = lambda: progress.say(
-            "stopping after the current update of each running cell; Ctrl-C again kills"
+            "stopping after the current update of each run; Ctrl-C again kills"
         )
         outcomes = []
         if work.missing:
@@ -205,9 +205,9 @@ def say_vanished(work: Work) -> None:
         names = listed([f"{cell.recipe} {cell.task} {cell.arm} seed-{cell.seed_index:02d}"
                         for cell in work.vanished], SHOWN)
         warn(
-            f"{count(len(work.vanished), 'run')} ended, says the ledger, and the record is gone "
-            f"({names}). Each counts as a failed run and is not made again, unless with --repeat, "
-            "which the ledger and the report will show."
+            f"{count(len(work.vanished), 'run')} ended according to the ledger, but "
+            f"the record is missing ({names}). Each counts as failed and is not repeated. "
+            "--repeat reruns it, and the ledger and the report show that."
         )
 
 
@@ -219,7 +219,7 @@ def _say_declared(work: Work) -> None:
             before = max(most[task, arm] for task in plan.body["tasks"])
             if before > seeds:
                 warn(
-                    f"{plan.folder} has declared {before} seeds of the {arm} arm before: with "
+                    f"{plan.folder} declared {before} seeds of the {arm} arm before. With "
                     f"{seeds} it stays incomplete, a preview"
                 )
 
@@ -255,7 +255,7 @@ def verdict(ending: Ending, verbose: bool) -> tuple[int, list[str]]:
     without = {cell.folder for cell in (*ending.work.vanished, *(o.cell for o in upstream))}
     cells = [cell for cell in ending.work.wanted if cell.folder not in without]
     total = len(cells)
-    tally = f"{ending.finished} of {count(total, 'cell')} done"
+    tally = f"{ending.finished} of {count(total, 'run')} done"
     if ending.stopped and ending.finished < total:
         return Interrupted.exit_code, [f"interrupted: {tally}; the same command continues"]
     errors = [o for o in ending.outcomes if o.state == "error"]

@@ -25,15 +25,15 @@ examples:
   crlbench submit runs/mini-0123456789ab/my-model@89abcdef/ppo --submitter @your-handle
   crlbench submit runs/mini-0123456789ab --submitter @your-handle --to clone/leaderboard/results
 
-Exit code 3: a rule is broken, and nothing was written. The rules: docs/results.md.
+Exit code 3: a rule is broken, and nothing is written. The rules: docs/results.md.
 """
 
 
 def add_flags(parser: ArgumentParser) -> None:
     add = parser.add_argument
     add("runs", metavar="RUN", nargs="+",
-        help="run folders, a folder of them, or of a study, which means all its arms")
-    add("--submitter", metavar="@HANDLE", help="GitHub handle of who answers questions about it")
+        help="run folders, a folder of several, or a study (all its entries)")
+    add("--submitter", metavar="@HANDLE", help="GitHub handle of the person who answers questions")
     add("--to", metavar="DIR", help="the folder of results (leaderboard/results of the checkout)")
     add("--pr-body", metavar="FILE", help="the pull request's text (pull-request.md)")
     add("--no-pr", action="store_true", help="write no text for a pull request")

@@ -27,30 +27,29 @@ examples:
   crlbench verify runs/mini-0123456789ab/my-model@89abcdef/ppo/addition/real/seed-00 --updates all
   crlbench verify runs/mini-0123456789ab --recompute-only --json
 
-Exit code 5: something stored is not what it must be; each thing is named. 6: the model is not here.
-What each step proves, and what nothing proves: docs/trust.md.
+Exit code 5: something stored is wrong; each problem is named. 6: the model is not here.
+What each step proves, and what no step proves: docs/trust.md.
 """
 
 
 def add_flags(parser: ArgumentParser) -> None:
     add = parser.add_argument
     add("result", metavar="RESULT",
-        help="a run, an entry (one model with one recipe) or a board: nothing is written into it")
+        help="a run, an entry (one model with one recipe) or a board; nothing is written into it")
     add("--updates", metavar="R", default="3",
-        help="make the first R updates again (3), or a whole run: all; an update is an iteration, "
+        help="retrain the first R updates (3), or a whole run: all; an update is an iteration, "
         "a rollout and its optimizer steps")
     add("--seed-index", metavar="I", default="random",
-        help="of which seed, for every task and arm: its index, or random, which says what it "
-        "drew (random)")
+        help="seed to replay, for every task, real and placebo: an index, or random; "
+        "the choice is printed (random)")
     add("--tolerance", metavar="T", choices=TOLERANCES, default="class",
-        help="class: equal bits on the class of machine that the run was made on, a band "
-        "elsewhere; bitwise: equal bits (class)")
+        help="class: equal bits on the class of machine of the run, a band on others; "
+        "bitwise: always equal bits (class)")
     add("--recompute-only", action="store_true", help="replay nothing")
     add("--max-minutes", metavar="M", default="60",
-        help="refuse a replay that by its conditions and the size of its model would take a core "
-        "longer (60)")
+        help="refuse a replay with an estimate above this, in minutes of one core (60)")
     add("--badge", metavar="BY",
-        help="for those who keep a leaderboard: note what was proven, and by whom, in "
+        help="for maintainers of a leaderboard: write what was proven, and by whom, to "
         "verification.jsonl beside the plan")
 
 
@@ -80,8 +79,8 @@ def run(options: Namespace) -> int:
     recomputed = recompute(runs, homes, catalog, base_of(Path(options.result)))
     if recomputed.refused:
         raise ValidationError(
-            f"{options.result}: states what this checkout does not know, so nothing of it can be "
-            f"verified: {' '.join(recomputed.refused)}"
+            f"{options.result}: cannot be verified, because this checkout does not know what it "
+            f"names: {' '.join(recomputed.refused)}"
         )
     if not options.json:
         _say_recomputed(recomputed, len(runs))
@@ -181,8 +180,8 @@ def _say_open(options: Namespace, recomputed: Recomputed, replays: Sequence[Repl
     if any(one.outcome == "within" for one in replays):
         out(
             "not proven: runs that are within a band. Equal bits prove a run; two machines round "
-            "differently. Replay it on the machine that it names (--tolerance bitwise), or have "
-            "somebody else replay it elsewhere."
+            "differently. Replay it on the machine that it names (--tolerance bitwise), or ask "
+            "somebody else to replay it on another."
         )
     if options.recompute_only:
         out("not proven: that the curve and the vectors came from training under these conditions")

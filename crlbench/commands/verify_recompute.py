@@ -87,7 +87,7 @@ def recompute(
     for finding in Peers().disagreements(runs):
         recomputed.findings.setdefault(finding.run, []).append(finding)
     if any(run.folder not in homes for run in runs):
-        gap = "attempts: no plan stands above these runs, so no ledger was compared."
+        gap = "attempts: no folder above these runs has a plan. No ledger was compared."
         recomputed.gaps.append(gap)
     missing = [reader for reader in readers.values() if isinstance(reader, EnvironmentUnfit)]
     recomputed.gaps += [f"prompts: {error}" for error in missing]

@@ -305,4 +305,4 @@ def follow(place: Place, say: Callable[[str], None]) -> None:
             failed += 1
             say(str(error))
     if failed:
-        raise Incomplete(f"{failed} cells ended early on this machine; see the first one.")
+        raise Incomplete(f"{failed} runs ended early on this machine; see the first machine.")

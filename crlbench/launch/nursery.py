@@ -35,6 +35,20 @@ from crlbench.launch.worker import (
 WARM = "crlbench.launch.warm:warm"
 """The function that loads what cells name, given as dictionaries."""
 
+KEEP_LIBRARIES = False
+"""Whether nurseries of this process are forked from one that has imported the libraries.
+
+For programs that start several: each after the first begins seconds earlier. The process that is
+kept holds the libraries alone, no model and no task, and ends with its program."""
+
+_LIBRARIES = ("crlbench.run.execute", "crlbench.launch.warm")
+_READ_BY_LIBRARIES = ("BNB", "CUDA", "GLIBC", "HF_", "HUGGINGFACE", "MKL", "OMP", "OPENBLAS")
+_READ_BY_LIBRARIES += ("PYTHON", "TOKENIZERS", "TORCH", "TRANSFORMERS")
+"""Prefixes of the environment variables that libraries read while they are imported."""
+
+_kept: dict[str, str] | None = None
+"""Their values when the process that is kept began."""
+
 
 def possible(device: str) -> bool:
     """Whether workers for this device can be forked here."""
@@ -52,12 +66,12 @@ class Nursery:
             warm: Import path of what loads the rest.
             cells: As plain data.
         """
-        context = multiprocessing.get_context("spawn")
-        self._control, theirs = context.Pipe()
-        self._process = context.Process(
-            target=_tend, args=(theirs, function, warm, list(cells), os.getpid()), name="nursery"
-        )
+        self._control, theirs = multiprocessing.Pipe()
         with started_quietly(threads=1):
+            # The type of a context is not that of the other.
+            context: Any = multiprocessing.get_context("forkserver" if _keep() else "spawn")
+            life = (theirs, function, warm, list(cells), os.getpid(), dict(os.environ))
+            self._process = context.Process(target=_tend, args=life, name="nursery")
             self._process.start()
         theirs.close()
 
@@ -162,16 +176,33 @@ def _environment(wanted: dict[str, str]) -> Iterator[None]:
                 os.environ[name] = value
 
 
+def _keep() -> bool:
+    """Whether the process with the libraries serves, which the first call of a program decides."""
+    global _kept
+    if not KEEP_LIBRARIES:
+        return False
+    now = {n: value for n, value in os.environ.items() if n.startswith(_READ_BY_LIBRARIES)}
+    if _kept is None:
+        multiprocessing.set_forkserver_preload([*_LIBRARIES])
+        _kept = now
+    return now == _kept
+
+
 def _tend(
     control: connection.Connection,
     function: str,
     warm: str | None,
     cells: list[dict[str, Any]],
-    parent: int,
+    launcher: int,
+    environment: dict[str, str],
 ) -> None:
     """The nursery's life: load, then fork and wait as it is told."""
+    # A process that is kept stands between: it ends with the launcher, and this one with it.
+    parent = os.getppid() if multiprocessing.get_start_method() == "forkserver" else launcher
     die_with_parent(parent)
     ignore_stop_signals()
+    os.environ.clear()
+    os.environ.update(environment)
     _be_silent()
     # What cannot be loaded is for the cell to say, which tries again and has someone to tell.
     with contextlib.suppress(Exception):

@@ -12,9 +12,8 @@ from crlbench.errors import UsageError
 from crlbench.notebook.call import options_of, with_path_errors
 from crlbench.notebook.results import frame
 from crlbench.pages.compare import render_cell, render_comparison
-from crlbench.pages.compare_figures import Series
 from crlbench.pages.compare_table import plain_comparison
-from crlbench.pages.curve_sheet import curve_sheet
+from crlbench.pages.curves import Series, curve_sheet
 from crlbench.site.tables import Column, Row, Table, ends, taken
 from crlbench.verdict.compare import Comparison, Effect, Pair
 from crlbench.verdict.compare_axis import BY_WORDS

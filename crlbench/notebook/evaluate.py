@@ -16,6 +16,7 @@ from crlbench.commands.running import Ending, Job, verdict
 from crlbench.commands.settings import Settings
 from crlbench.contract.records import Cell
 from crlbench.errors import OK, CrlbenchError, RunFailed
+from crlbench.launch import nursery
 from crlbench.notebook.call import options_of, with_path_errors
 from crlbench.notebook.results import frame, require_pandas, table_frame
 from crlbench.site.run_tables import CELL
@@ -88,6 +89,7 @@ def evaluate(
         >>> crlbench.evaluate("tiny-llama", smoke=True, quiet=True)
     """
     require_pandas()
+    nursery.KEEP_LIBRARIES = True
     arguments = {"track": track, "recipe": recipe, "tasks": tasks, "seeds": seeds, "arm": arms,
              "out": out}  # fmt: skip
     typed = {name: value for name, value in arguments.items() if value != getattr(Settings, name)}

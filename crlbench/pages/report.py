@@ -48,8 +48,8 @@ def render_page(runs: Runs, summary: Summary, board: Board | None = None) -> str
         board: ``summarise_board(runs)``; computed with the summary's resampling where it is None.
     """
     if board is None:
-        drawn = summary.bootstrap
-        board = summarise_board(runs, drawn["replicates"], drawn["seed"])
+        bootstrap = summary.bootstrap
+        board = summarise_board(runs, bootstrap["replicates"], bootstrap["seed"])
     return environment().get_template(TEMPLATE).render(page=page_data(runs, summary, board))
 
 
@@ -67,13 +67,13 @@ class _Compiled(BytecodeCache):
 
 
 _compiled = _Compiled()
-"""Of this process, for all environments."""
+"""Compiled templates of this process, for all environments."""
 
 
 def environment() -> Environment:
     """The templates of every page, with what they share."""
     folder = leaderboard_folder()
-    made = Environment(
+    templates = Environment(
         loader=FileSystemLoader([folder / "templates", folder / "static"]),
         autoescape=True,
         undefined=StrictUndefined,
@@ -83,23 +83,23 @@ def environment() -> Environment:
         auto_reload=False,
         bytecode_cache=_compiled,
     )
-    made.filters |= {
+    templates.filters |= {
         "number": wording.number,
         "span": words.span,
         "visible": wording.visible,
     }
-    return made
+    return templates
 
 
 def page_data(runs: Runs, summary: Summary, board: Board) -> dict[str, Any]:
     """Everything that the template shows, figures included."""
     by_entry = {key: list(group) for key, group in groupby(runs, key=lambda run: run.order[:3])}
-    # The control stands after what it controls.
-    ordered = sorted(summary.entries, key=lambda e: (e.model, e.recipe, e.arm != "real"))
+    # A control follows what it controls.
+    by_control = sorted(summary.entries, key=lambda e: (e.model, e.recipe, e.arm != "real"))
     entries = [
         _entry(entry, by_entry[entry.model, entry.recipe, entry.arm], summary, board)
         | {"anchor": f"entry-{number}", "folds": entry.arm != "real" or len(board.entries) > 1}
-        for number, entry in enumerate(ordered, start=1)
+        for number, entry in enumerate(by_control, start=1)
     ]
     anchors = {item["board"].name: item["anchor"] for item in entries if item["board"]}
     return {
@@ -161,19 +161,19 @@ def sentences(
     entry: EntrySummary, ranked: Entry | None, summary: Summary, board: Board
 ) -> list[str]:
     """What can be said, and what the summary alone does not know of the board."""
-    found = words.standing(entry, summary)
+    remarks = words.standing(entry, summary)
     if ranked is None:
-        return found
-    known = summary.division == "open" or summary.track_version == 0
-    silent = board.unranked is None or known
-    return [*found, *ranked.notes, *([] if silent else [wording.sentence(board.unranked)])]
+        return remarks
+    evident = summary.division == "open" or summary.track_version == 0
+    silent = board.unranked is None or evident
+    return [*remarks, *ranked.notes, *([] if silent else [wording.sentence(board.unranked)])]
 
 
 def _on_board(entry: EntrySummary, board: Board) -> Entry | None:
     if entry.arm != "real":
         return None
-    wanted = (entry.model, entry.recipe)
-    return next((e for e in board.entries if (e.model, e.recipe) == wanted), None)
+    pair = (entry.model, entry.recipe)
+    return next((e for e in board.entries if (e.model, e.recipe) == pair), None)
 
 
 def _commands(runs: Runs) -> list[str]:
@@ -183,11 +183,11 @@ def _commands(runs: Runs) -> list[str]:
 
 def _subjects(runs: Runs) -> list[tuple[str, list[tuple[str, str]]]]:
     """Per model its leaves, without the digests of single files."""
-    found: dict[str, list[tuple[str, str]]] = {}
+    by_model: dict[str, list[tuple[str, str]]] = {}
     for run in runs:
         subject = run.record.subject.model_dump(mode="json")
-        found.setdefault(run.model, _leaves(leaves(subject)))
-    return sorted(found.items())
+        by_model.setdefault(run.model, _leaves(leaves(subject)))
+    return sorted(by_model.items())
 
 
 def _leaves(values: dict[str, Any]) -> list[tuple[str, str]]:

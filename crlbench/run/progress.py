@@ -173,7 +173,7 @@ class Progress:
 
     def _fields(self) -> dict[str, str]:
         tally = self.tally
-        return {"cells": f"{tally.done}/{tally.cells} cells", "figures": tally.figures()}
+        return {"cells": f"{tally.done}/{tally.cells} runs", "figures": tally.figures()}
 
     def _remaining(self) -> str:
         seconds = self.tally.seconds_left()

@@ -8,8 +8,9 @@ from dataclasses import dataclass, replace
 from markupsafe import Markup
 
 from crlbench.base import wording
-from crlbench.pages import ablation_figures, words
+from crlbench.pages import words
 from crlbench.pages.compare_words import SIGNS
+from crlbench.pages.dots import effect_axis, effect_row, effect_scale
 from crlbench.stats.intervals import Interval, Paired
 from crlbench.verdict.axes import AXES, AXIS_SIGNS, AXIS_WORDS, MARGIN, Axis
 from crlbench.verdict.compare import Call
@@ -57,15 +58,13 @@ class Effect:
 
     @property
     def drawn(self) -> Paired | None:
-        """As figures draw it: a preview has no colour of a verdict."""
+        """The effect in figures, where a preview has no colour of a verdict."""
         if self.paired is None or self.call != "preview":
             return self.paired
         return replace(self.paired, verdict="undecided")
 
 
-def effects(
-    base: Entry, entry: Entry, tasks: Sequence[str] | None = None
-) -> dict[Axis, Effect]:
+def effects(base: Entry, entry: Entry, tasks: Sequence[str] | None = None) -> dict[Axis, Effect]:
     """``entry`` minus ``base`` on every axis, over their common tasks and seeds."""
     decides = base.decides and entry.decides
     return {
@@ -98,20 +97,26 @@ class Drawing:
 
 def drawings(rows: Sequence[tuple[str, dict[Axis, Effect]]]) -> dict[Axis, Drawing]:
     """Per axis a column of figures, for effects with their labels."""
-    return {axis: _drawing(axis, [(label, found[axis]) for label, found in rows]) for axis in AXES}
+    return {
+        axis: _drawing(axis, [(label, by_axis[axis]) for label, by_axis in rows]) for axis in AXES
+    }
 
 
 def _drawing(axis: Axis, rows: Sequence[tuple[str, Effect]]) -> Drawing:
-    scale = ablation_figures.effect_scale([effect.drawn for _, effect in rows], MARGIN)
+    scale = effect_scale([effect.drawn for _, effect in rows], MARGIN)
     return Drawing(
         title=f"{AXIS_WORDS[axis].capitalize()} {AXIS_SIGNS[axis]}",
-        axis=Markup(ablation_figures.effect_axis(MARGIN, scale)),
+        axis=Markup(effect_axis(MARGIN, scale)),
         rows=tuple(
             Markup("")
             if effect.drawn is None
             else Markup(
-                ablation_figures.effect_row(
-                    f"{label} on {AXIS_SIGNS[axis]}", effect.drawn, MARGIN, scale
+                effect_row(
+                    f"Effect of {label} on {AXIS_SIGNS[axis]}",
+                    effect.drawn,
+                    effect.drawn.verdict,
+                    MARGIN,
+                    scale,
                 )
             )
             for label, effect in rows

@@ -564,7 +564,7 @@ def test_a_folder_that_may_not_be_read_is_named(
     monkeypatch.setattr(os, "listdir", refused)
     assert cli.main(["validate", str(tmp_path), "--kind", "task"]) == 6
     said = capsys.readouterr().err
-    assert said.startswith(f"crlbench: {tmp_path}: Permission denied. Give yourself the right")
+    assert said.startswith(f"crlbench: {tmp_path}: Permission denied. Give yourself permission")
 
 
 # -- numbers that ask for very much work ---------------------------------------------------

@@ -44,7 +44,7 @@ def test_the_size_of_a_model_is_that_without_its_adapter(site: Site):
     lora = {"kind": "lora", "rank": 16}
     change = {"adapter": lora, "params_total": 139_399_488, "params_trainable": 4_885_057}
     assert facets.parameters(subject.model_copy(update=change)) == "135M"
-    assert facets.parameters(subject) == facets.counted(subject.params_total)
+    assert facets.parameters(subject) == facets.format_count(subject.params_total)
 
 
 def test_a_board_without_scores_has_an_axis_from_0_to_1():

@@ -97,10 +97,11 @@ def test_a_lead_reaches_other_tasks_only_where_all_tasks_agree(tmp_path: Path, e
     by_model = {entry.display_name: entry for entry in board.entries}
     leader, other = by_model["Tiny Llama"], by_model["Tiny Qwen2"]
     said = describe_other_tasks("efficiency", leader, [other], MARGIN)
+    elsewhere = "Over similar tasks that were not run"
     if even:
-        assert said == "Over other tasks of the kind, 1 of 1 interval excludes 0: Tiny Qwen2."
+        assert said == f"{elsewhere}, 1 of 1 interval excludes 0: Tiny Qwen2."
     else:
-        assert said == "Over other tasks of the kind, none of 1 interval excludes 0."
+        assert said == f"{elsewhere}, none of 1 interval excludes 0."
     assert describe_other_tasks("efficiency", leader, [], MARGIN) == ""
 
 

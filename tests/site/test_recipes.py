@@ -135,7 +135,7 @@ def test_a_learning_rate_says_how_many_of_its_runs_failed(
 
 def test_what_helps_most_says_against_what(board: Techniques, files: Mapping[str, bytes]):
     efficiency = board.answers[0]
-    assert efficiency.helped[0] == ("grpo", "ppo", "Tiny Llama")
+    assert efficiency.helpful[0] == ("grpo", "ppo", "Tiny Llama")
     assert "better than ppo for Tiny Llama" in files["recipes.html"].decode()
 
 
