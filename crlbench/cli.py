@@ -22,7 +22,7 @@ from importlib import import_module
 from typing import Any, NoReturn
 
 from crlbench import __version__
-from crlbench.commands.readable_names import require_readable_names
+from crlbench.commands.flags import require_readable_names
 from crlbench.disk import switches
 from crlbench.disk.files import require_temporary
 from crlbench.errors import (

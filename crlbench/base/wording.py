@@ -106,8 +106,8 @@ def visible(text: str, limit: int | None = None) -> str:
     note = f" … ({hidden:,} more characters)"
     if hidden <= len(note):  # a cut that says more than it hides
         hidden, note = 0, ""
-    shown = text[:limit] if hidden else text
-    escaped = "".join(c if c == "\n" or _printable(c) else f"\\u{ord(c):04x}" for c in shown)
+    kept = text[:limit] if hidden else text
+    escaped = "".join(c if c == "\n" or _printable(c) else f"\\u{ord(c):04x}" for c in kept)
     return escaped + note
 
 
@@ -134,10 +134,10 @@ def _printable(character: str) -> bool:
     return unicodedata.category(character) not in ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp")
 
 
-def listed(names: Sequence[str], most: int = 6) -> str:
+def listed(names: Sequence[str], most: int = 6, separator: str = ", ") -> str:
     """The first few names, and how many more there are; empty for none."""
     rest = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + rest
+    return separator.join(names[:most]) + rest
 
 
 def first_of(names: Sequence[str], most: int) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
 
-from crlbench.commands.console import note, out, out_json
+from crlbench.commands.console import note, print_result
 from crlbench.errors import OK, UsageError
 
 KINDS = ("track", "task")
@@ -39,36 +39,23 @@ def run(options: Namespace) -> int:
     if options.check:
         if options.what is not None:
             raise UsageError("--check looks at every archive. Leave the rest out.")
-        return _checked(options, [folder.name for folder in archive.check(catalog)])
+        names = [folder.name for folder in archive.check(catalog)]
+        print_result(options, names, (f"{name} unchanged" for name in names))
+        if not names and not options.json:
+            note(options, "nothing is archived here")
+        return OK
     if options.name is None:
         raise UsageError("archive needs a kind and a name: crlbench archive track mini.")
     require_as_published(catalog, catalog.find_at(options.what, options.name))
     folder = archive.archive(catalog, options.what, options.name)
-    if options.json:
-        out_json({"archive": str(folder)})
-        return OK
-    out(str(folder))
-    note(options, _next(options.what, folder.name))
+    print_result(options, {"archive": str(folder)}, [str(folder)])
+    if not options.json:
+        name = folder.name.partition("@")[0]
+        step = (
+            "change the track or its tasks, and raise the version in "
+            f"leaderboard/tracks/{name}.toml"
+            if options.what == "track"
+            else f"change the task, then: crlbench freeze {name} --bump"
+        )
+        note(options, f"{folder.name} is archived. Commit it; now {step}.")
     return OK
-
-
-def _checked(options: Namespace, names: list[str]) -> int:
-    if options.json:
-        out_json(names)
-        return OK
-    for name in names:
-        out(f"{name} unchanged")
-    if not names:
-        note(options, "nothing is archived here")
-    return OK
-
-
-def _next(what: str, spec: str) -> str:
-    """What may be done now that a version is kept."""
-    name = spec.partition("@")[0]
-    following = (
-        f"change the track or its tasks, and raise the version in leaderboard/tracks/{name}.toml"
-        if what == "track"
-        else f"change the task, then: crlbench freeze {name} --bump"
-    )
-    return f"{spec} is archived. Commit it; now {following}."

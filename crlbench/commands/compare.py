@@ -7,7 +7,8 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from typing import Any
 
-from crlbench.commands.console import out, out_json
+from crlbench.commands.console import print_result
+from crlbench.commands.flags import file_target
 from crlbench.errors import OK, UsageError
 
 SUFFIXES = {".html": "html", ".htm": "html", ".json": "json", ".md": "md", ".txt": "text"}
@@ -49,15 +50,16 @@ def add_flags(parser: ArgumentParser) -> None:
 
 def run(options: Namespace) -> int:
     """Print or write what stored entries say against each other."""
-    form, target = _format(options), _target(options)
+    form = _format(options)
+    target = None if options.out is None else file_target("--out", options.out)
     comparison = read_comparison(options)
     if target is None:
         _print(comparison, form, colour=not options.no_color)
         return OK
     from crlbench.run.store import write_text
 
-    write_text(target, _rendered(comparison, form))
-    out_json({"compare": str(target)}) if options.json else out(str(target))
+    write_text(target, _render(comparison, form))
+    print_result(options, {"compare": str(target)}, [str(target)])
     return OK
 
 
@@ -132,15 +134,7 @@ def _format(options: Namespace) -> str:
     return named
 
 
-def _target(options: Namespace) -> Path | None:
-    if options.out is None:
-        return None
-    if Path(options.out).is_dir():
-        raise UsageError(f"--out {options.out}: is a folder; give the name of a file.")
-    return Path(options.out)
-
-
-def _rendered(comparison: Any, form: str) -> str:
+def _render(comparison: Any, form: str) -> str:
     """The comparison as the text of a file."""
     if form == "json":
         return comparison.to_json()
@@ -156,7 +150,7 @@ def _rendered(comparison: Any, form: str) -> str:
 def _print(comparison: Any, form: str, colour: bool) -> None:
     """Coloured for people at a terminal, plain for files and pipes."""
     if form != "text" or not sys.stdout.isatty():
-        sys.stdout.write(_rendered(comparison, form))
+        sys.stdout.write(_render(comparison, form))
         return
     from rich.console import Console
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from argparse import Namespace
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from crlbench.errors import printable
@@ -30,6 +30,15 @@ def warn(text: str) -> None:
 def out_json(value: Any) -> None:
     """The result as JSON, for programs."""
     print(json.dumps(value, indent=2, sort_keys=False, default=str))
+
+
+def print_result(options: Namespace, value: Any, lines: Iterable[str]) -> None:
+    """The result: as JSON under ``--json``, else as lines."""
+    if options.json:
+        out_json(value)
+    else:
+        for line in lines:
+            out(line)
 
 
 def table(rows: Sequence[dict[str, Any]], columns: Sequence[str]) -> str:

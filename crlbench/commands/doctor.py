@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from crlbench.commands.console import out, out_json, table
 from crlbench.commands.flags import DEVICES, MODEL, OUT
-from crlbench.errors import OK, CrlbenchError, EnvironmentUnfit, unknown_name
+from crlbench.errors import OK, CrlbenchError, EnvironmentUnfit, require_known
 
 if TYPE_CHECKING:
     from crlbench.catalog.find import Catalog
@@ -49,9 +49,8 @@ def add_flags(parser: ArgumentParser) -> None:
 
 def run(options: Namespace) -> int:
     """Look at the machine, and at a model if one is named; exit 6 where a run could not work."""
-    if options.device not in DEVICES:
-        raise unknown_name("device", options.device, DEVICES)
-    findings, memory = _looked_at(options)
+    require_known("device", options.device, DEVICES)
+    findings, memory = _examine(options)
     unfit = any(finding.level == "problem" for finding in findings)
     if options.json:
         out_json(
@@ -60,7 +59,7 @@ def run(options: Namespace) -> int:
                 "track": options.track,
                 "model": options.model,
                 "findings": [asdict(finding) for finding in findings],
-                "memory": [_described(fit) for fit in memory],
+                "memory": [_describe(fit) for fit in memory],
             }
         )
     else:
@@ -68,17 +67,17 @@ def run(options: Namespace) -> int:
     return EnvironmentUnfit.exit_code if unfit else OK
 
 
-def _looked_at(options: Namespace) -> tuple[list[Finding], list[Fit]]:
+def _examine(options: Namespace) -> tuple[list[Finding], list[Fit]]:
     from crlbench.catalog.find import Catalog
-    from crlbench.commands.running import choose
+    from crlbench.commands.job import choose
     from crlbench.commands.settings import assignments
     from crlbench.contract.conditions import override
     from crlbench.doctor import machine as of
     from crlbench.run.archive import open_track
 
     track, catalog = open_track(Catalog(options.catalog), options.track)
-    changed = override(track.conditions, assignments(options.set))
-    track = track.model_copy(update={"conditions": changed})
+    conditions = override(track.conditions, assignments(options.set))
+    track = track.model_copy(update={"conditions": conditions})
     card = None if options.model is None else catalog.load_model(options.model)
     choose(options.recipe, catalog).recipe.check_group(track.conditions.budget.completions)
     hub = of.ask_hub(options.offline)
@@ -89,7 +88,7 @@ def _looked_at(options: Namespace) -> tuple[list[Finding], list[Fit]]:
         except CrlbenchError as error:
             findings.append(of.Finding("tasks", "problem", str(error), of.command_in(str(error))))
     out_folder = Path(options.out)
-    needed = [task.name for task in tasks if of.runs_programs(task)]
+    programs = [task.name for task in tasks if of.runs_programs(task)]
     findings += [
         *of.machine(track.conditions),
         *of.accelerators(options.device),
@@ -98,20 +97,20 @@ def _looked_at(options: Namespace) -> tuple[list[Finding], list[Fit]]:
         *of.disk(options.home, out_folder),
         hub.finding,
         of.clock(hub, out_folder),
-        of.sandbox(needed),
+        of.sandbox(programs),
         *of.tasks_ready(tasks, track.conditions),
     ]
     if card is None:
         return findings, []
-    found, memory = _of_model(options, catalog, track, card, tasks, hub)
-    return findings + found, memory
+    model_findings, memory = _examine_model(options, catalog, track, card, tasks, hub)
+    return findings + model_findings, memory
 
 
-def _of_model(
+def _examine_model(
     options: Namespace, catalog: Catalog, track: Any, card: Any, tasks: list[Any], hub: Any
 ) -> tuple[list[Finding], list[Fit]]:
     from crlbench.catalog.retain_panel import find_panel
-    from crlbench.commands.running import device
+    from crlbench.commands.job import device
     from crlbench.doctor import model as of
     from crlbench.launch.capacity import free_memory
 
@@ -137,9 +136,9 @@ def _of_model(
 def _show(options: Namespace, findings: Sequence[Finding], memory: Sequence[Fit]) -> None:
     """Problems last, so that they are seen; ``--quiet`` leaves out what is fine."""
     colour = sys.stdout.isatty() and not options.no_color
-    shown = [f for f in findings if f.level != "ok" or not options.quiet]
-    width = max((len(finding.topic) for finding in shown), default=0)
-    for finding in shown:
+    visible = [f for f in findings if f.level != "ok" or not options.quiet]
+    width = max((len(finding.topic) for finding in visible), default=0)
+    for finding in visible:
         level = f"{finding.level:<7}"
         if colour:
             level = f"\x1b[{COLOURS[finding.level]}m{level}\x1b[0m"
@@ -168,7 +167,7 @@ def _row(fit: Fit) -> dict[str, Any]:
     }
 
 
-def _described(fit: Fit) -> dict[str, Any]:
+def _describe(fit: Fit) -> dict[str, Any]:
     estimate = fit.estimate
     return {
         "form": estimate.form.name,

@@ -62,14 +62,14 @@ def run(options: Namespace) -> int:
     from crlbench.commands.running import say_end
     from crlbench.commands.settings import as_toml
 
-    asked = read_request(options)
-    if asked.settings.print_config:
-        out(as_toml(asked.settings, asked.board))
+    request = read_request(options)
+    if request.settings.print_config:
+        out(as_toml(request.settings, request.board))
         return OK
-    job = declare(options, asked)
+    job = declare(options, request)
     if job.settings.dry_run:
         from crlbench.commands.dry_run import dry_run
 
-        return dry_run(options, job.settings, job.plans, job.cards)
-    ended = run_job(options, job, lambda: publish(options, job.folders))
-    return OK if ended is None else say_end(options, *ended)
+        return dry_run(options, job)
+    ending = run_job(options, job, lambda: publish(options, job.folders))
+    return OK if ending is None else say_end(options, *ending)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
-from crlbench.commands.console import note, out, out_json
+from crlbench.commands.console import note, print_result
 from crlbench.errors import OK, UsageError
 
 READS_MODELS = True
@@ -42,5 +42,5 @@ def run(options: Namespace) -> int:
         note(options, "a peft adapter; --merge writes a whole checkpoint, for --model DIR")
     else:
         note(options, f"a whole checkpoint in float32: crlbench evaluate --model {target}")
-    out_json({"folder": str(target), "kind": kind}) if options.json else out(str(target))
+    print_result(options, {"folder": str(target), "kind": kind}, [str(target)])
     return OK

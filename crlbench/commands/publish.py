@@ -31,7 +31,7 @@ def publish(options: Namespace, folders: Sequence[Path]) -> Path:
     """
     summary, board, page = write_pages(folders)
     if options.json:
-        out_json(_stored(summary, board))
+        out_json(_summary_json(summary, board))
     else:
         _print_table(summary, board, colour=not options.no_color)
     return page
@@ -46,9 +46,9 @@ def write_pages(folders: Sequence[Path]) -> tuple[Any, Any, Path]:
     Returns:
         The summary, the board and the page that hold everything.
     """
-    filled = [folder for folder in folders if any(folder.rglob(RECORD_NAME))]
-    written = [write_page(folder) for folder in filled]
-    return write_page(filled[0].parents[1]) if len(filled) > 1 else written[0]
+    with_records = [folder for folder in folders if any(folder.rglob(RECORD_NAME))]
+    pages = [write_page(folder) for folder in with_records]
+    return write_page(with_records[0].parents[1]) if len(with_records) > 1 else pages[0]
 
 
 def write_page(folder: Path, page: Path | None = None) -> tuple[Any, Any, Path]:
@@ -62,12 +62,12 @@ def write_page(folder: Path, page: Path | None = None) -> tuple[Any, Any, Path]:
     summary, board = summarise(runs), summarise_board(runs)
     home = folder if folder.is_dir() else folder.parent
     if page is None:
-        write_json(home / SUMMARY_NAME, _stored(summary, board))
+        write_json(home / SUMMARY_NAME, _summary_json(summary, board))
     page = write_text(page or home / PAGE_NAME, render_page(runs, summary, board))
     return summary, board, page
 
 
-def _stored(summary: Any, board: Any) -> dict[str, Any]:
+def _summary_json(summary: Any, board: Any) -> dict[str, Any]:
     """What summary.json holds: every entry and arm, and under ``board`` the verdict."""
     return _plain(dataclasses.asdict(summary)) | {"board": board.plain()}
 

@@ -52,8 +52,7 @@ def run(options: Namespace) -> int:
     one: a task that was named is not fetched, or its sandbox cannot be built here.
     """
     from crlbench.catalog.find import Catalog
-    from crlbench.commands.changes import since
-    from crlbench.commands.validation import Validation
+    from crlbench.commands.validation import Validation, since
 
     if bool(options.since) == bool(options.paths):
         raise UsageError("validate needs either PATH, one or more, or --since COMMIT.")
@@ -68,4 +67,3 @@ def run(options: Namespace) -> int:
     if options.json:
         out_json([report.to_dict() for report in validation.reports])
     return validation.exit_code
-

@@ -8,6 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from crlbench.base.wording import listed
 from crlbench.commands.console import count, note, out, out_json
 from crlbench.errors import OK, EnvironmentUnfit, Mismatch, UsageError, ValidationError
 
@@ -62,10 +63,8 @@ def run(options: Namespace) -> int:
         ValidationError: it states a track, a task or a version that this checkout does not know.
     """
     from crlbench.catalog.find import Catalog
-    from crlbench.commands.verify_badge import write_badges
-    from crlbench.commands.verify_budget import require_budget
     from crlbench.commands.verify_recompute import check_bytes, recompute
-    from crlbench.commands.verify_replay import chosen_seed, replay
+    from crlbench.commands.verify_replay import choose_seed, replay, require_budget, write_badges
     from crlbench.contribute.results.changes import base_of
     from crlbench.proof.entry import homes_of
     from crlbench.verdict.runs import load_runs
@@ -85,38 +84,33 @@ def run(options: Namespace) -> int:
         )
     if not options.json:
         _say_recomputed(recomputed, len(runs))
-    replayed: list[Replayed] = []
+    replays: list[Replayed] = []
     seed = None
     if not options.recompute_only and not recomputed.all_findings:
-        seed = chosen_seed(options.seed_index, runs.runs)
-        drawn = f", drawn at random; --seed-index {seed} repeats it"
+        seed = choose_seed(options.seed_index, runs.runs)
+        how = f", drawn at random; --seed-index {seed} repeats it"
         if not options.json:
-            out(f"seed index {seed}{drawn if options.seed_index == 'random' else ''}:")
-        chosen = [run for run in runs if run.record.seed.index == seed]
-        note(options, require_budget(chosen, catalog, updates, minutes, options.home))
+            out(f"seed index {seed}{how if options.seed_index == 'random' else ''}:")
+        same_seed = [run for run in runs if run.record.seed.index == seed]
+        note(options, require_budget(same_seed, catalog, updates, minutes, options.home))
         bitwise = options.tolerance == "bitwise"
-        made = replay(chosen, homes, recomputed.comparisons, catalog, updates, bitwise)
-        for one in made:
-            replayed.append(one)
+        for one in replay(same_seed, homes, recomputed.comparisons, catalog, updates, bitwise):
+            replays.append(one)
             if not options.json:
                 _say_replayed(one)
     if options.badge is not None:
-        write_badges(options.badge, runs.runs, homes, recomputed, replayed)
+        write_badges(options.badge, runs.runs, homes, recomputed, replays)
     if options.json:
-        out_json(_as_json(recomputed, replayed, seed))
+        out_json(_as_json(recomputed, replays, seed))
     elif not recomputed.all_findings:
-        _say_open(options, recomputed, replayed)
-    if recomputed.all_findings or any(one.outcome == "mismatch" for one in replayed):
+        _say_open(options, recomputed, replays)
+    if recomputed.all_findings or any(one.outcome == "mismatch" for one in replays):
         return Mismatch.exit_code
     return EnvironmentUnfit.exit_code if recomputed.absent else OK
 
 
 def _updates(text: str) -> int | None:
-    """The number of updates; None for all.
-
-    Raises:
-        UsageError: neither a number from 1 nor ``all``.
-    """
+    """The number of updates; None for all."""
     if text == "all":
         return None
     if not text.isdigit() or not int(text):
@@ -125,11 +119,7 @@ def _updates(text: str) -> int | None:
 
 
 def _minutes(text: str) -> float:
-    """What a replay may take.
-
-    Raises:
-        UsageError: no number above 0.
-    """
+    """The minutes that a replay may take."""
     try:
         minutes = float(text)
     except ValueError:
@@ -139,8 +129,8 @@ def _minutes(text: str) -> float:
     return minutes
 
 
-def _say_recomputed(found: Recomputed, runs: int) -> None:
-    findings = found.all_findings
+def _say_recomputed(recomputed: Recomputed, runs: int) -> None:
+    findings = recomputed.all_findings
     if findings:
         out(f"MISMATCH: {count(len(findings), 'value')} of {count(runs, 'run')}:")
         for finding in findings[:SHOWN]:
@@ -149,46 +139,45 @@ def _say_recomputed(found: Recomputed, runs: int) -> None:
             out(f"  and {len(findings) - SHOWN} more (--json lists all)")
         return
     out(f"recomputed: {count(runs, 'run')}: scores, curve, figures, status and names agree")
-    judges = ", ".join(sorted(found.verifiers))
-    if found.samples:
-        out(f"verified again: {count(found.samples, 'stored completion')} ({judges})")
+    judges = ", ".join(sorted(recomputed.verifiers))
+    if recomputed.samples:
+        out(f"verified again: {count(recomputed.samples, 'stored completion')} ({judges})")
 
 
 def _say_replayed(one: Replayed) -> None:
     length = "the whole run" if one.whole else f"{count(one.updates, 'update')}"
-    made = f"{length}, {count(one.evaluations, 'evaluation')}"
+    extent = f"{length}, {count(one.evaluations, 'evaluation')}"
     if one.outcome == "equal":
-        out(f"  replayed: {one.run.name}: {made}: equal to the last bit")
+        out(f"  replayed: {one.run.name}: {extent}: equal to the last bit")
         return
     first = next((d for d in one.differences if not d.within), one.differences[0])
     if one.outcome == "within":
-        out(f"  within a band: {one.run.name}: {made}: no proof until a second witness agrees")
+        out(f"  within a band: {one.run.name}: {extent}: no proof until a second witness agrees")
         out(f"    first difference: {one.differences[0]}")
-        out(f"    the machines differ in {_listed(one.elsewhere)}")
+        out(f"    the machines differ in {_machines(one.elsewhere)}")
         return
-    out(f"  MISMATCH: {one.run.name}: {made}")
+    out(f"  MISMATCH: {one.run.name}: {extent}")
     out(f"    first difference: {one.differences[0]}")
     if first is not one.differences[0]:
         out(f"    beyond the band: {first}")
-    elsewhere = _listed(one.elsewhere) if one.elsewhere else "nothing that explains it"
+    elsewhere = _machines(one.elsewhere) if one.elsewhere else "nothing that explains it"
     out(f"    the machines differ in {elsewhere}")
 
 
-def _listed(elsewhere: Any) -> str:
-    shown = [f"{name} ({_short(a)}; here {_short(b)})" for name, (a, b) in elsewhere.items()]
-    more = f" and {len(shown) - 4} more" if len(shown) > 4 else ""
-    return ", ".join(shown[:4]) + more
+def _machines(elsewhere: Any) -> str:
+    pairs = [f"{name} ({_short(a)}; here {_short(b)})" for name, (a, b) in elsewhere.items()]
+    return listed(pairs, 4)
 
 
 def _short(value: Any) -> str:
     return str(value) if len(str(value)) <= 40 else f"{str(value)[:12]}..."
 
 
-def _say_open(options: Namespace, found: Recomputed, replayed: Sequence[Replayed]) -> None:
+def _say_open(options: Namespace, recomputed: Recomputed, replays: Sequence[Replayed]) -> None:
     """What was not proven."""
-    for gap in found.gaps:
+    for gap in recomputed.gaps:
         out(f"not checked: {gap}")
-    if any(one.outcome == "within" for one in replayed):
+    if any(one.outcome == "within" for one in replays):
         out(
             "not proven: runs that are within a band. Equal bits prove a run; two machines round "
             "differently. Replay it on the machine that it names (--tolerance bitwise), or ask "
@@ -200,13 +189,15 @@ def _say_open(options: Namespace, found: Recomputed, replayed: Sequence[Replayed
         out("not proven: what came after the replayed updates (--updates all makes a whole run)")
 
 
-def _as_json(found: Recomputed, replayed: Sequence[Replayed], seed: int | None) -> dict[str, Any]:
+def _as_json(
+    recomputed: Recomputed, replays: Sequence[Replayed], seed: int | None
+) -> dict[str, Any]:
     return {
-        "runs": list(found.findings),
-        "findings": [asdict(finding) for finding in found.all_findings],
-        "not_checked": found.gaps,
-        "samples": found.samples,
-        "prompts": found.prompts,
+        "runs": list(recomputed.findings),
+        "findings": [asdict(finding) for finding in recomputed.all_findings],
+        "not_checked": recomputed.gaps,
+        "samples": recomputed.samples,
+        "prompts": recomputed.prompts,
         "seed_index": seed,
         "replays": [
             {
@@ -218,6 +209,6 @@ def _as_json(found: Recomputed, replayed: Sequence[Replayed], seed: int | None) 
                 "other_class": {name: list(pair) for name, pair in one.elsewhere.items()},
                 "differences": [asdict(d) for d in one.differences],
             }
-            for one in replayed
+            for one in replays
         ],
     }

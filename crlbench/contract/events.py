@@ -29,7 +29,7 @@ class ProgressEvent(TypedDict):
     iteration: int
     """Iterations done, 0 to ``iterations``."""
     iterations: int
-    """Of the whole run."""
+    """Iterations of the whole run."""
     reward: float | None
     """Mean reward of the last rollout; None before the first one, in other phases, and where it is
     no finite number."""

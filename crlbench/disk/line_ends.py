@@ -84,16 +84,16 @@ def remedy(path: Path, data: bytes) -> str:
     if b"\r\n" in data:
         steps.append("tr -d '\\r'")
     command = f"{steps[0]} < {source}" + "".join(f" | {step}" for step in steps[1:])
-    found = f"Restore it with: {command} > {target} && mv {target} {source}"
+    advice = f"Restore it with: {command} > {target} && mv {target} {source}"
     checkouts = (folder for folder in path.absolute().parents if (folder / ".git").exists())
     checkout = next(checkouts, None)
     if checkout is not None and b"\r\n" in data:
         git = f"git -C {shlex.quote(str(checkout))} -c core.autocrlf=false"
-        found += (
+        advice += (
             " - or all files of this checkout, once your own changes are committed, with: "
             f"{git} rm -rq --cached . && {git} reset -q --hard"
         )
-    return f"{found}."
+    return f"{advice}."
 
 
 def _cause(data: bytes) -> str:

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING
 from crlbench.catalog.find import Catalog
 from crlbench.catalog.frozen import Task
 from crlbench.contract.conditions import Conditions
-from crlbench.contract.model_card import ModelCard
-from crlbench.contract.pinned import check_pinned
+from crlbench.contract.model_card import ModelCard, check_pinned
 from crlbench.disk import rowfiles
 from crlbench.errors import CrlbenchError, ValidationError
 from crlbench.run.plan import Board

@@ -12,12 +12,10 @@ import pytest
 from crlbench import cli
 from crlbench.algo import recipes
 from crlbench.catalog.find import Catalog
-from crlbench.commands.asked_study import asked_study
 from crlbench.commands.design import Design, design
-from crlbench.commands.running import cards_of, choose, plan_of
+from crlbench.commands.job import cards_of, choose, plan_of
 from crlbench.commands.settings import Settings, resolve
-from crlbench.commands.star import star
-from crlbench.commands.study_file import read_study_file
+from crlbench.commands.study_file import read_study_file, star, study_of
 from crlbench.contract.study import STUDY_NAME, Study
 from crlbench.errors import CrlbenchError, UsageError, ValidationError
 from crlbench.run.archive import open_board
@@ -38,11 +36,11 @@ def designed(*arguments: str) -> Design:
     """What ``ablate`` would run, with nothing written."""
     options = cli.parse(["ablate", *arguments])
     settings, conditions = resolve(options)
-    wanted, settings = asked_study(options, settings)
+    study, settings = study_of(options, settings)
     catalog = Catalog(options.catalog)
     opened = open_board(catalog, settings.track, settings.tasks)
-    cards = cards_of(wanted.models, catalog)
-    return design(wanted, cards, opened, conditions, settings)
+    cards = cards_of(study.models, catalog)
+    return design(study, cards, opened, conditions, settings)
 
 
 # -- refusals ------------------------------------------------------------------------------

@@ -270,7 +270,7 @@ def test_an_old_checkout_is_restored_whole(tmp_path: Path) -> None:
 def test_a_file_beside_the_weights_of_an_entry(
     name: str, rewrite: Callable[[bytes], bytes], tmp_path: Path
 ) -> None:
-    from crlbench.contract.pinned import check_pinned
+    from crlbench.contract.model_card import check_pinned
 
     card = Catalog().load_model("tiny-llama")
     folder = shutil.copytree(card.weights_dir, tmp_path / "tiny-llama")

@@ -15,7 +15,7 @@ from typing import Any
 from crlbench.algo import recipes
 from crlbench.algo.recipe import to_config
 from crlbench.catalog.find import Catalog
-from crlbench.commands.running import cards_of, choose, plan_of
+from crlbench.commands.job import cards_of, choose, plan_of
 from crlbench.commands.settings import Settings
 from crlbench.contract.records import RunRecord
 from crlbench.contribute.results.layout import find_entries

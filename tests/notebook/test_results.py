@@ -13,7 +13,7 @@ import crlbench
 from crlbench import cli
 from crlbench.contract.record_files import read_record
 from crlbench.errors import EnvironmentUnfit, UsageError, ValidationError
-from crlbench.notebook.frames import DTYPES, frame
+from crlbench.notebook.results import DTYPES, frame
 from crlbench.site.formats import TABLES
 
 RESULTS = Path(__file__).parents[2] / "leaderboard" / "results"

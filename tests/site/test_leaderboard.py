@@ -179,16 +179,16 @@ def test_a_taken_port_is_said_and_a_free_one_found(
 
 
 def test_serve_builds_again_when_results_are_newer(results: Path, tmp_path: Path) -> None:
-    from crlbench.commands.leaderboard import _outdated
+    from crlbench.commands.leaderboard import _is_outdated
     from crlbench.site.build import MARKER
 
     marker = tmp_path / MARKER
-    assert _outdated(tmp_path, results)
+    assert _is_outdated(tmp_path, results)
     marker.write_text("made")
-    assert not _outdated(tmp_path, results)
+    assert not _is_outdated(tmp_path, results)
     ledger = next(results.rglob("ledger.jsonl"))
     os.utime(marker, (0, ledger.stat().st_mtime - 1))
-    assert _outdated(tmp_path, results)
+    assert _is_outdated(tmp_path, results)
 
 
 # -- export --------------------------------------------------------------------------------

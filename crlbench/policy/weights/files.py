@@ -12,8 +12,7 @@ from transformers.utils import cached_file
 from transformers.utils.hub import get_checkpoint_shard_files, try_to_load_from_cache
 
 from crlbench.base.wording import one_line
-from crlbench.contract.model_card import ModelCard
-from crlbench.contract.pinned import check_pinned_side_files, check_pinned_weights
+from crlbench.contract.model_card import ModelCard, check_pinned_side_files, check_pinned_weights
 from crlbench.disk.hashing import sha256_file
 from crlbench.disk.side_files import INDEX, WHOLE, blob_name, side_files
 from crlbench.errors import CrlbenchError, EnvironmentUnfit, ValidationError
