@@ -11,13 +11,14 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from crlbench.commands.console import count, note, out, out_json, table
+from crlbench.commands.console import count, note, out, out_json
 from crlbench.contract.attempts import DECLARED_SEEDS
 from crlbench.contract.events import Emit, Event, Figures
 from crlbench.contract.model_card import ModelCard
 from crlbench.contract.records import Cell, Status
 from crlbench.errors import OK, CrlbenchError
 from crlbench.launch.local import LocalLauncher
+from crlbench.pages.table import tabulate
 from crlbench.run.plan import Plan, label, of_shard, state
 from crlbench.run.progress import duration
 from crlbench.run.store import check_writable
@@ -43,7 +44,7 @@ def dry_run(
         {"board": cell.fingerprint, "cell": label(cell), "state": known}
         for cell, known in zip(wanted, forecast.states, strict=True)
     ]
-    out(table(rows, columns))
+    out(tabulate(rows, columns).to_text())
     out()
     for plan in result["plans"]:
         out(f"plan {plan['hash']}  {plan['folder']}")

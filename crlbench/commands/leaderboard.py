@@ -219,8 +219,7 @@ def export(options: Namespace) -> int:
     if target.is_dir():
         raise UsageError(f"--out {options.out}: is a folder; give the name of a file.")
     boards = _chosen(options.board, _site(options).boards)
-    content = formats.table_file(formats.TABLES[options.what], boards, form)
-    write_bytes(target, content)
+    write_bytes(target, formats.WRITERS[form](formats.TABLES[options.what](boards)))
     out_json({"table": str(target)}) if options.json else out(str(target))
     return OK
 

@@ -7,9 +7,10 @@ from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
-from crlbench.commands.console import note, out, out_json, table
+from crlbench.commands.console import note, out, out_json
 from crlbench.disk.reading import Malformed, json_value, read_bytes
 from crlbench.errors import OK, CrlbenchError, UsageError
+from crlbench.pages.table import tabulate
 
 PREFIX = "reasoning_gym:"
 COLUMNS = ["text", "mean", "largest", "above 0", "paid"]
@@ -41,7 +42,7 @@ def freeze_generator(options: Namespace) -> int:
         out_json({"generator": generator, "levels": levels, "holes": rows, "task": frozen})
         return OK
     out(f"What the scorer of {generator} gives, before any threshold; a frozen task pays 'paid':")
-    out(table(rows, COLUMNS))
+    out(tabulate(rows, COLUMNS).to_text())
     if frozen:
         out(f"{frozen['task']} {frozen['version']} frozen in {frozen['folder']}")
     return OK

@@ -12,8 +12,9 @@ from crlbench.notebook.call import options_of, with_path_errors
 from crlbench.notebook.frames import frame
 from crlbench.pages.compare import render_cell, render_comparison
 from crlbench.pages.compare_table import plain_comparison
-from crlbench.site.tables import Column, Row, Table, ends, taken
-from crlbench.verdict.compare import Comparison, Effect, Pair
+from crlbench.pages.table import Column, Table, rows_of
+from crlbench.site.tables import DIFFERENCE
+from crlbench.verdict.compare import Comparison
 
 FLAGS = frozenset({"axis", "by", "force_unequal", "runs", "tasks"})
 
@@ -22,19 +23,13 @@ COLUMNS = (
     Column("task", "text", "all: the mean over the compared tasks"),
     Column("a", "text", "entry, model@revision/recipe"),
     Column("b", "text", "the other one"),
-    Column("a_value", "number", "of a, over the compared tasks and seeds"),
-    Column("b_value", "number", "of b"),
-    Column("difference", "number", "b minus a, seed by seed on the same draws"),
-    Column("low", "number", "lower end of its 95 % interval"),
-    Column("high", "number", "upper end"),
-    Column("inner_low", "number", "lower end of its 90 % interval, which decides on equivalence"),
-    Column("inner_high", "number", "upper end"),
-    Column("wider_low", "number", "lower end of the 95 % interval with tasks drawn too"),
-    Column("wider_high", "number", "upper end"),
-    Column("verdict", "text", "b is better, equivalent, worse, undecided, or preview"),
+    Column("a_value", "number", "of a, over the compared tasks and seeds", "first"),
+    Column("b_value", "number", "of b", "second"),
+    *DIFFERENCE,
+    Column("verdict", "text", "b is better, equivalent, worse, undecided, or preview", "call"),
     Column("correlation", "number", "achieved between the pairs of seeds"),
     Column("more_seeds", "whole", "that would likely settle what is undecided"),
-    Column("seeds", "whole", "of every task that was compared"),
+    Column("seeds", "whole", "of every task that was compared", "n"),
     Column("reason", "text", "why there is no difference"),
 )
 
@@ -57,9 +52,8 @@ class SideBySide:
         Raises:
             EnvironmentUnfit: pandas is not installed.
         """
-        table = Table("compare", "One row per pair, axis and task.", COLUMNS, lambda _: iter(()))
-        names = [column.name for column in COLUMNS]
-        return frame(table, [[row[name] for name in names] for row in _rows(self.comparison)])
+        rows = list(rows_of(COLUMNS, _differences(self.comparison)))
+        return frame(Table(COLUMNS, rows, name="compare"))
 
     def to_json(self) -> str:
         """What ``crlbench compare --format json`` prints."""
@@ -114,24 +108,10 @@ def compare(
     return SideBySide(read_comparison(options_of("compare", entries, given, FLAGS)))
 
 
-def _rows(comparison: Comparison) -> Iterator[Row]:
+def _differences(comparison: Comparison) -> Iterator[dict[str, Any]]:
     for pair in comparison.pairs:
+        sides = {"a": comparison.side(pair.first).name, "b": comparison.side(pair.second).name}
         for axis, contrast in pair.axes.items():
-            where: Row = {"axis": axis, "reason": contrast.reason, **_names(comparison, pair)}
-            yield where | {"task": "all"} | _effect(contrast.effect)
-            for task, effect in contrast.by_task.items():
-                yield where | {"task": task} | _effect(effect)
-
-
-def _names(comparison: Comparison, pair: Pair) -> Row:
-    return {"a": comparison.side(pair.first).name, "b": comparison.side(pair.second).name}
-
-
-def _effect(effect: Effect | None) -> Row:
-    return (
-        taken(effect, a_value="first", b_value="second", difference="value", verdict="call")
-        | taken(effect, correlation="correlation", more_seeds="more_seeds", seeds="n")
-        | ends("", None if effect is None else effect.interval)
-        | ends("inner_", None if effect is None else effect.inner)
-        | ends("wider_", None if effect is None else effect.wider)
-    )
+            for task, effect in {"all": contrast.effect, **contrast.by_task}.items():
+                numbers = {} if effect is None else vars(effect)
+                yield {**numbers, **sides, "axis": axis, "task": task, "reason": contrast.reason}

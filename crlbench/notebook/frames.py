@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
 from importlib import import_module
 from typing import Any
 
-from crlbench.base.parallel import on_one_thread
 from crlbench.errors import EnvironmentUnfit
+from crlbench.pages.table import Kind, Table
 from crlbench.site.formats import too_wide
-from crlbench.site.source import StoredBoard
-from crlbench.site.tables import Kind, Table, Value
 
 DTYPES: dict[Kind, str] = {
     "text": "string",
@@ -38,29 +35,22 @@ def require_pandas() -> Any:
         ) from None
 
 
-@on_one_thread
-def table_frame(table: Table, boards: Sequence[StoredBoard]) -> Any:
-    """A table of some boards; ``attrs["about"]`` says what each column means.
+def frame(table: Table) -> Any:
+    """A table as a frame; ``attrs["about"]`` says what each column means.
 
     Raises:
         EnvironmentUnfit: pandas is not installed.
         ValidationError: a stored number does not fit into its column.
     """
-    require_pandas()
-    return frame(table, table.rows(boards))
-
-
-def frame(table: Table, rows: Iterable[Sequence[Value]]) -> Any:
-    """Rows in the order of the table's columns as a frame."""
     pandas = require_pandas()
-    values = list(zip(*rows, strict=True)) or [()] * len(table.columns)
+    columns = list(zip(*table.values(), strict=True)) or [()] * len(table.columns)
     series = {}
-    for column, found in zip(table.columns, values, strict=True):
-        known = [None if value == "" else value for value in found]
+    for column, values in zip(table.columns, columns, strict=True):
+        known = [None if value == "" else value for value in values]
         try:
-            series[column.name] = pandas.array(known, dtype=DTYPES[column.kind])
+            series[column.key] = pandas.array(known, dtype=DTYPES[column.kind])
         except (OverflowError, TypeError):
-            raise too_wide(table, column.name) from None
+            raise too_wide(table, column.key) from None
     made = pandas.DataFrame(series)
-    made.attrs["about"] = {column.name: column.about for column in table.columns}
+    made.attrs["about"] = {column.key: column.about for column in table.columns}
     return made

@@ -8,7 +8,7 @@ from typing import Any
 from crlbench.catalog.find import Catalog
 from crlbench.errors import unknown_name
 from crlbench.notebook.call import with_path_errors
-from crlbench.notebook.frames import require_pandas, table_frame
+from crlbench.notebook.frames import frame, require_pandas
 from crlbench.site.formats import TABLES
 from crlbench.site.source import read_boards
 from crlbench.verdict.resources import leaderboard_folder
@@ -52,4 +52,4 @@ def results(path: str | Path | None = None, what: str = "entries") -> Any:
     if what not in TABLES:
         raise unknown_name("table", what, TABLES)
     folder = leaderboard_folder() / "results" if path is None else Path(path)
-    return table_frame(TABLES[what], read_boards(folder, Catalog()))
+    return frame(TABLES[what](read_boards(folder, Catalog())))

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import tomllib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from crlbench.contract.conditions import diff, leaves
-from crlbench.contract.records import CURVE_COLUMNS
 from crlbench.contract.verification import Finding
 from crlbench.disk.hashing import digest
 from crlbench.disk.names import RECORD_NAME
 from crlbench.proof.facts import Facts
+from crlbench.run.derived import curve_csv
 from crlbench.verdict.runs import Run
 
 CURVE, CONFIG, MACHINE = "curve.csv", "config.toml", "env.json"
@@ -31,12 +29,9 @@ def _curve(facts: Facts) -> Iterator[Finding]:
     content = facts.run.content(CURVE)
     if content is None:
         return
-    text = io.StringIO()
-    writer = csv.DictWriter(text, CURVE_COLUMNS, extrasaction="ignore", lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(point.model_dump() for point in facts.record.curve)
     lines = content.decode("utf-8", "replace").splitlines()
-    for number, expected in enumerate(text.getvalue().splitlines(), start=1):
+    again = curve_csv(facts.record.curve).decode().splitlines()
+    for number, expected in enumerate(again, start=1):
         stored = lines[number - 1] if number <= len(lines) else "missing"
         yield from facts.differs(f"line {number}", stored, expected, RECORD_NAME, CURVE)
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 from markupsafe import Markup
@@ -11,6 +12,7 @@ from markupsafe import Markup
 from crlbench.base import wording
 from crlbench.pages import words
 from crlbench.pages.page_axes import place, rank_words
+from crlbench.pages.table import Cell, Column
 from crlbench.site import figures
 from crlbench.site.facets import Facets, choices, facets, model_size, parameters
 from crlbench.site.reach import (
@@ -46,40 +48,32 @@ ANCHORS: dict[Axis, float] = {"efficiency": 0.0, "stability": 1.0, "generalizati
 """What every figure of an axis shows: nothing learned, or no sign of instability."""
 
 
-@dataclass(frozen=True)
-class Column:
-    """A column that a reader may show or hide."""
-
-    key: str
-    label: str
-    about: str
-    shown: bool = False
-    """At first."""
-    axis: Axis | None = None
-    """The one table that has it; None for all."""
-    text: bool = False
-    """Sorted from A on; numbers start with the largest."""
-
-
-COLUMNS = (
-    Column("head", "H", "Head start: 0 at a task's floor, 1 at its ceiling", axis="efficiency"),
-    Column("learned", "L", "Area that learning added; E = H + L", axis="efficiency"),
-    Column("net", "Λ*", "Λ minus Λ under a reward without content", axis="efficiency"),
-    Column("sampled", "Sampled", "Sampled score, before → after", axis="efficiency"),
-    Column("greedy", "Greedy", "Greedy score, before → after", axis="efficiency"),
-    Column("id", "ID", "Gain on fresh items of the task", axis="generalization"),
-    Column("hard", "Hard", "Gain on harder items", axis="generalization"),
-    Column("format", "Format", "Gain in other wordings", axis="generalization"),
-    Column("transfer", "Transfer", "Gain on the other tasks", axis="generalization"),
-    Column("forgot", "Forgot", "Loss on what training never touched", axis="generalization"),
-    Column("size", "Parameters", "All weights of the model", True),
-    Column("seeds", "Seeds", "Of every task, real arm", True),
-    Column("failed", "Failed", "Runs that failed by a rule or vanished"),
-    Column("badge", "Badge", "What the maintainers have proven", True, text=True),
-    Column("precision", "Precision", "Weights, and what of them is trained", text=True),
-    Column("hardware", "Hardware", "Class of machine", text=True),
-    Column("submitter", "Submitted by", "Who answers questions", text=True),
-)
+COLUMNS: dict[Axis | None, tuple[Column, ...]] = {
+    "efficiency": (
+        Column("head", "number", "Head start: 0 at a task's floor, 1 at its ceiling", title="H"),
+        Column("learned", "number", "Area that learning added; E = H + L", title="L"),
+        Column("net", "number", "Λ minus Λ under a reward without content", title="Λ*"),
+        Column("sampled", "number", "Sampled score, before → after", title="Sampled"),
+        Column("greedy", "number", "Greedy score, before → after", title="Greedy"),
+    ),
+    "generalization": (
+        Column("id", "number", "Gain on fresh items of the task", title="ID"),
+        Column("hard", "number", "Gain on harder items", title="Hard"),
+        Column("format", "number", "Gain in other wordings", title="Format"),
+        Column("transfer", "number", "Gain on the other tasks", title="Transfer"),
+        Column("forgot", "number", "Loss on what training never touched", title="Forgot"),
+    ),
+    None: (
+        Column("size", "whole", "All weights of the model", title="Parameters", shown=True),
+        Column("seeds", "whole", "Of every task, real arm", title="Seeds", shown=True),
+        Column("failed", "whole", "Runs that failed by a rule or vanished", title="Failed"),
+        Column("badge", about="What the maintainers have proven", title="Badge", shown=True),
+        Column("precision", about="Weights, and what of them is trained", title="Precision"),
+        Column("hardware", about="Class of machine", title="Hardware"),
+        Column("submitter", about="Who answers questions", title="Submitted by"),
+    ),
+}
+"""Columns that a reader may show or hide, of the table of one axis; None for those of all three."""
 
 
 @dataclass(frozen=True)
@@ -90,8 +84,8 @@ class Flag:
     about: str
 
 
-Cells = dict[str, tuple[str, float | None]]
-"""Of the columns, by key: what is shown, and by what it is sorted."""
+Cells = dict[str, Cell]
+"""The cells of an entry by the keys of the columns."""
 
 
 @dataclass(frozen=True)
@@ -184,12 +178,16 @@ def standings(stored: StoredBoard, recipe: str) -> Standings:
     told = {entry.name: _told(stored, entry) for entry in entries}
     filters = [one for one in choices(t.facets for t in told.values()) if len(one[2]) > 1]
     shared = _shared([one.cells for one in told.values()])
-    columns = tuple(column for column in COLUMNS if column.key not in shared)
+    columns = {
+        axis: tuple(column for column in group if column not in shared)
+        for axis, group in COLUMNS.items()
+    }
     panels = tuple(_panel(stored, recipe, axis, entries, told, columns) for axis in AXES)
-    labels = [(column.label, shared[column.key]) for column in COLUMNS if column.key in shared]
+    labels = [(column.title, text) for column, text in shared.items()]
+    offered = tuple(chain.from_iterable(columns.values()))
     own = [(entry, stored.summaries[entry.name]) for entry in entries]
     start, decoding = describe_start(own), describe_decoding([summary for _, summary in own])
-    return Standings(stored, recipe, panels, filters, columns, labels, start, decoding)
+    return Standings(stored, recipe, panels, filters, offered, labels, start, decoding)
 
 
 def _told(stored: StoredBoard, entry: Entry) -> _Told:
@@ -198,13 +196,14 @@ def _told(stored: StoredBoard, entry: Entry) -> _Told:
     return _Told(own, _cells(stored, entry, own))
 
 
-def _shared(rows: Sequence[Cells]) -> dict[str, str]:
-    """By key what a column of all tables says of every entry alike; nothing of a single one."""
+def _shared(rows: Sequence[Cells]) -> dict[Column, str]:
+    """What a column of all tables says of every entry alike; nothing of a single one."""
     if len(rows) < 2:
         return {}
-    everywhere = [column.key for column in COLUMNS if column.axis is None]
     return {
-        key: rows[0][key][0] for key in everywhere if len({cells[key] for cells in rows}) == 1
+        column: rows[0][column.key].text
+        for column in COLUMNS[None]
+        if len({cells[column.key] for cells in rows}) == 1
     }
 
 
@@ -214,7 +213,7 @@ def _panel(
     axis: Axis,
     entries: Sequence[Entry],
     told: dict[str, _Told],
-    columns: Sequence[Column],
+    columns: Mapping[Axis | None, tuple[Column, ...]],
 ) -> Panel:
     found = stored.board.rankings[recipe][axis]
     ranked = {standing.model: standing for standing in found.ranking.standings}
@@ -238,7 +237,7 @@ def _panel(
         meaning=MEANINGS[axis],
         rows=tuple(row for row in rows if row.tier is not None),
         apart=tuple(row for row in rows if row.tier is None),
-        columns=tuple(column for column in columns if column.axis in (axis, None)),
+        columns=(*columns.get(axis, ()), *columns[None]),
         scale=Markup(figures.score_axis(f"Axis of {AXIS_WORDS[axis]}", x)),
         grid=figures.score_grid(x),
         reason=wording.sentence(stored.board.unranked or found.ranking.reason),
@@ -323,16 +322,19 @@ def _cells(stored: StoredBoard, entry: Entry, own: Facets) -> Cells:
     scores |= {**gen.parts, "forgot": gen.forgetting}
     summary = stored.summaries[entry.name]
     ends = {key: mean_scores([summary], split) for key, split in DECODED.items()}
+    texts = {
+        "badge": own.badge,
+        "precision": own.precision,
+        "hardware": own.hardware,
+        "submitter": stored.submitters[entry.name],
+    }
     return {
-        **{key: (wording.number(value), value) for key, value in scores.items()},
-        **{key: (_arrow(found), found and found[1]) for key, found in ends.items()},
-        "size": (parameters(subject), model_size(subject)),
-        "seeds": (str(entry.n), entry.n),
-        "failed": (str(failed), failed),
-        "badge": (own.badge, None),
-        "precision": (own.precision, None),
-        "hardware": (own.hardware, None),
-        "submitter": (stored.submitters[entry.name], None),
+        **{key: Cell(wording.number(value), value) for key, value in scores.items()},
+        **{key: Cell(_arrow(pair), pair and pair[1]) for key, pair in ends.items()},
+        **{key: Cell(text, text) for key, text in texts.items()},
+        "size": Cell(parameters(subject), model_size(subject)),
+        "seeds": Cell(str(entry.n), entry.n),
+        "failed": Cell(str(failed), failed),
     }
 
 

@@ -16,6 +16,7 @@ import pytest
 from crlbench.base import wording
 from crlbench.catalog.find import Catalog
 from crlbench.errors import ValidationError
+from crlbench.pages.table import Cell
 from crlbench.site import facets, figures, home
 from crlbench.site.build import build
 from crlbench.site.source import Site, read_site
@@ -117,8 +118,8 @@ def test_every_number_is_that_of_its_entry(site: Site, panels: Mapping[str, Pane
         for row in (*panel.rows, *panel.apart):
             entry = entries[row.name]
             assert row.score is entry.axes[axis]
-            assert row.cells["learned"][1] == entry.efficiency.L
-            assert row.cells["seeds"] == (str(entry.n), entry.n)
+            assert row.cells["learned"].value == entry.efficiency.L
+            assert row.cells["seeds"] == Cell(str(entry.n), entry.n)
 
 
 def test_greedy_scores_stand_beside_sampled_ones(
@@ -139,8 +140,8 @@ def test_greedy_scores_stand_beside_sampled_ones(
                 fmean(fmean(pair[side] for pair in pairs) for pairs in tasks.values())
                 for side in (0, 1)
             )
-            text, order = row.cells[column]
-            assert text == f"{start:.3f} → {end:.3f}" and order == pytest.approx(end)
+            cell = row.cells[column]
+            assert cell.text == f"{start:.3f} → {end:.3f}" and cell.value == pytest.approx(end)
     assert whole > 1
     assert "Decoded greedily: 0." in files["index.html"].decode()
 

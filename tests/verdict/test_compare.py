@@ -17,13 +17,13 @@ from crlbench.errors import NotComparable, UsageError, ValidationError
 from crlbench.pages.compare import render_comparison
 from crlbench.pages.compare_table import (
     bar,
-    escaped,
     markdown_comparison,
     plain_comparison,
     sparkline,
     terminal_comparison,
 )
 from crlbench.pages.compare_words import CHECKPOINTS, amount, pair_notes
+from crlbench.pages.table import escaped
 from crlbench.verdict.compare import Comparison, compare
 from crlbench.verdict.compare_axis import Line, TaskView
 from crlbench.verdict.compare_read import Loaded, read_entry
