@@ -104,8 +104,8 @@ def compare(
         >>> comparison = crlbench.compare("tiny-llama", "tiny-qwen2", runs="leaderboard/results")
         >>> comparison.to_frame().query("task == 'all'")[["axis", "difference", "verdict"]]
     """
-    given = {"runs": runs, "axis": axis, "tasks": tasks, "by": by, "force_unequal": force_unequal}
-    return SideBySide(read_comparison(options_of("compare", entries, given, FLAGS)))
+    flags = {"runs": runs, "axis": axis, "tasks": tasks, "by": by, "force_unequal": force_unequal}
+    return SideBySide(read_comparison(options_of("compare", entries, flags, FLAGS)))
 
 
 def _differences(comparison: Comparison) -> Iterator[dict[str, Any]]:

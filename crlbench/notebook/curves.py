@@ -79,10 +79,10 @@ def plot_curves(
     """
     if not entries:
         raise UsageError("plot_curves needs at least one entry: plot_curves('tiny-llama').")
-    given = {"runs": runs, "tasks": tasks, "by": by, "force_unequal": force_unequal}
-    options = options_of("compare", entries, given, FLAGS)
-    loaded = read_entries(options)
-    curves = learning(loaded, chosen_tasks(options), options.by, options.force_unequal)
+    flags = {"runs": runs, "tasks": tasks, "by": by, "force_unequal": force_unequal}
+    options = options_of("compare", entries, flags, FLAGS)
+    stored_entries = read_entries(options)
+    curves = learning(stored_entries, chosen_tasks(options), options.by, options.force_unequal)
     names = ", ".join(one.name for one in curves.entries)
     about = f"Learning curves of {names} on {', '.join(curves.tasks)}"
     return Figure(curve_sheet(_panels(curves), BY_WORDS[curves.by], curves.watermark), about)

@@ -91,25 +91,25 @@ def evaluate(
     """
     require_pandas()
     nursery.KEEP_LIBRARIES = True
-    named = {"track": track, "recipe": recipe, "tasks": tasks, "seeds": seeds, "arm": arms,
+    arguments = {"track": track, "recipe": recipe, "tasks": tasks, "seeds": seeds, "arm": arms,
              "out": out}  # fmt: skip
-    typed = {name: value for name, value in named.items() if value != getattr(Settings, name)}
-    options = options_of("evaluate", (), {"model": model} | typed | settings, SETTINGS)
+    changes = {name: value for name, value in arguments.items() if value != getattr(Settings, name)}
+    options = options_of("evaluate", (), {"model": model} | changes | settings, SETTINGS)
     options.no_progress = True
     job = declare(options, read_request(options))
     if job.settings.dry_run:
         return _cells(foresee(options, job.settings, job.plans, job.cards))
-    ended = run_job(options, job, lambda: write_pages(job.folders)[-1])
-    if ended is not None:
-        _raise_unless_finished(options, ended[0])
+    ending = run_job(options, job, lambda: write_pages(job.folders)[-1])
+    if ending is not None:
+        _raise_unless_finished(options, ending[0])
     return _entries(job)
 
 
 def _cells(forecast: Forecast) -> Any:
     rows = [_cell(*pair) for pair in zip(forecast.cells, forecast.states, strict=True)]
-    made = frame(Table(CELLS, rows, name="cells"))
-    made.attrs["estimate"] = forecast.figures
-    return made
+    cells = frame(Table(CELLS, rows, name="cells"))
+    cells.attrs["estimate"] = forecast.figures
+    return cells
 
 
 def _cell(cell: Cell, state: str) -> Row:
@@ -134,8 +134,8 @@ def _entries(job: Job) -> Any:
     """The rows of the evaluated entries, on the board that the command's page shows."""
     home = job.folders[0].parents[1]
     below = job.folders[0] if len(job.folders) == 1 else home
-    found = frame(tabulate_entries([read_board(home, job.catalog, below)]))
+    rows = frame(tabulate_entries([read_board(home, job.catalog, below)]))
     names = ["/".join(folder.parts[-2:]) for folder in job.folders]
-    kept = found[found["entry"].isin(names)].reset_index(drop=True)
-    kept.attrs = found.attrs
-    return kept
+    selection = rows[rows["entry"].isin(names)].reset_index(drop=True)
+    selection.attrs = rows.attrs
+    return selection

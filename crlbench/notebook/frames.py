@@ -46,11 +46,11 @@ def frame(table: Table) -> Any:
     columns = list(zip(*table.values(), strict=True)) or [()] * len(table.columns)
     series = {}
     for column, values in zip(table.columns, columns, strict=True):
-        known = [None if value == "" else value for value in values]
+        cells = [None if value == "" else value for value in values]
         try:
-            series[column.key] = pandas.array(known, dtype=DTYPES[column.kind])
+            series[column.key] = pandas.array(cells, dtype=DTYPES[column.kind])
         except (OverflowError, TypeError):
             raise too_wide(table, column.key) from None
-    made = pandas.DataFrame(series)
-    made.attrs["about"] = {column.key: column.about for column in table.columns}
-    return made
+    data_frame = pandas.DataFrame(series)
+    data_frame.attrs["about"] = {column.key: column.about for column in table.columns}
+    return data_frame

@@ -11,7 +11,7 @@ from crlbench.pages import words
 from crlbench.pages.table import (
     Row,
     Table,
-    escaped,
+    escape,
     headings,
     plain_sheet,
     terminal_sheet,
@@ -37,7 +37,7 @@ def markdown_table(ablation: Ablation) -> str:
         _table(comparison).to_markdown("**{}**", escape_headings=False)
         for comparison in ablation.comparisons
     ]
-    return "\n\n".join([*tables, escaped(legend(ablation))]) + "\n"
+    return "\n\n".join([*tables, escape(legend(ablation))]) + "\n"
 
 
 def legend(ablation: Ablation) -> str:
@@ -90,12 +90,12 @@ def _cells(arm: ArmSummary) -> tuple[str, ...]:
 
 def _findings(comparison: ComparisonSummary) -> Iterator[str]:
     """Sensitivity and failures."""
-    measured = comparison.sensitivity
-    if measured is not None:
+    sensitivity = comparison.sensitivity
+    if sensitivity is not None:
         yield (
-            f"Sensitivity S {wording.number(measured.S)} {words.span(measured.interval)} over "
-            f"{wording.count(measured.arms, 'arm')}; worst: {measured.worst} "
-            f"(E {wording.number(measured.worst_area)}, base {wording.number(measured.base)})."
+            f"Sensitivity S {wording.number(sensitivity.S)} {words.span(sensitivity.interval)} "
+            f"over {wording.count(sensitivity.arms, 'arm')}; worst: {sensitivity.worst} (E "
+            f"{wording.number(sensitivity.worst_area)}, base {wording.number(sensitivity.base)})."
         )
     for arm in (comparison.base, *comparison.arms):
         if arm.failed:

@@ -49,9 +49,9 @@ def _table(
     totals: int = 0,
 ) -> Table:
     """A table without control characters."""
-    cleaned = [Row([wording.clean(cell) for cell in row]) for row in rows]
+    clean_rows = [Row([wording.clean(cell) for cell in row]) for row in rows]
     sentences = tuple(map(wording.clean, notes))
-    return Table(headings(*columns), cleaned, wording.clean(title), (sentences,), totals)
+    return Table(headings(*columns), clean_rows, wording.clean(title), (sentences,), totals)
 
 
 def _entry(entry: EntrySummary, summary: Summary) -> Table:
@@ -82,8 +82,8 @@ def _task_row(task: TaskSummary, entry: EntrySummary) -> tuple[str, ...]:
 def _row(
     name: str, start: float, end: float | None, gain: Estimate, lam: Estimate
 ) -> tuple[str, ...]:
-    gained, captured = words.estimate(gain, signed=True), words.estimate(lam)
-    return (name, wording.number(start), wording.number(end), gained, captured)
+    gain_text, lam_text = words.estimate(gain, signed=True), words.estimate(lam)
+    return (name, wording.number(start), wording.number(end), gain_text, lam_text)
 
 
 def _verdict(board: Board) -> Iterator[Table]:
@@ -95,7 +95,7 @@ def _verdict(board: Board) -> Iterator[Table]:
             continue
         for axis in AXES:
             yield _axis(axis, rankings[axis], entries)
-        beside = [s for entry in entries for s in _beside(entry, named=True)]
+        beside = [s for entry in entries for s in _beside(entry, with_name=True)]
         if beside:
             yield _table(f"Beside the verdict, {recipe}", (), (), beside)
 
@@ -121,7 +121,7 @@ def _axis(axis: Axis, axis_ranking: AxisRanking, entries: Sequence[Entry]) -> Ta
         tier = wording.NONE if standing is None else str(standing.tier)
         rows.append((name, _score(score), _wider(score), tier, rank_span(axis_ranking, name)))
     sentences = list(_ranking_sentences(axis_ranking))
-    sentences += [s for e in entries for s in _reasons(e, (axis,), named=True)]
+    sentences += [s for e in entries for s in _reasons(e, (axis,), with_name=True)]
     sign = AXIS_SIGNS[axis]
     title = f"{AXIS_WORDS[axis].capitalize()} ({sign}), {axis_ranking.recipe}"
     return _table(title, ("Entry", sign, "On other tasks", "Tier", "Rank"), rows, sentences)
@@ -144,14 +144,14 @@ def _wider(score: AxisScore) -> str:
     return words.span(score.wider) or wording.NONE
 
 
-def _reasons(entry: Entry, axes: Sequence[Axis] = AXES, named: bool = False) -> Iterator[str]:
+def _reasons(entry: Entry, axes: Sequence[Axis] = AXES, with_name: bool = False) -> Iterator[str]:
     """Why a number or an interval is missing."""
     for axis in axes:
         score = entry.axes[axis]
         why = score.reason or score.silence
         if why is not None:
             what = "No score" if score.reason else "No interval"
-            who = f"{entry.name}: {what.lower()}" if named else what
+            who = f"{entry.name}: {what.lower()}" if with_name else what
             yield f"{who} for {AXIS_WORDS[axis]}: {why}"
 
 
@@ -163,8 +163,8 @@ def _why(entry: Entry) -> Iterator[str]:
     yield from entry.notes
 
 
-def _beside(entry: Entry, named: bool = False) -> Iterator[str]:
-    who = f"{entry.name}: " if named else ""
+def _beside(entry: Entry, with_name: bool = False) -> Iterator[str]:
+    who = f"{entry.name}: " if with_name else ""
     if entry.placebo is not None:
         yield who + placebo_sentence(entry.placebo)
     if entry.generalization.hacked:

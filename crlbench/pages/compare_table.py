@@ -11,7 +11,7 @@ from rich.text import Text
 
 from crlbench.base.wording import NONE, clean, number
 from crlbench.pages import compare_words as words
-from crlbench.pages.table import INDENT, WRAP, Cell, Row, Table, escaped, headings
+from crlbench.pages.table import INDENT, WRAP, Cell, Row, Table, escape, headings
 from crlbench.pages.words import difference, more_seeds, span
 from crlbench.stats.thresholds import TAUS, Arrival
 from crlbench.verdict.axes import AXIS_SIGNS, AXIS_WORDS
@@ -59,7 +59,7 @@ def terminal_comparison(comparison: Comparison, width: int = ROOMY) -> Group:
 def plain_comparison(comparison: Comparison) -> str:
     """The same as plain text, for logs and pipes."""
     blocks = ["\n".join([*_title(comparison), *_mark(comparison)]), words.lead(comparison)]
-    blocks += [table.to_text(apart=True) for table in _tables(comparison)]
+    blocks += [table.to_text(loose=True) for table in _tables(comparison)]
     notes = words.notes(comparison)
     blocks += ["\n".join(textwrap.fill(note, WRAP) for note in notes)] if notes else []
     blocks.append(textwrap.fill(words.legend(comparison), WRAP))
@@ -70,14 +70,14 @@ def plain_comparison(comparison: Comparison) -> str:
 def markdown_comparison(comparison: Comparison) -> str:
     """The same as Markdown, for documents."""
     first, *rest = _title(comparison)
-    mark = [f"> **{escaped(line)}**" for line in _mark(comparison)[:1]]
-    leaves = [f"> - {escaped(line.strip())}" for line in _mark(comparison)[1:]]
+    mark = [f"> **{escape(line)}**" for line in _mark(comparison)[:1]]
+    leaves = [f"> - {escape(line.strip())}" for line in _mark(comparison)[1:]]
     quote = ["\n".join([*mark, *([">"] if leaves else []), *leaves])] if mark else []
-    blocks = [f"# {escaped(first)}", "  \n".join(map(escaped, rest)), *quote]
-    blocks.append(f"**{escaped(words.lead(comparison))}**")
+    blocks = [f"# {escape(first)}", "  \n".join(map(escape, rest)), *quote]
+    blocks.append(f"**{escape(words.lead(comparison))}**")
     blocks += [table.to_markdown() for table in _tables(comparison)]
-    blocks += [escaped(note) for note in words.notes(comparison)]
-    blocks += [escaped(words.legend(comparison)), *mark]
+    blocks += [escape(note) for note in words.notes(comparison)]
+    blocks += [escape(words.legend(comparison)), *mark]
     return "\n\n".join(blocks) + "\n"
 
 
@@ -161,12 +161,12 @@ def _learning(comparison: Comparison) -> Table:
         if task in side.tasks
     ]
     widest = max([0.2, *(max(v.E or 0.0, v.H) for v in views)])
-    spent = max((x for v in views for x, _ in v.mean), default=0.0)
+    end = max((x for v in views for x, _ in v.mean), default=0.0)
     highest = max((u for v in views for _, u in v.mean), default=1.0)
 
     def cells(task: str, side: Side, view: TaskView) -> tuple[str, ...]:
         numbers = (number(view.E), number(view.H), number(view.L, signed=True))
-        curve = sparkline(view.mean, spent, highest)
+        curve = sparkline(view.mean, end, highest)
         mark = " saturated" if view.saturated else ""
         return (f"{clean(task)}{mark}", side.key, *numbers, bar(view, widest), curve)
 
@@ -175,7 +175,7 @@ def _learning(comparison: Comparison) -> Table:
     return Table(
         headings(*titles, left=(0, 1, 5, 6)),
         _by_task(comparison, cells),
-        f"E = H + L and curves of u over {axis} (0 to {words.amount(spent)})",
+        f"E = H + L and curves of u over {axis} (0 to {words.amount(end)})",
     )
 
 
@@ -200,12 +200,12 @@ def _by_task(
     """A row per task and entry; a task is named in its first row."""
     rows = []
     for task in comparison.tasks:
-        named = False
+        has_name = False
         for side in comparison.sides:
             if task in side.tasks:
                 first, *rest = cells(task, side, side.tasks[task])
-                rows.append(Row(("" if named else first, *rest)))
-                named = True
+                rows.append(Row(("" if has_name else first, *rest)))
+                has_name = True
     return rows
 
 
@@ -236,19 +236,19 @@ def bar(view: TaskView, widest: float, width: int = BAR) -> str:
 
 
 def sparkline(
-    points: Sequence[tuple[float, float]], spent: float, highest: float, width: int = SPARK
+    points: Sequence[tuple[float, float]], end: float, highest: float, width: int = SPARK
 ) -> str:
     """A mean curve in characters over [0, spent], from u = 0 up to ``highest``."""
-    if not points or spent <= 0:
+    if not points or end <= 0:
         return NONE
     top = len(LEVELS) - 1
-    drawn = []
+    characters = []
     for column in range(width):
-        u = _at(points, spent * column / (width - 1))
+        u = _at(points, end * column / (width - 1))
         if u is not None:
             level = round(top * u / highest) if highest > 0 else 0
-            drawn.append(LEVELS[min(max(level, 0), top)])
-    return "".join(drawn)
+            characters.append(LEVELS[min(max(level, 0), top)])
+    return "".join(characters)
 
 
 def _at(points: Sequence[tuple[float, float]], x: float) -> float | None:

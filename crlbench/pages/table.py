@@ -42,8 +42,8 @@ class Column:
     path: str = ""
     """Keys and attributes that lead from the subject of a row to the value; empty: the key."""
     title: str = ""
-    shown: bool = False
-    """Where a page lets readers choose columns: shown from the start."""
+    visible: bool = False
+    """Where a page lets readers choose columns: it is there from the start."""
 
     @property
     def heading(self) -> str:
@@ -90,15 +90,15 @@ class Table:
     about: str = ""
     """What a row is."""
 
-    def to_text(self, apart: bool = False) -> str:
+    def to_text(self, loose: bool = False) -> str:
         """Aligned columns for logs and pipes; below a title, headings have a line of their own.
 
         Args:
-            apart: put an empty line before each group of notes, and wrap and indent them.
+            loose: put an empty line before each group of notes, and wrap and indent them.
         """
         lines = [self.title] if self.title else []
         if self.columns:
-            texts = [[c.heading for c in self.columns], *(_texts(row) for row in self.rows)]
+            texts = [[c.heading for c in self.columns], *(_format_row(row) for row in self.rows)]
             widths = [max(map(len, column)) for column in zip(*texts, strict=True)]
             left = [i for i, column in enumerate(self.columns) if column.kind == "text"]
             head, *body = (wording.line(cells, widths, left) for cells in texts)
@@ -107,21 +107,21 @@ class Table:
                 body.insert(len(body) - self.totals, rule)
             lines += [head, *([rule] if self.title else []), *body]
         for group in self.notes:
-            lines += ["", *map(_indented, group)] if apart else group
+            lines += ["", *map(_indent, group)] if loose else group
         return "\n".join(lines)
 
     def to_markdown(self, title: str = "## {}", escape_headings: bool = True) -> str:
         """A table of Markdown below its title, and the notes as paragraphs."""
-        heads = [escaped(c.heading) if escape_headings else c.heading for c in self.columns]
-        lines = [title.format(escaped(self.title)), "", f"| {' | '.join(heads)} |"]
+        heads = [escape(c.heading) if escape_headings else c.heading for c in self.columns]
+        lines = [title.format(escape(self.title)), "", f"| {' | '.join(heads)} |"]
         lines.append(f"|{'|'.join('---' if c.kind == 'text' else '--:' for c in self.columns)}|")
         for row in self.rows:
-            cells = [escaped(text.strip()) for text in _texts(row)]
+            cells = [escape(text.strip()) for text in _format_row(row)]
             if row.strong:
                 cells = [f"**{cell}**" if cell else "" for cell in cells]
             lines.append(f"| {' | '.join(cells)} |")
         for group in self.notes:
-            lines += ["", "  \n".join(map(escaped, group))]
+            lines += ["", "  \n".join(map(escape, group))]
         return "\n".join(lines)
 
     def to_rich(self, fold: bool = False, **look: Any) -> RichTable | Text:
@@ -139,9 +139,9 @@ class Table:
         if not self.columns:
             return title
         look = look or {"pad_edge": False}
-        drawn = RichTable(title=title, title_justify="left", box=SIMPLE_HEAD, **look)
+        grid = RichTable(title=title, title_justify="left", box=SIMPLE_HEAD, **look)
         for index, column in enumerate(self.columns):
-            drawn.add_column(
+            grid.add_column(
                 column.heading,
                 justify="left" if column.kind == "text" else "right",
                 no_wrap=index > 0,
@@ -151,8 +151,8 @@ class Table:
         for index, row in enumerate(self.rows):
             style = "bold" if row.strong or index >= end else ""
             last = self.totals > 0 and index + 1 == end
-            drawn.add_row(*map(_rich, row.cells), end_section=last, style=style)
-        return drawn
+            grid.add_row(*map(_draw, row.cells), end_section=last, style=style)
+        return grid
 
     def to_csv(self) -> bytes:
         """RFC 4180 with line feeds, UTF-8: empty for what does not exist, ``true``, ``false``."""
@@ -163,7 +163,7 @@ class Table:
         special = [i for i, c in enumerate(self.columns) if c.kind in ("text", "yes or no")]
         for row in map(list, self.values()):
             for i in special:
-                row[i] = _quoted(row[i])
+                row[i] = _quote(row[i])
             writer.writerow(row)
         return text.getvalue().encode()
 
@@ -234,21 +234,21 @@ def terminal_sheet(tables: Iterable[Table], legend: str, fold: bool = False) -> 
     return Group(*parts, Padding(Text(legend, style="dim"), (0, 1)))
 
 
-def escaped(content: str) -> str:
+def escape(content: str) -> str:
     """Text that Markdown must not read as its own signs or as HTML."""
     content = content.replace("\\", "\\\\")
-    for sign, written in (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;"), ("|", "\\|")):
-        content = content.replace(sign, written)
+    for sign, entity in (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;"), ("|", "\\|")):
+        content = content.replace(sign, entity)
     for sign in "*_`[]#":
         content = content.replace(sign, f"\\{sign}")
     return content
 
 
-def _texts(row: Row) -> list[str]:
-    return [cell.text if isinstance(cell, Cell) else _text(cell) for cell in row.cells]
+def _format_row(row: Row) -> list[str]:
+    return [cell.text if isinstance(cell, Cell) else _format(cell) for cell in row.cells]
 
 
-def _text(value: Any) -> str:
+def _format(value: Any) -> str:
     if isinstance(value, str):
         return value
     if value is None:
@@ -258,25 +258,25 @@ def _text(value: Any) -> str:
     if isinstance(value, int):
         return f"{value:,}"
     if isinstance(value, list | tuple):
-        return ", ".join(map(_text, value))
+        return ", ".join(map(_format, value))
     return f"{value:.3f}" if isinstance(value, float) else str(value)
 
 
-def _rich(cell: Cell | Value) -> Text:
+def _draw(cell: Cell | Value) -> Text:
     from rich.text import Text
 
     if not isinstance(cell, Cell):
-        return Text(_text(cell))
-    shown = Text(cell.text)
-    shown.stylize(cell.style)
-    return shown
+        return Text(_format(cell))
+    text = Text(cell.text)
+    text.stylize(cell.style)
+    return text
 
 
-def _indented(note: str) -> str:
+def _indent(note: str) -> str:
     return textwrap.fill(note, WRAP, initial_indent=INDENT, subsequent_indent=INDENT)
 
 
-def _quoted(value: Value) -> Value:
+def _quote(value: Value) -> Value:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str) and value.startswith(COMPUTED):

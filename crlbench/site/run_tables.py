@@ -97,21 +97,21 @@ def _points(run: Subject) -> Iterator[Row]:
     """The cells of a run, then those of each evaluation."""
     curve, scores = run["curve"], run["measure"].curve.score
     (first,) = rows_of((*CELL, STATE), [run])
-    spent = [curve.x[name] for name in ("completions", "bytes", "updates")]
-    for point, values in enumerate(zip(*spent, scores, curve.u, strict=True)):
+    axes = [curve.x[name] for name in ("completions", "bytes", "updates")]
+    for point, values in enumerate(zip(*axes, scores, curve.u, strict=True)):
         yield Row([*first.cells, point, point < curve.measured, *values])
 
 
 def _runs(stored: StoredBoard) -> Iterator[Subject]:
     """By entry, arm, task and seed."""
     for entry in stored.board.entries:
-        runs = [*_counted(entry), *_others(stored, entry)]
+        runs = [*_board_runs(entry), *_remaining_runs(stored, entry)]
         for run in sorted(runs, key=lambda one: one["run"].order):
             yield run | where(stored, entry)
         stored.forget(entry)
 
 
-def _counted(entry: Entry) -> Iterator[Subject]:
+def _board_runs(entry: Entry) -> Iterator[Subject]:
     """What the three axes are made of, as the board read it."""
     for runs in entry.evidence.tasks.values():
         stability = runs.stability or [None] * len(runs.runs)
@@ -122,11 +122,11 @@ def _counted(entry: Entry) -> Iterator[Subject]:
             yield {**_numbers(run, True, measure, curve), **parts, **axes}
 
 
-def _others(stored: StoredBoard, entry: Entry) -> Iterator[Subject]:
+def _remaining_runs(stored: StoredBoard, entry: Entry) -> Iterator[Subject]:
     """Placebo runs, and those beyond a gap or a shortened budget."""
     tasks = entry.evidence.tasks.values()
-    counted = {run.record.record_id for runs in tasks for run in runs.runs if not vanished(run)}
-    rest = [run for run in stored.by_entry[entry.name] if run.record.record_id not in counted]
+    board_ids = {run.record.record_id for runs in tasks for run in runs.runs if not vanished(run)}
+    rest = [run for run in stored.by_entry[entry.name] if run.record.record_id not in board_ids]
     constants: Constants = {
         run.record.task.name: (run.record.task.floor, run.record.task.ceiling)
         for run in stored.by_entry[entry.name]
@@ -167,5 +167,5 @@ def _cost(run: Subject) -> Subject:
 
 def _number(value: object) -> float | None:
     """``volatile`` is outside of what a record vouches for: anything may stand there."""
-    known = isinstance(value, int | float) and abs(value) < float("inf")
-    return float(value) if known else None
+    is_number = isinstance(value, int | float) and abs(value) < float("inf")
+    return float(value) if is_number else None

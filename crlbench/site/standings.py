@@ -64,10 +64,10 @@ COLUMNS: dict[Axis | None, tuple[Column, ...]] = {
         Column("forgot", "number", "Loss on what training never touched", title="Forgot"),
     ),
     None: (
-        Column("size", "whole", "All weights of the model", title="Parameters", shown=True),
-        Column("seeds", "whole", "Of every task, real arm", title="Seeds", shown=True),
+        Column("size", "whole", "All weights of the model", title="Parameters", visible=True),
+        Column("seeds", "whole", "Of every task, real arm", title="Seeds", visible=True),
         Column("failed", "whole", "Runs that failed by a rule or vanished", title="Failed"),
-        Column("badge", about="What the maintainers have proven", title="Badge", shown=True),
+        Column("badge", about="What the maintainers have proven", title="Badge", visible=True),
         Column("precision", about="Weights, and what of them is trained", title="Precision"),
         Column("hardware", about="Class of machine", title="Hardware"),
         Column("submitter", about="Who answers questions", title="Submitted by"),
@@ -123,7 +123,7 @@ class Panel:
     meaning: str
     rows: tuple[Row, ...]
     """Ranked entries, by tier, then by name."""
-    apart: tuple[Row, ...]
+    unranked: tuple[Row, ...]
     """Entries without a rank, by name."""
     columns: tuple[Column, ...]
     scale: Markup
@@ -156,7 +156,7 @@ class Standings:
     panels: tuple[Panel, ...]
     filters: Sequence[tuple[str, str, Sequence[str]]]
     columns: tuple[Column, ...]
-    shared: Sequence[tuple[str, str]]
+    common: Sequence[tuple[str, str]]
     """Columns that are the same in every row, which stand nowhere else: label and text."""
     start: str
     """Whether Λ follows the greedy score before training; empty for few entries."""
@@ -165,7 +165,7 @@ class Standings:
 
 
 @dataclass(frozen=True)
-class _Told:
+class _Profile:
     """What is said of an entry in all three tables."""
 
     facets: Facets
@@ -175,28 +175,28 @@ class _Told:
 def standings(stored: StoredBoard, recipe: str) -> Standings:
     """The three axes of one recipe."""
     entries = stored.entries(recipe)
-    told = {entry.name: _told(stored, entry) for entry in entries}
-    filters = [one for one in choices(t.facets for t in told.values()) if len(one[2]) > 1]
-    shared = _shared([one.cells for one in told.values()])
+    profiles = {entry.name: _describe(stored, entry) for entry in entries}
+    filters = [one for one in choices(t.facets for t in profiles.values()) if len(one[2]) > 1]
+    common = _find_common([one.cells for one in profiles.values()])
     columns = {
-        axis: tuple(column for column in group if column not in shared)
+        axis: tuple(column for column in group if column not in common)
         for axis, group in COLUMNS.items()
     }
-    panels = tuple(_panel(stored, recipe, axis, entries, told, columns) for axis in AXES)
-    labels = [(column.title, text) for column, text in shared.items()]
-    offered = tuple(chain.from_iterable(columns.values()))
-    own = [(entry, stored.summaries[entry.name]) for entry in entries]
-    start, decoding = describe_start(own), describe_decoding([summary for _, summary in own])
-    return Standings(stored, recipe, panels, filters, offered, labels, start, decoding)
+    panels = tuple(_panel(stored, recipe, axis, entries, profiles, columns) for axis in AXES)
+    labels = [(column.title, text) for column, text in common.items()]
+    every_column = tuple(chain.from_iterable(columns.values()))
+    pairs = [(entry, stored.summaries[entry.name]) for entry in entries]
+    start, decoding = describe_start(pairs), describe_decoding([summary for _, summary in pairs])
+    return Standings(stored, recipe, panels, filters, every_column, labels, start, decoding)
 
 
-def _told(stored: StoredBoard, entry: Entry) -> _Told:
+def _describe(stored: StoredBoard, entry: Entry) -> _Profile:
     record, badge = stored.by_entry[entry.name][0].record, stored.badges[entry.name]
-    own = facets(record, badge, words.STANDINGS[entry.standing])
-    return _Told(own, _cells(stored, entry, own))
+    entry_facets = facets(record, badge, words.STANDINGS[entry.standing])
+    return _Profile(entry_facets, _cells(stored, entry, entry_facets))
 
 
-def _shared(rows: Sequence[Cells]) -> dict[Column, str]:
+def _find_common(rows: Sequence[Cells]) -> dict[Column, str]:
     """What a column of all tables says of every entry alike; nothing of a single one."""
     if len(rows) < 2:
         return {}
@@ -212,14 +212,14 @@ def _panel(
     recipe: str,
     axis: Axis,
     entries: Sequence[Entry],
-    told: dict[str, _Told],
+    profiles: dict[str, _Profile],
     columns: Mapping[Axis | None, tuple[Column, ...]],
 ) -> Panel:
-    found = stored.board.rankings[recipe][axis]
-    ranked = {standing.model: standing for standing in found.ranking.standings}
+    axis_ranking = stored.board.rankings[recipe][axis]
+    ranked = {standing.model: standing for standing in axis_ranking.ranking.standings}
     x = figures.score_scale([entry.axes[axis] for entry in entries], ANCHORS[axis])
     rows = [
-        _row(stored, entry, axis, ranked.get(entry.name), found, told[entry.name], x)
+        _row(stored, entry, axis, ranked.get(entry.name), axis_ranking, profiles[entry.name], x)
         for entry in entries
     ]
     rows.sort(key=lambda row: (row.tier or 0, row.name))
@@ -236,14 +236,14 @@ def _panel(
         question=QUESTIONS[axis],
         meaning=MEANINGS[axis],
         rows=tuple(row for row in rows if row.tier is not None),
-        apart=tuple(row for row in rows if row.tier is None),
+        unranked=tuple(row for row in rows if row.tier is None),
         columns=(*columns.get(axis, ()), *columns[None]),
         scale=Markup(figures.score_axis(f"Axis of {AXIS_WORDS[axis]}", x)),
         grid=figures.score_grid(x),
-        reason=wording.sentence(stored.board.unranked or found.ranking.reason),
-        tiers=len(found.ranking.anchors),
+        reason=wording.sentence(stored.board.unranked or axis_ranking.ranking.reason),
+        tiers=len(axis_ranking.ranking.anchors),
         leaders=leaders,
-        luck=_luck(axis, found.ranking.leader, rows),
+        luck=_luck(axis, axis_ranking.ranking.leader, rows),
         claim=claim,
         all_tie=1 < len(leaders) == len(ranked),
         answer=answer,
@@ -268,8 +268,8 @@ def _row(
     entry: Entry,
     axis: Axis,
     standing: Standing | None,
-    found: AxisRanking,
-    told: _Told,
+    axis_ranking: AxisRanking,
+    profile: _Profile,
     x: figures.Scale,
 ) -> Row:
     score = entry.axes[axis]
@@ -281,15 +281,15 @@ def _row(
         slug=stored.by_entry[entry.name][0].record.subject.slug,
         display_name=entry.display_name,
         tier=tier,
-        leads=entry.name in found.ranking.anchors,
+        leads=entry.name in axis_ranking.ranking.anchors,
         ranks="" if standing is None else rank_words(standing.ranks).split(" ", 1)[1],
         why="" if standing is not None else _why(stored, entry, axis),
         provisional=entry.standing == "provisional",
         flags=tuple(_flags(entry, axis)),
         score=score,
         figure=Markup(figures.score_row(label, score, x, strong=tier == 1)),
-        facets=told.facets,
-        cells=told.cells,
+        facets=profile.facets,
+        cells=profile.cells,
     )
 
 
@@ -304,28 +304,28 @@ def _why(stored: StoredBoard, entry: Entry, axis: Axis) -> str:
 
 
 def _flags(entry: Entry, axis: Axis) -> Iterator[Flag]:
-    failed = len(entry.failed) + len(entry.vanished)
-    if failed:
+    failures = len(entry.failed) + len(entry.vanished)
+    if failures:
         about = "It stays in: from the failure on it counts as the floor, as knowing nothing"
         names = wording.listed((*entry.failed, *entry.vanished))
-        yield Flag(f"{failed} failed", f"{names}. {about}")
+        yield Flag(f"{failures} failed", f"{names}. {about}")
     if axis == "efficiency" and entry.placebo is not None and entry.placebo.elicitation:
         yield Flag("mostly elicitation", "A reward without content brings more than a quarter of Λ")
 
 
-def _cells(stored: StoredBoard, entry: Entry, own: Facets) -> Cells:
+def _cells(stored: StoredBoard, entry: Entry, entry_facets: Facets) -> Cells:
     subject = stored.by_entry[entry.name][0].record.subject
     net = None if entry.placebo is None else entry.placebo.net.value
-    failed = len(entry.failed) + len(entry.vanished)
+    failures = len(entry.failed) + len(entry.vanished)
     gen = entry.generalization.model
     scores = {"head": entry.efficiency.H, "learned": entry.efficiency.L, "net": net}
     scores |= {**gen.parts, "forgot": gen.forgetting}
     summary = stored.summaries[entry.name]
     ends = {key: mean_scores([summary], split) for key, split in DECODED.items()}
     texts = {
-        "badge": own.badge,
-        "precision": own.precision,
-        "hardware": own.hardware,
+        "badge": entry_facets.badge,
+        "precision": entry_facets.precision,
+        "hardware": entry_facets.hardware,
         "submitter": stored.submitters[entry.name],
     }
     return {
@@ -334,7 +334,7 @@ def _cells(stored: StoredBoard, entry: Entry, own: Facets) -> Cells:
         **{key: Cell(text, text) for key, text in texts.items()},
         "size": Cell(parameters(subject), model_size(subject)),
         "seeds": Cell(str(entry.n), entry.n),
-        "failed": Cell(str(failed), failed),
+        "failed": Cell(str(failures), failures),
     }
 
 
@@ -353,22 +353,22 @@ def _answer(leaders: Sequence[Row], ranked: int) -> tuple[str, str]:
         return "alone ahead on these tasks", alone
     if len(leaders) == ranked:
         return f"All {ranked} tie", "Nobody is significantly worse than the highest on these tasks."
-    told = (
+    sentence = (
         "It has the best estimate on these tasks; not significantly worse: "
         f"{wording.listed(others, 4)}."
     )
-    return f"tie of {len(leaders)}", told
+    return f"tie of {len(leaders)}", sentence
 
 
 def facts(stored: StoredBoard, recipe: str) -> list[tuple[str, Any]]:
     """The conditions of one recipe's standings in a line: label and value."""
-    board, own = stored.board, [run for run in stored.runs if run.recipe == recipe]
+    board, recipe_runs = stored.board, [run for run in stored.runs if run.recipe == recipe]
     return [
         ("Track", f"{board.track} v{board.track_version}, {board.division} division"),
         ("Tasks", wording.listed(board.tasks)),
         ("Training", f"{wording.grouped(_completions(stored))} completions per run"),
         ("Hardware", board.hardware or "not stated"),
-        ("Records", f"{len(own):,}"),
+        ("Records", f"{len(recipe_runs):,}"),
         ("Fingerprint", board.fingerprint),
     ]
 

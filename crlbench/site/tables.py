@@ -85,7 +85,7 @@ def tabulate_entries(boards: Sequence[StoredBoard]) -> Table:
 def _entries(stored: StoredBoard) -> Iterator[Subject]:
     for entry in stored.board.entries:
         subject = stored.by_entry[entry.name][0].record.subject
-        known = {
+        common = {
             **vars(stored.board),
             **vars(entry),
             "parameters": subject.params_total,
@@ -98,7 +98,7 @@ def _entries(stored: StoredBoard) -> Iterator[Subject]:
             "vanished": len(entry.vanished),
         }
         for axis in AXES:
-            yield known | where(stored, entry) | _place(stored, entry, axis)
+            yield common | where(stored, entry) | _place(stored, entry, axis)
 
 
 def where(stored: StoredBoard, entry: Entry) -> Subject:

@@ -31,7 +31,7 @@ def test_text_has_a_line_below_headings_and_above_totals() -> None:
         "One note.",
         "Another.",
     ]
-    assert SCORES.to_text(apart=True).splitlines()[-3:] == ["", "  One note.", "  Another."]
+    assert SCORES.to_text(loose=True).splitlines()[-3:] == ["", "  One note.", "  Another."]
 
 
 def test_markdown_escapes_signs_and_sets_rows_bold() -> None:

@@ -58,7 +58,7 @@ def test_rows_stand_by_tier_and_then_by_name(panels: Mapping[str, Panel]):
     for panel in panels.values():
         places = [(row.tier, row.name) for row in panel.rows]
         assert places == sorted(places)
-        assert [row.model for row in panel.apart] == ["tiny-neox@00000000"]
+        assert [row.model for row in panel.unranked] == ["tiny-neox@00000000"]
 
 
 def test_one_entry_leads_each_tier_with_its_best_estimate(panels: Mapping[str, Panel]):
@@ -93,7 +93,7 @@ def test_luck_is_told_where_it_changes_the_number(panels: Mapping[str, Panel]):
 
 
 def test_a_preview_says_why_it_has_no_rank(panels: Mapping[str, Panel]):
-    (row,) = panels["efficiency"].apart
+    (row,) = panels["efficiency"].unranked
     assert row.why.startswith("Preview. ") and "here are 2" in row.why and "placebo" in row.why
     assert row.ranks == "" and row.tier is None
 
@@ -115,7 +115,7 @@ def test_every_number_is_that_of_its_entry(site: Site, panels: Mapping[str, Pane
     entries = {entry.name: entry for entry in site.boards[0].board.entries}
     for axis in AXES:
         panel = panels[axis]
-        for row in (*panel.rows, *panel.apart):
+        for row in (*panel.rows, *panel.unranked):
             entry = entries[row.name]
             assert row.score is entry.axes[axis]
             assert row.cells["learned"].value == entry.efficiency.L
@@ -126,7 +126,7 @@ def test_greedy_scores_stand_beside_sampled_ones(
     site: Site, panels: Mapping[str, Panel], files: Mapping[str, bytes]
 ):
     whole = 0
-    for row in (*panels["efficiency"].rows, *panels["efficiency"].apart):
+    for row in (*panels["efficiency"].rows, *panels["efficiency"].unranked):
         runs = site.boards[0].arm(row.name, "real")
         if any(run.record.status.state == "failed" for run in runs):
             continue

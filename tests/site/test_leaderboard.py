@@ -235,6 +235,17 @@ def test_entries_are_those_of_the_board(results: Path, site: Site, tmp_path: Pat
         assert row["seeds"] == "10" and row["submitter"] == "crlbench"
 
 
+def test_every_column_is_filled_where_something_is_known(table: Table) -> None:
+    empty = {
+        (what, column)
+        for what in TABLE_NAMES
+        for column in table(what)[0]
+        if not any(row[column] for row in table(what))
+    }
+    settled = {("pairs", "more_seeds"), ("pairs", "reason")}  # both are told apart
+    assert empty == settled | {("entries", "unranked"), ("runs", "rule")}
+
+
 def test_runs_are_those_of_the_records(table: Table, site: Site) -> None:
     rows = table("runs")
     records = {run.record.record_id: run.record for run in site.boards[0].runs}
