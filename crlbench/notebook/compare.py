@@ -13,7 +13,7 @@ from crlbench.notebook.frames import frame
 from crlbench.pages.compare import render_cell, render_comparison
 from crlbench.pages.compare_table import plain_comparison
 from crlbench.pages.table import Column, Table, rows_of
-from crlbench.site.tables import DIFFERENCE
+from crlbench.site.tables import DIFFERENCE, EFFECT, pick
 from crlbench.verdict.compare import Comparison
 
 FLAGS = frozenset({"axis", "by", "force_unequal", "runs", "tasks"})
@@ -113,5 +113,5 @@ def _differences(comparison: Comparison) -> Iterator[dict[str, Any]]:
         sides = {"a": comparison.side(pair.first).name, "b": comparison.side(pair.second).name}
         for axis, contrast in pair.axes.items():
             for task, effect in {"all": contrast.effect, **contrast.by_task}.items():
-                numbers = {} if effect is None else vars(effect)
+                numbers = pick(effect, *EFFECT, "first", "second", "wider", "call")
                 yield {**numbers, **sides, "axis": axis, "task": task, "reason": contrast.reason}

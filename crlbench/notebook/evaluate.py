@@ -92,7 +92,7 @@ def evaluate(
     require_pandas()
     nursery.KEEP_LIBRARIES = True
     arguments = {"track": track, "recipe": recipe, "tasks": tasks, "seeds": seeds, "arm": arms,
-             "out": out}  # fmt: skip
+                 "out": out}  # fmt: skip
     changes = {name: value for name, value in arguments.items() if value != getattr(Settings, name)}
     options = options_of("evaluate", (), {"model": model} | changes | settings, SETTINGS)
     options.no_progress = True

@@ -31,11 +31,11 @@ def pages(site: Site) -> Iterator[Made]:
 
 
 def _pages(site: Site) -> Iterator[Page | File]:
-    offers: list[dict[str, Any]] = []
+    offered: list[dict[str, Any]] = []
     for stored in site.boards:
         files = list(_files(stored))
         yield from (file for _, file in files)
-        offers.append({"stored": stored, "files": files})
+        offered.append({"stored": stored, "files": files})
     schemas = list(_schemas())
     yield from schemas
     yield Page(
@@ -45,7 +45,7 @@ def _pages(site: Site) -> Iterator[Page | File]:
         about="Entries, runs and learning curves as CSV and JSON, the meaning of every column, "
         "schemas of the records, how to rebuild this site, and how to cite it.",
         data={
-            "offered": offers,
+            "offered": offered,
             "tables": [tabulate(()) for tabulate in TABLES.values()],
             "forms": ", ".join(WRITERS),
             "schemas": schemas,
@@ -90,7 +90,7 @@ def bibtex() -> str:
 
 def changes(site: Site) -> list[dict[str, Any]]:
     """Every entry that states a date, by the last event in its ledger, the youngest first."""
-    dated_entries = [
+    found = [
         {
             "date": stored.dates[entry.name],
             "stored": stored,
@@ -101,8 +101,8 @@ def changes(site: Site) -> list[dict[str, Any]]:
         for entry in stored.board.entries
         if stored.dates[entry.name]
     ]
-    dated_entries.sort(key=lambda change: (change["stored"].id, change["entry"].name))
-    return sorted(dated_entries, key=lambda change: change["date"], reverse=True)
+    found.sort(key=lambda change: (change["stored"].id, change["entry"].name))
+    return sorted(found, key=lambda change: change["date"], reverse=True)
 
 
 def retractions(site: Site) -> list[Retraction]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from crlbench.base.parallel import on_one_thread
 from crlbench.pages.table import Column, Row, Table, rows_of
 from crlbench.site.source import StoredBoard
-from crlbench.site.tables import WHERE, Subject, where
+from crlbench.site.tables import WHERE, Subject, pick, where
 from crlbench.stats.measures import Constants
 from crlbench.verdict.census import vanished
 from crlbench.verdict.entry import Entry
@@ -118,8 +118,8 @@ def _board_runs(entry: Entry) -> Iterator[Subject]:
         columns = (runs.runs, runs.measures, runs.curves, stability, runs.generalization)
         for run, measure, curve, stable, general in zip(*columns, strict=True):
             axes = {"general": general, "lost": general and general.forgetting}
-            parts = {} if stable is None else vars(stable)
-            yield {**_numbers(run, True, measure, curve), **parts, **axes}
+            parts = pick(stable, "final", "peak", "drawdown")
+            yield _numbers(run, True, measure, curve) | parts | axes
 
 
 def _remaining_runs(stored: StoredBoard, entry: Entry) -> Iterator[Subject]:
@@ -139,7 +139,8 @@ def _remaining_runs(stored: StoredBoard, entry: Entry) -> Iterator[Subject]:
 
 def _numbers(run: Run, counts: bool, measure: RunMeasure, curve: SeedCurve) -> Subject:
     record = run.record
-    return vars(measure) | {
+    numbers = pick(measure, "seed", "start", "end", "E", "H", "L", "lam", "honesty")
+    return numbers | {
         "run": run,
         "record": record,
         "kept": None if vanished(run) else record,

@@ -156,7 +156,7 @@ class Standings:
     panels: tuple[Panel, ...]
     filters: Sequence[tuple[str, str, Sequence[str]]]
     columns: tuple[Column, ...]
-    common: Sequence[tuple[str, str]]
+    shared: Sequence[tuple[str, str]]
     """Columns that are the same in every row, which stand nowhere else: label and text."""
     start: str
     """Whether Λ follows the greedy score before training; empty for few entries."""

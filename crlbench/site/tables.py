@@ -86,8 +86,8 @@ def _entries(stored: StoredBoard) -> Iterator[Subject]:
     for entry in stored.board.entries:
         subject = stored.by_entry[entry.name][0].record.subject
         common = {
-            **vars(stored.board),
-            **vars(entry),
+            **pick(stored.board, "track", "track_version", "division", "fingerprint", "hardware"),
+            **pick(entry, "display_name", "family", "kind", "standing"),
             "parameters": subject.params_total,
             "trained_parameters": subject.params_trainable,
             "badge": stored.badges[entry.name],
@@ -99,6 +99,11 @@ def _entries(stored: StoredBoard) -> Iterator[Subject]:
         }
         for axis in AXES:
             yield common | where(stored, entry) | _place(stored, entry, axis)
+
+
+def pick(source: object | None, *fields: str) -> Subject:
+    """Fields of an object by name; nothing of None."""
+    return {} if source is None else {field: getattr(source, field) for field in fields}
 
 
 def where(stored: StoredBoard, entry: Entry) -> Subject:
@@ -117,10 +122,7 @@ def _place(stored: StoredBoard, entry: Entry, axis: Axis) -> Subject:
     score = entry.axes[axis]
     why = score.reason or stored.board.unranked or ranking.reason or " ".join(entry.why)
     return {
-        "axis": axis,
-        "value": score.value,
-        "interval": score.interval,
-        "wider": score.wider,
+        **pick(score, "axis", "value", "interval", "wider"),
         "place": place,
         "tier": place and place.tier,
         "leads": entry.name in ranking.anchors,
@@ -131,9 +133,7 @@ def _place(stored: StoredBoard, entry: Entry, axis: Axis) -> Subject:
 
 def _beside(entry: Entry) -> Subject:
     """What stands beside Λ."""
-    efficiency, control = entry.efficiency, entry.placebo
-    parts = {"H": efficiency.H, "E": efficiency.E, "L": efficiency.L}
-    return parts if control is None else parts | {"lam": control.lam, "net": control.net}
+    return pick(entry.efficiency, "H", "E", "L") | pick(entry.placebo, "lam", "net")
 
 
 DIFFERENCE = (
@@ -153,6 +153,8 @@ DIFFERENCE = (
     Column("wider_high", "number", "upper end", "wider.high"),
 )
 """Columns of a paired difference and its intervals."""
+EFFECT = ("value", "interval", "inner", "correlation", "more_seeds", "n")
+"""Fields of a paired difference that columns show."""
 
 PAIR_COLUMNS = (
     WHERE[0],
@@ -182,5 +184,6 @@ def _pairs(stored: StoredBoard) -> Iterator[Subject]:
         if a.recipe == b.recipe or a.model == b.model:
             for pair in paired_axes(a, b, stored.board.margin).values():
                 names = {"board": stored.id, "a": a.name, "b": b.name}
-                effect = {} if pair.effect is None else vars(pair.effect)
-                yield {**effect, **vars(pair), **names, "tasks": " ".join(pair.tasks)}
+                effect = pick(pair.effect, *EFFECT, "verdict")
+                known = pick(pair, "axis", "wider", "reason")
+                yield names | effect | known | {"tasks": " ".join(pair.tasks)}
