@@ -10,9 +10,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from crlbench.commands.console import out, out_json, table
+from crlbench.commands.console import out, out_json
 from crlbench.commands.flags import DEVICES, MODEL, OUT
 from crlbench.errors import OK, CrlbenchError, EnvironmentUnfit, require_known
+from crlbench.pages.table import tabulate
 
 if TYPE_CHECKING:
     from crlbench.catalog.find import Catalog
@@ -147,7 +148,8 @@ def _show(options: Namespace, findings: Sequence[Finding], memory: Sequence[Fit]
             out(f"{'':7}  {'':{width}}  -> {finding.fix}")
     if memory:
         out()
-        out(table([_row(fit) for fit in memory], ["", "form", *PARTS, "peak", "fullest", "here"]))
+        columns = ["", "form", *PARTS, "peak", "fullest", "here"]
+        out(tabulate([_row(fit) for fit in memory], columns).to_text())
         out("GB of one run, each part at its largest; * the entry's own form under this track")
     counts = {level: sum(f.level == level for f in findings) for level in COLOURS}
     out()

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from crlbench.commands.console import count, note, out, out_json, table
+from crlbench.commands.console import count, note, out, out_json
 from crlbench.commands.running import Job, checked_memory, disk_bytes, say_vanished
 from crlbench.commands.settings import shard
 from crlbench.contract.attempts import DECLARED_SEEDS
@@ -19,6 +19,7 @@ from crlbench.contract.events import Emit, Event, Figures
 from crlbench.contract.records import Cell, Status
 from crlbench.errors import OK, CrlbenchError
 from crlbench.launch.local import LocalLauncher
+from crlbench.pages.table import tabulate
 from crlbench.run.plan import Plan, label, of_shard, state
 from crlbench.run.progress import duration
 from crlbench.run.session import survey
@@ -35,7 +36,7 @@ def dry_run(options: Namespace, job: Job) -> int:
     # One recipe under several conditions has the same label on each board.
     several = len({cell.fingerprint for cell, _ in cells}) > 1
     rows = [{"board": c.fingerprint, "cell": label(c), "state": state} for c, state in cells]
-    out(table(rows, ["board", "cell", "state"][not several :]))
+    out(tabulate(rows, ["board", "cell", "state"][not several :]).to_text())
     out()
     for plan in result["plans"]:
         out(f"plan {plan['hash']}  {plan['folder']}")

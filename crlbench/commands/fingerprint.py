@@ -6,9 +6,10 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from typing import Any
 
-from crlbench.commands.console import out, out_json, print_result, table
+from crlbench.commands.console import out, out_json, print_result
 from crlbench.disk.names import PLAN_NAME, RECORD_NAME
 from crlbench.errors import OK, NotComparable, UsageError
+from crlbench.pages.table import tabulate
 
 NEEDS_TEMPORARY = False
 
@@ -109,5 +110,5 @@ def _compare(options: Namespace, a: dict[str, Any], b: dict[str, Any]) -> int:
         out(f"equal: {short(a)}")
     else:
         rows = [{"leaf": n, short(a): x, short(b): y} for n, (x, y) in different.items()]
-        out(table(rows, ["leaf", short(a), short(b)]))
+        out(tabulate(rows, ["leaf", short(a), short(b)]).to_text())
     return NotComparable.exit_code if different else OK

@@ -7,10 +7,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from crlbench.commands.console import note, out, out_json, print_result, table
+from crlbench.commands.console import note, out, out_json, print_result
 from crlbench.disk.names import CODE
 from crlbench.disk.reading import Malformed, json_value, read_bytes
 from crlbench.errors import OK, CrlbenchError, UsageError
+from crlbench.pages.table import tabulate
 
 if TYPE_CHECKING:
     from crlbench.catalog.find import Catalog
@@ -163,7 +164,7 @@ def _freeze_generator(options: Namespace) -> int:
     task = None if options.report else _write_task(generator, levels, options)
     lines = [
         f"What the scorer of {generator} gives, before any threshold; a frozen task pays 'paid':",
-        table(rows, ["text", "mean", "largest", "above 0", "paid"]),
+        tabulate(rows, ["text", "mean", "largest", "above 0", "paid"]).to_text(),
         *([f"{task['task']} {task['version']} frozen in {task['folder']}"] if task else []),
     ]
     value = {"generator": generator, "levels": levels, "holes": rows, "task": task}

@@ -201,8 +201,7 @@ def export(options: Namespace) -> int:
 
     form, target = _format(options), file_target("--out", options.out)
     boards = _choose(options.board, _site(options).boards)
-    content = formats.table_file(formats.TABLES[options.what], boards, form)
-    write_bytes(target, content)
+    write_bytes(target, formats.WRITERS[form](formats.TABLES[options.what](boards)))
     print_result(options, {"table": str(target)}, [str(target)])
     return OK
 

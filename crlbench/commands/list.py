@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
 
-from crlbench.commands.console import out, out_json, table, warn
+from crlbench.commands.console import out, out_json, warn
 from crlbench.commands.flags import OUT
 from crlbench.errors import OK, UsageError, ValidationError
+from crlbench.pages.table import tabulate
 
 KINDS = ("models", "tasks", "recipes", "tracks", "runs", "results")
 NEEDS_TEMPORARY = False
@@ -46,7 +47,7 @@ def run(options: Namespace) -> int:
     if options.json:
         out_json(rows)
     elif rows:
-        out(table(rows, columns))
+        out(tabulate(rows, columns).to_text())
     else:
         out(f"no {options.what}")
     for fault in faults:

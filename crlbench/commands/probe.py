@@ -7,10 +7,11 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from crlbench.commands.console import note, print_result, table
+from crlbench.commands.console import note, print_result
 from crlbench.commands.flags import MODEL, require_positive
 from crlbench.disk.files import write_bytes
 from crlbench.errors import OK, UsageError
+from crlbench.pages.table import tabulate
 
 if TYPE_CHECKING:
     from crlbench.catalog.find import Catalog
@@ -88,7 +89,7 @@ def run(options: Namespace) -> int:
             write(options, task, probing.block(task.card, levels, plan))
         rows += [level.as_json() for level in levels]
     columns = COLUMNS if options.twin is None else TWIN_COLUMNS
-    print_result(options, rows, [table(rows, columns)])
+    print_result(options, rows, [tabulate(rows, columns).to_text()])
     return OK
 
 

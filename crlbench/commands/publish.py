@@ -108,7 +108,7 @@ def _plain(value: Any) -> Any:
 
 
 def _print_table(summary: Any, board: Any, colour: bool) -> None:
-    from crlbench.pages.table import plain_table, terminal_table
+    from crlbench.pages.board_table import plain_table, terminal_table
 
     _print(
         summary,

@@ -23,7 +23,7 @@ def options_of(
         words: what stands without a flag.
         settings: values by flag, with underscores: True is the flag alone, None and False leave
             it out, a list is joined by commas, and ``set`` is a mapping of conditions.
-        known: the flags that Python may give.
+        names: the flags that Python may give.
 
     Raises:
         UsageError: an unknown name or an impossible value.

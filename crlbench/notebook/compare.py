@@ -14,8 +14,9 @@ from crlbench.notebook.results import frame
 from crlbench.pages.compare import render_cell, render_comparison
 from crlbench.pages.compare_table import plain_comparison
 from crlbench.pages.curves import Series, curve_sheet
-from crlbench.site.tables import Column, Row, Table, ends, taken
-from crlbench.verdict.compare import Comparison, Effect, Pair
+from crlbench.pages.table import Column, Table, rows_of
+from crlbench.site.tables import DIFFERENCE, EFFECT, pick
+from crlbench.verdict.compare import Comparison
 from crlbench.verdict.compare_axis import BY_WORDS
 from crlbench.verdict.learning import Learning, learning
 
@@ -26,19 +27,13 @@ COLUMNS = (
     Column("task", "text", "all: the mean over the compared tasks"),
     Column("a", "text", "entry, model@revision/recipe"),
     Column("b", "text", "the other one"),
-    Column("a_value", "number", "of a, over the compared tasks and seeds"),
-    Column("b_value", "number", "of b"),
-    Column("difference", "number", "b minus a, seed by seed on the same draws"),
-    Column("low", "number", "lower end of its 95 % interval"),
-    Column("high", "number", "upper end"),
-    Column("inner_low", "number", "lower end of its 90 % interval, which decides on equivalence"),
-    Column("inner_high", "number", "upper end"),
-    Column("wider_low", "number", "lower end of the 95 % interval with tasks drawn too"),
-    Column("wider_high", "number", "upper end"),
-    Column("verdict", "text", "b is better, equivalent, worse, undecided, or preview"),
+    Column("a_value", "number", "of a, over the compared tasks and seeds", "first"),
+    Column("b_value", "number", "of b", "second"),
+    *DIFFERENCE,
+    Column("verdict", "text", "b is better, equivalent, worse, undecided, or preview", "call"),
     Column("correlation", "number", "achieved between the pairs of seeds"),
     Column("more_seeds", "whole", "that would likely settle what is undecided"),
-    Column("seeds", "whole", "of every task that was compared"),
+    Column("seeds", "whole", "of every task that was compared", "n"),
     Column("reason", "text", "why there is no difference"),
 )
 
@@ -61,9 +56,8 @@ class SideBySide:
         Raises:
             EnvironmentUnfit: pandas is not installed.
         """
-        table = Table("compare", "One row per pair, axis and task.", COLUMNS, lambda _: iter(()))
-        names = [column.name for column in COLUMNS]
-        return frame(table, [[row[name] for name in names] for row in _rows(self.comparison)])
+        rows = list(rows_of(COLUMNS, _differences(self.comparison)))
+        return frame(Table(COLUMNS, rows, name="compare"))
 
     def to_json(self) -> str:
         """What ``crlbench compare --format json`` prints."""
@@ -114,31 +108,17 @@ def compare(
         >>> comparison = crlbench.compare("tiny-llama", "tiny-qwen2", runs="leaderboard/results")
         >>> comparison.to_frame().query("task == 'all'")[["axis", "difference", "verdict"]]
     """
-    values = {"runs": runs, "axis": axis, "tasks": tasks, "by": by, "force_unequal": force_unequal}
-    return SideBySide(read_comparison(options_of("compare", entries, values, FLAGS)))
+    flags = {"runs": runs, "axis": axis, "tasks": tasks, "by": by, "force_unequal": force_unequal}
+    return SideBySide(read_comparison(options_of("compare", entries, flags, FLAGS)))
 
 
-def _rows(comparison: Comparison) -> Iterator[Row]:
+def _differences(comparison: Comparison) -> Iterator[dict[str, Any]]:
     for pair in comparison.pairs:
+        sides = {"a": comparison.side(pair.first).name, "b": comparison.side(pair.second).name}
         for axis, contrast in pair.axes.items():
-            where: Row = {"axis": axis, "reason": contrast.reason, **_names(comparison, pair)}
-            yield where | {"task": "all"} | _effect(contrast.effect)
-            for task, effect in contrast.by_task.items():
-                yield where | {"task": task} | _effect(effect)
-
-
-def _names(comparison: Comparison, pair: Pair) -> Row:
-    return {"a": comparison.side(pair.first).name, "b": comparison.side(pair.second).name}
-
-
-def _effect(effect: Effect | None) -> Row:
-    return (
-        taken(effect, a_value="first", b_value="second", difference="value", verdict="call")
-        | taken(effect, correlation="correlation", more_seeds="more_seeds", seeds="n")
-        | ends("", None if effect is None else effect.interval)
-        | ends("inner_", None if effect is None else effect.inner)
-        | ends("wider_", None if effect is None else effect.wider)
-    )
+            for task, effect in {"all": contrast.effect, **contrast.by_task}.items():
+                numbers = pick(effect, *EFFECT, "first", "second", "wider", "call")
+                yield {**numbers, **sides, "axis": axis, "task": task, "reason": contrast.reason}
 
 
 @dataclass(frozen=True, repr=False)

@@ -18,10 +18,11 @@ from crlbench.contract.records import Cell
 from crlbench.errors import OK, CrlbenchError, RunFailed
 from crlbench.launch import worker
 from crlbench.notebook.call import options_of, with_path_errors
-from crlbench.notebook.results import frame, require_pandas, table_frame
+from crlbench.notebook.results import frame, require_pandas
+from crlbench.pages.table import Column, Row, Table
 from crlbench.site.run_tables import CELL
 from crlbench.site.source import read_board
-from crlbench.site.tables import ENTRIES, Column, Table, Value
+from crlbench.site.tables import tabulate_entries
 
 SETTINGS = frozenset({f.name for f in fields(Settings)} - {"print_config"}) | {
     "catalog", "config", "home", "offline", "quiet", "set", "verbose",
@@ -105,17 +106,16 @@ def evaluate(
 
 
 def _cells(forecast: Forecast) -> Any:
-    table = Table("cells", "One row per run.", CELLS, lambda _: iter(()))
     rows = [_cell(*pair) for pair in forecast.cells]
-    data = frame(table, rows)
-    data.attrs["estimate"] = forecast.figures
-    return data
+    cells = frame(Table(CELLS, rows, name="cells"))
+    cells.attrs["estimate"] = forecast.figures
+    return cells
 
 
-def _cell(cell: Cell, state: str) -> tuple[Value, ...]:
+def _cell(cell: Cell, state: str) -> Row:
     board, model, recipe = Path(cell.folder).parts[-6:-3]
     where = (board, f"{model}/{recipe}", model, recipe, cell.task, cell.arm, cell.seed_index)
-    return (*where, state, cell.plan_hash)
+    return Row((*where, state, cell.plan_hash))
 
 
 def _raise_unless_finished(options: Namespace, ending: Ending) -> None:
@@ -134,8 +134,8 @@ def _entries(job: Job) -> Any:
     """The rows of the evaluated entries, on the board that the command's page shows."""
     home = job.folders[0].parents[1]
     below = job.folders[0] if len(job.folders) == 1 else home
-    whole = table_frame(ENTRIES, [read_board(home, job.catalog, below)])
+    rows = frame(tabulate_entries([read_board(home, job.catalog, below)]))
     names = ["/".join(folder.parts[-2:]) for folder in job.folders]
-    entries = whole[whole["entry"].isin(names)].reset_index(drop=True)
-    entries.attrs = whole.attrs
-    return entries
+    selection = rows[rows["entry"].isin(names)].reset_index(drop=True)
+    selection.attrs = rows.attrs
+    return selection

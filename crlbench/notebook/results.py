@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from crlbench.base.parallel import on_one_thread
 from crlbench.catalog.find import Catalog
 from crlbench.errors import EnvironmentUnfit, require_known
 from crlbench.notebook.call import with_path_errors
+from crlbench.pages.table import Kind, Table
 from crlbench.site.formats import TABLES, too_wide
-from crlbench.site.source import StoredBoard, read_boards
-from crlbench.site.tables import Kind, Table, Value
+from crlbench.site.source import read_boards
 from crlbench.verdict.resources import leaderboard_folder
 
 DTYPES: dict[Kind, str] = {
@@ -42,32 +40,25 @@ def require_pandas() -> Any:
         ) from None
 
 
-@on_one_thread
-def table_frame(table: Table, boards: Sequence[StoredBoard]) -> Any:
-    """A table of some boards; ``attrs["about"]`` says what each column means.
+def frame(table: Table) -> Any:
+    """A table as a frame; ``attrs["about"]`` says what each column means.
 
     Raises:
         EnvironmentUnfit: pandas is not installed.
         ValidationError: a stored number does not fit into its column.
     """
-    require_pandas()
-    return frame(table, table.rows(boards))
-
-
-def frame(table: Table, rows: Iterable[Sequence[Value]]) -> Any:
-    """Rows in the order of the table's columns as a frame."""
     pandas = require_pandas()
-    values = list(zip(*rows, strict=True)) or [()] * len(table.columns)
+    columns = list(zip(*table.values(), strict=True)) or [()] * len(table.columns)
     series = {}
-    for column, cells in zip(table.columns, values, strict=True):
-        cells = [None if value == "" else value for value in cells]
+    for column, values in zip(table.columns, columns, strict=True):
+        cells = [None if value == "" else value for value in values]
         try:
-            series[column.name] = pandas.array(cells, dtype=DTYPES[column.kind])
+            series[column.key] = pandas.array(cells, dtype=DTYPES[column.kind])
         except (OverflowError, TypeError):
-            raise too_wide(table, column.name) from None
-    data = pandas.DataFrame(series)
-    data.attrs["about"] = {column.name: column.about for column in table.columns}
-    return data
+            raise too_wide(table, column.key) from None
+    data_frame = pandas.DataFrame(series)
+    data_frame.attrs["about"] = {column.key: column.about for column in table.columns}
+    return data_frame
 
 
 @with_path_errors
@@ -107,4 +98,4 @@ def results(path: str | Path | None = None, what: str = "entries") -> Any:
     require_pandas()
     require_known("table", what, TABLES)
     folder = leaderboard_folder() / "results" if path is None else Path(path)
-    return table_frame(TABLES[what], read_boards(folder, Catalog()))
+    return frame(TABLES[what](read_boards(folder, Catalog())))

@@ -7,8 +7,6 @@ the task, where the task is (:mod:`crlbench.proof.rescore`).
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import math
 import tomllib
@@ -16,12 +14,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from crlbench.contract.conditions import diff, leaves
-from crlbench.contract.records import CURVE_COLUMNS, DIGESTED_ITERATIONS, IterationDigest
+from crlbench.contract.records import DIGESTED_ITERATIONS, IterationDigest
 from crlbench.contract.verification import Finding
 from crlbench.disk.hashing import digest, sha256_bytes
 from crlbench.disk.names import DIGESTS, RECORD_NAME, SAMPLES
 from crlbench.proof.facts import Facts
 from crlbench.proof.figures import ROUNDED
+from crlbench.run.mend import curve_csv
 from crlbench.verdict.runs import Run, Sample
 
 CURVE, CONFIG, MACHINE = "curve.csv", "config.toml", "env.json"
@@ -131,12 +130,9 @@ def _check_curve(facts: Facts) -> Iterator[Finding]:
     content = facts.run.content(CURVE)
     if content is None:
         return
-    text = io.StringIO()
-    writer = csv.DictWriter(text, CURVE_COLUMNS, extrasaction="ignore", lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(point.model_dump() for point in facts.record.curve)
     lines = content.decode("utf-8", "replace").splitlines()
-    for number, expected in enumerate(text.getvalue().splitlines(), start=1):
+    again = curve_csv(facts.record.curve).decode().splitlines()
+    for number, expected in enumerate(again, start=1):
         stored = lines[number - 1] if number <= len(lines) else "missing"
         yield from facts.differs(f"line {number}", stored, expected, RECORD_NAME, CURVE)
 

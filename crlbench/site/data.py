@@ -10,11 +10,11 @@ from crlbench import __version__
 from crlbench.base.json_schema import schema_of
 from crlbench.contract.records import RunRecord, StoredPlan
 from crlbench.contract.retractions import Retraction, read_retractions
-from crlbench.site.formats import CURVES, ENTRIES, RUNS, TABLES, WRITERS
+from crlbench.site.formats import TABLES, WRITERS
 from crlbench.site.pages import File, Page, data_path
 from crlbench.site.source import Site, StoredBoard
 
-OFFERED = (ENTRIES, RUNS, CURVES)
+OFFERED = ("entries", "runs", "curves")
 """Pairs are left to the command: their number grows with the square of the entries."""
 FORMS = ("csv", "json")
 SCHEMAS = {"run-record": RunRecord, "plan": StoredPlan}
@@ -41,7 +41,7 @@ def pages(site: Site) -> Iterator[Page | File]:
         "Schemas of the records, how to rebuild this site, and how to cite it.",
         data={
             "offered": boards,
-            "tables": TABLES.values(),
+            "tables": [tabulate(()) for tabulate in TABLES.values()],
             "forms": ", ".join(WRITERS),
             "schemas": schemas,
             "bibtex": bibtex(),
@@ -54,11 +54,11 @@ def pages(site: Site) -> Iterator[Page | File]:
 
 def _files(stored: StoredBoard) -> Iterator[tuple[str, File]]:
     """Label and file of each table of a board, and of its conditions."""
-    for table in OFFERED:
-        rows = list(table.rows([stored]))
+    for what in OFFERED:
+        table = TABLES[what]([stored])
         for form in FORMS:
-            name = f"{table.name}.{form}"
-            yield name, File(data_path(stored.id, name), WRITERS[form](table, rows))
+            name = f"{what}.{form}"
+            yield name, File(data_path(stored.id, name), WRITERS[form](table))
     leaves = {"fingerprint": stored.board.fingerprint, "leaves": stored.leaves}
     text = json.dumps(leaves, indent=1, sort_keys=True) + "\n"
     yield "fingerprint.json", File(data_path(stored.id, "fingerprint.json"), text.encode())

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from crlbench.contribute.results.report import Examined
-from crlbench.pages.table import plain_table
+from crlbench.pages.board_table import plain_table
 from crlbench.verdict.board import summarise_board
 from crlbench.verdict.runs import load_runs
 from crlbench.verdict.summary import summarise
