@@ -12,14 +12,14 @@ import statistics
 import sys
 from pathlib import Path
 
-from crlbench.contribute.results.layout import RESULTS, submitted
+from crlbench.contribute.results.layout import RESULTS, find_entries
 from crlbench.proof.effort import RATE, replay_seconds
 from crlbench.verdict.runs import load_runs
 
 
 def main(results: Path) -> None:
     rates = []
-    for entry in submitted(results):
+    for entry in find_entries(results):
         found = []
         for run in load_runs(entry):
             record = run.record

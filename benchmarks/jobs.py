@@ -37,10 +37,9 @@ from crlbench.contract.conditions import Track, control_leaves, override
 from crlbench.contract.records import Cell, Status
 from crlbench.launch.local import LocalLauncher
 from crlbench.launch.worker import RUN_CELL
-from crlbench.run.declare import Declaration, Execution, NamedRecipe
 from crlbench.run.environment import cores, cpu_model, packages
 from crlbench.run.launcher import Outcome
-from crlbench.run.plan import Board, Contender
+from crlbench.run.plan import Board, Contender, Declaration, Execution, NamedRecipe
 
 HERE = "jobs"
 """This file as workers import it: the folder of the program is on their path."""

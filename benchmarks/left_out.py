@@ -36,7 +36,7 @@ def left_out(problems: Iterable[Problem]) -> Iterator[Problem]:
 def main() -> int:
     options = _options()
     code = frozen.load_code(Catalog().find("task", options.task).path / "task.py")
-    source = external.declared(code)
+    source = external.source_of(code)
     assert source is not None
     if options.folder is None:
         files = external.stored_sources(source, options.task)

@@ -24,7 +24,7 @@ import numpy as np
 from crlbench.catalog.find import Catalog
 from crlbench.commands.verify_recompute import model_of
 from crlbench.contract.machine import KERNELS
-from crlbench.contribute.results.layout import submitted
+from crlbench.contribute.results.layout import find_entries
 from crlbench.proof.entry import homes_of
 from crlbench.proof.likeness import Stored, captured, other_class
 from crlbench.proof.replay import Trace, cell_of, replays
@@ -42,7 +42,7 @@ def main() -> None:
     parser.add_argument("--tasks", nargs="*")
     options = parser.parse_args()
     catalog = Catalog([])
-    for entry in options.entries or submitted(RESULTS):
+    for entry in options.entries or find_entries(RESULTS):
         for run in chosen(entry, options):
             row = compare(run, remade(run, entry, catalog))
             with options.out.open("a", encoding="utf-8") as file:

@@ -60,7 +60,7 @@ PHASES = (
     ("crlbench.train.surrogate:Surrogate", "losses", "micro-batch"),
     ("crlbench.train.optimizer:TracedAdamW", "step", "optimizer"),
     ("crlbench.train.callbacks:LastCheckpoint", "save", "checkpoint"),
-    ("crlbench.run.execute", "final_end", "end scores"),
+    ("crlbench.run.ends:Examiner", "whole", "end scores"),
     ("crlbench.run.execute", "write_run", "record"),
 )
 """Functions whose peaks `--phases` tells apart."""
@@ -150,7 +150,7 @@ def table(rows: list[dict[str, Any]]) -> str:
 def cell_of(options: argparse.Namespace, kind: str, folder: Path) -> Any:
     """The cell of a kind; its entry, the model's with what the kind changes, is written first."""
     from crlbench.catalog.find import Catalog
-    from crlbench.commands.running import choose, plan_of
+    from crlbench.commands.job import choose, plan_of
     from crlbench.commands.settings import Settings
     from crlbench.disk.toml import dump_toml
     from crlbench.policy.weights.shape import config_of, skeleton

@@ -23,8 +23,9 @@ from scipy.stats import spearmanr
 
 from crlbench.base.wording import number
 from crlbench.pages import svg
-from crlbench.pages.figures import BOLD, GRID, MUTED, SeedCurve, budget_axis, mean_curve
-from crlbench.pages.svg import Scale, color, element, figure, line, text
+from crlbench.pages.curves import SeedCurve, mean_curve
+from crlbench.pages.frame import budget_ticks, number_ticks, x_axis, y_axis
+from crlbench.pages.svg import BOLD, Scale, color, element, figure, line, text
 from crlbench.verdict.board import Board, summarise_board
 from crlbench.verdict.pairs import paired_axes
 from crlbench.verdict.runs import Run, Runs, load_runs
@@ -214,10 +215,11 @@ def draw_panel(task: str, lines: Sequence[Line], models: Sequence[str]) -> list[
     left, right, upper, lower = 40, 270, 26, 204
     budget = lines[0][-1][0]
     x, y = Scale(0, budget, left, right), Scale(0, 1, lower, upper)
-    parts = [text(left, 15, task, style=BOLD), budget_axis(x, lower, budget, "completions")]
-    for tick in svg.ticks(0, 1):
-        parts.append(line(left, y(tick), right, y(tick), GRID))
-        parts.append(text(left - 8, y(tick) + 4, f"{tick:.1f}", text_anchor="end", style=MUTED))
+    parts = [
+        text(left, 15, task, style=BOLD),
+        y_axis(y, left, right, number_ticks(0, 1)),
+        x_axis(x, lower, budget_ticks(budget), caption="completions"),
+    ]
     ends = [y(points[-1][1]) for points in lines]
     labels = svg.spread(ends, LABEL_GAP, upper, lower)
     for index, (model, points) in enumerate(zip(models, lines, strict=True)):

@@ -30,7 +30,7 @@ import numpy as np
 from crlbench.base.parallel import spread
 from crlbench.contract.attempts import LEDGER_NAME, plan_hash
 from crlbench.contract.records import RunRecord
-from crlbench.contribute.results.layout import SUBMISSION, submitted
+from crlbench.contribute.results.layout import SUBMISSION, find_entries
 from crlbench.disk.arrays import read_arrays
 from crlbench.disk.hashing import canonical_json
 from crlbench.disk.linked_lines import linked
@@ -58,7 +58,7 @@ def main() -> None:
 
 def multiply(results: Path, records: int) -> int:
     """Make entries of committed ones until there are about so many records; how many."""
-    bases = list(submitted(leaderboard_folder() / "results"))
+    bases = list(find_entries(leaderboard_folder() / "results"))
     sizes = [sum(name.endswith(RECORD_NAME) for name in members(base / PACKED)) for base in bases]
     wanted, count = [], 0
     while count + sizes[len(wanted) % len(bases)] <= records:

@@ -17,7 +17,7 @@ _PUBLIC = {
     "RunRecord": "crlbench.contract.records",
     "compare": "crlbench.notebook.compare",
     "evaluate": "crlbench.notebook.evaluate",
-    "plot_curves": "crlbench.notebook.curves",
+    "plot_curves": "crlbench.notebook.compare",
     "results": "crlbench.notebook.results",
     "run_cell": "crlbench.run.execute",
 }

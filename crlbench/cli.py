@@ -22,7 +22,7 @@ from importlib import import_module
 from typing import Any, NoReturn
 
 from crlbench import __version__
-from crlbench.commands.readable_names import require_readable_names
+from crlbench.commands.flags import require_readable_names
 from crlbench.disk import switches
 from crlbench.disk.files import require_temporary
 from crlbench.errors import (
@@ -50,10 +50,10 @@ GLOBALS: dict[str, Any] = {
 
 _PATHS: dict[int | None, tuple[type[CrlbenchError], str]] = {
     errno.ENAMETOOLONG: (UsageError, "Give a shorter one."),
-    errno.ELOOP: (UsageError, "Links there lead to themselves; give another one."),
-    errno.ENOTDIR: (UsageError, "A part of it is a file; give a folder."),
-    errno.EACCES: (EnvironmentUnfit, "Give yourself the right to it, or give another one."),
-    errno.EPERM: (EnvironmentUnfit, "Give yourself the right to it, or give another one."),
+    errno.ELOOP: (UsageError, "Links there lead to themselves. Give another one."),
+    errno.ENOTDIR: (UsageError, "A part of it is a file. Give a folder."),
+    errno.EACCES: (EnvironmentUnfit, "Give yourself permission for it, or give another one."),
+    errno.EPERM: (EnvironmentUnfit, "Give yourself permission for it, or give another one."),
     errno.EROFS: (EnvironmentUnfit, "Give one that can be written."),
     errno.ENOSPC: (EnvironmentUnfit, "Free space, then run the same command again."),
 }
@@ -62,22 +62,22 @@ _PATHS: dict[int | None, tuple[type[CrlbenchError], str]] = {
 COMMANDS = {
     "evaluate": "train and measure a model on a track",
     "ablate": "change one part of a recipe at a time and measure what it does",
-    "compare": "lay stored entries side by side, with paired verdicts",
+    "compare": "compare stored entries, with a verdict on each pair",
     "list": "list models, tasks, recipes, tracks, runs or results",
     "show": "show one model, task, recipe or track",
     "report": "write one self-contained HTML page of stored runs",
-    "fingerprint": "print or compare what is held fixed",
-    "export": "write the model that a run trained, for other programs",
+    "fingerprint": "print or compare everything that is held fixed",
+    "export": "write the trained model of a run, for other programs",
     "fit-reward": "fit a reward model on preference pairs",
     "freeze": "write a task's split files and digests, or check them",
     "archive": "keep the present version of a track or task beside newer ones",
-    "fetch": "bring models and datasets that cannot come with the package",
-    "doctor": "say whether this machine can run a model on a track, and what helps",
+    "fetch": "download models and datasets that are not bundled",
+    "doctor": "check whether this machine can run a model on a track, and what helps",
     "submit": "pack finished runs as a result that others can review",
-    "validate": "put tasks, models and results through every rule",
-    "verify": "prove a result: compute it again, and make its first updates again",
+    "validate": "check tasks, models and results against every rule",
+    "verify": "check a result: recompute it, and retrain its first updates",
     "add": "write a new task and its tests, or the entry of a model",
-    "probe": "sample tasks with untrained models and count what is right",
+    "probe": "sample tasks with untrained models and count correct completions",
     "leaderboard": "build, show and export the public board of results",
 }
 """Each command with its summary; the rest of it is in a file of its own: :func:`module_of`."""
@@ -169,10 +169,10 @@ def _add_shared(parser: argparse.ArgumentParser) -> None:
         help="folder with further tasks/, models/, leaderboard/, recipes/ (repeatable)")
     add("--offline", action="store_true", help="never use the network")
     add("--json", action="store_true", help="print the result as JSON")
-    add("-q", "--quiet", action="store_true", help="print the result alone")
+    add("-q", "--quiet", action="store_true", help="print only the result")
     add("-v", "--verbose", action="store_true", help="show tracebacks")
-    add("--no-color", action="store_true", help="no colours ($NO_COLOR)")
-    add("--no-progress", action="store_true", help="lines instead of a bar")
+    add("--no-color", action="store_true", help="use no colours ($NO_COLOR)")
+    add("--no-progress", action="store_true", help="print lines instead of a bar")
 
 
 def parse(argv: Sequence[str]) -> argparse.Namespace:

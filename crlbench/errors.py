@@ -9,16 +9,15 @@ from __future__ import annotations
 
 import difflib
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 OK = 0
 INTERNAL = 1
 
-
 LONGEST = 8_000
-"""Characters of a message."""
+"""Most characters of a message."""
 _JOINERS = "\u200c\u200d"
-"""Without a width, and part of how some scripts and emoji are written."""
+"""Characters without a width that some scripts and emoji need."""
 
 
 def printable(text: str) -> str:
@@ -29,10 +28,10 @@ def printable(text: str) -> str:
     """
     if text.isascii() and text.replace("\n", "").replace("\t", "").isprintable():
         return text
-    return "".join(map(_escaped, text))
+    return "".join(map(_escape, text))
 
 
-def _escaped(character: str) -> str:
+def _escape(character: str) -> str:
     if character.isprintable() or character in "\n\t" or character in _JOINERS:
         return character
     hidden = unicodedata.category(character) in ("Cc", "Cf", "Cs", "Zl", "Zp")
@@ -123,3 +122,13 @@ def unknown_name(kind: str, name: str, known: Iterable[str], hint: str = "") -> 
     if names:
         message += f" Known: {', '.join(names)}."
     return UsageError(message + (f" {hint}" if hint else ""))
+
+
+def require_known(kind: str, name: str, known: Collection[str]) -> None:
+    """Refuse a name that does not exist.
+
+    Raises:
+        UsageError: with the nearest names.
+    """
+    if name not in known:
+        raise unknown_name(kind, name, known)

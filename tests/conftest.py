@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from hypothesis import settings
 
+from crlbench.launch import worker
 from tests.support.chromium import launched
 
 pytest_plugins = ("tests.support.boards", "tests.support.run_folders")
@@ -31,6 +33,12 @@ os.environ |= {
     "CRLBENCH_CHECK_SHAPES": "1",
     "TOKENIZERS_PARALLELISM": "false",
 }
+
+# A run starts hundreds of processes: what one compiles, the others read.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+# Commands that are called in this process import the libraries once.
+worker.KEEP_LIBRARIES = True
 
 # The same examples in every run, and no time limit on a busy machine.
 settings.register_profile("crlbench", derandomize=True, deadline=None)

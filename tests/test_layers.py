@@ -44,7 +44,7 @@ MAY_IMPORT: Mapping[str, set[str]] = {
     | {"confine", "contribute", "doctor", "launch", "pages", "proof", "run", "site", "stages"}
     | {"stats", "suite", "verdict"},
     "cli": {"commands", "disk", "errors"},
-    "notebook": BELOW | {"catalog", "cli", "commands", "pages", "site", "verdict"},
+    "notebook": BELOW | {"catalog", "cli", "commands", "launch", "pages", "site", "verdict"},
     "__main__": {"cli"},
     "__init__": set(),
 }

@@ -33,14 +33,14 @@ def added_field(default: Any) -> Any:
 
 
 def stated(value: Any) -> Any:
-    """As :func:`dataclasses.asdict`, without added fields at their default; for nested parts."""
+    """What :func:`dataclasses.asdict` gives, without added fields at their default."""
     if not dataclasses.is_dataclass(value):
         return value
-    found = {f.name: (f, getattr(value, f.name)) for f in dataclasses.fields(value)}
+    fields = {f.name: (f, getattr(value, f.name)) for f in dataclasses.fields(value)}
     return {
-        name: stated(held)
-        for name, (f, held) in found.items()
-        if not (f.metadata.get(_MARK) and _is(f.default)(held))
+        name: stated(inner)
+        for name, (f, inner) in fields.items()
+        if not (f.metadata.get(_MARK) and _is(f.default)(inner))
     }
 
 
@@ -54,13 +54,13 @@ def complete(model: BaseModel) -> dict[str, Any]:
 
 def defaults(kind: type[BaseModel]) -> dict[str, Any]:
     """The added fields of a model of models, by name, with their defaults as JSON-able data."""
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for name, field in kind.model_fields.items():
         if field.exclude_if is not None:
-            found[name] = to_jsonable_python(field.default)
+            values[name] = to_jsonable_python(field.default)
         elif isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
-            found |= {name: inner} if (inner := defaults(field.annotation)) else {}
-    return found
+            values |= {name: inner} if (inner := defaults(field.annotation)) else {}
+    return values
 
 
 def _is(default: Any) -> Callable[[Any], bool]:

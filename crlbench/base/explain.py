@@ -22,9 +22,9 @@ class Fault(NamedTuple):
     """Names of the field and of those around it; empty for the whole."""
     given: Any
     said: str
-    """By pydantic."""
+    """Pydantic's words."""
     kind: str
-    """As pydantic calls it."""
+    """Pydantic's name for the kind of mistake."""
     context: Mapping[str, Any]
 
     @property
@@ -62,9 +62,9 @@ def explain(
         rules: patterns of the form in words.
     """
     if form is None:
-        return "\n".join(f"{where}: {said}" for said in lines(error))
-    told = [_in_words(fault, form, rules or {}) for fault in faults(error)]
-    return f"{where}: {'; '.join(_cut(told))}."
+        return "\n".join(f"{where}: {text}" for text in lines(error))
+    faults_in_words = [_in_words(fault, form, rules or {}) for fault in faults(error)]
+    return f"{where}: {'; '.join(_cut(faults_in_words))}."
 
 
 def lines(error: PydanticError) -> list[str]:
@@ -77,21 +77,21 @@ def line(field: str, said: str, given: Any) -> str:
     return f"{field or '(whole)'}: {said} (given: {given!r:.80})"
 
 
-def _cut(told: list[str]) -> list[str]:
+def _cut(texts: list[str]) -> list[str]:
     """The first mistakes, and how many more there are."""
-    more = len(told) - SHOWN
-    return told[:SHOWN] + ([f"and {more} more"] if more > 0 else [])
+    more = len(texts) - SHOWN
+    return texts[:SHOWN] + ([f"and {more} more"] if more > 0 else [])
 
 
 def short(text: str, most: int = 80) -> str:
     """A text of a stranger's file for a message: on one line, with its end cut off."""
-    shown = "".join(c if c.isprintable() else "?" for c in text[: most + 1])
-    return shown if len(text) <= most else f"{shown[:most]}..."
+    visible = "".join(c if c.isprintable() else "?" for c in text[: most + 1])
+    return visible if len(text) <= most else f"{visible[:most]}..."
 
 
 def _in_words(fault: Fault, form: type[BaseModel], rules: Mapping[str, str]) -> str:
     place = f"field {fault.field}: " if fault.field else ""
-    given, context = short(repr(fault.given)), fault.context
+    value, context = short(repr(fault.given)), fault.context
     match fault.kind:
         case "missing":
             return f"{place}is missing"
@@ -100,15 +100,15 @@ def _in_words(fault: Fault, form: type[BaseModel], rules: Mapping[str, str]) -> 
         case "value_error":
             return f"{place}{context['error']}"
         case "literal_error":
-            return f"{place}{given} is not allowed; allowed: {context['expected']}"
+            return f"{place}{value} is not allowed; allowed: {context['expected']}"
         case "string_pattern_mismatch":
             rule = rules.get(context["pattern"], context["pattern"])
-            return f"{place}{given} is not allowed; allowed: {rule}"
-    return f"{place}{given} is not allowed: {fault.said[:1].lower()}{fault.said[1:]}"
+            return f"{place}{value} is not allowed; allowed: {rule}"
+    return f"{place}{value} is not allowed: {fault.said[:1].lower()}{fault.said[1:]}"
 
 
 def _nearest(path: tuple[str, ...], form: type[BaseModel]) -> str:
     """The field of the form that may be meant; what stands inside of a field has none near it."""
-    known = [field.alias or name for name, field in form.model_fields.items()]
-    near = difflib.get_close_matches(path[0], known, n=1) if len(path) == 1 else []
+    names = [field.alias or name for name, field in form.model_fields.items()]
+    near = difflib.get_close_matches(path[0], names, n=1) if len(path) == 1 else []
     return f" (did you mean {near[0]}?)" if near else ""

@@ -34,7 +34,7 @@ BEYOND: dict[str, str] = {
 
 
 class _Plain(GenerateJsonSchema):
-    """Without titles, which only repeat the names."""
+    """Schemas have no titles, which only repeat the names."""
 
     def field_title_should_be_set(self, schema: Any) -> bool:
         return False
@@ -45,13 +45,12 @@ def schema_of(name: str, kind: type[BaseModel]) -> dict[str, Any]:
     schema = kind.model_json_schema(by_alias=True, schema_generator=_Plain)
     for model in _models(kind):
         part = schema if model is kind else schema.get("$defs", {}).get(model.__name__)
-        for field, said in _docstrings(model).items():
+        for field, text in _docstrings(model).items():
             alias = model.model_fields[field].alias or field
             if part and alias in part["properties"]:
-                part["properties"][alias].setdefault("description", said)
+                part["properties"][alias].setdefault("description", text)
     _close(schema)
-    said = " ".join(inspect.cleandoc(kind.__doc__ or "").split())
-    schema["description"] = f"{said} {BEYOND[name]}"
+    schema["description"] = f"{_one_line(kind.__doc__ or '')} {BEYOND[name]}"
     return {"$schema": DIALECT, **schema}
 
 
@@ -66,23 +65,26 @@ def _close(schema: Any) -> None:
 
 def _models(kind: type[BaseModel]) -> Iterator[type[BaseModel]]:
     """A class and all classes that its fields hold."""
-    seen = [kind]
-    for model in seen:
+    models = [kind]
+    for model in models:
         yield model
-        known = vars(sys.modules[model.__module__]).values()
-        for other in known:
-            if inspect.isclass(other) and issubclass(other, BaseModel) and other not in seen:
-                seen.append(other)
+        for other in vars(sys.modules[model.__module__]).values():
+            if inspect.isclass(other) and issubclass(other, BaseModel) and other not in models:
+                models.append(other)
 
 
 @cache
 def _docstrings(model: type[BaseModel]) -> dict[str, str]:
     """The texts that stand below the fields of a class, in its source."""
     (tree,) = ast.parse(inspect.getsource(model)).body
-    found = {}
+    texts = {}
     for field, text in zip(tree.body, tree.body[1:], strict=False):
         if not (isinstance(field, ast.AnnAssign) and isinstance(text, ast.Expr)):
             continue
         if isinstance(text.value, ast.Constant) and isinstance(text.value.value, str):
-            found[field.target.id] = " ".join(inspect.cleandoc(text.value.value).split())
-    return {name: said for name, said in found.items() if name in model.model_fields}
+            texts[field.target.id] = _one_line(text.value.value)
+    return {name: text for name, text in texts.items() if name in model.model_fields}
+
+
+def _one_line(text: str) -> str:
+    return " ".join(inspect.cleandoc(text).split())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import multiprocessing
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from threadpoolctl import threadpool_limits
@@ -13,14 +13,14 @@ from threadpoolctl import threadpool_limits
 T, R = TypeVar("T"), TypeVar("R")
 
 on_one_thread = threadpool_limits.wrap(limits=1, user_api="blas")
-"""A function whose products of matrices have the same last bits on any number of cores."""
+"""Decorator: one BLAS thread, so results are bitwise equal on any number of cores."""
 
 FEW = 8
 """Fewer things are not worth a process."""
 
 _work: Callable[[Any], Any]
 _things: Sequence[Any]
-"""Of this process, once it was forked for them."""
+"""The work and the things of a process that was forked for them."""
 
 
 def spread(work: Callable[[T], R], things: Sequence[T], jobs: int | None = None) -> list[R]:
@@ -32,22 +32,14 @@ def spread(work: Callable[[T], R], things: Sequence[T], jobs: int | None = None)
     Args:
         jobs: processes; as many as there are cores where it is None.
     """
-    return list(spread_out(work, things, jobs))
-
-
-def spread_out(
-    work: Callable[[T], R], things: Sequence[T], jobs: int | None = None
-) -> Iterator[R]:
-    """The same one by one, for results that need not all be kept."""
     count = jobs or os.cpu_count() or 1
     alone = multiprocessing.current_process().daemon
     alone = alone or "fork" not in multiprocessing.get_all_start_methods()
     if alone or count < 2 or len(things) < FEW:
-        yield from map(work, things)
-        return
+        return [*map(work, things)]
     context = multiprocessing.get_context("fork")
     with context.Pool(count, _remember, (work, things)) as pool:
-        yield from pool.imap(_nth, range(len(things)))
+        return [*pool.imap(_nth, range(len(things)))]
 
 
 def _remember(work: Callable[[Any], Any], things: Sequence[Any]) -> None:

@@ -106,14 +106,19 @@ def visible(text: str, limit: int | None = None) -> str:
     note = f" … ({hidden:,} more characters)"
     if hidden <= len(note):  # a cut that says more than it hides
         hidden, note = 0, ""
-    shown = text[:limit] if hidden else text
-    escaped = "".join(c if c == "\n" or _printable(c) else f"\\u{ord(c):04x}" for c in shown)
+    kept = text[:limit] if hidden else text
+    escaped = "".join(c if c == "\n" or _printable(c) else f"\\u{ord(c):04x}" for c in kept)
     return escaped + note
 
 
 def clean(text: str) -> str:
     """One line of a stranger's text: no control characters reach the terminal."""
     return visible(text).replace("\n", " ")
+
+
+def one_line(text: object, most: int = 300) -> str:
+    """What an error of a library says, on one line and not without an end."""
+    return " ".join(str(text).split())[:most]
 
 
 def line(cells: Sequence[str], widths: Sequence[int], left: Sequence[int] = (0,)) -> str:
@@ -129,7 +134,12 @@ def _printable(character: str) -> bool:
     return unicodedata.category(character) not in ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp")
 
 
-def listed(names: Sequence[str], most: int = 6) -> str:
+def listed(names: Sequence[str], most: int = 6, separator: str = ", ") -> str:
     """The first few names, and how many more there are; empty for none."""
     rest = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + rest
+    return separator.join(names[:most]) + rest
+
+
+def first_of(names: Sequence[str], most: int) -> str:
+    """The first few names, and dots where there are more."""
+    return ", ".join(names[:most]) + (" ..." if len(names) > most else "")

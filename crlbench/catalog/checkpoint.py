@@ -9,13 +9,14 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
+from crlbench.base.wording import listed
 from crlbench.contract.card import validate_card
 from crlbench.contract.fields import FILE_NAME, HUB_ID
 from crlbench.contract.model_card import CONTEXT_FIELDS, ChatTemplate, ModelCard
-from crlbench.disk.hashing import sha256_file
+from crlbench.disk.hashing import require_sha256
 from crlbench.disk.reading import Malformed, json_value, read_bytes
 from crlbench.disk.side_files import ADAPTER, INDEX, QUANTISED, WHOLE, side_digests
-from crlbench.errors import CrlbenchError, EnvironmentUnfit, UsageError, ValidationError
+from crlbench.errors import CrlbenchError, UsageError, ValidationError
 
 PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt")
 """Weights that can run code when they are read, and are therefore never read."""
@@ -49,7 +50,7 @@ def local_card(folder: Path) -> ModelCard:
             )
         return gguf_card(ggufs[0])
     config = check_folder(folder)
-    weights = {path.name: _sha256(path) for path in weight_files(folder, config)}
+    weights = {path.name: require_sha256(path) for path in weight_files(folder, config)}
     return _folder_card(folder, config, weights, side_digests(folder))
 
 
@@ -86,9 +87,8 @@ def former_card(card: ModelCard) -> ModelCard | None:
             before["weights_sha256"] = {}
         return card.model_copy(update=before)
     folder = card.weights_dir
-    known = card.weights_sha256
     weights = {
-        path.name: known.get(path.name) or _sha256(path)
+        path.name: card.weights_sha256.get(path.name) or require_sha256(path)
         for path in sorted(folder.glob("*.safetensors"))
     }
     return _folder_card(folder, _read_config(folder), weights, {})
@@ -101,7 +101,7 @@ def gguf_card(file: Path) -> ModelCard:
         where=file,
         source={"path": ".", "gguf_file": file.name},
         root=file.parent,
-        weights_sha256={file.name: _sha256(file)},
+        weights_sha256={file.name: require_sha256(file)},
         dtype="bfloat16",
     )
 
@@ -112,9 +112,9 @@ def hub_card(spec: str) -> ModelCard:
     if not re.fullmatch(HUB_ID, hf_id):
         raise UsageError(f"--model {spec}: a hub id reads org/name@<40 hex digits>.")
     if not re.fullmatch(r"[0-9a-f]{40}", revision):
-        said = f"'{revision}' may move" if revision else "it names no revision"
+        why = f"'{revision}' may move" if revision else "it names no revision"
         raise UsageError(
-            f"--model {spec}: {said}, so results could not be repeated. Pin the commit:"
+            f"--model {spec}: {why}, so results could not be repeated. Pin the commit:"
             f" {hf_id}@<40 hex digits>; git ls-remote https://huggingface.co/{hf_id}"
             f" {revision or 'HEAD'} prints it."
         )
@@ -162,10 +162,10 @@ def check_stored_whole(config: Mapping[str, Any], folder: Path) -> None:
     """
     inner = [part for part in config.values() if isinstance(part, dict)]
     fields = ("quantization_config", "compression_config")
-    stated = [n for n in fields for part in (config, *inner) if part.get(n) is not None]
-    stated += [name for name in QUANTISED if (folder / name).is_file()]
-    if stated:
-        raise ValidationError(quantised_words(folder, stated[0]))
+    places = [n for n in fields for part in (config, *inner) if part.get(n) is not None]
+    places += [name for name in QUANTISED if (folder / name).is_file()]
+    if places:
+        raise ValidationError(quantised_words(folder, places[0]))
 
 
 def quantised_words(folder: Path | str, where: str) -> str:
@@ -228,21 +228,20 @@ def weight_files(folder: Path, config: Mapping[str, Any]) -> list[Path]:
     shards = shards_of(index) if index.exists() else set()
     if absent := sorted(shards - set(weights)):
         raise ValidationError(
-            f"{folder}: lacks {', '.join(absent[:3])}"
-            f"{f' and {len(absent) - 3} more' if len(absent) > 3 else ''}, which {index.name} "
-            "names; copy or download the checkpoint again."
+            f"{folder}: lacks {listed(absent, 3)}, which {index.name} names; copy or download the "
+            "checkpoint again."
         )
     read = {WHOLE} if WHOLE in weights else shards
     if not read:
-        held = f" but {', '.join(weights[:3])}" if weights else ""
+        others = f" but {', '.join(weights[:3])}" if weights else ""
         raise ValidationError(
-            f"{folder}: holds no weights ({WHOLE}, or {INDEX} with its shards){held}; save the "
+            f"{folder}: holds no weights ({WHOLE}, or {INDEX} with its shards){others}; save the "
             "model with save_pretrained."
         )
-    named = config.get("transformers_weights")
-    if named not in (None, WHOLE if WHOLE in read else INDEX):
+    field = config.get("transformers_weights")
+    if field not in (None, WHOLE if WHOLE in read else INDEX):
         raise ValidationError(
-            f"{folder / 'config.json'}: transformers_weights = {named!r:.80} names other weights "
+            f"{folder / 'config.json'}: transformers_weights = {field!r:.80} names other weights "
             "than the folder's own; remove the field."
         )
     if besides := [name for name in weights if name not in read and not _unread(name)]:
@@ -275,12 +274,12 @@ def all_here(folder: Path) -> bool:
 def hub_folder(card: ModelCard) -> Path | None:
     """The snapshot of a model in the hub's cache, if it holds weights."""
     caches = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    own = os.environ.get("HF_HOME") or os.path.join(caches, "huggingface")
-    cache = os.environ.get("HF_HUB_CACHE") or os.path.join(own, "hub")
+    home = os.environ.get("HF_HOME") or os.path.join(caches, "huggingface")
+    cache = os.environ.get("HF_HUB_CACHE") or os.path.join(home, "hub")
     name = f"models--{(card.source.hf_id or '').replace('/', '--')}"
     snapshots = Path(os.path.expanduser(cache)) / name / "snapshots"
-    wanted = [snapshots / card.revision] if card.pinned else sorted(snapshots.glob("*"))
-    return next((path for path in wanted if _holds_weights(path)), None)
+    places = [snapshots / card.revision] if card.pinned else sorted(snapshots.glob("*"))
+    return next((path for path in places if _holds_weights(path)), None)
 
 
 def _holds_weights(folder: Path) -> bool:
@@ -318,10 +317,3 @@ def _check_causal(config: dict[str, Any], folder: Path) -> None:
             f"{folder}: is not a causal language model but {', '.join(map(str, architectures))};"
             " allowed: architectures that end in " + " or ".join(CAUSAL) + "."
         )
-
-
-def _sha256(path: Path) -> str:
-    try:
-        return sha256_file(path)
-    except OSError as error:
-        raise EnvironmentUnfit(f"{path}: cannot be read: {error.strerror}.") from None

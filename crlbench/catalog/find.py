@@ -30,7 +30,7 @@ from crlbench.errors import UsageError, ValidationError, unknown_name
 
 Kind = Literal["task", "model", "track"]
 RowsState = Literal["draft", "away", "here"]
-"""Of a task: never frozen; frozen, but not fetched; ready."""
+"""State of a task: never frozen; frozen, but not fetched; ready."""
 Fault = Callable[[ValidationError], object]
 """Takes why something is damaged."""
 
@@ -54,7 +54,7 @@ class Entry:
 
     @property
     def version(self) -> str:
-        """Of a track or a task; "" where it states none, as a task that was never frozen."""
+        """Version of a track or a task; "" where it states none, as a task never frozen."""
         if self.kind == "track":
             return str(read_toml(self.path).get("version", ""))
         frozen = self.path / FROZEN
@@ -79,11 +79,11 @@ class Catalog:
 
     def entries(self, kind: Kind) -> dict[str, Entry]:
         """All entries of a kind by name, in alphabetical order."""
-        found: dict[str, Entry] = {}
+        entries: dict[str, Entry] = {}
         for root in self.roots:
             for name, path in _scan(root, kind).items():
-                found.setdefault(name, Entry(kind, name, path))
-        return dict(sorted(found.items()))
+                entries.setdefault(name, Entry(kind, name, path))
+        return dict(sorted(entries.items()))
 
     def list(self, kind: Kind) -> list[str]:
         """The names of a kind, in alphabetical order."""
@@ -97,7 +97,7 @@ class Catalog:
         return entry
 
     def _first(self, kind: Kind, name: str) -> Entry | None:
-        """As :meth:`entries` has it, without a look at the others."""
+        """The entry that :meth:`entries` has, without a look at the others."""
         for root in self.roots:
             if (path := _scan(root, kind, name).get(name)) is not None:
                 return Entry(kind, name, path)
@@ -115,12 +115,12 @@ class Catalog:
         Raises:
             ValidationError: there is no ``fault`` to take it.
         """
-        found: dict[str, Entry] = {}
+        entries: dict[str, Entry] = {}
         for entry in self._in_archives(kind, fault, intact):
-            found.setdefault(f"{entry.name}@{entry.version}", entry)
+            entries.setdefault(f"{entry.name}@{entry.version}", entry)
         return {
             spec: entry
-            for spec, entry in sorted(found.items())
+            for spec, entry in sorted(entries.items())
             if entry.version not in ("", self._present_version(kind, entry.name, fault))
         }
 
@@ -139,19 +139,19 @@ class Catalog:
             try:
                 if intact:
                     require_intact(folder)
-                named = is_named_after_content(folder)
+                sound = is_named_after_content(folder)
             except ValidationError as error:
                 if fault is None:
                     raise
                 fault(error)
                 continue
-            if named:
+            if sound:
                 yield from (Entry(kind, name, path) for name, path in _scan(folder, kind).items())
 
     def copies(self, kind: Kind, name: str, version: str) -> tuple[Entry, ...]:
         """Every place where a version of a track or task stands, the current ones first."""
-        current = [Entry(kind, name, found[name]) for root in self.roots
-                   if name in (found := _scan(root, kind, name))]  # fmt: skip
+        places = [_scan(root, kind, name).get(name) for root in self.roots]
+        current = [Entry(kind, name, path) for path in places if path is not None]
         archived = [entry for entry in self._in_archives(kind) if entry.name == name]
         return tuple(entry for entry in (*current, *archived) if entry.version == version)
 
@@ -179,11 +179,11 @@ class Catalog:
             return archived[spec]
         if faults:
             raise faults[0]
-        known = [entry.version for entry in archived.values() if entry.name == name]
-        if current is None and not known:
+        versions = [entry.version for entry in archived.values() if entry.name == name]
+        if current is None and not versions:
             return self.find(kind, name)
-        listed = ", ".join([*known, *([current] if current else [])])
-        raise UsageError(f"{kind} '{name}' has no version '{version:.40}' here. Known: {listed}.")
+        names = ", ".join([*versions, *([current] if current else [])])
+        raise UsageError(f"{kind} '{name}' has no version '{version:.40}' here. Known: {names}.")
 
     def in_front(self, folders: Iterable[Path]) -> Catalog:
         """The same entries, with those of some folders first."""
@@ -248,16 +248,16 @@ def is_named_after_content(archive: Path) -> bool:
     """Whether an archive is called ``name@version`` after its one track, or else its one task."""
     kinds: tuple[Kind, ...] = ("track", "task")
     for kind in kinds:
-        held = [Entry(kind, name, path) for name, path in _scan(archive, kind).items()]
-        if held:
-            return [f"{entry.name}@{entry.version}" for entry in held] == [archive.name]
+        entries = [Entry(kind, name, path) for name, path in _scan(archive, kind).items()]
+        if entries:
+            return [f"{entry.name}@{entry.version}" for entry in entries] == [archive.name]
     return False
 
 
 def archives_in(root: Path) -> list[Path]:
     """The folders of archives below a catalogue's folder, in alphabetical order."""
-    found = (root / ARCHIVE).glob("*/")
-    return sorted(path for path in found if not path.name.startswith("."))
+    folders = (root / ARCHIVE).glob("*/")
+    return sorted(path for path in folders if not path.name.startswith("."))
 
 
 def _own_root() -> Path:
@@ -269,15 +269,15 @@ def _own_root() -> Path:
 def _scan(root: Path, kind: Kind, only: str | None = None) -> dict[str, Path]:
     """Where the entries of a folder are, by name; ``only``: nothing but the one of that name."""
     if kind == "task":
-        folders = [root / "tasks" / name for name in _listed(root / "tasks")
+        folders = [root / "tasks" / name for name in _names_in(root / "tasks")
                    if only in (None, name)]  # fmt: skip
         return {path.name: path for path in (*folders, root) if os.path.exists(path / CODE)}
     folder = root / "models" if kind == "model" else root / "leaderboard" / "tracks"
-    names = {name.removesuffix(".toml"): name for name in _listed(folder) if name[-5:] == ".toml"}
+    names = {name.removesuffix(".toml"): name for name in _names_in(folder) if name[-5:] == ".toml"}
     return {name: folder / file for name, file in names.items() if only in (None, name)}
 
 
-def _listed(folder: Path) -> list[str]:
+def _names_in(folder: Path) -> list[str]:
     """The names in a folder; none where there is no folder, or none that may be read."""
     try:
         return os.listdir(folder)

@@ -16,7 +16,7 @@ import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any, TypedDict, get_origin, get_type_hints
 
 from crlbench.contract.task_card import TaskCard, read_task_card
 from crlbench.disk import line_ends, reading, rowfiles, switches
@@ -58,15 +58,12 @@ class Row(TypedDict):
     meta: dict[str, Any]
 
 
-FIELDS: dict[str, type] = {
-    "id": str,
-    "messages": list,
-    "answer": str,
-    "level": int,
-    "template": int,
-    "key": str,
-    "meta": dict,
-}
+def kinds_of(form: type) -> dict[str, type]:
+    """The fields of a typed dictionary with what JSON makes of them."""
+    return {name: get_origin(kind) or kind for name, kind in get_type_hints(form).items()}
+
+
+FIELDS = kinds_of(Row)
 
 
 class Task:
@@ -116,7 +113,7 @@ class Task:
         return self._rows[split]
 
     def with_rows(self, rows: Mapping[str, list[Row]]) -> Task:
-        """The same task with other rows in some splits, which no digest names."""
+        """This task with other rows in some splits, which no digest names."""
         other = copy.copy(self)
         other._rows = {**self._rows, **rows}
         return other
@@ -184,13 +181,8 @@ class Task:
         every = f"'{path}*'"  # whichever form was committed
         advice = _advice(self.folder, every) if self.card.source is None else _again(self.spec)
         data = read_rows(path, advice)
-        found = hashlib.sha256(data).hexdigest()
-        if found != expected.sha256:
-            raise ValidationError(
-                f"{rowfiles.standing(path)}: the file was changed: its sha256 is {found},"
-                f" frozen.toml says {expected.sha256}."
-                f" {line_ends.rewritten(path, data, expected.sha256) or advice}"
-            )
+        place = rowfiles.standing(path)
+        line_ends.require_digest(place, data, expected.sha256, FROZEN, advice)
         return data
 
 
@@ -200,12 +192,12 @@ def checked_code(task: Task) -> Path:
     Raises:
         ValidationError: its verifier changed since the task was frozen.
     """
-    path = task.folder / task.card.generator.module
-    if verifier_digest(path) != task.card.verifier.sha256:
+    path, expected = task.folder / task.card.generator.module, task.card.verifier.sha256
+    if (sha256 := verifier_digest(path)) != expected:
         raise ValidationError(
             f"{path}: the verifier changed since the task was frozen: its sources have sha256"
-            f" {verifier_digest(path)}, frozen.toml says {task.card.verifier.sha256}."
-            f" {rewritten_code(path, task.card.verifier.sha256) or _advice(path.parent, str(path))}"
+            f" {sha256}, frozen.toml says {expected}."
+            f" {rewritten_code(path, expected) or _advice(path.parent, str(path))}"
         )
     return path
 
@@ -227,10 +219,10 @@ def spec_of(folder: Path, name: str, version: str) -> str:
     return f"{name}@{version}" if is_archived(folder) else name
 
 
-def has_rows(card: TaskCard, folder: Path, home: Path | None = None) -> bool:
+def has_rows(card: TaskCard, folder: Path) -> bool:
     """Whether a task's split files are on this machine; their digests are not looked at."""
     try:
-        place = rows_folder(card, folder, home)
+        place = rows_folder(card, folder)
     except EnvironmentUnfit:  # without a home nothing was ever fetched
         return False
     return all(
@@ -290,15 +282,15 @@ def parse_rows(data: bytes, path: Path) -> list[Row]:
 def parse_lines(data: bytes, path: Path, fields: dict[str, type]) -> list[Any]:
     """The objects of a JSON-lines file that hold exactly ``fields``, ids unique, messages sound."""
     rows: list[Any] = []
-    seen: dict[str, int] = {}
+    numbers: dict[str, int] = {}
     for number, line in enumerate(io.BytesIO(data or b"\n"), start=1):
         row = _parse_line(line.removesuffix(b"\n"), f"{path}:{number}", fields)
-        if row["id"] in seen:
+        if row["id"] in numbers:
             raise ValidationError(
                 f"{path}:{number}: field id: '{row['id']}' is already used on line"
-                f" {seen[row['id']]}."
+                f" {numbers[row['id']]}."
             )
-        seen[row["id"]] = number
+        numbers[row["id"]] = number
         rows.append(row)
     return rows
 
@@ -309,14 +301,14 @@ def _parse_line(line: bytes, where: str, fields: dict[str, type]) -> dict[str, A
     except Malformed as error:
         raise ValidationError(f"{where}: {error}.") from None
     if not isinstance(row, dict):
-        raise ValidationError(f"{where}: must be a JSON object, is {_named(row)}.")
+        raise ValidationError(f"{where}: must be a JSON object, is {_kind_of(row)}.")
     for field, kind in fields.items():
         if field not in row:
             raise ValidationError(f"{where}: field {field}: is missing.")
         if type(row[field]) is not kind:
             expected = _NAMES[kind]
             raise ValidationError(
-                f"{where}: field {field}: must be {expected}, is {_named(row[field])}."
+                f"{where}: field {field}: must be {expected}, is {_kind_of(row[field])}."
             )
     unknown = sorted(row.keys() - fields.keys())
     if unknown:
@@ -332,7 +324,7 @@ _NAMES_OF_JSON = {**_NAMES, bool: "true or false", float: "a number", type(None)
 ROLES = ("system", "user", "assistant")
 
 
-def _named(value: Any) -> str:
+def _kind_of(value: Any) -> str:
     return _NAMES_OF_JSON[type(value)]
 
 
@@ -412,14 +404,14 @@ def generator_digest(task_file: Path, *, marks: bool = True) -> str:
 
 def _sources_digest(task_file: Path, modules: Iterable[str], marks: bool = True) -> str:
     files = {CODE: task_file} | {name: _module_file(name) for name in modules}
-    sources = {name: _normalised(path, marks) for name, path in files.items()}
+    sources = {name: _normalise(path, marks) for name, path in files.items()}
     lines = [
         f"{name} {hashlib.sha256(source).hexdigest()}\n" for name, source in sorted(sources.items())
     ]
     return hashlib.sha256("".join(lines).encode()).hexdigest()
 
 
-def _normalised(path: Path, marks: bool) -> bytes:
+def _normalise(path: Path, marks: bool) -> bytes:
     source = read_bytes(path)
     return source.replace(b"\r\n", b"\n") if marks else line_ends.plain(source)
 
@@ -430,15 +422,15 @@ def _module_file(name: str) -> Path:
 
 def _imports(task_file: Path) -> list[str]:
     """The modules of crlbench that a file imports, and those that these import in turn."""
-    found: set[str] = set()
+    modules: set[str] = set()
     waiting = [task_file]
     while waiting:
         path = waiting.pop()
         for name in _direct_imports(path):
-            if name not in found and _module_file(name).is_file():
-                found.add(name)
+            if name not in modules and _module_file(name).is_file():
+                modules.add(name)
                 waiting.append(_module_file(name))
-    return sorted(found - {"crlbench.errors"})
+    return sorted(modules - {"crlbench.errors"})
 
 
 def _direct_imports(path: Path) -> set[str]:

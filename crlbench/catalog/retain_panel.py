@@ -6,7 +6,6 @@ verified; ``text`` holds passages whose language-model loss is measured.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,7 +26,7 @@ from crlbench.reward import retain as verifiers
 MEMBERS = ("follow", "qa", "copy", "arithmetic", "text")
 TEXT = "text"
 FOLDER = Path("leaderboard") / "retain"
-"""Below a root of the catalogue."""
+"""Path below a root of the catalogue."""
 CARD_NAME = "panel.toml"
 MAX_PASSAGE_BYTES = 240
 """Longest passage: it fits the bundled models' context of 256 bytes."""
@@ -46,7 +45,7 @@ class MemberCard(Card):
     ceiling: Share
     max_completion_bytes: Count | None = None
     nulls: NullScores | None = None
-    """Absent for ``text``, whose u is no share of right answers."""
+    """Null scores; none for ``text``, whose u is no share of right answers."""
 
 
 class PanelCard(Card):
@@ -55,7 +54,7 @@ class PanelCard(Card):
     schema_version: Literal[1] = Field(alias="schema")
     version: Version
     verifier: Sha256
-    """Of the sources that verify."""
+    """Digest of the sources that verify."""
     members: dict[str, MemberCard]
 
 
@@ -78,7 +77,7 @@ class Member:
     card: MemberCard
     items: tuple[Item, ...] = ()
     passages: tuple[str, ...] = ()
-    """Of ``text`` alone."""
+    """Passages, of ``text`` alone."""
 
     def verify(self, text: str, answer: str) -> float:
         """1.0 or 0.0, for a completion."""
@@ -98,16 +97,16 @@ class Panel:
         Raises:
             UsageError: there is no such member; with the nearest names.
         """
-        found = []
+        members = []
         for name in dict.fromkeys(names):
             if name not in self.members:
                 raise unknown_name("member of the retain panel", name, self.members)
-            found.append(self.members[name])
-        return found
+            members.append(self.members[name])
+        return members
 
     def content(self, names: Iterable[str]) -> dict[str, Any]:
         """What of the chosen members enters the fingerprint."""
-        chosen = {
+        facts = {
             member.name: {
                 "sha256": member.card.sha256,
                 "floor": member.card.floor,
@@ -116,7 +115,7 @@ class Panel:
             }
             for member in self.choose(names)
         }
-        return {"verifier": self.card.verifier, **chosen} if chosen else {}
+        return {"verifier": self.card.verifier, **facts} if facts else {}
 
 
 def find_panel(roots: Iterable[Path]) -> Panel:
@@ -125,11 +124,11 @@ def find_panel(roots: Iterable[Path]) -> Panel:
     Raises:
         ValidationError: none has, or a file was changed since the panel was frozen.
     """
-    tried = [root / FOLDER for root in roots]
-    for folder in tried:
+    folders = [root / FOLDER for root in roots]
+    for folder in folders:
         if (folder / CARD_NAME).is_file():
             return load_panel(folder)
-    raise ValidationError(f"there is no retain panel: {tried[-1] / CARD_NAME} does not exist.")
+    raise ValidationError(f"there is no retain panel: {folders[-1] / CARD_NAME} does not exist.")
 
 
 def load_panel(folder: Path) -> Panel:
@@ -156,12 +155,7 @@ def verifier_digest() -> str:
 def _member(folder: Path, name: str, card: MemberCard) -> Member:
     path = folder / card.file
     data = read(path)
-    found = hashlib.sha256(data).hexdigest()
-    if found != card.sha256:
-        raise ValidationError(
-            f"{path}: the file was changed: its sha256 is {found}, {CARD_NAME} says "
-            f"{card.sha256}. {line_ends.rewritten(path, data, card.sha256) or _RESTORE}"
-        )
+    line_ends.require_digest(path, data, card.sha256, CARD_NAME, _RESTORE)
     if name == TEXT:
         return Member(name, card, passages=parse_text(data, path))
     return Member(name, card, items=parse_items(data, path))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
-from collections.abc import Sequence
+from functools import partial
 
 from crlbench.commands.console import note
 from crlbench.commands.flags import add_training_flags
@@ -22,28 +22,28 @@ examples:
 def add_flags(parser: ArgumentParser) -> None:
     add_training_flags(parser, "--model")
     add = parser.add_argument
-    add("--base", metavar="R", help="recipe that everything is measured against (grpo)")
+    add("--base", metavar="R", help="recipe to compare with (grpo)")
     add("--flip", metavar="AXIS=PART", action="append",
-        help="an arm with one change: aggregate=token-mean, clip=ppo-clip:low=0.2,high=0.28, "
+        help="a variant with one change: aggregate=token-mean, clip=ppo-clip:low=0.2,high=0.28, "
         "clip.high=0.28, kl=none; or a condition: data.reward=process (repeatable)")
     add("--versus", metavar="R", action="append",
-        help="an arm with another recipe, also with flips: grpo+kl=none+aggregate=token-mean "
-        "(repeatable)")
+        help="a variant with another recipe, also with flips: "
+        "grpo+kl=none+aggregate=token-mean (repeatable)")
     add("--grid", metavar="G",
         help="star: vary learning rate, KL, clip, group size, temperature; or a TOML of [[arm]]")
-    add("--study", metavar="F", help="a TOML file with several comparisons, instead of the above")
+    add("--study", metavar="F", help="TOML file with several comparisons, instead of these flags")
     add_training_flags(parser, "--tasks")
     add_training_flags(parser, "--seeds",
-        help="seed indices 0..N-1 of base and arms alike (5; 3 for a grid alone)")
+        help="seed indices 0..N-1, for base and variants alike (5; 3 for a grid alone)")
     add_training_flags(parser, "--out")
     add_training_flags(parser, "--dry-run",
-        help="say what would run, how long and its plan hashes; write nothing")
+        help="print what would run, for how long and the plan hashes; write nothing")
     group = parser.add_argument_group("Advanced")
     add_training_flags(group, "--track")
     group.add_argument("--only", metavar="NAME", action="append",
-        help="of a study: only this comparison or setting (repeatable)")
+        help="with --study: only this comparison or setting (repeatable)")
     add_training_flags(group, "--jobs")
-    add_training_flags(group, "--set", help="change a condition for base and arms")
+    add_training_flags(group, "--set", help="change a condition for base and variants")
     add_training_flags(group, "--fresh", "--repeat", "--max-hours", "--ignore-memory")
     add_training_flags(group, "--logger", "--device")
 
@@ -51,56 +51,40 @@ def add_flags(parser: ArgumentParser) -> None:
 def run(options: Namespace) -> int:
     """Run the missing cells of base and arms, and say what each change does."""
     from crlbench.catalog.find import Catalog
-    from crlbench.commands.asked_study import asked_study
     from crlbench.commands.design import design
+    from crlbench.commands.job import admit_unlisted, cards_of, require_fetched
     from crlbench.commands.publish import publish_study
-    from crlbench.commands.running import (
-        cards_of,
-        checked_memory,
-        require_fetched,
-        run_plans,
-        say_division,
-        settled,
-    )
+    from crlbench.commands.running import Job, carry_out, checked_memory, say_division, say_end
     from crlbench.commands.settings import resolve
+    from crlbench.commands.study_file import study_of
     from crlbench.contract.study import STUDY_NAME
     from crlbench.doctor.preflight import check_models
     from crlbench.run.archive import open_board
     from crlbench.run.store import check_writable, write_json
 
     settings, conditions = resolve(options)
-    wanted, settings = asked_study(options, settings)
+    study, settings = study_of(options, settings)
     catalog = Catalog(options.catalog)
-    if not wanted.models:
-        known = ", ".join(catalog.list("model"))
-        raise UsageError(f"ablate needs --model X. Known: {known}; or a folder, or a hub id.")
-    opened = open_board(catalog, settings.track, settings.tasks)
-    track, catalog = opened.track, opened.catalog
-    cards = cards_of(wanted.models, catalog)
+    if not study.models:
+        names = ", ".join(catalog.list("model"))
+        raise UsageError(f"ablate needs --model X. Known: {names}; or a folder, or a hub id.")
+    start = open_board(catalog, settings.track, settings.tasks)
+    track, catalog = start.track, start.catalog
+    cards = cards_of(study.models, catalog)
     require_fetched(cards.values(), options.home)
-    cards, admitted = settled(cards, download=not settings.dry_run)
-    plan = design(wanted, cards, opened, conditions, settings)
-    for reasons in _different(plan.reasons.values()):
+    cards, admitted = admit_unlisted(cards, download=not settings.dry_run)
+    plan = design(study, cards, start, conditions, settings)
+    for reasons in dict.fromkeys(map(tuple, plan.reasons.values())):
         say_division(track.id, reasons, settings)
+    job = Job(settings, catalog, plan.board, plan.plans, plan.cards, admitted)
     if settings.dry_run:
         from crlbench.commands.dry_run import dry_run
 
-        return dry_run(options, settings, plan.plans, plan.cards)
-    estimates = checked_memory(options, settings, plan.plans, plan.cards)
-    check_models(plan.cards, plan.board, catalog, admitted)
+        return dry_run(options, job)
+    estimates = checked_memory(options, job)
+    check_models(job.cards, job.board, catalog, admitted)
     note(options, f"study {plan.study.id}: {plan.study.title}")
     check_writable(settings.out)
     write_json(plan.folder / STUDY_NAME, plan.study.model_dump(mode="json"))
-    return run_plans(
-        options,
-        settings,
-        plan.plans,
-        plan.cards,
-        estimates,
-        lambda: publish_study(options, plan.folder),
-    )
-
-
-def _different(reasons: Sequence[list[str]]) -> list[list[str]]:
-    """Each list of reasons once."""
-    return [list(one) for one in dict.fromkeys(map(tuple, reasons))]
+    publish = partial(publish_study, options, plan.folder)
+    return say_end(options, *carry_out(options, job, estimates, publish))

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import shlex
 from argparse import ArgumentParser, Namespace
+from collections.abc import Iterator
 from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from crlbench.commands.console import note, out, out_json, warn
+from crlbench.commands.console import note, print_result, warn
 from crlbench.disk.files import expanded
 from crlbench.errors import OK, UsageError
 
 if TYPE_CHECKING:
     from crlbench.catalog.find import Catalog
-    from crlbench.contribute.models.add import Added
-    from crlbench.suite.scaffold import Scaffold
+    from crlbench.contribute.models.add import Addition
 
 KINDS = ("task", "model")
 OF_MODELS = ("from_hub", "slug", "added")
@@ -34,11 +34,11 @@ def add_flags(parser: ArgumentParser) -> None:
     add = parser.add_argument
     add("what", choices=KINDS, metavar="WHAT", help=", ".join(KINDS))
     add("name", metavar="NAME", nargs="?",
-        help="of a task: lowercase letters, digits and '-'; for a model: its folder or GGUF file")
+        help="for a task: lowercase letters, digits and '-'; for a model: its folder or GGUF file")
     add("--from-hub", metavar="ID",
-        help="a model of the hub: org/name, or org/name@revision with a branch or a commit")
-    add("--slug", metavar="S", help="for a model: what its entry is called (its own name)")
-    add("--added", metavar="DAY", help="for a model: the day that its entry states (today)")
+        help="model of the hub: org/name, or org/name@revision with a branch or a commit")
+    add("--slug", metavar="S", help="for a model: name of its entry (its own name)")
+    add("--added", metavar="DAY", help="for a model: the day in its entry (today)")
     add("--to", metavar="DIR",
         help="folder that gets tasks/ and tests/, or models/ (the checkout)")
 
@@ -50,25 +50,31 @@ def run(options: Namespace) -> int:
 
 def _add_task(options: Namespace) -> int:
     from crlbench.catalog.find import Catalog
-    from crlbench.suite.scaffold import Scaffold, check_name, write
+    from crlbench.contract.fields import check_slug
+    from crlbench.suite.scaffold import Scaffold, write
 
     for flag in OF_MODELS:
         if getattr(options, flag) is not None:
             raise UsageError(f"--{flag.replace('_', '-')} belongs to models, not to a task.")
     if options.name is None:
         raise UsageError("crlbench add task NAME: the task's name is missing.")
-    check_name(options.name)
+    check_slug(options.name, f"task name '{options.name}'")
     catalog = Catalog(options.catalog)
-    known = catalog.entries("task")
-    if options.name in known:
+    entries = catalog.entries("task")
+    if options.name in entries:
         raise UsageError(
-            f"task '{options.name}' exists already in {known[options.name].path}; choose another"
+            f"task '{options.name}' exists already in {entries[options.name].path}; choose another"
             " name."
         )
     scaffold = Scaffold(options.name, _root(options, catalog))
-    written = [str(path) for path in write(scaffold)]
-    commands = next_commands(scaffold, inside=scaffold.root in catalog.roots)
-    _say(options, written, commands)
+    paths = [str(path) for path in write(scaffold)]
+    folder = shlex.quote(str(scaffold.folder))
+    commands = [
+        f"crlbench freeze {scaffold.name if scaffold.root in catalog.roots else folder}",
+        f"crlbench validate {folder}",
+        f"pytest {shlex.quote(str(scaffold.test))}",
+    ]
+    print_result(options, {"files": paths, "next": commands}, [*paths, *_next(commands)])
     return OK
 
 
@@ -86,55 +92,61 @@ def _add_model(options: Namespace) -> int:
     day = _day(options.added)
     if options.from_hub is not None:
         note(options, f"asking the hub for {options.from_hub}...")
-        added = add_from_hub(options.from_hub, place, day)
+        entry = add_from_hub(options.from_hub, place, day)
     else:
-        added = add_local(Path(options.name), place, day, options.home)
-    if added.notice:
-        warn(f"written, and no run can use it: {added.notice}")
-    path = shlex.quote(_shown(added.path))
+        entry = add_local(Path(options.name), place, day, options.home)
+    if entry.notice:
+        warn(f"written, and no run can use it: {entry.notice}")
+    path = shlex.quote(_short(entry.path))
     inside = place.root in catalog.roots
     commands = [
-        *([f"$EDITOR {path}"] if added.draft.remaining else []),
+        *([f"$EDITOR {path}"] if entry.draft.remaining else []),
         f"crlbench validate {path}",
-        f"crlbench evaluate --model {added.draft.card.slug} --track small --smoke"
+        f"crlbench evaluate --model {entry.draft.card.slug} --track small --smoke"
         + ("" if inside else f" --catalog {shlex.quote(str(place.root))}"),
     ]
-    written = [str(added.path), *([str(added.copied)] if added.copied else [])]
-    if options.json:
-        remaining = {"slug": added.draft.card.slug, "remaining": list(added.draft.remaining)}
-        out_json({"files": written, "next": commands} | remaining)
-        return OK
-    _describe(added)
-    _say(options, [], commands)
+    paths = [str(entry.path), *([str(entry.copied)] if entry.copied else [])]
+    value = {
+        "files": paths,
+        "next": commands,
+        "slug": entry.draft.card.slug,
+        "remaining": list(entry.draft.remaining),
+    }
+    print_result(options, value, [*_describe(entry), *_next(commands)])
     return OK
 
 
-def _describe(added: Added) -> None:
+def _next(commands: list[str]) -> list[str]:
+    return ["\nnext:", *(f"  {command}" for command in commands)]
+
+
+def _describe(entry: Addition) -> Iterator[str]:
     """What was written, what was guessed, and what is left to a person."""
-    card = added.draft.card
+    card = entry.draft.card
     active = "" if card.params_active == card.params_total else f" ({card.params_active:,} active)"
-    out(f"{_shown(added.path)}: {card.params_total:,} parameters{active}, context {card.context:,}")
-    if added.copied:
-        out(f"{_shown(added.copied)}: its files, copied")
+    size = f"{card.params_total:,} parameters{active}"
+    yield f"{_short(entry.path)}: {size}, context {card.context:,}"
+    if entry.copied:
+        yield f"{_short(entry.copied)}: its files, copied"
     if card.source.hf_id:
-        out(f"  pinned     {card.source.hf_id} at {card.revision}")
-    out(f"  guessed    kind '{card.kind}', frame '{card.frame}', family '{card.family}'")
-    if added.draft.remaining:
-        out(f"  to fill in {', '.join(added.draft.remaining)}")
+        yield f"  pinned     {card.source.hf_id} at {card.revision}"
+    yield f"  guessed    kind '{card.kind}', frame '{card.frame}', family '{card.family}'"
+    if entry.draft.remaining:
+        yield f"  to fill in {', '.join(entry.draft.remaining)}"
 
 
-def _shown(path: Path) -> str:
+def _short(path: Path) -> str:
     """A path as short as it can be typed here."""
     here = Path.cwd()
     return str(path.relative_to(here) if path.is_relative_to(here) else path)
 
 
-def _day(given: str | None) -> date:
+def _day(text: str | None) -> date:
     """The day that an entry states as ``added``."""
     try:
-        return date.fromisoformat(given) if given else date.today()
+        return date.fromisoformat(text) if text else date.today()
     except ValueError:
-        raise UsageError(f"--added {given}: must be a day, as 2026-01-31.") from None
+        raise UsageError(f"--added {text}: must be a day, as 2026-01-31.") from None
 
 
 def _root(options: Namespace, catalog: Catalog) -> Path:
@@ -143,32 +155,11 @@ def _root(options: Namespace, catalog: Catalog) -> Path:
 
     if options.to:
         return expanded(options.to).resolve()
-    own = catalog.roots[-1]
-    if own == BUNDLED:
+    root = catalog.roots[-1]
+    if root == BUNDLED:
         raise UsageError(
             f"this crlbench is installed without a checkout, so say where the {options.what} goes:"
             " --to DIR. DIR is then a --catalog folder: crlbench list"
             f" {options.what}s --catalog DIR"
         )
-    return own
-
-
-def next_commands(scaffold: Scaffold, inside: bool) -> list[str]:
-    """What to type after the files were changed: freeze, validate, test."""
-    folder = shlex.quote(str(scaffold.folder))
-    return [
-        f"crlbench freeze {scaffold.name if inside else folder}",
-        f"crlbench validate {folder}",
-        f"pytest {shlex.quote(str(scaffold.test))}",
-    ]
-
-
-def _say(options: Namespace, written: list[str], commands: list[str]) -> None:
-    if options.json:
-        out_json({"files": written, "next": commands})
-        return
-    for path in written:
-        out(path)
-    out("\nnext:")
-    for command in commands:
-        out(f"  {command}")
+    return root

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
 
-from crlbench.commands.console import note, out, out_json
+from crlbench.commands.console import note, print_result
 from crlbench.errors import OK, UsageError
 
 KINDS = ("track", "task")
@@ -15,8 +15,8 @@ examples:
   crlbench archive task addition
   crlbench archive --check
 
-Exit code 3: an archive is not what was archived, or something of it is not what was frozen.
-Before a version is raised; both then stand side by side: docs/task-versions.md.
+Exit code 3: an archive, or a part of it, differs from what was archived or frozen.
+Archive a version before you raise it. Both then stay usable: docs/task-versions.md.
 """
 
 
@@ -24,51 +24,38 @@ def add_flags(parser: ArgumentParser) -> None:
     add = parser.add_argument
     add("what", choices=KINDS, metavar="WHAT", nargs="?", help=", ".join(KINDS))
     add("name", metavar="NAME", nargs="?",
-        help="a track, which takes its tasks and the retain panel along, or a task")
+        help="a track (archived with its tasks and the retain panel), or a task")
     add("--check", action="store_true",
-        help="only prove that every archive is whole, unchanged and usable; write nothing")
+        help="only check that every archive is whole, unchanged and usable; write nothing")
 
 
 def run(options: Namespace) -> int:
     """Archive one version, or prove that what is archived is whole and unchanged."""
     from crlbench.catalog.find import Catalog
-    from crlbench.contribute.review.raising import require_as_published
-    from crlbench.run import archiving
+    from crlbench.contribute.review.published import require_as_published
+    from crlbench.run import archive
 
     catalog = Catalog(options.catalog)
     if options.check:
         if options.what is not None:
-            raise UsageError("--check looks at every archive: leave the rest out.")
-        return _checked(options, [folder.name for folder in archiving.check(catalog)])
+            raise UsageError("--check looks at every archive. Leave the rest out.")
+        names = [folder.name for folder in archive.check(catalog)]
+        print_result(options, names, (f"{name} unchanged" for name in names))
+        if not names and not options.json:
+            note(options, "nothing is archived here")
+        return OK
     if options.name is None:
-        raise UsageError("say what to archive, and its name: crlbench archive track mini.")
+        raise UsageError("archive needs a kind and a name: crlbench archive track mini.")
     require_as_published(catalog, catalog.find_at(options.what, options.name))
-    folder = archiving.archive(catalog, options.what, options.name)
-    if options.json:
-        out_json({"archive": str(folder)})
-        return OK
-    out(str(folder))
-    note(options, _next(options.what, folder.name))
+    folder = archive.archive(catalog, options.what, options.name)
+    print_result(options, {"archive": str(folder)}, [str(folder)])
+    if not options.json:
+        name = folder.name.partition("@")[0]
+        step = (
+            "change the track or its tasks, and raise the version in "
+            f"leaderboard/tracks/{name}.toml"
+            if options.what == "track"
+            else f"change the task, then: crlbench freeze {name} --bump"
+        )
+        note(options, f"{folder.name} is archived. Commit it; now {step}.")
     return OK
-
-
-def _checked(options: Namespace, names: list[str]) -> int:
-    if options.json:
-        out_json(names)
-        return OK
-    for name in names:
-        out(f"{name} unchanged")
-    if not names:
-        note(options, "nothing is archived here")
-    return OK
-
-
-def _next(what: str, spec: str) -> str:
-    """What may be done now that a version is kept."""
-    name = spec.partition("@")[0]
-    following = (
-        f"change the track or its tasks, and raise the version in leaderboard/tracks/{name}.toml"
-        if what == "track"
-        else f"change the task, then: crlbench freeze {name} --bump"
-    )
-    return f"{spec} is archived. Commit it; now {following}."

@@ -7,7 +7,8 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from typing import Any
 
-from crlbench.commands.console import out, out_json
+from crlbench.commands.console import print_result
+from crlbench.commands.flags import file_target
 from crlbench.errors import OK, UsageError
 
 SUFFIXES = {".html": "html", ".htm": "html", ".json": "json", ".md": "md", ".txt": "text"}
@@ -24,8 +25,8 @@ examples:
   crlbench compare A/runs/mini-0123456789ab/my-model@89abcdef/ppo tiny-llama --out compare.html
   crlbench compare mini@1/tiny-llama mini@1/tiny-qwen2 --runs leaderboard/results
 
-mini@1/ names entries of mini at version 1, whether that is the current one or an archived one.
-Exit code 4: not comparable, made under different conditions or on different hardware.
+mini@1/ names entries of mini at version 1, the current version or an archived one.
+Exit code 4: the entries have different conditions or hardware, so they are not comparable.
 """
 
 
@@ -34,30 +35,31 @@ def add_flags(parser: ArgumentParser) -> None:
     add("entries", metavar="ENTRY", nargs="+",
         help="two or more: a run folder, or a name below --runs: tiny-llama, "
         "tiny-llama@25666175, tiny-llama/grpo; differences are the later one minus the earlier")
-    add("--runs", metavar="DIR", default="runs", help="folder of all runs, for names (runs)")
+    add("--runs", metavar="DIR", default="runs", help="folder in which names are looked up (runs)")
     add("--axis", metavar="X", choices=AXES, default="all", help=f"{', '.join(AXES)} (all)")
-    add("--tasks", metavar="A,B", help="only these tasks (all that they have)")
+    add("--tasks", metavar="A,B", help="only these tasks (all tasks of the entries)")
     add("--by", metavar="X", choices=BY, default="completions",
         help=f"{', '.join(BY)}: x-axis of curves and times to threshold (completions); time is "
         "not reproducible and needs one class of hardware")
     add("--format", metavar="F", choices=FORMATS, default=None,
         help=f"{', '.join(FORMATS)} (text, or by the name of --out)")
-    add("--out", metavar="FILE", help="write it there, and print the path")
+    add("--out", metavar="FILE", help="file to write; its path is printed")
     add("--force-unequal", action="store_true",
-        help="go on although conditions differ: differences under a watermark, no verdict")
+        help="compare although conditions differ: under a watermark, without a verdict")
 
 
 def run(options: Namespace) -> int:
     """Print or write what stored entries say against each other."""
-    form, target = _format(options), _target(options)
+    form = _format(options)
+    target = None if options.out is None else file_target("--out", options.out)
     comparison = read_comparison(options)
     if target is None:
         _print(comparison, form, colour=not options.no_color)
         return OK
     from crlbench.run.store import write_text
 
-    write_text(target, _rendered(comparison, form))
-    out_json({"compare": str(target)}) if options.json else out(str(target))
+    write_text(target, _render(comparison, form))
+    print_result(options, {"compare": str(target)}, [str(target)])
     return OK
 
 
@@ -132,15 +134,7 @@ def _format(options: Namespace) -> str:
     return named
 
 
-def _target(options: Namespace) -> Path | None:
-    if options.out is None:
-        return None
-    if Path(options.out).is_dir():
-        raise UsageError(f"--out {options.out}: is a folder; give the name of a file.")
-    return Path(options.out)
-
-
-def _rendered(comparison: Any, form: str) -> str:
+def _render(comparison: Any, form: str) -> str:
     """The comparison as the text of a file."""
     if form == "json":
         return comparison.to_json()
@@ -156,7 +150,7 @@ def _rendered(comparison: Any, form: str) -> str:
 def _print(comparison: Any, form: str, colour: bool) -> None:
     """Coloured for people at a terminal, plain for files and pipes."""
     if form != "text" or not sys.stdout.isatty():
-        sys.stdout.write(_rendered(comparison, form))
+        sys.stdout.write(_render(comparison, form))
         return
     from rich.console import Console
 

@@ -1,4 +1,4 @@
-"""From what a study asks to the runs it needs: boards, recipes, plans, and what is compared.
+"""The runs that a study needs: boards, recipes, plans, and what is compared.
 
 Every arm is a plan like those of ``evaluate``: the same folders, so that what ran already is
 not run again, and the same arm in two comparisons runs once.
@@ -7,31 +7,30 @@ not run again, and the same arm in two comparisons runs once.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 from crlbench.algo import recipes
 from crlbench.algo.flip import changes, flipped, plain
 from crlbench.algo.recipe import Recipe
 from crlbench.catalog.find import Catalog
-from crlbench.commands import study_file as asked
-from crlbench.commands.running import Chosen, choose, plan_of
+from crlbench.commands import study_file
+from crlbench.commands.job import Chosen, choose, plan_of
 from crlbench.commands.settings import Settings
-from crlbench.commands.star import star
-from crlbench.commands.study_file import changed
 from crlbench.contract.conditions import Conditions, diff
 from crlbench.contract.model_card import ModelCard
 from crlbench.contract.study import Arm, Change, Comparison, Study
 from crlbench.doctor.preflight import check_board
-from crlbench.errors import UsageError, unknown_name
+from crlbench.errors import UsageError, require_known
 from crlbench.run.archive import Opened
 from crlbench.run.board import Request, make_board
 from crlbench.run.plan import Board, Plan
 
 STUDIES = "ablations"
 """Folder of all studies, below the folder of all runs."""
-_NO_SETTING = asked.Setting(name="as the track says")
+_NO_SETTING = study_file.Setting(name="as the track says")
 
 
 @dataclass(frozen=True)
@@ -40,7 +39,7 @@ class Design:
 
     study: Study
     folder: Path
-    """Where the study is written."""
+    """The folder that the study is written to."""
     plans: list[Plan]
     """Each once, in the order of the study."""
     cards: list[ModelCard]
@@ -51,7 +50,7 @@ class Design:
 
 
 def design(
-    wanted: asked.StudyFile,
+    request: study_file.StudyFile,
     cards: Mapping[str, ModelCard],
     opened: Opened,
     conditions: Mapping[str, str],
@@ -60,7 +59,7 @@ def design(
     """All plans and comparisons of a study.
 
     Args:
-        wanted: What to compare.
+        request: What to compare.
         cards: The models by the names given.
         opened: The conditions to start from, the tasks, and where tasks and recipes are.
         conditions: Conditions changed for everything, after those of the study.
@@ -69,12 +68,12 @@ def design(
     Raises:
         UsageError: an unknown name, an impossible combination, an arm that is there twice.
     """
-    return _Builder(wanted, cards, opened, conditions, settings).build()
+    return _Builder(request, cards, opened, conditions, settings).build()
 
 
 @dataclass
 class _Builder:
-    wanted: asked.StudyFile
+    request: study_file.StudyFile
     cards: Mapping[str, ModelCard]
     opened: Opened
     conditions: Mapping[str, str]
@@ -85,7 +84,7 @@ class _Builder:
     known: dict[Recipe, Chosen] = field(default_factory=dict)
     """Recipes of the study by what they are, whatever they are called."""
     plans: dict[str, Plan] = field(default_factory=dict)
-    """By folder."""
+    """The plans by their folders."""
     reasons: dict[str, list[str]] = field(default_factory=dict)
 
     @property
@@ -96,18 +95,18 @@ class _Builder:
         self._name_recipes()
         comparisons = [
             comparison
-            for one in self.wanted.comparisons
+            for one in self.request.comparisons
             for setting in self._settings_of(one)
             for model in self._models_of(one)
-            for comparison in self._compared(one, setting, model)
+            for comparison in self._compare(one, setting, model)
         ]
         if not comparisons:
-            raise UsageError("nothing is left to compare: widen --only or --model.")
+            raise UsageError("nothing is left to compare. Widen --only or --model.")
         study = Study(
-            title=self.wanted.title,
-            about=self.wanted.about.strip(),
+            title=self.request.title,
+            about=self.request.about.strip(),
             track=self.opened.track.id,
-            margin=self.wanted.margin,
+            margin=self.request.margin,
             comparisons=comparisons,
         ).identified()
         folder = Path(self.settings.out) / STUDIES / study.id
@@ -117,70 +116,66 @@ class _Builder:
 
     def _name_recipes(self) -> None:
         """Learn the named recipes first, so that a flip that makes one shares its runs."""
-        for one in self.wanted.comparisons:
+        for one in self.request.comparisons:
             for name in (one.base, *one.versus):
                 chosen = choose(name, self.catalog)
                 self.known.setdefault(_nameless(chosen.recipe), chosen)
 
-    def _settings_of(self, one: asked.Comparison) -> list[asked.Setting]:
-        if not self.wanted.settings:
+    def _settings_of(self, one: study_file.Comparison) -> list[study_file.Setting]:
+        if not self.request.settings:
             return [_NO_SETTING]
-        return [s for s in self.wanted.settings if s.name in one.settings or not one.settings]
+        return [s for s in self.request.settings if s.name in one.settings or not one.settings]
 
-    def _models_of(self, one: asked.Comparison) -> list[str]:
+    def _models_of(self, one: study_file.Comparison) -> list[str]:
         for name in one.models:
-            if name not in self.wanted.models:
-                raise unknown_name("model of the study", name, self.wanted.models)
+            require_known("model of the study", name, self.request.models)
         return [name for name in self.cards if name in one.models or not one.models]
 
     def _board(
-        self, more: Mapping[str, str], setting: asked.Setting
+        self, more: Mapping[str, str], setting: study_file.Setting
     ) -> tuple[Board, list[str], list[str]]:
         """The board of a setting with further conditions changed.
 
         What a person changes by ``--set`` wins over the study, but a point of a grid is where
         the grid says.
         """
-        request = changed(self.wanted.conditions) | changed(setting.set) | {**self.conditions}
-        request |= {**more}
+        request = {
+            **study_file.changed(self.request.conditions),
+            **study_file.changed(setting.set),
+            **self.conditions,
+            **more,
+        }
         key = tuple(sorted(request.items()))
         if key not in self.boards:
-            opened = self.opened
-            whole = Request(request, opened.tasks or None, replaced=opened.replaced)
-            found = make_board(self.catalog, opened.track, whole)
-            check_board(*found[:2], self.catalog)
-            self.boards[key] = found
+            start = self.opened
+            whole = Request(request, start.tasks or None, replaced=start.replaced)
+            board, tasks, reasons = make_board(self.catalog, start.track, whole)
+            check_board(board, tasks, self.catalog)
+            self.boards[key] = board, tasks, reasons
         return self.boards[key]
 
-    def _compared(
-        self, one: asked.Comparison, setting: asked.Setting, model: str
+    def _compare(
+        self, one: study_file.Comparison, setting: study_file.Setting, model: str
     ) -> Iterator[Comparison]:
         """The comparison of arms by their recipe, and that of a grid, if there are such arms."""
         board, _, reasons = self._board({}, setting)
         self.reasons[board.fingerprint] = reasons
         recipe = choose(one.base, self.catalog).recipe
-        base = self._arm("base", recipe.name, recipe, {}, setting, model, recipe, board)
+        arm = partial(self._arm, setting, model, recipe, board)
+        base = arm("base", recipe.name, recipe)
         conditional = [text for text in one.flips if _flips_condition(text)]
-        parts = [text for text in one.flips if text not in conditional]
-        by_flip = {o.name.removeprefix(f"{recipe.name}+"): o
-                   for o in (flipped(recipe, text) for text in parts)}
-        by_name = {name: choose(name, self.catalog).recipe for name in one.versus}
-        given = [*(flipped(recipe, text).name for text in parts), *conditional, *one.versus]
-        if len(set(given)) < len(given):
-            twice = next(name for name in given if given.count(name) > 1)
+        parts = [flipped(recipe, text) for text in one.flips if text not in conditional]
+        others = [(name, choose(name, self.catalog).recipe) for name in one.versus]
+        labels = [*(other.name for other in parts), *conditional, *one.versus]
+        if len(set(labels)) < len(labels):
+            twice = next(name for name in labels if labels.count(name) > 1)
             raise UsageError(f"comparison '{one.name}': {twice} is given twice.")
-        flips, versus = (
-            [self._arm(kind, label, other, {}, setting, model, recipe, board)
-             for label, other in named.items()]
-            for kind, named in (("flip", by_flip), ("versus", by_name))
-        )
-        flips += [
-            self._arm("condition", text, recipe, dict([_setting(text)]), setting, model, recipe,
-                      board)
-            for text in conditional
-        ]
-        points = star(recipe, board.conditions) if one.grid == "star" else one.grid
-        grid = [self._point(point, setting, model, recipe, board) for point in points]
+        flips = [arm("flip", other.name.removeprefix(f"{recipe.name}+"), other) for other in parts]
+        versus = [arm("versus", name, other) for name, other in others]
+        flips += [arm("condition", text, recipe, dict([_setting(text)])) for text in conditional]
+        is_star = one.grid == "star"
+        points = [*study_file.star(recipe, board.conditions)] if is_star else one.grid
+        grid = [_point(arm, point, recipe) for point in points]
         if not (flips or versus or grid):
             raise UsageError(
                 f"comparison '{one.name}' has nothing to compare {one.base} with: give at least "
@@ -193,7 +188,7 @@ class _Builder:
                 yield Comparison(
                     name=f"{one.name}, sensitivity" if both else one.name,
                     note=one.note,
-                    setting="" if setting is _NO_SETTING else _told(setting),
+                    setting="" if setting is _NO_SETTING else _describe(setting),
                     model=self.cards[model].slug,
                     base=base,
                     arms=arms,
@@ -202,39 +197,25 @@ class _Builder:
                     grid=is_grid,
                 )
 
-    def _point(
-        self,
-        point: asked.GridArm,
-        setting: asked.Setting,
-        model: str,
-        base: Recipe,
-        board: Board,
-    ) -> Arm:
-        if not (point.set or point.flip):
-            raise UsageError(f"grid arm '{point.name}' changes nothing: give it set or flip.")
-        recipe = flipped(base, point.flip) if point.flip else base
-        kind = "condition" if point.set else "flip"
-        return self._arm(kind, point.name, recipe, changed(point.set), setting, model, base, board)
-
     def _arm(
         self,
-        kind: str,
-        label: str,
-        recipe: Recipe,
-        more: Mapping[str, str],
-        setting: asked.Setting,
+        setting: study_file.Setting,
         model: str,
         base: Recipe,
         base_board: Board,
+        kind: str,
+        label: str,
+        recipe: Recipe,
+        conditions: Mapping[str, str] | None = None,
     ) -> Arm:
-        """An arm and, once, its plan."""
+        """An arm and, once, its plan; ``conditions`` are those that it alone changes."""
         chosen = self._shared(recipe)
-        board, tasks, _ = self._board(more, setting)
+        board, tasks, _ = self._board(conditions or {}, setting)
         card = self.cards[model]
         plan = plan_of(board, (model, card), chosen, tasks, self.settings, self.catalog)
         self.plans.setdefault(str(plan.folder), plan)
-        if more and board.fingerprint == base_board.fingerprint:
-            raise UsageError(f"arm '{label}' changes nothing: the base has these conditions.")
+        if conditions and board.fingerprint == base_board.fingerprint:
+            raise UsageError(f"variant '{label}' changes nothing: the base has these conditions.")
         # The depth of a study's folder is fixed, so the path does not depend on its name.
         home = Path(self.settings.out) / STUDIES / "id"
         return Arm(
@@ -261,6 +242,14 @@ class _Builder:
         return files.pop() if files else None
 
 
+def _point(arm: Callable[..., Arm], point: study_file.GridArm, base: Recipe) -> Arm:
+    if not (point.set or point.flip):
+        raise UsageError(f"grid variant '{point.name}' changes nothing. Give it set or flip.")
+    recipe = flipped(base, point.flip) if point.flip else base
+    kind = "condition" if point.set else "flip"
+    return arm(kind, point.name, recipe, study_file.changed(point.set))
+
+
 def _flips_condition(text: str) -> bool:
     """Whether a flip names a condition (``data.reward=process``) and no axis of a recipe."""
     return text.partition(".")[0].strip() in Conditions.model_fields
@@ -275,26 +264,27 @@ def _nameless(recipe: Recipe) -> Recipe:
     return replace(recipe, name="any")
 
 
-def _told(setting: asked.Setting) -> str:
+def _describe(setting: study_file.Setting) -> str:
     """``easy (data.levels = [1])``."""
-    inner = ", ".join(f"{name} = {value}" for name, value in changed(setting.set).items())
+    conditions = study_file.changed(setting.set)
+    inner = ", ".join(f"{name} = {value}" for name, value in conditions.items())
     return f"{setting.name} ({inner})" if inner else setting.name
 
 
 def _changes(base: Recipe, recipe: Recipe, base_board: Board, board: Board) -> list[Change]:
     """What an arm has that its base has not: axes first, then conditions."""
-    found = changes(base, recipe)
     before, after = (b.conditions.values() for b in (base_board, board))
-    found += [(name, plain(a), plain(b)) for name, (a, b) in diff(before, after).items()]
-    return [Change(field=name, before=a, after=b) for name, a, b in found]
+    conditions = [(name, plain(a), plain(b)) for name, (a, b) in diff(before, after).items()]
+    fields = [*changes(base, recipe), *conditions]
+    return [Change(field=name, before=a, after=b) for name, a, b in fields]
 
 
 def _refuse_twins(name: str, base: Arm, arms: list[Arm]) -> None:
     """Two arms with the same runs would be one arm counted twice."""
-    seen = {base.run: base.label}
+    labels = {base.run: base.label}
     for arm in arms:
-        if arm.run in seen:
+        if arm.run in labels:
             raise UsageError(
-                f"comparison '{name}': {arm.label} is {seen[arm.run]} again. Leave one out."
+                f"comparison '{name}': {arm.label} is the same as {labels[arm.run]}. Leave one out."
             )
-        seen[arm.run] = arm.label
+        labels[arm.run] = arm.label

@@ -6,12 +6,14 @@ import os
 import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from crlbench.commands.console import out, out_json, table
+from crlbench.commands.console import out, out_json
 from crlbench.commands.flags import DEVICES, MODEL, OUT
-from crlbench.errors import OK, CrlbenchError, EnvironmentUnfit, unknown_name
+from crlbench.errors import OK, CrlbenchError, EnvironmentUnfit, require_known
+from crlbench.pages.table import tabulate
 
 if TYPE_CHECKING:
     from crlbench.catalog.find import Catalog
@@ -29,18 +31,18 @@ examples:
   crlbench doctor --model smollm2-135m-instruct --track small
   crlbench doctor --model ./checkpoint --device cuda --set budget.completions=64 --json
 
-Exit code 6: what was asked for could not run here.
+Exit code 6: this machine cannot run what was asked for.
 """
 
 
 def add_flags(parser: ArgumentParser) -> None:
     add = parser.add_argument
     add("--model", metavar="X",
-        help=f"{MODEL}: is it here, does it fit")
+        help=f"model to check: {MODEL}")
     add("--track", metavar="T", default="mini", help="conditions to check against (mini)")
     add("--recipe", metavar="R", default="ppo", help="algorithm to check (ppo)")
     add("--set", metavar="K=V", action="append",
-        help="with this condition changed, e.g. budget.completions=64 (repeatable)")
+        help="change this condition, e.g. budget.completions=64 (repeatable)")
     add("--out", metavar="DIR", default="runs", help=OUT)
     add("--device", metavar="D", default=os.environ.get("CRLBENCH_DEVICE", "cpu"),
         help=f"{', '.join(DEVICES)} ($CRLBENCH_DEVICE, cpu)")
@@ -48,9 +50,8 @@ def add_flags(parser: ArgumentParser) -> None:
 
 def run(options: Namespace) -> int:
     """Look at the machine, and at a model if one is named; exit 6 where a run could not work."""
-    if options.device not in DEVICES:
-        raise unknown_name("device", options.device, DEVICES)
-    findings, memory = _looked_at(options)
+    require_known("device", options.device, DEVICES)
+    findings, memory = _examine(options)
     unfit = any(finding.level == "problem" for finding in findings)
     if options.json:
         out_json(
@@ -58,8 +59,8 @@ def run(options: Namespace) -> int:
                 "fit": not unfit,
                 "track": options.track,
                 "model": options.model,
-                "findings": [finding.as_dict() for finding in findings],
-                "memory": [_described(fit) for fit in memory],
+                "findings": [asdict(finding) for finding in findings],
+                "memory": [_describe(fit) for fit in memory],
             }
         )
     else:
@@ -67,17 +68,17 @@ def run(options: Namespace) -> int:
     return EnvironmentUnfit.exit_code if unfit else OK
 
 
-def _looked_at(options: Namespace) -> tuple[list[Finding], list[Fit]]:
+def _examine(options: Namespace) -> tuple[list[Finding], list[Fit]]:
     from crlbench.catalog.find import Catalog
-    from crlbench.commands.running import choose
+    from crlbench.commands.job import choose
     from crlbench.commands.settings import assignments
     from crlbench.contract.conditions import override
     from crlbench.doctor import machine as of
     from crlbench.run.archive import open_track
 
     track, catalog = open_track(Catalog(options.catalog), options.track)
-    changed = override(track.conditions, assignments(options.set))
-    track = track.model_copy(update={"conditions": changed})
+    conditions = override(track.conditions, assignments(options.set))
+    track = track.model_copy(update={"conditions": conditions})
     card = None if options.model is None else catalog.load_model(options.model)
     choose(options.recipe, catalog).recipe.check_group(track.conditions.budget.completions)
     hub = of.ask_hub(options.offline)
@@ -88,7 +89,7 @@ def _looked_at(options: Namespace) -> tuple[list[Finding], list[Fit]]:
         except CrlbenchError as error:
             findings.append(of.Finding("tasks", "problem", str(error), of.command_in(str(error))))
     out_folder = Path(options.out)
-    needed = [task.name for task in tasks if of.runs_programs(task)]
+    programs = [task.name for task in tasks if of.runs_programs(task)]
     findings += [
         *of.machine(track.conditions),
         *of.accelerators(options.device),
@@ -97,28 +98,28 @@ def _looked_at(options: Namespace) -> tuple[list[Finding], list[Fit]]:
         *of.disk(options.home, out_folder),
         hub.finding,
         of.clock(hub, out_folder),
-        of.sandbox(needed),
+        of.sandbox(programs),
         *of.tasks_ready(tasks, track.conditions),
     ]
     if card is None:
         return findings, []
-    found, memory = _of_model(options, catalog, track, card, tasks, hub)
-    return findings + found, memory
+    model_findings, memory = _examine_model(options, catalog, track, card, tasks, hub)
+    return findings + model_findings, memory
 
 
-def _of_model(
+def _examine_model(
     options: Namespace, catalog: Catalog, track: Any, card: Any, tasks: list[Any], hub: Any
 ) -> tuple[list[Finding], list[Fit]]:
     from crlbench.catalog.retain_panel import find_panel
-    from crlbench.commands.running import device
+    from crlbench.commands.job import device
     from crlbench.doctor import model as of
     from crlbench.launch.capacity import free_memory
 
     conditions = track.conditions
-    place = of.weights(card, options.home, hub)
-    findings = [of.entry(card), place.finding, *of.extras(card, place.here)]
-    findings += of.checkpoint(card, place.here)
-    finding, shape = of.architecture(card, place.here)
+    here, finding = of.weights(card, options.home, hub)
+    findings = [of.entry(card), finding, *of.extras(card, here)]
+    findings += of.checkpoint(card, here)
+    finding, shape = of.architecture(card, here)
     findings.append(finding)
     if shape is None:
         return findings, []
@@ -127,7 +128,7 @@ def _of_model(
         where = device(options.device)
     except EnvironmentUnfit:
         where = "cuda"
-    finding, work = of.context(card, place.here, shape, conditions, tasks, members, where)
+    finding, work = of.context(card, here, shape, conditions, tasks, members, where)
     free = free_memory(where)[0]
     memory = of.fits(card, conditions, shape, work, free)
     return [*findings, finding, of.memory(memory)], memory
@@ -136,9 +137,9 @@ def _of_model(
 def _show(options: Namespace, findings: Sequence[Finding], memory: Sequence[Fit]) -> None:
     """Problems last, so that they are seen; ``--quiet`` leaves out what is fine."""
     colour = sys.stdout.isatty() and not options.no_color
-    shown = [f for f in findings if f.level != "ok" or not options.quiet]
-    width = max((len(finding.topic) for finding in shown), default=0)
-    for finding in shown:
+    visible = [f for f in findings if f.level != "ok" or not options.quiet]
+    width = max((len(finding.topic) for finding in visible), default=0)
+    for finding in visible:
         level = f"{finding.level:<7}"
         if colour:
             level = f"\x1b[{COLOURS[finding.level]}m{level}\x1b[0m"
@@ -147,8 +148,9 @@ def _show(options: Namespace, findings: Sequence[Finding], memory: Sequence[Fit]
             out(f"{'':7}  {'':{width}}  -> {finding.fix}")
     if memory:
         out()
-        out(table([_row(fit) for fit in memory], ["", "form", *PARTS, "peak", "fullest", "here"]))
-        out("GB of one cell, each part at its largest; * the entry's own form under this track")
+        columns = ["", "form", *PARTS, "peak", "fullest", "here"]
+        out(tabulate([_row(fit) for fit in memory], columns).to_text())
+        out("GB of one run, each part at its largest; * the entry's own form under this track")
     counts = {level: sum(f.level == level for f in findings) for level in COLOURS}
     out()
     out(", ".join(f"{number} {level}" for level, number in counts.items()))
@@ -167,7 +169,7 @@ def _row(fit: Fit) -> dict[str, Any]:
     }
 
 
-def _described(fit: Fit) -> dict[str, Any]:
+def _describe(fit: Fit) -> dict[str, Any]:
     estimate = fit.estimate
     return {
         "form": estimate.form.name,

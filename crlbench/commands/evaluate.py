@@ -17,7 +17,7 @@ examples:
   crlbench evaluate --model ./checkpoint --track small --tasks addition --dry-run
   crlbench evaluate --model tiny-llama --track mini@1 --dry-run
 
-mini@1 is mini at version 1, the current one or an archived one: docs/task-versions.md.
+mini@1 is mini at version 1, the current version or an archived one: docs/task-versions.md.
 """
 
 
@@ -27,30 +27,30 @@ def add_flags(parser: ArgumentParser) -> None:
         help="algorithm, also with a flip: grpo+clip.high=0.28 (ppo)")
     add_training_flags(parser, "--tasks")
     add_training_flags(parser, "--seeds",
-        help="seed indices 0..N-1 (5); 5, 10 or 20 rank, with --arm real,placebo")
+        help="seed indices 0..N-1 (5); a rank needs 5, 10 or 20, and --arm real,placebo")
     add_training_flags(parser, "--out")
     add_training_flags(parser, "--dry-run",
-        help="say what would run, how long and its plan hash; write nothing")
+        help="print what would run, for how long and the plan hash; write nothing")
     parser.add_argument("--smoke", action="store_true", default=None,
-        help="try it: 2 tasks, 1 seed, 3 iterations; marked partial")
+        help="try every stage once: 2 tasks, 1 seed, 3 iterations; marked partial")
     group = parser.add_argument_group("Advanced")
     more = group.add_argument
     more("--arm", metavar="A,B", help="real, placebo or both: real,placebo (real)")
     add_training_flags(group, "--jobs")
     add_training_flags(group, "--set",
-        help="change a condition, e.g. optimization.epochs=2: moves to the open division")
+        help="change a condition, e.g. optimization.epochs=2 (then in the open division)")
     more("--config", metavar="F", help="TOML with any of these flags and [conditions.*]")
     more("--print-config", action="store_true", default=None,
          help="print the resolved configuration as TOML and stop")
     more("--limit", metavar="N", type=int, help="at most N items per evaluation; marked partial")
     add_training_flags(group, "--fresh", "--repeat")
     more("--shard", metavar="i/N",
-         help="only every N-th cell, for several machines, each with its own --out")
+         help="only every N-th run, for several machines, each with its own --out")
     add_training_flags(group, "--max-hours", "--ignore-memory", "--logger", "--device")
     more("--devices", metavar="N", type=int,
-         help="devices that train a cell together; with --device cpu: processes (1)")
+         help="devices that train one run together; with --device cpu: processes (1)")
     more("--num-nodes", metavar="N", type=int,
-         help="machines that train a cell together, each with --devices: docs/devices.md (1)")
+         help="machines that train one run together, each with --devices: docs/devices.md (1)")
     more("--strategy", metavar="S",
          help=f"how several devices hold the weights: {', '.join(STRATEGIES)} (auto: ddp)")
 
@@ -62,14 +62,14 @@ def run(options: Namespace) -> int:
     from crlbench.commands.running import say_end
     from crlbench.commands.settings import as_toml
 
-    asked = read_request(options)
-    if asked.settings.print_config:
-        out(as_toml(asked.settings, asked.board))
+    request = read_request(options)
+    if request.settings.print_config:
+        out(as_toml(request.settings, request.board))
         return OK
-    job = declare(options, asked)
+    job = declare(options, request)
     if job.settings.dry_run:
         from crlbench.commands.dry_run import dry_run
 
-        return dry_run(options, job.settings, job.plans, job.cards)
-    ended = run_job(options, job, lambda: publish(options, job.folders))
-    return OK if ended is None else say_end(options, *ended)
+        return dry_run(options, job)
+    ending = run_job(options, job, lambda: publish(options, job.folders))
+    return OK if ending is None else say_end(options, *ending)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
-from crlbench.commands.console import note, out, out_json
+from crlbench.commands.console import note, print_result
 from crlbench.errors import OK, UsageError
 
 READS_MODELS = True
@@ -19,12 +19,12 @@ examples:
 
 def add_flags(parser: ArgumentParser) -> None:
     parser.add_argument(
-        "run", metavar="RUN", help="the folder of one finished run: .../TASK/ARM/seed-NN"
+        "run", metavar="RUN", help="folder of one finished run: .../TASK/ARM/seed-NN"
     )
     parser.add_argument("--to", metavar="DIR", help="folder of the model; must not exist")
     parser.add_argument(
         "--merge", action="store_true",
-        help="an adapter merged into its base: a whole checkpoint, which --model DIR takes",
+        help="merge an adapter into its base: a whole checkpoint, for --model DIR",
     )
 
 
@@ -42,5 +42,5 @@ def run(options: Namespace) -> int:
         note(options, "a peft adapter; --merge writes a whole checkpoint, for --model DIR")
     else:
         note(options, f"a whole checkpoint in float32: crlbench evaluate --model {target}")
-    out_json({"folder": str(target), "kind": kind}) if options.json else out(str(target))
+    print_result(options, {"folder": str(target), "kind": kind}, [str(target)])
     return OK

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Any
 
-from crlbench.commands.console import note, out, out_json
+from crlbench.commands.console import note, print_result
 from crlbench.errors import OK, UsageError
 
 NEEDS_TEMPORARY = False
@@ -24,11 +24,11 @@ def add_flags(parser: ArgumentParser) -> None:
     parser.add_argument("names", metavar="NAME", nargs="*", help="model entries")
     parser.add_argument(
         "--task", metavar="T", action="append",
-        help="an external task, whose rows are made from a published dataset (repeatable)",
+        help="external task: its rows are made from a published dataset (repeatable)",
     )
     parser.add_argument(
         "--from", dest="source", metavar="DIR",
-        help="folder with the package or the dataset, instead of the net",
+        help="folder with the package or the dataset, instead of the network",
     )
 
 
@@ -38,26 +38,22 @@ def run(options: Namespace) -> int:
     from crlbench.catalog.find import Catalog
     from crlbench.suite.external import fetch_task
 
-    wanted: list[tuple[str, Callable[..., Path]]] = [
+    sources: list[tuple[str, Callable[..., Path]]] = [
         *((name, fetch_model) for name in options.names),
         *((name, fetch_task) for name in options.task or ()),
     ]
-    if not wanted:
+    if not sources:
         raise UsageError(
             "nothing to fetch: give the names of models, or --task T. See: crlbench list tasks"
         )
     catalog = Catalog(options.catalog)
-    given: dict[str, Any] = {
-        "source_dir": Path(options.source) if options.source else None,
-        "offline": options.offline,
-    }
+    echo = partial(note, options)
+    source = Path(options.source) if options.source else None
     folders = {
-        name: str(bring(name, options.home, catalog, lambda line: note(options, line), **given))
-        for name, bring in wanted
+        name: str(
+            fetch(name, options.home, catalog, echo, source_dir=source, offline=options.offline)
+        )
+        for name, fetch in sources
     }
-    if options.json:
-        out_json(folders)
-    else:
-        for folder in folders.values():
-            out(folder)
+    print_result(options, folders, folders.values())
     return OK

@@ -6,9 +6,10 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from typing import Any
 
-from crlbench.commands.console import out, out_json, table
+from crlbench.commands.console import out, out_json, print_result
 from crlbench.disk.names import PLAN_NAME, RECORD_NAME
 from crlbench.errors import OK, NotComparable, UsageError
+from crlbench.pages.table import tabulate
 
 NEEDS_TEMPORARY = False
 
@@ -18,18 +19,18 @@ examples:
   crlbench fingerprint --track mini@1
   crlbench fingerprint runs/mini-0123456789ab/my-model@89abcdef/ppo --diff mini
 
-mini@1 is mini at version 1, the current one or an archived one: docs/task-versions.md.
-Exit code 4: they differ, and each leaf in which they do is named.
+mini@1 is mini at version 1, the current version or an archived one: docs/task-versions.md.
+Exit code 4: they differ. Each leaf that differs is named.
 """
 
 
 def add_flags(parser: ArgumentParser) -> None:
     parser.add_argument("run", metavar="RUN", nargs="?", help="a run folder or a record.json")
     parser.add_argument("--track", metavar="T", help="a track instead of a run, or T@version")
-    parser.add_argument("--set", metavar="K=V", action="append", help="with this condition changed")
-    parser.add_argument("--tasks", metavar="A,B", help="with these tasks")
+    parser.add_argument("--set", metavar="K=V", action="append", help="change this condition")
+    parser.add_argument("--tasks", metavar="A,B", help="use only these tasks")
     parser.add_argument(
-        "--diff", metavar="OTHER", help="a run or a track to compare with; exit 4 if they differ"
+        "--diff", metavar="OTHER", help="run or track to compare with; exit code 4 if they differ"
     )
 
 
@@ -37,11 +38,11 @@ def run(options: Namespace) -> int:
     """Print a fingerprint and its leaves, or the leaves in which two differ (exit 4)."""
     if bool(options.run) == bool(options.track):
         raise UsageError("fingerprint needs either RUN or --track T.")
-    mine = _of_track(options, options.track) if options.track else _of_run(Path(options.run))
+    leaves = _of_track(options, options.track) if options.track else _of_run(Path(options.run))
     if options.diff is None:
-        _print_leaves(options, mine)
+        _print_leaves(options, leaves)
         return OK
-    return _compare(options, mine, _of_any(options, options.diff))
+    return _compare(options, leaves, _of_any(options, options.diff))
 
 
 def _of_any(options: Namespace, name: str) -> dict[str, Any]:
@@ -59,9 +60,9 @@ def _of_track(options: Namespace, name: str) -> dict[str, Any]:
     from crlbench.run.board import Request, make_board
 
     tasks = [task.strip() for task in options.tasks.split(",")] if options.tasks else []
-    opened = open_board(Catalog(options.catalog), name, tasks)
-    request = Request(assignments(options.set), opened.tasks or None, replaced=opened.replaced)
-    board, _, _ = make_board(opened.catalog, opened.track, request)
+    start = open_board(Catalog(options.catalog), name, tasks)
+    request = Request(assignments(options.set), start.tasks or None, replaced=start.replaced)
+    board, _, _ = make_board(start.catalog, start.track, request)
     return board.control
 
 
@@ -91,13 +92,10 @@ def _of_run(path: Path) -> dict[str, Any]:
 def _print_leaves(options: Namespace, leaves: dict[str, Any]) -> None:
     from crlbench.contract.conditions import fingerprint as short
 
-    if options.json:
-        out_json({"fingerprint": short(leaves), "leaves": leaves})
-        return
-    out(short(leaves))
-    if not options.quiet:
-        for name, value in sorted(leaves.items()):
-            out(f"  {name} = {value}")
+    lines = [] if options.quiet else [f"  {name} = {v}" for name, v in sorted(leaves.items())]
+    print_result(
+        options, {"fingerprint": short(leaves), "leaves": leaves}, [short(leaves), *lines]
+    )
 
 
 def _compare(options: Namespace, a: dict[str, Any], b: dict[str, Any]) -> int:
@@ -112,5 +110,5 @@ def _compare(options: Namespace, a: dict[str, Any], b: dict[str, Any]) -> int:
         out(f"equal: {short(a)}")
     else:
         rows = [{"leaf": n, short(a): x, short(b): y} for n, (x, y) in different.items()]
-        out(table(rows, ["leaf", short(a), short(b)]))
+        out(tabulate(rows, ["leaf", short(a), short(b)]).to_text())
     return NotComparable.exit_code if different else OK

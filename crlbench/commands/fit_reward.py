@@ -6,9 +6,9 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from crlbench.commands.console import note, out, out_json
-from crlbench.commands.flags import DEVICES, MODEL
-from crlbench.errors import OK, UsageError, unknown_name
+from crlbench.commands.console import note, print_result
+from crlbench.commands.flags import DEVICES, MODEL, require_positive
+from crlbench.errors import OK, UsageError, require_known
 
 if TYPE_CHECKING:
     from crlbench.contract.task_card import RewardCard
@@ -26,7 +26,7 @@ examples:
 def add_flags(parser: ArgumentParser) -> None:
     add = parser.add_argument
     add("--model", metavar="X", help=MODEL)
-    add("--pairs", metavar="T", help="the task whose preference pairs are learned from")
+    add("--pairs", metavar="T", help="task with the preference pairs to learn from")
     add("--out", metavar="DIR", help="folder of the reward model; must not exist")
     add("--set", metavar="K=V", action="append",
         help="change a setting: epochs, batch, accumulate, learning_rate, warmup, weight_decay, "
@@ -39,26 +39,27 @@ def add_flags(parser: ArgumentParser) -> None:
 def run(options: Namespace) -> int:
     """Fit, write and describe one reward model."""
     from crlbench.catalog.find import Catalog
-    from crlbench.commands.running import cards_of, device, require_fetched
+    from crlbench.commands.job import device, require_fetched
     from crlbench.commands.settings import assignments
 
     _check(options)
     place = device(options.device)
     catalog = Catalog(options.catalog)
     task = catalog.open_task(options.pairs)
-    cards = cards_of([options.model], catalog)
-    require_fetched(cards.values(), options.home)
+    model = catalog.load_model(options.model)
+    require_fetched([model], options.home)
 
     import torch
 
+    from crlbench.run.store import check_new
     from crlbench.stages import fit_reward as fitting
 
     config = fitting.settings(assignments(options.set))
-    fitting.check_target(Path(options.out))
+    check_new(Path(options.out))
     torch.set_num_threads(options.threads)
     torch.use_deterministic_algorithms(True)
     card = fitting.fit_reward(
-        cards[options.model],
+        model,
         task,
         Path(options.out),
         config,
@@ -66,11 +67,8 @@ def run(options: Namespace) -> int:
         device=place,
         report=lambda done, batches, loss: _progress(options, done, batches, loss),
     )
-    if options.json:
-        out_json({"folder": options.out, **card.model_dump(mode="json", by_alias=True)})
-        return OK
-    for line in _lines(card, options.out):
-        out(line)
+    value = {"folder": options.out, **card.model_dump(mode="json", by_alias=True)}
+    print_result(options, value, _lines(card, options.out))
     return OK
 
 
@@ -79,24 +77,20 @@ def _check(options: Namespace) -> None:
     if missing:
         flags = " ".join(f"--{name}" for name in missing)
         raise UsageError(f"fit-reward needs {flags}. See: crlbench fit-reward --help")
-    if options.device not in DEVICES:
-        raise unknown_name("device", options.device, DEVICES)
-    for name in ("limit", "threads"):
-        value = getattr(options, name)
-        if value is not None and value < 1:
-            raise UsageError(f"--{name} {value}: must be at least 1.")
+    require_known("device", options.device, DEVICES)
+    require_positive(limit=options.limit, threads=options.threads)
 
 
-def _progress(options: Namespace, done: int, batches: int, loss: float) -> None:
-    if done == batches or done % max(1, batches // STEPS) == 0:
-        note(options, f"batch {done}/{batches}, loss {loss:.3f}")
+def _progress(options: Namespace, batch: int, batches: int, loss: float) -> None:
+    if batch == batches or batch % max(1, batches // STEPS) == 0:
+        note(options, f"batch {batch}/{batches}, loss {loss:.3f}")
 
 
 def _lines(card: RewardCard, folder: str) -> list[str]:
     a, p = card.accuracy, card.pairs
-    left = f", {p.left_out} left out as too long" if p.left_out else ""
+    rest = f", {p.left_out} left out as too long" if p.left_out else ""
     return [
-        f"{folder}: reward model from {card.base}, fitted on {p.train:,} pairs of {p.task}{left}",
+        f"{folder}: reward model from {card.base}, fitted on {p.train:,} pairs of {p.task}{rest}",
         f"pair accuracy: held-out {a.id:.3f} [{a.id_low:.3f}, {a.id_high:.3f}] ({p.id:,} pairs, "
         f"95 %), train {a.train:.3f}",
         *(f"audit: {fault} {share:.3f}" for fault, share in (card.faults or {}).items()),

@@ -1,42 +1,45 @@
-"""What ``crlbench evaluate`` is asked for, and the job that follows: plans, checks, runs."""
+"""A job that is ready to run, made of what is typed: models, recipes, plans, and their checks."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 from argparse import Namespace
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from crlbench.catalog.fetch import fetched_folder
 from crlbench.catalog.find import Catalog
-from crlbench.commands.console import warn
-from crlbench.commands.devices import check_devices
+from crlbench.commands.console import count, warn
 from crlbench.commands.running import (
     Ending,
-    cards_of,
+    Job,
     carry_out,
     checked_memory,
-    choose,
-    plan_of,
-    require_fetched,
     say_division,
     say_preview,
-    settled,
 )
 from crlbench.commands.settings import Settings, resolve
 from crlbench.contract.model_card import ModelCard
-from crlbench.doctor.preflight import check_board, check_models
-from crlbench.errors import UsageError
+from crlbench.disk import switches
+from crlbench.disk.files import expanded
+from crlbench.doctor.preflight import at_hand, check_board, check_models
+from crlbench.errors import EnvironmentUnfit, UsageError
 from crlbench.launch.devices import Place, follow, hosting
-from crlbench.run.admission import Admitted
 from crlbench.run.archive import open_board
 from crlbench.run.board import Request, make_board
-from crlbench.run.plan import Board, Plan
+from crlbench.run.former import check_entry_unchanged, former_runs
+from crlbench.run.plan import Board, Contender, Declaration, Execution, NamedRecipe, Plan
+
+if TYPE_CHECKING:
+    from crlbench.algo.recipe import Recipe
+    from crlbench.run.admission import Admitted
 
 
 @dataclass(frozen=True)
-class Asked:
+class TrainingRequest:
     """What the options ask for: settings, and the board that they make."""
 
     settings: Settings
@@ -49,41 +52,20 @@ class Asked:
     """Why the board is in the open division; empty for the closed one."""
 
 
-@dataclass(frozen=True)
-class Job:
-    """Plans that are ready to run, with what was found out about their models."""
-
-    settings: Settings
-    catalog: Catalog
-    board: Board
-    plans: Sequence[Plan]
-    cards: Sequence[ModelCard]
-    admitted: Sequence[Admitted]
-
-    @property
-    def folders(self) -> list[Path]:
-        """The run folder of each plan."""
-        return [plan.folder for plan in self.plans]
-
-
-def read_request(options: Namespace) -> Asked:
-    """Settings and board of the options.
-
-    Raises:
-        UsageError: an unknown name or an impossible value.
-    """
+def read_request(options: Namespace) -> TrainingRequest:
+    """Settings and board of the options."""
     settings, conditions = resolve(options)
     catalog = Catalog(options.catalog)
-    opened = open_board(catalog, settings.track, settings.tasks)
-    track, catalog = opened.track, opened.catalog
+    start = open_board(catalog, settings.track, settings.tasks)
+    track, catalog = start.track, start.catalog
     request = Request(
-        conditions, opened.tasks or None, settings.limit, settings.smoke, opened.replaced
+        conditions, start.tasks or None, settings.limit, settings.smoke, start.replaced
     )
     board, tasks, reasons = make_board(catalog, track, request)
-    return Asked(settings, catalog, track.id, board, tasks, reasons)
+    return TrainingRequest(settings, catalog, track.id, board, tasks, reasons)
 
 
-def declare(options: Namespace, asked: Asked) -> Job:
+def declare(options: Namespace, request: TrainingRequest) -> Job:
     """The plans of every model, after the checks that need no weights; says what is special.
 
     Raises:
@@ -91,20 +73,23 @@ def declare(options: Namespace, asked: Asked) -> Job:
         ValidationError: a model or a task that cannot be used.
         EnvironmentUnfit: this machine lacks something.
     """
-    settings, catalog, board, tasks = asked.settings, asked.catalog, asked.board, asked.tasks
+    settings, catalog, board, tasks = (
+        request.settings,
+        request.catalog,
+        request.board,
+        request.tasks,
+    )
     if not settings.model:
-        known = ", ".join(catalog.list("model"))
-        raise UsageError(f"evaluate needs --model X. Known: {known}; or a folder, or a hub id.")
+        names = ", ".join(catalog.list("model"))
+        raise UsageError(f"evaluate needs --model X. Known: {names}; or a folder, or a hub id.")
     check_board(board, tasks, catalog)
     cards = cards_of(settings.model, catalog)
     recipe = choose(settings.recipe, catalog)
     require_fetched(cards.values(), options.home)
-    cards, admitted = settled(cards, download=not settings.dry_run)
-    plans = [
-        plan_of(board, model, recipe, tasks, settings, catalog) for model in cards.items()
-    ]
-    check_devices(settings, board, list(cards.values()), recipe.recipe)
-    say_division(asked.track, asked.reasons, settings)
+    cards, admitted = admit_unlisted(cards, download=not settings.dry_run)
+    plans = [plan_of(board, model, recipe, tasks, settings, catalog) for model in cards.items()]
+    _check_devices(settings, board, list(cards.values()), recipe.recipe)
+    say_division(request.track, request.reasons, settings)
     say_preview(settings, cards.values())
     return Job(settings, catalog, board, plans, [*cards.values()], admitted)
 
@@ -127,6 +112,207 @@ def run_job(
             follow(place, warn)
             return None
     with hosting(place) if settings.num_nodes > 1 else contextlib.nullcontext():
-        estimates = checked_memory(options, settings, job.plans, job.cards)
+        estimates = checked_memory(options, job)
         check_models(job.cards, job.board, job.catalog, job.admitted)
-        return carry_out(options, settings, job.plans, job.cards, estimates, publish)
+        return carry_out(options, job, estimates, publish)
+
+
+def _check_devices(
+    settings: Settings, board: Board, cards: Sequence[ModelCard], recipe: Recipe
+) -> None:
+    """Refuse what cannot be trained on the devices that were asked for."""
+    ranks = settings.devices * settings.num_nodes
+    if ranks == 1:
+        if settings.strategy != "auto":
+            raise UsageError(
+                f"--strategy {settings.strategy} says how several devices hold the weights, and "
+                "there is one. Add --devices N, or leave --strategy out."
+            )
+        return
+    _check_present(settings)
+    prompts = board.conditions.budget.prompts
+    if ranks > prompts:
+        raise UsageError(
+            f"{ranks} devices, and an iteration has {prompts} prompts (budget.prompts), which they "
+            f"share. Use at most {prompts} devices."
+        )
+    if settings.num_nodes > 1 and settings.jobs not in ("auto", "1"):
+        raise UsageError(
+            f"--jobs {settings.jobs}: with --num-nodes the machines do one run after the other. "
+            "Leave --jobs out."
+        )
+    from crlbench.algo.step import TrustRegion
+
+    if isinstance(recipe.step, TrustRegion):
+        raise UsageError(
+            f"recipe '{recipe.name}' takes trust-region steps, which run on one device. Leave "
+            "--devices and --num-nodes out, or choose another recipe."
+        )
+    quantised = [card.slug for card in cards if card.quantisation != "none"]
+    if settings.strategy == "fsdp" and quantised:
+        raise UsageError(
+            f"--strategy fsdp cannot divide quantised weights (model '{quantised[0]}'). Use "
+            "--strategy ddp: under an adapter only the small adapter is exchanged."
+        )
+
+
+def _check_present(settings: Settings) -> None:
+    """Refuse more accelerators than there are; processes on the CPU are not counted."""
+    if settings.device == "cpu":
+        return
+    import torch
+
+    present = torch.cuda.device_count()
+    if not (present == 0 and settings.device == "auto") and settings.devices > present:
+        raise EnvironmentUnfit(
+            f"--devices {settings.devices}: torch finds {count(present, 'CUDA device')} here. "
+            f"Use --devices {max(present, 1)} at most."
+        )
+
+
+def cards_of(models: Sequence[str], catalog: Catalog) -> dict[str, ModelCard]:
+    """The cards of models by the name that was given."""
+    return {name: catalog.load_model(name) for name in dict.fromkeys(models)}
+
+
+def admit_unlisted(
+    cards: dict[str, ModelCard], download: bool
+) -> tuple[dict[str, ModelCard], list[Admitted]]:
+    """The cards as plans name them: those of models without an entry follow from their files.
+
+    Args:
+        download: whether to get, or to convert, what cannot be looked at without; else such a
+            card stays as it is.
+
+    Returns:
+        The cards by the name that was given, and what is known of models without an entry.
+
+    Raises:
+        ValidationError: a checkpoint that cannot be used.
+        EnvironmentUnfit: the hub is out of reach, or something to convert it is missing.
+    """
+    unlisted = [n for n, card in cards.items() if card.unlisted and (download or at_hand(card))]
+    if not unlisted:
+        return cards, []
+    from crlbench.run.admission import admit
+
+    models = {name: admit(cards[name], whole=download) for name in unlisted}
+    for model in models.values():
+        for word in model.words:
+            warn(word)
+    return cards | {name: model.card for name, model in models.items()}, [*models.values()]
+
+
+def require_fetched(cards: Iterable[ModelCard], home: Path | None) -> None:
+    """Refuse models of packages that have not been downloaded.
+
+    Raises:
+        EnvironmentUnfit: names the command that downloads, or a model of the hub has no place.
+    """
+    for card in cards:
+        if card.source.kind == "hub" and not switches.hub_placed():
+            switches.home()
+        if card.source.kind == "package":
+            fetched_folder(card, home)
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """A recipe, and the person's own file that a worker must import before it can make it."""
+
+    recipe: Recipe
+    file: Path | None
+
+    @property
+    def name(self) -> str:
+        """The identifier."""
+        return self.recipe.name
+
+
+def choose(name: str, catalog: Catalog) -> Chosen:
+    """The recipe called ``name``."""
+    from crlbench.algo import recipes
+
+    recipe = recipes.load(name, catalog.extra)
+    return Chosen(recipe, recipes.python_file(name, catalog.extra))
+
+
+def plan_of(
+    board: Board,
+    model: tuple[str, ModelCard],
+    chosen: Chosen,
+    tasks: Sequence[str],
+    settings: Settings,
+    catalog: Catalog,
+) -> Plan:
+    """The plan of one model under one recipe on a board.
+
+    Raises:
+        UsageError: the recipe needs several completions a prompt and the board has one, or it
+            cannot use the step rewards that the board pays.
+    """
+    from crlbench.algo.recipe import to_config
+
+    chosen.recipe.check_group(board.conditions.budget.completions)
+    if board.conditions.data.reward == "process":
+        _require_credit_of_steps(chosen.recipe)
+    return Declaration(
+        board,
+        _contender(*model, Path(settings.out) / board.folder, chosen.name, settings.fresh),
+        NamedRecipe(chosen.name, to_config(chosen.recipe), chosen.file),
+        tasks,
+        settings.arm,
+        settings.seeds,
+        settings.out,
+        _execution(settings, catalog),
+    ).plan()
+
+
+def _execution(settings: Settings, catalog: Catalog) -> Execution:
+    return Execution(
+        catalog=[str(folder) for folder in catalog.extra],
+        device=device(settings.device),
+        devices=settings.devices,
+        nodes=settings.num_nodes,
+        strategy="fsdp" if settings.strategy == "fsdp" else "ddp",
+        loggers=[name for name in settings.logger if name != "none"],
+    )
+
+
+def _require_credit_of_steps(recipe: Recipe) -> None:
+    from crlbench.algo import recipes
+
+    if blind := recipe.blind_to_steps:
+        able = [name for name in recipes.names() if not recipes.load(name).blind_to_steps]
+        raise UsageError(
+            f"data.reward = process: recipe '{recipe.name}' cannot use step rewards, because of "
+            f"{blind}. Recipes that can: {', '.join(able)}. Or set data.reward=outcome."
+        )
+
+
+def device(name: str) -> str:
+    """``cpu`` or ``cuda``; torch is asked only when an accelerator was asked for."""
+    if name == "cpu":
+        return "cpu"
+    import torch
+
+    if torch.cuda.is_available():
+        return "cuda"
+    if name == "auto":
+        return "cpu"
+    raise EnvironmentUnfit("--device cuda: torch finds no CUDA device here. Use --device cpu.")
+
+
+def _contender(
+    name: str, card: ModelCard, board: Path, recipe: str, fresh: bool = False
+) -> Contender:
+    """A model as the plan names it: as before, where runs from before can go on."""
+    spec = str(expanded(name).resolve()) if card.source.kind == "path" and card.unlisted else name
+    if not fresh:
+        check_entry_unchanged(card, board)
+    former = former_runs(card, board, recipe)
+    if former is not None and not former.changed:
+        card = former.card
+    elif former is not None:
+        warn(f"model '{card.slug}': the runs in {former.folder} cannot continue: {former.changed}")
+    return Contender(spec, card.slug, card.revision[:8], card.digest)

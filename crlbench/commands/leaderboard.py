@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import re
+import sys
 from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from crlbench.commands.console import note, out, out_json
-from crlbench.errors import OK, UsageError, ValidationError, unknown_name
+from crlbench.base.wording import listed
+from crlbench.commands.console import note, print_result
+from crlbench.commands.flags import file_target
+from crlbench.errors import OK, UsageError, ValidationError, require_known
 
 SHOWN = 5
 """Differences that a message lists."""
@@ -33,7 +37,7 @@ examples:
   crlbench leaderboard build --source-url https://github.com/org/name
   crlbench leaderboard build --check
 
-Exit code 3: results do not agree with themselves, or --check found another site.
+Exit code 3: results contradict themselves, or --check finds a different site.
 """
 SERVE_EXAMPLES = """\
 examples:
@@ -52,7 +56,7 @@ What the columns mean: data.html of the site. Exit code 6: Parquet needs the ext
 def add_flags(parser: ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", metavar="ACTION", title="actions")
     for name, action in ACTIONS.items():
-        added = actions.add_parser(
+        command = actions.add_parser(
             name,
             help=action.summary,
             description=action.about,
@@ -60,9 +64,9 @@ def add_flags(parser: ArgumentParser) -> None:
             epilog=action.examples,
             formatter_class=RawDescriptionHelpFormatter,
         )
-        added.add_argument("--results", metavar="DIR",
+        command.add_argument("--results", metavar="DIR",
             help="the folder of results (leaderboard/results)")
-        action.add_flags(added)
+        action.add_flags(command)
 
 
 def run(options: Namespace) -> int:
@@ -72,13 +76,13 @@ def run(options: Namespace) -> int:
 
 def _build_flags(parser: ArgumentParser) -> None:
     add = parser.add_argument
-    add("--out", metavar="DIR", default="_site", help="where the site goes (_site)")
+    add("--out", metavar="DIR", default="_site", help="folder for the site (_site)")
     add("--url", metavar="URL",
-        help="where it will stand, https://...: for the sitemap, the feed and 404.html")
+        help="address of the site, https://...: for the sitemap, the feed and 404.html")
     add("--source-url", metavar="URL",
         help="the repository of the results, https://...: pages link to it")
     add("--check", action="store_true",
-        help="write nothing; exit 3 if what stands there is not what would be written")
+        help="write nothing; exit code 3 if the stored site differs from a new one")
 
 
 def _serve_flags(parser: ArgumentParser) -> None:
@@ -103,7 +107,7 @@ def _export_flags(parser: ArgumentParser) -> None:
         help=f"{', '.join(TABLES)} (entries)")
     add("--format", metavar="F", choices=TABLE_FORMATS,
         help=f"{', '.join(TABLE_FORMATS)} (by the name of --out)")
-    add("--out", metavar="FILE", required=True, help="where the table goes")
+    add("--out", metavar="FILE", required=True, help="file of the table")
     add("--board", metavar="NAME", action="append",
         help="only this board: track-fingerprint, or those of track@version (repeatable; all)")
 
@@ -120,10 +124,15 @@ def build(options: Namespace) -> int:
         site.require_replaceable(folder)
     files = site.build(_site(options, url, repository))
     if options.check:
-        return _checked(site.differences(files, folder), folder)
+        if differences := site.differences(files, folder):
+            raise ValidationError(
+                f"{folder}: differs from a new site: {listed(differences, SHOWN, '; ')}. "
+                "Run the command without --check."
+            )
+        return OK
     site.write(files, folder)
     page = folder / "index.html"
-    out_json({"site": str(page), "files": len(files)}) if options.json else out(str(page))
+    print_result(options, {"site": str(page), "files": len(files)}, [str(page)])
     if not options.url:
         note(options, "Without --url: no sitemap, and the feed and 404.html know no address.")
     return OK
@@ -151,16 +160,6 @@ def _address(option: str, url: str | None) -> str:
     return url.rstrip("/") + "/"
 
 
-def _checked(found: list[str], folder: Path) -> int:
-    if found:
-        more = f" and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
-        raise ValidationError(
-            f"{folder}: is not what would be built: {'; '.join(found[:SHOWN])}{more}. "
-            "Run the command without --check."
-        )
-    return OK
-
-
 def serve(options: Namespace) -> int:
     """Show the site on this machine until Ctrl-C; built first where that is needed."""
     from crlbench.site import build as site
@@ -168,31 +167,20 @@ def serve(options: Namespace) -> int:
 
     folder = Path(options.out)
     with server(folder, options.port) as listening:
-        if _outdated(folder, _results(options)):
+        if _is_outdated(folder, _results(options)):
             site.require_replaceable(folder)
             note(options, f"Building {folder} ...")
             site.write(site.build(_site(options)), folder)
         url = f"http://{HOST}:{listening.server_port}/"
-        if options.json:
-            out_json({"url": url, "site": str(folder)})
-        else:
-            out(url)
+        print_result(options, {"url": url, "site": str(folder)}, [url])
         note(options, "Ctrl-C stops it.")
-        _until_stopped(listening)
+        sys.stdout.flush()
+        with suppress(KeyboardInterrupt):
+            listening.serve_forever()
     return OK
 
 
-def _until_stopped(listening: Any) -> None:
-    import sys
-
-    sys.stdout.flush()
-    try:
-        listening.serve_forever()
-    except KeyboardInterrupt:
-        pass
-
-
-def _outdated(folder: Path, results: Path) -> bool:
+def _is_outdated(folder: Path, results: Path) -> bool:
     """Whether there is no site, or something that it is made of is younger."""
     from crlbench.site.build import MARKER
     from crlbench.verdict.resources import leaderboard_folder
@@ -201,13 +189,9 @@ def _outdated(folder: Path, results: Path) -> bool:
     if not marker.is_file():
         return True
     sources = (results, leaderboard_folder() / "templates", leaderboard_folder() / "static")
-    made = marker.stat().st_mtime
-    return any(path.stat().st_mtime > made for root in sources for path in _within(root))
-
-
-def _within(root: Path) -> Iterator[Path]:
-    yield root
-    yield from root.rglob("*")
+    built = marker.stat().st_mtime
+    files = (path for root in sources for path in (root, *root.rglob("*")))
+    return any(path.stat().st_mtime > built for path in files)
 
 
 def export(options: Namespace) -> int:
@@ -215,13 +199,10 @@ def export(options: Namespace) -> int:
     from crlbench.run.store import write_bytes
     from crlbench.site import formats
 
-    form, target = _format(options), Path(options.out)
-    if target.is_dir():
-        raise UsageError(f"--out {options.out}: is a folder; give the name of a file.")
-    boards = _chosen(options.board, _site(options).boards)
-    content = formats.table_file(formats.TABLES[options.what], boards, form)
-    write_bytes(target, content)
-    out_json({"table": str(target)}) if options.json else out(str(target))
+    form, target = _format(options), file_target("--out", options.out)
+    boards = _choose(options.board, _site(options).boards)
+    write_bytes(target, formats.WRITERS[form](formats.TABLES[options.what](boards)))
+    print_result(options, {"table": str(target)}, [str(target)])
     return OK
 
 
@@ -229,25 +210,24 @@ def _format(options: Namespace) -> str:
     """What was asked for, or what the name of the file says."""
     from crlbench.site.formats import WRITERS
 
-    named = Path(options.out).suffix.lower().removeprefix(".")
+    ending = Path(options.out).suffix.lower().removeprefix(".")
     if options.format is not None:
         return options.format
-    if named not in WRITERS:
+    if ending not in WRITERS:
         raise UsageError(
             f"--out {options.out}: its ending says no format; give --format "
             f"{', '.join(WRITERS)}, or end the name in one of them."
         )
-    return named
+    return ending
 
 
-def _chosen(names: list[str] | None, boards: Iterable[Any]) -> list[Any]:
+def _choose(names: list[str] | None, boards: Iterable[Any]) -> list[Any]:
     """The boards of these names, or of tracks by version, in the order of the site."""
-    known = {(b.id, f"{b.board.track}@{b.board.track_version}"): b for b in boards}
-    every = dict.fromkeys(chain(*known))
+    by_forms = {(b.id, f"{b.board.track}@{b.board.track_version}"): b for b in boards}
+    every = dict.fromkeys(chain(*by_forms))
     for name in names or ():
-        if name not in every:
-            raise unknown_name("board", name, every)
-    return [board for own, board in known.items() if not names or {*own} & {*names}]
+        require_known("board", name, every)
+    return [board for forms, board in by_forms.items() if not names or {*forms} & {*names}]
 
 
 class Action(NamedTuple):
@@ -270,8 +250,8 @@ ACTIONS = {
     ),
     "serve": Action(
         "show the site on this machine",
-        "Show the site on this machine until Ctrl-C. It is built first where there is none, or "
-        "where results are newer.",
+        "Show the site on this machine until Ctrl-C. It is built first if there is none, or "
+        "if results are newer.",
         SERVE_EXAMPLES,
         _serve_flags,
         serve,

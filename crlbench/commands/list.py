@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
 
-from crlbench.commands.console import out, out_json, table, warn
+from crlbench.commands.console import out, out_json, warn
 from crlbench.commands.flags import OUT
 from crlbench.errors import OK, UsageError, ValidationError
+from crlbench.pages.table import tabulate
 
 KINDS = ("models", "tasks", "recipes", "tracks", "runs", "results")
 NEEDS_TEMPORARY = False
@@ -17,14 +18,14 @@ examples:
   crlbench list tasks --json
   crlbench list results
 
-Exit code 3: an entry cannot be read; stderr names it, and the rest is listed.
+Exit code 3: an entry cannot be read. stderr names it, and the rest is listed.
 """
 
 
 def add_flags(parser: ArgumentParser) -> None:
     parser.add_argument("what", choices=KINDS, metavar="WHAT", help=", ".join(KINDS))
     parser.add_argument("--out", metavar="DIR", default="runs", help=OUT)
-    parser.add_argument("--family", metavar="NAME", help="for models: of this family only")
+    parser.add_argument("--family", metavar="NAME", help="for models: only this family")
     parser.add_argument("--kind", metavar="KIND", help="for models: base, instruct or reasoning")
 
 
@@ -46,7 +47,7 @@ def run(options: Namespace) -> int:
     if options.json:
         out_json(rows)
     elif rows:
-        out(table(rows, columns))
+        out(tabulate(rows, columns).to_text())
     else:
         out(f"no {options.what}")
     for fault in faults:

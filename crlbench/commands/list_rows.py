@@ -24,25 +24,25 @@ def _readable(
     names: Iterable[Name], read: Callable[[Name], Found], fault: Fault
 ) -> list[Found]:
     """What can be read, in order."""
-    found = []
+    entries = []
     for name in names:
         try:
-            found.append(read(name))
+            entries.append(read(name))
         except ValidationError as error:
             fault(error)
-    return found
+    return entries
 
 
 def _models(options: Namespace, fault: Fault) -> tuple[Rows, list[str]]:
     catalog = Catalog(options.catalog)
     cards = _readable(catalog.list("model"), catalog.load_model, fault)
     for flag in ("family", "kind"):
-        wanted, known = getattr(options, flag), {getattr(card, flag) for card in cards}
-        if wanted is None:
+        value, choices = getattr(options, flag), {getattr(card, flag) for card in cards}
+        if value is None:
             continue
-        if wanted not in known:
-            raise unknown_name(flag, wanted, known)
-        cards = [card for card in cards if getattr(card, flag) == wanted]
+        if value not in choices:
+            raise unknown_name(flag, value, choices)
+        cards = [card for card in cards if getattr(card, flag) == value]
     return [_model_row(card) for card in cards], [
         "name", "family", "kind", "parameters", "precision", "adapter", "source", "revision",
         "licence", "gated",
@@ -50,14 +50,14 @@ def _models(options: Namespace, fault: Fault) -> tuple[Rows, list[str]]:
 
 
 def _model_row(card: ModelCard) -> dict[str, Any]:
-    held = card.dtype if card.adapter else "float32"  # what learns is never held in less
+    dtype = card.dtype if card.adapter else "float32"  # what learns is never held in less
     return {
         "name": card.slug,
         "family": card.family,
         "kind": card.kind,
         "parameters": card.params_total,
         "active": card.params_active,
-        "precision": held if card.quantisation == "none" else card.quantisation,
+        "precision": dtype if card.quantisation == "none" else card.quantisation,
         "adapter": f"{card.adapter.kind} {card.adapter.rank}" if card.adapter else "none",
         "source": card.source.kind,
         "revision": card.revision[:8],
@@ -80,13 +80,13 @@ def _tasks(options: Namespace, fault: Fault) -> tuple[Rows, list[str]]:
         return _task_row(name, catalog.task_card(name), state)
 
     def older(spec: str) -> Row:
-        card = read_task_card(archived[spec].path / FROZEN)
-        return _task_row(spec, card, "here" if has_rows(card, archived[spec].path) else "away")
+        card = read_task_card(older_tasks[spec].path / FROZEN)
+        return _task_row(spec, card, "here" if has_rows(card, older_tasks[spec].path) else "away")
 
-    archived = catalog.archived("task", fault, intact=True)
+    older_tasks = catalog.archived("task", fault, intact=True)
     rows = [
         *_readable(catalog.list("task"), current, fault),
-        *_readable(archived, older, fault),
+        *_readable(older_tasks, older, fault),
     ]
     rows.sort(key=lambda row: row["name"])
     return rows, ["name", "version", "tags", "items", "floor", "rows", "summary"]
@@ -117,11 +117,11 @@ def _recipes(options: Namespace, fault: Fault) -> tuple[Rows, list[str]]:
     from crlbench.commands.recipe_facts import first_line, without_execution
 
     folders = Catalog(options.catalog).extra
-    loaded, bundled = without_execution(folders), without_execution(())
+    all_recipes, bundled_recipes = without_execution(folders), without_execution(())
     rows = []
     for name in recipes.names(folders):
-        recipe = loaded.get(name)
-        near = nearest(recipe, bundled.values()) if recipe is not None else None
+        recipe = all_recipes.get(name)
+        near = nearest(recipe, bundled_recipes.values()) if recipe is not None else None
         rows.append(
             {
                 "name": name,
@@ -185,10 +185,10 @@ def _run_row(path: Path) -> Row:
 
 
 def _results(options: Namespace, fault: Fault) -> tuple[Rows, list[str]]:
-    from crlbench.contribute.results.layout import RESULTS, submitted
+    from crlbench.contribute.results.layout import RESULTS, find_entries
 
     homes = [root / RESULTS for root in Catalog(options.catalog).roots]
-    rows = _readable(chain.from_iterable(map(submitted, homes)), _result_row, fault)
+    rows = _readable(chain.from_iterable(map(find_entries, homes)), _result_row, fault)
     columns = ["board", "model", "recipe", "division", "runs", "seeds", "badge", "submitter"]
     return rows, [*columns, "retracted"] if any(row["retracted"] for row in rows) else columns
 
@@ -203,7 +203,7 @@ def _result_row(entry: Path) -> Row:
     board, model, recipe = entry.parts[-3:]
     ids = [run.record.record_id for run in runs]
     retractions = read_retractions(entry.parents[3])
-    taken = concerning(retractions, f"{board}/{model}/{recipe}", ids)
+    matches = concerning(retractions, f"{board}/{model}/{recipe}", ids)
     return {
         "board": board,
         "model": model,
@@ -212,7 +212,7 @@ def _result_row(entry: Path) -> Row:
         "runs": len(runs),
         "seeds": len({run.record.seed.index for run in runs}),
         "badge": read_badges(entry).of_entry(runs),
-        "retracted": taken[-1].sentence(len(ids)) if taken else None,
+        "retracted": matches[-1].sentence(len(ids)) if matches else None,
         "submitter": read_submission(entry).submitter,
     }
 

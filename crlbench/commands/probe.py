@@ -7,10 +7,11 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from crlbench.commands.console import note, out, out_json, table
-from crlbench.commands.flags import MODEL
+from crlbench.commands.console import note, print_result
+from crlbench.commands.flags import MODEL, require_positive
 from crlbench.disk.files import write_bytes
 from crlbench.errors import OK, UsageError
+from crlbench.pages.table import tabulate
 
 if TYPE_CHECKING:
     from crlbench.catalog.find import Catalog
@@ -46,8 +47,8 @@ def add_flags(parser: ArgumentParser) -> None:
     parser.add_argument("--items", metavar="N", type=int, default=64, help="items per level (64)")
     parser.add_argument("--write", action="store_true", help="put the table into task READMEs")
     parser.add_argument("--twin", metavar="SALT", type=int,
-        help="compare the published items with fresh ones that the task's code makes with this "
-        "number: who is better on the published ones may have seen them")
+        help="compare the published items with fresh ones, made by the task's code with this "
+        "number; a model that is better on the published ones may have seen them")
 
 
 def run(options: Namespace) -> int:
@@ -56,12 +57,10 @@ def run(options: Namespace) -> int:
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     from crlbench.catalog.find import Catalog
     from crlbench.catalog.frozen import is_archived
-    from crlbench.commands.running import cards_of, require_fetched
+    from crlbench.commands.job import cards_of, require_fetched
     from crlbench.run import probe as probing
 
-    for name in ("rollouts", "items"):
-        if getattr(options, name) < 1:
-            raise UsageError(f"--{name} {getattr(options, name)}: must be at least 1.")
+    require_positive(rollouts=options.rollouts, items=options.items)
     if options.twin is not None and (options.write or not 0 <= options.twin < MOST_SALTS):
         raise UsageError(
             f"--twin {options.twin}: a number from 0 to {MOST_SALTS - 1}, and without --write: the "
@@ -72,24 +71,25 @@ def run(options: Namespace) -> int:
     for task in tasks if options.write else ():
         if is_archived(task.folder):
             raise UsageError(
-                f"--write: {task.folder} is archived, so that nothing of it changes. Leave --write "
-                "out."
+                f"--write: {task.folder} is archived and never changes. Leave --write out."
             )
     models = {task.name: options.model or probing.default_models(task.card) for task in tasks}
-    wanted = [model for names in models.values() for model in names]
-    require_fetched(cards_of(wanted, catalog).values(), options.home)
-    _one_thread()
+    names = [name for several in models.values() for name in several]
+    require_fetched(cards_of(names, catalog).values(), options.home)
+    import torch
+
+    torch.set_num_threads(1)  # sums in another order have other bits, and draws other tokens
     plan = probing.Plan(options.rollouts, options.items)
     rows: list[dict[str, Any]] = []
     for task in tasks:
-        found = [
+        levels = [
             level for model in models[task.name] for level in _levels(options, task, model, plan)
         ]
         if options.write:
-            write(options, task, probing.block(task.card, found, plan))
-        rows += [level.as_json() for level in found]
+            write(options, task, probing.block(task.card, levels, plan))
+        rows += [level.as_json() for level in levels]
     columns = COLUMNS if options.twin is None else TWIN_COLUMNS
-    out_json(rows) if options.json else out(table(rows, columns))
+    print_result(options, rows, [tabulate(rows, columns).to_text()])
     return OK
 
 
@@ -121,7 +121,7 @@ def _present(options: Namespace, catalog: Catalog) -> list[str]:
     """All frozen tasks whose rows are here; the others are named with what brings them."""
     from crlbench.catalog.frozen import fetch_command
 
-    found = []
+    present = []
     for name in catalog.list("task"):
         state = catalog.rows_state(name)
         if state == "draft":
@@ -129,12 +129,5 @@ def _present(options: Namespace, catalog: Catalog) -> list[str]:
         elif state == "away":
             note(options, f"{name}: left out, its rows are not here; run: {fetch_command(name)}")
         else:
-            found.append(name)
-    return found
-
-
-def _one_thread() -> None:
-    """Sums in another order give other bits, and a draw near an edge another token."""
-    import torch
-
-    torch.set_num_threads(1)
+            present.append(name)
+    return present

@@ -29,7 +29,7 @@ def publish(options: Namespace, folders: Sequence[Path]) -> Path:
     Returns:
         The page that holds everything.
     """
-    from crlbench.pages.table import plain_table, terminal_table
+    from crlbench.pages.board_table import plain_table, terminal_table
 
     board, page = write_pages(folders)
     if options.json:
@@ -48,9 +48,9 @@ def write_pages(folders: Sequence[Path]) -> tuple[Any, Path]:
     Returns:
         The board and the page that hold everything.
     """
-    filled = [folder for folder in folders if any(folder.rglob(RECORD_NAME))]
-    written = [write_page(folder) for folder in filled]
-    return write_page(filled[0].parents[1]) if len(filled) > 1 else written[0]
+    with_records = [folder for folder in folders if any(folder.rglob(RECORD_NAME))]
+    pages = [write_page(folder) for folder in with_records]
+    return write_page(with_records[0].parents[1]) if len(with_records) > 1 else pages[0]
 
 
 def write_page(folder: Path, page: Path | None = None) -> tuple[Any, Path]:

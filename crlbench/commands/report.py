@@ -5,7 +5,8 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
-from crlbench.commands.console import out, out_json
+from crlbench.commands.console import print_result
+from crlbench.commands.flags import file_target
 from crlbench.disk.packed import PACKED
 from crlbench.errors import OK, UsageError
 
@@ -20,9 +21,9 @@ examples:
 
 def add_flags(parser: ArgumentParser) -> None:
     parser.add_argument(
-        "run", metavar="RUN", help="a run folder, a folder above several, or that of a study"
+        "run", metavar="RUN", help="folder of a run, of several runs, or of a study"
     )
-    parser.add_argument("--out", metavar="F.html", help="where the page goes (RUN/report.html)")
+    parser.add_argument("--out", metavar="F.html", help="file of the page (RUN/report.html)")
 
 
 def run(options: Namespace) -> int:
@@ -30,12 +31,11 @@ def run(options: Namespace) -> int:
     from crlbench.commands.publish import write_page, write_study
     from crlbench.contract.study import STUDY_NAME
 
-    folder, target = Path(options.run), Path(options.out) if options.out else None
-    if target is not None and target.is_dir():
-        raise UsageError(f"--out {options.out}: is a folder; give the name of a file.")
+    folder = Path(options.run)
+    target = file_target("--out", options.out) if options.out else None
     if target is None and next(folder.rglob(PACKED), None) is not None:
         raise UsageError(f"{folder} holds submitted results, and nothing else goes there: --out F.")
     write = write_study if (folder / STUDY_NAME).is_file() else write_page
     page = write(folder, target)[-1]
-    out_json({"report": str(page)}) if options.json else out(str(page))
+    print_result(options, {"report": str(page)}, [str(page)])
     return OK

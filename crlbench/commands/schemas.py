@@ -37,25 +37,18 @@ SCHEMAS: dict[str, type[BaseModel]] = {
 
 def schemas() -> dict[str, str]:
     """Each file's text by its name; the same classes always give the same bytes."""
-    made = {name: _made(name, kind) for name, kind in SCHEMAS.items()}
+    by_name = {name: schema_of(name, kind) for name, kind in SCHEMAS.items()}
+    _leave_out_unlisted(by_name["model-entry"])
     return {
         f"{name}.schema.json": json.dumps(schema, indent=2, ensure_ascii=True) + "\n"
-        for name, schema in made.items()
+        for name, schema in by_name.items()
     }
 
 
-def _made(name: str, kind: type[BaseModel]) -> dict[str, Any]:
-    schema = schema_of(name, kind)
-    if kind is ModelCard:
-        _as_entry(schema)
-    return schema
-
-
-def _as_entry(schema: dict[str, Any]) -> None:
-    """Without what only cards of models without an entry have."""
+def _leave_out_unlisted(schema: dict[str, Any]) -> None:
+    """Take out what only the cards of models without an entry have."""
     properties = schema["properties"]
-    for own in ("unlisted", "root"):
-        del properties[own]
+    del properties["unlisted"], properties["root"]
     properties["kind"]["enum"].remove("unknown")
     properties["frame"]["enum"].remove("auto")
     properties["adapter"]["anyOf"][-1] = {"const": "none"}

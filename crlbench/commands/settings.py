@@ -1,4 +1,4 @@
-"""What ``evaluate`` and ``ablate`` can be told: flags, ``--set``, a configuration file."""
+"""The settings of ``evaluate`` and ``ablate``: flags, ``--set``, a configuration file."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from crlbench.commands.flags import DEVICES, LOGGERS, STRATEGIES
+from crlbench.commands.flags import DEVICES, LOGGERS, STRATEGIES, require_positive
 from crlbench.contract.attempts import MAX_SEEDS
 from crlbench.contract.conditions import leaves
 from crlbench.disk.toml import dump_toml, read_toml
-from crlbench.errors import UsageError, unknown_name
+from crlbench.errors import UsageError, require_known, unknown_name
 from crlbench.run.plan import Board
 
 ARMS = ("real", "placebo")
@@ -23,7 +23,7 @@ ARMS = ("real", "placebo")
 
 @dataclass(frozen=True)
 class Settings:
-    """Everything a command can be told that runs cells; the defaults stand here."""
+    """Everything that a training command takes, with the defaults."""
 
     model: tuple[str, ...] = ()
     track: str = "mini"
@@ -33,7 +33,7 @@ class Settings:
     seeds: int = 5
     out: str = "runs"
     arm: tuple[str, ...] = ("real",)
-    jobs: str = "auto"
+    jobs: str | int = "auto"
     limit: int | None = None
     shard: str | None = None
     max_hours: float | None = None
@@ -56,8 +56,6 @@ _ONCE = ("dry_run", "fresh", "repeat", "ignore_memory", "print_config")
 _LISTS = ("tasks", "arm", "logger")
 _COUNT = re.compile("[0-9]{1,9}")
 
-Form = tuple[str, Callable[[Any], bool]]
-"""What a value of a configuration file must be: in words, and as a test."""
 
 
 def _is_text(value: Any) -> bool:
@@ -68,32 +66,20 @@ def _is_whole(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-_TEXT: Form = ("a text", _is_text)
-_TEXTS: Form = (
-    "a text or a list of texts",
-    lambda value: _is_text(value) or isinstance(value, list) and all(map(_is_text, value)),
-)
-_WHOLE: Form = ("a whole number", _is_whole)
-_FORMS: dict[str, Form] = {
-    "model": _TEXTS,
-    "track": _TEXT,
-    "recipe": _TEXT,
-    "tasks": _TEXTS,
-    "seeds": _WHOLE,
-    "out": _TEXT,
-    "arm": _TEXTS,
-    "jobs": ('a whole number or "auto"', lambda value: _is_text(value) or _is_whole(value)),
-    "limit": _WHOLE,
-    "shard": ('a text such as "1/4"', _is_text),
-    "max_hours": ("a number", lambda value: isinstance(value, float) or _is_whole(value)),
-    "logger": _TEXTS,
-    "device": _TEXT,
-    "devices": _WHOLE,
-    "num_nodes": _WHOLE,
-    "strategy": _TEXT,
-    "smoke": ("true or false", lambda value: isinstance(value, bool)),
+_FORMS: dict[str, tuple[str, Callable[[Any], bool]]] = {
+    "str": ("a text", _is_text),
+    "str | int": ('a whole number or "auto"', lambda value: _is_text(value) or _is_whole(value)),
+    "str | None": ('a text such as "1/4"', _is_text),
+    "tuple[str, ...]": (
+        "a text or a list of texts",
+        lambda value: _is_text(value) or isinstance(value, list) and all(map(_is_text, value)),
+    ),
+    "int": ("a whole number", _is_whole),
+    "int | None": ("a whole number", _is_whole),
+    "float | None": ("a number", lambda value: isinstance(value, float) or _is_whole(value)),
+    "bool": ("true or false", lambda value: isinstance(value, bool)),
 }
-"""By setting."""
+"""What a configuration file may hold, by the type of a setting: in words, and as a test."""
 
 
 def resolve(options: Namespace) -> tuple[Settings, dict[str, str]]:
@@ -102,71 +88,61 @@ def resolve(options: Namespace) -> tuple[Settings, dict[str, str]]:
     Raises:
         UsageError: an unknown key or an impossible value, with the nearest names.
     """
-    given: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     conditions: dict[str, str] = {}
     if device := os.environ.get("CRLBENCH_DEVICE"):
-        given["device"] = device
+        values["device"] = device
     if config := getattr(options, "config", None):
         from_file, conditions = _read_config(Path(config))
-        given |= from_file
+        values |= from_file
     conditions |= assignments(options.set)
     for name in (f.name for f in fields(Settings)):
-        value = getattr(options, name, None)
-        if value is not None:
-            given[name] = value
+        if (value := getattr(options, name, None)) is not None:
+            values[name] = value
     for name in _LISTS:
-        if name in given:
-            given[name] = names_in(given[name])
-            if not given[name]:
+        if name in values:
+            values[name] = names_in(values[name])
+            if not values[name]:
                 raise UsageError(f"--{name}: name at least one, or leave the flag out.")
-    if "model" in given:
-        models = given["model"]
-        given["model"] = (models,) if isinstance(models, str) else tuple(models)
+    if "model" in values:
+        models = values["model"]
+        values["model"] = (models,) if isinstance(models, str) else tuple(models)
     # A file that asks for a smoke test says how many seeds; one for the whole job does not.
     flags = {name for name in ("smoke", "seeds") if getattr(options, name, None) is not None}
-    if given.get("smoke") and (flags == {"smoke"} or "seeds" not in given):
-        given["seeds"] = 1
-    settings = Settings(**given)
+    if values.get("smoke") and (flags == {"smoke"} or "seeds" not in values):
+        values["seeds"] = 1
+    settings = Settings(**values)
     _check(settings)
     return settings, conditions
 
 
 def assignments(texts: Sequence[str] | None) -> dict[str, str]:
-    """``["a.b=1"]`` as ``{"a.b": "1"}``.
-
-    Raises:
-        UsageError: a text without ``=``.
-    """
-    found = {}
+    """``["a.b=1"]`` as ``{"a.b": "1"}``."""
+    values = {}
     for text in texts or ():
         name, equals, value = text.partition("=")
         if not equals or not value:
             raise UsageError(f"--set {text}: write NAME=VALUE, e.g. optimization.epochs=2.")
-        found[name.strip()] = value.strip()
-    return found
+        values[name.strip()] = value.strip()
+    return values
 
 
 def _read_config(path: Path) -> tuple[dict[str, Any], dict[str, str]]:
-    """Flags and conditions of a TOML file.
-
-    Raises:
-        UsageError: an unknown key, or a value of the wrong type.
-    """
+    """Flags and conditions of a TOML file."""
     data = read_toml(path)
     conditions = data.pop("conditions", {})
     if not isinstance(conditions, dict):
         raise UsageError(f"{path}: conditions = {conditions!r}: must be tables [conditions.*].")
-    changed = leaves(conditions)
-    known = {f.name.replace("_", "-"): f.name for f in fields(Settings) if f.name not in _ONCE}
+    by_key = {f.name.replace("_", "-"): f for f in fields(Settings) if f.name not in _ONCE}
     settings = {}
     for key, value in data.items():
-        if key not in known:
-            raise unknown_name(f"key in {path}", key, [*known, "conditions"])
-        form, allowed = _FORMS[known[key]]
-        if not allowed(value):
+        if key not in by_key:
+            raise unknown_name(f"key in {path}", key, [*by_key, "conditions"])
+        form, allows = _FORMS[str(by_key[key].type)]
+        if not allows(value):
             raise UsageError(f"{path}: {key} = {as_text(value)}: must be {form}.")
-        settings[known[key]] = value
-    return settings, {name: as_text(value) for name, value in changed.items()}
+        settings[by_key[key].name] = value
+    return settings, {name: as_text(value) for name, value in leaves(conditions).items()}
 
 
 def as_text(value: Any) -> str:
@@ -186,18 +162,12 @@ def _check(settings: Settings) -> None:
     if settings.max_hours is not None and not settings.max_hours > 0:
         raise UsageError(f"--max-hours {settings.max_hours}: must be above 0.")
     for arm in settings.arm:
-        if arm not in ARMS:
-            raise unknown_name("arm", arm, ARMS)
+        require_known("arm", arm, ARMS)
     for logger in settings.logger:
-        if logger not in LOGGERS:
-            raise unknown_name("logger", logger, LOGGERS)
-    if settings.device not in DEVICES:
-        raise unknown_name("device", settings.device, DEVICES)
-    for flag, number in (("devices", settings.devices), ("num-nodes", settings.num_nodes)):
-        if number < 1:
-            raise UsageError(f"--{flag} {number}: must be at least 1.")
-    if settings.strategy not in STRATEGIES:
-        raise unknown_name("strategy", settings.strategy, STRATEGIES)
+        require_known("logger", logger, LOGGERS)
+    require_known("device", settings.device, DEVICES)
+    require_positive(devices=settings.devices, num_nodes=settings.num_nodes)
+    require_known("strategy", settings.strategy, STRATEGIES)
     jobs = str(settings.jobs)
     if jobs != "auto" and not (_COUNT.fullmatch(jobs) and int(jobs)):
         raise UsageError(f"--jobs {settings.jobs}: a whole number from 1, or auto.")
@@ -205,11 +175,7 @@ def _check(settings: Settings) -> None:
 
 
 def shard(text: str | None) -> tuple[int, int] | None:
-    """``"2/8"`` as (2, 8).
-
-    Raises:
-        UsageError: it is not i/N with 1 <= i <= N.
-    """
+    """``"2/8"`` as (2, 8)."""
     if text is None:
         return None
     index, slash, number = text.partition("/")
@@ -221,10 +187,10 @@ def shard(text: str | None) -> tuple[int, int] | None:
 
 def as_toml(settings: Settings, board: Board) -> str:
     """The resolved configuration as a file that ``--config`` takes."""
-    own = {
+    settings_table = {
         f.name.replace("_", "-"): getattr(settings, f.name)
         for f in fields(Settings)
         if f.name not in _ONCE and getattr(settings, f.name) not in (None, ())
     }
     conditions = board.conditions.model_dump(mode="json")
-    return dump_toml(own | {"conditions": conditions}).rstrip()
+    return dump_toml(settings_table | {"conditions": conditions}).rstrip()

@@ -6,8 +6,8 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from crlbench.commands.console import count, out, out_json
-from crlbench.commands.readable_names import require_readable_names
+from crlbench.commands.console import count, out, out_json, print_result
+from crlbench.commands.flags import require_readable_names
 from crlbench.disk.toml import dump_toml
 from crlbench.errors import OK, UsageError
 
@@ -56,9 +56,9 @@ def run(options: Namespace) -> int:
 
 def _show_model(options: Namespace, catalog: Catalog) -> None:
     card = catalog.load_model(options.name)
-    data = card.model_dump(mode="json", by_alias=True)
     facts = {"revision": card.revision, "pinned": card.pinned, "entry_sha256": card.digest}
-    out_json(data | facts) if options.json else out(dump_toml(data | facts).rstrip())
+    data = card.model_dump(mode="json", by_alias=True) | facts
+    print_result(options, data, [dump_toml(data).rstrip()])
 
 
 def _show_task(options: Namespace, catalog: Catalog) -> None:
@@ -67,13 +67,13 @@ def _show_task(options: Namespace, catalog: Catalog) -> None:
         return
     task = catalog.open_task(options.name)
     data = task.card.model_dump(mode="json", by_alias=True) | {"digest": task.digest}
-    shown = task.card.splits if options.prompts else ()
-    prompts = {name: task.rows(name)[: options.prompts] for name in shown}
+    splits = task.card.splits if options.prompts else ()
+    prompts = {name: task.rows(name)[: options.prompts] for name in splits}
     if options.json:
         out_json(data | ({"prompts": prompts} if options.prompts else {}))
         return
     out(dump_toml(data).rstrip())
-    for rows in prompts.values() if options.prompts else ():
+    for rows in prompts.values():
         for row in rows:
             out(f"\n{row['id']} (level {row['level']}, template {row['template']})")
             for message in row["messages"]:
@@ -83,19 +83,19 @@ def _show_task(options: Namespace, catalog: Catalog) -> None:
 
 def _show_rendered(options: Namespace, catalog: Catalog) -> None:
     """The token ids that a model sees; special tokens stand without quotes."""
-    from crlbench.commands.running import require_fetched
+    from crlbench.commands.job import require_fetched
 
     card = catalog.load_model(options.render)
     task = catalog.load_task(options.name)
     require_fetched([card], options.home)
     from crlbench.run.rendering import rendered_prompts
 
-    found = rendered_prompts(card, task, options.prompts)
+    rendered = rendered_prompts(card, task, options.prompts)
     if options.json:
-        prompts = {split: [row.as_json() for row in rows] for split, rows in found.items()}
+        prompts = {split: [row.as_json() for row in rows] for split, rows in rendered.items()}
         out_json({"task": task.name, "model": card.slug, "prompts": prompts})
         return
-    for rows in found.values():
+    for rows in rendered.values():
         for row in rows:
             out(
                 f"{row.id} (level {row.level}, template {row.template}), frame {row.frame},"
@@ -123,9 +123,9 @@ def _show_recipe(options: Namespace, catalog: Catalog) -> None:
     if near is not None:
         out(f"\nnearest recipe: differs from {near[0]} in {', '.join(near[1]) or 'nothing'}")
     out(f"\nminimise  {objective(recipe)}\n")
-    shown = terms(recipe)
-    width = max(len(term.role) for term in shown)
-    for term in shown:
+    rows = terms(recipe)
+    width = max(len(term.role) for term in rows)
+    for term in rows:
         out(f"{term.role:<{width}}  {term.formula}")
         if term.source:
             out(f"{'':<{width}}    [{term.source}]")
@@ -153,12 +153,8 @@ def _show_track(options: Namespace, catalog: Catalog) -> None:
     track, around = open_track(catalog, options.name)
     board, _, reasons = make_board(around, track, Request())
     data = {"fingerprint": board.fingerprint} | track.model_dump(mode="json")
-    if options.json:
-        out_json(data | {"open_because": reasons})
-        return
-    out(dump_toml(data).rstrip())
-    for reason in reasons:
-        out(f"# here in the open division: {reason}")
+    lines = [f"# here in the open division: {reason}" for reason in reasons]
+    print_result(options, data | {"open_because": reasons}, [dump_toml(data).rstrip(), *lines])
 
 
 _SHOWS = {
@@ -176,5 +172,5 @@ def _where(kind: type) -> str:
     from crlbench.run.environment import PACKAGE
 
     path = Path(getsourcefile(kind) or "")
-    shown = path.relative_to(PACKAGE.parent) if PACKAGE in path.parents else path
-    return f"{shown}:{getsourcelines(kind)[1]}"
+    short = path.relative_to(PACKAGE.parent) if PACKAGE in path.parents else path
+    return f"{short}:{getsourcelines(kind)[1]}"

@@ -44,8 +44,8 @@ class Stored:
     @property
     def names(self) -> tuple[str, ...]:
         """Everything that it may be called, from short to long."""
-        versioned, recipe = self.folder.parts[-2:]
-        short = (self.model, versioned, f"{self.model}/{recipe}", f"{versioned}/{recipe}")
+        pinned, recipe = self.folder.parts[-2:]
+        short = (self.model, pinned, f"{self.model}/{recipe}", f"{pinned}/{recipe}")
         return short + tuple(f"{self.board}/{name}" for name in short)
 
     @property
@@ -67,8 +67,8 @@ USUAL: tuple[Callable[[Stored], bool], ...] = (
     lambda entry: entry.plan.get("division") != "open",
     lambda entry: entry.recipe == Settings.recipe,
 )
-"""What a name means where several entries have it: runs that were not shortened (--smoke,
---limit), under the conditions of their track, with the recipe that evaluate takes unless told."""
+"""Which of several entries with one name is meant: runs that were not shortened (--smoke, --limit),
+under the conditions of their track, with the default recipe of evaluate."""
 
 
 def find_entry(name: str, runs: Path) -> Path:
@@ -83,18 +83,18 @@ def find_entry(name: str, runs: Path) -> Path:
     for folder in (Path(name), runs / name):
         if _holds_runs(folder):
             return folder
-    stored = stored_entries(runs)
-    wanted = _normal(name)
-    found = [entry for entry in stored if wanted in entry.names or _slug(name) in entry.names]
-    found = found or _of_track(name, stored)
-    if not found:
-        raise _unknown(name, runs, stored)
+    entries = stored_entries(runs)
+    normal = _normal(name)
+    matches = [entry for entry in entries if normal in entry.names or _slug(name) in entry.names]
+    matches = matches or _of_track(name, entries)
+    if not matches:
+        raise _unknown(name, runs, entries)
     for usual in USUAL:
-        if len(found) > 1:
-            found = list(filter(usual, found)) or found
-    if len(found) > 1:
-        raise _ambiguous(name, found, stored)
-    return found[0].folder
+        if len(matches) > 1:
+            matches = list(filter(usual, matches)) or matches
+    if len(matches) > 1:
+        raise _ambiguous(name, matches, entries)
+    return matches[0].folder
 
 
 def stored_entries(runs: Path) -> list[Stored]:
@@ -111,24 +111,20 @@ def stored_entries(runs: Path) -> list[Stored]:
     ]
 
 
-def _of_track(name: str, stored: Sequence[Stored]) -> list[Stored]:
-    """What ``track@version/entry`` means, where there are boards of that track.
-
-    Raises:
-        UsageError: there are, and none of that version; with the known.
-    """
+def _of_track(name: str, entries: Sequence[Stored]) -> list[Stored]:
+    """What ``track@version/entry`` means, where there are boards of that track."""
     spec, _, rest = name.partition("/")
     track, _, version = spec.partition("@")
-    of_track = [e for e in stored if rest and e.board.rpartition("-")[0] == track]
-    own = [entry for entry in of_track if str(entry.plan.get("track_version")) == version]
-    if of_track and not own:
-        known = sorted({str(entry.plan.get("track_version")) for entry in of_track})
+    of_track = [e for e in entries if rest and e.board.rpartition("-")[0] == track]
+    of_version = [entry for entry in of_track if str(entry.plan.get("track_version")) == version]
+    if of_track and not of_version:
+        versions = sorted({str(entry.plan.get("track_version")) for entry in of_track})
         raise UsageError(
             f"{name:.80}: no stored entry is of track '{track}' version '{version:.40}'. Known: "
-            f"{', '.join(known)}."
+            f"{', '.join(versions)}."
         )
-    named = (_normal(rest), _slug(rest))
-    return [entry for entry in own if {*named} & {*entry.names[:4]}]
+    names = (_normal(rest), _slug(rest))
+    return [entry for entry in of_version if {*names} & {*entry.names[:4]}]
 
 
 def _folders(parent: Path) -> list[Path]:
@@ -152,7 +148,7 @@ def _holds_runs(folder: Path) -> bool:
 
 
 def _normal(name: str) -> str:
-    """Without a closing slash, and with no more of a revision than folders have."""
+    """The name without a closing slash, and with no more of a revision than folders have."""
     return re.sub(r"@([0-9a-f]{8})[0-9a-f]+", r"@\1", name.strip().rstrip("/"))
 
 
@@ -161,41 +157,32 @@ def _slug(name: str) -> str:
     return re.sub(r"[^A-Za-z0-9._@-]+", "--", _normal(name))
 
 
-def _unknown(name: str, runs: Path, stored: Sequence[Stored]) -> UsageError:
-    if not stored:
+def _unknown(name: str, runs: Path, entries: Sequence[Stored]) -> UsageError:
+    if not entries:
         return UsageError(
             f"'{name}' is no folder with runs, and {runs} holds no entry to look for it. Give a "
             "run folder, say where the runs are with --runs DIR, or make some: "
             "crlbench evaluate --model X."
         )
-    names = [form for entry in stored for form in entry.names[:4]]
+    names = [form for entry in entries for form in entry.names[:4]]
     near = difflib.get_close_matches(name, dict.fromkeys(names), n=SHOWN, cutoff=0.5)
-    full = dict.fromkeys(entry.names[2] for entry in stored)
-    known = near or list(full)[:SHOWN]
-    return unknown_name(
-        "entry", name, known, f"Looked in {runs}; --runs DIR looks elsewhere, and a folder will do."
-    )
+    full = dict.fromkeys(entry.names[2] for entry in entries)
+    hint = f"Looked in {runs}; --runs DIR looks elsewhere, and a folder will do."
+    return unknown_name("entry", name, near or list(full)[:SHOWN], hint)
 
 
-def _ambiguous(name: str, found: Sequence[Stored], stored: Sequence[Stored]) -> UsageError:
-    rows = [(_own_name(entry, stored), entry.board) for entry in found[:SHOWN]]
-    width = max(len(own) for own, _ in rows)
-    lines = [f"  {own.ljust(width)}  on {board}" for own, board in rows]
-    more = [f"  and {len(found) - SHOWN} more"] if len(found) > SHOWN else []
-    return UsageError(
-        "\n".join(
-            [
-                f"'{name}' is ambiguous: {len(found)} stored entries are called that. Give one of:",
-                *lines,
-                *more,
-            ]
-        )
-    )
+def _ambiguous(name: str, matches: Sequence[Stored], entries: Sequence[Stored]) -> UsageError:
+    rows = [(_shortest_name(entry, entries), entry.board) for entry in matches[:SHOWN]]
+    width = max(len(short) for short, _ in rows)
+    lines = [f"  {short.ljust(width)}  on {board}" for short, board in rows]
+    more = [f"  and {len(matches) - SHOWN} more"] if len(matches) > SHOWN else []
+    what = f"'{name}' is ambiguous: {len(matches)} stored entries are called that. Give one of:"
+    return UsageError("\n".join([what, *lines, *more]))
 
 
-def _own_name(entry: Stored, stored: Sequence[Stored]) -> str:
+def _shortest_name(entry: Stored, entries: Sequence[Stored]) -> str:
     """The shortest name that no other entry has."""
     for name in entry.names:
-        if not any(name in other.names for other in stored if other is not entry):
+        if not any(name in other.names for other in entries if other is not entry):
             return name
     return str(entry.folder)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import shlex
 import tempfile
 from argparse import ArgumentParser, Namespace
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from crlbench.commands.console import note, out, out_json
-from crlbench.disk.files import expanded
+from crlbench.commands.console import note, print_result
+from crlbench.commands.flags import file_target
+from crlbench.disk.files import expanded, write_all
+from crlbench.disk.names import VERIFICATION_NAME
 from crlbench.errors import OK, UsageError, ValidationError
 
 if TYPE_CHECKING:
@@ -23,15 +25,15 @@ examples:
   crlbench submit runs/mini-0123456789ab/my-model@89abcdef/ppo --submitter @your-handle
   crlbench submit runs/mini-0123456789ab --submitter @your-handle --to clone/leaderboard/results
 
-Exit code 3: a rule is broken, and nothing was written. The rules: docs/results.md.
+Exit code 3: a rule is broken, and nothing is written. The rules: docs/results.md.
 """
 
 
 def add_flags(parser: ArgumentParser) -> None:
     add = parser.add_argument
     add("runs", metavar="RUN", nargs="+",
-        help="run folders, a folder of them, or of a study, which means all its arms")
-    add("--submitter", metavar="@HANDLE", help="GitHub handle of who answers questions about it")
+        help="run folders, a folder of several, or a study (all its entries)")
+    add("--submitter", metavar="@HANDLE", help="GitHub handle of the person who answers questions")
     add("--to", metavar="DIR", help="the folder of results (leaderboard/results of the checkout)")
     add("--pr-body", metavar="FILE", help="the pull request's text (pull-request.md)")
     add("--no-pr", action="store_true", help="write no text for a pull request")
@@ -44,10 +46,12 @@ def run(options: Namespace) -> int:
     """
     from crlbench.catalog.find import Catalog
     from crlbench.contribute.results.packing import bundle, run_folders
+    from crlbench.contribute.review.pull_request import text
+    from crlbench.run.store import write_text
 
     catalog = Catalog(options.catalog)
     target, body = _target(options, catalog), _body(options)
-    folders = [folder for given in options.runs for folder in run_folders(Path(given))]
+    folders = [folder for path in options.runs for folder in run_folders(Path(path))]
     if not options.submitter:
         raise UsageError(
             "submit needs --submitter @HANDLE, the GitHub handle of the person who will answer "
@@ -55,20 +59,18 @@ def run(options: Namespace) -> int:
         )
     bundles = [bundle(folder, options.submitter) for folder in dict.fromkeys(folders)]
     with tempfile.TemporaryDirectory() as draft:
-        examined = _drafted(options, bundles, target, Path(draft), catalog)
-        if any(found.broken for found in examined):
-            for line in () if options.json else (x for found in examined for x in found.lines()):
-                out(line)
-            if options.json:
-                out_json([found.to_dict() for found in examined])
+        reports = _examine(options, bundles, target, Path(draft), catalog)
+        if any(report.broken for report in reports):
+            lines = (line for report in reports for line in report.lines())
+            print_result(options, [report.to_dict() for report in reports], lines)
             return ValidationError.exit_code
-        text = _text([Path(draft) / b.place for b in bundles], examined) if body else None
-    _write(bundles, target)
-    if text is not None:
-        from crlbench.run.store import write_text
-
-        write_text(body, text)
-    _tell(options, bundles, examined, target, body)
+        if body:
+            content = text([Path(draft) / one.place for one in bundles], reports)
+    for one in bundles:
+        _write(one.files, target / one.place)
+    if body:
+        write_text(body, content)
+    _say(options, bundles, reports, target, body)
     return OK
 
 
@@ -93,89 +95,61 @@ def _body(options: Namespace) -> Path | None:
         if options.pr_body:
             raise UsageError("--pr-body and --no-pr contradict each other; give one.")
         return None
-    body = Path(options.pr_body or "pull-request.md")
-    if body.is_dir():
-        raise UsageError(f"--pr-body {body}: is a folder; give the name of a file.")
-    return body
+    return file_target("--pr-body", Path(options.pr_body or "pull-request.md"))
 
 
-def _drafted(
+def _examine(
     options: Namespace, bundles: Sequence[Any], target: Path, draft: Path, catalog: Catalog
 ) -> list[Any]:
-    """The entries as they would be, examined in a folder of their own.
+    """The reports on the entries as they would be, written into a folder of their own.
 
     Raises:
         ValidationError: an entry is there already, and says something else.
     """
-    from crlbench.contribute.results.base import base_of
+    from crlbench.contribute.results.changes import base_of
     from crlbench.contribute.results.copies import Known
-    from crlbench.contribute.results.layout import submitted
-    from crlbench.contribute.results.packing import grown, opened, stored
+    from crlbench.contribute.results.layout import SUBMISSION, find_entries
+    from crlbench.contribute.results.packing import check_growth, opened, read_stored
     from crlbench.contribute.results.result import Examiner
-    from crlbench.disk.files import write_all
     from crlbench.verdict.agreement import Peers
 
     for one in bundles:
-        folder = draft / one.place
-        folder.mkdir(parents=True, exist_ok=True)
-        before = stored(target / one.place)
-        rewritten = grown(_shared(before), opened(one.files)) if before else []
+        before = read_stored(target / one.place)
+        for name in (SUBMISSION, VERIFICATION_NAME):  # these stay as they are
+            before.pop(name, None)
+        rewritten = check_growth(before, opened(one.files)) if before else []
         if rewritten:
             raise ValidationError(
                 f"{target / one.place}: is there already, and results are never changed: "
                 f"{'; '.join(rewritten[:4])}"
             )
-        write_all({folder / name: content for name, content in one.files.items()})
+        _write(one.files, draft / one.place)
     places = {one.place for one in bundles}
-    others = [e for e in submitted(target) if e.relative_to(target) not in places]
+    others = [e for e in find_entries(target) if e.relative_to(target) not in places]
     known = Known.of([*others, *(draft / one.place for one in bundles)])
     models = {one.place.parts[-2] for one in bundles}
     peers = Peers.of(entry for entry in others if entry.parts[-2] in models)
     examiner = Examiner(catalog, known, base_of(target), peers)
-    examined = []
+    reports = []
     for one in bundles:
         note(options, f"{one.place}: examining {one.runs} runs...")
-        examined.append(examiner.examine(draft / one.place, target / one.place))
-    return examined
+        reports.append(examiner.examine(draft / one.place, target / one.place))
+    return reports
 
 
-def _shared(before: dict[str, bytes]) -> dict[str, bytes]:
-    """What a new state must hold: who submitted first, and badges, stay as they are."""
+def _write(files: Mapping[str, bytes], folder: Path) -> None:
+    """An entry, each file whole; who submitted it first stays."""
     from crlbench.contribute.results.layout import SUBMISSION
-    from crlbench.disk.names import VERIFICATION_NAME
 
-    own = (SUBMISSION, VERIFICATION_NAME)
-    return {name: content for name, content in before.items() if name not in own}
-
-
-def _text(folders: Sequence[Path], examined: Sequence[Any]) -> str:
-    from crlbench.contribute.review.pull_request import text
-
-    return text(folders, examined)
+    folder.mkdir(parents=True, exist_ok=True)
+    kept = {SUBMISSION} if (folder / SUBMISSION).exists() else set()
+    write_all({folder / name: files[name] for name in files if name not in kept})
 
 
-def _write(bundles: Sequence[Any], target: Path) -> None:
-    """The entries, each file whole; who submitted an entry first stays."""
-    from crlbench.contribute.results.layout import SUBMISSION
-    from crlbench.disk.files import write_all
-
-    for one in bundles:
-        folder = target / one.place
-        folder.mkdir(parents=True, exist_ok=True)
-        known = (folder / SUBMISSION).exists()
-        write_all(
-            {
-                folder / name: content
-                for name, content in one.files.items()
-                if not (known and name == SUBMISSION)
-            }
-        )
-
-
-def _tell(
+def _say(
     options: Namespace,
     bundles: Sequence[Any],
-    examined: Sequence[Any],
+    reports: Sequence[Any],
     target: Path,
     body: Path | None,
 ) -> None:
@@ -183,26 +157,20 @@ def _tell(
 
     folders = [str(target / one.place) for one in bundles]
     sizes = [sum(map(len, one.files.values())) for one in bundles]
-    if options.json:
-        out_json(
-            {
-                "results": [
-                    found.to_dict() | {"folder": folder, "bytes": size, "runs": one.runs}
-                    for found, folder, size, one in zip(
-                        examined, folders, sizes, bundles, strict=True
-                    )
-                ],
-                "pull_request": str(body) if body else None,
-            }
-        )
-        return
-    for found, folder, size in zip(examined, folders, sizes, strict=True):
-        for line in found.lines():
-            out(line)
-        out(f"  {folder} ({size / 1000:.0f} kB)")
-    out("\nnext:")
-    heading = shlex.quote(title(examined))
-    out("  git switch -c results && git add " + " ".join(map(shlex.quote, folders)))
-    out(f"  git commit -m {heading} && git push -u origin results")
+    heading, paths = shlex.quote(title(reports)), " ".join(map(shlex.quote, folders))
+    lines: list[str] = []
+    for report, folder, size in zip(reports, folders, sizes, strict=True):
+        lines += [*report.lines(), f"  {folder} ({size / 1000:.0f} kB)"]
+    lines += [
+        "\nnext:",
+        f"  git switch -c results && git add {paths}",
+        f"  git commit -m {heading} && git push -u origin results",
+    ]
     if body:
-        out(f"  gh pr create --title {heading} --body-file {shlex.quote(str(body))}")
+        lines += [f"  gh pr create --title {heading} --body-file {shlex.quote(str(body))}"]
+    results = [
+        report.to_dict() | {"folder": folder, "bytes": size, "runs": one.runs}
+        for report, folder, size, one in zip(reports, folders, sizes, bundles, strict=True)
+    ]
+    value = {"results": results, "pull_request": str(body) if body else None}
+    print_result(options, value, lines)

@@ -17,32 +17,32 @@ examples:
   crlbench validate leaderboard/results/mini-0123456789ab/my-model@89abcdef/ppo
   crlbench validate --since origin/main
 
-Exit code 3: a rule is broken. 6: this machine cannot try one.
+Exit code 3: a rule is broken. 6: this machine cannot check one.
 """
 
 
 def add_flags(parser: ArgumentParser) -> None:
     parser.add_argument(
         "paths", metavar="PATH", nargs="*",
-        help="task folders, models/<slug>.toml, names of either, folders of results, or of several",
+        help="task folders, models/<slug>.toml, names of either, folders of one or more results",
     )
     add = parser.add_argument
     add("--kind", metavar="K", choices=KINDS, default="auto",
         help=f"what the paths are: {', '.join(KINDS)} (auto)")
     add("--since", metavar="COMMIT",
-        help="all that this checkout changes since it left COMMIT: one kind of thing, and results "
-        "only grow")
+        help="everything that this checkout changes since COMMIT: one kind of change, and "
+        "results only grow")
     add("--only", metavar="KIND", choices=SCOPES,
         help=f"with --since: refuse a change of any other kind at once: {', '.join(SCOPES)}")
-    add("--body", metavar="FILE", help="with --since: a pull request's text, whose boxes are read")
+    add("--body", metavar="FILE", help="with --since: a pull request's text; its boxes are read")
     add("--author", metavar="@HANDLE",
-        help="with --since: who brings it; entries are extended by their submitter or a maintainer")
+        help="with --since: the author; only the submitter or a maintainer extends an entry")
     add("--comment", metavar="FILE", help="with --since: write what changes on the boards")
-    add("--findings", metavar="FILE", help="with --since: the same as JSON, for who posts it")
+    add("--findings", metavar="FILE", help="with --since: write the same as JSON")
     add("--quick", action="store_true",
-        help="of tasks a part of the rows, drawn by hashing: seconds a task")
+        help="of tasks, check a part of the rows, chosen by hashing: seconds a task")
     add("--full", action="store_true",
-        help="of models the weights too: sampled log-probabilities against recomputed ones")
+        help="of models, check the weights too: sampled against recomputed log-probabilities")
 
 
 def run(options: Namespace) -> int:
@@ -52,8 +52,7 @@ def run(options: Namespace) -> int:
     one: a task that was named is not fetched, or its sandbox cannot be built here.
     """
     from crlbench.catalog.find import Catalog
-    from crlbench.commands.changes import since
-    from crlbench.commands.validation import Validation
+    from crlbench.commands.validation import Validation, since
 
     if bool(options.since) == bool(options.paths):
         raise UsageError("validate needs either PATH, one or more, or --since COMMIT.")
@@ -68,4 +67,3 @@ def run(options: Namespace) -> int:
     if options.json:
         out_json([report.to_dict() for report in validation.reports])
     return validation.exit_code
-

@@ -8,6 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from crlbench.base.wording import listed
 from crlbench.commands.console import count, note, out, out_json
 from crlbench.errors import OK, EnvironmentUnfit, Mismatch, UsageError, ValidationError
 
@@ -26,30 +27,29 @@ examples:
   crlbench verify runs/mini-0123456789ab/my-model@89abcdef/ppo/addition/real/seed-00 --updates all
   crlbench verify runs/mini-0123456789ab --recompute-only --json
 
-Exit code 5: something stored is not what it must be; each thing is named. 6: the model is not here.
-What each step proves, and what nothing proves: docs/trust.md.
+Exit code 5: something stored is wrong; each problem is named. 6: the model is not here.
+What each step proves, and what no step proves: docs/trust.md.
 """
 
 
 def add_flags(parser: ArgumentParser) -> None:
     add = parser.add_argument
     add("result", metavar="RESULT",
-        help="a run, an entry (one model with one recipe) or a board: nothing is written into it")
+        help="a run, an entry (one model with one recipe) or a board; nothing is written into it")
     add("--updates", metavar="R", default="3",
-        help="make the first R updates again (3), or a whole run: all; an update is an iteration, "
+        help="retrain the first R updates (3), or a whole run: all; an update is an iteration, "
         "a rollout and its optimizer steps")
     add("--seed-index", metavar="I", default="random",
-        help="of which seed, for every task and arm: its index, or random, which says what it "
-        "drew (random)")
+        help="seed to replay, for every task, real and placebo: an index, or random; "
+        "the choice is printed (random)")
     add("--tolerance", metavar="T", choices=TOLERANCES, default="class",
-        help="class: equal bits on the class of machine that the run was made on, a band "
-        "elsewhere; bitwise: equal bits (class)")
+        help="class: equal bits on the class of machine of the run, a band on others; "
+        "bitwise: always equal bits (class)")
     add("--recompute-only", action="store_true", help="replay nothing")
     add("--max-minutes", metavar="M", default="60",
-        help="refuse a replay that by its conditions and the size of its model would take a core "
-        "longer (60)")
+        help="refuse a replay with an estimate above this, in minutes of one core (60)")
     add("--badge", metavar="BY",
-        help="for those who keep a leaderboard: note what was proven, and by whom, in "
+        help="for maintainers of a leaderboard: write what was proven, and by whom, to "
         "verification.jsonl beside the plan")
 
 
@@ -63,11 +63,9 @@ def run(options: Namespace) -> int:
         ValidationError: it states a track, a task or a version that this checkout does not know.
     """
     from crlbench.catalog.find import Catalog
-    from crlbench.commands.verify_badge import write_badges
-    from crlbench.commands.verify_budget import require_budget
     from crlbench.commands.verify_recompute import check_bytes, recompute
-    from crlbench.commands.verify_replay import chosen_seed, replay
-    from crlbench.contribute.results.base import base_of
+    from crlbench.commands.verify_replay import choose_seed, replay, require_budget, write_badges
+    from crlbench.contribute.results.changes import base_of
     from crlbench.proof.entry import homes_of
     from crlbench.verdict.runs import load_runs
 
@@ -81,43 +79,38 @@ def run(options: Namespace) -> int:
     recomputed = recompute(runs, homes, catalog, base_of(Path(options.result)))
     if recomputed.refused:
         raise ValidationError(
-            f"{options.result}: states what this checkout does not know, so nothing of it can be "
-            f"verified: {' '.join(recomputed.refused)}"
+            f"{options.result}: cannot be verified, because this checkout does not know what it "
+            f"names: {' '.join(recomputed.refused)}"
         )
     if not options.json:
         _say_recomputed(recomputed, len(runs))
-    replayed: list[Replayed] = []
+    replays: list[Replayed] = []
     seed = None
     if not options.recompute_only and not recomputed.all_findings:
-        seed = chosen_seed(options.seed_index, runs.runs)
-        drawn = f", drawn at random; --seed-index {seed} repeats it"
+        seed = choose_seed(options.seed_index, runs.runs)
+        how = f", drawn at random; --seed-index {seed} repeats it"
         if not options.json:
-            out(f"seed index {seed}{drawn if options.seed_index == 'random' else ''}:")
-        chosen = [run for run in runs if run.record.seed.index == seed]
-        note(options, require_budget(chosen, catalog, updates, minutes, options.home))
+            out(f"seed index {seed}{how if options.seed_index == 'random' else ''}:")
+        same_seed = [run for run in runs if run.record.seed.index == seed]
+        note(options, require_budget(same_seed, catalog, updates, minutes, options.home))
         bitwise = options.tolerance == "bitwise"
-        made = replay(chosen, homes, recomputed.comparisons, catalog, updates, bitwise)
-        for one in made:
-            replayed.append(one)
+        for one in replay(same_seed, homes, recomputed.comparisons, catalog, updates, bitwise):
+            replays.append(one)
             if not options.json:
                 _say_replayed(one)
     if options.badge is not None:
-        write_badges(options.badge, runs.runs, homes, recomputed, replayed)
+        write_badges(options.badge, runs.runs, homes, recomputed, replays)
     if options.json:
-        out_json(_as_json(recomputed, replayed, seed))
+        out_json(_as_json(recomputed, replays, seed))
     elif not recomputed.all_findings:
-        _say_open(options, recomputed, replayed)
-    if recomputed.all_findings or any(one.outcome == "mismatch" for one in replayed):
+        _say_open(options, recomputed, replays)
+    if recomputed.all_findings or any(one.outcome == "mismatch" for one in replays):
         return Mismatch.exit_code
     return EnvironmentUnfit.exit_code if recomputed.absent else OK
 
 
 def _updates(text: str) -> int | None:
-    """The number of updates; None for all.
-
-    Raises:
-        UsageError: neither a number from 1 nor ``all``.
-    """
+    """The number of updates; None for all."""
     if text == "all":
         return None
     if not text.isdigit() or not int(text):
@@ -126,11 +119,7 @@ def _updates(text: str) -> int | None:
 
 
 def _minutes(text: str) -> float:
-    """What a replay may take.
-
-    Raises:
-        UsageError: no number above 0.
-    """
+    """The minutes that a replay may take."""
     try:
         minutes = float(text)
     except ValueError:
@@ -140,8 +129,8 @@ def _minutes(text: str) -> float:
     return minutes
 
 
-def _say_recomputed(found: Recomputed, runs: int) -> None:
-    findings = found.all_findings
+def _say_recomputed(recomputed: Recomputed, runs: int) -> None:
+    findings = recomputed.all_findings
     if findings:
         out(f"MISMATCH: {count(len(findings), 'value')} of {count(runs, 'run')}:")
         for finding in findings[:SHOWN]:
@@ -150,50 +139,49 @@ def _say_recomputed(found: Recomputed, runs: int) -> None:
             out(f"  and {len(findings) - SHOWN} more (--json lists all)")
         return
     out(f"recomputed: {count(runs, 'run')}: scores, curve, figures, status and names agree")
-    judges = ", ".join(sorted(found.verifiers))
-    if found.samples:
-        out(f"verified again: {count(found.samples, 'stored completion')} ({judges})")
+    judges = ", ".join(sorted(recomputed.verifiers))
+    if recomputed.samples:
+        out(f"verified again: {count(recomputed.samples, 'stored completion')} ({judges})")
 
 
 def _say_replayed(one: Replayed) -> None:
     length = "the whole run" if one.whole else f"{count(one.updates, 'update')}"
-    made = f"{length}, {count(one.evaluations, 'evaluation')}"
+    extent = f"{length}, {count(one.evaluations, 'evaluation')}"
     if one.outcome == "equal":
-        out(f"  replayed: {one.run.name}: {made}: equal to the last bit")
+        out(f"  replayed: {one.run.name}: {extent}: equal to the last bit")
         return
     first = next((d for d in one.differences if not d.within), one.differences[0])
     if one.outcome == "within":
-        out(f"  within a band: {one.run.name}: {made}: no proof until a second witness agrees")
+        out(f"  within a band: {one.run.name}: {extent}: no proof until a second witness agrees")
         out(f"    first difference: {one.differences[0]}")
-        out(f"    the machines differ in {_listed(one.elsewhere)}")
+        out(f"    the machines differ in {_machines(one.elsewhere)}")
         return
-    out(f"  MISMATCH: {one.run.name}: {made}")
+    out(f"  MISMATCH: {one.run.name}: {extent}")
     out(f"    first difference: {one.differences[0]}")
     if first is not one.differences[0]:
         out(f"    beyond the band: {first}")
-    elsewhere = _listed(one.elsewhere) if one.elsewhere else "nothing that explains it"
+    elsewhere = _machines(one.elsewhere) if one.elsewhere else "nothing that explains it"
     out(f"    the machines differ in {elsewhere}")
 
 
-def _listed(elsewhere: Any) -> str:
-    shown = [f"{name} ({_short(a)}; here {_short(b)})" for name, (a, b) in elsewhere.items()]
-    more = f" and {len(shown) - 4} more" if len(shown) > 4 else ""
-    return ", ".join(shown[:4]) + more
+def _machines(elsewhere: Any) -> str:
+    pairs = [f"{name} ({_short(a)}; here {_short(b)})" for name, (a, b) in elsewhere.items()]
+    return listed(pairs, 4)
 
 
 def _short(value: Any) -> str:
     return str(value) if len(str(value)) <= 40 else f"{str(value)[:12]}..."
 
 
-def _say_open(options: Namespace, found: Recomputed, replayed: Sequence[Replayed]) -> None:
+def _say_open(options: Namespace, recomputed: Recomputed, replays: Sequence[Replayed]) -> None:
     """What was not proven."""
-    for gap in found.gaps:
+    for gap in recomputed.gaps:
         out(f"not checked: {gap}")
-    if any(one.outcome == "within" for one in replayed):
+    if any(one.outcome == "within" for one in replays):
         out(
             "not proven: runs that are within a band. Equal bits prove a run; two machines round "
-            "differently. Replay it on the machine that it names (--tolerance bitwise), or have "
-            "somebody else replay it elsewhere."
+            "differently. Replay it on the machine that it names (--tolerance bitwise), or ask "
+            "somebody else to replay it on another."
         )
     if options.recompute_only:
         out("not proven: that the curve and the vectors came from training under these conditions")
@@ -201,13 +189,15 @@ def _say_open(options: Namespace, found: Recomputed, replayed: Sequence[Replayed
         out("not proven: what came after the replayed updates (--updates all makes a whole run)")
 
 
-def _as_json(found: Recomputed, replayed: Sequence[Replayed], seed: int | None) -> dict[str, Any]:
+def _as_json(
+    recomputed: Recomputed, replays: Sequence[Replayed], seed: int | None
+) -> dict[str, Any]:
     return {
-        "runs": list(found.findings),
-        "findings": [asdict(finding) for finding in found.all_findings],
-        "not_checked": found.gaps,
-        "samples": found.samples,
-        "prompts": found.prompts,
+        "runs": list(recomputed.findings),
+        "findings": [asdict(finding) for finding in recomputed.all_findings],
+        "not_checked": recomputed.gaps,
+        "samples": recomputed.samples,
+        "prompts": recomputed.prompts,
         "seed_index": seed,
         "replays": [
             {
@@ -219,6 +209,6 @@ def _as_json(found: Recomputed, replayed: Sequence[Replayed], seed: int | None) 
                 "other_class": {name: list(pair) for name, pair in one.elsewhere.items()},
                 "differences": [asdict(d) for d in one.differences],
             }
-            for one in replayed
+            for one in replays
         ],
     }

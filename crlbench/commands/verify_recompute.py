@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from crlbench.catalog.find import Catalog
 from crlbench.contract.verification import Finding
-from crlbench.contribute.results.base import Base
-from crlbench.contribute.results.canonical import uncanonical
+from crlbench.contribute.results.changes import Base
+from crlbench.contribute.results.packing import check_canonical
 from crlbench.disk.packed import PACKED
 from crlbench.disk.reading import UNREADABLE
 from crlbench.errors import EnvironmentUnfit, ValidationError
@@ -19,8 +19,7 @@ from crlbench.proof.checkout import Comparison, compare
 from crlbench.proof.entry import Home, audit_home, audit_in
 from crlbench.proof.facts import Facts, facts_of
 from crlbench.proof.files import config_of
-from crlbench.proof.payable import unpayable
-from crlbench.proof.rescore import check_prompts, reader_of, rescore
+from crlbench.proof.rescore import check_payable, check_prompts, reader_of, rescore
 from crlbench.verdict.agreement import Peers
 from crlbench.verdict.runs import Run, Runs
 
@@ -30,35 +29,31 @@ class Recomputed:
     """What came of computing results again."""
 
     findings: dict[str, list[Finding]] = field(default_factory=dict)
-    """By the name of the run; a sound run has an empty list."""
+    """Faults by the name of the run; a sound run has an empty list."""
     comparisons: dict[str, Comparison] = field(default_factory=dict)
-    """With this checkout, by the name of the run."""
+    """Comparisons with this checkout, by the name of the run."""
     gaps: list[str] = field(default_factory=list)
     """What could not be checked here; sentences, each once."""
     absent: list[str] = field(default_factory=list)
-    """Those of them that name a model or a recipe which is not here."""
+    """Gaps that name a model or a recipe which is not here."""
     refused: list[str] = field(default_factory=list)
-    """What this checkout does not know of runs that never stood; sentences, each once."""
+    """What this checkout does not know of new runs; sentences, each once."""
     samples: int = 0
     """Completions that were verified again."""
     prompts: int = 0
-    """Of those, how many stand under the prompt that the model reads."""
+    """How many of them stand under the prompt that the model reads."""
     verifiers: set[str] = field(default_factory=set)
     """Tasks whose verifiers judged them, with versions."""
 
     @property
     def all_findings(self) -> list[Finding]:
-        return [finding for found in self.findings.values() for finding in found]
+        return [finding for findings in self.findings.values() for finding in findings]
 
 
 def check_bytes(homes: Mapping[Path, Home]) -> None:
-    """Refuse submitted entries whose bytes say more than their runs.
-
-    Raises:
-        ValidationError: names the file.
-    """
+    """Refuse submitted entries whose bytes say more than their runs."""
     for folder in {home.folder: None for home in homes.values() if (home.folder / PACKED).exists()}:
-        for fault in uncanonical(folder):
+        for fault in check_canonical(folder):
             raise ValidationError(f"{folder / fault}")
 
 
@@ -68,66 +63,67 @@ def recompute(
     """Compute every run again from its own files, and compare it with this checkout.
 
     Args:
-        runs: what is examined.
         homes: entries by the folder of a run.
-        catalog: of the checkout.
-        base: what stood before; of that alone something may be not checked any more.
+        base: the results before a change; only those may be outdated.
 
     Raises:
         ValidationError: a file is malformed.
         EnvironmentUnfit: a verifier cannot run here.
     """
-    done, readers = Recomputed(), _Readers()
+    recomputed = Recomputed()
+    readers: dict[str, Any] = {}
+    """How each model reads prompts, by the digest of its card; why not, where it is not here."""
     for home in {home.folder: home for home in homes.values()}.values():
         if faults := list(audit_home(home)):
-            done.findings[faults[0].run] = faults
+            recomputed.findings[faults[0].run] = faults
     for run in runs:
         try:
-            _recompute_run(done, run, homes.get(run.folder), catalog, base, readers)
+            _recompute_run(recomputed, run, homes.get(run.folder), catalog, base, readers)
         except UNREADABLE as error:
             raise ValidationError(
                 f"{run.folder}: cannot be checked: {type(error).__name__}: {error!s:.99}"
             ) from None
     for finding in Peers().disagreements(runs):
-        done.findings.setdefault(finding.run, []).append(finding)
+        recomputed.findings.setdefault(finding.run, []).append(finding)
     if any(run.folder not in homes for run in runs):
-        done.gaps.append("attempts: no plan stands above these runs, so no ledger was compared.")
-    done.gaps += readers.gaps
-    return done
+        gap = "attempts: no folder above these runs has a plan. No ledger was compared."
+        recomputed.gaps.append(gap)
+    missing = [reader for reader in readers.values() if isinstance(reader, EnvironmentUnfit)]
+    recomputed.gaps += [f"prompts: {error}" for error in missing]
+    return recomputed
 
 
 def _recompute_run(
-    done: Recomputed,
+    recomputed: Recomputed,
     run: Run,
     home: Home | None,
     catalog: Catalog,
     base: Base | None,
-    readers: _Readers,
+    readers: dict[str, Any],
 ) -> None:
     """One run from its own files, its entry and this checkout."""
-    found = done.findings.setdefault(run.name, [])
-    found += unpayable(run.record, run.name, run.items, catalog)
-    found += audit_run(run)
+    findings = recomputed.findings.setdefault(run.name, [])
+    findings += check_payable(run, catalog)
+    findings += audit_run(run)
     if home is not None:
-        found += audit_in(home, run)
+        findings += audit_in(home, run)
     facts = facts_of(run)
     if isinstance(facts, Facts):
-        model = model_of(run)
-        here = compare(run.record, run.name, model, tuple(facts.tasks), catalog)
-        done.comparisons[run.name] = here
-        found += here.findings
-        _sort(done, run, here, base)
-        found += _samples(done, run, facts, here, readers)
+        here = compare(run, model_of(run), tuple(facts.tasks), catalog)
+        recomputed.comparisons[run.name] = here
+        findings += here.findings
+        _sort(recomputed, run, here, base)
+        findings += _samples(recomputed, facts, here, readers)
 
 
-def _sort(done: Recomputed, run: Run, here: Comparison, base: Base | None) -> None:
+def _sort(recomputed: Recomputed, run: Run, here: Comparison, base: Base | None) -> None:
     """Note what could not be checked of a run, and what therefore is refused."""
-    stood = base is not None and base.holds(run)
-    gaps = [*here.gaps, *(here.outdated if stood else [])]
-    refused = [*here.unknown, *([] if stood else here.outdated)]
-    done.gaps += [gap for gap in gaps if gap not in done.gaps]
-    done.absent += [gap for gap in here.gaps if gap not in done.absent]
-    done.refused += [sentence for sentence in refused if sentence not in done.refused]
+    is_old = base is not None and base.holds(run)
+    gaps = [*here.gaps, *(here.outdated if is_old else [])]
+    refused = [*here.unknown, *([] if is_old else here.outdated)]
+    recomputed.gaps += [gap for gap in gaps if gap not in recomputed.gaps]
+    recomputed.absent += [gap for gap in here.gaps if gap not in recomputed.absent]
+    recomputed.refused += [sentence for sentence in refused if sentence not in recomputed.refused]
 
 
 def model_of(run: Run) -> str:
@@ -136,37 +132,23 @@ def model_of(run: Run) -> str:
     return str(config.get("model", run.record.subject.slug))
 
 
-class _Readers:
-    """How models read prompts, each loaded once; what is not here is noted."""
-
-    def __init__(self) -> None:
-        self.known: dict[str, Any] = {}
-        self.gaps: list[str] = []
-
-    def of(self, here: Comparison) -> Any:
-        if here.card is None:
-            return None
-        if here.card.digest not in self.known:
-            try:
-                self.known[here.card.digest] = reader_of(here.card)
-            except EnvironmentUnfit as error:
-                self.known[here.card.digest] = None
-                self.gaps.append(f"prompts: {error}")
-        return self.known[here.card.digest]
-
-
 def _samples(
-    done: Recomputed, run: Run, facts: Facts, here: Comparison, readers: _Readers
-) -> Iterator[Finding]:
-    """The stored completions, verified again."""
+    recomputed: Recomputed, facts: Facts, here: Comparison, readers: dict[str, Any]
+) -> list[Finding]:
+    """The faults of stored completions, which are verified again."""
     if here.task is None:
-        return
-    rows = [asdict(sample) for sample in run.samples()]
-    found = [*rescore(run.record, run.name, rows, run.items, here.task, facts.conditions)]
-    done.samples += len(rows)
-    done.verifiers.add(f"{here.task.name} {here.task.card.version}")
-    reader = readers.of(here)
-    if reader is not None and not found:
-        found += check_prompts(run.name, rows, here.task, reader, facts.conditions)
-        done.prompts += len(rows)
-    yield from found
+        return []
+    rows = [asdict(sample) for sample in facts.run.samples()]
+    findings = [*rescore(facts, rows, here.task)]
+    recomputed.samples += len(rows)
+    recomputed.verifiers.add(f"{here.task.name} {here.task.card.version}")
+    if here.card is not None and here.card.digest not in readers:
+        try:
+            readers[here.card.digest] = reader_of(here.card)
+        except EnvironmentUnfit as error:
+            readers[here.card.digest] = error
+    reader = None if here.card is None else readers[here.card.digest]
+    if not (reader is None or isinstance(reader, EnvironmentUnfit) or findings):
+        findings += check_prompts(facts, rows, here.task, reader)
+        recomputed.prompts += len(rows)
+    return findings

@@ -1,4 +1,7 @@
-"""The second half of ``crlbench verify``: the first updates of stored runs, made again."""
+"""The second half of ``crlbench verify``: the first updates of stored runs, made again.
+
+What that costs is said and bounded before, and what is proven may be noted as badges after it.
+"""
 
 from __future__ import annotations
 
@@ -11,14 +14,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from crlbench import __version__
 from crlbench.algo.step import TrustRegion
 from crlbench.catalog.find import Catalog
-from crlbench.commands.verify_recompute import model_of
+from crlbench.catalog.retain_panel import find_panel
+from crlbench.commands.console import count
+from crlbench.commands.verify_recompute import Recomputed, model_of
 from crlbench.contract.machine import machine_class
-from crlbench.contract.verification import Finding, Outcome
-from crlbench.errors import EnvironmentUnfit, UsageError, ValidationError
+from crlbench.contract.verification import Badge, Finding, Outcome, read_verifications
+from crlbench.disk.hashing import digest
+from crlbench.disk.names import VERIFICATION_NAME
+from crlbench.errors import CrlbenchError, EnvironmentUnfit, UsageError, ValidationError
+from crlbench.launch.capacity import estimate_forms, free_memory, require_memory
 from crlbench.proof.bands import band_of
 from crlbench.proof.checkout import Comparison
+from crlbench.proof.effort import conditions_of, replay_seconds, require_within
 from crlbench.proof.entry import Home
 from crlbench.proof.facts import board_tasks, facts_of
 from crlbench.proof.likeness import Difference, Stored, differences, other_class
@@ -26,7 +36,13 @@ from crlbench.proof.replay import Trace, cell_of, replays
 from crlbench.run.admission import locate
 from crlbench.run.archive import catalog_of
 from crlbench.run.board import load_track
+from crlbench.run.ledger import append_line, utc_now
+from crlbench.run.progress import duration
+from crlbench.verdict.badges import read_badges
 from crlbench.verdict.runs import Run
+
+MACHINE_DIGITS = 12
+"""Digits of a machine class's hash in a line that says who replayed a run."""
 
 
 @dataclass(frozen=True)
@@ -37,31 +53,27 @@ class Replayed:
     updates: int
     """Iterations that were made."""
     whole: bool
-    """Whether the whole run was."""
+    """Whether these are the whole run."""
     evaluations: int
-    """Of the curve that were made."""
+    """Points of the curve that were made."""
     differences: tuple[Difference, ...]
-    """First things first."""
+    """What differs, in the order of the run."""
     elsewhere: Mapping[str, tuple[Any, Any]]
-    """In what the machine of the run was of another class: name -> (its, this one's)."""
+    """Where the class of the run's machine is another: name -> (its value, this machine's)."""
     machine: Mapping[str, Any]
     """The class of this machine."""
     outcome: Outcome
 
 
-def chosen_seed(given: str, runs: Sequence[Run]) -> int:
-    """The seed index to replay.
-
-    Raises:
-        UsageError: the result has no such seed.
-    """
-    known = sorted({run.record.seed.index for run in runs})
-    if given == "random":
-        return secrets.choice(known)
-    if not given.isdigit() or int(given) not in known:
-        listed = ", ".join(map(str, known))
-        raise UsageError(f"--seed-index {given}: stored are {listed}; or random.")
-    return int(given)
+def choose_seed(text: str, runs: Sequence[Run]) -> int:
+    """The seed index to replay."""
+    seeds = sorted({run.record.seed.index for run in runs})
+    if text == "random":
+        return secrets.choice(seeds)
+    if not text.isdigit() or int(text) not in seeds:
+        indices = ", ".join(map(str, seeds))
+        raise UsageError(f"--seed-index {text}: stored are {indices}; or random.")
+    return int(text)
 
 
 def replay(
@@ -72,15 +84,14 @@ def replay(
     updates: int | None,
     bitwise: bool,
 ) -> Iterator[Replayed]:
-    """Make runs again in a temporary folder, of which nothing is left.
+    """Retrain runs in a temporary folder, which is removed.
 
     Args:
-        runs: to be made again; nothing of them is written to.
+        runs: the stored runs; none of their files changes.
         homes: entries by the folder of a run.
-        comparisons: of each run with this checkout, by name.
-        catalog: of this checkout.
-        updates: iterations to make; None: whole runs.
-        bitwise: whether any difference refutes a run, wherever it was made.
+        comparisons: each run compared with this checkout, by name.
+        updates: iterations to make; None for whole runs.
+        bitwise: whether any difference refutes a run, on any machine.
 
     Raises:
         EnvironmentUnfit: a model, a recipe or a device is not here.
@@ -100,7 +111,7 @@ def replay(
             cells.append(cell)
         for cell, trace in replays(cells):
             run = by_folder[cell.folder]
-            yield _judged(run, comparisons[run.name], trace, bitwise)
+            yield _judge(run, comparisons[run.name], trace, bitwise)
 
 
 @contextlib.contextmanager
@@ -126,33 +137,128 @@ def _require_here(run: Run, here: Comparison) -> None:
 def _order(run: Run, home: Home | None, catalog: Catalog) -> list[str]:
     """The tasks of the run's board in the order that its plan, or else its track, gives."""
     tasks = board_tasks(run.record.fingerprint.leaves)
-    planned = [] if home is None else home.plan.get("board_tasks", [])
-    if isinstance(planned, list) and sorted(map(str, planned)) == tasks:
-        return planned
+    by_plan = [] if home is None else home.plan.get("board_tasks", [])
+    if isinstance(by_plan, list) and sorted(map(str, by_plan)) == tasks:
+        return by_plan
     track = run.record.protocol.track
-    own = load_track(catalog, track).tasks if track in catalog.list("track") else ()
-    return list(own) if sorted(own) == tasks else tasks
+    by_track = load_track(catalog, track).tasks if track in catalog.list("track") else ()
+    return list(by_track) if sorted(by_track) == tasks else tasks
 
 
-def _judged(run: Run, here: Comparison, trace: Trace, bitwise: bool) -> Replayed:
+def _judge(run: Run, here: Comparison, trace: Trace, bitwise: bool) -> Replayed:
     facts = facts_of(run)
     if isinstance(facts, Finding):
         raise ValidationError(str(facts))
     stored = Stored(run.record, run.digests() or (), run.items)
     # The recipe was compared with the one of that name here.
-    solved = run.record.algo.config["step"]["part"] == TrustRegion.__name__
-    band = band_of(facts.conditions.hardware.precision, solved)
-    learned = here.task is not None and here.task.card.reward_model is not None
-    found = differences(stored, trace, band, facts.conditions.budget.rows, learned)
+    is_trust_region = run.record.algo.config["step"]["part"] == TrustRegion.__name__
+    band = band_of(facts.conditions.hardware.precision, is_trust_region)
+    has_reward_model = here.task is not None and here.task.card.reward_model is not None
+    unequal = differences(stored, trace, band, facts.conditions.budget.rows, has_reward_model)
     elsewhere = other_class(stored, trace)
-    refuted = found and (bitwise or not elsewhere or not all(d.within for d in found))
+    is_refuted = unequal and (bitwise or not elsewhere or not all(d.within for d in unequal))
     return Replayed(
         run=run,
         updates=len(trace.health["iteration"]),
         whole=bool(trace.files),
         evaluations=len(trace.curve),
-        differences=tuple(found),
+        differences=tuple(unequal),
         elsewhere=elsewhere,
         machine=machine_class(trace.environment, trace.source),
-        outcome="mismatch" if refuted else "within" if found else "equal",
+        outcome="mismatch" if is_refuted else "within" if unequal else "equal",
     )
+
+
+def require_budget(
+    runs: Sequence[Run], catalog: Catalog, updates: int | None, minutes: float, home: Path
+) -> str:
+    """What replaying runs one after the other costs, as a sentence.
+
+    Args:
+        updates: iterations to make; None for whole runs.
+        minutes: what all of them together may take.
+        home: CRLBENCH_HOME.
+
+    Raises:
+        EnvironmentUnfit: they would take longer, or one more memory than this machine has.
+    """
+    seconds = 0.0
+    for run in runs:
+        extra = tuple(map(str, catalog_of(run.record, catalog).extra))
+        seconds += replay_seconds(run.record, model_of(run), updates, extra)
+    require_within(seconds, minutes, runs[0].name)
+    one_per_board = {(run.model, run.record.fingerprint.hash): run for run in runs}
+    for run in one_per_board.values():
+        _require_memory(run, catalog, home)
+    return f"replaying {count(len(runs), 'run')}: about {duration(seconds)} on one core"
+
+
+def _require_memory(run: Run, catalog: Catalog, home: Path) -> None:
+    record = run.record
+    catalog = catalog_of(record, catalog)
+    machine = record.environment.get("hardware_class")
+    free, what = free_memory("cpu" if machine == "cpu" else "cuda")
+    try:
+        card, conditions = catalog.load_model(model_of(run)), conditions_of(record)
+        tasks = [catalog.task_card(name) for name in board_tasks(record.fingerprint.leaves)]
+        members = find_panel(catalog.roots).choose(conditions.evaluation.retain)
+        estimates = estimate_forms(card, conditions, tasks, members, home)
+    except CrlbenchError:  # what is not here is said by the replay itself
+        return
+    try:
+        require_memory(card.slug, estimates, free, what)
+    except EnvironmentUnfit as error:
+        raise EnvironmentUnfit(
+            f"{run.name} cannot be replayed here: {str(error).partition(';')[0]}. Replay it on a "
+            "larger machine; --recompute-only replays nothing."
+        ) from None
+
+
+def write_badges(
+    by: str,
+    runs: Sequence[Run],
+    homes: dict[Path, Home],
+    recomputed: Recomputed,
+    replays: Sequence[Replayed],
+) -> None:
+    """Add a line for each run to the verifications of its entry.
+
+    Raises:
+        EnvironmentUnfit: something could not be checked here, so that no badge can be given.
+        ValidationError: the verifications were changed.
+    """
+    if recomputed.gaps and not recomputed.all_findings:
+        gap = recomputed.gaps[0]
+        raise EnvironmentUnfit(f"--badge: not everything could be checked here: {gap}")
+    folders = dict.fromkeys(homes[run.folder].folder for run in runs)
+    badges = {folder: read_badges(folder) for folder in folders}
+    for run in runs:
+        outcome: Outcome = "mismatch" if recomputed.findings[run.name] else "equal"
+        home = homes[run.folder]
+        last = badges[home.folder].last(run.record.record_id, "recomputed")
+        if last != outcome:  # said once, however often a seed is replayed
+            _add(home, run, "recomputed", by, 0, outcome)
+    for one in replays:
+        machine = digest(dict(one.machine))[:MACHINE_DIGITS]
+        kind: Badge = "reproduced" if one.whole and one.outcome != "within" else "replayed"
+        updates: int | str = "all" if one.whole else one.updates
+        home = homes[one.run.folder]
+        _add(home, one.run, kind, by, updates, one.outcome, machine=machine)
+
+
+def _add(
+    home: Home, run: Run, kind: Badge, by: str, updates: int | str, outcome: Outcome, **more: str
+) -> None:
+    path = home.folder / VERIFICATION_NAME
+    body = {
+        "record_id": run.record.record_id,
+        "run": run.name,
+        "kind": kind,
+        "by": by,
+        "date": utc_now(),
+        "updates": updates,
+        "outcome": outcome,
+        "crlbench": __version__,
+        **more,
+    }
+    append_line(path, read_verifications(path), body)

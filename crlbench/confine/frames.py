@@ -38,11 +38,11 @@ def send(channel: Channel, content: Any, deadline: float | None = None) -> None:
 
 def send_bytes(channel: Channel, data: bytes, deadline: float | None = None) -> None:
     """Send plain bytes."""
-    left = memoryview(len(data).to_bytes(LENGTH_BYTES, "big") + data)
+    rest = memoryview(len(data).to_bytes(LENGTH_BYTES, "big") + data)
     try:
-        while left:
+        while rest:
             _limit(channel, deadline)
-            left = left[_written(channel, left) :]
+            rest = rest[_write(channel, rest) :]
     except TimeoutError:
         raise Late("it took nothing in") from None
     except OSError as error:
@@ -92,13 +92,13 @@ def _limit(channel: Channel, deadline: float | None) -> None:
     """Let the next call wait until the deadline at most."""
     if deadline is None or isinstance(channel, int):
         return
-    left = deadline - time.monotonic()
-    if left <= 0:
+    seconds = deadline - time.monotonic()
+    if seconds <= 0:
         raise Late("it was not done in time")
-    channel.settimeout(left)
+    channel.settimeout(seconds)
 
 
-def _written(channel: Channel, data: memoryview) -> int:
+def _write(channel: Channel, data: memoryview) -> int:
     return os.write(channel, data) if isinstance(channel, int) else channel.send(data)
 
 

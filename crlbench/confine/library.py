@@ -48,16 +48,16 @@ class Host:
         with self._lock:
             try:
                 channel = self._running()
-                asked = {"module": module, "arguments": arguments, "question": question}
+                request = {"module": module, "arguments": arguments, "question": question}
                 deadline = time.monotonic() + ANSWER_S
-                frames.send(channel, asked, deadline)
-                given = frames.receive(channel, QUESTION_BYTES, deadline)
+                frames.send(channel, request, deadline)
+                answer = frames.receive(channel, QUESTION_BYTES, deadline)
             except (frames.Gone, frames.Late, frames.Garbled) as error:
                 self.close()
                 raise EnvironmentUnfit(f"the process of a library ended: {error}") from None
-        if "unfit" in given:
-            raise EnvironmentUnfit(given["unfit"])
-        return given["value"]
+        if "unfit" in answer:
+            raise EnvironmentUnfit(answer["unfit"])
+        return answer["value"]
 
     def close(self) -> None:
         """End the process with all libraries."""
@@ -83,12 +83,12 @@ class Host:
                 start_new_session=True,
             )
         self._channel = here
-        said = frames.receive(here, frames.SMALL_BYTES, time.monotonic() + forked.START_S)
-        if "missing" in said:
+        state = frames.receive(here, frames.SMALL_BYTES, time.monotonic() + forked.START_S)
+        if "missing" in state:
             self.close()
             raise EnvironmentUnfit(
                 f"the library of a task's code cannot be confined on this machine; missing:"
-                f" {said['missing']}"
+                f" {state['missing']}"
             )
         return here
 
@@ -132,10 +132,10 @@ def _leave_the_machine() -> None:
 def _folders() -> list[str]:
     """The folders that a library needs, outermost only, as they are named."""
     packages = [p for p in sys.path if os.path.basename(p) in ("site-packages", "dist-packages")]
-    wanted = [sys.prefix, sys.base_prefix, *kernel._library_folders(), *packages, *SYSTEM]
-    wanted += [os.path.dirname(os.path.realpath(sys.executable)), str(_package())]
-    found = sorted({os.path.abspath(path) for path in wanted if os.path.isdir(path)})
-    return [a for a in found if not any(a != b and Path(a).is_relative_to(b) for b in found)]
+    places = [sys.prefix, sys.base_prefix, *kernel._library_folders(), *packages, *SYSTEM]
+    places += [os.path.dirname(os.path.realpath(sys.executable)), str(_package())]
+    folders = sorted({os.path.abspath(path) for path in places if os.path.isdir(path)})
+    return [a for a in folders if not any(a != b and Path(a).is_relative_to(b) for b in folders)]
 
 
 def _enter_new_root() -> None:
@@ -145,14 +145,14 @@ def _enter_new_root() -> None:
     flags = kernel.MS_NOSUID | kernel.MS_NODEV | kernel.MS_NOEXEC
     kernel._mount("none", place, "tmpfs", flags, "size=1m,mode=755")
     for path, source in sources.items():
-        target, held = place + path, f"/proc/self/fd/{source}"
+        target, origin = place + path, f"/proc/self/fd/{source}"
         if path in DEVICES:
             os.makedirs(os.path.dirname(target), exist_ok=True)
             Path(target).touch()
-            kernel._mount(held, target, None, kernel.MS_BIND)
+            kernel._mount(origin, target, None, kernel.MS_BIND)
         else:
             os.makedirs(target)
-            kernel._mount(held, target, None, kernel.MS_BIND | kernel.MS_REC)
+            kernel._mount(origin, target, None, kernel.MS_BIND | kernel.MS_REC)
             kernel._make_read_only(target, os.fstatvfs(source).f_flag)
         os.close(source)
     os.chdir(place)
@@ -174,13 +174,13 @@ def main(descriptor: int) -> None:
     frames.send(channel, {"ready": True})
     while True:
         try:
-            asked = frames.receive(channel, QUESTION_BYTES)
+            request = frames.receive(channel, QUESTION_BYTES)
         except frames.Gone:
             return
-        command = (asked["module"], *asked["arguments"])
+        command = (request["module"], *request["arguments"])
         server = servers.setdefault(json.dumps(command), forked.Server(*command))
         try:
-            frames.send(channel, {"value": server.ask(asked["question"])})
+            frames.send(channel, {"value": server.ask(request["question"])})
         except EnvironmentUnfit as error:
             frames.send(channel, {"unfit": str(error)})
 

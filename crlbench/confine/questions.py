@@ -144,8 +144,8 @@ def drawn_globally(code: types.ModuleType, split: str) -> tuple[bool, bytes]:
     try:
         random.seed("a seed that no row may depend on")
         state = random.getstate()
-        made = lines(code, split)
-        return random.getstate() != state, made
+        content = lines(code, split)
+        return random.getstate() != state, content
     finally:
         random.setstate(before)
 

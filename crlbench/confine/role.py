@@ -38,7 +38,7 @@ def be_task(descriptor: int) -> None:
     try:
         exec(compile(first["source"], first["path"], "exec"), module.__dict__)
     except BaseException as error:
-        _answer(first, _raised(error))
+        _answer(first, _describe_error(error))
         return
     _answer(first, {"value": None})
     while True:
@@ -51,7 +51,7 @@ def be_task(descriptor: int) -> None:
         except (frames.Gone, frames.Garbled):
             return
         except BaseException as error:
-            _answer(question, _raised(error))
+            _answer(question, _describe_error(error))
 
 
 def _reply(
@@ -89,7 +89,7 @@ def _answer(question: dict[str, Any], content: dict[str, Any]) -> None:
     frames.send(_channel, {**content, "token": question["token"]})
 
 
-def _raised(error: BaseException) -> dict[str, Any]:
+def _describe_error(error: BaseException) -> dict[str, Any]:
     """An exception in words; whether a person can act on its message alone is kept."""
     try:
         text = str(error)[: questions.TEXT_CHARS]
@@ -117,12 +117,12 @@ def _service(name: str, **content: Any) -> Any:
     if _channel is None:
         raise EnvironmentUnfit("there is nobody to ask yet")
     frames.send(_channel, {"service": name, **content})
-    given = frames.receive(_channel, REQUEST_BYTES)
-    if "unfit" in given:
-        raise EnvironmentUnfit(given["unfit"])
-    if "refused" in given:
-        raise PermissionError(given["refused"])
-    return given["value"]
+    answer = frames.receive(_channel, REQUEST_BYTES)
+    if "unfit" in answer:
+        raise EnvironmentUnfit(answer["unfit"])
+    if "refused" in answer:
+        raise PermissionError(answer["refused"])
+    return answer["value"]
 
 
 def _library(server: forked.Server, question: Any) -> Any:
@@ -136,16 +136,16 @@ def _require(packages: dict[str, str], extra: str, why: str) -> None:
 
 def _judge(box: sandbox.Sandbox, program: str, tests: str, entries: Any) -> sandbox.Verdict:
     limits = asdict(box.limits)
-    given = _service("judge", limits=limits, program=program, tests=tests, entries=[*entries])
-    return sandbox.Verdict(given["passed"], given["reason"])
+    answer = _service("judge", limits=limits, program=program, tests=tests, entries=[*entries])
+    return sandbox.Verdict(answer["passed"], answer["reason"])
 
 
 def _call(box: sandbox.Sandbox, program: str, entry: str, arguments: Any) -> list[sandbox.Result]:
-    given = _service(
+    answer = _service(
         "call",
         limits=asdict(box.limits),
         program=program,
         entry=entry,
         arguments=encode([list(one) for one in arguments]),
     )
-    return [sandbox.Result(decode(value), error) for value, error in given]
+    return [sandbox.Result(decode(value), error) for value, error in answer]

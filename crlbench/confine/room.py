@@ -51,7 +51,7 @@ class Limits:
 DEFAULT = Limits()
 """What a task's code gets where nobody names other limits."""
 BUILD_SILENCE_S = 900.0
-"""The same for a build, which may draw for long."""
+"""Silence of a build, which may draw for long."""
 
 
 class Stopped(ValidationError):
@@ -72,7 +72,7 @@ class Room:
         self._control: socket.socket | None = None
         self._owner = 0
         self._numbers = 0
-        _opened.add(self)
+        _ROOMS.add(self)
 
     def __enter__(self) -> Room:
         return self
@@ -84,7 +84,7 @@ class Room:
         """A confined process: its number, and the channel to it."""
         with self._lock:
             self._require_server()
-            return self._started(role, limits)
+            return self._start_process(role, limits)
 
     def end(self, number: int) -> str:
         """End a process, and say how it ended, or that it was stopped now."""
@@ -92,7 +92,7 @@ class Room:
             if self._control is None or self._owner != os.getpid():
                 return "stopped"
             self._control.send(json.dumps({"end": number}).encode())
-            return str(self._received()["ended"])
+            return str(self._receive()["ended"])
 
     def close(self) -> None:
         """End the server and everything in it."""
@@ -130,13 +130,13 @@ class Room:
             self._server = _start(there.fileno(), self.environment)
         self._control, self._owner = here, os.getpid()
         try:
-            self._received()
+            self._receive()
             self._try_walls()
         except BaseException:
             self.close()
             raise
 
-    def _started(self, role: str, limits: Limits) -> tuple[int, socket.socket]:
+    def _start_process(self, role: str, limits: Limits) -> tuple[int, socket.socket]:
         assert self._control is not None
         here, there = socket.socketpair()
         self._numbers += 1
@@ -145,13 +145,13 @@ class Room:
             with there:
                 data = json.dumps(request).encode()
                 socket.send_fds(self._control, [data], [there.fileno()])
-            self._received()
+            self._receive()
         except BaseException:
             here.close()
             raise
         return self._numbers, here
 
-    def _received(self) -> dict[str, Any]:
+    def _receive(self) -> dict[str, Any]:
         """The server's next message; one that reports a missing layer is an error."""
         assert self._control is not None
         try:
@@ -160,31 +160,31 @@ class Room:
             self._control.close()  # a late answer must not be read as that to the next request
             self._control = None
             raise unfit(f"an answer of the process that confines code ({error})") from None
-        said = json.loads(data) if data else {"missing": "a process that confines code"}
-        if "missing" in said:
-            raise unfit(said["missing"])
-        return said
+        message = json.loads(data) if data else {"missing": "a process that confines code"}
+        if "missing" in message:
+            raise unfit(message["missing"])
+        return message
 
     def _try_walls(self) -> None:
         """Trust nothing: a confined process tries what must not be possible."""
-        number, channel = self._started("walls", Limits(cpu_s=5.0, wall_s=START_S))
+        number, channel = self._start_process("walls", Limits(cpu_s=5.0, wall_s=START_S))
         with channel:
             channel.settimeout(START_S)
             try:
                 data = channel.recv(1 << 16)
-                found = json.loads(data[4:])["open"]
+                holes = json.loads(data[4:])["open"]
             except (OSError, ValueError, KeyError):
                 raise unfit(f"confinement (its own check ended: {self.end(number)})") from None
         self.end(number)
-        if found:
-            raise unfit(f"confinement: code can still do this: {', '.join(found)}")
+        if holes:
+            raise unfit(f"confinement: code can still do this: {', '.join(holes)}")
 
 
-_opened: weakref.WeakSet[Room] = weakref.WeakSet()
+_ROOMS: weakref.WeakSet[Room] = weakref.WeakSet()
 
 
 def _after_fork() -> None:
-    for room in list(_opened):
+    for room in list(_ROOMS):
         room._leave_to_parent()
 
 
@@ -245,7 +245,7 @@ class Code:
             Exception: what the code raised, as a class of the same name.
         """
         with self._lock:
-            channel = self._loaded()
+            channel = self._load()
             question = {
                 "ask": name,
                 "arguments": arguments,
@@ -261,7 +261,7 @@ class Code:
                     frames.send_bytes(channel, data, deadline)
                 answer = self._answer(question["token"], limit, silence)
                 if "error" in answer:
-                    raise _rebuilt(answer)
+                    raise _rebuild(answer)
                 if not bytes_limit:
                     return answer["value"]
                 if answer.get("bytes") is not True:
@@ -283,7 +283,7 @@ class Code:
     def _home(self) -> Room:
         return self._room or shared()
 
-    def _loaded(self) -> socket.socket:
+    def _load(self) -> socket.socket:
         if self._stopped:
             raise Stopped(self._stopped)
         if self._channel is not None and self._owner == os.getpid():
@@ -321,9 +321,9 @@ class Code:
                 raise frames.Garbled("an answer that is none")
             if "service" not in message:
                 break
-            given = services.give(message)
-            self.lacking |= "unfit" in given
-            frames.send(self._channel, given, time.monotonic() + silence)
+            reply = services.give(message)
+            self.lacking |= "unfit" in reply
+            frames.send(self._channel, reply, time.monotonic() + silence)
         if message.get("token") != token or not {"value", "error"} & message.keys():
             raise frames.Garbled("an answer to another question")
         if message.get("error") == "unfit" and not self.lacking:
@@ -346,7 +346,7 @@ class Code:
         return Stopped(self._stopped)
 
 
-def _rebuilt(answer: dict[str, Any]) -> Exception:
+def _rebuild(answer: dict[str, Any]) -> Exception:
     """What the code raised, as a harmless exception with the same name and text."""
     text = str(answer.get("text"))
     if answer["error"] == "unfit":
@@ -362,8 +362,8 @@ def foreign(kind: Any, text: Any) -> Exception:
 
 
 def _word(kind: Any) -> str:
-    known = isinstance(kind, str) and kind.isidentifier() and len(kind) <= 60
-    return str(kind) if known else "Exception"
+    is_name = isinstance(kind, str) and kind.isidentifier() and len(kind) <= 60
+    return str(kind) if is_name else "Exception"
 
 
 def unfit(missing: str) -> EnvironmentUnfit:
@@ -377,11 +377,11 @@ def unfit(missing: str) -> EnvironmentUnfit:
 
 def _start(descriptor: int, environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
     """The server in a clean interpreter: standard library only, none of our environment."""
-    kept = {name: os.environ[name] for name in ("LD_LIBRARY_PATH",) if name in os.environ}
+    ours = {name: os.environ[name] for name in ("LD_LIBRARY_PATH",) if name in os.environ}
     package = Path(__file__).resolve().parents[2]
     return subprocess.Popen(
         [sys.executable, "-s", "-S", "-P", "-B", "-m", SERVER, str(descriptor)],
-        env={**kept, **environment, "PYTHONPATH": str(package)},
+        env={**ours, **environment, "PYTHONPATH": str(package)},
         pass_fds=[descriptor],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,

@@ -56,8 +56,8 @@ def _call(request: dict[str, Any]) -> list[list[Any]]:
 
 
 def _packages(request: dict[str, Any]) -> None:
-    wanted = {_text(name): _text(version) for name, version in request["packages"].items()}
-    forked.require(wanted, _text(request["extra"]), _text(request["why"]))
+    packages = {_text(name): _text(version) for name, version in request["packages"].items()}
+    forked.require(packages, _text(request["extra"]), _text(request["why"]))
 
 
 def _library(request: dict[str, Any]) -> Any:
@@ -76,10 +76,10 @@ def _text(value: Any) -> str:
     return value
 
 
-def _limits(stated: dict[str, Any]) -> Limits:
-    if stated.keys() != MOST.keys() or any(not 0 < stated[n] <= most for n, most in MOST.items()):
+def _limits(limits: dict[str, Any]) -> Limits:
+    if limits.keys() != MOST.keys() or any(not 0 < limits[n] <= most for n, most in MOST.items()):
         raise ValueError("limits beyond those of the sandbox")
-    return Limits(**stated)
+    return Limits(**limits)
 
 
 @functools.lru_cache(SANDBOXES)

@@ -68,7 +68,7 @@ class ConfinedTask(Task):
 
     @cached_property
     def facts(self) -> dict[str, Any]:
-        """As :func:`crlbench.confine.questions.facts`."""
+        """The answer of :func:`crlbench.confine.questions.facts`."""
         return facts_of(self.confined)
 
     def ask(self, name: str, *arguments: Any, files: Mapping[str, bytes] | None = None) -> Any:
@@ -78,8 +78,8 @@ class ConfinedTask(Task):
         if name in ("lines", "drawn_otherwise"):
             return self.confined.ask(name, *arguments, files=files, bytes_limit=MAX_ROWS_BYTES)[1]
         if name == "drawn_globally":
-            moved, data = self.confined.ask(name, *arguments, bytes_limit=MAX_ROWS_BYTES)
-            return bool(moved), data
+            is_global, data = self.confined.ask(name, *arguments, bytes_limit=MAX_ROWS_BYTES)
+            return bool(is_global), data
         if name == "draws":
             return int(self.confined.ask(name, *arguments))
         if name == "texts":
@@ -93,7 +93,7 @@ class ConfinedTask(Task):
         return judge_of(self.confined, name, texts, answers)
 
     def gold(self, row: Row) -> str | None:
-        """As :meth:`Task.gold`."""
+        """The completion that :meth:`Task.gold` says."""
         if self.card.golds:
             return row["answer"]
         if "gold" not in self.facts["functions"]:
@@ -102,11 +102,11 @@ class ConfinedTask(Task):
         return text
 
     def _texts(self, function: str, answers: Sequence[str]) -> list[Any]:
-        given = self.confined.ask("texts", function, answers, limit=TEXTS_BYTES)
-        wanted = _is_text if function == "gold" else _are_texts
-        if not isinstance(given, list) or not all(map(wanted, given)):
+        texts = self.confined.ask("texts", function, answers, limit=TEXTS_BYTES)
+        is_sound = _is_text if function == "gold" else _are_texts
+        if not isinstance(texts, list) or not all(map(is_sound, texts)):
             raise Stopped(f"{self.confined.path}: {function}: what it returns is no text.")
-        return given
+        return texts
 
     @cached_property
     def _verify(self) -> Callable[[str, str], Any]:
@@ -119,16 +119,16 @@ class ConfinedTask(Task):
 
 def facts_of(code: Code) -> dict[str, Any]:
     """What code defines, as :func:`crlbench.confine.questions.facts`, with its shape checked."""
-    given = code.ask("facts")
-    functions = given["functions"] if isinstance(given, dict) and len(given) == 3 else None
+    facts = code.ask("facts")
+    functions = facts["functions"] if isinstance(facts, dict) and len(facts) == 3 else None
     if not (
         isinstance(functions, dict)
         and all(one is None or _are_texts(one) for one in functions.values())
-        and _are_texts(given.get("null_texts"))
-        and _are_texts(given.get("splits"))
+        and _are_texts(facts.get("null_texts"))
+        and _are_texts(facts.get("splits"))
     ):
         raise Stopped(f"{code.path}: what it says it defines is no list of names.")
-    return given
+    return facts
 
 
 def judge_of(
@@ -139,11 +139,11 @@ def judge_of(
     The result gives, or raises, what the judge did, and must be called with the same pairs in the
     same order.
     """
-    said = _said(code, name, list(zip(texts, answers, strict=True)))
-    return lambda text, answer: _value(code, next(said))
+    verdicts = _verdicts(code, name, list(zip(texts, answers, strict=True)))
+    return lambda text, answer: _value(code, next(verdicts))
 
 
-def _said(code: Code, name: str, cases: list[tuple[str, str]]) -> Iterator[Any]:
+def _verdicts(code: Code, name: str, cases: list[tuple[str, str]]) -> Iterator[Any]:
     start = 0
     while start < len(cases):
         end, size = start, 0
@@ -151,10 +151,10 @@ def _said(code: Code, name: str, cases: list[tuple[str, str]]) -> Iterator[Any]:
             size += sum(map(len, cases[end]))
             end += 1
         part = cases[start:end]
-        given = code.ask("verdicts", name, part, limit=VERDICT_BYTES * (len(part) + 1))
-        if not isinstance(given, list) or len(given) != len(part):
+        verdicts = code.ask("verdicts", name, part, limit=VERDICT_BYTES * (len(part) + 1))
+        if not isinstance(verdicts, list) or len(verdicts) != len(part):
             raise Stopped(f"{code.path}: {name}: verdicts are missing.")
-        yield from given
+        yield from verdicts
         start = end
 
 

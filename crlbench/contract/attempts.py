@@ -46,7 +46,7 @@ MAX_REASON = 2000
 """Characters of what a ledger says of a run that did not finish."""
 MAX_SEEDS = 10_000
 MAX_RUNS = 100_000
-"""Of a plan or a study."""
+"""Most runs of a plan or a study."""
 
 _EVENTS = frozenset(get_args(Event))
 REPAIR = (
@@ -67,10 +67,10 @@ def read(path: Path | str) -> list[dict[str, Any]]:
     for number, line in enumerate(whole_lines(Path(path)), start=1):
         entry = parsed(line)
         if not follows(entry, entries):
-            marked = line.startswith(BOM) and follows(parsed(line.removeprefix(BOM)), entries)
+            has_mark = line.startswith(BOM) and follows(parsed(line.removeprefix(BOM)), entries)
             raise ValidationError(
                 f"{path}:{number}: the attempt ledger was changed or damaged: this line does not "
-                f"follow from the one before. {remedy(Path(path), BOM) if marked else REPAIR}"
+                f"follow from the one before. {remedy(Path(path), BOM) if has_mark else REPAIR}"
             )
         if (fault := _fault(entry)) is not None:
             raise ValidationError(f"{path}:{number}: no event of a ledger: {fault}. {REPAIR}")
@@ -98,8 +98,8 @@ def _plan_fault(detail: Mapping[str, Any]) -> str | None:
         return "detail.arms holds no numbers of seeds"
     if len(tasks) * sum(arms.values()) > MAX_RUNS:
         return f"detail declares more than {MAX_RUNS} runs"
-    stated = detail.get("plan_hash")
-    return None if stated in (None, plan_hash(detail)) else "detail.plan_hash is of another plan"
+    plan_id = detail.get("plan_hash")
+    return None if plan_id in (None, plan_hash(detail)) else "detail.plan_hash is of another plan"
 
 
 def _is_count(value: Any) -> bool:
@@ -113,13 +113,13 @@ def plan_hash(plan: Mapping[str, Any]) -> str:
 
 def attempt_hashes(entries: Iterable[Mapping[str, Any]], cell: str) -> tuple[str, ...]:
     """The hashes of the lines that say that a cell was begun, and continued since, oldest first."""
-    found: list[str] = []
+    hashes: list[str] = []
     for entry in entries:
         if entry.get("cell") == cell and entry["event"] == "start":
-            found = [entry["hash"]]
+            hashes = [entry["hash"]]
         elif entry.get("cell") == cell and entry["event"] == "resume":
-            found.append(entry["hash"])
-    return tuple(found)
+            hashes.append(entry["hash"])
+    return tuple(hashes)
 
 
 def salvaged(content: bytes) -> list[dict[str, Any]]:
@@ -173,32 +173,32 @@ def declarations(entries: Iterable[Mapping[str, Any]]) -> tuple[Declaration, ...
 
     They hold though the stored plan was lost: a folder's declared seeds never become fewer.
     """
-    found: list[tuple[str, Declaration]] = []
+    plans: list[tuple[str, Declaration]] = []
     ended = 0
     for entry in entries:
         if entry["event"] in ENDED:
             ended += 1
         elif entry["event"] == "plan":
             plan = entry["detail"]
-            declared = Declaration(
+            declaration = Declaration(
                 time=entry["time"],
                 plan_hash=plan_hash(plan),
                 tasks=tuple(plan.get("tasks", ())),
                 arms=dict(plan.get("arms", {})),
                 ended=ended,
             )
-            found.append((subject_of(plan), declared))
-    return tuple(declared for subject, declared in found if subject == found[-1][0])
+            plans.append((subject_of(plan), declaration))
+    return tuple(declaration for subject, declaration in plans if subject == plans[-1][0])
 
 
-def planned(declared: Sequence[Declaration]) -> dict[tuple[str, str], int]:
+def planned(plans: Sequence[Declaration]) -> dict[tuple[str, str], int]:
     """The number of seeds by (task, arm): the largest that was declared, never a smaller one."""
-    found: dict[tuple[str, str], int] = {}
-    for plan in declared:
+    counts: dict[tuple[str, str], int] = {}
+    for plan in plans:
         for task in plan.tasks:
             for arm, count in plan.arms.items():
-                found[task, arm] = max(count, found.get((task, arm), 0))
-    return found
+                counts[task, arm] = max(count, counts.get((task, arm), 0))
+    return counts
 
 
 @dataclass(frozen=True)
@@ -214,7 +214,7 @@ class History:
     ends: tuple[str | None, ...] = ()
     """``record_id`` at each end, oldest first; None where the ledger states none."""
     record_sha256: str | None = None
-    """Of the record's file at the last end; None where the ledger states none."""
+    """Digest of the record's file at the last end; None where the ledger states none."""
     begun_at: str = ""
     """Time of the first start; "" where none is known."""
     ended_at: str = ""
@@ -237,18 +237,18 @@ class History:
         A repetition elsewhere or with another version has another record, and the same vectors
         where nothing else changed. Another entry or recipe is another run.
         """
-        known = {(subject, items) for subject, items in self.results if items is not None}
-        return len(known) > len({subject for subject, _ in known})
+        distinct = {(subject, items) for subject, items in self.results if items is not None}
+        return len(distinct) > len({subject for subject, _ in distinct})
 
     def after(self, entry: Mapping[str, Any], subject: str) -> History:
         """This history and one event more, under a plan of ``subject``."""
         event = entry["event"]
-        ends, results, written = self.ends, self.results, self.record_sha256
+        ends, results, sha256 = self.ends, self.results, self.record_sha256
         begins = event in ("start", "resume")
         if event in ENDED:
             ends += (_text(entry["detail"].get("record_id")),)
             results += ((subject, _text(entry["detail"].get("items_sha256"))),)
-            written = _text(entry["detail"].get("record_sha256"))
+            sha256 = _text(entry["detail"].get("record_sha256"))
         return replace(
             self,
             last=event,
@@ -258,7 +258,7 @@ class History:
             resumed=event == "resume" or (self.resumed and event != "start"),
             discarded=self.discarded + (event == "discarded"),
             ends=ends,
-            record_sha256=written,
+            record_sha256=sha256,
             results=results,
         )
 
@@ -268,12 +268,12 @@ def stored_plan(entries: Iterable[Mapping[str, Any]]) -> dict[str, Any] | None:
 
     A later plan replaces it unless it is a part of it.
     """
-    found: dict[str, Any] | None = None
+    current: dict[str, Any] | None = None
     for entry in entries:
         plan = entry["detail"]
-        if entry["event"] == "plan" and (found is None or not covers(found, plan)):
-            found = plan
-    return found
+        if entry["event"] == "plan" and (current is None or not covers(current, plan)):
+            current = plan
+    return current
 
 
 def covers(plan: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
@@ -292,12 +292,12 @@ def _text(value: Any) -> str | None:
 
 def histories(entries: Iterable[Mapping[str, Any]]) -> dict[str, History]:
     """What became of each cell, by its name in the ledger."""
-    found: dict[str, History] = {}
+    by_cell: dict[str, History] = {}
     subject = ""
     for entry in entries:
         if entry["event"] == "plan":
             subject = subject_of(entry["detail"])
         elif entry["event"] != "rebuilt":
             name = entry["cell"]
-            found[name] = found.get(name, History(entry["event"])).after(entry, subject)
-    return found
+            by_cell[name] = by_cell.get(name, History(entry["event"])).after(entry, subject)
+    return by_cell

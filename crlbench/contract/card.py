@@ -30,9 +30,9 @@ def validate_card(model: type[AnyCard], data: dict[str, Any], where: str | Path)
         raise ValidationError(explain(error, where, model, RULES)) from None
 
 
-def check_name(path: Path, field: str, given: str, expected: str, what: str) -> None:
+def check_name(path: Path, field: str, name: str, expected: str, what: str) -> None:
     """Refuse a field that differs from the name of ``what``, where the card was read."""
-    if given != expected:
+    if name != expected:
         raise ValidationError(
-            f"{path}: field {field}: '{given}' must equal the name of {what}, '{expected}'."
+            f"{path}: field {field}: '{name}' must equal the name of {what}, '{expected}'."
         )

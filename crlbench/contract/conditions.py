@@ -19,7 +19,7 @@ from pydantic import ValidationError as PydanticError
 from crlbench.base.added import added, complete, defaults
 from crlbench.base.explain import explain
 from crlbench.disk.hashing import digest
-from crlbench.errors import UsageError, unknown_name
+from crlbench.errors import UsageError, require_known
 
 PROTOCOL = 1
 """Number that seeds are derived from; bumped when the numbers of the golden tiny run change.
@@ -201,7 +201,7 @@ class Track(_Frozen):
 
     @field_validator("protocol")
     @classmethod
-    def _known(cls, protocol: str) -> str:
+    def _known_protocol(cls, protocol: str) -> str:
         if protocol not in PROTOCOLS:
             raise ValueError(f"the protocols are {', '.join(PROTOCOLS)}")
         return protocol
@@ -222,9 +222,9 @@ def control_leaves(track: Track, conditions: Conditions, tasks: dict[str, Any]) 
 
     What came later and is at its default is absent (:mod:`crlbench.base.added`).
     """
-    named = {} if track.protocol == PROTOCOL_NAME else {PROTOCOL_LEAF: track.protocol}
+    protocol = {} if track.protocol == PROTOCOL_NAME else {PROTOCOL_LEAF: track.protocol}
     return leaves(
-        named
+        protocol
         | {
             "protocol": PROTOCOL,
             "track": track.id,
@@ -276,10 +276,9 @@ def override(conditions: Conditions, settings: dict[str, str]) -> Conditions:
         UsageError: an unknown leaf (with the nearest names) or an impossible value.
     """
     data = complete(conditions)
-    known = leaves(data)
+    names = leaves(data)
     for name, text in settings.items():
-        if name not in known:
-            raise unknown_name("condition", name, known)
+        require_known("condition", name, names)
         group, leaf = name.split(".")
         data[group][leaf] = _scalar(text)
     try:

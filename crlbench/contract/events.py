@@ -7,6 +7,7 @@ that it does not know.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Literal, TypedDict
 
@@ -28,12 +29,30 @@ class ProgressEvent(TypedDict):
     iteration: int
     """Iterations done, 0 to ``iterations``."""
     iterations: int
-    """Of the whole run."""
+    """Iterations of the whole run."""
     reward: float | None
     """Mean reward of the last rollout; None before the first one, in other phases, and where it is
     no finite number."""
     score: float | None
     """Mean of the last point of the curve, 0 to 1; None before the first one."""
+
+
+def progress(
+    phase: Literal["start", "train", "end"],
+    iteration: int,
+    iterations: int,
+    reward: float | None = None,
+    score: float | None = None,
+) -> ProgressEvent:
+    """The event of a phase, where a number that JSON does not hold is None."""
+    return {
+        "kind": "progress",
+        "phase": phase,
+        "iteration": iteration,
+        "iterations": iterations,
+        "reward": reward if reward is not None and math.isfinite(reward) else None,
+        "score": score if score is not None and math.isfinite(score) else None,
+    }
 
 
 class RebuiltEvent(TypedDict):

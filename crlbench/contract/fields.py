@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Literal
 
 import pydantic
 from pydantic import Field
+
+from crlbench.errors import UsageError
 
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 SLUG = r"^[a-z0-9]+([.-][a-z0-9]+)*$"
@@ -57,6 +60,18 @@ RULES = {
     PACKAGE_VERSION: "a version as the registry calls it",
 }
 """Patterns in words, for messages."""
+
+
+def check_slug(name: str, what: str) -> None:
+    """Refuse a name that no task can have; ``what`` is how the message calls it.
+
+    Raises:
+        UsageError: with what is allowed and the nearest name that is.
+    """
+    if not re.fullmatch(SLUG, name):
+        near = re.sub("[^a-z0-9]+", "-", name.lower()).strip("-")
+        hint = f" Did you mean {near}?" if near else ""
+        raise UsageError(f"{what} is not allowed; allowed: {RULES[SLUG]}.{hint}")
 
 
 def _inside(path: str) -> str:

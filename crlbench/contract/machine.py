@@ -39,7 +39,7 @@ SWITCHES = (
 )
 """Variables that stand in a record where they are set."""
 BEGUN_ON = "begun_on"
-"""In a record's environment: the class on which a run was begun that ended on another one."""
+"""Key of a record's environment: the class on which a run began that ended on another one."""
 HARDWARE = ("cpu", "gpu-24", "gpu-48", "gpu-80", "gpu-141")
 """Classes of hardware, by the memory of the device."""
 CAPABILITIES = ("DEFAULT", "NO AVX", "AVX2", "AVX512", "SVE128", "SVE256", "VSX", "Z VECTOR")
@@ -55,7 +55,7 @@ MACHINES_OF = {
     "VSX": POWER,
     "Z VECTOR": ("s390x",),
 }
-"""By kernels, the machines that have them."""
+"""Machines that have each kind of kernels."""
 MAKERS = {
     "Intel": X86,
     "AMD": X86,
@@ -68,12 +68,12 @@ MAKERS = {
     "Snapdragon": ARM,
     "POWER": POWER,
 }
-"""By how a word in a processor's name begins, the machines that it is of."""
+"""Machines by the begin of a word in a processor's name."""
 FORBIDDEN = {
     "ATEN_CPU_CAPABILITY=default": (*MACHINES_OF,),
     "ATEN_CPU_CAPABILITY=avx2": ("AVX512",),
 }
-"""By the setting of a variable, kernels that torch does not choose under it."""
+"""Kernels that torch does not choose, by the setting of a variable."""
 
 
 def machine_class(environment: Mapping[str, Any], source: str | None = None) -> dict[str, Any]:
@@ -86,15 +86,15 @@ def machine_class(environment: Mapping[str, Any], source: str | None = None) -> 
     """
     switches = _mapping(environment.get("determinism"))
     variables = _mapping(switches.get("environment"))
-    own = leaves(
+    present = leaves(
         {name: environment.get(name) for name in CLASS}
         | {"threads": switches.get("threads")}
         | {name: variables.get(name) for name in KERNELS}
         | ({} if source is None else {"source": source})
     )
     begun = _mapping(environment.get(BEGUN_ON))
-    known = {*own, *begun} if source is not None else {*own, *begun} - {"source"}
-    return {name: begun.get(name) for name in sorted(known)} if begun else own
+    names = {*present, *begun} if source is not None else {*present, *begun} - {"source"}
+    return {name: begun.get(name) for name in sorted(names)} if begun else present
 
 
 def contradiction(environment: Mapping[str, Any]) -> tuple[str, Any, str] | None:
@@ -147,11 +147,11 @@ def _together(environment: Mapping[str, Any]) -> tuple[str, Any, str] | None:
     begun = environment.get(BEGUN_ON)
     if begun is None:
         return None
-    own = machine_class({k: v for k, v in environment.items() if k != BEGUN_ON}, "")
-    named = {name for name in _mapping(begun) if not name.startswith("packages.")}
-    expected = {name for name in own if not name.startswith("packages.")}
-    if named != expected:
-        return BEGUN_ON, sorted(named ^ expected), "what makes a class of machine, all of it"
+    own_class = machine_class({k: v for k, v in environment.items() if k != BEGUN_ON}, "")
+    stated_names = {name for name in _mapping(begun) if not name.startswith("packages.")}
+    expected = {name for name in own_class if not name.startswith("packages.")}
+    if stated_names != expected:
+        return BEGUN_ON, sorted(stated_names ^ expected), "what makes a class of machine, all of it"
     return None
 
 

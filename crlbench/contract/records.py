@@ -84,7 +84,7 @@ class Algo(_Part):
     config: dict[str, Any]
     code_sha256: str
     recipe_sha256: str | None = None
-    """Of the user's Python file that the recipe came from; None for a bundled recipe."""
+    """Digest of the user's Python file with the recipe; None for a bundled recipe."""
 
 
 class Seed(_Part):
@@ -110,7 +110,7 @@ class CurvePoint(_Part):
 
 
 CURVE_COLUMNS = tuple(name for name in CurvePoint.model_fields if name != "items_ref")
-"""Of ``curve.csv``."""
+"""Columns of ``curve.csv``."""
 
 
 class SplitScore(_Part):
@@ -136,7 +136,7 @@ class ClippedToken(_Part):
 
     text: str
     low: int
-    """Times at the lower bound, over the whole run."""
+    """Times that it was held at the lower bound, over the whole run."""
     high: int
 
 
@@ -152,17 +152,17 @@ class IterationDigest(_Part):
     """A line of ``digests.jsonl``: one of a run's first iterations, to the last bit."""
 
     iteration: int
-    """From 1."""
+    """Number of the iteration, from 1."""
     prompts: Sha256
-    """Of the prompts' token ids and masks."""
+    """Digest of the prompts' token ids and masks."""
     completions: Sha256
-    """Of the sampled token ids and masks."""
+    """Digest of the sampled token ids and masks."""
     rewards: Sha256
-    """Of what every completion was paid."""
+    """Digest of the reward of every completion."""
     losses: list[str]
     """One per optimizer step, as hexadecimal floats; ``nan`` or ``inf`` where it is neither."""
     parameters: Sha256
-    """Of the weights that learn, after the iteration."""
+    """Digest of the trained weights after the iteration."""
 
 
 class RunRecord(_Part):
@@ -221,7 +221,7 @@ class Cell(_Part):
     recipe_file: str | None = None
     """A user's Python recipe, imported before ``recipe_config`` is read: it may define parts."""
     recipe_sha256: str | None = None
-    """Of that file, when the plan was made."""
+    """Digest of that file when the plan was made."""
     task: str
     arm: Literal["real", "placebo"]
     seed_index: int
@@ -235,13 +235,13 @@ class Cell(_Part):
     fingerprint: str
     plan_hash: str
     entry_sha256: str | None = None
-    """Of the model entry the plan was made with."""
+    """Digest of the model entry that the plan was made with."""
     tasks: tuple[str, ...]
     """All tasks of the board, for the transfer splits."""
     folder: str
-    """Where the cell's files go."""
+    """Folder of the cell's files."""
     start_folder: str
-    """Where scores of the start model are cached for all its cells."""
+    """Folder of the start model's scores, which all its cells share."""
     catalog: tuple[str, ...] = ()
     device: str = "cpu"
     devices: int = 1
@@ -284,7 +284,7 @@ class PlannedRecipe(_Part):
     name: str
     config: dict[str, Any]
     file_sha256: str | None = None
-    """Of the user's Python file that the recipe came from; absent for a bundled recipe."""
+    """Digest of the user's Python file with the recipe; absent for a bundled recipe."""
 
 
 class StoredPlan(_Part):
@@ -311,5 +311,5 @@ class StoredPlan(_Part):
     arms: dict[Literal["real", "placebo"], int]
     """Number of seeds of each arm."""
     seeds: dict[str, list[Seed]]
-    """By task; an arm runs a prefix of them."""
+    """Seeds by task; an arm runs a prefix of them."""
     plan_hash: str

@@ -1,8 +1,8 @@
 """The public log of results that were taken back: ``leaderboard/retractions.jsonl``.
 
-A result is never removed or rewritten: a line here, chained to the one before
-(:mod:`crlbench.disk.linked_lines`), says which of its records no longer count, since when, why and
-by whose word. Its entry stays readable and does not rank.
+A result is never removed or rewritten. A line of this log, linked to the line before it
+(:mod:`crlbench.disk.linked_lines`), names the records that no longer count, the day, the reason
+and the person. The entry stays readable and does not rank.
 """
 
 from __future__ import annotations
@@ -48,18 +48,18 @@ class Retraction(BaseModel):
     """UTC."""
     reason: str = Field(min_length=1, max_length=MAX_REASON)
     by: str = Field(min_length=1, max_length=100)
-    """Whose word it is; a GitHub handle."""
+    """GitHub handle of the person who retracts."""
     n: int = Field(ge=0)
     previous: str
     hash: str
 
-    def sentence(self, stored: int) -> str:
-        """For people: ``Retracted on 2026-11-22 by @someone (3 of 52 records): ...``.
+    def sentence(self, records: int) -> str:
+        """The line for people: ``Retracted on 2026-11-22 by @someone (3 of 52 records): ...``.
 
         Args:
-            stored: how many records the entry has.
+            records: how many records the entry has.
         """
-        what = "" if self.records == "all" else f" ({len(self.records)} of {stored} records)"
+        what = "" if self.records == "all" else f" ({len(self.records)} of {records} records)"
         return f"Retracted on {self.date} by {self.by}{what}: {self.reason}"
 
 
@@ -86,21 +86,21 @@ def parse_retractions(content: bytes, path: Path) -> tuple[Retraction, ...]:
         ValidationError: a line is none, or does not follow from the line before it.
     """
     entries: list[dict[str, Any]] = []
-    found = []
+    retractions = []
     for number, line in enumerate(content.splitlines(keepends=True), start=1):
         entry, where = parsed(line), f"{path}:{number}"
         if not line.endswith(b"\n") or not follows(entry, entries):
-            marked = line.startswith(BOM) and follows(parsed(line.removeprefix(BOM)), entries)
+            has_mark = line.startswith(BOM) and follows(parsed(line.removeprefix(BOM)), entries)
             raise ValidationError(
                 f"{where}: changed or damaged: this line does not follow from the one before. "
-                + (remedy(path, BOM) if marked else "Restore the file; .ci/retract adds a line.")
+                + (remedy(path, BOM) if has_mark else "Restore the file; .ci/retract adds a line.")
             )
         try:
-            found.append(Retraction.model_validate(entry))
+            retractions.append(Retraction.model_validate(entry))
         except pydantic.ValidationError as error:
             raise ValidationError(explain(error, where)) from None
         entries.append(entry)
-    return tuple(found)
+    return tuple(retractions)
 
 
 def concerning(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import os
@@ -14,7 +13,7 @@ from typing import Any
 
 from crlbench.contract.records import FileDigest
 from crlbench.disk import line_ends, reading
-from crlbench.disk.hashing import sha256_file
+from crlbench.disk.hashing import sha256_bytes, sha256_file
 from crlbench.disk.names import RECORD_NAME
 from crlbench.disk.packed import inside, members
 from crlbench.errors import EnvironmentUnfit, ValidationError
@@ -39,12 +38,9 @@ def read_bytes(path: Path) -> bytes:
     Raises:
         ValidationError, EnvironmentUnfit: as :func:`crlbench.disk.reading.read_bytes`.
     """
-    if (packed := inside(path)) is not None:
-        return _member(path, *packed)
-    return reading.read_bytes(path, MAX_FILE_BYTES, links=False)
-
-
-def _member(path: Path, archive: Path, name: str) -> bytes:
+    if (member := inside(path)) is None:
+        return reading.read_bytes(path, MAX_FILE_BYTES, links=False)
+    archive, name = member
     content = members(archive).get(name)
     if content is None:
         raise ValidationError(f"{path}: missing from the archive")
@@ -53,8 +49,8 @@ def _member(path: Path, archive: Path, name: str) -> bytes:
 
 def exists(path: Path) -> bool:
     """Whether a file, or a member of a packed result, is there."""
-    packed = inside(path)
-    return os.path.lexists(path) if packed is None else packed[1] in members(packed[0])
+    member = inside(path)
+    return os.path.lexists(path) if member is None else member[1] in members(member[0])
 
 
 def read_checked(path: Path, stated: FileDigest) -> bytes:
@@ -64,8 +60,8 @@ def read_checked(path: Path, stated: FileDigest) -> bytes:
         ValidationError, EnvironmentUnfit: as :func:`read_bytes`, or the digest is another.
     """
     content = read_bytes(path)
-    found = hashlib.sha256(content).hexdigest()
-    _compare(path, found, stated, lambda: line_ends.rewritten(path, content, stated.sha256))
+    actual = sha256_bytes(content)
+    _compare(path, actual, stated, lambda: line_ends.rewritten(path, content, stated.sha256))
     return content
 
 
@@ -88,18 +84,18 @@ def check_file(path: Path, stated: FileDigest) -> None:
                 f"{path}: {size} bytes, but {RECORD_NAME}: files.{path.name} says {stated.bytes}: "
                 f"{rewritten or 'the file was changed or is incomplete'}"
             )
-        found = sha256_file(path)
+        actual = sha256_file(path)
     except PermissionError:
         raise EnvironmentUnfit(f"{path}: no permission to read it") from None
     except OSError as error:
         raise ValidationError(f"{path}: cannot be read: {error.strerror}") from None
-    _compare(path, found, stated, lambda: line_ends.rewritten_file(path, stated.sha256))
+    _compare(path, actual, stated, lambda: line_ends.rewritten_file(path, stated.sha256))
 
 
-def _compare(path: Path, found: str, stated: FileDigest, rewritten: Callable[[], str]) -> None:
-    if found != stated.sha256:
+def _compare(path: Path, actual: str, stated: FileDigest, rewritten: Callable[[], str]) -> None:
+    if actual != stated.sha256:
         raise ValidationError(
-            f"{path}: sha256 is {found[:12]}..., but {RECORD_NAME}: files.{path.name} says "
+            f"{path}: sha256 is {actual[:12]}..., but {RECORD_NAME}: files.{path.name} says "
             f"{stated.sha256[:12]}...: {rewritten() or 'the file was changed or is incomplete'}"
         )
 
@@ -108,11 +104,13 @@ def json_object(path: Path) -> dict[str, Any]:
     """The JSON object in a file.
 
     Raises:
-        ValidationError: it is no JSON object, or holds NaN (names the field).
+        ValidationError: it is no JSON object, or a number is not finite (names the field).
         EnvironmentUnfit: it may not be read.
     """
     try:
-        return object_of(read_bytes(path))
+        data = object_of(read_bytes(path))
+        require_finite(data)
+        return data
     except reading.Malformed as error:
         raise ValidationError(f"{path}: {error}") from None
 
@@ -123,35 +121,12 @@ def object_of(content: bytes) -> dict[str, Any]:
     Raises:
         Malformed: it is none, or holds NaN (names the field).
     """
-    constants: list[float] = []
-    data = reading.json_value(content, constant=_collecting(constants))
-    if constants:
+    data = reading.json_value(content, constant=float)
+    if b"NaN" in content or b"Infinity" in content:
         require_finite(data)
     if not isinstance(data, dict):
         raise reading.Malformed(f"expected a JSON object, found {type(data).__name__}")
     return data
-
-
-def _collecting(found: list[float]) -> Callable[[str], float]:
-    """Reads NaN and Infinity, which JSON does not know, and keeps them in a list."""
-
-    def read(name: str) -> float:
-        found.append(float(name))
-        return found[-1]
-
-    return read
-
-
-def refuse_nonfinite(path: Path, value: Any) -> None:
-    """Name the first number of a file's JSON that is not finite.
-
-    Raises:
-        ValidationError: there is one.
-    """
-    try:
-        require_finite(value)
-    except reading.Malformed as error:
-        raise ValidationError(f"{path}: {error}") from None
 
 
 def require_finite(value: Any) -> None:

@@ -68,7 +68,7 @@ class GeneratorCard(Card):
     module: FileName
     seed: int
     sha256: Sha256
-    """Of the task's code and the sources of crlbench that building uses."""
+    """Digest of the task's code and of the sources of crlbench that building uses."""
 
 
 class VerifierCard(Card):
@@ -79,7 +79,7 @@ class VerifierCard(Card):
     reward_range: tuple[float, float]
     partial_credit: bool
     sha256: Sha256
-    """Of the task's code and the sources of crlbench.reward that verifying uses."""
+    """Digest of the task's code and of the sources of crlbench.reward that verifying uses."""
     steps: bool = False
     """Whether it judges the steps of a completion, so that ``data.reward = "process"`` can be."""
 
@@ -88,9 +88,9 @@ class SourceFile(Card):
     """One file of a published dataset."""
 
     sha256: Sha256
-    """Of the uncompressed file."""
+    """Digest of the uncompressed file."""
     bytes: Count
-    """Of the uncompressed file."""
+    """Size of the uncompressed file."""
     path: Text
     """Inside the origin; a path ending in ``.gz`` is uncompressed after its download."""
     origin: Address | None = None
@@ -99,7 +99,7 @@ class SourceFile(Card):
     """That repository's commit."""
 
     @pydantic.model_validator(mode="after")
-    def _pinned(self) -> SourceFile:
+    def _with_commit(self) -> SourceFile:
         if bool(self.origin) != bool(self.commit):
             raise ValueError("origin and commit belong together")
         return self
@@ -113,7 +113,7 @@ class DataSource(Card):
     commit: Commit
     licence: Text
     files: Annotated[dict[str, SourceFile], Field(min_length=1)]
-    """By the name that the task's ``build`` knows the file by."""
+    """Files by the names that the task's ``build`` uses."""
 
     @pydantic.field_validator("files")
     @classmethod
@@ -192,7 +192,7 @@ class RewardCard(Card):
     map: MapCard
     accuracy: PairAccuracy
     faults: dict[str, Share] | None = None
-    """By fault, the share of audit pairs whose worse completion has the higher score."""
+    """Share of audit pairs whose worse completion has the higher score, by fault."""
     pairs: PairCounts
     training: dict[str, Any]
     """The settings of ``fit-reward``."""
@@ -237,14 +237,14 @@ class TaskCard(Card):
 
     @pydantic.field_validator("kind", mode="before")
     @classmethod
-    def _known(cls, kind: object) -> object:
+    def _known_kind(cls, kind: object) -> object:
         if kind not in get_args(TaskKind):
             raise ValueError(unknown_kind(kind))
         return kind
 
     @pydantic.field_validator("splits")
     @classmethod
-    def _measured(cls, splits: dict[str, SplitCard]) -> dict[str, SplitCard]:
+    def _has_id(cls, splits: dict[str, SplitCard]) -> dict[str, SplitCard]:
         if "id" not in splits:
             raise ValueError("the split id is missing, which every task is measured on")
         return splits

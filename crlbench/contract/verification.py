@@ -17,12 +17,12 @@ from crlbench.errors import ValidationError
 
 Badge = Literal["recomputed", "replayed", "reproduced"]
 BADGES: tuple[Badge, ...] = get_args(Badge)
-"""From the weakest proof to the strongest."""
+"""All badges, from the weakest proof to the strongest."""
 
 Proof = Literal["recomputed", "replayed within a band", "replayed", "reproduced"]
 """What a badge says to a reader: equal bits and a band are two different things."""
 PROOFS: tuple[Proof, ...] = get_args(Proof)
-"""From the weakest to the strongest."""
+"""All proofs, from the weakest to the strongest."""
 
 Outcome = Literal["equal", "within", "mismatch"]
 """Equal to the last bit, within the band of another class of machine, or neither."""
@@ -46,17 +46,17 @@ class Finding:
     expected: Any
     """What was computed again, or what the conditions ask for."""
     why: str = ""
-    """Where the two values do not say it; a clause."""
+    """A clause that explains it where the two values do not."""
 
     def __str__(self) -> str:
         more = f" ({self.why})" if self.why else ""
         return (
-            f"{self.run}/{self.file}: {self.field}: stored {_shown(self.stored)}, "
-            f"expected {_shown(self.expected)}{more}"
+            f"{self.run}/{self.file}: {self.field}: stored {_cut(self.stored)}, "
+            f"expected {_cut(self.expected)}{more}"
         )
 
 
-def _shown(value: Any) -> str:
+def _cut(value: Any) -> str:
     text = value if isinstance(value, str) else repr(value)
     return text if len(text) <= SHOWN else text[: SHOWN - 3] + "..."
 

@@ -52,7 +52,7 @@ def _nothing_else(data: bytes, archive: zipfile.ZipFile) -> None:
     """Refuse an archive that is more than its members one after the other and their directory."""
     if archive.comment:
         raise BadArrays("the archive has a comment")
-    members, place, listed = archive.infolist(), 0, 0
+    members, place, entry = archive.infolist(), 0, 0
     for member in members:
         if member.flag_bits & 1:
             raise BadArrays("the archive is encrypted")
@@ -63,14 +63,14 @@ def _nothing_else(data: bytes, archive: zipfile.ZipFile) -> None:
         if member.header_offset != place:
             raise BadArrays("something stands between its members, or before them")
         name, extra = _LOCAL.unpack_from(data, place)
-        if _LISTED.unpack_from(data, archive.start_dir + listed) != (name, 0, 0):
+        if _LISTED.unpack_from(data, archive.start_dir + entry) != (name, 0, 0):
             raise BadArrays("a member has a comment or an extra field")
         place += _LOCAL.size + name + extra + member.file_size
-        listed += _LISTED.size + name
+        entry += _LISTED.size + name
     if place != archive.start_dir:
         raise BadArrays("something stands between its members and its directory")
-    end = _END.pack(b"PK\5\6", 0, 0, len(members), len(members), listed, place, 0)
-    if data[place + listed :] != end:
+    end = _END.pack(b"PK\5\6", 0, 0, len(members), len(members), entry, place, 0)
+    if data[place + entry :] != end:
         raise BadArrays("the archive is split or damaged, or something stands behind it")
 
 

@@ -69,14 +69,14 @@ def expanded(path: Path | str) -> Path:
     Raises:
         UsageError: that user has no home folder.
     """
-    found = os.path.expanduser(path)
-    if found.startswith("~") and not os.path.lexists(found):
-        who = found.split("/")[0]
+    text = os.path.expanduser(path)
+    if text.startswith("~") and not os.path.lexists(text):
+        who = text.split("/")[0]
         raise UsageError(
             f"{path}: '{who}' has no home folder here. Write the path out; a name that begins "
             "with ~ is written ./~name."
         )
-    return Path(found)
+    return Path(text)
 
 
 def require_temporary() -> None:

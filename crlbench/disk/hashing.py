@@ -10,6 +10,8 @@ import stat
 from pathlib import Path
 from typing import Any
 
+from crlbench.errors import EnvironmentUnfit
+
 
 def sha256_bytes(data: bytes) -> str:
     """SHA-256 in hex."""
@@ -25,6 +27,18 @@ def sha256_file(path: Path | str) -> str:
         raise OSError(errno.EINVAL, "is no regular file", str(path))
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def require_sha256(path: Path) -> str:
+    """:func:`sha256_file` of a file that must be readable.
+
+    Raises:
+        EnvironmentUnfit: it may not be read.
+    """
+    try:
+        return sha256_file(path)
+    except OSError as error:
+        raise EnvironmentUnfit(f"{path}: cannot be read: {error.strerror}.") from None
 
 
 def canonical_json(value: Any) -> str:

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from crlbench.disk.hashing import sha256_bytes
+from crlbench.errors import ValidationError
 
 BOM = b"\xef\xbb\xbf"
 """A byte order mark in UTF-8."""
@@ -47,6 +48,23 @@ def rewritten_so_that(path: Path, data: bytes, right: Callable[[bytes], bool]) -
     return f"{_cause(data)} {remedy(path, data)}"
 
 
+def require_digest(path: Path, data: bytes, sha256: str, source: str, advice: str) -> None:
+    """Refuse a file whose content has another digest than ``source`` states.
+
+    Args:
+        data: The file's content.
+        advice: What helps where its text is another one.
+
+    Raises:
+        ValidationError: says both digests and what helps.
+    """
+    if (actual := sha256_bytes(data)) != sha256:
+        raise ValidationError(
+            f"{path}: the file was changed: its sha256 is {actual}, {source} says {sha256}. "
+            f"{rewritten(path, data, sha256) or advice}"
+        )
+
+
 def rewritten_file(path: Path, sha256: str) -> str:
     """:func:`rewritten` of a file on the disk; empty also where it cannot be read."""
     try:
@@ -66,16 +84,16 @@ def remedy(path: Path, data: bytes) -> str:
     if b"\r\n" in data:
         steps.append("tr -d '\\r'")
     command = f"{steps[0]} < {source}" + "".join(f" | {step}" for step in steps[1:])
-    found = f"Restore it with: {command} > {target} && mv {target} {source}"
+    advice = f"Restore it with: {command} > {target} && mv {target} {source}"
     checkouts = (folder for folder in path.absolute().parents if (folder / ".git").exists())
     checkout = next(checkouts, None)
     if checkout is not None and b"\r\n" in data:
         git = f"git -C {shlex.quote(str(checkout))} -c core.autocrlf=false"
-        found += (
+        advice += (
             " - or all files of this checkout, once your own changes are committed, with: "
             f"{git} rm -rq --cached . && {git} reset -q --hard"
         )
-    return f"{found}."
+    return f"{advice}."
 
 
 def _cause(data: bytes) -> str:

@@ -1,6 +1,6 @@
-"""JSON lines that hold on to one another: each carries the hash of the line before it.
+"""Linked JSON lines: each carries the hash of the line before it.
 
-A removed or changed line shows. A line torn by ``kill -9`` was never read by anyone and does not
+A removed or changed line is detected. A line that ``kill -9`` cut off was never read and does not
 count.
 """
 
@@ -23,8 +23,8 @@ MAX_BYTES = 8 * 2**20
 def linked(entries: Sequence[Mapping[str, Any]], body: Mapping[str, Any]) -> dict[str, Any]:
     """``body`` as the line after ``entries``: with its number and both hashes."""
     previous = entries[-1]["hash"] if entries else GENESIS
-    numbered = {**body, "n": len(entries), "previous": previous}
-    return numbered | {"hash": digest(numbered)}
+    line = {**body, "n": len(entries), "previous": previous}
+    return line | {"hash": digest(line)}
 
 
 def follows(entry: Mapping[str, Any], entries: Sequence[Mapping[str, Any]]) -> bool:

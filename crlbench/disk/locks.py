@@ -31,10 +31,10 @@ _POLL_SECONDS = 0.1
 
 @contextmanager
 def alone(target: Path, echo: Callable[[str], Any] | None = None) -> Iterator[None]:
-    """Hold the lock of a folder that is being made; whoever comes second waits.
+    """Hold the lock of a folder while it is made; a second process waits.
 
-    Look before whether there is anything to make: a lock needs a folder that can be written.
-    ``echo`` is given one line when there is something to wait for.
+    A lock needs a folder that can be written, so look first whether there is anything to make.
+    ``echo`` gets one line when this process has to wait.
 
     Raises:
         OSError: the folder of ``target`` may not be written.
@@ -42,14 +42,14 @@ def alone(target: Path, echo: Callable[[str], Any] | None = None) -> Iterator[No
     path = target.parent / f".{target.name}.lock"
     waits = False
     while True:
-        with held(path) as mine:
-            if mine:
+        with held(path) as is_mine:
+            if is_mine:
                 yield
                 return
         if echo is not None and not waits:
             marker = path.with_name(path.name + HOLDER)
-            told = f" (delete {marker} if that process is gone)" if marker.exists() else ""
-            echo(f"{target.name}: another process is fetching it; waiting{told}...")
+            hint = f" (delete {marker} if that process is gone)" if marker.exists() else ""
+            echo(f"{target.name}: another process is fetching it; waiting{hint}...")
         waits = True
         time.sleep(_POLL_SECONDS)
 
@@ -62,24 +62,24 @@ def held(path: Path) -> Iterator[bool]:
         OSError: the file cannot be made.
     """
     with ExitStack() as stack:
-        mine = False
-        while not mine:
-            descriptor = _opened(path)
+        is_mine = False
+        while not is_mine:
+            descriptor = _open(path)
             if descriptor is None:
                 continue  # it was removed between two looks
             with ExitStack() as attempt:
                 attempt.callback(os.close, descriptor)
-                if not _locked(descriptor, path, attempt):
+                if not _lock(descriptor, path, attempt):
                     break
                 # Whoever held it before may have removed the file that is locked here.
-                mine = _stands(descriptor, path)
-                if mine:
+                is_mine = _stands(descriptor, path)
+                if is_mine:
                     attempt.callback(_remove, path)
                     stack.push(attempt.pop_all())
-        yield mine
+        yield is_mine
 
 
-def _opened(path: Path) -> int | None:
+def _open(path: Path) -> int | None:
     """A descriptor of the lock's file, made where there is none; None where it just went."""
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
@@ -95,7 +95,7 @@ def _opened(path: Path) -> int | None:
     return descriptor
 
 
-def _locked(descriptor: int, path: Path, attempt: ExitStack) -> bool:
+def _lock(descriptor: int, path: Path, attempt: ExitStack) -> bool:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:

@@ -42,11 +42,6 @@ NAME = re.compile(
 )
 _BLOCK = tarfile.BLOCKSIZE
 _END = bytes(2 * _BLOCK)
-MAX_PLAIN_NAME = 100
-"""Longer names stand in two parts of a header."""
-_BEHIND = tarfile.TarInfo("x").tobuf(tarfile.USTAR_FORMAT)[156:]
-"""What stands behind the checksum of a header: a regular file of nobody."""
-_SUM_BEHIND = sum(_BEHIND)
 
 
 class BadArchive(ValueError):
@@ -83,7 +78,7 @@ def unpack(data: bytes) -> dict[str, bytes]:
     place, last = 0, ""
     while plain[place : place + _BLOCK] != _END[:_BLOCK]:
         header = plain[place : place + _BLOCK]
-        name, size = _stated(header)
+        name, size = _read_header(header)
         place += _BLOCK
         content, padding = plain[place : place + size], -size % _BLOCK
         place += size + padding
@@ -98,18 +93,12 @@ def unpack(data: bytes) -> dict[str, bytes]:
 
 
 def _header(name: str, size: int) -> bytes:
-    """As :mod:`tarfile` writes it, which for many members takes ten times as long."""
-    if len(name) > MAX_PLAIN_NAME or size > MAX_UNPACKED:
-        info = tarfile.TarInfo(name)
-        info.size = size
-        return info.tobuf(tarfile.USTAR_FORMAT)
-    head = name.encode("ascii").ljust(100, b"\0") + b"%07o\0" % 0o644 + b"0000000\0" * 2
-    head += b"%011o\0" % size + b"0" * 11 + b"\0"
-    checksum = sum(head) + 8 * ord(" ") + _SUM_BEHIND
-    return head + b"%06o\0 " % checksum + _BEHIND
+    info = tarfile.TarInfo(name)
+    info.size = size
+    return info.tobuf(tarfile.USTAR_FORMAT)
 
 
-def _stated(header: bytes) -> tuple[str, int]:
+def _read_header(header: bytes) -> tuple[str, int]:
     """Name and size of a member whose header is the canonical one."""
     try:
         name = header[:100].rstrip(b"\0").decode("ascii")
@@ -159,10 +148,10 @@ def _holds_nothing(data: bytes) -> bool:
 
     Source: RFC 8878, sections 3.1.1.1 and 3.1.1.2.
     """
-    described = data[4]
-    single = bool(described & 0x20)
-    place = 5 + (not single) + (0, 1, 2, 4)[described & 3]
-    place += (int(single), 2, 4, 8)[described >> 6]
+    descriptor = data[4]
+    single = bool(descriptor & 0x20)
+    place = 5 + (not single) + (0, 1, 2, 4)[descriptor & 3]
+    place += (int(single), 2, 4, 8)[descriptor >> 6]
     while True:
         header = int.from_bytes(data[place : place + 3], "little")
         last, kind, size = header & 1, header >> 1 & 3, header >> 3

@@ -25,16 +25,16 @@ from crlbench.errors import EnvironmentUnfit, ValidationError
 NO_DETOUR = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 """Open no link and wait for no pipe, where the system can."""
 MAX_BYTES = 16 * 2**20
-"""Of a file that is read whole, unless its reader says more."""
+"""Largest file that is read whole, unless its reader says more."""
 MAX_PARTS = 100_000
 """Lists and objects of one JSON text."""
 MAX_TOML_BYTES = 2**18
 KEPT_TOML_BYTES = 2**14
-"""Of a document that stays parsed."""
+"""Largest document that stays parsed."""
 MAX_TOML_DEPTH = 16
 """Levels of tables and lists inside one another."""
 MAX_TOML_DOTS = 200
-"""In one line: reading a dotted name takes Python the square of its length."""
+"""Most dots in one line: reading a dotted name takes Python the square of its length."""
 UNREADABLE = (ArithmeticError, LookupError, RecursionError, TypeError, ValueError)
 """What a check may raise on a value that no run writes and that no form refused."""
 _TOML_WHOLE = range(-(2**63), 2**63)
@@ -92,12 +92,12 @@ def json_value(data: bytes, *, constant: Callable[[str], float] | None = None) -
             follow, and very many parts.
     """
     few_parts(data)
-    no_mark(data)
+    _no_mark(data)
     try:
         value = json.loads(
             data.decode("utf-8"),
             parse_constant=constant or _no_number,
-            object_pairs_hook=unique_names,
+            object_pairs_hook=_unique_names,
         )
     except UnicodeDecodeError as error:
         raise Malformed(f"not valid JSON: not UTF-8 text (byte {error.start})") from None
@@ -111,18 +111,12 @@ def json_value(data: bytes, *, constant: Callable[[str], float] | None = None) -
     except ValueError as error:
         raise Malformed(f"not valid JSON: {_digits(error)}") from None
     if b"\\ud" in data or b"\\uD" in data:
-        whole_characters(value)
+        _whole_characters(value)
     return value
 
 
-def unique_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """The object of parsed pairs, for ``object_pairs_hook`` of :func:`json.loads`.
-
-    Readers disagree on which of two equal names counts: Python takes the last, others the first.
-
-    Raises:
-        Malformed: a name stands twice.
-    """
+def _unique_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """The object of pairs, each name once: of two, Python takes the last and others the first."""
     value = dict(pairs)
     if len(value) < len(pairs):
         names = [name for name, _ in pairs]
@@ -141,24 +135,16 @@ def few_parts(data: bytes) -> None:
         raise Malformed(f"more than {MAX_PARTS} lists and objects")
 
 
-def no_mark(data: bytes) -> None:
-    """Refuse text behind a byte order mark, which JSON and TOML do not know.
-
-    Raises:
-        Malformed: there is one.
-    """
+def _no_mark(data: bytes) -> None:
+    """Refuse text behind a byte order mark, which JSON and TOML do not know."""
     if data.startswith(BOM):
         raise Malformed(
             "begins with a byte order mark, as some editors write it; save it as UTF-8 without one"
         )
 
 
-def whole_characters(value: Any) -> None:
-    """Refuse half of a surrogate pair, which can be escaped in JSON and written to no file.
-
-    Raises:
-        Malformed: there is one.
-    """
+def _whole_characters(value: Any) -> None:
+    """Refuse half of a surrogate pair, which can be escaped in JSON and written to no file."""
     try:
         json.dumps(value, ensure_ascii=False).encode("utf-8")
     except UnicodeEncodeError as error:
@@ -174,17 +160,17 @@ def toml_table(data: bytes) -> dict[str, Any]:
     """
     if len(data) > MAX_TOML_BYTES:
         raise Malformed(f"{len(data)} bytes; no TOML file here has more than {MAX_TOML_BYTES}")
-    return deepcopy(_parsed_once(data)) if len(data) <= KEPT_TOML_BYTES else _parsed(data)
+    return deepcopy(_parse_once(data)) if len(data) <= KEPT_TOML_BYTES else _parse(data)
 
 
 @lru_cache(maxsize=256)
-def _parsed_once(data: bytes) -> dict[str, Any]:
+def _parse_once(data: bytes) -> dict[str, Any]:
     """The cards of a catalogue are asked for by every rule, and parsing one takes milliseconds."""
-    return _parsed(data)
+    return _parse(data)
 
 
-def _parsed(data: bytes) -> dict[str, Any]:
-    no_mark(data)
+def _parse(data: bytes) -> dict[str, Any]:
+    _no_mark(data)
     try:
         text = data.decode("utf-8")
         _few_dots(text)
@@ -215,7 +201,7 @@ def _few_dots(text: str) -> None:
 
 
 def _modest(table: dict[str, Any]) -> None:
-    """Refuse what would stop whoever reads on: depth, and whole numbers of any size."""
+    """Refuse what readers of the table could not take: depth, and whole numbers of any size."""
     waiting: list[tuple[tuple[str, ...], Any]] = [((), table)]
     while waiting:
         path, value = waiting.pop()

@@ -19,7 +19,7 @@ SUFFIX = ".zst"
 MAX_PLAIN_BYTES = 2**19
 """Longest content that is written as it is."""
 MAX_ROWS_BYTES = 2**26
-"""Of the content of a split file or of a file of pairs, and of a task's code."""
+"""Longest content of a split file or a file of pairs, and longest code of a task."""
 LEVEL = 19
 
 
@@ -28,7 +28,7 @@ class BadFrame(ValueError):
 
 
 def forms(path: Path) -> tuple[Path, Path]:
-    """Where the split file ``path`` may stand: plain, and compressed."""
+    """The two places of the split file ``path``: plain, and compressed."""
     return path, path.with_name(path.name + SUFFIX)
 
 
@@ -44,13 +44,13 @@ def standing(path: Path) -> Path:
     Raises:
         ValidationError: both forms stand there.
     """
-    found = [form for form in forms(path) if os.path.exists(form)]
-    if len(found) > 1:
+    there = [form for form in forms(path) if os.path.exists(form)]
+    if len(there) > 1:
         raise ValidationError(
-            f"{found[0]} and {found[1]} both stand there, and a split has one file. Delete the one "
+            f"{there[0]} and {there[1]} both stand there, and a split has one file. Delete the one "
             "that is not meant; crlbench freeze writes the right one and deletes the other."
         )
-    return found[0] if found else path
+    return there[0] if there else path
 
 
 def packed(content: bytes) -> bytes:

@@ -9,13 +9,14 @@ import os
 import re
 from pathlib import Path
 
+from crlbench.base.wording import listed
 from crlbench.disk import line_ends
 from crlbench.disk.hashing import sha256_file
 from crlbench.disk.reading import read_bytes
 from crlbench.errors import ValidationError
 
 NAME = "archived.sha256"
-"""In the folder that it seals."""
+"""Name of the list, in the folder that it seals."""
 _LINE = re.compile(r"([0-9a-f]{64})  ([^\\\n]+)")
 SHOWN = 4
 """Faults that a message names."""
@@ -42,21 +43,20 @@ def require_intact(folder: Path) -> None:
             f"{folder}: without {NAME}, so nobody can tell whether it is what was archived. "
             "Restore it from the commit that brought it, or remove the folder."
         )
-    stated = _stated(folder / NAME)
-    found = _paths(folder)
-    faults = [f"{path} is missing" for path in stated if path not in found]
-    faults += [f"{path} does not belong there" for path in found if path not in stated]
-    faults += filter(None, (_changed(folder, path, stated[path]) for path in found
-                            if path in stated))  # fmt: skip
+    digests = _read_list(folder / NAME)
+    paths = _paths(folder)
+    faults = [f"{path} is missing" for path in digests if path not in paths]
+    faults += [f"{path} does not belong there" for path in paths if path not in digests]
+    faults += filter(None, (_difference(folder, path, digests[path]) for path in paths
+                            if path in digests))  # fmt: skip
     if faults:
-        more = f" and {len(faults) - SHOWN} more" if len(faults) > SHOWN else ""
         raise ValidationError(
-            f"{folder}: is not what was archived: {'; '.join(faults[:SHOWN])}{more}. "
+            f"{folder}: is not what was archived: {listed(faults, SHOWN, '; ')}. "
             f"Restore it from the commit that brought it (git checkout -- {folder}), or remove it."
         )
 
 
-def _changed(folder: Path, path: str, digest: str) -> str:
+def _difference(folder: Path, path: str, digest: str) -> str:
     """How a file differs from what a list states; empty where it does not."""
     file = folder / path
     if file.is_symlink():
@@ -70,29 +70,25 @@ def _changed(folder: Path, path: str, digest: str) -> str:
     return f"{path} was changed{f' ({cause})' if cause else ''}"
 
 
-def _stated(file: Path) -> dict[str, str]:
-    """The digests that a list states, by path.
-
-    Raises:
-        ValidationError: a line is malformed, or names a file twice.
-    """
-    stated: dict[str, str] = {}
+def _read_list(file: Path) -> dict[str, str]:
+    """The digests that a list states, by path."""
+    digests: dict[str, str] = {}
     text = line_ends.plain(read_bytes(file, links=False)).decode("utf-8", "replace")
     for number, line in enumerate(text.splitlines(), 1):
         match = _LINE.fullmatch(line)
-        if match is None or match[2] in stated:
+        if match is None or match[2] in digests:
             raise ValidationError(
                 f"{file}:{number}: expected a SHA-256, two spaces and the path of a file, each "
                 "file once."
             )
-        stated[match[2]] = match[1]
-    return stated
+        digests[match[2]] = match[1]
+    return digests
 
 
 def _paths(folder: Path) -> list[str]:
     """Files below a folder, in order; a link counts as a file, and its target is not followed."""
-    found = []
+    paths = []
     for place, below, names in os.walk(folder):
         links = [name for name in below if (Path(place) / name).is_symlink()]
-        found += [(Path(place) / name).relative_to(folder).as_posix() for name in (*names, *links)]
-    return sorted(path for path in found if path != NAME)
+        paths += [(Path(place) / name).relative_to(folder).as_posix() for name in (*names, *links)]
+    return sorted(path for path in paths if path != NAME)

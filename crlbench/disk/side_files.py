@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from crlbench.disk.hashing import sha256_file
+from crlbench.disk.hashing import require_sha256
 from crlbench.errors import EnvironmentUnfit
 
 TEMPLATES = "additional_chat_templates"
@@ -27,7 +27,7 @@ TOKENIZERS = (
     *("chat_template*.jinja", "chat_template*.json", f"{TEMPLATES}/*.jinja"),
 )
 QUANTISED = ("quantize_config.json", "quant_config.json", "hf_quant_config.json")
-"""Where tools that quantise put their settings, if not into config.json."""
+"""Files with the settings of tools that quantise, if not in config.json."""
 ADAPTER = "adapter_config.json"
 WHOLE, INDEX = "model.safetensors", "model.safetensors.index.json"
 """The weights in one file, or what names the files that they are in."""
@@ -82,26 +82,21 @@ def side_digests(folder: Path, names: Iterable[str] | None = None) -> dict[str, 
     Raises:
         EnvironmentUnfit: one may not be read.
     """
-    found = {}
-    for name in side_files(folder) if names is None else names:
-        try:
-            found[name] = sha256_file(folder / name)
-        except OSError as error:
-            raise EnvironmentUnfit(f"{folder / name}: cannot be read: {error.strerror}.") from None
-    return found
+    chosen = side_files(folder) if names is None else names
+    return {name: require_sha256(folder / name) for name in chosen}
 
 
-def first_change(stated: Mapping[str, str], found: Mapping[str, str]) -> tuple[str, str] | None:
+def first_change(stated: Mapping[str, str], actual: Mapping[str, str]) -> tuple[str, str] | None:
     """The first file that is not as stated, and what became of it; None where all are.
 
     Returns:
         The name, and ``was changed``, ``is missing`` or ``is new``.
     """
-    for name in sorted({*stated, *found}):
-        if name not in found:
+    for name in sorted({*stated, *actual}):
+        if name not in actual:
             return name, "is missing"
         if name not in stated:
             return name, "is new"
-        if stated[name] != found[name]:
+        if stated[name] != actual[name]:
             return name, "was changed"
     return None

@@ -10,9 +10,9 @@ from crlbench.disk.files import expanded
 from crlbench.errors import EnvironmentUnfit
 
 COMPILER_FOLDER = "TORCHINDUCTOR_CACHE_DIR"
-"""Where torch's compiler keeps what it made."""
+"""Variable with the folder of what torch's compiler makes."""
 HOME = "~/.cache/crlbench"
-"""Where downloads and conversions stand unless somebody says otherwise."""
+"""Default folder of downloads and conversions."""
 _OFF = ("", "0", "false", "no")
 
 
@@ -37,8 +37,8 @@ def user_home() -> Path | None:
 
 def hub_placed() -> bool:
     """Whether the hub's library has a place for its cache: a home folder, or a variable."""
-    stated = map(os.environ.get, ("HF_HOME", "HF_HUB_CACHE", "XDG_CACHE_HOME"))
-    return any(stated) or user_home() is not None
+    places = map(os.environ.get, ("HF_HOME", "HF_HUB_CACHE", "XDG_CACHE_HOME"))
+    return any(places) or user_home() is not None
 
 
 def find_home(flag: str | None = None) -> Path | None:
@@ -49,8 +49,8 @@ def find_home(flag: str | None = None) -> Path | None:
     Raises:
         UsageError: what is given begins with the home folder of a user who has none.
     """
-    if chosen := flag or os.environ.get("CRLBENCH_HOME"):
-        return expanded(chosen)
+    if path := flag or os.environ.get("CRLBENCH_HOME"):
+        return expanded(path)
     folder = user_home()
     return None if folder is None else folder / HOME.removeprefix("~/")
 

@@ -16,7 +16,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import Any, Literal
@@ -27,7 +27,7 @@ from crlbench.disk.names import CODE
 from crlbench.doctor.preflight import check_golds, check_training
 from crlbench.errors import CrlbenchError, EnvironmentUnfit
 from crlbench.launch.capacity import available_memory, gigabytes
-from crlbench.run.environment import cores, cpu_model, packages, violations
+from crlbench.run.environment import cores, cpu_field, cpu_model, driver, packages, violations
 from crlbench.run.store import check_writable, nearest_existing
 
 Level = Literal["ok", "warning", "problem"]
@@ -40,7 +40,7 @@ SKEW_SECONDS = 300.0
 EARLIEST = 1_767_225_600.0
 """2026-01-01: no clock of a machine that runs this version tells an earlier time."""
 SPARE_BYTES = 2_000_000_000
-"""Of the disk: below it a run with a real model may not be stored."""
+"""Free disk below which a run with a real model may not be stored."""
 OVERRIDES = (
     "ATEN_CPU_CAPABILITY",
     "DNNL_DEFAULT_FPMATH_MODE",
@@ -64,20 +64,17 @@ class Finding:
     fix: str = ""
     """The command that helps, or what to do."""
 
-    def as_dict(self) -> dict[str, Any]:
-        """Plain data."""
-        return asdict(self)
-
 
 def machine(conditions: Conditions) -> Iterator[Finding]:
     """The processor, its cores and the units that the track's arithmetic wants, and memory."""
-    units = [name for name in ("avx512_bf16", "amx_bf16") if name in _cpu_flags()]
-    said = f"bf16 units {', '.join(units)}" if units else "no bf16 units"
+    flags = cpu_field("flags", "Features").split()
+    units = [name for name in ("avx512_bf16", "amx_bf16") if name in flags]
+    features = f"bf16 units {', '.join(units)}" if units else "no bf16 units"
     slow = conditions.hardware.precision == "bf16" and "amx_bf16" not in units
     yield Finding(
         "processor",
         "warning" if slow else "ok",
-        f"{cpu_model()}, {platform.machine()}, {cores()} cores usable, {said}",
+        f"{cpu_model()}, {platform.machine()}, {cores()} cores usable, {features}",
         "without AMX the track's bf16 is slower than float32; nothing is wrong" if slow else "",
     )
     threads = conditions.hardware.threads
@@ -94,14 +91,6 @@ def machine(conditions: Conditions) -> Iterator[Finding]:
         return
     whole = "" if total is None else f" of {gigabytes(total)}"
     yield Finding("memory", "ok", f"{gigabytes(free)} available{whole}")
-
-
-def _cpu_flags() -> set[str]:
-    with suppress(OSError):
-        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
-            if line.startswith(("flags", "Features")):
-                return set(line.split(":", 1)[1].split())
-    return set()
 
 
 def memory_total(root: Path = Path("/")) -> int | None:
@@ -129,22 +118,15 @@ def accelerators(wanted: str) -> Iterator[Finding]:
             "run with --device cpu, or install a torch for CUDA and its driver" if missing else "",
         )
         return
-    driver = _driver()
+    version = f"driver {driver() or 'unknown'}"
     for index in range(torch.cuda.device_count()):
         free, total = torch.cuda.mem_get_info(index)
         yield Finding(
             "gpu",
             "ok",
             f"{index}: {torch.cuda.get_device_name(index)}, {gigabytes(free)} of "
-            f"{gigabytes(total)} free, CUDA {torch.version.cuda}, {driver}",
+            f"{gigabytes(total)} free, CUDA {torch.version.cuda}, {version}",
         )
-
-
-def _driver() -> str:
-    with suppress(OSError, IndexError):
-        line = Path("/proc/driver/nvidia/version").read_text(encoding="utf-8").splitlines()[0]
-        return "driver " + next(w for w in line.split() if w[0].isdigit() and "." in w)
-    return "driver unknown"
 
 
 def versions(track: Track) -> Iterator[Finding]:
@@ -152,16 +134,17 @@ def versions(track: Track) -> Iterator[Finding]:
     installed = packages()
     wrong = violations(track.packages)
     for name, allowed in sorted(track.packages.items()):
-        found = installed.get(name.lower(), "absent")
+        version = installed.get(name.lower(), "absent")
         if name in wrong:
             yield Finding(
                 "versions",
                 "warning" if name in installed else "problem",
-                f"{name} {found}; track '{track.id}' allows {allowed}: runs are open, never ranked",
+                f"{name} {version}; track '{track.id}' allows {allowed}: runs are open, "
+                "never ranked",
                 f"pip install '{name}{allowed}'",
             )
         else:
-            yield Finding("versions", "ok", f"{name} {found} ({allowed})")
+            yield Finding("versions", "ok", f"{name} {version} ({allowed})")
     yield Finding("versions", "ok", f"Python {platform.python_version()}, {platform.platform()}")
 
 
@@ -211,11 +194,7 @@ def disk(home: Path | None, out: Path) -> Iterator[Finding]:
 
 
 def _elsewhere(what: str) -> str:
-    return (
-        "choose another folder with --home"
-        if what == "CRLBENCH_HOME"
-        else "choose another folder with --out"
-    )
+    return f"choose another folder with {'--home' if what == 'CRLBENCH_HOME' else '--out'}"
 
 
 @dataclass(frozen=True)
@@ -247,12 +226,12 @@ def ask_hub(offline: bool, seconds: float = HUB_SECONDS) -> Hub:
     if offline:
         return Hub("off", "")
     address = os.environ.get("HF_ENDPOINT", HUB)
-    found: list[Hub] = []
+    answers: list[Hub] = []
     # A thread, because looking a name up takes no timeout.
-    thread = threading.Thread(target=lambda: found.append(_ask(address, seconds)), daemon=True)
+    thread = threading.Thread(target=lambda: answers.append(_ask(address, seconds)), daemon=True)
     thread.start()
     thread.join(seconds)
-    return found[0] if found else Hub("silent", f"{address}: no answer within {seconds:.0f} s")
+    return answers[0] if answers else Hub("silent", f"{address}: no answer within {seconds:.0f} s")
 
 
 def _ask(address: str, seconds: float) -> Hub:
@@ -325,5 +304,5 @@ def tasks_ready(tasks: Sequence[Task], conditions: Conditions) -> Iterator[Findi
 
 def command_in(text: str) -> str:
     """What an error's message says to run, if it does."""
-    _, said, rest = text.partition("un: ")
-    return rest.split(" (")[0].strip() if said else ""
+    _, marker, rest = text.partition("un: ")
+    return rest.split(" (")[0].strip() if marker else ""

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from crlbench.base.wording import one_line
 from crlbench.catalog.checkpoint import hub_folder
 from crlbench.catalog.fetch import BYTES, fetched_folder, gguf_dir
 from crlbench.catalog.frozen import Task
@@ -31,38 +32,30 @@ def entry(card: ModelCard) -> Finding:
     return Finding("entry", "ok", f"{card.slug}: {card.display_name}, {card.licence}")
 
 
-@dataclass(frozen=True)
-class Weights:
-    """Where a model's weights are."""
-
-    here: bool
-    finding: Finding
-
-
-def weights(card: ModelCard, home: Path | None, hub: Hub) -> Weights:
+def weights(card: ModelCard, home: Path | None, hub: Hub) -> tuple[bool, Finding]:
     """Whether the weights of an entry are on this machine, else the command that brings them."""
     size = gigabytes((card.params_total or 0) * BYTES[card.dtype]) if card.params_total else "?"
     if card.source.kind == "hub":
         folder = hub_folder(card)
         if folder is not None:
-            return Weights(True, Finding("weights", "ok", f"in the hub's cache: {folder}"))
-        pinned = card.revision if card.pinned else "main"
+            return True, Finding("weights", "ok", f"in the hub's cache: {folder}")
+        commit = card.revision if card.pinned else "main"
         level: Level = "warning" if hub.state == "answers" else "problem"
         text = f"not here: {size} come from the hub at the first run"
         if level == "problem":
             text = f"not here, and the hub cannot be asked: {size}"
-        command = f"hf download {card.source.hf_id} --revision {pinned}"
-        return Weights(False, Finding("weights", level, text, command))
+        command = f"hf download {card.source.hf_id} --revision {commit}"
+        return False, Finding("weights", level, text, command)
     if (file := card.source.gguf_file) is not None:
         try:
             folder = gguf_dir(card, file, card.weights_sha256.get(file, ""), home)
         except EnvironmentUnfit as error:
-            return Weights(False, Finding("weights", "problem", str(error)))
+            return False, Finding("weights", "problem", str(error))
         if not folder.is_dir():
             assert card.weights_dir is not None  # neither of the hub nor of a package
             text = f"{card.weights_dir / file}: a run converts it when it is first used"
-            return Weights(False, Finding("weights", "ok", text))
-        return Weights(True, Finding("weights", "ok", f"converted: {folder}"))
+            return False, Finding("weights", "ok", text)
+        return True, Finding("weights", "ok", f"converted: {folder}")
     try:
         if card.source.kind == "package":
             folder = fetched_folder(card, home)
@@ -74,22 +67,20 @@ def weights(card: ModelCard, home: Path | None, hub: Hub) -> Weights:
     except CrlbenchError as error:
         if isinstance(error, EnvironmentUnfit):
             text = f"not here: {size}, made from a package"
-            return Weights(
-                False, Finding("weights", "problem", text, f"crlbench fetch {card.slug}")
-            )
-        return Weights(False, Finding("weights", "problem", str(error)))
+            return False, Finding("weights", "problem", text, f"crlbench fetch {card.slug}")
+        return False, Finding("weights", "problem", str(error))
     how = "fetched" if card.source.kind == "package" else "local"
-    return Weights(True, Finding("weights", "ok", f"{how}: {folder}"))
+    return True, Finding("weights", "ok", f"{how}: {folder}")
 
 
 def extras(card: ModelCard, weights_here: bool) -> Iterator[Finding]:
     """Packages that an entry needs and that are not installed."""
-    needed = []
+    needs = []
     if card.quantisation != "none":
-        needed.append(("bitsandbytes", "pip install bitsandbytes", f"{card.quantisation} weights"))
+        needs.append(("bitsandbytes", "pip install bitsandbytes", f"{card.quantisation} weights"))
     if (card.source.kind == "package" or card.source.gguf_file) and not weights_here:
-        needed.append(("gguf", "pip install 'crlbench[gguf]'", "converting its file"))
-    for name, command, why in needed:
+        needs.append(("gguf", "pip install 'crlbench[gguf]'", "converting its file"))
+    for name, command, why in needs:
         if importlib.util.find_spec(name) is None:
             yield Finding("extras", "problem", f"{name} is not installed; {why} needs it", command)
         else:
@@ -103,12 +94,12 @@ def checkpoint(card: ModelCard, here: bool) -> Iterator[Finding]:
     if not here:
         return
     try:
-        found = admit(card)
+        model_files = admit(card)
     except CrlbenchError as error:
         yield Finding("checkpoint", "problem", str(error))
         return
     yield Finding("checkpoint", "ok", f"in order: {', '.join(QUESTIONS)}")
-    for word in found.words:
+    for word in model_files.words:
         yield Finding("checkpoint", "warning", word)
 
 
@@ -126,24 +117,24 @@ def architecture(card: ModelCard, here: bool) -> tuple[Finding, Shape | None]:
         return Finding("architecture", "warning", text), None
     try:
         config = config_of(card, locate(card) if here else None)
-        shape = counted(shape_of(config.to_dict()), skeleton(config))
+        shape = count_exactly(shape_of(config.to_dict()), skeleton(config))
     except CrlbenchError as error:
         return Finding("architecture", "problem", str(error)), None
     except Exception as error:  # models raise whatever they trip over when they are built
-        text = f"cannot be built: {type(error).__name__}: {' '.join(str(error).split())[:200]}"
+        text = f"cannot be built: {type(error).__name__}: {one_line(error, 200)}"
         return Finding("architecture", "problem", text), None
     try:
         check_served(card.slug, config)
     except CrlbenchError as error:
         return Finding("architecture", "problem", str(error)), None
-    said = f"{config.model_type}, {shape.total:,} parameters, {shape.layers} layers"
+    description = f"{config.model_type}, {shape.total:,} parameters, {shape.layers} layers"
     if card.params_total and card.params_total != shape.total:
-        text = f"{said}; the entry says {card.params_total:,} parameters"
+        text = f"{description}; the entry says {card.params_total:,} parameters"
         return Finding("architecture", "warning", text, "correct params_total in the entry"), shape
-    return Finding("architecture", "ok", said), shape
+    return Finding("architecture", "ok", description), shape
 
 
-def counted(shape: Shape, model: Any) -> Shape:
+def count_exactly(shape: Shape, model: Any) -> Shape:
     """The shape with the numbers of a model that was built, on the device ``meta`` or any other."""
     from torch import nn
 
@@ -171,6 +162,8 @@ def context(
 
     Exact where the tokenizer is on this machine; by the bytes that the tasks state elsewhere.
     """
+    cards = [task.card for task in tasks]
+    work = work_by_bytes(conditions, cards, members, shape.vocabulary, device)
     if here:
         from crlbench.policy.weights.load import load_reader
         from crlbench.run.admission import locate
@@ -179,26 +172,13 @@ def context(
             reader = load_reader(card, locate(card))
             work = work_by_tokens(conditions, tasks, members, reader, shape.vocabulary, device)
         except CrlbenchError as error:
-            work = _work_by_bytes(conditions, tasks, members, shape, device)
             return Finding("context", "problem", str(error)), work
         text = f"longest sequence {work.longest} tokens of {reader.context:,}; frame {reader.frame}"
         return Finding("context", "ok", text), work
-    work = _work_by_bytes(conditions, tasks, members, shape, device)
     long = card.context is not None and work.longest > card.context
     most = f"{card.context:,}" if card.context else "?"
     text = f"at most about {work.longest} tokens, from bytes, of {most}"
     return Finding("context", "warning" if long else "ok", text), work
-
-
-def _work_by_bytes(
-    conditions: Conditions,
-    tasks: Sequence[Task],
-    members: Sequence[Member],
-    shape: Shape,
-    device: str,
-) -> Work:
-    cards = [task.card for task in tasks]
-    return work_by_bytes(conditions, cards, members, shape.vocabulary, device)
 
 
 @dataclass(frozen=True)
@@ -224,23 +204,23 @@ def fits(
     card: ModelCard, conditions: Conditions, shape: Shape, work: Work, free: int | None
 ) -> list[Fit]:
     """Every form of the model against what there is; the entry's own among them."""
-    own = form_of(card, conditions.hardware.precision)
-    forms = [form for form in FORMS if form.name != own.name]
+    entry_form = form_of(card, conditions.hardware.precision)
+    forms = [form for form in FORMS if form.name != entry_form.name]
     names = [form.name for form in FORMS]
-    place = names.index(own.name) if own.name in names else 0
-    forms.insert(place, own)
-    return [Fit(estimate(shape, form, work), form is own, free) for form in forms]
+    place = names.index(entry_form.name) if entry_form.name in names else 0
+    forms.insert(place, entry_form)
+    return [Fit(estimate(shape, form, work), form is entry_form, free) for form in forms]
 
 
 def memory(found: Sequence[Fit]) -> Finding:
     """The entry's own form against what there is."""
-    own = next(fit for fit in found if fit.own)
+    entry = next(fit for fit in found if fit.own)
     text = (
-        f"{own.estimate.form.name} needs about {gigabytes(own.estimate.peak)} "
-        f"(fullest: {own.estimate.moment}); {own.words}"
+        f"{entry.estimate.form.name} needs about {gigabytes(entry.estimate.peak)} "
+        f"(fullest: {entry.estimate.moment}); {entry.words}"
     )
     levels: dict[str, Level] = {"fits": "ok", "does not fit": "problem"}
-    level = levels.get(own.words, "warning")
+    level = levels.get(entry.words, "warning")
     fix = ""
     if level == "problem":
         others = [fit for fit in found if fit.words == "fits"]

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING
 from crlbench.catalog.find import Catalog
 from crlbench.catalog.frozen import Task
 from crlbench.contract.conditions import Conditions
-from crlbench.contract.model_card import ModelCard
-from crlbench.contract.pinned import check_pinned
+from crlbench.contract.model_card import ModelCard, check_pinned
 from crlbench.disk import rowfiles
 from crlbench.errors import CrlbenchError, ValidationError
 from crlbench.run.plan import Board
@@ -67,11 +66,11 @@ def check_models(
             that is too short for the longest prompt of a task.
         EnvironmentUnfit: the hub is out of reach, or something to convert a GGUF file is missing.
     """
-    own = catalog.roots[-1] / "models"
+    bundled = catalog.roots[-1] / "models"
     foreign = []
     for card in cards:
         folder = card.weights_dir
-        if folder is not None and at_hand(card) and card.root == own:
+        if folder is not None and at_hand(card) and card.root == bundled:
             check_pinned(card, folder)
         else:
             foreign.append(card)
@@ -80,28 +79,29 @@ def check_models(
     from crlbench.run.admission import admit
     from crlbench.run.subject import check_context
 
-    known = {one.card.digest: one for one in admitted}
+    by_digest = {one.card.digest: one for one in admitted}
     for card in foreign:
-        reader = (known.get(card.digest) or admit(card, whole=True)).reader
+        reader = (by_digest.get(card.digest) or admit(card, whole=True)).reader
         for name in board.tasks:
             check_context(catalog.load_task(name), reader, board.conditions)
 
 
 def check_training(task: Task, conditions: Conditions) -> None:
     """Refuse levels that a task does not have, and levels with too few prompts."""
-    wanted, known = conditions.data.levels, task.card.splits["train"].levels
-    absent = [level for level in wanted if level not in known]
+    levels, task_levels = conditions.data.levels, task.card.splits["train"].levels
+    absent = [level for level in levels if level not in task_levels]
     if absent:
         raise ValidationError(
             f"task '{task.name}' has no training prompts of level {_listed(absent)}; its levels: "
-            f"{_listed(known)}. Choose among them, for example --set data.levels=[{known[0]}]."
+            f"{_listed(task_levels)}. Choose among them, for example "
+            f"--set data.levels=[{task_levels[0]}]."
         )
-    count = sum(row["level"] in wanted for row in task.rows("train"))
+    count = sum(row["level"] in levels for row in task.rows("train"))
     if count < conditions.budget.prompts:
         raise ValidationError(
-            f"task '{task.name}' has {count} training prompts at levels {_listed(wanted)}; one "
+            f"task '{task.name}' has {count} training prompts at levels {_listed(levels)}; one "
             f"iteration needs {conditions.budget.prompts}. Lower budget.prompts or add levels; its "
-            f"levels: {_listed(known)}."
+            f"levels: {_listed(task_levels)}."
         )
 
 
@@ -123,7 +123,7 @@ def check_golds(task: Task) -> None:
 
 def _outcome(task: Task, text: str, answer: str) -> float:
     try:
-        found = task.verify(text, answer)
+        judgement = task.verify(text, answer)
     except CrlbenchError:
         raise
     except Exception as error:
@@ -131,7 +131,7 @@ def _outcome(task: Task, text: str, answer: str) -> float:
             f"task '{task.name}': the verifier raised {type(error).__name__}: {error}, for its own "
             f"answer {answer!r:.80}."
         ) from error
-    return float(getattr(found, "outcome", found))
+    return float(getattr(judgement, "outcome", judgement))
 
 
 def _listed(levels: Iterable[int]) -> str:

@@ -63,13 +63,13 @@ def stated_config(card: ModelCard, home: Path | None) -> dict[str, Any] | None:
         folder = card.weights_dir or model_dir(card, home)
         if (file := card.source.gguf_file) is not None:
             folder = gguf_dir(card, file, card.weights_sha256.get(file, ""), home)
-        found = json.loads((folder / "config.json").read_bytes())
+        config = json.loads((folder / "config.json").read_bytes())
     except (OSError, ValueError, EnvironmentUnfit):
         return None
-    return found if isinstance(found, dict) else None
+    return config if isinstance(config, dict) else None
 
 
-def expected(
+def estimate_forms(
     card: ModelCard,
     conditions: Conditions,
     tasks: Sequence[TaskCard],
@@ -87,8 +87,8 @@ def expected(
     except (KeyError, TypeError):
         return {}
     work = work_by_bytes(conditions, tasks, members, shape.vocabulary, device)
-    own = form_of(card, conditions.hardware.precision)
-    forms = {form.name: form for form in (own, *FORMS)} | {own.name: own}
+    entry_form = form_of(card, conditions.hardware.precision)
+    forms = {form.name: form for form in (entry_form, *FORMS)} | {entry_form.name: entry_form}
     return {name: estimate(shape, form, work) for name, form in forms.items()}
 
 
@@ -105,8 +105,8 @@ def require_memory(name: str, estimates: dict[str, Estimate], free: int | None, 
     """
     if not estimates or free is None:
         return
-    own, *others = estimates.values()
-    if own.peak * SHARE <= free:
+    entry, *others = estimates.values()
+    if entry.peak * SHARE <= free:
         return
     fitting = [e for e in others if e.peak <= free]
     least = min(fitting, key=lambda e: e.peak, default=None)
@@ -116,8 +116,8 @@ def require_memory(name: str, estimates: dict[str, Estimate], free: int | None, 
         else f"{least.form.name} would need {gigabytes(least.peak)} (another entry)"
     )
     raise EnvironmentUnfit(
-        f"model '{name}': a cell ({own.form.name}) needs about {gigabytes(own.peak)} of {what}, "
-        f"{gigabytes(free)} are available; {would}. See: crlbench doctor --model {name}. "
+        f"model '{name}': a cell ({entry.form.name}) needs about {gigabytes(entry.peak)} of "
+        f"{what}, {gigabytes(free)} are available; {would}. See: crlbench doctor --model {name}. "
         "--ignore-memory runs it all the same."
     )
 
@@ -127,9 +127,9 @@ def gigabytes(size: float) -> str:
     return f"{size / 1e9:.1f} GB"
 
 
-def seen_bytes(done: Iterable[Cell]) -> int:
+def seen_bytes(cells: Iterable[Cell]) -> int:
     """The largest peak that the records of finished cells tell of; 0 without any."""
-    records = (read_record(Path(cell.folder) / RECORD_NAME, own=True) for cell in done)
+    records = (read_record(Path(cell.folder) / RECORD_NAME, own=True) for cell in cells)
     return max((record.volatile.get("peak_memory_bytes", 0) for record in records), default=0)
 
 
@@ -139,8 +139,8 @@ def available_memory(root: Path = Path("/")) -> int | None:
     The least of what the system and the control group of this process leave; ``root`` is where
     /proc and /sys are.
     """
-    found = [_of_system(root / "proc/meminfo"), _of_group(root / "sys/fs/cgroup")]
-    return min((size for size in found if size is not None), default=None)
+    sizes = [_of_system(root / "proc/meminfo"), _of_group(root / "sys/fs/cgroup")]
+    return min((size for size in sizes if size is not None), default=None)
 
 
 def _of_system(path: Path) -> int | None:
@@ -153,16 +153,16 @@ def _of_system(path: Path) -> int | None:
 
 
 def _of_group(folder: Path) -> int | None:
-    """Of a container: its limit less what it holds, file cache aside; None without a limit."""
+    """Memory of a container: limit less what it holds, file cache aside; None without a limit."""
     try:
         limit = int((folder / "memory.max").read_text(encoding="utf-8"))
-        held = int((folder / "memory.current").read_text(encoding="utf-8"))
+        used = int((folder / "memory.current").read_text(encoding="utf-8"))
         statistics = dict(
             line.split() for line in (folder / "memory.stat").read_text("utf-8").splitlines()
         )
     except (OSError, ValueError):
         return None
-    return max(0, limit - held + int(statistics.get("inactive_file", 0)))
+    return max(0, limit - used + int(statistics.get("inactive_file", 0)))
 
 
 def free_memory(device: str) -> tuple[int | None, str]:

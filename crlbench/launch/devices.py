@@ -35,8 +35,7 @@ from crlbench.errors import (
     Interrupted,
     UsageError,
 )
-from crlbench.launch.nursery import started_quietly
-from crlbench.launch.worker import RUN_CELL, work
+from crlbench.launch.worker import RUN_CELL, spawn
 from crlbench.run.launcher import Report
 from crlbench.run.plan import LOG_NAME, label
 
@@ -46,7 +45,7 @@ LOCALHOST = "127.0.0.1"
 
 _POLL_SECONDS = 0.2
 _GRACE_SECONDS = 3.0
-"""After a failure, how long the other processes may tell of theirs, which may be the reason."""
+"""How long, after a failure, the other processes may tell of theirs, which may be the reason."""
 _FAREWELL_SECONDS = 2.0
 """How long the first machine stays after its last cell, so that the others hear of the end."""
 _END = "end"
@@ -64,9 +63,9 @@ class Place:
 
     node: int = 0
     address: str = LOCALHOST
-    """Of the first machine."""
+    """Address of the first machine."""
     port: int = 0
-    """Where its store is."""
+    """Port of its store."""
 
     @staticmethod
     def of(environment: Mapping[str, str]) -> Place:
@@ -148,12 +147,6 @@ class _Rank:
 def _start(cell: Cell, place: Place, local: int, port: int, function: str) -> _Rank:
     number, threads = place.node * cell.devices + local, cell.conditions["hardware"]["threads"]
     ours, theirs = multiprocessing.Pipe()
-    process = multiprocessing.get_context("spawn").Process(
-        target=work,
-        args=(theirs, function, os.getpid(), threads),
-        name=f"crlbench-rank-{number}",
-        daemon=True,
-    )
     names = {
         "RANK": number,
         "WORLD_SIZE": cell.ranks,
@@ -162,8 +155,8 @@ def _start(cell: Cell, place: Place, local: int, port: int, function: str) -> _R
         "MASTER_ADDR": place.address,
         "MASTER_PORT": port,
     }
-    with started_quietly(threads, {name: str(value) for name, value in names.items()}):
-        process.start()
+    extra = {name: str(value) for name, value in names.items()}
+    process = spawn(theirs, function, threads, extra)
     theirs.close()
     ours.send(("run", cell.model_dump(mode="json")))
     return _Rank(number, process, ours)
@@ -174,12 +167,12 @@ def _attend(
 ) -> None:
     """Hand events on until every rank has ended; soon after a failure, tell it."""
     going = {rank.pipe: rank for rank in ranks}
-    told = False
+    stopping = False
     troubles: list[CrlbenchError] = []
     deadline = float("inf")
     while going and time.monotonic() < deadline:
-        if not told and should_stop():
-            told = True  # the first rank decides for all, by the next iteration
+        if not stopping and should_stop():
+            stopping = True  # the first rank decides for all, by the next iteration
             with contextlib.suppress(BrokenPipeError):
                 ranks[0].pipe.send(("stop", None))
         for pipe in connection.wait(list(going), timeout=_POLL_SECONDS):
@@ -277,7 +270,7 @@ def follow(place: Place, say: Callable[[str], None]) -> None:
             f"--num-nodes: nobody at {place.address}:{place.port} ({error}). Start the command "
             "with NODE_RANK=0 on that machine, with the same MASTER_ADDR and MASTER_PORT."
         ) from None
-    failed = 0
+    failures = 0
     for number in itertools.count(1):
         name = f"cell-{number}"
         try:
@@ -302,7 +295,7 @@ def follow(place: Place, say: Callable[[str], None]) -> None:
                 Cell.model_validate_json(text), place, int(port), lambda _: None, lambda: False
             )
         except CrlbenchError as error:
-            failed += 1
+            failures += 1
             say(str(error))
-    if failed:
-        raise Incomplete(f"{failed} cells ended early on this machine; see the first one.")
+    if failures:
+        raise Incomplete(f"{failures} runs ended early on this machine; see the first machine.")

@@ -10,20 +10,18 @@ from __future__ import annotations
 import atexit
 import contextlib
 import multiprocessing
-import os
 import signal
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from multiprocessing import connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 from crlbench.contract.events import Event
 from crlbench.contract.records import Cell
-from crlbench.launch.nursery import WARM, Forked, Nursery, possible, started_quietly
 from crlbench.launch.schedule import Durations, Job, Queue
-from crlbench.launch.worker import RUN_CELL, work
+from crlbench.launch.worker import RUN_CELL, WARM, Forked, Nursery, possible, spawn
 from crlbench.run.cost import cost
 from crlbench.run.launcher import Launcher, Outcome, Report, StopLevel
 from crlbench.run.needs import check_needs, stored_ends
@@ -43,36 +41,25 @@ class _Worker:
     told_to_stop: bool = False
 
 
+@dataclass
 class LocalLauncher(Launcher):
-    """Runs cells in processes of this machine.
+    """Runs cells in processes of this machine."""
 
-    Args:
-        jobs: Processes at once, at most.
-        threads: Of each process.
-        function: Import path of what runs a cell.
-        warm: Import path of what loads the things that cells name before workers are forked, or
-            None for nothing.
-        shared: Whether workers share what is loaded; None: where the system allows it.
-        parents: Whether workers start processes of their own.
-    """
-
-    def __init__(
-        self,
-        jobs: int,
-        threads: int,
-        function: str = RUN_CELL,
-        warm: str | None = WARM,
-        shared: bool | None = None,
-        parents: bool = False,
-    ) -> None:
-        self.jobs = jobs
-        self.threads = threads
-        self.function = function
-        self.warm = warm
-        self.shared = shared
-        self.parents = parents
-        self._workers: list[_Worker] = []
-        self._nursery: Nursery | None = None
+    jobs: int
+    """Processes at once, at most."""
+    threads: int
+    """Threads of each process."""
+    function: str = RUN_CELL
+    """Import path of what runs a cell."""
+    warm: str | None = WARM
+    """Import path of what loads the things that cells name before workers are forked, or None for
+    nothing."""
+    shared: bool | None = None
+    """Whether workers share what is loaded; None: where the system allows it."""
+    parents: bool = False
+    """Whether workers start processes of their own, which forked ones cannot."""
+    _workers: list[_Worker] = field(default_factory=list)
+    _nursery: Nursery | None = None
 
     def run(
         self,
@@ -80,7 +67,6 @@ class LocalLauncher(Launcher):
         on_event: Callable[[Cell, Event], None],
         stop_level: Callable[[], StopLevel],
     ) -> Generator[Outcome, None, None]:
-        """See :class:`crlbench.run.launcher.Launcher`."""
         check_needs(cells)
         queue = Queue([Job(cell) for cell in cells], Durations(cost), stored_ends(cells))
         # An abandoned iteration would leave workers that multiprocessing waits for at exit.
@@ -178,7 +164,7 @@ class LocalLauncher(Launcher):
     def _open_nursery(self, cells: Sequence[Cell]) -> None:
         shared = self.shared
         if shared is None:
-            shared = all(possible(cell.device) for cell in cells)
+            shared = not self.parents and all(possible(cell.device) for cell in cells)
         if shared:
             contents = [cell.model_dump(mode="json") for cell in cells]
             self._nursery = Nursery(self.function, self.warm, contents)
@@ -190,15 +176,7 @@ class LocalLauncher(Launcher):
         if self._nursery is not None:
             process = self._nursery.fork(theirs, self.threads)
         if process is None:
-            spawned = multiprocessing.get_context("spawn").Process(
-                target=work,
-                args=(theirs, self.function, os.getpid(), self.threads),
-                name=f"crlbench-{len(self._workers) + 1}",
-                daemon=not self.parents,
-            )
-            with started_quietly(self.threads):
-                spawned.start()
-            process = spawned
+            process = spawn(theirs, self.function, self.threads, daemon=not self.parents)
         theirs.close()
         worker = _Worker(process, ours)
         self._workers.append(worker)

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from crlbench.contract.model_card import ModelCard
+from crlbench.contract.sizes import FREE_PASS, HEAD_BLOCK, PART_FLOATS, REMEMBERED, token_budget
 from crlbench.launch.workload import Batch, Work
 
 PROCESS_BYTES = {"cpu": 520_000_000, "cuda": 600_000_000}
@@ -32,16 +33,7 @@ FLOAT, HALF = 4, 2
 MOMENTS = 2 * FLOAT
 """Two float32 optimizer moments of a weight that learns."""
 WEIGHT_BYTES = {"float32": 4.0, "bfloat16": 2.0, "float16": 2.0, "int8": 1.0, "nf4": 0.516}
-"""Of a weight; nf4 with its scales, themselves quantised: 1/2 + 1/64 + 4/(64 * 256)."""
-
-ACTIVATION_BYTES = {"cpu": 1 << 30, "cuda": 8 << 30}
-VECTORS, WIDE_VECTORS = 12, 4
-LEAST_TOKENS = 64
-FREE_PASS = 4
-"""How many tokens a micro-batch holds (:mod:`crlbench.train.microbatch`, module)."""
-REMEMBERED = 1 << 24
-PART_FLOATS = 1 << 25
-"""Of the optimizer's last step, and of the weights that one is taken from at once."""
+"""Size of a weight; nf4 with its scales, quantised as well: 1/2 + 1/64 + 4/(64 * 256)."""
 
 Quantisation = Literal["none", "nf4", "int8"]
 
@@ -80,12 +72,12 @@ class Form:
 
     name: str
     precision: Literal["fp32", "bf16"]
-    """Of the arithmetic: bf16 is autocast."""
+    """Precision of the arithmetic: bf16 is autocast."""
     dtype: str = "bfloat16"
-    """Of the frozen weights under an adapter."""
+    """Type of the frozen weights under an adapter."""
     quantisation: Quantisation = "none"
     rank: int | None = None
-    """Of the adapter; None where all weights learn."""
+    """Rank of the adapter; None where all weights learn."""
 
 
 FORMS = (
@@ -105,7 +97,7 @@ class Estimate:
 
     form: Form
     parts: dict[str, int]
-    """By name, each at its own largest."""
+    """Bytes by name, each part at its own largest."""
     moments: dict[str, int] = field(default_factory=dict)
     """What the process holds at each of them."""
 
@@ -142,8 +134,8 @@ def shape_of(config: Mapping[str, Any], total: int | None = None) -> Shape:
     wide = _first(c, "intermediate_size", "n_inner", "ffn_dim", default=4 * hidden)
     wide = max(wide) if isinstance(wide, (list, tuple)) else wide
     if each := c.get("moe_intermediate_size"):
-        routed = (c.get("num_experts_per_tok") or 1) + (c.get("n_shared_experts") or 0)
-        wide = max(wide, each * routed)
+        experts = (c.get("num_experts_per_tok") or 1) + (c.get("n_shared_experts") or 0)
+        wide = max(wide, each * experts)
     tied = bool(c.get("tie_word_embeddings", True))
     tables = vocabulary * hidden * (1 if tied else 2)
     matrices = {"in": hidden * (heads + keys), "out": heads * hidden, "wide": 3 * hidden * wide}
@@ -163,28 +155,28 @@ def shape_of(config: Mapping[str, Any], total: int | None = None) -> Shape:
 
 
 def _first(config: Mapping[str, Any], *names: str, default: Any = None) -> Any:
-    found = next((config[name] for name in names if config.get(name)), default)
-    if found is None:
+    value = next((config[name] for name in names if config.get(name)), default)
+    if value is None:
         raise KeyError(names[0])
-    return found
+    return value
 
 
 def form_of(card: ModelCard, precision: Literal["fp32", "bf16"]) -> Form:
     """The form of an entry under a track's precision; one of :data:`FORMS` where it is that."""
     if card.adapter is None:
-        own = Form("", precision)
+        entry = Form("", precision)
     else:
         # In full precision a half-precision base is widened.
         dtype = "float32" if precision == "fp32" else card.dtype
-        own = Form("", precision, dtype, card.quantisation, card.adapter.rank)
+        entry = Form("", precision, dtype, card.quantisation, card.adapter.rank)
     for form in FORMS:
-        if (form.rank is None) == (own.rank is None) and replace(
-            own, name=form.name, rank=form.rank
+        if (form.rank is None) == (entry.rank is None) and replace(
+            entry, name=form.name, rank=form.rank
         ) == form:
-            return replace(own, name=form.name)
-    what = "full" if own.rank is None else "LoRA" if own.quantisation == "none" else "QLoRA"
-    held = own.quantisation if own.quantisation != "none" else own.dtype
-    return replace(own, name=f"{what} {held}, {precision}")
+            return replace(entry, name=form.name)
+    what = "full" if entry.rank is None else "LoRA" if entry.quantisation == "none" else "QLoRA"
+    storage = entry.quantisation if entry.quantisation != "none" else entry.dtype
+    return replace(entry, name=f"{what} {storage}, {precision}")
 
 
 def learned_of(shape: Shape, form: Form) -> int:
@@ -193,19 +185,13 @@ def learned_of(shape: Shape, form: Form) -> int:
 
 
 def weight_bytes(shape: Shape, form: Form) -> int:
-    """Of the start model; in bfloat16 where all weights learn, which most checkpoints allow."""
+    """Bytes of the start model; bfloat16 where all weights learn, as most checkpoints allow."""
     if form.rank is None:
         return HALF * shape.total
     if form.quantisation == "none":
         return int(WEIGHT_BYTES[form.dtype] * shape.total)
     rest = shape.total - shape.linear
     return int(WEIGHT_BYTES[form.quantisation] * shape.linear + WEIGHT_BYTES[form.dtype] * rest)
-
-
-def token_budget(shape: Shape, device: str) -> int:
-    """Tokens of a micro-batch, as :func:`crlbench.train.microbatch.token_budget` counts them."""
-    floats = shape.layers * (VECTORS * shape.hidden + WIDE_VECTORS * shape.wide)
-    return max(LEAST_TOKENS, ACTIVATION_BYTES[device] // (FLOAT * floats))
 
 
 def kept_bytes(shape: Shape, form: Form) -> int:
@@ -230,14 +216,14 @@ def estimate(shape: Shape, form: Form, work: Work) -> Estimate:
     learned = learned_of(shape, form)
     head = shape.table
     start = weight_bytes(shape, form)
-    own = FLOAT * learned
+    learner = FLOAT * learned
     optimizer = MOMENTS * learned
-    remembered = FLOAT * min(learned, REMEMBERED)
+    steps = FLOAT * min(learned, REMEMBERED)
 
     # Second copies of the weights while decoding: cast under autocast, turned in float32.
     wide_base = not full and form.dtype == "float32" and form.quantisation == "none"
-    copied = shape.linear + head if full or (wide_base and autocast) else 0
-    copies = copied * (HALF if autocast else FLOAT) if full or autocast else 0
+    wide = shape.linear + head if full or (wide_base and autocast) else 0
+    copies = wide * (HALF if autocast else FLOAT) if full or autocast else 0
     if work.device != "cpu" and not autocast:
         copies = 0
 
@@ -252,26 +238,26 @@ def estimate(shape: Shape, form: Form, work: Work) -> Estimate:
     holes = GRAPH_HOLES["full" if full else "adapter"]
     activations = int(holes * kept_bytes(shape, form) * tokens)
     casts = HALF * (shape.linear + head) if full and autocast else 0
-    blocks = 6 * FLOAT * (1 << 21 if work.device == "cpu" else 1 << 25)
+    blocks = 6 * FLOAT * HEAD_BLOCK[work.device]
     vocabulary = blocks + (HALF * head if autocast else 0) + (FLOAT * head if full else 0)
     passing = 6 * FLOAT * shape.wide * tokens + _one_weight(shape, form)
-    gradients = own
+    gradients = learner
 
     reference = FREE_PASS * 3 * FLOAT * (shape.wide + shape.hidden) * tokens
     if full:  # a start model in bfloat16 is widened, the linear layers not under autocast
         reference += FLOAT * (shape.total - (shape.linear if autocast else 0))
 
     process = PROCESS_BYTES[work.device] + (0 if full else ADAPTER_BYTES[work.device])
-    resident = process + start + own
-    trained = resident + optimizer + 2 * remembered
-    evaluated = max(decoding[b] for b in (work.evaluations or (work.rollout,)))
+    resident = process + start + learner
+    training = resident + optimizer + 2 * steps
+    evaluation = max(decoding[b] for b in (work.evaluations or (work.rollout,)))
     moments = {
-        "decoding": trained + copies + max(evaluated, decoding[work.rollout]),
-        "reference": trained + reference,
-        "backward": trained + gradients + casts + vocabulary + activations + passing,
-        "optimizer": trained + gradients + min(own, FLOAT * max(PART_FLOATS, head)),
-        "checkpoint": trained + own + optimizer,
-        "record": trained + 2 * own,
+        "decoding": training + copies + max(evaluation, decoding[work.rollout]),
+        "reference": training + reference,
+        "backward": training + gradients + casts + vocabulary + activations + passing,
+        "optimizer": training + gradients + min(learner, FLOAT * max(PART_FLOATS, head)),
+        "checkpoint": training + learner + optimizer,
+        "record": training + 2 * learner,
     }
     if work.device != "cpu":
         moments = {
@@ -280,11 +266,11 @@ def estimate(shape: Shape, form: Form, work: Work) -> Estimate:
     parts = {
         "process": process,
         "start": start,
-        "learner": own,
-        "optimizer": gradients + optimizer + 2 * remembered,
+        "learner": learner,
+        "optimizer": gradients + optimizer + 2 * steps,
         "activations": activations + passing,
         "head": vocabulary,
-        "decoding": copies + max(evaluated, decoding[work.rollout]),
+        "decoding": copies + max(evaluation, decoding[work.rollout]),
     }
     return Estimate(form, parts, moments)
 
@@ -295,17 +281,18 @@ def _micro_tokens(shape: Shape, work: Work) -> int:
     prompts = math.ceil(rollout.prompts / work.minibatches)
     each = rollout.rows // rollout.prompts
     whole = prompts * (rollout.prompt + each * rollout.completion)
-    return min(whole, max(token_budget(shape, work.device), rollout.prompt + rollout.completion))
+    budget = token_budget(shape.layers, shape.hidden, shape.wide, work.device)
+    return min(whole, max(budget, rollout.prompt + rollout.completion))
 
 
 def _step_bytes(shape: Shape, b: Batch) -> int:
     """What one decode step and the pass over the prompts hold beside the cache."""
     logits = 3 * FLOAT * b.rows * shape.vocabulary
-    seen = FLOAT * b.rows * (b.prompt + b.completion) * (2 * shape.heads + shape.keys)
+    attention = FLOAT * b.rows * (b.prompt + b.completion) * (2 * shape.heads + shape.keys)
     prompts = 3 * FLOAT * b.prompts * b.prompt * (shape.wide + shape.hidden)
-    return max(logits + seen, prompts)
+    return max(logits + attention, prompts)
 
 
 def _one_weight(shape: Shape, form: Form) -> int:
-    """Of the largest linear layer, what a quantised one is unpacked to in a pass."""
+    """Bytes that the largest linear layer is unpacked to in a pass, where it is quantised."""
     return 0 if form.quantisation == "none" else 2 * FLOAT * shape.hidden * shape.wide

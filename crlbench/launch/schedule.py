@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 
 from crlbench.contract.records import Cell
 from crlbench.run.launcher import EndState, Outcome
-from crlbench.run.needs import End, blocked, folders_of
+from crlbench.run.needs import End, block, folders_of
 from crlbench.run.plan import label
 
 SLACK = 0.03
@@ -46,7 +46,7 @@ class Durations:
     """Estimates of how long cells take."""
 
     cost: Callable[[Cell], float]
-    """Of a cell by plain data, in any unit, above 0."""
+    """Cost of a cell by plain data, in any unit, above 0."""
     _seen: dict[Hashable, list[float]] = field(default_factory=dict)
     """Seconds by kind."""
     _worth: dict[Hashable, tuple[float, float]] = field(default_factory=dict)
@@ -165,7 +165,7 @@ class Queue:
                 self._remove(job)
                 self._note(job.cell.folder, end)
                 if end.state != "interrupted":
-                    yield blocked(job.cell, name, end)
+                    yield block(job.cell, name, end)
 
     def _remove(self, job: Job) -> None:
         del self._unmet[job]
@@ -245,18 +245,18 @@ def _choose(ready: Sequence[Job], lengths: dict[int, float], loads: list[float])
     again = next((job for job in ready if job.attempts), None)
     if again is not None:
         return again
-    ordered = sorted(ready, key=lambda j: (j.cell.seed_index, -lengths[id(j)]))
+    order = sorted(ready, key=lambda j: (j.cell.seed_index, -lengths[id(j)]))
     rest = sorted(lengths.values(), reverse=True)
-    wanted = (1 + SLACK) * earliest_end(rest, loads)
+    latest = (1 + SLACK) * earliest_end(rest, loads)
     best: tuple[float, Job] | None = None
-    tried: set[float] = set()
-    for job in ordered:
+    lengths_tried: set[float] = set()
+    for job in order:
         length = lengths[id(job)]
-        if length in tried:
+        if length in lengths_tried:
             continue
-        tried.add(length)
+        lengths_tried.add(length)
         end = end_after(length, rest, loads)
-        if end <= wanted:
+        if end <= latest:
             return job
         if best is None or end < best[0]:
             best = end, job
@@ -281,10 +281,10 @@ def end_after(first: float, lengths: Sequence[float], loads: Sequence[float]) ->
     heap = list(loads)
     heapq.heapify(heap)
     heapq.heapreplace(heap, heap[0] + first)
-    skipped = False
+    passed = False
     for length in lengths:
-        if length == first and not skipped:
-            skipped = True
+        if length == first and not passed:
+            passed = True
         else:
             heapq.heapreplace(heap, heap[0] + length)
     return max(heap)

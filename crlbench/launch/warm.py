@@ -32,18 +32,15 @@ def warm(contents: Sequence[dict[str, Any]]) -> None:
     """
     environment.packages()
     environment.source()
-    kept = set(_models(contents)[: load_subject.cache_parameters()["maxsize"]])
+    # The models of the first cells, as many as stay loaded.
+    models = [*dict.fromkeys((c["model"], tuple(c["catalog"])) for c in contents)]
+    del models[load_subject.cache_parameters()["maxsize"] :]
     for cell in _different(contents):
         with contextlib.suppress(Exception):
             load_panel(cell.catalog)
-        if (cell.model, cell.catalog) in kept:
+        if (cell.model, cell.catalog) in models:
             with contextlib.suppress(Exception):
                 _load(cell)
-
-
-def _models(contents: Sequence[dict[str, Any]]) -> list[tuple[str, tuple[str, ...]]]:
-    """The models of cells with their catalogues, in the order of their first cells."""
-    return list(dict.fromkeys((c["model"], tuple(c["catalog"])) for c in contents))
 
 
 def _different(contents: Sequence[dict[str, Any]]) -> list[Cell]:

@@ -13,16 +13,13 @@ from typing import TYPE_CHECKING
 
 from crlbench.catalog.retain_panel import TEXT, Member
 from crlbench.contract.conditions import Conditions
+from crlbench.contract.sizes import DECODE_ROWS, decode_batches, decode_rows
 from crlbench.contract.task_card import SplitCard, TaskCard
 
 if TYPE_CHECKING:
     from crlbench.catalog.frozen import Task
     from crlbench.policy.weights.load import Reader
 
-DECODE_ROWS = 256
-LOGIT_FLOATS = 1 << 24
-SLACK = 0.25
-"""How evaluations divide their rows into batches (``train/evaluation.py``, ``requests.py``)."""
 SPLITS = ("hard", "format", "train_fixed")
 """Scored at the ends beside the ID items (``run/ends.py``)."""
 BYTE_WORDS = 1000
@@ -118,7 +115,7 @@ def work_by_tokens(
     Raises:
         ValidationError: a prompt and its completion do not fit the model's context.
     """
-    from crlbench.run.retain import retain_requests
+    from crlbench.run.ends import retain_requests
     from crlbench.run.subject import prompts_of, row_cap
 
     def of_split(task: Task, split: str, cap: int) -> _Lengths:
@@ -154,10 +151,10 @@ def _work(
     )
     evaluations = []
     for splits in tasks:
-        own = [splits[name] for name in SPLITS if name in splits]
-        asked = [([splits["id"]], e.curve_items, e.end_draws + 1)]
-        asked += [(own, e.end_items * len(own), 1)] if own else []
-        for found, count, draws in asked:
+        end_splits = [splits[name] for name in SPLITS if name in splits]
+        batches = [([splits["id"]], e.curve_items, e.end_draws + 1)]
+        batches += [(end_splits, e.end_items * len(end_splits), 1)] if end_splits else []
+        for found, count, draws in batches:
             prompt, completion = (
                 max(getattr(x, n) for x in found) for n in ("prompt", "completion")
             )
@@ -174,7 +171,5 @@ def _work(
 
 def batch(count: int, draws: int, vocabulary: int, prompt: int, completion: int) -> Batch:
     """The largest batch in which ``count`` items are decoded, ``draws`` times each."""
-    rows = max(1, min(DECODE_ROWS, LOGIT_FLOATS // vocabulary))
-    parts = min(count, max(1, math.ceil(count * draws / rows - SLACK)))
-    prompts = math.ceil(count / parts)
+    prompts = math.ceil(count / decode_batches(count, draws, decode_rows(vocabulary)))
     return Batch(prompts * draws, prompts, prompt, completion)

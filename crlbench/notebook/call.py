@@ -15,7 +15,7 @@ R = TypeVar("R")
 
 
 def options_of(
-    command: str, words: Iterable[object], settings: Mapping[str, Any], known: Collection[str]
+    command: str, words: Iterable[object], settings: Mapping[str, Any], names: Collection[str]
 ) -> Namespace:
     """The options of a command, with this process made ready for it.
 
@@ -23,14 +23,14 @@ def options_of(
         words: what stands without a flag.
         settings: values by flag, with underscores: True is the flag alone, None and False leave
             it out, a list is joined by commas, and ``set`` is a mapping of conditions.
-        known: the flags that Python may give.
+        names: the flags that Python may give.
 
     Raises:
         UsageError: an unknown name or an impossible value.
         EnvironmentUnfit: this machine lacks something.
     """
-    for name in settings.keys() - {*known}:
-        raise unknown_name("setting", name, known)
+    for name in settings.keys() - {*names}:
+        raise unknown_name("setting", name, names)
     flags = [text for name, value in settings.items() for text in _flag(name, value)]
     options = parse([command, *flags, "--", *map(str, words)] if words else [command, *flags])
     prepare(options)
@@ -46,8 +46,8 @@ def _flag(name: str, value: Any) -> list[str]:
     if isinstance(value, Mapping):
         return [f"{flag}={key}={_text(one)}" for key, one in value.items()]
     if name in REPEATED:
-        return [f"{flag}={one}" for one in _listed(value)]
-    return [f"{flag}={','.join(map(str, _listed(value)))}"]
+        return [f"{flag}={one}" for one in _as_list(value)]
+    return [f"{flag}={','.join(map(str, _as_list(value)))}"]
 
 
 REPEATED = ("model", "catalog")
@@ -59,7 +59,7 @@ def _text(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _listed(value: Any) -> list[Any]:
+def _as_list(value: Any) -> list[Any]:
     """Several values, or one, as a list."""
     return list(value) if isinstance(value, list | tuple) else [value]
 
@@ -72,8 +72,8 @@ def with_path_errors(function: Callable[P, R]) -> Callable[P, R]:
         try:
             return function(*arguments, **keywords)
         except OSError as error:
-            if (known := of_a_path(error)) is not None:
-                raise known from error
+            if (refusal := of_a_path(error)) is not None:
+                raise refusal from error
             raise
 
     return call

@@ -1,4 +1,4 @@
-"""Entries side by side in a notebook: what ``crlbench compare`` says."""
+"""Entries side by side in a notebook: what ``crlbench compare`` says, and learning curves."""
 
 from __future__ import annotations
 
@@ -7,14 +7,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from crlbench.commands.compare import read_comparison
+from crlbench.commands.compare import chosen_tasks, read_comparison, read_entries
+from crlbench.errors import UsageError
 from crlbench.notebook.call import options_of, with_path_errors
-from crlbench.notebook.frames import frame
+from crlbench.notebook.results import frame
 from crlbench.pages.compare import render_cell, render_comparison
 from crlbench.pages.compare_table import plain_comparison
-from crlbench.site.tables import Column, Row, Table, ends, taken
+from crlbench.pages.curves import Series, curve_sheet
+from crlbench.pages.table import Column, Table, rows_of
+from crlbench.site.tables import DIFFERENCE, EFFECT, pick
 from crlbench.verdict.compare import Comparison
-from crlbench.verdict.pairs import Effect, Pair
+from crlbench.verdict.compare_axis import BY_WORDS, Learning, learning
 
 FLAGS = frozenset({"axis", "by", "force_unequal", "runs", "tasks"})
 
@@ -23,19 +26,13 @@ COLUMNS = (
     Column("task", "text", "all: the mean over the compared tasks"),
     Column("a", "text", "entry, model@revision/recipe"),
     Column("b", "text", "the other one"),
-    Column("a_value", "number", "of a, over the compared tasks and seeds"),
-    Column("b_value", "number", "of b"),
-    Column("difference", "number", "b minus a, seed by seed on the same draws"),
-    Column("low", "number", "lower end of its 95 % interval"),
-    Column("high", "number", "upper end"),
-    Column("inner_low", "number", "lower end of its 90 % interval, which decides on equivalence"),
-    Column("inner_high", "number", "upper end"),
-    Column("wider_low", "number", "lower end of the 95 % interval with tasks drawn too"),
-    Column("wider_high", "number", "upper end"),
-    Column("verdict", "text", "b is better, equivalent, worse, undecided, or preview"),
+    Column("a_value", "number", "of a, over the compared tasks and seeds", "first"),
+    Column("b_value", "number", "of b", "second"),
+    *DIFFERENCE,
+    Column("verdict", "text", "b is better, equivalent, worse, undecided, or preview", "call"),
     Column("correlation", "number", "achieved between the pairs of seeds"),
     Column("more_seeds", "whole", "that would likely settle what is undecided"),
-    Column("seeds", "whole", "of every task that was compared"),
+    Column("seeds", "whole", "of every task that was compared", "n"),
     Column("reason", "text", "why there is no difference"),
 )
 
@@ -58,9 +55,8 @@ class SideBySide:
         Raises:
             EnvironmentUnfit: pandas is not installed.
         """
-        table = Table("compare", "One row per pair, axis and task.", COLUMNS, lambda _: iter(()))
-        names = [column.name for column in COLUMNS]
-        return frame(table, [[row[name] for name in names] for row in _rows(self.comparison)])
+        rows = list(rows_of(COLUMNS, _differences(self.comparison)))
+        return frame(Table(COLUMNS, rows, name="compare"))
 
     def to_json(self) -> str:
         """What ``crlbench compare --format json`` prints."""
@@ -111,28 +107,96 @@ def compare(
         >>> comparison = crlbench.compare("tiny-llama", "tiny-qwen2", runs="leaderboard/results")
         >>> comparison.to_frame().query("task == 'all'")[["axis", "difference", "verdict"]]
     """
-    given = {"runs": runs, "axis": axis, "tasks": tasks, "by": by, "force_unequal": force_unequal}
-    return SideBySide(read_comparison(options_of("compare", entries, given, FLAGS)))
+    flags = {"runs": runs, "axis": axis, "tasks": tasks, "by": by, "force_unequal": force_unequal}
+    return SideBySide(read_comparison(options_of("compare", entries, flags, FLAGS)))
 
 
-def _rows(comparison: Comparison) -> Iterator[Row]:
+def _differences(comparison: Comparison) -> Iterator[dict[str, Any]]:
     for pair in comparison.pairs:
+        sides = {"a": comparison.side(pair.first).name, "b": comparison.side(pair.second).name}
         for axis, contrast in pair.axes.items():
-            where: Row = {"axis": axis, "reason": contrast.reason, **_names(comparison, pair)}
-            yield where | {"task": "all"} | _effect(contrast.effect)
-            for task, effect in contrast.by_task.items():
-                yield where | {"task": task} | _effect(effect)
+            for task, effect in {"all": contrast.effect, **contrast.by_task}.items():
+                numbers = pick(effect, *EFFECT, "first", "second", "wider", "call")
+                yield {**numbers, **sides, "axis": axis, "task": task, "reason": contrast.reason}
 
 
-def _names(comparison: Comparison, pair: Pair) -> Row:
-    return {"a": comparison.side(pair.first).name, "b": comparison.side(pair.second).name}
+@dataclass(frozen=True, repr=False)
+class Figure:
+    """A figure that a notebook shows."""
+
+    svg: str
+    """An SVG document without scripts, fonts or outside references."""
+    about: str
+    """What it shows, in a line."""
+
+    def save(self, path: str | Path) -> Path:
+        """Write the SVG to a file and return its path."""
+        target = Path(path)
+        target.write_text(self.svg, encoding="utf-8")
+        return target
+
+    def _repr_svg_(self) -> str:
+        return self.svg
+
+    def _repr_html_(self) -> str:
+        return f'<div style="max-width:56rem;color-scheme:light">{self.svg}</div>'
+
+    def __repr__(self) -> str:
+        return f"<{self.about}>"
 
 
-def _effect(effect: Effect | None) -> Row:
-    return (
-        taken(effect, a_value="first", b_value="second", difference="value", verdict="call")
-        | taken(effect, correlation="correlation", more_seeds="more_seeds", seeds="n")
-        | ends("", None if effect is None else effect.interval)
-        | ends("inner_", None if effect is None else effect.inner)
-        | ends("wider_", None if effect is None else effect.wider)
-    )
+@with_path_errors
+def plot_curves(
+    *entries: str | Path,
+    runs: str | Path = "runs",
+    tasks: str | Sequence[str] | None = None,
+    by: str = "completions",
+    force_unequal: bool = False,
+) -> Figure:
+    """Draw how stored entries learned: u of every seed thin, the mean bold, its interval shaded.
+
+    u is the score from the floor that needs no skill (0) to the ceiling (1), on fresh items. The
+    shaded interval is Student's 95 % interval of the mean over seeds, point by point; it is left
+    out below three seeds. After a failure a run counts with 0, as a dotted line shows.
+
+    Args:
+        *entries: one or more names below ``runs``, or folders of entries, as
+            :func:`crlbench.compare` takes them.
+        runs: where names are looked for; ``"leaderboard/results"`` for submitted results.
+        tasks: only these, a panel each; None for all.
+        by: the x-axis: ``completions``, ``bytes``, ``updates`` or ``time`` (seconds).
+        force_unequal: draw entries of different conditions, under a watermark.
+
+    Returns:
+        An object that a notebook shows; ``svg`` is the figure's text and ``save(path)`` writes it.
+
+    Raises:
+        UsageError: no entry, or an unknown name.
+        NotComparable: the entries were made under different conditions.
+        ValidationError: a stored file is damaged, or ``by`` is time and a record has none.
+
+    Example:
+        >>> import crlbench
+        >>> figure = crlbench.plot_curves("tiny-llama", "tiny-qwen2", runs="leaderboard/results")
+        >>> figure.save("curves.svg")
+    """
+    if not entries:
+        raise UsageError("plot_curves needs at least one entry: plot_curves('tiny-llama').")
+    values = {"runs": runs, "tasks": tasks, "by": by, "force_unequal": force_unequal}
+    options = options_of("compare", entries, values, FLAGS - {"axis"})
+    contents = read_entries(options)
+    curves = learning(contents, chosen_tasks(options), options.by, options.force_unequal)
+    names = ", ".join(one.name for one in curves.entries)
+    about = f"Learning curves of {names} on {', '.join(curves.tasks)}"
+    return Figure(curve_sheet(_panels(curves), BY_WORDS[curves.by], curves.watermark), about)
+
+
+def _panels(curves: Learning) -> dict[str, list[Series]]:
+    return {
+        task: [
+            Series(one.key, one.name, one.tasks[task], index)
+            for index, one in enumerate(curves.entries)
+            if task in one.tasks
+        ]
+        for task in curves.tasks
+    }

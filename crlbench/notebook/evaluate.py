@@ -10,17 +10,19 @@ from typing import Any
 
 from crlbench.commands.console import warn
 from crlbench.commands.dry_run import Forecast, foresee
-from crlbench.commands.job import Job, declare, read_request, run_job
+from crlbench.commands.job import declare, read_request, run_job
 from crlbench.commands.publish import write_pages
-from crlbench.commands.running import Ending, verdict
+from crlbench.commands.running import Ending, Job, verdict
 from crlbench.commands.settings import Settings
 from crlbench.contract.records import Cell
 from crlbench.errors import OK, CrlbenchError, RunFailed
+from crlbench.launch import worker
 from crlbench.notebook.call import options_of, with_path_errors
-from crlbench.notebook.frames import frame, require_pandas, table_frame
+from crlbench.notebook.results import frame, require_pandas
+from crlbench.pages.table import Column, Row, Table
 from crlbench.site.run_tables import CELL
 from crlbench.site.source import read_board
-from crlbench.site.tables import ENTRIES, Column, Table, Value
+from crlbench.site.tables import tabulate_entries
 
 SETTINGS = frozenset({f.name for f in fields(Settings)} - {"print_config"}) | {
     "catalog", "config", "home", "offline", "quiet", "set", "verbose",
@@ -88,32 +90,32 @@ def evaluate(
         >>> crlbench.evaluate("tiny-llama", smoke=True, quiet=True)
     """
     require_pandas()
-    named = {"track": track, "recipe": recipe, "tasks": tasks, "seeds": seeds, "arm": arms,
+    worker.KEEP_LIBRARIES = True
+    arguments = {"track": track, "recipe": recipe, "tasks": tasks, "seeds": seeds, "arm": arms,
              "out": out}  # fmt: skip
-    typed = {name: value for name, value in named.items() if value != getattr(Settings, name)}
+    typed = {name: value for name, value in arguments.items() if value != getattr(Settings, name)}
     options = options_of("evaluate", (), {"model": model} | typed | settings, SETTINGS)
     options.no_progress = True
     job = declare(options, read_request(options))
     if job.settings.dry_run:
-        return _cells(foresee(options, job.settings, job.plans, job.cards))
-    ended = run_job(options, job, lambda: write_pages(job.folders)[-1])
-    if ended is not None:
-        _raise_unless_finished(options, ended[0])
+        return _cells(foresee(options, job))
+    ending = run_job(options, job, lambda: write_pages(job.folders)[-1])
+    if ending is not None:
+        _raise_unless_finished(options, ending[0])
     return _entries(job)
 
 
 def _cells(forecast: Forecast) -> Any:
-    table = Table("cells", "One row per run.", CELLS, lambda _: iter(()))
-    rows = [_cell(*pair) for pair in zip(forecast.cells, forecast.states, strict=True)]
-    made = frame(table, rows)
-    made.attrs["estimate"] = forecast.figures
-    return made
+    rows = [_cell(*pair) for pair in forecast.cells]
+    cells = frame(Table(CELLS, rows, name="cells"))
+    cells.attrs["estimate"] = forecast.figures
+    return cells
 
 
-def _cell(cell: Cell, state: str) -> tuple[Value, ...]:
+def _cell(cell: Cell, state: str) -> Row:
     board, model, recipe = Path(cell.folder).parts[-6:-3]
     where = (board, f"{model}/{recipe}", model, recipe, cell.task, cell.arm, cell.seed_index)
-    return (*where, state, cell.plan_hash)
+    return Row((*where, state, cell.plan_hash))
 
 
 def _raise_unless_finished(options: Namespace, ending: Ending) -> None:
@@ -132,8 +134,8 @@ def _entries(job: Job) -> Any:
     """The rows of the evaluated entries, on the board that the command's page shows."""
     home = job.folders[0].parents[1]
     below = job.folders[0] if len(job.folders) == 1 else home
-    found = table_frame(ENTRIES, [read_board(home, job.catalog, below)])
+    rows = frame(tabulate_entries([read_board(home, job.catalog, below)]))
     names = ["/".join(folder.parts[-2:]) for folder in job.folders]
-    kept = found[found["entry"].isin(names)].reset_index(drop=True)
-    kept.attrs = found.attrs
-    return kept
+    selection = rows[rows["entry"].isin(names)].reset_index(drop=True)
+    selection.attrs = rows.attrs
+    return selection

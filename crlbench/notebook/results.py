@@ -2,16 +2,63 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from crlbench.catalog.find import Catalog
-from crlbench.errors import unknown_name
+from crlbench.errors import EnvironmentUnfit, require_known
 from crlbench.notebook.call import with_path_errors
-from crlbench.notebook.frames import require_pandas, table_frame
-from crlbench.site.formats import TABLES
+from crlbench.pages.table import Kind, Table
+from crlbench.site.formats import TABLES, too_wide
 from crlbench.site.source import read_boards
 from crlbench.verdict.resources import leaderboard_folder
+
+DTYPES: dict[Kind, str] = {
+    "text": "string",
+    "whole": "Int64",
+    "number": "float64",
+    "yes or no": "boolean",
+}
+"""Types by kind of column. What does not exist, or is an empty text, is NaN in a column of numbers
+and NA elsewhere: a CSV has it empty."""
+
+
+def require_pandas() -> Any:
+    """The library.
+
+    Raises:
+        EnvironmentUnfit: it is not installed.
+    """
+    try:
+        return import_module("pandas")
+    except ImportError:
+        raise EnvironmentUnfit(
+            "data frames need pandas, which is not installed: in the clone, "
+            "pip install -e '.[notebook]'. `crlbench leaderboard export` writes the same tables "
+            "without it."
+        ) from None
+
+
+def frame(table: Table) -> Any:
+    """A table as a frame; ``attrs["about"]`` says what each column means.
+
+    Raises:
+        EnvironmentUnfit: pandas is not installed.
+        ValidationError: a stored number does not fit into its column.
+    """
+    pandas = require_pandas()
+    columns = list(zip(*table.values(), strict=True)) or [()] * len(table.columns)
+    series = {}
+    for column, values in zip(table.columns, columns, strict=True):
+        cells = [None if value == "" else value for value in values]
+        try:
+            series[column.key] = pandas.array(cells, dtype=DTYPES[column.kind])
+        except (OverflowError, TypeError):
+            raise too_wide(table, column.key) from None
+    data_frame = pandas.DataFrame(series)
+    data_frame.attrs["about"] = {column.key: column.about for column in table.columns}
+    return data_frame
 
 
 @with_path_errors
@@ -49,7 +96,6 @@ def results(path: str | Path | None = None, what: str = "entries") -> Any:
         >>> entries[entries.axis == "efficiency"][["model", "value", "low", "high", "tier"]]
     """
     require_pandas()
-    if what not in TABLES:
-        raise unknown_name("table", what, TABLES)
+    require_known("table", what, TABLES)
     folder = leaderboard_folder() / "results" if path is None else Path(path)
-    return table_frame(TABLES[what], read_boards(folder, Catalog()))
+    return frame(TABLES[what](read_boards(folder, Catalog())))

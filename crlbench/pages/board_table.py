@@ -1,44 +1,105 @@
-"""What a board says, as rows and sentences: the three axes, tiers and ranks."""
+"""The result of a board as tables: each entry task by task, then axes, tiers and ranks."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+
+from rich.console import Group
 
 from crlbench.base import wording
 from crlbench.pages import words
+from crlbench.pages.table import Row, Table, headings, plain_sheet, terminal_sheet
 from crlbench.stats.tiers import Leader
-from crlbench.verdict.axes import AXES, AXIS_SIGNS, AXIS_WORDS, Axis, AxisScore
+from crlbench.verdict.axes import AXES, AXIS_SIGNS, AXIS_WORDS, Axis, AxisScore, Estimate
 from crlbench.verdict.board import Board
 from crlbench.verdict.entry import Entry, Placebo
 from crlbench.verdict.ranking import AxisRanking
+from crlbench.verdict.task_summary import TaskSummary
+
+LEGEND = (
+    "Start, End: mean score on held-out prompts (the share answered correctly, where a reward is "
+    "0 or 1). Λ: share of the available head-room captured, averaged over the budget. Headline: "
+    "its task-balanced interquartile mean. [low, high]: 95 % interval over seeds and items; on "
+    "other tasks: over tasks of the kind too; it needs four tasks."
+)
 
 
-@dataclass(frozen=True)
-class Block:
-    """A titled table and the sentences under it."""
-
-    title: str
-    header: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-    sentences: tuple[str, ...]
+def terminal_table(board: Board) -> Group:
+    """A rich renderable: a table per model, recipe and arm, plain sentences, then the verdict."""
+    return terminal_sheet(_tables(board), LEGEND)
 
 
-def blocks(board: Board) -> tuple[Block, ...]:
-    """The verdict: one table per recipe for a single entry, else one per recipe and axis."""
-    found = []
+def plain_table(board: Board) -> str:
+    """The same as plain text, for logs and pipes."""
+    return plain_sheet(_tables(board), LEGEND)
+
+
+def _tables(board: Board) -> Iterator[Table]:
+    for entry in board.arms:
+        yield _entry(entry, board)
+    yield from _verdict(board)
+
+
+def _table(
+    title: str,
+    columns: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    notes: Iterable[str],
+    totals: int = 0,
+) -> Table:
+    """A table without control characters."""
+    clean_rows = [Row([wording.clean(cell) for cell in row]) for row in rows]
+    sentences = tuple(map(wording.clean, notes))
+    return Table(headings(*columns), clean_rows, wording.clean(title), (sentences,), totals)
+
+
+def _entry(entry: Entry, board: Board) -> Table:
+    arm = "" if entry.arm == "real" else f", {entry.arm} arm"
+    rows = [_task_row(task, entry) for task in entry.tasks]
+    totals = []
+    if len(entry.tasks) > 1:
+        totals.append(_row("Mean", entry.start, entry.end, entry.gain, entry.lam_mean))
+        totals.append(("Headline", "", "", "", words.estimate(entry.lam)))
+    return _table(
+        f"{entry.model} with {entry.recipe}{arm} on {board.track} v{board.track_version} "
+        f"({board.division} division, {board.fingerprint})",
+        ("Task", "Start", "End", "Gain", "Λ"),
+        rows + totals,
+        words.standing(entry, board),
+        len(totals),
+    )
+
+
+def _task_row(task: TaskSummary, entry: Entry) -> tuple[str, ...]:
+    seeds = len(task.seeds)
+    notes = [wording.count(seeds, "seed")] if seeds != entry.n else []
+    notes += ["saturated"] if task.saturated else []
+    mark = f" ({', '.join(notes)})" if notes else ""
+    return _row(task.task + mark, task.start, task.end, task.gain, task.lam)
+
+
+def _row(
+    name: str, start: float, end: float | None, gain: Estimate, lam: Estimate
+) -> tuple[str, ...]:
+    gain_text, lam_text = words.estimate(gain, signed=True), words.estimate(lam)
+    return (name, wording.number(start), wording.number(end), gain_text, lam_text)
+
+
+def _verdict(board: Board) -> Iterator[Table]:
+    """One table per recipe for a single entry, else one per recipe and axis."""
     for recipe, rankings in board.rankings.items():
         entries = [entry for entry in board.entries if entry.recipe == recipe]
         if len(entries) == 1:
-            found.append(_alone(entries[0], board))
-        else:
-            found += [_axis(axis, rankings[axis], entries) for axis in AXES]
-            beside = [s for entry in entries for s in _beside(entry, named=True)]
-            found += [Block(f"Beside the verdict, {recipe}", (), (), tuple(beside))] * bool(beside)
-    return tuple(found)
+            yield _alone(entries[0], board)
+            continue
+        for axis in AXES:
+            yield _axis(axis, rankings[axis], entries)
+        beside = [s for entry in entries for s in _beside(entry, with_name=True)]
+        if beside:
+            yield _table(f"Beside the verdict, {recipe}", (), (), beside)
 
 
-def _alone(entry: Entry, board: Board) -> Block:
+def _alone(entry: Entry, board: Board) -> Table:
     rows = [
         (AXIS_WORDS[axis].capitalize(), _score(score), _wider(score))
         for axis, score in entry.axes.items()
@@ -46,37 +107,28 @@ def _alone(entry: Entry, board: Board) -> Block:
     sentences = [*_reasons(entry), *_beside(entry), *_why(entry)]
     if board.unranked is None:
         sentences.append("One entry: no tier and no rank; a rank needs two.")
-    return Block(
-        f"The three axes of {entry.name}",
-        ("Axis", "Score", "On other tasks"),
-        tuple(rows),
-        tuple(sentences),
-    )
+    title = f"The three axes of {entry.name}"
+    return _table(title, ("Axis", "Score", "On other tasks"), rows, sentences)
 
 
-def _axis(axis: Axis, found: AxisRanking, entries: Sequence[Entry]) -> Block:
+def _axis(axis: Axis, axis_ranking: AxisRanking, entries: Sequence[Entry]) -> Table:
     by_name = {entry.name: entry for entry in entries}
-    standings = {s.model: s for s in found.ranking.standings}
-    order = [*standings, *sorted(set(by_name) - set(standings))]
+    standings = {s.model: s for s in axis_ranking.ranking.standings}
     rows = []
-    for name in order:
+    for name in [*standings, *sorted(set(by_name) - set(standings))]:
         score, standing = by_name[name].axes[axis], standings.get(name)
         tier = wording.NONE if standing is None else str(standing.tier)
-        rows.append((name, _score(score), _wider(score), tier, rank_span(found, name)))
-    title = AXIS_WORDS[axis].capitalize()
-    sentences = list(_ranking_sentences(found))
-    sentences += [s for e in entries for s in _reasons(e, (axis,), named=True)]
-    return Block(
-        f"{title} ({AXIS_SIGNS[axis]}), {found.recipe}",
-        ("Entry", AXIS_SIGNS[axis], "On other tasks", "Tier", "Rank"),
-        tuple(rows),
-        tuple(sentences),
-    )
+        rows.append((name, _score(score), _wider(score), tier, rank_span(axis_ranking, name)))
+    sentences = list(_ranking_sentences(axis_ranking))
+    sentences += [s for e in entries for s in _reasons(e, (axis,), with_name=True)]
+    sign = AXIS_SIGNS[axis]
+    title = f"{AXIS_WORDS[axis].capitalize()} ({sign}), {axis_ranking.recipe}"
+    return _table(title, ("Entry", sign, "On other tasks", "Tier", "Rank"), rows, sentences)
 
 
-def rank_span(found: AxisRanking, name: str) -> str:
+def rank_span(axis_ranking: AxisRanking, name: str) -> str:
     """``2`` or ``1–3``; a dash for an entry without a rank."""
-    for standing in found.ranking.standings:
+    for standing in axis_ranking.ranking.standings:
         if standing.model == name:
             low, high = standing.ranks
             return str(low) if low == high else f"{low}–{high}"
@@ -91,15 +143,15 @@ def _wider(score: AxisScore) -> str:
     return words.span(score.wider) or wording.NONE
 
 
-def _reasons(entry: Entry, axes: Sequence[Axis] = AXES, named: bool = False) -> Iterator[str]:
+def _reasons(entry: Entry, axes: Sequence[Axis] = AXES, with_name: bool = False) -> Iterator[str]:
     """Why a number or an interval is missing."""
     for axis in axes:
         score = entry.axes[axis]
-        said = score.reason or score.silence
-        if said is not None:
+        why = score.reason or score.silence
+        if why is not None:
             what = "No score" if score.reason else "No interval"
-            who = f"{entry.name}: {what.lower()}" if named else what
-            yield f"{who} for {AXIS_WORDS[axis]}: {said}"
+            who = f"{entry.name}: {what.lower()}" if with_name else what
+            yield f"{who} for {AXIS_WORDS[axis]}: {why}"
 
 
 def _why(entry: Entry) -> Iterator[str]:
@@ -110,8 +162,8 @@ def _why(entry: Entry) -> Iterator[str]:
     yield from entry.notes
 
 
-def _beside(entry: Entry, named: bool = False) -> Iterator[str]:
-    who = f"{entry.name}: " if named else ""
+def _beside(entry: Entry, with_name: bool = False) -> Iterator[str]:
+    who = f"{entry.name}: " if with_name else ""
     if entry.placebo is not None:
         yield who + placebo_sentence(entry.placebo)
     if entry.generalization.hacked:
@@ -121,17 +173,17 @@ def _beside(entry: Entry, named: bool = False) -> Iterator[str]:
 
 def placebo_sentence(placebo: Placebo) -> str:
     """What the placebo arm says, in one sentence."""
-    said = (
+    sentence = (
         f"Placebo arm, {wording.count(placebo.n, 'seed')}: Λ {words.estimate(placebo.lam)}; "
         f"net Λ* = Λ − Λ(placebo) {words.estimate(placebo.net, signed=True)}"
     )
     if placebo.reason is not None:
-        said += f" ({placebo.reason.rstrip('.')})"
-    return said + (", mostly elicitation." if placebo.elicitation else ".")
+        sentence += f" ({placebo.reason.rstrip('.')})"
+    return sentence + (", mostly elicitation." if placebo.elicitation else ".")
 
 
-def _ranking_sentences(found: AxisRanking) -> Iterator[str]:
-    ranking = found.ranking
+def _ranking_sentences(axis_ranking: AxisRanking) -> Iterator[str]:
+    ranking = axis_ranking.ranking
     if ranking.reason is not None:
         yield f"No ranks: {ranking.reason}."
     else:
@@ -140,8 +192,8 @@ def _ranking_sentences(found: AxisRanking) -> Iterator[str]:
             "tier the order is alphabetical. Ranks: what the data do not exclude."
         )
         yield from _leader(ranking.leader)
-    if found.left_out:
-        yield f"Without a rank (previews, retracted): {', '.join(found.left_out)}."
+    if axis_ranking.left_out:
+        yield f"Without a rank (previews, retracted): {', '.join(axis_ranking.left_out)}."
 
 
 def _leader(leader: Leader | None) -> Iterator[str]:

@@ -6,15 +6,18 @@ the only markup that is passed through, and they escape their own texts.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from markupsafe import Markup
 
 from crlbench.base.wording import NONE, number
-from crlbench.pages import compare_figures as drawing
 from crlbench.pages import compare_words as words
-from crlbench.pages.compare_figures import Series
+from crlbench.pages.bars import Bar, entry_bars
+from crlbench.pages.curves import Series, common_scales, entry_curves
+from crlbench.pages.dots import effect_axis, effect_row, effect_scale
 from crlbench.pages.report import environment
+from crlbench.pages.svg import series_color
 from crlbench.pages.words import more_seeds, span
 from crlbench.stats.thresholds import TAUS
 from crlbench.verdict.axes import AXIS_SIGNS, AXIS_WORDS, Axis
@@ -93,13 +96,13 @@ def _tiles(comparison: Comparison) -> list[dict[str, Any]]:
     return [
         {
             "axis": words.axis_name(axis),
-            "call": found.effect.call if found.effect else None,
-            "sign": _sign(found.effect),
-            "value": number(found.effect.value, 3, True) if found.effect else NONE,
-            "span": span(found.effect.interval) if found.effect else "no number",
-            "more": more_seeds(found.effect),
+            "call": axis_pair.effect.call if axis_pair.effect else None,
+            "sign": _sign(axis_pair.effect),
+            "value": number(axis_pair.effect.value, 3, True) if axis_pair.effect else NONE,
+            "span": span(axis_pair.effect.interval) if axis_pair.effect else "no number",
+            "more": more_seeds(axis_pair.effect),
         }
-        for axis, found in pair.axes.items()
+        for axis, axis_pair in pair.axes.items()
     ]
 
 
@@ -109,40 +112,40 @@ def _sign(effect: Effect | None) -> str:
 
 def _matrix(comparison: Comparison) -> list[dict[str, Any]]:
     """Per axis: row against column, for every pair in the order of the entries."""
-    found = {(pair.second, pair.first): (n, pair) for n, pair in enumerate(comparison.pairs, 1)}
+    by_keys = {(pair.second, pair.first): (n, pair) for n, pair in enumerate(comparison.pairs, 1)}
     tables = []
     for axis in comparison.axes:
         rows = []
         for row in comparison.sides[1:]:
             cells = []
             for column in comparison.sides[:-1]:
-                n, pair = found.get((row.key, column.key), (0, None))
+                n, pair = by_keys.get((row.key, column.key), (0, None))
                 cells.append(None if pair is None else _cell(n, pair.axes[axis]))
             rows.append({"side": row, "cells": cells})
         tables.append({"name": words.axis_name(axis), "rows": rows})
     return tables
 
 
-def _cell(n: int, found: PairAxis) -> dict[str, Any]:
+def _cell(n: int, axis_pair: PairAxis) -> dict[str, Any]:
     return {
         "id": f"pair-{n}",
-        "sign": _sign(found.effect),
-        "call": found.effect.call if found.effect else None,
-        "value": number(found.effect.value, 3, True) if found.effect else NONE,
+        "sign": _sign(axis_pair.effect),
+        "call": axis_pair.effect.call if axis_pair.effect else None,
+        "value": number(axis_pair.effect.value, 3, True) if axis_pair.effect else NONE,
     }
 
 
 def _pair(comparison: Comparison, n: int, pair: Pair) -> dict[str, Any]:
     effects = [e for one in pair.axes.values() for e in (one.effect, *one.by_task.values())]
     margin = None if comparison.watermark else comparison.margin
-    scale = drawing.effect_scale(effects, margin)
-    groups = [_group(found, axis, scale, margin) for axis, found in pair.axes.items()]
+    scale = effect_scale(effects, margin)
+    groups = [_group(axis_pair, axis, scale, margin) for axis, axis_pair in pair.axes.items()]
     return {
         "id": f"pair-{n}",
         "pair": pair,
         "title": words.pair_title(comparison, pair),
         "groups": groups,
-        "axis": Markup(drawing.effect_axis(margin, scale)),
+        "axis": Markup(effect_axis(margin, scale)),
         "notes": words.pair_notes(comparison, pair),
         "call": [
             {"sign": _sign(one.effect), "call": one.effect.call, "axis": AXIS_WORDS[axis]}
@@ -152,20 +155,23 @@ def _pair(comparison: Comparison, n: int, pair: Pair) -> dict[str, Any]:
     }
 
 
-def _group(found: PairAxis, axis: Axis, scale: Any, margin: float | None) -> dict[str, Any]:
+def _group(axis_pair: PairAxis, axis: Axis, scale: Any, margin: float | None) -> dict[str, Any]:
     """The rows of one axis: its headline, then the tasks."""
     return {
-        "head": _row(words.axis_name(axis), found.effect, scale, margin),
-        "rows": [_row(task, effect, scale, margin) for task, effect in found.by_task.items()],
+        "head": _row(words.axis_name(axis), axis_pair.effect, scale, margin),
+        "rows": [_row(task, effect, scale, margin) for task, effect in axis_pair.by_task.items()],
     }
 
 
 def _row(label: str, effect: Effect | None, scale: Any, margin: float | None) -> dict[str, Any]:
-    drawn = "" if effect is None else Markup(drawing.effect_row(label, effect, margin, scale))
+    figure = ""
+    if effect is not None:
+        title, call = f"Difference, {label}", effect.call
+        figure = Markup(effect_row(title, effect, call, margin, scale, effect.wider))
     return {
         "label": label,
         "effect": effect,
-        "figure": drawn,
+        "figure": figure,
         "sign": _sign(effect),
         "more": more_seeds(effect),
     }
@@ -175,7 +181,7 @@ def _learning(comparison: Comparison) -> list[dict[str, Any]]:
     """Per task: E = H + L, curves and times, on scales that all tasks share."""
     views = [view for side in comparison.sides for view in side.tasks.values()]
     widest = 1.02 * max([0.2, *(max(v.E or 0.0, v.H) for v in views)])
-    spent, span = drawing.common_scales(views)
+    spent, span = common_scales(views)
     panels = []
     for task in comparison.tasks:
         series = [
@@ -187,14 +193,17 @@ def _learning(comparison: Comparison) -> list[dict[str, Any]]:
         panels.append(
             {
                 "task": task,
-                "bars": Markup(drawing.bars(task, series, widest)),
-                "curves": Markup(drawing.curves(task, series, spent, span, label)),
+                "bars": Markup(area_bars(task, series, widest)),
+                "curves": Markup(entry_curves(task, series, spent, span, label)),
                 "rows": [
                     {
                         "series": one,
                         "arrivals": [
-                            (f"{found.arrived}/{found.n}", words.amount(found.restricted_mean))
-                            for found in one.view.arrivals
+                            (
+                                f"{arrival.arrived}/{arrival.n}",
+                                words.amount(arrival.restricted_mean),
+                            )
+                            for arrival in one.view.arrivals
                         ],
                         "total": words.amount(one.view.total),
                     }
@@ -205,15 +214,25 @@ def _learning(comparison: Comparison) -> list[dict[str, Any]]:
     return panels
 
 
+def area_bars(task: str, series: Sequence[Series], widest: float) -> str:
+    """E = H + L of the entries that have an area."""
+    rows = [
+        (one.key, Bar(one.name, one.view.H, one.view.L), series_color(one.index))
+        for one in series
+        if one.view.L is not None
+    ]
+    return entry_bars(task, rows, widest)
+
+
 def _parts(comparison: Comparison) -> list[dict[str, Any]]:
     tables = []
     for axis in comparison.axes:
-        found = [side.parts.get(axis, {}) for side in comparison.sides]
-        names = [name for name in words.PARTS if any(name in parts for parts in found)]
+        by_side = [side.parts.get(axis, {}) for side in comparison.sides]
+        names = [name for name in words.PARTS if any(name in parts for parts in by_side)]
         rows = [
             (
                 words.PARTS[name],
-                [number(parts.get(name), 0 if name == "rated_tasks" else 3) for parts in found],
+                [number(parts.get(name), 0 if name == "rated_tasks" else 3) for parts in by_side],
             )
             for name in names
         ]

@@ -82,14 +82,14 @@ def lead(comparison: Comparison) -> str:
     if len(comparison.pairs) > 1:
         return _many(comparison)
     (pair,) = comparison.pairs
-    found = [_clause(axis, one) for axis, one in pair.axes.items()]
+    clauses = "; ".join(_clause(axis, one) for axis, one in pair.axes.items())
     if not all(side.decides for side in comparison.sides):
-        return f"A preview, not a verdict. {pair.second} minus {pair.first}: {'; '.join(found)}."
-    return f"{pair.second} against {pair.first}: {'; '.join(found)}."
+        return f"A preview, not a verdict. {pair.second} minus {pair.first}: {clauses}."
+    return f"{pair.second} against {pair.first}: {clauses}."
 
 
-def _clause(axis: Axis, found: PairAxis) -> str:
-    effect, where = found.effect, AXIS_WORDS[axis]
+def _clause(axis: Axis, pair: PairAxis) -> str:
+    effect, where = pair.effect, AXIS_WORDS[axis]
     if effect is None:
         return f"no number on {where}"
     value = number(effect.value, 3, True)
@@ -103,25 +103,25 @@ def _many(comparison: Comparison) -> str:
     effects = [one.effect for pair in comparison.pairs for one in pair.axes.values()]
     calls = [effect.call for effect in effects if effect is not None]
     kinds = ("differ", "equivalent", "undecided", "preview")
-    counts = {kind: sum(_kind(found) == kind for found in calls) for kind in kinds}
+    counts = {kind: sum(_kind(call) == kind for call in calls) for kind in kinds}
     words = {
         "differ": "differ",
         "equivalent": "are equivalent",
         "undecided": "are undecided",
         "preview": "are previews without a verdict",
     }
-    told = [f"{counts[kind]} {words[kind]}" for kind in kinds if counts[kind]]
+    parts = [f"{counts[kind]} {words[kind]}" for kind in kinds if counts[kind]]
     silent = len(effects) - len(calls)
-    told += [f"{silent} have no number"] if silent else []
+    parts += [f"{silent} have no number"] if silent else []
     pairs, axes = len(comparison.pairs), len(comparison.axes)
     return (
         f"Of {len(effects)} differences ({count(pairs, 'pair')}, "
-        f"{count(axes, 'axis', 'axes')}): {', '.join(told)}."
+        f"{count(axes, 'axis', 'axes')}): {', '.join(parts)}."
     )
 
 
-def _kind(found: Call | None) -> str:
-    return "differ" if found in ("better", "worse") else str(found)
+def _kind(call: Call | None) -> str:
+    return "differ" if call in ("better", "worse") else str(call)
 
 
 def pair_notes(comparison: Comparison, pair: Pair) -> list[str]:
@@ -130,26 +130,26 @@ def pair_notes(comparison: Comparison, pair: Pair) -> list[str]:
     if pair.improvement is not None:
         notes.append(
             f"P({pair.second} > {pair.first}) = {number(pair.improvement, 2)}: the chance that a "
-            f"run of {pair.second} has a higher Λ than a run of {pair.first} on one of these "
-            "tasks, drawn at random."
+            f"run of {pair.second} has a higher Λ than a run of {pair.first} on a random one "
+            "of these tasks."
         )
     elif (learned := pair.axes.get("efficiency")) is not None and learned.effect is not None:
         notes.append(
             f"P({pair.second} > {pair.first}) is not shown: it needs {MIN_SEEDS_TOGETHER} seeds of "
             f"every task in both entries; a task has {learned.effect.n}."
         )
-    for axis, found in pair.axes.items():
-        if found.reason is not None:
-            notes.append(f"No difference on {AXIS_WORDS[axis]}: {_ended(found.reason)}")
-        if found.effect is not None and found.left_out:
-            notes.append(f"Not compared on {AXIS_WORDS[axis]}: {', '.join(found.left_out)}.")
+    for axis, axis_pair in pair.axes.items():
+        if axis_pair.reason is not None:
+            notes.append(f"No difference on {AXIS_WORDS[axis]}: {_ended(axis_pair.reason)}")
+        if axis_pair.effect is not None and axis_pair.left_out:
+            notes.append(f"Not compared on {AXIS_WORDS[axis]}: {', '.join(axis_pair.left_out)}.")
     narrow = [a for a, f in pair.axes.items() if f.effect is not None and len(f.tasks) < MIN_TASKS]
     if narrow:
         axes = ", ".join(AXIS_WORDS[axis] for axis in narrow)
         notes.append(f"No interval over other tasks on {axes}: it needs {MIN_TASKS} tasks.")
     notes += _beyond_these_tasks(pair)
-    few = [e for found in pair.axes.values() for e in found.by_task.values() if e.interval is None]
-    if few and comparison.watermark is None:
+    by_task = [effect for one in pair.axes.values() for effect in one.by_task.values()]
+    if any(effect.interval is None for effect in by_task) and comparison.watermark is None:
         notes.append(f"A single task needs {MIN_SEEDS_ALONE} seeds for an interval and a verdict.")
     return [clean(note) for note in notes]
 
@@ -158,8 +158,8 @@ def _beyond_these_tasks(pair: Pair) -> list[str]:
     """What the interval over tasks leaves of the verdicts *better* and *worse*, in a sentence."""
     narrow = [
         AXIS_WORDS[axis]
-        for axis, found in pair.axes.items()
-        if (effect := found.effect) is not None
+        for axis, axis_pair in pair.axes.items()
+        if (effect := axis_pair.effect) is not None
         and effect.call in ("better", "worse")
         and effect.wider is not None
         and effect.wider.low <= 0.0 <= effect.wider.high
@@ -212,23 +212,23 @@ def _ended(sentence: str) -> str:
 def notes(comparison: Comparison) -> list[str]:
     """What must be known about all of it, in sentences."""
     reasons = dict.fromkeys(side.unranked for side in comparison.sides if side.unranked)
-    told = [_ended(reason[0].upper() + reason[1:]) for reason in reasons]
+    parts = [_ended(reason[0].upper() + reason[1:]) for reason in reasons]
     if comparison.chosen:
-        told.append(
+        parts.append(
             f"Only {listed(comparison.tasks)}: chosen tasks are no board, and a verdict on them "
             "is none on the board."
         )
     if comparison.by != "completions":
-        told.append(
+        parts.append(
             f"Curves, E = H + L and times to threshold are over {BY_WORDS[comparison.by]}, each "
             "run's area over what it spent itself; verdicts stay on completions."
         )
     if comparison.by == "time":
-        told.append(
+        parts.append(
             "Wall time is NOT REPRODUCIBLE: it is what one machine took, from the part of the "
             "records that no digest covers."
         )
-    return told
+    return parts
 
 
 def legend(comparison: Comparison) -> str:
@@ -236,16 +236,16 @@ def legend(comparison: Comparison) -> str:
     margin = number(comparison.margin, 2)
     head = (
         "A difference is the second entry minus the first on the same tasks and seeds, with its "
-        "95 % interval; on other tasks: the wider interval over tasks of the kind. r: "
+        "95 % interval; on other tasks: the wider interval for similar tasks that were not run. r: "
         "correlation of the paired seeds."
     )
     if comparison.watermark is not None:
         return head
     return (
         f"{head} {CHECKPOINTS} equivalent, asked first: the 90 % interval lies inside ±{margin}, "
-        "so that whatever difference there is does not matter. better, worse: not equivalent, and "
-        "the 95 % interval excludes 0. undecided: neither; + seeds: how many more would likely "
-        "settle it. preview: an entry has not all seeds of a plan of 5, 10 or 20, hence no verdict."
+        "and any difference is too small to matter. better, worse: not equivalent, and the 95 % "
+        "interval excludes 0. undecided: neither; + seeds: how many more would likely settle it. "
+        "preview: an entry lacks seeds of a plan of 5, 10 or 20, and gets no verdict."
         f"{_several(comparison)}"
     )
 
@@ -257,6 +257,6 @@ def _several(comparison: Comparison) -> str:
         return ""
     chance = chance_of_a_false_verdict(verdicts)
     return (
-        f" Each verdict stands alone: were all {verdicts} differences nothing, the chance that at "
-        f"least one is called better or worse would be up to about {chance:.0%}."
+        f" Each of the {verdicts} verdicts is tested alone: without any real difference, the "
+        f"chance of a false better or worse is up to about {chance:.0%}."
     )

@@ -1,4 +1,4 @@
-"""How soon an entry gets somewhere: samples to threshold, speed, and what stands beside Λ."""
+"""How soon an entry gets somewhere: samples to threshold, speed, and other summaries of Λ."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import Any
 from markupsafe import Markup
 
 from crlbench.base import wording
-from crlbench.pages.page_figures import ArrivalRow, arrival_plot, profile_plot, speed_plot
+from crlbench.pages.curves import profile_plot, speed_plot
+from crlbench.pages.dots import ArrivalRow, arrival_plot
 from crlbench.stats.profiles import Profile
 from crlbench.stats.thresholds import Arrival
 from crlbench.verdict.efficiency import Efficiency, Speed, TaskEfficiency, times
@@ -21,42 +22,42 @@ def arrivals(entry: Entry) -> dict[str, Any]:
     tasks = entry.efficiency.tasks
     return {
         "figures": [
-            {"task": task, "figure": figure(task, found)}
-            for task, found in tasks.items()
-            if found.arrivals.get("completions")
+            {"task": task, "figure": figure(task, efficiency)}
+            for task, efficiency in tasks.items()
+            if efficiency.arrivals.get("completions")
         ],
-        "rows": [row for task, found in tasks.items() for row in _rows(task, found)],
-        "areas": [_area(task, found) for task, found in tasks.items()],
+        "rows": [row for task, efficiency in tasks.items() for row in _rows(task, efficiency)],
+        "areas": [_area(task, efficiency) for task, efficiency in tasks.items()],
         "speed": _speed(entry.name, entry.efficiency.speed),
         "beside": _beside(entry.efficiency),
         "profiles": _profiles(entry.efficiency),
     }
 
 
-def figure(task: str, found: TaskEfficiency) -> Markup:
+def figure(task: str, efficiency: TaskEfficiency) -> Markup:
     """When every seed reaches each threshold."""
-    reached = times(found.curves)
-    seeds = [curve.seed for curve in found.curves]
+    reached = times(efficiency.curves)
+    seeds = [curve.seed for curve in efficiency.curves]
     rows = [
         ArrivalRow(
             arrival.tau,
             list(zip(seeds, map(float, reached[arrival.tau]), strict=True)),
             arrival.restricted_mean,
         )
-        for arrival in found.arrivals["completions"]
+        for arrival in efficiency.arrivals["completions"]
     ]
-    return Markup(arrival_plot(task, rows, found.budget))
+    return Markup(arrival_plot(task, rows, efficiency.budget))
 
 
-def _rows(task: str, found: TaskEfficiency) -> list[dict[str, Any]]:
-    by_axis = [found.arrivals[axis] for axis in X_AXES if found.arrivals.get(axis)]
-    return [_row(task, found, parts) for parts in zip(*by_axis, strict=True)]
+def _rows(task: str, efficiency: TaskEfficiency) -> list[dict[str, Any]]:
+    by_axis = [efficiency.arrivals[axis] for axis in X_AXES if efficiency.arrivals.get(axis)]
+    return [_row(task, efficiency, parts) for parts in zip(*by_axis, strict=True)]
 
 
-def _row(task: str, found: TaskEfficiency, parts: Sequence[Arrival]) -> dict[str, Any]:
+def _row(task: str, efficiency: TaskEfficiency, parts: Sequence[Arrival]) -> dict[str, Any]:
     """One threshold on every axis: shares are those of completions, means each in its unit."""
     first = parts[0]
-    pairs = zip(found.curves, first.censored, strict=True)
+    pairs = zip(efficiency.curves, first.censored, strict=True)
     late = [str(curve.seed) for curve, censored in pairs if censored]
     return {
         "task": task,
@@ -75,12 +76,12 @@ def _seeds(indices: Sequence[str]) -> str:
     return f"{'seed' if len(indices) == 1 else 'seeds'} {', '.join(indices)}"
 
 
-def _area(task: str, found: TaskEfficiency) -> dict[str, Any]:
+def _area(task: str, efficiency: TaskEfficiency) -> dict[str, Any]:
     return {
         "task": task,
-        "parts": [found.E, found.H, found.L],
-        "areas": [found.areas.get(axis) for axis in X_AXES],
-        "totals": [wording.grouped(found.totals.get(axis)) for axis in X_AXES],
+        "parts": [efficiency.E, efficiency.H, efficiency.L],
+        "areas": [efficiency.areas.get(axis) for axis in X_AXES],
+        "totals": [wording.grouped(efficiency.totals.get(axis)) for axis in X_AXES],
     }
 
 
@@ -99,24 +100,28 @@ def _speed(entry: str, speed: Speed) -> dict[str, Any]:
     }
 
 
-def _beside(found: Efficiency) -> list[tuple[str, str, float | None]]:
+def _beside(efficiency: Efficiency) -> list[tuple[str, str, float | None]]:
     """Name, meaning and value of what is printed beside the headline."""
     return [
-        ("Pooled IQM", "middle half of all runs of all tasks, as rliable has it", found.pooled_iqm),
-        ("Mean Λ", "over tasks, of the plain mean over seeds", found.mean),
-        ("Median Λ", "over tasks, of the plain mean over seeds", found.median),
-        ("Optimality gap", "1 minus the mean of min(E, 1)", found.optimality_gap),
+        (
+            "Pooled IQM",
+            "middle half of all runs of all tasks, as rliable has it",
+            efficiency.pooled_iqm,
+        ),
+        ("Mean Λ", "over tasks, of the plain mean over seeds", efficiency.mean),
+        ("Median Λ", "over tasks, of the plain mean over seeds", efficiency.median),
+        ("Optimality gap", "1 minus the mean of min(E, 1)", efficiency.optimality_gap),
     ]
 
 
-def _profiles(found: Efficiency) -> list[dict[str, Any]]:
-    wanted = [
-        ("Runs with Λ above", "Λ", found.lam_profile),
-        ("Runs that end with u above", "u at the end", found.end_profile),
+def _profiles(efficiency: Efficiency) -> list[dict[str, Any]]:
+    titles = [
+        ("Runs with Λ above", "Λ", efficiency.lam_profile),
+        ("Runs that end with u above", "u at the end", efficiency.end_profile),
     ]
     return [
         {"title": title, "figure": Markup(_profile(title, profile, unit))}
-        for title, unit, profile in wanted
+        for title, unit, profile in titles
         if profile is not None
     ]
 

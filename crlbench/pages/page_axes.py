@@ -8,9 +8,7 @@ from typing import Any
 from markupsafe import Markup
 
 from crlbench.base import wording
-from crlbench.pages import figures
-from crlbench.pages.figures import Dot
-from crlbench.pages.page_figures import axis_strip
+from crlbench.pages.dots import Dot, axis_strip, interval_plot
 from crlbench.stats.generalization import REWEIGHTINGS
 from crlbench.stats.tiers import Ranking, Standing
 from crlbench.verdict.axes import AXES, AXIS_SIGNS, AXIS_WORDS, Axis, AxisScore, Estimate
@@ -42,8 +40,8 @@ def _card(entry: Entry, board: Board, axis: Axis) -> dict[str, Any]:
 def _strip(score: AxisScore) -> str:
     if score.value is None:
         return ""
-    pairs = [None if i is None else (i.low, i.high) for i in (score.interval, score.wider)]
-    return axis_strip(f"{AXIS_WORDS[score.axis].capitalize()} of the entry", score.value, *pairs)
+    title = f"{AXIS_WORDS[score.axis].capitalize()} of the entry"
+    return axis_strip(title, score.value, score.interval, score.wider)
 
 
 def place(entry: Entry, board: Board, axis: Axis) -> list[str]:
@@ -51,18 +49,18 @@ def place(entry: Entry, board: Board, axis: Axis) -> list[str]:
     if board.unranked is not None:
         return ["No rank: nothing on this board ranks."]
     if not entry.ranks:
-        known = {"partial": "shortened", "retracted": "retracted"}
-        return [f"No rank: {known.get(entry.standing, 'a preview')}."]
-    found = board.rankings[entry.recipe][axis]
-    ranking = found.ranking
+        reasons = {"partial": "shortened", "retracted": "retracted"}
+        return [f"No rank: {reasons.get(entry.standing, 'a preview')}."]
+    axis_ranking = board.rankings[entry.recipe][axis]
+    ranking = axis_ranking.ranking
     if ranking.reason is not None:
         return [f"No rank: {wording.sentence(ranking.reason)}"]
-    standing = next((s for s in ranking.standings if s.model == entry.name), None)
+    standing = ranking.standing(entry.name)
     if standing is None:
         return ["No rank: it has no value on this axis."]
     sentences = [_standing_words(standing, ranking), *_leader_words(entry.name, ranking)]
-    if found.survival is not None:
-        share = wording.percent(found.survival.get(entry.name), 0)
+    if axis_ranking.survival is not None:
+        share = wording.percent(axis_ranking.survival.get(entry.name), 0)
         sentences.append(f"Stays in its tier under {share} of {REWEIGHTINGS:,} other weightings.")
     return sentences
 
@@ -98,43 +96,43 @@ def rankings(board: Board, anchors: dict[str, str]) -> list[dict[str, Any]]:
         anchors: the id of each entry's part of the page, by its name.
     """
     sizes = Counter(entry.recipe for entry in board.entries)
-    shown = () if board.unranked is not None else AXES
+    axes = () if board.unranked is not None else AXES
     return [
         {
             "recipe": recipe,
-            "axes": [_ranking(found[axis], board, anchors) for axis in shown],
+            "axes": [_ranking(by_axis[axis], board, anchors) for axis in axes],
             "improvement": _improvement(recipe, board),
         }
-        for recipe, found in sorted(board.rankings.items())
+        for recipe, by_axis in sorted(board.rankings.items())
         if sizes[recipe] > 1
     ]
 
 
-def _ranking(found: AxisRanking, board: Board, anchors: dict[str, str]) -> dict[str, Any]:
-    ranking = found.ranking
+def _ranking(axis_ranking: AxisRanking, board: Board, anchors: dict[str, str]) -> dict[str, Any]:
+    ranking = axis_ranking.ranking
     leader = ranking.leader
     return {
-        "sign": AXIS_SIGNS[found.axis],
-        "title": AXIS_WORDS[found.axis].capitalize(),
+        "sign": AXIS_SIGNS[axis_ranking.axis],
+        "title": AXIS_WORDS[axis_ranking.axis].capitalize(),
         "reason": wording.sentence(ranking.reason),
-        "rows": [_ranked(s, found, board, anchors) for s in ranking.standings],
+        "rows": [_ranked(s, axis_ranking, board, anchors) for s in ranking.standings],
         "leader": "" if leader is None else " ".join(_leader_words(leader.model, ranking)),
         "unrated": list(ranking.unrated),
-        "left_out": list(found.left_out),
-        "survival": found.survival is not None,
+        "left_out": list(axis_ranking.left_out),
+        "survival": axis_ranking.survival is not None,
     }
 
 
 def _ranked(
-    standing: Standing, found: AxisRanking, board: Board, anchors: dict[str, str]
+    standing: Standing, axis_ranking: AxisRanking, board: Board, anchors: dict[str, str]
 ) -> dict[str, Any]:
-    score = board.entry(standing.model).axes[found.axis]
-    survival = None if found.survival is None else found.survival.get(standing.model)
+    score = board.entry(standing.model).axes[axis_ranking.axis]
+    survival = None if axis_ranking.survival is None else axis_ranking.survival.get(standing.model)
     return {
         "tier": standing.tier,
         "name": board.entry(standing.model).model,
         "href": anchors.get(standing.model, ""),
-        "anchors": standing.model in found.ranking.anchors,
+        "anchors": standing.model in axis_ranking.ranking.anchors,
         "value": score.value,
         "interval": score.interval,
         "ranks": rank_words(standing.ranks).split(" ", 1)[1],
@@ -145,44 +143,44 @@ def _ranked(
 
 
 def _improvement(recipe: str, board: Board) -> dict[str, Any] | None:
-    found = board.improvement.get(recipe)
-    if found is None or len(found.names) < 2:
+    table = board.improvement.get(recipe)
+    if table is None or len(table.names) < 2:
         return None
-    rows = list(zip(found.names, found.share, strict=True))
-    return {"names": list(found.names), "rows": rows}
+    rows = list(zip(table.names, table.share, strict=True))
+    return {"names": list(table.names), "rows": rows}
 
 
 def placebo(entry: Entry) -> dict[str, Any]:
     """The placebo arm beside the real one, or a sentence that there is none."""
-    found = entry.placebo
-    if found is None:
-        return {"lack": "No run of the placebo arm stands beside these runs."}
+    control = entry.placebo
+    if control is None:
+        return {"lack": "These runs have no placebo."}
     lam = _estimate(entry)
     rows = [
         {
             "task": task,
             "real": entry.axes["efficiency"].by_task.get(task),
-            "placebo": found.by_task.get(task),
+            "placebo": control.by_task.get(task),
         }
-        for task in sorted({*entry.axes["efficiency"].by_task, *found.by_task})
+        for task in sorted({*entry.axes["efficiency"].by_task, *control.by_task})
     ]
     dots = [
-        _dot("Λ, real reward", lam),
-        _dot("Λ, placebo", found.lam),
-        _dot("Λ*, real minus placebo", found.net, strong=True),
+        Dot("Λ, real reward", lam.value, lam.interval),
+        Dot("Λ, placebo", control.lam.value, control.lam.interval),
+        Dot("Λ*, real minus placebo", control.net.value, control.net.interval, strong=True),
     ]
     return {
         "lack": "",
-        "n": found.n,
-        "failed": list(found.failed),
-        "missing": list(found.missing),
+        "n": control.n,
+        "failed": list(control.failed),
+        "missing": list(control.missing),
         "rows": rows,
         "real": lam,
-        "placebo": found.lam,
-        "net": found.net,
-        "verdict": _elicitation(found),
-        "marked": bool(found.elicitation),
-        "figure": Markup(figures.interval_plot(dots, "Λ with the real and with a placebo reward")),
+        "placebo": control.lam,
+        "net": control.net,
+        "verdict": _elicitation(control),
+        "marked": bool(control.elicitation),
+        "figure": Markup(interval_plot(dots, "Λ with the real and with a placebo reward")),
     }
 
 
@@ -191,22 +189,16 @@ def _estimate(entry: Entry) -> Estimate:
     return Estimate(score.value, score.interval, score.n)
 
 
-def _dot(label: str, estimate: Estimate, strong: bool = False) -> Dot:
-    interval = estimate.interval
-    low, high = (None, None) if interval is None else (interval.low, interval.high)
-    return Dot(label, estimate.value, low, high, strong=strong)
-
-
-def _elicitation(found: Placebo) -> str:
-    if found.elicitation is None:
-        silent = "Λ is not above 0, so that there is nothing to explain."
-        return wording.sentence(found.reason) or silent
-    if found.elicitation:
+def _elicitation(control: Placebo) -> str:
+    if control.elicitation is None:
+        silent = "Λ is not above 0: there is nothing to explain."
+        return wording.sentence(control.reason) or silent
+    if control.elicitation:
         return (
             "Mostly elicitation: more than a quarter of Λ appears under a reward that knows "
-            "nothing of the task, so that it is no sign of learning from the reward."
+            "nothing of the task. It is no sign of learning from the reward."
         )
     blind = "Under a reward that knows nothing of the task"
-    if found.lam.value <= 0:
-        return f"{blind}, Λ is {wording.number(found.lam.value)}: such a reward raises nothing."
+    if control.lam.value <= 0:
+        return f"{blind}, Λ is {wording.number(control.lam.value)}: such a reward raises nothing."
     return f"{blind}, Λ is at most a quarter of what it is with the real one."

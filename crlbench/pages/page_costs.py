@@ -14,21 +14,21 @@ from crlbench.contract.records import RunRecord
 from crlbench.verdict.runs import Run
 
 COSTS = ("completions", "generated_tokens", "trained_tokens", "flops_estimate")
-"""Of the record's ``cost``: equal for equal runs."""
+"""Fields of a record's ``cost``, equal for equal runs."""
 MOST_NAMED = 3
-"""Runs that are named beside a value in which environments differ."""
+"""Number of runs named for a value in which environments differ."""
 
 
 def costs(runs: Sequence[Run]) -> dict[str, Any]:
     """Per task and in all what the runs of one entry and arm cost, and every run by itself."""
-    measured = [(run.record, _cost(run.record)) for run in runs]
-    tasks = groupby(measured, key=lambda pair: pair[0].task.name)
+    pairs = [(run.record, _cost(run.record)) for run in runs]
+    tasks = groupby(pairs, key=lambda pair: pair[0].task.name)
     return {
-        "tasks": [_shown(task, [cost for _, cost in group]) for task, group in tasks],
-        "total": _shown("All runs", [cost for _, cost in measured]),
+        "tasks": [_cost_row(task, [cost for _, cost in group]) for task, group in tasks],
+        "total": _cost_row("All runs", [cost for _, cost in pairs]),
         "runs": [
-            _shown(f"{record.task.name} seed-{record.seed.index:02d}", [cost])
-            for record, cost in measured
+            _cost_row(f"{record.task.name} seed-{record.seed.index:02d}", [cost])
+            for record, cost in pairs
         ],
         "hosts": _hosts(runs),
     }
@@ -36,8 +36,8 @@ def costs(runs: Sequence[Run]) -> dict[str, Any]:
 
 def _cost(record: RunRecord) -> dict[str, float | None]:
     last = record.curve[-1] if record.curve else None
-    known = {name: _number(record.cost.get(name)) for name in COSTS}
-    return known | {
+    deterministic = {name: _number(record.cost.get(name)) for name in COSTS}
+    return deterministic | {
         "bytes": None if last is None else float(last.bytes),
         "updates": None if last is None else float(last.updates),
         "memory": _number(record.volatile.get("peak_memory_bytes")),
@@ -54,18 +54,18 @@ def _wall(record: RunRecord) -> float | None:
     seconds = record.volatile.get("wall_s")
     if not isinstance(seconds, list) or not seconds:
         return None
-    known = [s for s in seconds if isinstance(s, int | float)]
-    return float(max(known)) if len(known) == len(seconds) else None
+    numbers = [s for s in seconds if isinstance(s, int | float)]
+    return float(max(numbers)) if len(numbers) == len(seconds) else None
 
 
-def _shown(label: str, parts: Sequence[dict[str, float | None]]) -> dict[str, Any]:
+def _cost_row(label: str, parts: Sequence[dict[str, float | None]]) -> dict[str, Any]:
     """Sums of what is spent, the largest of what is held; a dash where a run does not say."""
 
     def total(name: str) -> float | None:
         values = [part[name] for part in parts]
         return None if any(v is None for v in values) else sum(values)
 
-    held = [part["memory"] for part in parts if part["memory"] is not None]
+    peaks = [part["memory"] for part in parts if part["memory"] is not None]
     return {
         "label": label,
         "runs": len(parts),
@@ -75,34 +75,34 @@ def _shown(label: str, parts: Sequence[dict[str, float | None]]) -> dict[str, An
         "trained": wording.grouped(total("trained_tokens")),
         "updates": wording.grouped(total("updates")),
         "flops": wording.power(total("flops_estimate")),
-        "memory": wording.memory(max(held, default=None)),
+        "memory": wording.memory(max(peaks, default=None)),
         "wall": wording.duration(total("wall")),
     }
 
 
 def _hosts(runs: Sequence[Run]) -> int:
     """Machines by their pseudonyms, as the attempts that finished name them."""
-    found = set()
+    hosts = set()
     for run in runs:
         attempts = run.record.volatile.get("attempts")
         for attempt in attempts if isinstance(attempts, list) else []:
             if isinstance(attempt, dict) and isinstance(attempt.get("host"), str):
-                found.add(attempt["host"])
-    return len(found)
+                hosts.add(attempt["host"])
+    return len(hosts)
 
 
 def environment_panel(runs: Sequence[Run]) -> dict[str, Any]:
     """What all runs share and what differs, leaf by leaf, with the source that ran."""
     flat = [_surroundings(run.record) for run in runs]
     names = sorted({name for one in flat for name in one})
-    shared, differing = [], []
+    equal, differing = [], []
     for name in names:
         values = [leaf(one[name]) if name in one else "(not stated)" for one in flat]
         if len(set(values)) == 1:
-            shared.append((name, values[0]))
+            equal.append((name, values[0]))
         else:
             differing.append((name, _groups(values, runs)))
-    return {"shared": shared, "differing": differing, "runs": len(runs)}
+    return {"shared": equal, "differing": differing, "runs": len(runs)}
 
 
 def _surroundings(record: RunRecord) -> dict[str, Any]:
@@ -113,13 +113,13 @@ def _surroundings(record: RunRecord) -> dict[str, Any]:
 def _groups(values: Sequence[str], runs: Sequence[Run]) -> list[dict[str, str]]:
     """Every value with the runs that have it, the most frequent first."""
     counts = Counter(values)
-    found = []
+    groups = []
     for value in sorted(counts, key=lambda v: (-counts[v], v)):
         having = [run.name for run, one in zip(runs, values, strict=True) if one == value]
         rest = f" and {len(having) - MOST_NAMED} more" if len(having) > MOST_NAMED else ""
-        named = ", ".join(having[:MOST_NAMED]) + rest
-        found.append({"value": value, "runs": wording.count(len(having), "run"), "named": named})
-    return found
+        names = ", ".join(having[:MOST_NAMED]) + rest
+        groups.append({"value": value, "runs": wording.count(len(having), "run"), "named": names})
+    return groups
 
 
 def leaf(value: Any) -> str:

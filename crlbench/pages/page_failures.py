@@ -53,15 +53,15 @@ def _share(rules: Rules, name: str) -> str:
 
 def failures(entry: Entry, runs: Sequence[Run]) -> dict[str, Any]:
     """The panel of one entry and arm."""
-    failed = [_row(run.record) for run in runs if run.record.status.state == "failed"]
+    rows = [_row(run.record) for run in runs if run.record.status.state == "failed"]
     return {
-        "failed": failed,
+        "failed": rows,
         "real": entry.arm == "real",
         "vanished": list(entry.vanished),
         "missing": list(entry.missing),
         "absent": list(entry.absent),
         "partial": list(entry.partial) if entry.standing != "partial" else [],
-        "clean": not failed and not entry.vanished,
+        "clean": not rows and not entry.vanished,
         "runs": wording.count(len(runs), "stored run"),
     }
 
@@ -73,12 +73,14 @@ def _row(record: RunRecord) -> dict[str, str]:
         for name, value in record.fingerprint.leaves.items()
         if name.startswith("conditions.rules.")
     }
-    told = MEANINGS.get(status.rule or "")
+    describe = MEANINGS.get(status.rule or "")
     return {
         "run": f"{record.task.name} seed-{record.seed.index:02d}",
         "rule": status.rule or "no rule stated",
         "at": wording.NONE if status.at is None else str(status.at),
-        "meaning": told(rules) if told else "a rule that this version of crlbench does not know",
+        "meaning": describe(rules)
+        if describe
+        else "a rule that this version of crlbench does not know",
         "counts": _counts(record),
     }
 
@@ -95,6 +97,5 @@ def _counts(record: RunRecord) -> str:
             "rate"
         )
     return (
-        "u = 0 at most from then on, in the curve and at the end of every split, and in the "
-        "failure rate"
+        "u = 0 at most from then on, in the curve, at the end of every split, in the failure rate"
     )

@@ -9,7 +9,7 @@ from markupsafe import Markup
 
 from crlbench.base import wording
 from crlbench.contract.dynamics import UPDATE_STATS
-from crlbench.pages.page_sparks import Figure, Flag, Seeds, over_seeds, sparkline, trend
+from crlbench.pages.sparks import Flag, Seeds, Spread, combine_seeds, sparkline, trend
 from crlbench.verdict.alarms import Alarm, alarms, series
 from crlbench.verdict.runs import Run
 
@@ -43,35 +43,35 @@ def health_panel(task: str, runs: Sequence[Run]) -> dict[str, Any]:
         runs: of the entry, all tasks.
     """
     of_task = [run for run in runs if run.record.task.name == task]
-    raised = [(r.record.seed.index, alarm) for r in of_task for alarm in alarms(r.record)]
+    by_seed = [(r.record.seed.index, alarm) for r in of_task for alarm in alarms(r.record)]
     figures = {
-        name: over_seeds([(r.record.seed.index, series(r.record.health, name)) for r in of_task])
+        name: combine_seeds([(r.record.seed.index, series(r.record.health, name)) for r in of_task])
         for name in {**PANELS, **UPDATE_STATS}
     }
-    panels, constant = _panels(task, figures, raised)
+    panels, constant = _panels(task, figures, by_seed)
     return {
         "task": task,
         "panels": panels,
         "constant": ", ".join(constant),
-        "alarms": [_line(seed, alarm) for seed, alarm in raised],
+        "alarms": [_line(seed, alarm) for seed, alarm in by_seed],
         "dynamics": _dynamics_rows(task, figures),
         "clipped": _clipped_tokens(of_task),
     }
 
 
 def _panels(
-    task: str, figures: Mapping[str, Figure], raised: Raised
+    task: str, figures: Mapping[str, Spread], by_seed: Raised
 ) -> tuple[list[dict[str, Any]], list[str]]:
     """Charts of what moves or raised an alarm, and a word on what stays as it was."""
     panels, constant = [], []
-    drawn: list[Seeds] = []
+    visible: list[Seeds] = []
     for name, (title, unit) in PANELS.items():
         seeds, values = figures[name].seeds, figures[name].values
-        flags = [_flag(seed, alarm) for seed, alarm in raised if alarm.figure == name]
+        flags = [_flag(seed, alarm) for seed, alarm in by_seed if alarm.figure == name]
         if len(values) == 1 and not flags:
             constant.append(f"{title} {wording.short(min(values))}")
-        elif values and (flags or seeds not in drawn):
-            drawn.append(seeds)
+        elif values and (flags or seeds not in visible):
+            visible.append(seeds)
             panels.append(_spark(task, title, unit, figures[name], flags))
     return panels, constant
 
@@ -81,33 +81,33 @@ def _flag(seed: int, alarm: Alarm) -> Flag:
 
 
 def _line(seed: int, alarm: Alarm) -> dict[str, str]:
-    """Where, on which figure and what, for the list above the charts."""
+    """Seed, figure and text of an alarm, for the list above the charts."""
     at = "" if alarm.iteration is None else f", iteration {alarm.iteration}"
     title = PANELS[alarm.figure][0] if alarm.figure else "Whole run"
     return {"where": f"seed {seed}{at}", "figure": title, "text": alarm.text}
 
 
-def _spark(task: str, title: str, unit: str, found: Figure, flags: list[Flag]) -> dict[str, Any]:
+def _spark(task: str, title: str, unit: str, spread: Spread, flags: list[Flag]) -> dict[str, Any]:
     return {
         "title": title,
         "unit": unit,
-        "figure": Markup(sparkline(f"{title} on {task}", found, flags)),
-        "first": wording.short(found.mean[0][1]),
-        "last": wording.short(found.mean[-1][1]),
+        "figure": Markup(sparkline(f"{title} on {task}", spread, flags)),
+        "first": wording.short(spread.mean[0][1]),
+        "last": wording.short(spread.mean[-1][1]),
         "alarmed": wording.count(len(flags), "alarm") if flags else "",
     }
 
 
-def _dynamics_rows(task: str, figures: Mapping[str, Figure]) -> list[dict[str, Any]]:
+def _dynamics_rows(task: str, figures: Mapping[str, Spread]) -> list[dict[str, Any]]:
     """Every figure with a value, in the order of ``UPDATE_STATS``."""
     rows = []
     for name, meaning in UPDATE_STATS.items():
-        found = figures[name]
-        if found.mean:
-            drawn = Markup(trend(f"{name} on {task}", found)) if len(found.values) > 1 else ""
-            first, last = wording.short(found.mean[0][1]), wording.short(found.mean[-1][1])
+        spread = figures[name]
+        if spread.mean:
+            figure = Markup(trend(f"{name} on {task}", spread)) if len(spread.values) > 1 else ""
+            first, last = (wording.short(spread.mean[at][1]) for at in (0, -1))
             rows.append(
-                {"name": name, "meaning": meaning, "figure": drawn, "first": first, "last": last}
+                {"name": name, "meaning": meaning, "figure": figure, "first": first, "last": last}
             )
     return rows
 
@@ -119,7 +119,7 @@ def _clipped_tokens(runs: Sequence[Run]) -> list[dict[str, Any]]:
         for token in run.record.clipped_tokens:
             low, high = totals.setdefault(token.text, [0, 0])
             totals[token.text] = [low + token.low, high + token.high]
-    order = sorted(totals.items(), key=lambda found: (-sum(found[1]), found[0]))
+    order = sorted(totals.items(), key=lambda total: (-sum(total[1]), total[0]))
     return [
         {"text": _token(text), "low": low, "high": high}
         for text, (low, high) in order[:SHOWN_TOKENS]

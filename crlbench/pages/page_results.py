@@ -9,8 +9,10 @@ from typing import Any
 from markupsafe import Markup
 
 from crlbench.base import wording
-from crlbench.pages import figures, words
-from crlbench.pages.figures import Bar, CurveSeries, Dot, SeedCurve
+from crlbench.pages import words
+from crlbench.pages.bars import Bar, stacked_bars
+from crlbench.pages.curves import Curve, SeedCurve, learning_curves
+from crlbench.pages.dots import Dot, interval_plot
 from crlbench.stats.measures import GREEDY
 from crlbench.verdict.axes import Estimate
 from crlbench.verdict.entry import Entry
@@ -25,8 +27,8 @@ def lead(entry: Entry) -> str:
     reward = " with a content-free reward" if entry.arm == "placebo" else ""
     if entry.end is None:
         control = "a control, whose end is not scored"
-        told = control if entry.arm == "placebo" else "the end was not scored for every run"
-        return f"{after}{reward}; {told}."
+        reason = control if entry.arm == "placebo" else "the end was not scored for every run"
+        return f"{after}{reward}; {reason}."
     direction = "up from" if entry.end >= entry.start else "down from"
     return (
         f"{after}{reward}, {entry.display_name} answers {wording.percent(entry.end)} of held-out "
@@ -39,66 +41,62 @@ def _greedily(entry: Entry) -> str:
 
     Learning may sharpen samples without changing what the model holds likeliest.
     """
-    found = [split for task in entry.tasks for split in task.splits if split.name == GREEDY]
-    ends = [split.end for split in found if split.end is not None]
+    splits = [split for task in entry.tasks for split in task.splits if split.name == GREEDY]
+    ends = [split.end for split in splits if split.end is not None]
     if len(ends) < len(entry.tasks):
         return ""
-    before, after = mean([split.start for split in found]), mean(ends)
+    before, after = mean([split.start for split in splits]), mean(ends)
     start, end = wording.percent(before), wording.percent(after)
     way = "up" if after > before else "down"
-    told = f"{end} as before" if start == end else f"{end}, {way} from {start}"
-    return f" (sampled; greedily decoded: {told})"
+    change = f"{end} as before" if start == end else f"{end}, {way} from {start}"
+    return f" (sampled; greedily decoded: {change})"
 
 
 def tiles(entry: Entry, with_lam: bool) -> list[dict[str, str]]:
     """The numbers under the sentence.
 
     Args:
-        with_lam: whether Λ stands here too: an entry of the board has a card of its own for it.
+        with_lam: whether Λ is a tile too: an entry of the board has a card for it.
     """
     multiple = len(entry.tasks) > 1
     lam, gain = entry.lam if multiple else entry.tasks[0].lam, entry.gain
-    failed = f"{len(entry.failed)} failed" if entry.failed else "none failed"
-    label = "Λ, head-room captured" if multiple else "Mean Λ, head-room captured"
-    head = [_tile(label, wording.number(lam.value), _under(lam))]
+    failures = f"{len(entry.failed)} failed" if entry.failed else "none failed"
+    label = "Λ, headroom captured" if multiple else "Mean Λ, headroom captured"
+    head = [tile(label, wording.number(lam.value), interval_note(lam))]
     return (head if with_lam else []) + [
-        _tile("Gain in score", wording.number(gain.value, signed=True), _under(gain)),
-        _tile(
+        tile("Gain in score", wording.number(gain.value, signed=True), interval_note(gain)),
+        tile(
             "Score, start → end",
             f"{wording.number(entry.start)} → {wording.number(entry.end)}",
             f"mean over {len(entry.tasks)} tasks" if multiple else "one task",
         ),
-        _tile("Seeds", str(entry.n), failed),
+        tile("Seeds", str(entry.n), failures),
     ]
 
 
-def _tile(label: str, value: str, note: str) -> dict[str, str]:
+def tile(label: str, value: str, note: str) -> dict[str, str]:
+    """A number with what it is and a remark."""
     return {"label": label, "value": value, "note": note}
 
 
-def _under(value: Estimate) -> str:
-    return f"95\u00a0% {words.span(value.interval)}" if value.interval else "no interval"
+def interval_note(value: Estimate | None) -> str:
+    """The interval of a number, or that it has none."""
+    if value is None or value.interval is None:
+        return "no interval"
+    return f"95\u00a0% {words.span(value.interval)}"
 
 
 def lam_figure(entry: Entry) -> Markup:
     """Mean Λ of every task with its seeds, and the headline, which is trimmed."""
     dots = [_task_dot(task) for task in entry.tasks]
     if len(dots) > 1:
-        lam = entry.lam
-        low, high = _bounds(lam)
-        dots.append(Dot("Λ, all tasks", lam.value, low, high, strong=True))
-    return Markup(figures.interval_plot(dots, "Λ, share of the head-room captured"))
+        dots.append(Dot("Λ, all tasks", entry.lam.value, entry.lam.interval, strong=True))
+    return Markup(interval_plot(dots, "Λ, share of the headroom captured"))
 
 
 def _task_dot(task: TaskSummary) -> Dot:
-    low, high = _bounds(task.lam)
     seeds = [seed.lam for seed in task.seeds if seed.lam is not None]
-    return Dot(task.task, task.lam.value, low, high, seeds if len(seeds) > 1 else ())
-
-
-def _bounds(estimate: Estimate) -> tuple[float | None, float | None]:
-    interval = estimate.interval
-    return (None, None) if interval is None else (interval.low, interval.high)
+    return Dot(task.task, task.lam.value, task.lam.interval, seeds if len(seeds) > 1 else ())
 
 
 def bar_figure(entry: Entry) -> Markup:
@@ -108,7 +106,7 @@ def bar_figure(entry: Entry) -> Markup:
         head = sum(bar.head for bar in bars) / len(bars)
         learned = sum(bar.learned for bar in bars) / len(bars)
         bars.append(Bar("Mean", head, learned))
-    return Markup(figures.stacked_bars(bars) if bars else "")
+    return Markup(stacked_bars(bars) if bars else "")
 
 
 def curve_figures(entry: Entry) -> list[Markup]:
@@ -122,18 +120,23 @@ def score_top(tasks: Sequence[TaskSummary]) -> float:
     """Upper end of the score axis of all curves of an entry: the next tenth above them."""
     scores = [s for task in tasks for seed in task.seeds for s in seed.curve.score]
     ends = [seed.end for task in tasks for seed in task.seeds if seed.end is not None]
-    return min(1.0, max(0.2, (int(max(scores + ends) * 10 + 1e-9) + 1) / 10))
+    return next_tenth(scores + ends)
 
 
-def curve_series(task: TaskSummary, label: str) -> CurveSeries:
+def next_tenth(scores: Sequence[float]) -> float:
+    """The next tenth above all scores, from 0.2 to 1."""
+    return min(1.0, max(0.2, (int(max(scores) * 10 + 1e-9) + 1) / 10))
+
+
+def curve_series(task: TaskSummary, label: str) -> Curve:
     """Every seed of a task."""
     seeds = [SeedCurve(s.index, s.curve.x, s.curve.score, s.curve.measured) for s in task.seeds]
-    return CurveSeries(label, seeds, task.start, task.end)
+    return Curve(label, seeds, task.start, task.end)
 
 
-def curve_figure(task: TaskSummary, series: CurveSeries, top: float) -> Markup:
+def curve_figure(task: TaskSummary, series: Curve, top: float) -> Markup:
     """The curves of runs on a task, which may be those of another arm than its summary's."""
-    drawn = figures.learning_curves(
+    svg = learning_curves(
         task.task,
         [series],
         budget=max(1, task.budget),
@@ -141,7 +144,7 @@ def curve_figure(task: TaskSummary, series: CurveSeries, top: float) -> Markup:
         ceiling=task.ceiling,
         top=top,
     )
-    return Markup(drawn)
+    return Markup(svg)
 
 
 def results(entry: Entry) -> dict[str, Any]:

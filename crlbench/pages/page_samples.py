@@ -14,8 +14,8 @@ SAMPLE_CHARACTERS = 600
 
 def sample_panels(tasks: Sequence[str], runs: Sequence[Run]) -> list[dict[str, Any]]:
     """One panel per task with samples of both ends."""
-    found = [sample_panel(task, runs) for task in tasks]
-    return [panel for panel in found if panel is not None]
+    panels = [sample_panel(task, runs) for task in tasks]
+    return [panel for panel in panels if panel is not None]
 
 
 def sample_panel(task: str, runs: Sequence[Run]) -> dict[str, Any] | None:
@@ -43,11 +43,11 @@ def _both(samples: Sequence[Sample]) -> list[tuple[Sample, Sample]]:
 
 
 def _by_uid(samples: Sequence[Sample], x: int) -> dict[str, Sample]:
-    found: dict[str, Sample] = {}
+    first: dict[str, Sample] = {}
     for sample in samples:
         if sample.x == x:
-            found.setdefault(sample.uid, sample)
-    return found
+            first.setdefault(sample.uid, sample)
+    return first
 
 
 def _moves(both: Sequence[tuple[Sample, Sample]]) -> str:

@@ -8,8 +8,8 @@ from typing import Any
 from markupsafe import Markup
 
 from crlbench.base import wording
-from crlbench.pages import figures
-from crlbench.pages.figures import Change
+from crlbench.pages.dots import Change, dumbbells
+from crlbench.pages.heat import tint, tone
 from crlbench.stats.generalization import AUDIT_RED, PARTS, RunGeneralization
 from crlbench.stats.measures import AUDITED, ID, RETAIN, TRANSFER
 from crlbench.verdict.entry import Entry
@@ -17,8 +17,6 @@ from crlbench.verdict.task_summary import SplitSummary, TaskSummary
 
 MIN_MATRIX = 2
 """Columns from which a transfer matrix is shown."""
-MAX_TINT = 34
-"""Strongest ground of a matrix cell, in per cent: text on it keeps its contrast."""
 
 SPLITS = {
     "id": "ID",
@@ -54,7 +52,7 @@ def _split_panel(task: TaskSummary) -> dict[str, Any]:
     title = f"Scores on the splits of {task.task}, start to end"
     return {
         "task": task.task,
-        "figure": Markup(figures.dumbbells(changes, title)),
+        "figure": Markup(dumbbells(changes, title)),
         "rows": [(split_label(s), s) for s in task.splits],
     }
 
@@ -62,26 +60,26 @@ def _split_panel(task: TaskSummary) -> dict[str, Any]:
 def transfer_matrix(entry: Entry) -> dict[str, Any] | None:
     """Trained on (row) against measured on (column); None with one task or without ends."""
     trained = [task.task for task in entry.tasks if has_ends(task)]
-    measured = {
+    elsewhere = {
         split.name.removeprefix(TRANSFER)
         for task in entry.tasks
         for split in task.splits
         if split.name.startswith(TRANSFER)
     }
-    columns = trained + sorted(measured - {*trained})
+    columns = trained + sorted(elsewhere - {*trained})
     if not trained or len(columns) < MIN_MATRIX:
         return None
     rows = []
     for task in entry.tasks:
         if task.task in trained:
-            found = {split.name: split for split in task.splits}
-            named = {name: f"{TRANSFER}{name}" for name in columns} | {task.task: ID}
-            rows.append((task.task, [_transfer_cell(found.get(named[c])) for c in columns]))
+            splits = {split.name: split for split in task.splits}
+            names = {name: f"{TRANSFER}{name}" for name in columns} | {task.task: ID}
+            rows.append((task.task, [_transfer_cell(splits.get(names[c])) for c in columns]))
     return {"columns": columns, "rows": rows}
 
 
 def _transfer_cell(split: SplitSummary | None) -> dict[str, Any] | None:
-    """λ of one cell with the scores behind it; ``tint`` is the strength of its ground in %."""
+    """λ of one cell with the scores behind it."""
     if split is None or split.end is None:
         return None
     change = split.end - split.start if split.change is None else split.change
@@ -90,8 +88,8 @@ def _transfer_cell(split: SplitSummary | None) -> dict[str, Any] | None:
         "lam": split.change,
         "start": split.start,
         "end": split.end,
-        "tone": "lost" if change < 0 else "gained",
-        "tint": round(MAX_TINT * min(1.0, abs(change))),
+        "tone": tone(change),
+        "tint": tint(change),
     }
 
 
@@ -106,7 +104,7 @@ def _audited(task: TaskSummary) -> bool:
 
 
 def _honesty_row(task: TaskSummary, entry: Entry) -> dict[str, Any]:
-    """A learned reward stands above or below its audit from the start: its growth is marked."""
+    """A learned reward differs from its audit from the start: its growth is marked."""
     gaps = (task.honesty.training, task.honesty.start, task.honesty.end)
     base = (task.honesty.start or 0.0) if task.learned else 0.0
     return {
@@ -130,30 +128,30 @@ def _forgetting(task: TaskSummary, entry: Entry) -> list[float | None]:
 
 def generalization(entry: Entry) -> dict[str, Any] | None:
     """The parts of Gen by task; None where no run was scored at the end, as of a placebo arm."""
-    found = entry.generalization
-    if found is None:
+    measures = entry.generalization
+    if measures is None:
         return None
-    rows = [_part_row(entry, task) for task in found.runs]
+    rows = [_part_row(entry, task) for task in measures.runs]
     if not any(value is not None for row in rows for value in row["parts"]):
         return None
-    names = sorted({name for templates in found.templates.values() for name in templates})
+    names = sorted({name for templates in measures.templates.values() for name in templates})
     return {
         "rows": rows,
         "total": {
-            "parts": [found.model.parts.get(part) for part in PARTS],
-            "forgetting": found.model.forgetting,
-            "value": found.model.value,
-            "memorisation": found.model.memorisation,
-            "worst": found.worst_template,
-            "spread": found.template_spread,
+            "parts": [measures.model.parts.get(part) for part in PARTS],
+            "forgetting": measures.model.forgetting,
+            "value": measures.model.value,
+            "memorisation": measures.model.memorisation,
+            "worst": measures.worst_template,
+            "spread": measures.template_spread,
         },
         "templates": names,
         "by_template": [
-            {"task": task, "cells": [found.templates[task].get(name) for name in names]}
-            for task in found.templates
-            if found.templates[task]
+            {"task": task, "cells": [measures.templates[task].get(name) for name in names]}
+            for task in measures.templates
+            if measures.templates[task]
         ],
-        "hacked": wording.listed(found.hacked),
+        "hacked": wording.listed(measures.hacked),
     }
 
 

@@ -9,7 +9,7 @@ from markupsafe import Markup
 
 from crlbench.base import wording
 from crlbench.pages import words
-from crlbench.pages.page_figures import share_bars
+from crlbench.pages.bars import share_bars
 from crlbench.stats.stability import PARTS, SEEDS_FOR_IQR, RunStability, TaskStability
 from crlbench.verdict.entry import Entry
 
@@ -33,66 +33,67 @@ def stability(entry: Entry) -> dict[str, Any] | None:
         "rated": len(entry.stability.rated),
         "of": len(tasks),
         "columns": [LABELS[part] for part in PARTS],
-        "rows": [_shares_row(task, found) for task, found in tasks.items()],
-        "figures": [_panel(task, found) for task, found in tasks.items()],
-        "parts": [_parts_row(task, found) for task, found in tasks.items()],
-        "iqr": any(found.n >= SEEDS_FOR_IQR for found in tasks.values()),
+        "rows": [_shares_row(task, measures) for task, measures in tasks.items()],
+        "figures": [_panel(task, measures) for task, measures in tasks.items()],
+        "parts": [_parts_row(task, measures) for task, measures in tasks.items()],
+        "iqr": any(measures.n >= SEEDS_FOR_IQR for measures in tasks.values()),
         "run_columns": RUN_COLUMNS,
-        "runs": [row for task, found in tasks.items() for row in _runs(task, found, entry)],
+        "runs": [row for task, measures in tasks.items() for row in _runs(task, measures, entry)],
     }
 
 
-def _panel(task: str, found: TaskStability) -> dict[str, Any]:
+def _panel(task: str, measures: TaskStability) -> dict[str, Any]:
     """The bars of a rated task; what an unrated one lacks."""
-    drawn = Markup("")
-    if found.shares is not None and found.rating == "rated":
-        shares = {LABELS[part]: found.shares[part] for part in PARTS}
-        drawn = Markup(share_bars(task, shares, found.value))
-    return {"task": task, "figure": drawn, "note": _rating(found)}
+    figure = Markup("")
+    if measures.shares is not None and measures.rating == "rated":
+        shares = {LABELS[part]: measures.shares[part] for part in PARTS}
+        figure = Markup(share_bars(task, shares, measures.value))
+    return {"task": task, "figure": figure, "note": _rating(measures)}
 
 
-def _rating(found: TaskStability) -> str:
-    gain = f"late gain {wording.number(found.gain, signed=True)} {words.span(found.gain_interval)}"
-    return f"{found.rating}: {gain.strip()}"
+def _rating(measures: TaskStability) -> str:
+    gain, interval = measures.gain, words.span(measures.gain_interval)
+    late = f"late gain {wording.number(gain, signed=True)} {interval}".strip()
+    return f"{measures.rating}: {late}"
 
 
-def _shares_row(task: str, found: TaskStability) -> dict[str, Any]:
-    shares = found.shares or {}
+def _shares_row(task: str, measures: TaskStability) -> dict[str, Any]:
+    shares = measures.shares or {}
     return {
         "task": task,
         "shares": [shares.get(part) for part in PARTS],
-        "value": found.value,
-        "rating": found.rating,
-        "gain": found.gain,
-        "interval": found.gain_interval,
+        "value": measures.value,
+        "rating": measures.rating,
+        "gain": measures.gain,
+        "interval": measures.gain_interval,
     }
 
 
-def _parts_row(task: str, found: TaskStability) -> dict[str, Any]:
+def _parts_row(task: str, measures: TaskStability) -> dict[str, Any]:
     raw, expected = (
-        float(np.mean([getattr(run, name) for run in found.runs]))
+        float(np.mean([getattr(run, name) for run in measures.runs]))
         for name in ("drawdown_raw", "drawdown_expected")
     )
     return {
         "task": task,
-        "gmd": found.gmd,
-        "iqr": found.iqr,
-        "cvar": found.cvar,
-        "cvar_gain": found.cvar_gain,
-        "median_gain": found.median_gain,
-        "drawdown": [raw, expected, found.drawdown],
-        "dispersion": found.dispersion,
-        "short_term": found.short_term,
-        "failures": f"{found.failures} of {found.n}",
-        "rate": found.failure_rate,
-        "interval": found.failure_interval,
+        "gmd": measures.gmd,
+        "iqr": measures.iqr,
+        "cvar": measures.cvar,
+        "cvar_gain": measures.cvar_gain,
+        "median_gain": measures.median_gain,
+        "drawdown": [raw, expected, measures.drawdown],
+        "dispersion": measures.dispersion,
+        "short_term": measures.short_term,
+        "failures": f"{measures.failures} of {measures.n}",
+        "rate": measures.failure_rate,
+        "interval": measures.failure_interval,
     }
 
 
-def _runs(task: str, found: TaskStability, entry: Entry) -> list[dict[str, Any]]:
+def _runs(task: str, measures: TaskStability, entry: Entry) -> list[dict[str, Any]]:
     curves = entry.efficiency.tasks[task].curves if task in entry.efficiency.tasks else ()
-    indices = [curve.seed for curve in curves] or list(range(len(found.runs)))
-    pairs = zip(indices, found.runs, strict=False)
+    indices = [curve.seed for curve in curves] or list(range(len(measures.runs)))
+    pairs = zip(indices, measures.runs, strict=False)
     return [{"task": task, "seed": index, "cells": _cells(run)} for index, run in pairs]
 
 

@@ -62,13 +62,13 @@ class _Compiled(BytecodeCache):
 
 
 _compiled = _Compiled()
-"""Of this process, for all environments."""
+"""Compiled templates of this process, for all environments."""
 
 
 def environment() -> Environment:
     """The templates of every page, with what they share."""
     folder = leaderboard_folder()
-    made = Environment(
+    templates = Environment(
         loader=FileSystemLoader([folder / "templates", folder / "static"]),
         autoescape=True,
         undefined=StrictUndefined,
@@ -78,23 +78,23 @@ def environment() -> Environment:
         auto_reload=False,
         bytecode_cache=_compiled,
     )
-    made.filters |= {
+    templates.filters |= {
         "number": wording.number,
         "span": words.span,
         "visible": wording.visible,
     }
-    return made
+    return templates
 
 
 def page_data(runs: Runs, board: Board) -> dict[str, Any]:
     """Everything that the template shows, figures included."""
     by_entry = {key: list(group) for key, group in groupby(runs, key=lambda run: run.order[:3])}
-    # The control stands after what it controls.
-    ordered = sorted(board.arms, key=lambda e: (e.model, e.recipe, e.arm != "real"))
+    # A control follows what it controls.
+    by_control = sorted(board.arms, key=lambda e: (e.model, e.recipe, e.arm != "real"))
     entries = [
         _entry(entry, by_entry[entry.model, entry.recipe, entry.arm], board)
         | {"anchor": f"entry-{number}", "folds": entry.arm != "real" or len(board.entries) > 1}
-        for number, entry in enumerate(ordered, start=1)
+        for number, entry in enumerate(by_control, start=1)
     ]
     anchors = {item["board"].name: item["anchor"] for item in entries if item["board"]}
     return {
@@ -152,12 +152,12 @@ def _entry(entry: Entry, runs: list[Run], board: Board) -> dict[str, Any]:
 
 def sentences(entry: Entry, board: Board) -> list[str]:
     """What can be said of an entry, and why nothing on its board ranks."""
-    said = words.standing(entry, board)
+    remarks = words.standing(entry, board)
     if entry.arm != "real":
-        return said
-    known = board.division == "open" or board.track_version == 0
-    silent = board.unranked is None or known
-    return [*said, *entry.notes, *([] if silent else [wording.sentence(board.unranked)])]
+        return remarks
+    evident = board.division == "open" or board.track_version == 0
+    silent = board.unranked is None or evident
+    return [*remarks, *entry.notes, *([] if silent else [wording.sentence(board.unranked)])]
 
 
 def _commands(runs: Runs) -> list[str]:
@@ -167,11 +167,11 @@ def _commands(runs: Runs) -> list[str]:
 
 def _subjects(runs: Runs) -> list[tuple[str, list[tuple[str, str]]]]:
     """Per model its leaves, without the digests of single files."""
-    found: dict[str, list[tuple[str, str]]] = {}
+    by_model: dict[str, list[tuple[str, str]]] = {}
     for run in runs:
         subject = run.record.subject.model_dump(mode="json")
-        found.setdefault(run.model, _leaves(leaves(subject)))
-    return sorted(found.items())
+        by_model.setdefault(run.model, _leaves(leaves(subject)))
+    return sorted(by_model.items())
 
 
 def _leaves(values: dict[str, Any]) -> list[tuple[str, str]]:

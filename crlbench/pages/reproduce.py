@@ -22,13 +22,13 @@ def command(runs: Sequence[Run]) -> str:
     """One ``crlbench evaluate`` line for the runs of one model and recipe, all arms."""
     record = runs[0].record
     parts = ["crlbench", "evaluate", "--model", _model(record)]
-    parts += ["--track", _named(record), "--recipe", record.algo.name]
-    changed = changed_conditions(record)
+    parts += ["--track", _track_name(record), "--recipe", record.algo.name]
+    differing = changed_conditions(record)
     if all(run.record.status.state == "partial" for run in runs):
-        return shlex.join(parts + _shortened(record, changed))
+        return shlex.join(parts + _shortened(record, differing))
     parts += ["--seeds", str(1 + max(run.record.seed.index for run in runs))]
     parts += _tasks(runs) + _arms(runs)
-    for name, value in changed.items():
+    for name, value in differing.items():
         parts += ["--set", f"{name}={value if isinstance(value, str) else json.dumps(value)}"]
     return shlex.join(parts)
 
@@ -38,9 +38,13 @@ def changed_conditions(record: RunRecord) -> dict[str, Any]:
     track = _track(record)
     if track is None:
         return {}
-    own = track.conditions.values()
-    used = stated_values(record.fingerprint.leaves)
-    return {name: used[name] for name in sorted(used) if name in own and own[name] != used[name]}
+    track_values = track.conditions.values()
+    values = stated_values(record.fingerprint.leaves)
+    return {
+        name: values[name]
+        for name in sorted(values)
+        if name in track_values and track_values[name] != values[name]
+    }
 
 
 def _track(record: RunRecord) -> Track | None:
@@ -49,7 +53,7 @@ def _track(record: RunRecord) -> Track | None:
     return known_track(name, version) or known_track(name)
 
 
-def _named(record: RunRecord) -> str:
+def _track_name(record: RunRecord) -> str:
     """``mini``; ``mini@1`` where another version is the current one and this one is archived."""
     name, version = record.protocol.track, record.protocol.track_version
     there, now = known_track(name, version), known_track(name)
@@ -63,8 +67,8 @@ def _model(record: RunRecord) -> str:
     return subject.slug
 
 
-def _shortened(record: RunRecord, changed: dict[str, Any]) -> list[str]:
-    if SMOKE_LEAF in changed:
+def _shortened(record: RunRecord, differing: dict[str, Any]) -> list[str]:
+    if SMOKE_LEAF in differing:
         return ["--smoke"]
     items = record.fingerprint.leaves.get(f"{CONDITIONS}evaluation.curve_items")
     return ["--limit", str(items)]
@@ -72,13 +76,13 @@ def _shortened(record: RunRecord, changed: dict[str, Any]) -> list[str]:
 
 def _tasks(runs: Sequence[Run]) -> list[str]:
     """Named only where they are not simply the tasks of the track."""
-    used = sorted({run.record.task.name for run in runs}) + [*measured_tasks(runs[0].record)]
+    names = sorted({run.record.task.name for run in runs}) + [*measured_tasks(runs[0].record)]
     track = _track(runs[0].record)
-    if track is not None and used == sorted(track.tasks):
+    if track is not None and names == sorted(track.tasks):
         return []
-    return ["--tasks", ",".join(used)]
+    return ["--tasks", ",".join(names)]
 
 
 def _arms(runs: Sequence[Run]) -> list[str]:
-    used = sorted({run.record.arm for run in runs}, reverse=True)
-    return [] if used == ["real"] else ["--arm", ",".join(used)]
+    names = sorted({run.record.arm for run in runs}, reverse=True)
+    return [] if names == ["real"] else ["--arm", ",".join(names)]

@@ -1,6 +1,6 @@
 """The page of a study: one HTML file that needs nothing else.
 
-Equal studies give equal bytes. What was compared stands at the top as one matrix; every
+Equal studies give equal bytes. One matrix at the top shows what was compared; every
 comparison is below it with its effects, its dynamics and its failures.
 """
 
@@ -16,8 +16,9 @@ from markupsafe import Markup
 
 from crlbench.base import wording
 from crlbench.contract.study import Comparison
-from crlbench.pages import ablation_figures as drawing
 from crlbench.pages import words
+from crlbench.pages.curves import overlay
+from crlbench.pages.dots import effect_axis, effect_row, effect_scale
 from crlbench.pages.report import environment
 from crlbench.verdict.ablation import Ablation, ArmSummary, ComparisonSummary
 from crlbench.verdict.study_runs import Cells, StudyRuns, read_study
@@ -51,9 +52,9 @@ def render_ablation(folder: str | Path, ablation: Ablation) -> str:
     """
     root = Path(folder)
     root = root.parent if root.is_file() else root
-    study, read = read_study(root), StudyRuns(root)
+    study, study_runs = read_study(root), StudyRuns(root)
     panels = [
-        _panel(number, planned, summary, read, ablation)
+        _panel(number, planned, summary, study_runs, ablation)
         for number, (planned, summary) in enumerate(
             zip(study.comparisons, ablation.comparisons, strict=True), start=1
         )
@@ -65,8 +66,8 @@ def render_ablation(folder: str | Path, ablation: Ablation) -> str:
         "margin": wording.number(ablation.margin, 2),
         "lead": _lead(ablation),
         "counts": [
-            {"verdict": name, "sign": words.VERDICT_SIGNS[name], "count": found}
-            for name, found in ablation.verdicts.items()
+            {"verdict": name, "sign": words.VERDICT_SIGNS[name], "count": how_many}
+            for name, how_many in ablation.verdicts.items()
         ],
         "arms": arms,
         "chance": f"{words.chance_of_a_false_verdict(arms):.0%}" if arms > 1 else "",
@@ -88,21 +89,23 @@ def _lead(ablation: Ablation) -> str:
     total = sum(ablation.verdicts.values())
     if total == 0:
         return "Nothing can be compared yet: no seed has finished in a base and in an arm."
-    found = [f"{n} {name}" for name, n in ablation.verdicts.items() if n]
-    listed = found[0] if len(found) == 1 else f"{', '.join(found[:-1])} and {found[-1]}"
+    counts = [f"{n} {name}" for name, n in ablation.verdicts.items() if n]
+    words_of_counts = (
+        counts[0] if len(counts) == 1 else f"{', '.join(counts[:-1])} and {counts[-1]}"
+    )
     waiting = f"; {ablation.waiting} more have no number yet" if ablation.waiting else ""
-    return f"Of {wording.count(total, 'change')} against a base: {listed}{waiting}."
+    return f"Of {wording.count(total, 'change')} against a base: {words_of_counts}{waiting}."
 
 
 def _panel(
     number: int,
     planned: Comparison,
     summary: ComparisonSummary,
-    read: StudyRuns,
+    study_runs: StudyRuns,
     ablation: Ablation,
 ) -> dict[str, Any]:
     effects = [arm.effect for arm in summary.arms]
-    scale = drawing.effect_scale(effects, ablation.margin)
+    scale = effect_scale(effects, ablation.margin)
     rows = [_row(arm, key(i), ablation, scale) for i, arm in enumerate(summary.arms)]
     where = ", ".join(filter(None, (summary.model, summary.setting)))
     return {
@@ -112,8 +115,8 @@ def _panel(
         "seeds": _seeds(summary),
         "base": summary.base,
         "rows": rows,
-        "axis": Markup(drawing.effect_axis(ablation.margin, scale)),
-        "dynamics": _dynamics(planned, summary, read),
+        "axis": Markup(effect_axis(ablation.margin, scale)),
+        "dynamics": _dynamics(planned, summary, study_runs),
         "tasks": list(summary.seeds),
         "effects": _task_rows(rows),
         "failed": [
@@ -133,13 +136,14 @@ def key(index: int) -> str:
 
 def _row(arm: ArmSummary, sign: str, ablation: Ablation, scale: Any) -> dict[str, Any]:
     effect = arm.effect
-    drawn = ""
+    figure = ""
     if effect is not None:
-        drawn = Markup(drawing.effect_row(arm.label, effect, ablation.margin, scale))
+        title, call = f"Effect of {arm.label}", effect.verdict
+        figure = Markup(effect_row(title, effect, call, ablation.margin, scale))
     return {
         "key": sign,
         "arm": arm,
-        "figure": drawn,
+        "figure": figure,
         "effect": effect,
         "sign": words.VERDICT_SIGNS[effect.verdict] if effect else "",
         "more": words.more_seeds(effect),
@@ -147,38 +151,38 @@ def _row(arm: ArmSummary, sign: str, ablation: Ablation, scale: Any) -> dict[str
 
 
 def _seeds(summary: ComparisonSummary) -> str:
-    counts = sorted({len(found) for found in summary.seeds.values()})
+    counts = sorted({len(by_seed) for by_seed in summary.seeds.values()})
     if counts == [summary.planned]:
         return wording.count(summary.planned, "seed")
-    shown = "–".join(map(str, counts[:1] + counts[1:][-1:])) or "0"
-    return f"{shown} of {summary.planned} seeds"
+    text = "–".join(map(str, counts[:1] + counts[1:][-1:])) or "0"
+    return f"{text} of {summary.planned} seeds"
 
 
 def _task_rows(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Effects by task, where there is more than one."""
-    found = [
+    rows_of_tasks = [
         {"key": row["key"], "label": row["arm"].label, "effect": effect}
         for row in rows
         for effect in row["arm"].tasks
         if len(row["arm"].tasks) > 1
     ]
-    return found
+    return rows_of_tasks
 
 
 def _dynamics(
-    planned: Comparison, summary: ComparisonSummary, read: StudyRuns
+    planned: Comparison, summary: ComparisonSummary, study_runs: StudyRuns
 ) -> list[dict[str, Any]]:
     """Sets of small multiples: base and a few arms laid over each other."""
-    common = {(task, index) for task, found in summary.seeds.items() for index in found}
+    common = {(task, index) for task, indices in summary.seeds.items() for index in indices}
     arms = [planned.base, *planned.arms]
-    cells = [_only(read.of(arm, planned), common) for arm in arms]
+    cells = [_only(study_runs.of(arm, planned), common) for arm in arms]
     keys = ["base", *(key(i) for i in range(len(planned.arms)))]
     sets = []
     for first in range(1, len(arms), ARMS_PER_FIGURE):
-        chosen = [0, *(i for i in range(first, min(first + ARMS_PER_FIGURE, len(arms))))]
-        shown = [i for i in chosen if cells[i]]
-        if len(shown) > 1:
-            members = [(keys[i], arms[i].label, cells[i]) for i in shown]
+        places = [0, *(i for i in range(first, min(first + ARMS_PER_FIGURE, len(arms))))]
+        with_runs = [i for i in places if cells[i]]
+        if len(with_runs) > 1:
+            members = [(keys[i], arms[i].label, cells[i]) for i in with_runs]
             legend = [(name, label) for name, label, _ in members]
             sets.append({"legend": legend, **_figures(members, summary)})
     return sets
@@ -191,19 +195,19 @@ def _only(cells: Cells, common: set[tuple[str, int]]) -> Cells:
 def _figures(
     members: Sequence[tuple[str, str, Cells]], summary: ComparisonSummary
 ) -> dict[str, Any]:
-    drawn, constant = [], []
-    found = {name: [trace(k, label, c, name) for k, label, c in members] for name in PANELS}
-    del found[KL if _moves(found[REFERENCE_KL]) else REFERENCE_KL]
-    x_max = max((p[0] for traces in found.values() for t in traces for p in t.points), default=1)
-    for name, traces in found.items():
+    panels, constant = [], []
+    by_name = {name: [trace(k, label, c, name) for k, label, c in members] for name in PANELS}
+    del by_name[KL if _moves(by_name[REFERENCE_KL]) else REFERENCE_KL]
+    x_max = max((p[0] for traces in by_name.values() for t in traces for p in t.points), default=1)
+    for name, traces in by_name.items():
         title, unit = PANELS[name]
         if _moves(traces):
             label = f"{title}: {summary.name}, {summary.model} {summary.setting}".rstrip()
-            figure = Markup(drawing.overlay(label, traces, x_max))
-            drawn.append({"title": title, "unit": unit, "figure": figure})
+            figure = Markup(overlay(label, traces, x_max))
+            panels.append({"title": title, "unit": unit, "figure": figure})
         elif any(t.points for t in traces):
             constant.append(title)
-    return {"panels": drawn, "constant": ", ".join(constant)}
+    return {"panels": panels, "constant": ", ".join(constant)}
 
 
 def _moves(traces: Sequence[Trace]) -> bool:
@@ -227,8 +231,8 @@ def _matrix(panels: Sequence[dict[str, Any]]) -> dict[str, Any]:
             {
                 "name": name,
                 "rows": [
-                    {"label": label, "cells": [found.get(column) for column in columns]}
-                    for label, found in labels.items()
+                    {"label": label, "cells": [row_cells.get(column) for column in columns]}
+                    for label, row_cells in labels.items()
                 ],
             }
             for name, labels in groups.items()

@@ -42,6 +42,34 @@ def series_color(index: int) -> str:
     return f"var(--crl-series-{i},{SERIES[i]})"
 
 
+def stroke(hue: str, width: float, more: str = "") -> str:
+    """The style of a line; ``more`` is further CSS."""
+    return f"stroke:{hue};stroke-width:{width:g}{more and f';{more}'}"
+
+
+def solid(hue: str, edge: float = 1.5) -> str:
+    """The style of a filled marker."""
+    return f"fill:{hue};{stroke(color('paper'), edge)}"
+
+
+def hollow(hue: str, edge: float) -> str:
+    """The style of a marker that is a ring."""
+    return f"fill:{color('paper')};{stroke(hue, edge)}"
+
+
+def crossed(hue: str, edge: float) -> str:
+    """The style of a marker of strokes."""
+    return f"{stroke(hue, edge)};fill:none"
+
+
+MUTED = f"fill:{color('muted')}"
+GRID = stroke(color("grid"), 1)
+ZERO = stroke(color("muted"), 1)
+HALO = f"paint-order:stroke;stroke:{color('paper')};stroke-width:4px;stroke-linejoin:round"
+BOLD = "font-weight:650"
+TABULAR = "font-variant-numeric:tabular-nums"
+
+
 def num(value: float) -> str:
     """A coordinate with one decimal, without a trailing zero."""
     text = f"{value:.1f}"
@@ -51,12 +79,14 @@ def num(value: float) -> str:
 def element(tag: str, *children: str, **attributes: str | float) -> str:
     """``<tag ...>children</tag>``; children are SVG already, attributes are escaped.
 
-    An underscore in a name becomes a hyphen, a trailing one is dropped (``class_``).
+    An underscore in a name becomes a hyphen, a trailing one is dropped (``class_``). An empty
+    attribute is left out.
     """
     parts = [tag]
     for name, value in attributes.items():
-        text = escape(value) if isinstance(value, str) else num(value)
-        parts.append(f'{_hyphened(name)}="{text}"')
+        if value != "":
+            text = escape(value) if isinstance(value, str) else num(value)
+            parts.append(f'{_hyphened(name)}="{text}"')
     opening = " ".join(parts)
     return f"<{opening}>{''.join(children)}</{tag}>" if children else f"<{opening}/>"
 
@@ -77,9 +107,18 @@ def clean(content: str) -> str:
 
 
 def figure(
-    title: str, description: str, height: float, *children: str, width: float = WIDTH
+    title: str,
+    description: str,
+    height: float,
+    *children: str,
+    width: float = WIDTH,
+    size: float = 13,
 ) -> str:
-    """The root of a figure, named and described for those who cannot see it."""
+    """The root of a figure, named and described for those who cannot see it.
+
+    Args:
+        size: font size of its texts.
+    """
     return element(
         "svg",
         element("title", clean(title)),
@@ -89,7 +128,7 @@ def figure(
         viewBox=f"0 0 {num(width)} {num(height)}",
         role="img",
         class_="crl-figure",
-        style=f"font:13px system-ui,sans-serif;fill:{color('ink')};width:100%;height:auto",
+        style=f"font:{size:g}px system-ui,sans-serif;fill:{color('ink')};width:100%;height:auto",
     )
 
 
@@ -136,6 +175,8 @@ def _shape(shape: str, x: float, y: float, r: float) -> str:
     if shape in corners:
         return "M" + "L".join(f"{num(x + r * a)} {num(y + r * b)}" for a, b in corners[shape]) + "Z"
     a, b, c, d = x - r, x + r, y - r, y + r
+    if shape == "bar":
+        return f"M{num(x)} {num(c)}L{num(x)} {num(d)}"
     if shape == "cross":
         return f"M{num(a)} {num(c)}L{num(b)} {num(d)}M{num(a)} {num(d)}L{num(b)} {num(c)}"
     return f"M{num(a)} {num(y)}L{num(b)} {num(y)}M{num(x)} {num(c)}L{num(x)} {num(d)}"
@@ -164,7 +205,7 @@ def ticks(low: float, high: float, most: int = 6) -> list[float]:
     exponent = -6
     while True:
         for factor in (1, 2, 5):
-            # Whole multiples of the step, so that no rounding error accumulates.
+            # Whole multiples of the step: no rounding error accumulates.
             step = factor * 10.0**exponent
             first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
             if last - first + 1 <= most:

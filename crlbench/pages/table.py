@@ -1,139 +1,284 @@
-"""The result on a terminal: one table per entry and what it allows to say."""
+"""The one table: columns, rows and notes, as plain text, on a terminal, as Markdown, CSV and JSON.
+
+Templates draw it as HTML, site/formats.py as Parquet and notebook/results.py as a data frame.
+"""
 
 from __future__ import annotations
 
+import csv
+import io
+import json
 import textwrap
-from collections.abc import Sequence
-
-from rich import box
-from rich.console import Group
-from rich.padding import Padding
-from rich.table import Table
-from rich.text import Text
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from crlbench.base import wording
-from crlbench.pages import words
-from crlbench.pages.board_table import Block, blocks
-from crlbench.verdict.axes import Estimate
-from crlbench.verdict.board import Board
-from crlbench.verdict.entry import Entry
-from crlbench.verdict.task_summary import TaskSummary
 
-COLUMNS = ("Task", "Start", "End", "Gain", "Λ")
-LEGEND = (
-    "Start, End: mean score on held-out prompts (the share answered correctly, where a reward is "
-    "0 or 1). Λ: share of the available head-room captured, averaged over the budget. Headline: "
-    "its task-balanced interquartile mean. [low, high]: 95 % interval over seeds and items; on "
-    "other tasks: over tasks of the kind too; it needs four tasks."
-)
+if TYPE_CHECKING:
+    from rich.console import Group
+    from rich.table import Table as RichTable
+    from rich.text import Text
 
+Kind = Literal["text", "whole", "number", "yes or no"]
+Value = str | int | float | bool | None
 
-def terminal_table(board: Board) -> Group:
-    """A rich renderable: a table per model, recipe and arm, plain sentences, then the verdict."""
-    parts = []
-    for entry in board.arms:
-        parts.append(_table(entry, board))
-        parts += [Padding(Text(wording.clean(s)), (0, 1)) for s in words.standing(entry, board)]
-        parts.append(Text())
-    for block in blocks(board):
-        parts += [*([_block_table(block)] if block.rows else [_bold(block.title)])]
-        parts += [Padding(Text(wording.clean(s)), (0, 1)) for s in block.sentences]
-        parts.append(Text())
-    parts.append(Padding(Text(LEGEND, style="dim"), (0, 1)))
-    return Group(*parts)
+WRAP, INDENT = 100, "  "
+"""Width and indent of notes that stand apart in plain text."""
+LEGEND = 88
+"""Width of a legend in plain text."""
+COMPUTED = ("=", "+", "-", "@", "\t", "\r")
+"""A spreadsheet takes text that begins like this for a formula."""
 
 
-def plain_table(board: Board) -> str:
-    """The same as plain text, for logs and pipes."""
-    shown = []
-    for entry in board.arms:
-        rows = [COLUMNS, *_rows(entry)]
-        widths = [max(len(row[i]) for row in rows) for i in range(len(COLUMNS))]
-        lines = [_title(entry, board), wording.line(COLUMNS, widths), _rule(widths)]
-        tasks, totals = rows[1 : 1 + len(entry.tasks)], rows[1 + len(entry.tasks) :]
-        lines += [wording.line(row, widths) for row in tasks]
-        lines += [_rule(widths)] if totals else []
-        lines += [wording.line(row, widths) for row in totals]
-        lines += [wording.clean(sentence) for sentence in words.standing(entry, board)]
-        shown.append("\n".join(lines))
-    shown += ["\n".join(_block_lines(block)) for block in blocks(board)]
-    return "\n\n".join([*shown, textwrap.fill(LEGEND, 88)]) + "\n"
+@dataclass(frozen=True)
+class Column:
+    """One column; its key names it in files, and heads it where it has no title."""
+
+    key: str
+    kind: Kind = "text"
+    """What it holds. Text stands left and is sorted from A on; numbers start with the largest."""
+    about: str = ""
+    path: str = ""
+    """Keys and attributes that lead from the subject of a row to the value; empty: the key."""
+    title: str = ""
+    visible: bool = False
+    """Where a page lets readers choose columns: it is there from the start."""
+
+    @property
+    def heading(self) -> str:
+        return self.title or self.key
 
 
-def _bold(title: str) -> Text:
-    return Text(wording.clean(title), style="bold")
+class Cell(NamedTuple):
+    """What a cell shows where that is not its value."""
+
+    text: str
+    value: Value = None
+    """What it is sorted by."""
+    style: str = ""
+    """Colour on a terminal."""
+
+    @property
+    def order(self) -> str:
+        """The value as a page sorts by it: six digits of a number, empty for none."""
+        if self.value is None or isinstance(self.value, int | str):
+            return "" if self.value is None else str(self.value)
+        return f"{self.value:.6g}"
 
 
-def _block_table(block: Block) -> Table:
-    table = Table(
-        title=_bold(block.title), title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False
+class Row(NamedTuple):
+    """Cells in the order of the columns."""
+
+    cells: Sequence[Cell | Value]
+    strong: bool = False
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows under columns, with a title above and notes below."""
+
+    columns: tuple[Column, ...] = ()
+    rows: Sequence[Row] = ()
+    title: str = ""
+    notes: tuple[tuple[str, ...], ...] = ()
+    """Sentences below it, those of one subject together."""
+    totals: int = 0
+    """Number of rows at the end that sum up those above."""
+    name: str = ""
+    """How files are called."""
+    about: str = ""
+    """What a row is."""
+
+    def to_text(self, loose: bool = False) -> str:
+        """Aligned columns for logs and pipes; below a title, headings have a line of their own.
+
+        Args:
+            loose: put an empty line before each group of notes, and wrap and indent them.
+        """
+        lines = [self.title] if self.title else []
+        if self.columns:
+            texts = [[c.heading for c in self.columns], *(_format_row(row) for row in self.rows)]
+            widths = [max(map(len, column)) for column in zip(*texts, strict=True)]
+            left = [i for i, column in enumerate(self.columns) if column.kind == "text"]
+            head, *body = (wording.line(cells, widths, left) for cells in texts)
+            rule = "-" * (sum(widths) + 2 * (len(widths) - 1))
+            if self.totals:
+                body.insert(len(body) - self.totals, rule)
+            lines += [head, *([rule] if self.title else []), *body]
+        for group in self.notes:
+            lines += ["", *map(_indent, group)] if loose else group
+        return "\n".join(lines)
+
+    def to_markdown(self, title: str = "## {}", escape_headings: bool = True) -> str:
+        """A table of Markdown below its title, and the notes as paragraphs."""
+        heads = [escape(c.heading) if escape_headings else c.heading for c in self.columns]
+        lines = [title.format(escape(self.title)), "", f"| {' | '.join(heads)} |"]
+        lines.append(f"|{'|'.join('---' if c.kind == 'text' else '--:' for c in self.columns)}|")
+        for row in self.rows:
+            cells = [escape(text.strip()) for text in _format_row(row)]
+            if row.strong:
+                cells = [f"**{cell}**" if cell else "" for cell in cells]
+            lines.append(f"| {' | '.join(cells)} |")
+        for group in self.notes:
+            lines += ["", "  \n".join(map(escape, group))]
+        return "\n".join(lines)
+
+    def to_rich(self, fold: bool = False, **look: Any) -> RichTable | Text:
+        """What a terminal prints: the table, or its title alone where it has no columns.
+
+        Args:
+            fold: break words that are too long instead of cutting them.
+            **look: arguments of :class:`rich.table.Table`; without any, no space at its edges.
+        """
+        from rich.box import SIMPLE_HEAD
+        from rich.table import Table as RichTable
+        from rich.text import Text
+
+        title = Text(self.title, style="bold")
+        if not self.columns:
+            return title
+        look = look or {"pad_edge": False}
+        grid = RichTable(title=title, title_justify="left", box=SIMPLE_HEAD, **look)
+        for index, column in enumerate(self.columns):
+            grid.add_column(
+                column.heading,
+                justify="left" if column.kind == "text" else "right",
+                no_wrap=index > 0,
+                overflow="fold" if fold else "ellipsis",
+            )
+        end = len(self.rows) - self.totals
+        for index, row in enumerate(self.rows):
+            style = "bold" if row.strong or index >= end else ""
+            last = self.totals > 0 and index + 1 == end
+            grid.add_row(*map(_draw, row.cells), end_section=last, style=style)
+        return grid
+
+    def to_csv(self) -> bytes:
+        """RFC 4180 with line feeds, UTF-8: empty for what does not exist, ``true``, ``false``."""
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow([column.key for column in self.columns])
+        # The module itself writes nothing for None, and whole numbers and others as repr does.
+        special = [i for i, c in enumerate(self.columns) if c.kind in ("text", "yes or no")]
+        for row in map(list, self.values()):
+            for i in special:
+                row[i] = _quote(row[i])
+            writer.writerow(row)
+        return text.getvalue().encode()
+
+    def to_json(self) -> bytes:
+        """``{"columns": [...], "data": [[...], ...]}``, pandas' ``orient="split"``."""
+        whole = {"columns": [c.key for c in self.columns], "data": list(self.values())}
+        text = json.dumps(whole, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+        return (text + "\n").encode()
+
+    def values(self) -> Iterator[list[Value]]:
+        """The values of every row, in the order of the columns."""
+        for row in self.rows:
+            yield [cell.value if isinstance(cell, Cell) else cell for cell in row.cells]
+
+
+def headings(*titles: str, left: Collection[int] = (0,)) -> tuple[Column, ...]:
+    """Columns of texts under these titles; those in ``left`` stand left, the others right."""
+    return tuple(
+        Column(title, "text" if index in left else "number") for index, title in enumerate(titles)
     )
-    for index, name in enumerate(block.header):
-        first = index == 0
-        table.add_column(name, justify="left" if first else "right", no_wrap=not first)
-    for row in block.rows:
-        table.add_row(*(Text(wording.clean(cell)) for cell in row))
-    return table
 
 
-def _block_lines(block: Block) -> list[str]:
-    lines = [wording.clean(block.title)]
-    if block.rows:
-        rows = [block.header, *(tuple(map(wording.clean, row)) for row in block.rows)]
-        widths = [max(len(row[i]) for row in rows) for i in range(len(block.header))]
-        head, *body = (wording.line(row, widths) for row in rows)
-        lines += [head, _rule(widths), *body]
-    return lines + [wording.clean(sentence) for sentence in block.sentences]
+def tabulate(records: Sequence[Mapping[str, Any]], keys: Sequence[str]) -> Table:
+    """A table of records; columns that hold numbers alone stand right."""
+    kinds: list[Kind] = [
+        "number" if all(isinstance(r.get(key), int | float) for r in records) else "text"
+        for key in keys
+    ]
+    columns = tuple(map(Column, keys, kinds))
+    return Table(columns, [Row([record.get(key) for key in keys]) for record in records])
 
 
-def _table(entry: Entry, board: Board) -> Table:
-    table = Table(
-        title=Text(_title(entry, board), style="bold"),
-        title_justify="left",
-        box=box.SIMPLE_HEAD,
-        pad_edge=False,
-    )
-    for name in COLUMNS:
-        first = name == "Task"
-        table.add_column(name, justify="left" if first else "right", no_wrap=not first)
-    rows = _rows(entry)
-    for index, row in enumerate(rows):
-        last = index + 1 == len(entry.tasks) and len(rows) > len(entry.tasks)
-        bold = "bold" if index >= len(entry.tasks) else ""
-        table.add_row(*(Text(cell) for cell in row), end_section=last, style=bold)
-    return table
+def rows_of(columns: Sequence[Column], subjects: Iterable[Any]) -> Iterator[Row]:
+    """A row of each subject: what the paths of the columns lead to."""
+    paths = [(column.path or column.key).split(".") for column in columns]
+    for subject in subjects:
+        yield Row([_reach(subject, path) for path in paths])
 
 
-def _title(entry: Entry, board: Board) -> str:
-    arm = "" if entry.arm == "real" else f", {entry.arm} arm"
-    return wording.clean(
-        f"{entry.model} with {entry.recipe}{arm} on {board.track} v{board.track_version} "
-        f"({board.division} division, {board.fingerprint})"
-    )
+def _reach(subject: Any, path: Sequence[str]) -> Any:
+    """What a path of attributes and keys leads to; None where it breaks off."""
+    for name in path:
+        if subject is None:
+            return None
+        if isinstance(subject, Mapping):
+            subject = subject.get(name)
+        else:
+            subject = subject[int(name)] if name.isdigit() else getattr(subject, name)
+    return subject
 
 
-def _rows(entry: Entry) -> list[tuple[str, ...]]:
-    rows = [_task_row(task, entry) for task in entry.tasks]
-    if len(entry.tasks) > 1:
-        rows.append(_row("Mean", entry.start, entry.end, entry.gain, entry.lam_mean))
-        rows.append(("Headline", "", "", "", words.estimate(entry.lam)))
-    return rows
+def plain_sheet(tables: Iterable[Table], legend: str) -> str:
+    """Tables under one another and how to read them, as plain text."""
+    parts = [*(table.to_text() for table in tables), textwrap.fill(legend, LEGEND)]
+    return "\n\n".join(parts) + "\n"
 
 
-def _task_row(task: TaskSummary, entry: Entry) -> tuple[str, ...]:
-    seeds = len(task.seeds)
-    notes = [wording.count(seeds, "seed")] if seeds != entry.n else []
-    notes += ["saturated"] if task.saturated else []
-    mark = f" ({', '.join(notes)})" if notes else ""
-    return _row(task.task + mark, task.start, task.end, task.gain, task.lam)
+def terminal_sheet(tables: Iterable[Table], legend: str, fold: bool = False) -> Group:
+    """The same as a rich renderable."""
+    from rich.console import Group
+    from rich.padding import Padding
+    from rich.text import Text
+
+    parts: list[Any] = []
+    for table in tables:
+        notes = [note for group in table.notes for note in group]
+        parts += [table.to_rich(fold), *(Padding(Text(note), (0, 1)) for note in notes), Text()]
+    return Group(*parts, Padding(Text(legend, style="dim"), (0, 1)))
 
 
-def _row(
-    name: str, start: float, end: float | None, gain: Estimate, lam: Estimate
-) -> tuple[str, ...]:
-    gained, captured = words.estimate(gain, signed=True), words.estimate(lam)
-    return (wording.clean(name), wording.number(start), wording.number(end), gained, captured)
+def escape(content: str) -> str:
+    """Text that Markdown must not read as its own signs or as HTML."""
+    content = content.replace("\\", "\\\\")
+    for sign, entity in (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;"), ("|", "\\|")):
+        content = content.replace(sign, entity)
+    for sign in "*_`[]#":
+        content = content.replace(sign, f"\\{sign}")
+    return content
 
 
-def _rule(widths: Sequence[int]) -> str:
-    return "-" * (sum(widths) + 2 * (len(widths) - 1))
+def _format_row(row: Row) -> list[str]:
+    return [cell.text if isinstance(cell, Cell) else _format(cell) for cell in row.cells]
+
+
+def _format(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, list | tuple):
+        return ", ".join(map(_format, value))
+    return f"{value:.3f}" if isinstance(value, float) else str(value)
+
+
+def _draw(cell: Cell | Value) -> Text:
+    from rich.text import Text
+
+    if not isinstance(cell, Cell):
+        return Text(_format(cell))
+    text = Text(cell.text)
+    text.stylize(cell.style)
+    return text
+
+
+def _indent(note: str) -> str:
+    return textwrap.fill(note, WRAP, initial_indent=INDENT, subsequent_indent=INDENT)
+
+
+def _quote(value: Value) -> Value:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str) and value.startswith(COMPUTED):
+        return f"'{value}"
+    return value

@@ -85,14 +85,14 @@ def chance_of_a_false_verdict(arms: int) -> float:
 def standing(entry: Entry, board: Board) -> list[str]:
     """What can be said about an entry, and what cannot: one sentence each."""
     beyond_counts = entry.standing == "provisional" and entry.n >= RANKED_SEEDS
-    told = entry.arm == "real" and (entry.standing in ("preview", "retracted") or beyond_counts)
-    sentences = [_seeds(entry), *(entry.why if told else ())]
+    explain = entry.arm == "real" and (entry.standing in ("preview", "retracted") or beyond_counts)
+    sentences = [_seeds(entry), *(entry.why if explain else ())]
     sentences += [*_finding(entry), *_learned(entry)]
     if entry.n < MIN_SEEDS_ALONE and entry.n > 1 and len(entry.tasks) > 1:
         sentences.append(
             f"A single task needs {MIN_SEEDS_ALONE} seeds for an interval, so tasks have none."
         )
-    sentences += _gaps(entry, missing=not told)
+    sentences += _gaps(entry, missing=not explain)
     if entry.standing != "partial" and board.division == "open":
         sentences.append("Open division: something differs from the track, so it is never ranked.")
     if board.track_version == 0:

@@ -25,8 +25,8 @@ def add_lora(model: nn.Module, adapter: dict[str, Any], seed: int) -> PeftModel:
     """Wrap ``model`` with a float32 LoRA adapter; A is drawn by parameter name, B is zero."""
     from peft import get_peft_model  # slow to import, and few models need it
 
-    wrapped = get_peft_model(model, lora_config(model, adapter), autocast_adapter_dtype=True)
-    for name, parameter in wrapped.named_parameters():
+    adapter_model = get_peft_model(model, lora_config(model, adapter), autocast_adapter_dtype=True)
+    for name, parameter in adapter_model.named_parameters():
         if parameter.requires_grad:
             parameter.data = parameter.data.float()
         if "lora_A" in name:
@@ -35,7 +35,7 @@ def add_lora(model: nn.Module, adapter: dict[str, Any], seed: int) -> PeftModel:
             generator = torch.Generator().manual_seed(derive(seed, "lora", name))
             bound = parameter.shape[1] ** -0.5
             parameter.data.uniform_(-bound, bound, generator=generator)
-    return wrapped
+    return adapter_model
 
 
 def lora_config(model: nn.Module, adapter: dict[str, Any]) -> LoraConfig:
@@ -63,26 +63,23 @@ def linear_layers(model: Any) -> list[str]:
     linear = {n: m for n, m in model.named_modules() if isinstance(m, nn.Linear | Conv1D)}
     head = model.get_output_embeddings()
     mixture = any(p.dim() == 3 and "experts" in n for n, p in model.named_parameters())
-    chosen = [
+    names = [
         name
         for name, module in linear.items()
         if module is not head
         and ROUTERS.isdisjoint(name.split("."))
         and not (mixture and _last(name) in FEED_FORWARD)
-        and not (_last(name) in STATE_SPACE and _is_state_space(_parent(model, name)))
+        and not (_last(name) in STATE_SPACE and _is_state_space(model, name))
     ]
-    short = sorted({_last(name) for name in chosen})
-    clear = sum(_last(name) in short for name in linear) == len(chosen)
-    return short if clear else chosen
+    short = sorted({_last(name) for name in names})
+    clear = sum(_last(name) in short for name in linear) == len(names)
+    return short if clear else names
 
 
 def _last(name: str) -> str:
     return name.rsplit(".", 1)[-1]
 
 
-def _parent(model: nn.Module, name: str) -> nn.Module:
-    return model.get_submodule(name.rpartition(".")[0])
-
-
-def _is_state_space(module: nn.Module) -> bool:
-    return hasattr(module, "A_log") and hasattr(module, "D")
+def _is_state_space(model: nn.Module, name: str) -> bool:
+    parent = model.get_submodule(name.rpartition(".")[0])
+    return hasattr(parent, "A_log") and hasattr(parent, "D")

@@ -56,8 +56,9 @@ def attend(
     (B, t, heads, width) in the type of ``query``. Where rows are packed, ``packing`` has the
     masks and ``attention_mask`` is not read.
     """
-    run = _whole if packing is None else _packed(packing)
-    return run(module, query, key, value, attention_mask, **options), None
+    if packing is None:
+        return _whole(module, query, key, value, attention_mask, **options), None
+    return _packed(packing, module, query, key, value, **options), None
 
 
 def _whole(
@@ -70,50 +71,39 @@ def _whole(
 ) -> Tensor:
     if query.device.type != "cpu":
         return sdpa_attention_forward(module, query, key, value, attention_mask, **options)[0]
-    given = query.dtype
+    dtype = query.dtype
     query, key, value = (_as_read(x) for x in (query, key, value))
     if attention_mask is not None and attention_mask.is_floating_point():
         attention_mask = attention_mask.to(query.dtype)
     grouped = _can_group(query, key, attention_mask, options)
     run: Callable[..., tuple[Tensor, Any]] = _by_groups if grouped else sdpa_attention_forward
     with torch.autocast("cpu", enabled=False):
-        found, _ = run(module, query, key, value, attention_mask, **options)
-    return found.to(given)
+        output, _ = run(module, query, key, value, attention_mask, **options)
+    return output.to(dtype)
 
 
-def _packed(packing: Packing) -> Callable[..., Tensor]:
+def _packed(packing: Packing, module: nn.Module, *tensors: Tensor, **options: Any) -> Tensor:
     """Prompts attend for themselves, and every completion to its prompt and to itself."""
     length, count = packing.prompt, packing.completions
-
-    def run(
-        module: nn.Module, query: Tensor, key: Tensor, value: Tensor, _: Any, **options: Any
-    ) -> Tensor:
-        prompts = [x[:, :, :length] for x in (query, key, value)]
-        before = _whole(
-            module, prompts[0], prompts[1], prompts[2], packing.prompt_mask, **options
-        )
-        rows = [_rows(x[:, :, length:], count) for x in (query, key, value)]
-        for place in (1, 2):
-            shared = prompts[place].repeat_interleave(count, dim=0)
-            rows[place] = torch.cat([shared, rows[place]], dim=2)
-        after = _whole(module, rows[0], rows[1], rows[2], packing.completion_mask, **options)
-        return torch.cat([before, after.reshape(len(before), -1, *after.shape[2:])], dim=1)
-
-    return run
-
-
-def _rows(x: Tensor, count: int) -> Tensor:
-    """(P, heads, G * t, width) as (P * G, heads, t, width)."""
-    return x.unflatten(2, (count, -1)).transpose(1, 2).flatten(0, 1)
+    query, key, value = (x[:, :, :length] for x in tensors)
+    before = _whole(module, query, key, value, packing.prompt_mask, **options)
+    # (P, heads, G * t, width) as (P * G, heads, t, width)
+    rows = [
+        x[:, :, length:].unflatten(2, (count, -1)).transpose(1, 2).flatten(0, 1) for x in tensors
+    ]
+    shared = [x.repeat_interleave(count, dim=0) for x in (key, value)]
+    key, value = (torch.cat(pair, dim=2) for pair in zip(shared, rows[1:], strict=True))
+    after = _whole(module, rows[0], key, value, packing.completion_mask, **options)
+    return torch.cat([before, after.reshape(len(before), -1, *after.shape[2:])], dim=1)
 
 
 def _can_group(
     query: Tensor, key: Tensor, attention_mask: Tensor | None, options: dict[str, Any]
 ) -> bool:
     """Whether heads share keys, and one mask that is given serves them all."""
-    shared = query.shape[1] > key.shape[1] and query.shape[2] > 1
+    groups = query.shape[1] > key.shape[1] and query.shape[2] > 1
     plain = options.get("position_bias") is None and options.get("softcap") is None
-    return shared and plain and attention_mask is not None and attention_mask.shape[1] == 1
+    return groups and plain and attention_mask is not None and attention_mask.shape[1] == 1
 
 
 def _by_groups(
@@ -133,7 +123,7 @@ def _by_groups(
     """
     rows, heads, length, _width = query.shape
     each = heads // key.shape[1]
-    found = scaled_dot_product_attention(
+    output = scaled_dot_product_attention(
         query.reshape(rows, key.shape[1], each * length, -1),
         key,
         value,
@@ -141,7 +131,7 @@ def _by_groups(
         dropout_p=dropout,
         scale=scaling,
     )
-    return found.reshape(rows, heads, length, -1).transpose(1, 2).contiguous(), None
+    return output.reshape(rows, heads, length, -1).transpose(1, 2).contiguous(), None
 
 
 def _as_read(x: Tensor) -> Tensor:

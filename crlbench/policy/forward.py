@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from transformers import DynamicCache
+from transformers.cache_utils import get_layer_types_and_kwargs
 
 from crlbench.policy.attention import NAME, Packing, use_float32_attention_on_cpu
-from crlbench.policy.cache import is_stateful
 
 use_float32_attention_on_cpu()
 
@@ -70,6 +70,19 @@ def branch(cache: DynamicCache, group: Tensor, prompts: int) -> None:
         cache.batch_repeat_interleave(len(group) // prompts)
     else:
         cache.batch_select_indices(group)
+
+
+STATEFUL = {"linear_attention", "conv", "hybrid", "hybrid_sliding"}
+"""Kinds of layers that keep a state in place of tokens."""
+
+
+def is_stateful(backbone: Any) -> bool:
+    """Whether some layer sums up what it has read: a state space, a convolution, linear attention.
+
+    Such a layer continues its state by one token at a time; it cannot see two rows apart in one.
+    """
+    kinds = get_layer_types_and_kwargs(backbone.config.get_text_config(decoder=True))[0]
+    return bool(getattr(backbone, "_is_stateful", False)) or not STATEFUL.isdisjoint(kinds)
 
 
 def states_shared(
@@ -142,9 +155,9 @@ def _packing_of(prompt_mask: Tensor, mask: Tensor) -> Packing:
     earlier = torch.ones_like(itself).tril()
     # Padding sees itself, because attention to nothing is no number.
     prompts = (earlier & prompt_mask[:, None, :]) | itself
-    own = mask.new_ones((mask.shape[1], mask.shape[1])).tril()
-    shared = prompt_mask.repeat_interleave(each, dim=0)[:, None, :].expand(-1, len(own), -1)
-    rows = torch.cat([shared, own.expand(len(mask), -1, -1)], dim=2)
+    causal = mask.new_ones((mask.shape[1], mask.shape[1])).tril()
+    shared = prompt_mask.repeat_interleave(each, dim=0)[:, None, :].expand(-1, len(causal), -1)
+    rows = torch.cat([shared, causal.expand(len(mask), -1, -1)], dim=2)
     return Packing(length, each, prompts[:, None], rows[:, None])
 
 

@@ -15,10 +15,10 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
+from crlbench.contract.sizes import HEAD_BLOCK
+
 BLOCK_ROWS = 512
 """Most tokens of a block."""
-BLOCK_FLOATS = {"cpu": 1 << 21, "cuda": 1 << 25}
-"""Most logits of a block, by device (8 MiB and 128 MiB in float32)."""
 SCALES = {"logit_scale": 1, "lm_head_multiplier": 1, "logits_scaling": -1}
 """Fields of configs by which logits are multiplied (1) or divided (-1)."""
 
@@ -44,10 +44,10 @@ def token_statistics(logits: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
 
 def distribution_statistics(logprobs: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
     """As :func:`token_statistics`, of a log-distribution (..., V)."""
-    taken = logprobs.gather(-1, tokens.unsqueeze(-1)).squeeze(-1)
+    logprob = logprobs.gather(-1, tokens.unsqueeze(-1)).squeeze(-1)
     # 0 * -inf would be NaN where a token has no probability at all.
     entropy = -(logprobs.exp() * logprobs.clamp(min=torch.finfo(logprobs.dtype).min)).sum(-1)
-    return taken, entropy
+    return logprob, entropy
 
 
 def state_statistics(
@@ -59,14 +59,14 @@ def state_statistics(
     plain linear head meets them block by block; its results can be differentiated once.
     """
     real = mask.flatten().nonzero().squeeze(1)
-    some, taken = states.flatten(0, 1).index_select(0, real), tokens.flatten()[real]
+    some, words = states.flatten(0, 1).index_select(0, real), tokens.flatten()[real]
     head = backbone.get_output_embeddings()
     if type(head) is nn.Linear:
         scaled = _scaled(backbone, some)
-        found = block_statistics(scaled, taken, head, temperature, _softcap(backbone))
+        statistics = block_statistics(scaled, words, head, temperature, _softcap(backbone))
     else:
-        found = token_statistics(next_token_logits(backbone, some, temperature), taken)
-    logprob, entropy = (x.new_zeros(mask.shape).masked_scatter(mask, x) for x in found)
+        statistics = token_statistics(next_token_logits(backbone, some, temperature), words)
+    logprob, entropy = (x.new_zeros(mask.shape).masked_scatter(mask, x) for x in statistics)
     return logprob, entropy
 
 
@@ -130,11 +130,11 @@ class _TokenStatistics(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor]:
         table = weight.detach().to(dtype)
         head = _Head(table, bias, temperature, softcap, states.dtype)
-        found = states.new_zeros((3, len(tokens)), dtype=head.wide)
+        statistics = states.new_zeros((3, len(tokens)), dtype=head.wide)
         with torch.autocast(states.device.type, enabled=False):
             for rows in head.row_blocks(len(tokens)):
-                found[:, rows] = head.statistics(states[rows].to(dtype), tokens[rows])
-        logprobs, entropy, total = found
+                statistics[:, rows] = head.statistics(states[rows].to(dtype), tokens[rows])
+        logprobs, entropy, total = statistics
         ctx.save_for_backward(states, table, bias, tokens, entropy, total)
         ctx.options = (temperature, softcap)
         ctx.given = weight.dtype
@@ -157,10 +157,10 @@ class _TokenStatistics(torch.autograd.Function):
         with torch.autocast(states.device.type, enabled=False):
             for rows in head.row_blocks(len(tokens)):
                 some = states[rows].to(table.dtype)
-                own = [x if x is None else x[rows, None] for x in (of_logprob, of_entropy)]
-                seen = (tokens[rows], total[rows, None], entropy[rows, None])
+                slopes = [x if x is None else x[rows, None] for x in (of_logprob, of_entropy)]
+                constants = (tokens[rows], total[rows, None], entropy[rows, None])
                 for words in head.word_blocks(len(some)):
-                    grad = head.gradient(some, words, *seen, *own)
+                    grad = head.gradient(some, words, *constants, *slopes)
                     if d_states is not None:
                         d_states[rows] += grad @ table[words]
                     if d_weight is not None:
@@ -185,11 +185,11 @@ class _Head:
     temperature: float
     softcap: float | None
     given: torch.dtype
-    """Of the states."""
+    """Type of the states."""
 
     @property
     def wide(self) -> torch.dtype:
-        """Of everything but the products."""
+        """Type of everything but the products."""
         return torch.float64 if self.given == torch.float64 else torch.float32
 
     def row_blocks(self, count: int) -> list[slice]:
@@ -198,7 +198,7 @@ class _Head:
 
     def word_blocks(self, rows: int) -> list[slice]:
         """Words of the vocabulary that are looked at together, for so many tokens."""
-        size = max(1, BLOCK_FLOATS[self.table.device.type] // max(rows, 1))
+        size = max(1, HEAD_BLOCK[self.table.device.type] // max(rows, 1))
         count = len(self.table)
         return [slice(i, min(i + size, count)) for i in range(0, count, size)]
 

@@ -27,9 +27,9 @@ class TokenOutputs(NamedTuple):
     """
 
     logprobs: Tensor
-    """Of the token taken, at the sampling temperature."""
+    """Log-probability of the token taken, at the sampling temperature."""
     entropy: Tensor
-    """Of the distribution the token was drawn from, in nats."""
+    """Entropy of the distribution that the token was drawn from, in nats."""
     values: Tensor | None
     """Critic estimate of the state before the token; None without a value head."""
     distribution: Tensor | None = None
@@ -119,9 +119,9 @@ class Policy(nn.Module):
             logits = next_token_logits(self.backbone, states, temperature)
             whole = torch.log_softmax(logits, dim=-1)
             return TokenOutputs(*distribution_statistics(whole, completion_ids), values, whole)
-        wanted = completion_mask if actions is None else actions
-        found = state_statistics(self.backbone, states, completion_ids, wanted, temperature)
-        return TokenOutputs(*found, values)
+        mask = completion_mask if actions is None else actions
+        statistics = state_statistics(self.backbone, states, completion_ids, mask, temperature)
+        return TokenOutputs(*statistics, values)
 
     @torch.no_grad()
     def reference_logprobs(
@@ -140,8 +140,8 @@ class Policy(nn.Module):
             states = states_shared(
                 backbone, prompt_ids, prompt_mask, completion_ids, completion_mask, group
             )
-            wanted = completion_mask if actions is None else actions
-            return state_statistics(backbone, states, completion_ids, wanted, temperature)[0]
+            mask = completion_mask if actions is None else actions
+            return state_statistics(backbone, states, completion_ids, mask, temperature)[0]
 
     def values(self, states: Tensor) -> Tensor:
         """(...) float32 critic estimates from hidden states (..., H), in full precision."""

@@ -1,12 +1,12 @@
-"""Weights in another type for the length of a pass."""
+"""Weights in another type or layout for the length of some passes."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Callable, Iterator, MutableMapping
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 Kept = MutableMapping[nn.Module, dict[str, nn.Parameter]]
 """Cast weights by module and name."""
@@ -27,7 +27,7 @@ def cast_once(model: nn.Module, device: str, kept: Kept | None = None) -> Iterat
         yield
         return
     dtype = torch.get_autocast_dtype(device)
-    swapped = [
+    wide = [
         (module, name, parameter)
         for module in model.modules()
         if type(module) is nn.Linear
@@ -35,22 +35,22 @@ def cast_once(model: nn.Module, device: str, kept: Kept | None = None) -> Iterat
         if parameter.dtype != dtype
     ]
     try:
-        for module, name, parameter in swapped:
-            held = {} if kept is None else kept.setdefault(module, {})
-            module.register_parameter(name, _cast(held, name, parameter, dtype))
+        for module, name, parameter in wide:
+            narrow = {} if kept is None else kept.setdefault(module, {})
+            module.register_parameter(name, _cast(narrow, name, parameter, dtype))
         yield
     finally:
-        for module, name, parameter in swapped:
+        for module, name, parameter in wide:
             module.register_parameter(name, parameter)
 
 
 def _cast(
-    held: dict[str, nn.Parameter], name: str, parameter: nn.Parameter, dtype: torch.dtype
+    store: dict[str, nn.Parameter], name: str, parameter: nn.Parameter, dtype: torch.dtype
 ) -> nn.Parameter:
     """The parameter in another type, written into ``held[name]`` if that can hold it."""
-    wide, narrow = parameter.detach(), held.get(name)
+    wide, narrow = parameter.detach(), store.get(name)
     if narrow is None or (narrow.dtype, narrow.device) != (dtype, wide.device):
-        narrow = held[name] = nn.Parameter(wide.to(dtype), requires_grad=False)
+        narrow = store[name] = nn.Parameter(wide.to(dtype), requires_grad=False)
     else:
         narrow.copy_(wide)
     return narrow
@@ -72,17 +72,17 @@ def widened(model: nn.Module) -> Iterator[None]:
         if type(module) is not nn.Linear or parameter.dtype != dtype
     }
     half = [p for p in elsewhere if p.dtype in HALF]
-    stored = [p.data for p in half]
+    narrow = [p.data for p in half]
     try:
         for parameter in half:
             parameter.data = parameter.data.float()
         yield
     finally:
-        for parameter, data in zip(half, stored, strict=True):
+        for parameter, data in zip(half, narrow, strict=True):
             parameter.data = data
 
 
-def narrowed(model: nn.Module) -> nn.Module:
+def narrow_if_exact(model: nn.Module) -> nn.Module:
     """The model with its weights in bfloat16 if that holds every one of them exactly."""
     with torch.no_grad():
         exact = all(
@@ -95,3 +95,89 @@ def narrowed(model: nn.Module) -> nn.Module:
                 if parameter.dtype == torch.float32:
                     parameter.data = parameter.data.bfloat16()
     return model
+
+
+LEAST_WEIGHTS = 1 << 16
+"""Smaller layers are left alone: calling the product costs more than it saves."""
+BLOCK_WORDS = 2048
+"""Words of the vocabulary that the head multiplies at once, so that logits stay in the cache."""
+
+Product = Callable[[Tensor], Tensor]
+
+
+@contextlib.contextmanager
+def laid_out(model: nn.Module, head: nn.Module, device: str) -> Iterator[None]:
+    """Linear layers of a model on the CPU multiply by :func:`product`; weights must not change.
+
+    For passes without gradient over few rows, as decoding makes them: a library that gets its
+    operands the other way round spends less time in putting them into order. The products are
+    the same up to rounding. Float32 takes a second copy of the weights, which only a model that
+    learns gets: its gradients and moments are larger anyway.
+    """
+    modules = [
+        module
+        for module in model.modules()
+        if type(module) is nn.Linear
+        and device == "cpu"
+        and module.weight.numel() >= LEAST_WEIGHTS
+        and (
+            module.weight.dtype == torch.bfloat16
+            # A turned copy of a frozen model would take away what processes save by sharing it.
+            or (module.weight.dtype == torch.float32 and module.weight.requires_grad)
+        )
+    ]
+    try:
+        for module in modules:
+            vars(module)["forward"] = by_blocks(module) if module is head else product(module)
+        yield
+    finally:
+        for module in modules:
+            del module.forward
+
+
+def product(module: nn.Linear) -> Product:
+    """The layer's map from (..., in) to (..., out): weights transposed beforehand in float32,
+    the input transposed instead in bfloat16."""
+    weight, bias = module.weight.detach(), module.bias
+    if weight.dtype == torch.bfloat16:
+
+        def half(x: Tensor) -> Tensor:
+            output = torch.mm(weight, _rows(x, weight).t()).t()
+            # Left transposed: the next layer wants it so.
+            return (output if bias is None else output + bias).view(*x.shape[:-1], -1)
+
+        return half
+    transposed = weight.t().contiguous()
+
+    def full(x: Tensor) -> Tensor:
+        rows = _rows(x, weight)
+        output = torch.mm(rows, transposed) if bias is None else torch.addmm(bias, rows, transposed)
+        return output.view(*x.shape[:-1], -1)
+
+    return full
+
+
+def by_blocks(module: nn.Linear) -> Product:
+    """The head's map from (..., H) to (..., V), in float32: some words at a time."""
+    weight, bias = module.weight.detach(), module.bias
+    half = weight.dtype == torch.bfloat16
+    blocks = [w if half else w.t().contiguous() for w in weight.split(BLOCK_WORDS)]
+
+    def logits(x: Tensor) -> Tensor:
+        rows = _rows(x, weight)
+        output = rows.new_empty((len(rows), len(weight)), dtype=torch.float32)
+        for block, into in zip(blocks, output.split(BLOCK_WORDS, dim=1), strict=True):
+            if half:
+                into.copy_(torch.mm(block, rows.t()).t())
+            else:
+                torch.mm(rows, block, out=into)
+        if bias is not None:
+            output += bias
+        return output.view(*x.shape[:-1], -1)
+
+    return logits
+
+
+def _rows(x: Tensor, weight: Tensor) -> Tensor:
+    """(n, in) in the type of the weights."""
+    return x.reshape(-1, x.shape[-1]).to(weight.dtype)

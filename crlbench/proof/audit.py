@@ -11,21 +11,23 @@ from collections.abc import Iterator
 
 from crlbench.contract.conditions import protocol_name
 from crlbench.contract.verification import Finding
-from crlbench.proof.clock import clock
-from crlbench.proof.digests import digests
 from crlbench.proof.facts import Facts, facts_of
-from crlbench.proof.figures import cost, figures
-from crlbench.proof.files import files
-from crlbench.proof.forms import forms
-from crlbench.proof.machine import machine
-from crlbench.proof.samples import samples
-from crlbench.proof.scores import curve, splits, vectors
-from crlbench.proof.status import status
+from crlbench.proof.figures import (
+    check_cost,
+    check_curve,
+    check_figures,
+    check_splits,
+    check_vectors,
+)
+from crlbench.proof.files import check_digests, check_files, check_samples
+from crlbench.proof.forms import check_clock, check_forms, check_machine
+from crlbench.proof.status import check_status
 from crlbench.seeding import seed_value
 from crlbench.verdict.runs import Run
 
 CHECKS = (
-    forms, curve, splits, vectors, samples, figures, cost, clock, status, digests, files, machine,
+    check_forms, check_curve, check_splits, check_vectors, check_samples, check_figures,
+    check_cost, check_clock, check_status, check_digests, check_files, check_machine,
 )
 
 
@@ -39,10 +41,7 @@ def audit_run(run: Run) -> list[Finding]:
     facts = facts_of(run)
     if isinstance(facts, Finding):
         return [facts]
-    found = [*_identity(facts)]
-    for check in CHECKS:
-        found += check(facts)
-    return found
+    return [finding for check in (_identity, *CHECKS) for finding in check(facts)]
 
 
 def _identity(facts: Facts) -> Iterator[Finding]:
@@ -57,19 +56,17 @@ def _identity(facts: Facts) -> Iterator[Finding]:
         "task.version": (task.version, facts.leaf("version")),
         "task.digests.task": (task.digests.get("task"), facts.leaf("digest")),
         "task.digests.verifier": (task.digests.get("verifier"), facts.leaf("verifier")),
-        "task.digests.splits": (task.digests.get("splits"), facts.task_leaves("splits")),
+        "task.digests.splits": (task.digests.get("splits"), facts.split_digests),
         "task.floor": (task.floor, facts.leaf("bounds.id.floor")),
         "task.ceiling": (task.ceiling, facts.leaf("bounds.id.ceiling")),
     }
-    for field, (stored, stated) in twice.items():
-        yield from facts.differs(field, stored, stated, "fingerprint.leaves say so")
-    derived = seed_value(record.protocol.version, task.name, record.seed.index)
-    yield from facts.differs("seed.value", record.seed.value, derived, "seeds are derived")
+    for field, (stored, leaf) in twice.items():
+        yield from facts.differs(field, stored, leaf, "fingerprint.leaves say so")
+    value = seed_value(record.protocol.version, task.name, record.seed.index)
+    yield from facts.differs("seed.value", record.seed.value, value, "seeds are derived")
     yield from facts.differs(
         "verification", record.verification, [], "a record never brings a badge of its own"
     )
     if record.status.state == "partial":
         why = "shortened runs are open"
         yield from facts.differs("protocol.division", record.protocol.division, "open", why)
-
-

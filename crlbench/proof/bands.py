@@ -13,7 +13,7 @@ FEW = 2
 """Completions that may always be others: a draw that lies within rounding of a boundary."""
 
 LEARNED_REWARD = 1e-4
-"""Between two evaluations of a reward model, in other batches or on another machine."""
+"""Distance of two evaluations of a reward model, in other batches or on another machine."""
 
 LATER = {
     "score": 1.0,
@@ -44,11 +44,11 @@ class Band:
     """Distance of a draw from the edge of its token, below which it may be another token before
     anything was learned. None: any draw may."""
     learned_draw: float | None
-    """The same once weights have learned, each machine by its own rounding. None: any draw may."""
+    """That distance once weights have learned, each by its own rounding. None: any draw may."""
     loss: float
-    """Of an optimizer step, as long as the same tokens were sampled; relative above 1."""
+    """Loss of a step, as long as the same tokens were sampled; relative above 1."""
     moved_loss: float
-    """The same once a draw has moved."""
+    """Loss of a step once a draw has moved."""
     figure: float
     """A figure of an iteration with the same tokens; relative above 1."""
     share: float
@@ -98,7 +98,7 @@ BANDS = {
         end=0.2,
     ),
 }
-"""By precision of the track."""
+"""Bands by the precision of the track."""
 
 SOLVED = 0.12
 """Λ where a step is the solution of a linear system, which amplifies rounding (TRPO)."""

@@ -12,24 +12,25 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
+from typing import Any
 
 from crlbench import __version__
 from crlbench.catalog.find import Catalog
 from crlbench.catalog.frozen import Task
 from crlbench.contract.conditions import PROTOCOL, PROTOCOLS, diff, leaves, stated_values
 from crlbench.contract.model_card import ModelCard
-from crlbench.contract.records import RunRecord
 from crlbench.contract.verification import Finding
 from crlbench.disk import line_ends
 from crlbench.disk.hashing import canonical_json, sha256_file
-from crlbench.disk.names import RECORD_NAME
 from crlbench.errors import CrlbenchError, UsageError
+from crlbench.proof.facts import finding_in
 from crlbench.run.archive import catalog_of, replaced_of
 from crlbench.run.board import Request, load_track, make_board
 from crlbench.run.plan import Board
 from crlbench.run.record import card_fields
 from crlbench.run.subject import confined_task
 from crlbench.suite.versions import is_draft, parts
+from crlbench.verdict.runs import Run
 
 NAME = "Name the folder that has it with --catalog."
 RELEASES = ("0.1.0",)
@@ -40,8 +41,9 @@ SHOWN = 4
 
 @dataclass
 class Comparison:
-    """What a checkout says of a record."""
+    """What a checkout says of a run."""
 
+    run: Run
     findings: list[Finding] = field(default_factory=list)
     gaps: list[str] = field(default_factory=list)
     """What cannot be checked here, and why; sentences."""
@@ -54,128 +56,116 @@ class Comparison:
     task: Task | None = None
     """The task, where the checkout has the one that ran; its code is confined."""
 
+    def differ(self, field: str, stored: Any, expected: Any, why: str = "") -> None:
+        """Note a value of the record that is another one here."""
+        self.findings.append(finding_in(self.run, field, stored, expected, why))
 
-def compare(
-    record: RunRecord, run: str, model: str, tasks: tuple[str, ...], catalog: Catalog
-) -> Comparison:
+    def lack(self, sentence: str, older: bool = False) -> None:
+        """Note what this checkout has not: an older version of something, or what never was."""
+        (self.outdated if older else self.unknown).append(sentence)
+
+
+def compare(run: Run, model: str, tasks: tuple[str, ...], catalog: Catalog) -> Comparison:
     """Compare a record with what its names mean here.
 
     Args:
-        record: of the run.
-        run: its name, for findings.
-        model: the name under which the model was asked for.
-        tasks: of its board, by the leaves of its fingerprint.
-        catalog: of the checkout.
+        model: The name under which the model was asked for.
+        tasks: Tasks of its board, by the leaves of its fingerprint.
+        catalog: The catalogue of the checkout.
 
     Raises:
         EnvironmentUnfit: the rows of a task are not on this machine.
         ValidationError: an entry of the checkout is malformed.
     """
-    replaced, catalog = replaced_of(record, catalog), catalog_of(record, catalog)
-    found = Comparison()
-    _compare_version(found, record)
-    _compare_board(found, record, run, tasks, catalog, replaced)
-    _compare_task(found, record, run, catalog)
-    _compare_model(found, record, run, model, catalog)
-    _compare_recipe(found, record, run, catalog)
-    return found
+    here = Comparison(run)
+    replaced, catalog = replaced_of(run.record, catalog), catalog_of(run.record, catalog)
+    _compare_version(here)
+    _compare_board(here, tasks, catalog, replaced)
+    _compare_task(here, catalog)
+    _compare_model(here, model, catalog)
+    _compare_recipe(here, catalog)
+    return here
 
 
-def _compare_version(found: Comparison, record: RunRecord) -> None:
+def _compare_version(here: Comparison) -> None:
     """A newer crlbench, or one that never was, may mean something that this one cannot know."""
-    stated = record.crlbench.version
-    if stated not in RELEASES:
-        found.unknown.append(
-            f"version: made by crlbench {stated!r:.40}, and this checkout is {__version__} and "
+    version = here.run.record.crlbench.version
+    if version not in RELEASES:
+        here.lack(
+            f"version: made by crlbench {version!r:.40}, and this checkout is {__version__} and "
             f"knows {', '.join(RELEASES)}."
         )
 
 
 def _compare_board(
-    found: Comparison,
-    record: RunRecord,
-    run: str,
-    tasks: tuple[str, ...],
-    catalog: Catalog,
-    replaced: dict[str, str],
+    here: Comparison, tasks: tuple[str, ...], catalog: Catalog, replaced: dict[str, str]
 ) -> None:
     """``replaced``: tasks of the track that ran in another version than its own, which it names."""
-    protocol, where = record.protocol, f"track {record.protocol.track}"
-    where += f" version {protocol.track_version}"
-    if not _known_track(found, record, where, catalog):
+    record = here.run.record
+    protocol, facts = record.protocol, record.fingerprint.leaves
+    where = f"track {protocol.track} version {protocol.track_version}"
+    if not _has_track(here, where, catalog):
         return
-    stated_versions = {
-        name: str(record.fingerprint.leaves.get(f"tasks.{name}.version")) for name in tasks
-    }
-    known = [_known_task(found, "conditions", *one, catalog) for one in stated_versions.items()]
-    if not all(known):
+    versions = {name: str(facts.get(f"tasks.{name}.version")) for name in tasks}
+    if not all([_has_task(here, "conditions", *one, catalog) for one in versions.items()]):
         return
     if protocol.division == "closed" and replaced:
-        _say_replaced(found, where, stated_versions, replaced)
+        _say_replaced(here, where, versions, replaced)
         return
-    installed = record.environment.get("packages")
-    versions = canonical_json(installed if isinstance(installed, dict) else {})
-    stated = canonical_json(record.fingerprint.leaves)
+    packages = record.environment.get("packages")
     try:
         board, reasons = _board(
             catalog,
             protocol.track,
             record.task.name,
             tasks,
-            stated,
-            versions,
+            canonical_json(facts),
+            canonical_json(packages if isinstance(packages, dict) else {}),
             tuple(sorted(replaced.items())),
         )
     except UsageError as error:
-        found.findings.append(
-            Finding(run, RECORD_NAME, "fingerprint.leaves", str(error), f"conditions of {where}")
-        )
+        here.differ("fingerprint.leaves", str(error), f"conditions of {where}")
         return
     control = json.loads(canonical_json(board.control))
-    for name, (ours, theirs) in diff(control, record.fingerprint.leaves).items():
-        finding = Finding(run, RECORD_NAME, f"fingerprint.leaves.{name}", theirs, ours, where)
-        found.findings.append(finding)
+    for name, (ours, theirs) in diff(control, facts).items():
+        here.differ(f"fingerprint.leaves.{name}", theirs, ours, where)
     if board.division != protocol.division:
-        stored, why = protocol.division, "; ".join(reasons[:SHOWN])
-        finding = Finding(run, RECORD_NAME, "protocol.division", stored, board.division, why)
-        found.findings.append(finding)
+        why = "; ".join(reasons[:SHOWN])
+        here.differ("protocol.division", protocol.division, board.division, why)
 
 
 def _say_replaced(
-    found: Comparison, where: str, stated: Mapping[str, str], replaced: Mapping[str, str]
+    here: Comparison, where: str, versions: Mapping[str, str], replaced: Mapping[str, str]
 ) -> None:
     """A closed board holds the track's own tasks: with others it may be old, or never was."""
     for name, version in replaced.items():
-        sentence = (
-            f"conditions: task '{name}' {stated[name]:.20} is not the one of {where} here, which "
-            f"has {version}."
+        here.lack(
+            f"conditions: task '{name}' {versions[name]:.20} is not the one of {where} here, which "
+            f"has {version}.",
+            older=_precedes(versions[name], version),
         )
-        older = _precedes(stated[name], version)
-        (found.outdated if older else found.unknown).append(sentence)
 
 
-def _known_track(found: Comparison, record: RunRecord, where: str, catalog: Catalog) -> bool:
+def _has_track(here: Comparison, where: str, catalog: Catalog) -> bool:
     """Whether this checkout has the track of a record at its version; says so where it has not."""
-    protocol = record.protocol
+    protocol = here.run.record.protocol
     if protocol.name not in PROTOCOLS or protocol.version > PROTOCOL:
-        stated, known = f"{protocol.name} {protocol.version}", ", ".join(PROTOCOLS)
-        found.unknown.append(
-            f"conditions: protocol {stated!r:.40} is not known: this checkout has "
-            f"'{known} {PROTOCOL}'."
+        name = f"{protocol.name} {protocol.version}"
+        here.lack(
+            f"conditions: protocol {name!r:.40} is not known: "
+            f"this checkout has '{', '.join(PROTOCOLS)} {PROTOCOL}'."
         )
         return False
     if protocol.track not in catalog.list("track"):
-        found.unknown.append(f"conditions: there is no track {protocol.track!r:.60} here. {NAME}")
+        here.lack(f"conditions: there is no track {protocol.track!r:.60} here. {NAME}")
         return False
     version = load_track(catalog, protocol.track).version
-    if version == protocol.track_version:
-        return True
-    older = 1 <= protocol.track_version < version
-    sentence = (
-        f"conditions: {where} cannot be checked here: this checkout has version {version}."
-    )
-    (found.outdated if older else found.unknown).append(sentence)
-    return False
+    if version != protocol.track_version:
+        here.lack(
+            f"conditions: {where} cannot be checked here: this checkout has version {version}.",
+            older=1 <= protocol.track_version < version,
+        )
+    return version == protocol.track_version
 
 
 @lru_cache(maxsize=64)
@@ -190,11 +180,11 @@ def _board(
 ) -> tuple[Board, list[str]]:
     """The board that gives these leaves (JSON) here, if anything does, and why it is open."""
     track = load_track(catalog, name)
-    told, own = stated_values(json.loads(stated)), track.conditions.values()
-    changed = {n: canonical_json(value) for n, value in told.items() if own.get(n) != value}
+    values, defaults = stated_values(json.loads(stated)), track.conditions.values()
+    changes = {n: canonical_json(value) for n, value in values.items() if defaults.get(n) != value}
     within = set(tasks) == set(track.tasks)
     request = Request(
-        settings=changed,
+        settings=changes,
         tasks=[task] if within else [task, *(other for other in tasks if other != task)],
         smoke=set(tasks) < set(track.tasks),
         replaced=dict(replaced),
@@ -203,34 +193,30 @@ def _board(
     return board, reasons
 
 
-def _compare_task(found: Comparison, record: RunRecord, run: str, catalog: Catalog) -> None:
-    ref = record.task
-    if not _known_task(found, "samples", ref.name, ref.version, catalog):
+def _compare_task(here: Comparison, catalog: Catalog) -> None:
+    ref = here.run.record.task
+    if not _has_task(here, "samples", ref.name, ref.version, catalog):
         return
     task = confined_task(ref.name, tuple(map(str, catalog.extra)))
-    if task.digest != ref.digests.get("task"):
-        found.findings.append(
-            Finding(run, RECORD_NAME, "task.digests.task", ref.digests.get("task"), task.digest)
-        )
+    if task.digest == ref.digests.get("task"):
+        here.task = task
     else:
-        found.task = task
+        here.differ("task.digests.task", ref.digests.get("task"), task.digest)
 
 
-def _known_task(
-    found: Comparison, what: str, name: str, version: str, catalog: Catalog
-) -> bool:
+def _has_task(here: Comparison, what: str, name: str, version: str, catalog: Catalog) -> bool:
     """Whether this checkout has a task at a version; says so where it has not."""
     if name not in catalog.list("task"):
-        found.unknown.append(f"{what}: there is no task {name!r:.60} here. {NAME}")
+        here.lack(f"{what}: there is no task {name!r:.60} here. {NAME}")
         return False
     frozen = catalog.task_card(name).version
-    if frozen == version:
-        return True
-    sentence = (
-        f"{what}: task '{name}' {version:.20} cannot be checked here: this checkout has {frozen}."
-    )
-    (found.outdated if _precedes(version, frozen) else found.unknown).append(sentence)
-    return False
+    if frozen != version:
+        here.lack(
+            f"{what}: task '{name}' {version:.20} cannot be checked here: this checkout has "
+            f"{frozen}.",
+            older=_precedes(version, frozen),
+        )
+    return frozen == version
 
 
 def _precedes(version: str, other: str) -> bool:
@@ -241,10 +227,8 @@ def _precedes(version: str, other: str) -> bool:
         return False
 
 
-def _compare_model(
-    found: Comparison, record: RunRecord, run: str, model: str, catalog: Catalog
-) -> None:
-    subject = record.subject
+def _compare_model(here: Comparison, model: str, catalog: Catalog) -> None:
+    subject = here.run.record.subject
     try:
         card = catalog.load_model(subject.slug if subject.listed else model)
         if card.unlisted:
@@ -252,49 +236,42 @@ def _compare_model(
 
             card = as_filed(admit(card).card, subject.entry_sha256)
     except CrlbenchError as error:
-        found.gaps.append(f"model: {error}")
+        here.gaps.append(f"model: {error}")
         return
-    stored = subject.model_dump(mode="json")
-    expected = json.loads(canonical_json(card_fields(card)))
-    why = "the entry here"
-    for name, value in expected.items():
+    stored, why = subject.model_dump(mode="json"), "the entry here"
+    for name, value in json.loads(canonical_json(card_fields(card))).items():
         if stored[name] != value:
-            finding = Finding(run, RECORD_NAME, f"subject.{name}", stored[name], value, why)
-            found.findings.append(finding)
-    if not _counted(subject.params_total, card):
-        total, stated = subject.params_total, card.params_total
-        found.findings.append(Finding(run, RECORD_NAME, "subject.params_total", total, stated, why))
+            here.differ(f"subject.{name}", stored[name], value, why)
+    if not _may_have(card, subject.params_total):
+        here.differ("subject.params_total", subject.params_total, card.params_total, why)
     if card.digest == subject.entry_sha256:
-        found.card = card
+        here.card = card
 
 
-def _counted(stored: int, card: ModelCard) -> bool:
+def _may_have(card: ModelCard, parameters: int) -> bool:
     """Whether a model may have that many parameters: those of its entry, and of an adapter."""
-    if card.params_total is None or card.quantisation != "none":
+    total = card.params_total
+    if total is None or card.quantisation != "none":
         return True
-    adapted = card.adapter is not None and card.params_total <= stored <= 2 * card.params_total
-    return stored == card.params_total or adapted
+    return parameters == total or (card.adapter is not None and total <= parameters <= 2 * total)
 
 
-def _compare_recipe(found: Comparison, record: RunRecord, run: str, catalog: Catalog) -> None:
+def _compare_recipe(here: Comparison, catalog: Catalog) -> None:
     from crlbench.algo import recipes
     from crlbench.algo.recipe import to_config
 
-    algo = record.algo
+    algo = here.run.record.algo
     try:
         recipe = recipes.load(algo.name, catalog.extra)
         file = recipes.python_file(algo.name, catalog.extra)
     except UsageError as error:
-        found.gaps.append(f"recipe: {error}")
+        here.gaps.append(f"recipe: {error}")
         return
     ours = leaves(json.loads(canonical_json(to_config(recipe))))
-    for name, (expected, stored) in diff(ours, leaves(dict(algo.config))).items():
-        field, why = f"algo.config.{name}", f"recipe '{algo.name}'"
-        found.findings.append(Finding(run, RECORD_NAME, field, stored, expected, why))
-    expected = None if file is None else sha256_file(file)
-    if expected != algo.recipe_sha256:
+    for name, (value, stored) in diff(ours, leaves(dict(algo.config))).items():
+        here.differ(f"algo.config.{name}", stored, value, f"recipe '{algo.name}'")
+    sha256 = None if file is None else sha256_file(file)
+    if sha256 != algo.recipe_sha256:
         rewritten = file and line_ends.rewritten_file(file, algo.recipe_sha256 or "")
-        whose = f"its file. {rewritten}" if rewritten else "its file"
-        found.findings.append(
-            Finding(run, RECORD_NAME, "algo.recipe_sha256", algo.recipe_sha256, expected, whose)
-        )
+        why = f"its file. {rewritten}" if rewritten else "its file"
+        here.differ("algo.recipe_sha256", algo.recipe_sha256, sha256, why)

@@ -20,9 +20,9 @@ RATE = 5e11
 """Units of cost that a core does in a second. Of the 59 entries of the leaderboard, on the machines
 that made them: 1.9e11 to 1.6e12 (``python benchmarks/effort.py``)."""
 START_S = 3.0
-"""Of a cell before its first update: a process, the model, the task."""
+"""Seconds of a cell before its first update: a process, the model, the task."""
 STEP_S = 0.02
-"""Of an optimizer step, beside the texts that it learns from."""
+"""Seconds of an optimizer step, beside the texts that it learns from."""
 ETERNITY = 1e15
 """Seconds; more is not told apart."""
 UPDATES = 3
@@ -32,7 +32,7 @@ MINUTES = 60.0
 MAX_ROWS = 65_536
 """Completions of an iteration, which are decoded at once and kept until its last step."""
 MAX_SECONDS = 30 * 24 * 3600.0
-"""Of the first updates of one seed, for every task and arm: beyond it nobody replays a result."""
+"""Longest first updates of one seed, for every task and arm, that anybody replays."""
 
 
 def conditions_of(record: RunRecord) -> Conditions:
@@ -56,16 +56,16 @@ def replay_seconds(
     """
     c = conditions_of(record)
     budget, every = c.budget, c.evaluation.curve_every * c.budget.iterations_per_point
-    made = budget.iterations if updates is None else min(updates, budget.iterations)
-    scored = (made // every + 1) * c.evaluation.curve_items
+    iterations = budget.iterations if updates is None else min(updates, budget.iterations)
+    items = (iterations // every + 1) * c.evaluation.curve_items
     if updates is None:
         e = c.evaluation
-        scored += (e.end_draws + 1) * e.curve_items + 3 * e.end_items
-        scored += len(e.retain) * e.retain_items
-    steps = made * c.optimization.epochs * c.optimization.minibatches
+        items += (e.end_draws + 1) * e.curve_items + 3 * e.end_items
+        items += len(e.retain) * e.retain_items
+    steps = iterations * c.optimization.epochs * c.optimization.minibatches
     work = Workpiece(model, record.task.name, catalog, c)
     try:
-        seconds = STEP_S * steps + work.cost(made * budget.rows, scored) / RATE
+        seconds = STEP_S * steps + work.cost(iterations * budget.rows, items) / RATE
     except OverflowError:  # whole numbers beyond any float
         return ETERNITY
     return min(ETERNITY, START_S + seconds)

@@ -13,9 +13,9 @@ from crlbench.contract.stored import json_object, read_bytes
 from crlbench.contract.verification import Finding
 from crlbench.disk.hashing import sha256_bytes
 from crlbench.disk.names import ITEMS, PLAN_NAME, RECORD_NAME
+from crlbench.proof.facts import finding_in
 from crlbench.proof.forms import SKEW_S
-from crlbench.proof.ledger import audit_ledger, seconds
-from crlbench.proof.plan import audit_plan
+from crlbench.proof.ledger import audit_ledger, audit_plan, seconds
 from crlbench.verdict.attempts import Attempts, key_of, read_attempts
 from crlbench.verdict.runs import Run, Runs
 
@@ -46,16 +46,16 @@ def homes_of(runs: Runs) -> dict[Path, Home]:
         ValidationError: a plan or a ledger is malformed, or its chain is broken.
         EnvironmentUnfit: a file may not be read.
     """
-    known: dict[Path, Home] = {}
-    found = {}
+    homes: dict[Path, Home] = {}
+    by_run = {}
     for run in runs:
         folder = _folder(runs, run)
         if folder is None:
             continue
-        if folder not in known:
-            known[folder] = Home(folder, json_object(folder / PLAN_NAME), read_attempts(folder))
-        found[run.folder] = known[folder]
-    return found
+        if folder not in homes:
+            homes[folder] = Home(folder, json_object(folder / PLAN_NAME), read_attempts(folder))
+        by_run[run.folder] = homes[folder]
+    return by_run
 
 
 def _folder(runs: Runs, run: Run) -> Path | None:
@@ -76,25 +76,24 @@ def audit_home(home: Home) -> Iterator[Finding]:
 
 def audit_in(home: Home, run: Run) -> Iterator[Finding]:
     """A run is one that its plan declared and that its ledger says ended so."""
-    yield from _declared(home, run)
-    known = {plan_hash(home.plan)} if home.attempts is None else home.attempts.hashes
-    if run.record.plan_hash not in known:
+    yield from _check_plan(home, run)
+    hashes = {plan_hash(home.plan)} if home.attempts is None else home.attempts.hashes
+    if run.record.plan_hash not in hashes:
         why = f"declared in {home.folder}; a plan is declared before it is run"
-        declared = ", ".join(sorted(known))
-        yield Finding(run.name, RECORD_NAME, "plan_hash", run.record.plan_hash, declared, why)
+        yield finding_in(run, "plan_hash", run.record.plan_hash, ", ".join(sorted(hashes)), why)
     if home.attempts is not None:
-        yield from _attempted(home.attempts, run)
+        yield from _check_attempts(home.attempts, run)
     if BEGUN_ON in run.record.environment and not home.resumed(run):
         stored, why = "a class of machine", "the ledger says that the run was never continued"
-        yield Finding(run.name, RECORD_NAME, f"environment.{BEGUN_ON}", stored, None, why)
+        yield finding_in(run, f"environment.{BEGUN_ON}", stored, None, why)
 
 
-def _declared(home: Home, run: Run) -> Iterator[Finding]:
+def _check_plan(home: Home, run: Run) -> Iterator[Finding]:
     record, plan = run.record, home.plan
     recipe, model = plan.get("recipe"), plan.get("model")
     recipe = recipe if isinstance(recipe, dict) else {}
     model = model if isinstance(model, dict) else {}
-    stated = {
+    pairs = {
         "fingerprint.hash": (record.fingerprint.hash, plan.get("fingerprint")),
         "fingerprint.leaves": (record.fingerprint.leaves, plan.get("control")),
         "protocol.track": (record.protocol.track, plan.get("track")),
@@ -108,54 +107,53 @@ def _declared(home: Home, run: Run) -> Iterator[Finding]:
         "subject.entry_sha256": (record.subject.entry_sha256, model.get("entry_sha256")),
     }
     if record.subject.revision is not None:
-        stated["subject.revision"] = (record.subject.revision[:8], model.get("revision8"))
-    for field, (found, planned) in stated.items():
-        if found != planned:
-            yield Finding(run.name, RECORD_NAME, field, found, planned, f"{PLAN_NAME} says so")
+        pairs["subject.revision"] = (record.subject.revision[:8], model.get("revision8"))
+    why = f"{PLAN_NAME} says so"
+    for field, (value, plan_value) in pairs.items():
+        if value != plan_value:
+            yield finding_in(run, field, value, plan_value, why)
     if bool(plan.get("partial")) != (record.status.state == "partial"):
         if plan.get("partial") and record.status.state == "failed":
             return  # a rule may end a shortened run too
         expected = "partial" if plan.get("partial") else "completed or failed"
-        why = f"{PLAN_NAME} says so"
-        yield Finding(run.name, RECORD_NAME, "status.state", record.status.state, expected, why)
+        yield finding_in(run, "status.state", record.status.state, expected, why)
 
 
-def _attempted(attempts: Attempts, run: Run) -> Iterator[Finding]:
+def _check_attempts(attempts: Attempts, run: Run) -> Iterator[Finding]:
     record, history = run.record, attempts.cells.get(key_of(run))
     if history is None or not history.ended:
         return
-    stated = history.ends[-1]
-    if stated not in (None, record.record_id):
+    record_id = history.ends[-1]
+    if record_id not in (None, record.record_id):
         why = "the ledger says that the run ended with this record"
-        yield Finding(run.name, RECORD_NAME, "record_id", record.record_id, stated, why)
+        yield finding_in(run, "record_id", record.record_id, record_id, why)
     items = history.results[-1][1]
     if items not in (None, record.files[ITEMS].sha256):
         why = "the ledger says that the run ended with these item vectors"
-        stored = record.files[ITEMS].sha256
-        yield Finding(run.name, RECORD_NAME, f"files.{ITEMS}", stored, items, why)
-    written, path = history.record_sha256, run.folder / RECORD_NAME
-    if written is not None and written != (found := sha256_bytes(read_bytes(path))):
+        yield finding_in(run, f"files.{ITEMS}", record.files[ITEMS].sha256, items, why)
+    expected, path = history.record_sha256, run.folder / RECORD_NAME
+    if expected is not None and expected != (sha256 := sha256_bytes(read_bytes(path))):
         why = "the ledger says that the run ended with this file"
-        yield Finding(run.name, RECORD_NAME, "sha256", found, written, why)
+        yield finding_in(run, "sha256", sha256, expected, why)
     if LEDGER_NAME not in attempts.discarded:  # a new ledger knows no earlier start
-        yield from _times(history, run)
+        yield from _check_times(history, run)
     if (history.last == "failed") != (record.status.state == "failed"):
         why = "the ledger says how the run ended"
-        yield Finding(run.name, RECORD_NAME, "status.state", record.status.state, history.last, why)
+        yield finding_in(run, "status.state", record.status.state, history.last, why)
 
 
-def _times(history: History, run: Run) -> Iterator[Finding]:
+def _check_times(history: History, run: Run) -> Iterator[Finding]:
     """A run worked between its first start and its last end, by the ledger's clock."""
     volatile = run.record.volatile
     try:
         first, last = seconds(history.begun_at) - SKEW_S, seconds(history.ended_at) + SKEW_S
         attempts = [(float(a["start"]), float(a["end"])) for a in volatile["attempts"]]
-        worked = float(max(volatile["wall_s"]))
+        wall_s = float(max(volatile["wall_s"]))
     except (ValueError, KeyError, TypeError, OverflowError):  # said where the forms are checked
         return
     if not all(first <= start <= end <= last for start, end in attempts):
         stored, expected = attempts, f"within {history.begun_at} to {history.ended_at}"
-        yield Finding(run.name, RECORD_NAME, "volatile.attempts", stored, expected, "the ledger")
-    if worked > last - first:
+        yield finding_in(run, "volatile.attempts", stored, expected, "the ledger")
+    if wall_s > last - first:
         expected = f"at most {last - first:.0f}"
-        yield Finding(run.name, RECORD_NAME, "volatile.wall_s", worked, expected, "the ledger")
+        yield finding_in(run, "volatile.wall_s", wall_s, expected, "the ledger")

@@ -11,7 +11,7 @@ from pydantic import ValidationError as PydanticError
 
 from crlbench.base.explain import explain
 from crlbench.contract.conditions import Conditions, stated_conditions
-from crlbench.contract.records import SCORE_DROP, CurvePoint, RunRecord
+from crlbench.contract.records import SCORE_DROP, CurvePoint, RunRecord, Status
 from crlbench.contract.verification import Finding
 from crlbench.disk.names import RECORD_NAME
 from crlbench.verdict.runs import Run
@@ -72,9 +72,10 @@ class Facts:
         """A leaf of the fingerprint about the run's task."""
         return self.record.fingerprint.leaves.get(f"tasks.{self.record.task.name}.{name}")
 
-    def task_leaves(self, group: str) -> dict[str, Any]:
-        """All leaves of a group about the run's task, by the rest of their names."""
-        prefix = f"tasks.{self.record.task.name}.{group}."
+    @property
+    def split_digests(self) -> dict[str, Any]:
+        """The leaves of the fingerprint about the splits of the run's task, by split."""
+        prefix = f"tasks.{self.record.task.name}.splits."
         leaves = self.record.fingerprint.leaves
         return {n.removeprefix(prefix): v for n, v in leaves.items() if n.startswith(prefix)}
 
@@ -87,7 +88,7 @@ class Facts:
         self, field: str, stored: Any, expected: Any, why: str = "", file: str = RECORD_NAME
     ) -> Finding:
         """A value of this run that is not what it must be."""
-        return Finding(self.run.name, file, field, stored, expected, why)
+        return finding_in(self.run, field, stored, expected, why, file)
 
     def differs(
         self, field: str, stored: Any, expected: Any, why: str = "", file: str = RECORD_NAME
@@ -97,14 +98,22 @@ class Facts:
             yield self.finding(field, stored, expected, why, file)
 
 
+def finding_in(
+    run: Run, field: str, stored: Any, expected: Any, why: str = "", file: str = RECORD_NAME
+) -> Finding:
+    """A value in a file of a run that is not what it must be."""
+    return Finding(run.name, file, field, stored, expected, why)
+
+
 def board_tasks(leaves: dict[str, Any]) -> list[str]:
     """The tasks that the leaves of a fingerprint speak of, sorted."""
-    named = (n.removeprefix("tasks.").removesuffix(".version") for n in leaves if _is_version(n))
-    return sorted(named)
+    versions = [n for n in leaves if n.startswith("tasks.") and n.endswith(".version")]
+    return sorted(n.removeprefix("tasks.").removesuffix(".version") for n in versions)
 
 
-def _is_version(leaf: str) -> bool:
-    return leaf.startswith("tasks.") and leaf.endswith(".version")
+def describe_status(status: Status) -> str:
+    """How and when a run ended."""
+    return f"{status.state}{f' by {status.rule}' if status.rule else ''} at {status.at}"
 
 
 def facts_of(run: Run) -> Facts | Finding:
@@ -113,5 +122,5 @@ def facts_of(run: Run) -> Facts | Finding:
     try:
         return Facts(run, Conditions.model_validate(data))
     except PydanticError as error:
-        field = "fingerprint.leaves"
-        return Finding(run.name, RECORD_NAME, field, explain(error, "conditions"), "conditions")
+        fault = explain(error, "conditions")
+        return finding_in(run, "fingerprint.leaves", fault, "conditions")

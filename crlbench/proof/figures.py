@@ -1,20 +1,25 @@
-"""The figures of training against one another: health, totals of the curve, cost."""
+"""The numbers of a record: scores against their items, figures of training against one another."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from typing import Any
 
+import numpy as np
+
+from crlbench.contract.records import CurvePoint, SplitScore
 from crlbench.contract.verification import Finding
+from crlbench.disk.names import ITEMS
 from crlbench.proof.facts import Facts
 
 ALWAYS = (
     "reward", "score", "audit", "length", "truncated", "repetition", "group_variance",
     "uniform_groups", "kept_fraction", "kl_coefficient", "tokens", "bytes",
 )
-"""Those that have a value in every iteration."""
+"""Figures that have a value in every iteration."""
 WITH_LOSS = ("policy_loss", "entropy", "clip_fraction")
-"""Those that have one in every iteration that has a loss."""
+"""Figures that have one in every iteration that has a loss."""
 WATCHED = "reference_kl"
 """It has one where an interval of the grid ends: a recipe without a KL is watched there alone."""
 NEEDED = ("iteration", "loss", *ALWAYS, *WITH_LOSS, WATCHED)
@@ -22,51 +27,51 @@ NEEDED = ("iteration", "loss", *ALWAYS, *WITH_LOSS, WATCHED)
 EXACT = 10**7
 """Whole numbers below it are stored as they were: figures have 7 significant digits."""
 ROUNDED = 1e-6
-"""Relative, of what 7 significant digits and sums in float32 leave open."""
-NO_LESS = {
-    **dict.fromkeys(("score", "audit", "truncated", "truncated_right", "truncated_wrong"), 0.0),
-    **dict.fromkeys(("repetition", "repetition_right", "repetition_wrong", "ess"), 0.0),
-    **dict.fromkeys(("kept_fraction", "uniform_groups", "group_variance"), 0.0),
-    **dict.fromkeys(("clip_fraction", "clip_low", "clip_high", "kl_coefficient"), 0.0),
-    **dict.fromkeys(("ratio_p01", "ratio_p50", "ratio_p99", "ratio_max"), 0.0),
-    **dict.fromkeys(("entropy", "behavior_gap", "grad_norm", "update_norm", "value_loss"), 0.0),
-    **dict.fromkeys(("length", "length_right", "length_wrong"), 0.0),
-    **dict.fromkeys(("approx_kl", "approx_kl_k2", "reference_kl_k2", "reference_kl_k3"), 0.0),
-    "update_cosine": -1.0,
+"""Relative rounding that 7 significant digits and sums in float32 leave open."""
+_SHARES = (
+    "score", "audit", "truncated", "truncated_right", "truncated_wrong", "repetition",
+    "repetition_right", "repetition_wrong", "ess", "kept_fraction", "uniform_groups",
+    "clip_fraction", "clip_low", "clip_high",
+)
+_SIZES = (
+    "length", "length_right", "length_wrong", "kl_coefficient", "entropy", "behavior_gap",
+    "grad_norm", "update_norm", "value_loss", "ratio_p01", "ratio_p50", "ratio_p99", "ratio_max",
+    "approx_kl", "approx_kl_k2", "reference_kl_k2", "reference_kl_k3",
+)
+BOUNDS = {
+    **dict.fromkeys(_SHARES, (0.0, 1.0)),
+    **dict.fromkeys(_SIZES, (0.0, math.inf)),
+    "group_variance": (0.0, 0.25),
+    "update_cosine": (-1.0, 1.0),
+    "explained_variance": (-math.inf, 1.0),
 }
-"""The least value that a figure can have, up to rounding."""
-NO_MORE = {
-    **dict.fromkeys(("score", "audit", "truncated", "truncated_right", "truncated_wrong"), 1.0),
-    **dict.fromkeys(("repetition", "repetition_right", "repetition_wrong", "ess"), 1.0),
-    **dict.fromkeys(("kept_fraction", "uniform_groups", "update_cosine"), 1.0),
-    **dict.fromkeys(("clip_fraction", "clip_low", "clip_high", "explained_variance"), 1.0),
-    "group_variance": 0.25,
-}
-"""The greatest. Scores are 0 to 1, so that their variance is at most one quarter."""
+"""Least and greatest value that a figure can have, up to rounding. Scores are 0 to 1, so that
+their variance is at most one quarter."""
+ROUNDING = 1e-12
+"""Distance of two ways to add the same numbers."""
 SLACK = 1e-5
-"""Of these bounds: sums in float32."""
+"""Rounding of these bounds: sums in float32."""
 
 Column = Sequence[float | int | None]
 
 
-def figures(facts: Facts) -> Iterator[Finding]:
+def check_figures(facts: Facts) -> Iterator[Finding]:
     """Columns as long as the run, counts that are whole, sums that the curve states."""
     if missing := [*_incomplete(facts)]:
         yield from missing
         return
-    if impossible := [*_bounds(facts)]:
+    if impossible := [*_check_bounds(facts)]:
         yield from impossible
         return
-    yield from _rewards(facts)
-    yield from _counted(facts)
-    yield from _lengths(facts)
+    yield from _check_rewards(facts)
+    yield from _check_shares(facts)
+    yield from _check_lengths(facts)
     for name in ("tokens", "bytes"):
         for j, point in enumerate(facts.record.curve):
-            made = _column(facts, name)[: j * facts.interval]
-            if not same_total(getattr(point, name), made):
+            stored, parts = getattr(point, name), _column(facts, name)[: j * facts.interval]
+            if not same_total(stored, parts):
                 why = f"the sum of health.{name} up to there"
-                stored = getattr(point, name)
-                yield facts.finding(f"curve[{j}].{name}", stored, round(math.fsum(made)), why)
+                yield facts.finding(f"curve[{j}].{name}", stored, round(math.fsum(parts)), why)
 
 
 def _incomplete(facts: Facts) -> Iterator[Finding]:
@@ -82,26 +87,28 @@ def _incomplete(facts: Facts) -> Iterator[Finding]:
     numbers = [*range(1, count + 1)]
     yield from facts.differs("health.iteration", list(health["iteration"]), numbers)
     for name in health:
-        yield from _kinds(facts, name)
+        yield from _check_kinds(facts, name)
     for name in ALWAYS:
-        yield from _gaps(facts, name, [True] * count, "a number")
+        yield from _check_gaps(facts, name, [True] * count, "a number")
     for name in WITH_LOSS:
         lossy = [loss is not None for loss in health["loss"]]
-        yield from _gaps(facts, name, lossy, "a number, as the loss is")
+        yield from _check_gaps(facts, name, lossy, "a number, as the loss is")
     step = facts.conditions.budget.iterations_per_point
-    ends = [i % step == 0 and bool(kept) for i, kept in enumerate(health["kept_fraction"], 1)]
-    yield from _gaps(facts, WATCHED, ends, "a number, where an interval of the grid ends")
+    ends = [i % step == 0 and bool(share) for i, share in enumerate(health["kept_fraction"], 1)]
+    yield from _check_gaps(facts, WATCHED, ends, "a number, where an interval of the grid ends")
 
 
-def _gaps(facts: Facts, name: str, needed: Sequence[bool], expected: str) -> Iterator[Finding]:
+def _check_gaps(
+    facts: Facts, name: str, required: Sequence[bool], expected: str
+) -> Iterator[Finding]:
     """The first iteration that needs a value and has none."""
-    pairs = zip(facts.record.health[name], needed, strict=True)
+    pairs = zip(facts.record.health[name], required, strict=True)
     place = next((i for i, (value, need) in enumerate(pairs) if need and value is None), None)
     if place is not None:
         yield facts.finding(f"health.{name}[{place}]", None, expected)
 
 
-def _kinds(facts: Facts, name: str) -> Iterator[Finding]:
+def _check_kinds(facts: Facts, name: str) -> Iterator[Finding]:
     """The first value that is no number of the kind that is stored."""
     kind = int if name == "iteration" else float
     for place, value in enumerate(facts.record.health[name]):
@@ -114,16 +121,16 @@ def _column(facts: Facts, name: str) -> list[float]:
     return [float(value) for value in facts.record.health[name] if value is not None]
 
 
-def _bounds(facts: Facts) -> Iterator[Finding]:
+def _check_bounds(facts: Facts) -> Iterator[Finding]:
     """No figure is one that it cannot be."""
     for name, column in facts.record.health.items():
-        low, high = NO_LESS.get(name, -math.inf), NO_MORE.get(name, math.inf)
+        low, high = BOUNDS.get(name, (-math.inf, math.inf))
         for i, value in enumerate(column):
             if value is not None and not low - SLACK <= value <= high + SLACK:
                 yield facts.finding(f"health.{name}[{i}]", value, f"{low:g} to {high:g}")
 
 
-def _counted(facts: Facts) -> Iterator[Finding]:
+def _check_shares(facts: Facts) -> Iterator[Finding]:
     """Shares of completions and of prompts are whole numbers of them; equal scores do not vary."""
     budget, health = facts.conditions.budget, facts.record.health
     whole = {"truncated": budget.rows, "kept_fraction": budget.rows}
@@ -146,54 +153,154 @@ def is_whole(value: float) -> bool:
     return abs(value - round(value)) <= ROUNDED * max(1.0, abs(value))
 
 
-def _rewards(facts: Facts) -> Iterator[Finding]:
+def _check_rewards(facts: Facts) -> Iterator[Finding]:
     """Where the outcome is what is learned from, the reward paid is the verifier's score."""
     data = facts.conditions.data
     if facts.record.arm != "real" or data.reward != "outcome":
         return
     pairs = zip(_column(facts, "reward"), _column(facts, "score"), strict=True)
     for i, (reward, score) in enumerate(pairs):
-        paid = score * data.reward_scale
-        if not math.isclose(reward, paid, rel_tol=10 * ROUNDED, abs_tol=ROUNDED):
-            yield facts.finding(f"health.reward[{i}]", reward, paid, f"health.score[{i}], paid")
+        expected = score * data.reward_scale
+        if not math.isclose(reward, expected, rel_tol=10 * ROUNDED, abs_tol=ROUNDED):
+            yield facts.finding(f"health.reward[{i}]", reward, expected, f"health.score[{i}], paid")
 
 
-def _lengths(facts: Facts) -> Iterator[Finding]:
+def _check_lengths(facts: Facts) -> Iterator[Finding]:
     """Tokens are as many as the mean length says, and whole as bytes are."""
     rows = facts.conditions.budget.rows
     tokens, lengths = _column(facts, "tokens"), _column(facts, "length")
-    for i, (made, length) in enumerate(zip(tokens, lengths, strict=True)):
-        if not math.isclose(made, rows * length, rel_tol=10 * ROUNDED, abs_tol=0.5):
+    for i, (count, length) in enumerate(zip(tokens, lengths, strict=True)):
+        if not math.isclose(count, rows * length, rel_tol=10 * ROUNDED, abs_tol=0.5):
             why = f"{rows} completions of length {length}"
-            yield facts.finding(f"health.tokens[{i}]", made, round(rows * length), why)
+            yield facts.finding(f"health.tokens[{i}]", count, round(rows * length), why)
     for name in ("tokens", "bytes"):
-        for i, made in enumerate(_column(facts, name)):
-            if made < 0 or made != int(made):
-                yield facts.finding(f"health.{name}[{i}]", made, "a whole number")
+        for i, count in enumerate(_column(facts, name)):
+            if count < 0 or count != int(count):
+                yield facts.finding(f"health.{name}[{i}]", count, "a whole number")
 
 
-def same_total(stated: float, parts: Sequence[float]) -> bool:
+def same_total(total: float, parts: Sequence[float]) -> bool:
     """Whether a total is the sum of stored figures, up to what their rounding leaves open."""
     slack = math.fsum(ROUNDED * part for part in parts if part >= EXACT)
-    return abs(stated - math.fsum(parts)) <= slack
+    return abs(total - math.fsum(parts)) <= slack
 
 
-def cost(facts: Facts) -> Iterator[Finding]:
+def check_cost(facts: Facts) -> Iterator[Finding]:
     """Completions as the budget gives them, tokens as the figures add up, FLOPs by the rule."""
     stored, parameters = facts.record.cost, facts.record.subject.params_total
     completions = facts.iterations * facts.conditions.budget.rows
     yield from facts.differs("cost.completions", stored.get("completions"), completions)
-    made, trained = stored.get("generated_tokens"), stored.get("trained_tokens")
-    if not isinstance(made, int) or not isinstance(trained, int):
+    generated, trained = stored.get("generated_tokens"), stored.get("trained_tokens")
+    if not isinstance(generated, int) or not isinstance(trained, int):
         yield facts.finding("cost", sorted(stored), ["generated_tokens", "trained_tokens"])
         return
     tokens = [t for t in facts.record.health.get("tokens", ()) if t is not None]
-    if not same_total(made, tokens):
+    if not same_total(generated, tokens):
         why = "the sum of health.tokens"
-        yield facts.finding("cost.generated_tokens", made, round(math.fsum(tokens)), why)
-    most = facts.conditions.optimization.epochs * made
+        yield facts.finding("cost.generated_tokens", generated, round(math.fsum(tokens)), why)
+    most = facts.conditions.optimization.epochs * generated
     if not 0 <= trained <= most:
         yield facts.finding("cost.trained_tokens", trained, f"0 to {most}", "epochs x generated")
-    flops = 2 * parameters * made + 6 * parameters * trained
+    flops = 2 * parameters * generated + 6 * parameters * trained
     why = "2 per parameter and token generated, 6 per parameter and token trained"
     yield from facts.differs("cost.flops_estimate", stored.get("flops_estimate"), flops, why)
+
+
+def check_curve(facts: Facts) -> Iterator[Finding]:
+    """Every point stands on the grid, and its score is the mean of its items."""
+    points = facts.record.curve
+    yield from facts.differs("curve", len(points), facts.evaluations, "number of evaluations")
+    for j, point in enumerate(points[: facts.evaluations]):
+        yield from _check_place(facts, j, point)
+        yield from _check_score(facts, f"curve[{j}]", "score", point.items_ref, point.score, None)
+    for name in ("bytes", "tokens", "updates"):
+        totals = [getattr(point, name) for point in points]
+        for j, (before, after) in enumerate(zip(totals, totals[1:], strict=False), start=1):
+            if after < before:
+                yield facts.finding(f"curve[{j}].{name}", after, f"at least {before}", "a total")
+
+
+def _check_place(facts: Facts, j: int, point: CurvePoint) -> Iterator[Finding]:
+    budget, iterations = facts.conditions.budget, j * facts.interval
+    x = iterations * budget.rows
+    expected = {
+        "x": x,
+        "prompts": iterations * budget.prompts,
+        "n_items": facts.conditions.evaluation.curve_items,
+        "items_ref": f"curve/{x}",
+    }
+    for name, value in expected.items():
+        yield from facts.differs(f"curve[{j}].{name}", getattr(point, name), value)
+    most = iterations * facts.most_updates
+    if point.updates > most:
+        yield facts.finding(f"curve[{j}].updates", point.updates, f"at most {most}")
+    shape = facts.run.items(point.items_ref, f"curve[{j}].items_ref").shape
+    yield from facts.differs(point.items_ref, shape, (point.n_items,), "its shape", ITEMS)
+
+
+def check_splits(facts: Facts) -> Iterator[Finding]:
+    """Every split that the conditions ask for, with its items and draws and their mean."""
+    stored, sizes = facts.record.splits, _sizes(facts)
+    yield from facts.differs("splits", sorted(stored), sorted(sizes), "splits of the conditions")
+    for name in sorted(stored.keys() & sizes.keys()):
+        yield from _check_split(facts, name, stored[name], sizes[name])
+
+
+def _sizes(facts: Facts) -> dict[str, dict[str, Any]]:
+    """Items (None: of the retain panel) and draws at the start and at the end, by split."""
+    e = facts.conditions.evaluation
+    fresh = {"n": e.curve_items, "start": e.end_draws, "end": e.end_draws}
+    sizes = {"id": fresh, "id_audit": fresh, "id_greedy": fresh | {"start": 1, "end": 1}}
+    ends = {"n": e.end_items, "start": 1, "end": 1}
+    sizes |= {name: ends for name in facts.split_digests if name not in ("train", "id")}
+    others = (task for task in facts.tasks if task != facts.record.task.name)
+    sizes |= {f"transfer/{task}": fresh | {"end": 1} for task in others}
+    return sizes | {f"retain/{m}": {"n": None, "start": 1, "end": 1} for m in e.retain}
+
+
+def _check_split(
+    facts: Facts, name: str, split: SplitScore, sizes: dict[str, Any]
+) -> Iterator[Finding]:
+    field = f"splits.{name}"
+    end_ref = f"end/{name}" if facts.scored_at_end else None
+    yield from facts.differs(f"{field}.start_ref", split.start_ref, f"start/{name}")
+    yield from facts.differs(f"{field}.end_ref", split.end_ref, end_ref)
+    yield from facts.differs(f"{field}.draws", split.draws, sizes["start"])
+    if sizes["n"] is not None:
+        yield from facts.differs(f"{field}.n", split.n, sizes["n"])
+    elif not 1 <= split.n <= facts.conditions.evaluation.retain_items:
+        most = facts.conditions.evaluation.retain_items
+        yield facts.finding(f"{field}.n", split.n, f"1 to {most}")
+    start, end = (sizes["start"], split.n), (sizes["end"], split.n)
+    yield from _check_score(facts, field, "start", split.start_ref, split.start, start)
+    yield from _check_score(facts, field, "end", split.end_ref, split.end, end)
+
+
+def _check_score(
+    facts: Facts,
+    field: str,
+    name: str,
+    ref: str | None,
+    stored: float | None,
+    shape: tuple[int, int] | None,
+) -> Iterator[Finding]:
+    """A stored score against the mean of its vector, and the vector's shape if one is given."""
+    if ref is None or stored is None:
+        yield from facts.differs(f"{field}.{name}", stored, None if ref is None else "a score")
+        return
+    vector = facts.run.items(ref, f"{field}.{name}_ref")
+    if shape is not None:
+        yield from facts.differs(ref, vector.shape, shape, "its shape", ITEMS)
+    mean = float(vector.astype(np.float64).mean())
+    if not abs(stored - mean) <= ROUNDING:
+        yield facts.finding(f"{field}.{name}", stored, mean, f"the mean of {ref}")
+
+
+def check_vectors(facts: Facts) -> Iterator[Finding]:
+    """No vector is stored that no score refers to."""
+    record = facts.record
+    used = {point.items_ref for point in record.curve}
+    for split in record.splits.values():
+        used |= {ref for ref in (split.start_ref, split.end_ref) if ref is not None}
+    extra = sorted(set(facts.run.vector_names) - used)
+    yield from facts.differs("vectors", extra, [], "no score refers to them", ITEMS)

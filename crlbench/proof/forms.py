@@ -17,10 +17,11 @@ from typing_extensions import TypedDict
 
 from crlbench.base.explain import faults
 from crlbench.contract.dynamics import UPDATE_STATS
-from crlbench.contract.machine import PACKAGES, SWITCHES
+from crlbench.contract.machine import PACKAGES, SWITCHES, contradiction
 from crlbench.contract.records import WHOLE_BELOW
 from crlbench.contract.verification import Finding
 from crlbench.proof.facts import Facts
+from crlbench.verdict.task_runs import rising_seconds
 
 Label = Annotated[
     str, Field(pattern=r"^[\p{L}\p{N} ()\[\]@.,+/:;*#&_®™-]*$", min_length=1, max_length=100)
@@ -37,8 +38,6 @@ Part = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9._-]{0,79}$")]
 Switch = Annotated[str, Field(pattern=r"^[A-Za-z0-9:.,;_+-]{0,100}$")]
 Count = Annotated[int, Field(ge=1, le=100_000)]
 Seconds = Annotated[float, Field(ge=0, lt=1e10, allow_inf_nan=False)]
-
-_FORM = ConfigDict(extra="forbid", strict=True)
 
 Event = Annotated[str, Field(pattern=r"^[a-z][a-z_]{0,39}$")]
 Whole = Annotated[int, Field(ge=0, lt=WHOLE_BELOW, strict=True)]
@@ -60,18 +59,26 @@ COUNTED = (
 )
 """Events that every update counts; a recipe that resamples may find nothing to learn from."""
 COUNTED_BY_SOME = ("rejected_steps", "resampled_groups", "short_batches")
-"""Those of parts of bundled recipes; a person's own parts count what they like."""
+"""Events of some bundled parts; a person's own parts count what they like."""
 CLIPPED_TOKENS = 20
 BYTES_PER_WEIGHT = 0.5
 """The fewest that a weight takes, stored in four bits."""
 SKEW_S = 60
 """Seconds by which the clocks of two machines may differ."""
+FASTEST_THREAD = 1e13
+"""FLOP a second of one CPU thread: more than twice what a core with AMX does in bfloat16."""
+FASTEST_GPU = 1e16
+"""FLOP a second of one GPU: more than twice the dense 8-bit peak of any that is sold."""
 
 
-class Determinism(TypedDict):
+class Strict(TypedDict):
+    """An object with no other fields and no other types than it names."""
+
+    __pydantic_config__ = ConfigDict(extra="forbid", strict=True)  # type: ignore[misc]
+
+
+class Determinism(Strict):
     """Switches of the process that trained."""
-
-    __pydantic_config__ = _FORM  # type: ignore[misc]
 
     deterministic_algorithms: Literal[True]
     cudnn_deterministic: bool
@@ -82,10 +89,8 @@ class Determinism(TypedDict):
     environment: dict[Variable, Switch]
 
 
-class Machine(TypedDict):
+class Machine(Strict):
     """``environment`` of a record."""
-
-    __pydantic_config__ = _FORM  # type: ignore[misc]
 
     python: Version
     os: Label
@@ -109,30 +114,24 @@ class Machine(TypedDict):
     """
 
 
-class Attempt(TypedDict):
+class Attempt(Strict):
     """A time in which a process worked on the run; seconds since 1970."""
-
-    __pydantic_config__ = _FORM  # type: ignore[misc]
 
     start: Seconds
     end: Seconds
     host: Host
 
 
-class Volatile(TypedDict):
+class Volatile(Strict):
     """``volatile`` of a record: what no two runs have in common."""
-
-    __pydantic_config__ = _FORM  # type: ignore[misc]
 
     attempts: Annotated[list[Attempt], Field(min_length=1, max_length=MAX_ATTEMPTS)]
     wall_s: list[Seconds]
     peak_memory_bytes: Annotated[int, Field(ge=1, lt=2**50)]
 
 
-class Code(TypedDict):
+class Code(Strict):
     """``crlbench`` of a record."""
-
-    __pydantic_config__ = _FORM  # type: ignore[misc]
 
     version: Version
     git: Annotated[str, Field(pattern=r"^(?:[0-9a-f]{40}|[0-9a-f]{64})$")] | None
@@ -140,19 +139,15 @@ class Code(TypedDict):
     source_tree_sha256: Hash
 
 
-class Content(TypedDict):
+class Content(Strict):
     """One of ``files`` of a record."""
-
-    __pydantic_config__ = _FORM  # type: ignore[misc]
 
     sha256: Hash
     bytes: Annotated[int, Field(ge=0, lt=2**50)]
 
 
-class Recipe(TypedDict):
+class Recipe(Strict):
     """``algo`` of a record."""
-
-    __pydantic_config__ = _FORM  # type: ignore[misc]
 
     name: str
     config: dict[str, Any]
@@ -160,20 +155,16 @@ class Recipe(TypedDict):
     recipe_sha256: Hash | None
 
 
-class Frozen(TypedDict):
+class Frozen(Strict):
     """``task.digests`` of a record, whose values the conditions state as well."""
-
-    __pydantic_config__ = _FORM  # type: ignore[misc]
 
     task: Hash
     verifier: Hash
     splits: dict[str, Hash]
 
 
-class Judged(TypedDict):
+class Judged(Strict):
     """``task`` of a record."""
-
-    __pydantic_config__ = _FORM  # type: ignore[misc]
 
     name: str
     version: str
@@ -182,20 +173,16 @@ class Judged(TypedDict):
     ceiling: float
 
 
-class Clipped(TypedDict):
+class Clipped(Strict):
     """One of ``clipped_tokens`` of a record."""
-
-    __pydantic_config__ = _FORM  # type: ignore[misc]
 
     text: Annotated[str, Field(max_length=500)]
     low: Whole
     high: Whole
 
 
-class Costs(TypedDict):
+class Costs(Strict):
     """``cost`` of a record."""
-
-    __pydantic_config__ = _FORM  # type: ignore[misc]
 
     completions: Whole
     generated_tokens: Whole
@@ -220,53 +207,52 @@ _FORMS: dict[str, TypeAdapter[Any]] = {
 }
 
 
-def forms(facts: Facts) -> Iterator[Finding]:
+def check_forms(facts: Facts) -> Iterator[Finding]:
     """Free fields have the forms that crlbench writes, and the weights found room."""
     sound = True
-    stated = facts.record.model_dump(include=set(_FORMS))
+    fields = facts.record.model_dump(include=set(_FORMS))
     for name, form in _FORMS.items():
         try:
-            form.validate_python(stated[name])
+            form.validate_python(fields[name])
         except PydanticError as error:
             sound = False
             for fault in faults(error):
                 field = ".".join((name, *fault.path))
                 yield facts.finding(field, fault.given, fault.said)
     if sound:
-        yield from _whole(facts)
-        yield from _time_and_room(facts)
+        yield from _check_whole(facts)
+        yield from _check_time_and_room(facts)
 
 
-def _whole(facts: Facts) -> Iterator[Finding]:
+def _check_whole(facts: Facts) -> Iterator[Finding]:
     """Nothing is left out by which a run could be told from another one, or be replayed."""
     record, machine = facts.record, facts.record.environment
-    updated = any(loss is not None for loss in record.health.get("loss", ()))
+    learns = any(loss is not None for loss in record.health.get("loss", ()))
     names = {
         "files": (record.files, get_args(FileName)),
-        "counts": (record.counts, COUNTED if updated else (SKIPPED,)),
+        "counts": (record.counts, COUNTED if learns else (SKIPPED,)),
         "health": (record.health, ("iteration", *UPDATE_STATS)),
         "environment.packages": (machine["packages"], NEEDED),
     }
-    for field, (stated, needed) in names.items():
-        lost = [name for name in needed if name not in stated]
-        yield from facts.differs(field, lost, [], "names that are missing")
+    for field, (present, required) in names.items():
+        absent = [name for name in required if name not in present]
+        yield from facts.differs(field, absent, [], "names that are missing")
     if record.algo.recipe_sha256 is None:
         strange = sorted(record.counts.keys() - {*COUNTED, *COUNTED_BY_SOME})
         yield from facts.differs("counts", strange, [], "no bundled recipe counts this event")
-    threads = facts.conditions.hardware.threads
-    stated = machine["determinism"]["threads"]
-    yield from facts.differs("environment.determinism.threads", stated, threads, "the conditions")
-    clipped = [(token.low + token.high) for token in record.clipped_tokens]
+    threads = machine["determinism"]["threads"], facts.conditions.hardware.threads
+    yield from facts.differs("environment.determinism.threads", *threads, "the conditions")
+    counts = [(token.low + token.high) for token in record.clipped_tokens]
     steps = facts.conditions.optimization.epochs * record.cost["trained_tokens"]
-    if sorted(clipped, reverse=True) != clipped or sum(clipped) > steps or 0 in clipped:
+    if sorted(counts, reverse=True) != counts or sum(counts) > steps or 0 in counts:
         expected = f"falling counts from 1, together at most {steps}"
-        yield facts.finding("clipped_tokens", clipped, expected, "tokens that were trained on")
+        yield facts.finding("clipped_tokens", counts, expected, "tokens that were trained on")
     stored, most = record.subject.params_trainable, 2 * record.subject.params_total
     if not 1 <= stored <= most:  # a critic reads values off the model, and is smaller
         yield facts.finding("subject.params_trainable", stored, f"1 to {most}")
 
 
-def _time_and_room(facts: Facts) -> Iterator[Finding]:
+def _check_time_and_room(facts: Facts) -> Iterator[Finding]:
     volatile, subject = facts.record.volatile, facts.record.subject
     least = int(subject.params_total * BYTES_PER_WEIGHT / facts.record.environment["devices"])
     if volatile["peak_memory_bytes"] < least:
@@ -279,3 +265,47 @@ def _time_and_room(facts: Facts) -> Iterator[Finding]:
     latest = max(attempt["end"] for attempt in volatile["attempts"])
     if latest > time.time() + SKEW_S:
         yield facts.finding("volatile.attempts", latest, "a time that is past")
+
+
+def check_machine(facts: Facts) -> Iterator[Finding]:
+    """Processor, kernels, device and class of hardware are those of one machine."""
+    if (contrary := contradiction(facts.record.environment)) is not None:
+        field, stored, expected = contrary
+        yield facts.finding(f"environment.{field}", stored, expected)
+
+
+def check_clock(facts: Facts) -> Iterator[Finding]:
+    """Seconds rise with the curve, and its tokens could be generated in them.
+
+    No hash covers the seconds, so a forger may invent better ones. Refused is what no machine of
+    the stated class could have done.
+    """
+    record = facts.record
+    wall = rising_seconds(record)
+    if wall is None:
+        expected = f"{len(record.curve)} rising seconds, one for each evaluation"
+        yield facts.finding("volatile.wall_s", record.volatile.get("wall_s"), expected)
+        return
+    if len(wall) < 2:
+        return
+    # Two operations a parameter and token, and training on top of it: less than was done.
+    work = 2 * record.subject.params_total * (record.curve[-1].tokens - record.curve[0].tokens)
+    rate, most = work / (wall[-1] - wall[0]), _fastest(facts)
+    if rate > most:
+        why = f"no machine of class {record.environment.get('hardware_class')} is so fast"
+        yield facts.finding(
+            "volatile.wall_s",
+            f"{rate:.1e} FLOP a second for generating alone",
+            f"at most {most:.0e}",
+            why,
+        )
+
+
+def _fastest(facts: Facts) -> float:
+    """FLOP a second that the stated devices cannot exceed."""
+    environment = facts.record.environment
+    devices = environment.get("devices")
+    devices = devices if isinstance(devices, int) and devices > 0 else 1
+    if environment.get("hardware_class") == "cpu":
+        return FASTEST_THREAD * facts.conditions.hardware.threads * devices
+    return FASTEST_GPU * devices

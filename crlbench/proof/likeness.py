@@ -24,10 +24,10 @@ from crlbench.contract.records import (
     CurvePoint,
     IterationDigest,
     RunRecord,
-    Status,
 )
 from crlbench.disk.names import POLICY_NAME
 from crlbench.proof.bands import FEW, LATER, LEARNED_REWARD, UNTAUGHT_LOSS, Band
+from crlbench.proof.facts import describe_status
 from crlbench.proof.replay import WHOLE, Trace
 
 TENSORS = {
@@ -51,7 +51,7 @@ TAUGHT = 0.5
 the same: Adam makes a full step of a gradient that is all rounding."""
 
 MIN_HEADROOM = 0.2
-"""As the report has it for Λ: less head-room than this counts as this much."""
+"""Least headroom for Λ, as in the report: less counts as this much."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class Difference:
     gap: float | None = None
     """How far apart, where that can be measured."""
     why: str = ""
-    """Where it is not plain why no machine explains it; a clause."""
+    """A clause, where it is not plain why no machine explains it."""
 
     def __str__(self) -> str:
         where = f"update {self.update}" if self.update else "before the first update"
@@ -88,7 +88,7 @@ class Stored:
 
 
 def other_class(stored: Stored, trace: Trace) -> dict[str, tuple[Any, Any]]:
-    """In what the machine of a run is not of the class of this one: name -> (its, this one's).
+    """Names in which the class of a run's machine differs from this one's -> (its, this one's).
 
     A run that was continued elsewhere is of the class on which it was begun: there its digests
     were made.
@@ -122,18 +122,18 @@ class _Beside:
         self.stored, self.trace, self.band, self.rows = stored, trace, band, rows
         self.learned = learned
         theirs, ours = stored.record.health, trace.health
-        self.made = min(len(theirs["iteration"]), len(ours["iteration"]))
-        self.digested = min(len(stored.digests), len(trace.digests), self.made)
-        self.moved = [
+        self.iterations = min(len(theirs["iteration"]), len(ours["iteration"]))
+        self.with_digests = min(len(stored.digests), len(trace.digests), self.iterations)
+        self.other_tokens = [
             a.completions != b.completions
             for a, b in zip(stored.digests, trace.digests, strict=False)
         ]
-        """By digested iteration, whether other tokens were sampled."""
+        """Whether other tokens were sampled, by digested iteration."""
 
     def all(self) -> Iterator[Difference]:
         yield from self._evaluation(0)
-        for update in range(1, self.made + 1):
-            if update <= self.digested:
+        for update in range(1, self.iterations + 1):
+            if update <= self.with_digests:
                 yield from self._tensors(update)
             yield from self._figures(update)
             yield from self._evaluation(update)
@@ -141,15 +141,15 @@ class _Beside:
 
     # What the replay itself says of how far two machines may be apart.
 
-    def _apart(self, update: int) -> bool:
+    def _differ_before(self, update: int) -> bool:
         """Whether weights may be others, beyond rounding, before an iteration begins."""
         if update == 1 or update > DIGESTED_ITERATIONS + 1:
             return update > 1
         if self.band.learned_draw is None:
             return True
-        return any(self.moved[: update - 1]) or not self._taught(update - 1)
+        return any(self.other_tokens[: update - 1]) or not self._learned_enough(update - 1)
 
-    def _taught(self, update: int) -> bool:
+    def _learned_enough(self, update: int) -> bool:
         """Whether every iteration of the replay up to one had enough to learn from."""
         uniform = self.trace.health.get("uniform_groups", [])[:update]
         return all(share is not None and share <= TAUGHT for share in uniform)
@@ -157,17 +157,17 @@ class _Beside:
     def _may_move(self, update: int) -> bool:
         """Whether a draw of the replay lay so near an edge that rounding explains another."""
         limit = self.band.draw if update == 1 else self.band.learned_draw
-        if limit is None or self._apart(update):
+        if limit is None or self._differ_before(update):
             return True
         closest = self.trace.closest[update - 1] if update <= len(self.trace.closest) else None
         return closest is not None and closest <= limit
 
     def _strict(self, update: int) -> bool:
         """Whether an iteration had the same tokens, from weights that are the same to rounding."""
-        same = update <= self.digested and not self.moved[update - 1]
-        return same and not self._apart(update) and self._taught(update)
+        same = update <= self.with_digests and not self.other_tokens[update - 1]
+        return same and not self._differ_before(update) and self._learned_enough(update)
 
-    def _rounded(self, update: int) -> bool:
+    def _round_otherwise(self, update: int) -> bool:
         """Whether any number up to an iteration shows that the machines round differently."""
         pairs = zip(self.stored.digests[:update], self.trace.digests[:update], strict=False)
         return any(a.losses != b.losses for a, b in pairs) or any(
@@ -200,12 +200,12 @@ class _Beside:
         return "no draw of the replay lies near enough to the edge of its token"
 
     def _why_rewards(self, update: int) -> str:
-        if self.moved[update - 1] or (self.learned and self.stored.record.arm == "real"):
+        if self.other_tokens[update - 1] or (self.learned and self.stored.record.arm == "real"):
             return ""
         return "the same completions are paid the same on every machine"
 
     def _why_parameters(self, update: int) -> str:
-        if self._rounded(min(update + 1, self.made)):
+        if self._round_otherwise(min(update + 1, self.iterations)):
             return ""
         return "every loss and figure is equal to the last digit"
 
@@ -222,11 +222,11 @@ class _Beside:
 
     def _loss_limit(self, update: int, ours: float) -> float:
         size = max(1.0, abs(ours)) if math.isfinite(ours) else 1.0
-        if not self._taught(update):
+        if not self._learned_enough(update):
             return UNTAUGHT_LOSS
-        alike = self.band.draw is None or not self._apart(update)
-        unmoved = alike and not any(self.moved[:update])
-        return (self.band.loss if unmoved else self.band.moved_loss) * size
+        same = self.band.draw is None or not self._differ_before(update)
+        strict = same and not any(self.other_tokens[:update])
+        return (self.band.loss if strict else self.band.moved_loss) * size
 
     def _figures(self, update: int) -> Iterator[Difference]:
         """The figures of an iteration, all that both sides have."""
@@ -243,18 +243,18 @@ class _Beside:
         self, update: int, name: str, gap: float | None, ours: float | int | None
     ) -> bool:
         size = max(1.0, abs(ours)) if ours is not None else 1.0
-        same_tokens = update <= self.digested and not self.moved[update - 1]
+        same_tokens = update <= self.with_digests and not self.other_tokens[update - 1]
         if same_tokens and name in OF_TOKENS:
-            paid = LEARNED_REWARD if self.learned else 0.0
-            return gap is not None and gap <= paid * size
+            limit = LEARNED_REWARD if self.learned else 0.0
+            return gap is not None and gap <= limit * size
         if self._strict(update):
             return gap is not None and gap <= self.band.figure * size
-        digested = update <= DIGESTED_ITERATIONS
-        if name == "score" and digested:
+        early = update <= DIGESTED_ITERATIONS
+        if name == "score" and early:
             limit = self.band.mean(self.rows)
         elif name == "tokens":
-            limit = self.band.mean(self.rows) if digested else self.band.tokens
-        elif name in LATER and not digested:
+            limit = self.band.mean(self.rows) if early else self.band.tokens
+        elif name in LATER and not early:
             limit = LATER[name] * self.band.later(self.rows)
         else:
             return True
@@ -286,7 +286,7 @@ class _Beside:
     ) -> bool:
         if update > DIGESTED_ITERATIONS:
             return gap <= self.band.later(items.size)
-        if self._apart(update + 1):
+        if self._differ_before(update + 1):
             return gap <= self.band.mean(items.size)
         return self.learned or changed <= FEW
 
@@ -297,30 +297,30 @@ class _Beside:
         yield from self._status()
         if not self.trace.files:
             return
-        yield from self._captured()
+        yield from self._compare_captured()
         for ref in sorted(self.trace.items):
             if not ref.startswith("curve/"):
                 yield from self._end(ref)
         data = self.stored.record.model_dump(mode="json", include=set(WHOLE))
         for name, (before, after) in diff(leaves(data), leaves(dict(self.trace.whole))).items():
-            yield Difference(self.made, name, before, after, within=not name.endswith("_ref"))
+            yield Difference(self.iterations, name, before, after, within=not name.endswith("_ref"))
         before, after = self.stored.record.files.get(POLICY_NAME), self.trace.files[POLICY_NAME]
         if before is not None and before.sha256 != after.sha256:
-            why = "" if self._rounded(self.made) else self._why_parameters(self.made)
+            why = self._why_parameters(self.iterations)
             pair = before.sha256[:12], after.sha256[:12]
-            yield Difference(self.made, POLICY_NAME, *pair, within=not why, why=why)
+            yield Difference(self.iterations, POLICY_NAME, *pair, within=not why, why=why)
 
     def _status(self) -> Iterator[Difference]:
         status, ours = self.stored.record.status, self.trace.status
-        reached = ours.at is not None and status.at is not None and ours.at >= status.at
-        failed = status.state == "failed" and status.rule != SCORE_DROP and reached
-        compared = self.trace.files or failed or ours.state == "failed"
-        if compared and status != ours:
+        late = ours.at is not None and status.at is not None and ours.at >= status.at
+        broke = status.state == "failed" and status.rule != SCORE_DROP and late
+        if (self.trace.files or broke or ours.state == "failed") and status != ours:
             # The score decides this rule at the end, and two machines may lie on its two sides.
-            decided = {status.rule, ours.rule} == {None, SCORE_DROP} and status.at == ours.at
-            yield Difference(self.made, "status", _said(status), _said(ours), within=decided)
+            by_score = {status.rule, ours.rule} == {None, SCORE_DROP} and status.at == ours.at
+            pair = describe_status(status), describe_status(ours)
+            yield Difference(self.iterations, "status", *pair, within=by_score)
 
-    def _captured(self) -> Iterator[Difference]:
+    def _compare_captured(self) -> Iterator[Difference]:
         record = self.stored.record
         start = self.trace.whole["splits"]["id"]["start"]
         bounds = record.task.floor, record.task.ceiling
@@ -330,14 +330,14 @@ class _Beside:
         if before is not None and after is not None and before != after:
             gap = abs(before - after)
             within = gap <= self.band.captured
-            yield Difference(self.made, "captured (Λ)", before, after, within, gap)
+            yield Difference(self.iterations, "captured (Λ)", before, after, within, gap)
 
     def _end(self, ref: str) -> Iterator[Difference]:
         """The items of a split at one end."""
         before, after = self.stored.vector(ref, "splits"), self.trace.vector(ref)
         if after is None or before.shape != after.shape:
             shape = None if after is None else after.shape
-            yield Difference(self.made, f"items of {ref}", before.shape, shape, within=False)
+            yield Difference(self.iterations, f"items of {ref}", before.shape, shape, within=False)
             return
         if np.array_equal(before, after):
             return
@@ -351,7 +351,7 @@ class _Beside:
         else:
             within = gap <= self.band.end + FEW / before.size
         what = f"items of {ref}, {changed} of {before.size}"
-        yield Difference(self.made, what, float(a.mean()), float(b.mean()), within, gap)
+        yield Difference(self.iterations, what, float(a.mean()), float(b.mean()), within, gap)
 
 
 def captured(
@@ -370,10 +370,6 @@ def captured(
     u = (np.array([point.score for point in curve]) - floor) / (ceiling - floor)
     head = (start - floor) / (ceiling - floor)
     return float((np.trapezoid(u, x) / x[-1] - head) / max(1.0 - head, MIN_HEADROOM))
-
-
-def _said(status: Status) -> str:
-    return f"{status.state}{f' by {status.rule}' if status.rule else ''} at {status.at}"
 
 
 def _gap(a: float, b: float) -> float:

@@ -35,14 +35,15 @@ from crlbench.launch.devices import RUN_ON_DEVICES, Place, free_port, run_ranks
 from crlbench.launch.local import LocalLauncher
 from crlbench.policy.decode.loop import ClosestDraws, watched_draws
 from crlbench.run import environment, store
+from crlbench.run.environment import machine_of
 from crlbench.run.execute import load, make_module, ranks_of, run_cell, train
 from crlbench.run.launcher import Outcome
-from crlbench.run.record import compact, curve_point, health_columns, machine_of
+from crlbench.run.record import compact, curve_point, health_columns
 
 REPLAY = "crlbench.proof.replay:replay_cell"
 """What a worker runs on a cell to be replayed."""
 REPLAY_ON_DEVICES = "crlbench.proof.replay:replay_on_devices"
-"""The same for a cell that has several devices."""
+"""What a worker runs on a cell that has several devices."""
 TRACE_NAME = "trace.json"
 CLOSEST_NAME = "closest.json"
 
@@ -62,12 +63,12 @@ class Trace(BaseModel):
     items: dict[str, list[Any]]
     """Item vectors by name."""
     files: dict[str, FileDigest] = {}
-    """Of a whole run alone."""
+    """Digests of the files, of a whole run alone."""
     whole: dict[str, Any] = {}
-    """Of a whole run alone: what its record says of it besides."""
+    """Further fields of the record, of a whole run alone."""
     closest: list[float | None] = []
-    """By digested iteration, the smallest distance of a draw from the edge of its token; None or
-    absent where that was not watched, as on several devices."""
+    """Smallest distance of a draw from the edge of its token, by digested iteration. None or absent
+    where that was not watched, as on several devices."""
 
     def vector(self, ref: str) -> np.ndarray | None:
         """An item vector as a run stores it; None where the replay made none of that name."""
@@ -91,7 +92,7 @@ def replay_cell(
 
 
 def _closest(watch: ClosestDraws, cell: Cell) -> list[float | None]:
-    """By digested iteration; a process of several sees its own draws alone."""
+    """Smallest distances by digested iteration; none where several processes draw."""
     if cell.ranks > 1:
         return []
     return [watch.by_iteration.get(iteration) for iteration in range(DIGESTED_ITERATIONS)]
@@ -104,11 +105,11 @@ def _first_iterations(
         conditions, subject, task = load(cell)
         module = make_module(cell, conditions, subject, task, ranks)
         recorder, failure = train(cell, conditions, subject, task, module, emit, should_stop)
-        stopped = Status(state="completed", at=module.iterations_done)
+        status = Status(state="completed", at=module.iterations_done)
         if failure is not None:
-            stopped = Status(state="failed", rule=failure.rule, at=failure.iteration)
+            status = Status(state="failed", rule=failure.rule, at=failure.iteration)
         trace = Trace(
-            status=stopped,
+            status=status,
             environment=machine_of(cell),
             source=environment.source().source_tree_sha256,
             digests=[IterationDigest.model_validate(row) for row in recorder.digests],
@@ -123,7 +124,7 @@ def _first_iterations(
 
 
 def replay_on_devices(cell: Cell, emit: Emit, should_stop: Callable[[], bool]) -> Trace:
-    """As :func:`replay_cell`, in a process for each device."""
+    """Replay a cell in a process for each device; see :func:`replay_cell`."""
     run_ranks(cell, Place(), free_port(), emit, should_stop, REPLAY)
     return read_trace(cell)
 
@@ -245,12 +246,12 @@ def replays(cells: Sequence[Cell]) -> Iterator[tuple[Cell, Trace]]:
     """
     kinds = sorted({_kind(cell) for cell in cells})
     for threads, several, whole in kinds:
-        chosen = [cell for cell in cells if _kind(cell) == (threads, several, whole)]
+        group = [cell for cell in cells if _kind(cell) == (threads, several, whole)]
         launcher = LocalLauncher(1, threads, REPLAY)
         if several:
             function = RUN_ON_DEVICES if whole else REPLAY_ON_DEVICES
-            launcher = LocalLauncher(1, threads, function, warm=None, shared=False, parents=True)
-        with contextlib.closing(launcher.run(chosen, lambda *_: None, lambda: 0)) as running:
+            launcher = LocalLauncher(1, threads, function, parents=True)
+        with contextlib.closing(launcher.run(group, lambda *_: None, lambda: 0)) as running:
             for outcome in running:
                 if outcome.state not in ("done", "failed"):
                     raise _failure(outcome)

@@ -13,31 +13,31 @@ import numpy as np
 
 from crlbench.contract.records import SCORE_DROP
 from crlbench.contract.verification import Finding
-from crlbench.proof.facts import Facts
+from crlbench.proof.facts import Facts, describe_status
 from crlbench.proof.figures import ROUNDED
 from crlbench.stats.stability import LAST
 
 UNSEEN = ("skipped_updates", "non_finite_weights")
 SEEN = ("kl_cap", "entropy_floor", "truncated_share")
-"""In the order in which a run asks them."""
+"""Rules that leave a trace, in the order in which a run asks them."""
 
 Row = Mapping[str, float | int | None]
 
 
-def status(facts: Facts) -> Iterator[Finding]:
+def check_status(facts: Facts) -> Iterator[Finding]:
     """The run ended when and as its conditions say."""
-    stated = facts.record.status
-    known = (*UNSEEN, *SEEN, SCORE_DROP)
-    if stated.state == "failed" and stated.rule not in known:
-        yield facts.finding("status.rule", stated.rule, f"one of {', '.join(known)}")
+    status = facts.record.status
+    rules = (*UNSEEN, *SEEN, SCORE_DROP)
+    if status.state == "failed" and status.rule not in rules:
+        yield facts.finding("status.rule", status.rule, f"one of {', '.join(rules)}")
         return
-    if stated.state != "failed":
-        yield from facts.differs("status.rule", stated.rule, None)
+    if status.state != "failed":
+        yield from facts.differs("status.rule", status.rule, None)
     last = facts.conditions.budget.iterations
     if not facts.early:
-        yield from facts.differs("status.at", stated.at, last, "iterations of the budget")
-    elif stated.at is None or not 1 <= stated.at <= last:
-        yield facts.finding("status.at", stated.at, f"1 to {last}")
+        yield from facts.differs("status.at", status.at, last, "iterations of the budget")
+    elif status.at is None or not 1 <= status.at <= last:
+        yield facts.finding("status.at", status.at, f"1 to {last}")
         return
     yield from _during(facts)
     if not facts.early:
@@ -46,31 +46,32 @@ def status(facts: Facts) -> Iterator[Finding]:
 
 def _during(facts: Facts) -> Iterator[Finding]:
     """The first iteration at which a rule is surely broken is the one that ended the run."""
-    stated, rows = facts.record.status, _rows(facts)
+    status, rows = facts.record.status, _rows(facts)
+    ending = describe_status(status)
     before = rows[:-1] if facts.early else rows
-    for made in range(1, len(before) + 1):
-        broken = [rule for rule, sure in _broken(facts, rows[:made]).items() if sure]
+    for iteration in range(1, len(before) + 1):
+        broken = [rule for rule, sure in _broken(facts, rows[:iteration]).items() if sure]
         if broken:
-            expected = f"failed by {broken[0]} at {made}"
-            yield facts.finding("status", _said(facts), expected, "by the stored health")
+            expected = f"failed by {broken[0]} at {iteration}"
+            yield facts.finding("status", ending, expected, "by the stored health")
             return
     if not facts.early or not rows:
         return
     verdicts = _broken(facts, rows)
-    if stated.rule in SEEN:
-        earlier = SEEN[: SEEN.index(stated.rule)]
-        if verdicts[stated.rule] is False:
-            expected = f"no {stated.rule} at {stated.at}"
-            yield facts.finding("status", _said(facts), expected, "by the stored health")
+    if status.rule in SEEN:
+        earlier = SEEN[: SEEN.index(status.rule)]
+        if verdicts[status.rule] is False:
+            expected = f"no {status.rule} at {status.at}"
+            yield facts.finding("status", ending, expected, "by the stored health")
     else:
         earlier = ()
-        yield from _skipped(facts)
+        yield from _check_skipped(facts)
     for rule in earlier:
         if verdicts[rule]:
-            yield facts.finding("status.rule", stated.rule, rule, "which is asked before")
+            yield facts.finding("status.rule", status.rule, rule, "which is asked before")
 
 
-def _skipped(facts: Facts) -> Iterator[Finding]:
+def _check_skipped(facts: Facts) -> Iterator[Finding]:
     limit = facts.conditions.rules.skipped_updates
     skipped = facts.record.counts.get("skipped_updates", 0)
     if facts.record.status.rule == "skipped_updates" and skipped < limit:
@@ -89,13 +90,7 @@ def _final(facts: Facts) -> Iterator[Finding]:
         at = facts.conditions.budget.iterations
         expected = f"failed by {SCORE_DROP} at {at}" if fell else f"completed at {at}"
         why = f"the last evaluations have a mean of {final:.6g}, the rule's limit is {limit:.6g}"
-        yield facts.finding("status", _said(facts), expected, why)
-
-
-def _said(facts: Facts) -> str:
-    stated = facts.record.status
-    by = f" by {stated.rule}" if stated.rule else ""
-    return f"{stated.state}{by} at {stated.at}"
+        yield facts.finding("status", describe_status(record.status), expected, why)
 
 
 def _rows(facts: Facts) -> list[Row]:
@@ -111,24 +106,24 @@ def _broken(facts: Facts, rows: Sequence[Row]) -> dict[str, bool | None]:
     """After these iterations, by rule: surely broken, surely not, or not to be told."""
     rules = facts.conditions.rules
 
-    def stated(name: str) -> list[tuple[float, float]]:
+    def figures(name: str) -> list[tuple[float, float]]:
         """The figures of that name that there are, each with its iteration's score."""
         return [(v, row["score"] or 0.0) for row in rows if (v := row[name]) is not None]
 
     def always(name: str, test: Callable[[float, float], bool | None]) -> bool | None:
-        recent = stated(name)[-rules.patience :]
+        recent = figures(name)[-rules.patience :]
         return both(test(*pair) for pair in recent) if len(recent) == rules.patience else False
 
-    def collapsed(entropy: float, score: float) -> bool | None:
-        first_entropy, first_score = stated("entropy")[0]
+    def collapses(entropy: float, score: float) -> bool | None:
+        first_entropy, first_score = figures("entropy")[0]
         low = below(entropy, rules.entropy_floor * first_entropy)
-        return both((low, denied(below(first_score, score))))
+        return both((low, negate(below(first_score, score))))
 
     return {
         "kl_cap": always("reference_kl", lambda kl, _: below(rules.kl_cap, kl)),
-        "entropy_floor": always("entropy", collapsed),
+        "entropy_floor": always("entropy", collapses),
         "truncated_share": always(
-            "truncated", lambda share, _: denied(below(share, rules.truncated_share))
+            "truncated", lambda share, _: negate(below(share, rules.truncated_share))
         ),
     }
 
@@ -139,14 +134,14 @@ def below(a: float, b: float) -> bool | None:
     return None if 0 < abs(a - b) <= margin or (a == b != 0) else a < b
 
 
-def denied(answer: bool | None) -> bool | None:
+def negate(answer: bool | None) -> bool | None:
     """The opposite answer."""
     return None if answer is None else not answer
 
 
 def both(answers: Iterable[bool | None]) -> bool | None:
     """Whether all are true, as far as can be told."""
-    found = [*answers]
-    if False in found:
+    known = {*answers}
+    if False in known:
         return False
-    return None if None in found else True
+    return None if None in known else True

@@ -89,7 +89,7 @@ class Admitted:
     """A model that every question let pass."""
 
     card: ModelCard
-    """Of an unlisted model with its frame, its thinking and its side files settled."""
+    """The entry; of an unlisted model with its frame, its thinking and its side files settled."""
     location: Location
     reader: Reader
     config: Any
@@ -97,65 +97,65 @@ class Admitted:
     """What a person should know, a sentence each."""
 
 
-def ask_folder(given: Checkpoint) -> None:
+def ask_folder(model: Checkpoint) -> None:
     """The folder is one whole model of a kind that is known: no adapter, nothing quantised."""
-    given.raw  # noqa: B018  (reading it asks)
-    given.config  # noqa: B018
-    given.weights  # noqa: B018
+    model.raw  # noqa: B018  (reading it asks)
+    model.config  # noqa: B018
+    model.weights  # noqa: B018
 
 
-def ask_files(given: Checkpoint) -> None:
+def ask_files(model: Checkpoint) -> None:
     """Weights and side files have the digests that the entry, or the hub's commit, states."""
-    check_weights(given.card, given.location)
-    check_side_files(given.card, given.folder)
+    check_weights(model.card, model.location)
+    check_side_files(model.card, model.folder)
 
 
-def ask_tensors(given: Checkpoint) -> None:
+def ask_tensors(model: Checkpoint) -> None:
     """The weights are stored whole, and are those that the architecture uses: all and no more."""
-    if not given.weights:
+    if not model.weights:
         return  # loading them asks
-    with explained(given.card, given.location, "weights"):
-        kinds = tensor_kinds(given.weights)
+    with explained(model.card, model.location, "weights"):
+        kinds = tensor_kinds(model.weights)
         if (name := packed_tensor(kinds)) is not None:
-            words = quantised_words(given.folder, f"{name} as {kinds[name][1]}")
-            raise ValidationError(f"model '{given.card.slug}': {words}")
-        check_tensors(given.card, given.location.name, given.config, kinds)
+            words = quantised_words(model.folder, f"{name} as {kinds[name][1]}")
+            raise ValidationError(f"model '{model.card.slug}': {words}")
+        check_tensors(model.card, model.location.name, model.config, kinds)
 
 
-def ask_architecture(given: Checkpoint) -> None:
+def ask_architecture(model: Checkpoint) -> None:
     """A random toy of it gives one log-probability by three ways."""
-    check_served(given.card.slug, given.config)
+    check_served(model.card.slug, model.config)
 
 
-def ask_frame(given: Checkpoint, prompts: Iterable[Sequence[Message]] = ()) -> int:
+def ask_frame(model: Checkpoint, prompts: Iterable[Sequence[Message]] = ()) -> int:
     """No question changes the text around it, and its tokens spell it; how many were tried.
 
     ``prompts``: of tasks, besides contents of their kinds.
     """
-    reader = given.reader
+    reader = model.reader
     try:
         with silent():  # some contents are longer than any context
             return check_frame(reader.tokenizer, reader.frame, reader.thinking, prompts)
     except ValidationError as error:
-        raise ValidationError(f"model '{given.card.slug}': {error}") from None
+        raise ValidationError(f"model '{model.card.slug}': {error}") from None
 
 
-def ask_tokenizer(given: Checkpoint) -> None:
+def ask_tokenizer(model: Checkpoint) -> None:
     """Texts come back from their tokens; what ends and pads has an embedding."""
-    problems = tokenizer_problems(given.reader, given.config.get_text_config().vocab_size)
+    problems = tokenizer_problems(model.reader, model.config.get_text_config().vocab_size)
     if problems:
-        raise ValidationError(f"model '{given.card.slug}': {problems[0]}.")
+        raise ValidationError(f"model '{model.card.slug}': {problems[0]}.")
 
 
-def ask_template(given: Checkpoint) -> None:
+def ask_template(model: Checkpoint) -> None:
     """A prompt shows what is asked."""
-    reader = given.reader  # the template's digest was compared when it was read
+    reader = model.reader  # the template's digest was compared when it was read
     try:
         ids = render(MESSAGES, reader.frame, reader.tokenizer, reader.thinking)
     except CrlbenchError as error:
-        raise ValidationError(f"model '{given.card.slug}': {error}") from None
+        raise ValidationError(f"model '{model.card.slug}': {error}") from None
     if MESSAGES[1]["content"] not in reader.tokenizer.decode(ids):
-        raise ValidationError(f"model '{given.card.slug}': a prompt does not show what is asked.")
+        raise ValidationError(f"model '{model.card.slug}': a prompt does not show what is asked.")
 
 
 QUESTIONS: dict[str, Callable[[Checkpoint], object]] = {
@@ -167,7 +167,7 @@ QUESTIONS: dict[str, Callable[[Checkpoint], object]] = {
     "tokenizer": ask_tokenizer,
     "template": ask_template,
 }
-"""In the order in which they are asked; each raises what is wrong."""
+"""The questions in the order in which they are asked; each raises what is wrong."""
 
 
 def admit(card: ModelCard, *, whole: bool = False) -> Admitted:
@@ -180,19 +180,19 @@ def admit(card: ModelCard, *, whole: bool = False) -> Admitted:
         EnvironmentUnfit: it is not on this machine and cannot be had, or something to convert it
             is missing.
     """
-    given = Checkpoint(card, locate(card))
+    model = Checkpoint(card, locate(card))
     if whole and card.source.kind == "hub" and not card.source.gguf_file:
-        check_folder(given.folder)  # before what cannot be used is downloaded
-        if not all_here(given.folder):
-            bring_weights(card, given.location)
+        check_folder(model.folder)  # before what cannot be used is downloaded
+        if not all_here(model.folder):
+            bring_weights(card, model.location)
     for ask in QUESTIONS.values():
-        ask(given)
-    return Admitted(settled(given), given.location, given.reader, given.config, _words(given))
+        ask(model)
+    return Admitted(settle(model), model.location, model.reader, model.config, _words(model))
 
 
-def settled(given: Checkpoint) -> ModelCard:
+def settle(model: Checkpoint) -> ModelCard:
     """The card of an unlisted model with what only its tokenizer, or its conversion, can say."""
-    card, reader = given.card, given.reader
+    card, reader = model.card, model.reader
     if not card.unlisted:
         return card
     change: dict[str, Any] = {
@@ -200,12 +200,12 @@ def settled(given: Checkpoint) -> ModelCard:
         "chat_template": ChatTemplate(thinking=reader.thinking),
     }
     if card.source.gguf_file:
-        change["side_sha256"] = side_digests(given.folder)
+        change["side_sha256"] = side_digests(model.folder)
     elif card.source.kind == "hub":
         # Of what is no link to a blob, the commit says nothing: its content does.
-        change["side_sha256"] = side_digests(given.folder, unnamed_side_files(given.folder))
+        change["side_sha256"] = side_digests(model.folder, unnamed_side_files(model.folder))
         change["weights_sha256"] = {
-            path.name: sha256_file(path) for path in given.weights if blob_name(path) is None
+            path.name: sha256_file(path) for path in model.weights if blob_name(path) is None
         }
     return card.model_copy(update=change)
 
@@ -219,35 +219,35 @@ def as_filed(card: ModelCard, entry_sha256: str | None) -> ModelCard:
     return before if before is not None and before.digest == entry_sha256 else card
 
 
-def _words(given: Checkpoint) -> tuple[str, ...]:
-    card = given.card
+def _words(model: Checkpoint) -> tuple[str, ...]:
+    card = model.card
     if not card.unlisted:
         return ()
-    found = []
-    if given.reader.thinking == "off" and card.chat_template.thinking == "n/a":
-        found.append(
+    notices = []
+    if model.reader.thinking == "off" and card.chat_template.thinking == "n/a":
+        notices.append(
             "its template knows enable_thinking, and thinking is off, as in all entries; "
             'for on: "crlbench_thinking": "on" in its config.json'
         )
-    if given.reader.frame == "chat" and (
-        word := thought_notice(given.reader.tokenizer, given.reader.thinking)
+    if model.reader.frame == "chat" and (
+        word := thought_notice(model.reader.tokenizer, model.reader.thinking)
     ):
-        found.append(word)
-    if card.source.kind == "path" and (names := unread_files(given.folder, given.weights)):
-        found.append(f"beside its weights, and not read: {', '.join(names[:3])}")
-    return tuple(f"model '{card.slug}': {word}" for word in found)
+        notices.append(word)
+    if card.source.kind == "path" and (names := unread_files(model.folder, model.weights)):
+        notices.append(f"beside its weights, and not read: {', '.join(names[:3])}")
+    return tuple(f"model '{card.slug}': {word}" for word in notices)
 
 
 def tokenizer_problems(reader: Reader, size: int) -> list[str]:
     """What is wrong with a tokenizer; ``size``: embeddings of the model."""
-    found = []
+    problems = []
     for text in TEXTS:
         back = text_back(reader.tokenizer, text)
         if back != text:
-            found.append(f"its tokenizer turns {text!r} into {back!r:.80}")
+            problems.append(f"its tokenizer turns {text!r} into {back!r:.80}")
     for name, ids in (("end", reader.ends), ("padding", (reader.pad,))):
-        found += [f"its {name} token {i} has no embedding" for i in ids if not 0 <= i < size]
-    return found
+        problems += [f"its {name} token {i} has no embedding" for i in ids if not 0 <= i < size]
+    return problems
 
 
 def text_back(tokenizer: Any, text: str) -> str:

@@ -149,12 +149,12 @@ def make_board(
     within = set(tasks) <= set(track.tasks)
     board_tasks = track.tasks if within and not request.smoke else tuple(tasks)
     _refuse_relatives([catalog.task_card(name) for name in board_tasks])
-    loaded = {name: catalog.load_task(name) for name in board_tasks}
+    by_name = {name: catalog.load_task(name) for name in board_tasks}
     panel = find_panel(catalog.roots)
     if conditions.data.reward == "process":
-        _require_steps([loaded[name].card for name in tasks if name in trained], catalog)
-    _check_counts([task.card for task in loaded.values()], conditions)
-    content = {name: _content(task.card, task.digest) for name, task in loaded.items()}
+        _require_steps([by_name[name].card for name in tasks if name in trained], catalog)
+    _check_counts([task.card for task in by_name.values()], conditions)
+    content = {name: _content(task.card, task.digest) for name, task in by_name.items()}
     versions = violations(track.packages, installed)
     control = (
         control_leaves(track, conditions, content)
@@ -196,17 +196,16 @@ def _conditions(track: Track, request: Request) -> Conditions:
 def _require_steps(cards: list[TaskCard], catalog: Catalog) -> None:
     without = [card.name for card in cards if not card.verifier.steps]
     if without:
-        able = [name for name in catalog.list("task") if _judges_steps(catalog, name)]
+        able = [
+            name
+            for name in catalog.list("task")
+            if catalog.rows_state(name) != "draft" and catalog.task_card(name).verifier.steps
+        ]
         raise UsageError(
             f"data.reward = process: the verifier of task '{without[0]}' judges no steps. Tasks "
             f"whose verifier does: {', '.join(able) or 'none'}. Choose them with --tasks, or set "
             "data.reward=outcome."
         )
-
-
-def _judges_steps(catalog: Catalog, name: str) -> bool:
-    """Whether a task is frozen and its verifier judges steps."""
-    return catalog.rows_state(name) != "draft" and catalog.task_card(name).verifier.steps
 
 
 def _content(card: TaskCard, digest: str) -> dict[str, Any]:
@@ -232,32 +231,30 @@ def _content(card: TaskCard, digest: str) -> dict[str, Any]:
 
 def _check_counts(cards: list[TaskCard], conditions: Conditions) -> None:
     """Refuse to ask a split for more items than it has, with the conditions that all tasks fill."""
-    asked = conditions.evaluation
+    evaluation = conditions.evaluation
     short = []
-    counts = {"curve_items": [asked.curve_items], "end_items": [asked.end_items]}
+    counts = {"curve_items": [evaluation.curve_items], "end_items": [evaluation.end_items]}
     for card in cards:
         for split in ("id", "hard", "format", "train_fixed"):
-            wanted = max(asked.end_items, asked.curve_items if split == "id" else 0)
+            items = max(evaluation.end_items, evaluation.curve_items if split == "id" else 0)
             if split not in card.splits:
                 continue
             count = card.splits[split].count
             counts["end_items"].append(count)
             if split == "id":
                 counts["curve_items"].append(count)
-            if wanted > count:
+            if items > count:
                 short.append(
-                    f"the conditions ask for {wanted} items of the split '{split}' of task "
+                    f"the conditions ask for {items} items of the split '{split}' of task "
                     f"'{card.name}', which has {count}"
                 )
     if short:
-        flags = [f"--set evaluation.{name}={min(found)}" for name, found in counts.items()
-                 if min(found) < found[0]]  # fmt: skip
+        flags = [f"--set evaluation.{name}={min(sizes)}" for name, sizes in counts.items()
+                 if min(sizes) < sizes[0]]  # fmt: skip
         raise UsageError(f"{short[0]}. Add to the command: {' '.join(flags)}.")
 
 
-def _reasons(
-    track: Track, conditions: Conditions, versions: dict[str, str | None]
-) -> list[str]:
+def _reasons(track: Track, conditions: Conditions, versions: dict[str, str | None]) -> list[str]:
     """What of a board is not as the track says, besides its tasks."""
     changed = diff(track.conditions.values(), conditions.values())
     reasons = [f"{name} = {new} (track: {old})" for name, (old, new) in changed.items()]

@@ -82,12 +82,12 @@ def standing(path: Path, attempts: Iterable[str]) -> Checkpoint | None:
     if statement.attempt not in attempts:
         raise Worthless(f"{path} belongs to no attempt that the ledger knows since the run began")
     size = path.stat().st_size
-    stated = [known for known in statement.checkpoints if known.bytes == size]
-    if not stated:
-        written = " or ".join(str(known.bytes) for known in statement.checkpoints)
+    candidates = [entry for entry in statement.checkpoints if entry.bytes == size]
+    if not candidates:
+        written = " or ".join(str(entry.bytes) for entry in statement.checkpoints)
         raise Worthless(f"{path} has {size} bytes, and {written} were written")
     digest = sha256_file(path)
-    match = next((known for known in stated if known.sha256 == digest), None)
+    match = next((entry for entry in candidates if entry.sha256 == digest), None)
     if match is None:
         raise Worthless(f"{path} was changed since it was written (its sha256 is another)")
     return match
@@ -117,10 +117,10 @@ class Stating:
 
     def __call__(self, temporary: Path, place: Path, iteration: int) -> None:
         """State the file ``temporary``, which is about to be renamed to ``place``."""
-        found = Checkpoint(
+        checkpoint = Checkpoint(
             iteration=iteration, bytes=temporary.stat().st_size, sha256=sha256_file(temporary)
         )
-        kept = [] if self.before is None else [self.before]
-        statement = Statement(attempt=self.attempt, checkpoints=[found, *kept])
+        former = [] if self.before is None else [self.before]
+        statement = Statement(attempt=self.attempt, checkpoints=[checkpoint, *former])
         write_json(place.with_name(STATEMENT_NAME), statement.model_dump())
-        self.before = found
+        self.before = checkpoint

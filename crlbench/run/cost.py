@@ -16,11 +16,11 @@ from crlbench.contract.records import Cell
 from crlbench.errors import CrlbenchError
 
 TYPICAL_PARAMETERS = 100_000_000
-"""Of a model that does not say its size."""
+"""Size of a model that does not say its own."""
 LEAST_PARAMETERS = 10_000_000
 """A step of a small model costs what surrounds it, whatever its size."""
 TYPICAL_BYTES = (128, 64)
-"""Of a prompt and a completion, of a task that cannot be read."""
+"""Length of a prompt and of a completion, of a task that cannot be read."""
 DECODED = 3
 """What a byte costs that is decoded, one after another, against one that is only read."""
 BACKWARD = 3
@@ -30,10 +30,10 @@ WATCHED = 2
 
 
 def cost(cell: Cell) -> float:
-    """Of a whole run of a cell; above 0."""
+    """Cost of a whole run of a cell, above 0."""
     c = Conditions.model_validate(cell.conditions)
     work = Workpiece(cell.model, cell.task, cell.catalog, c)
-    return work.cost(c.budget.total, evaluated(cell, c))
+    return work.cost(c.budget.total, count_scored(cell, c))
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Workpiece:
     conditions: Conditions
 
     def cost(self, learned: int, scored: int) -> float:
-        """Of completions that are learned from, and of others that are only scored."""
+        """Cost of completions that are learned from, and of others that are only scored."""
         c = self.conditions
         prompt, completion = _texts(self.task, self.catalog)
         completion = min(completion, c.sampling.max_completion_bytes)
@@ -57,7 +57,7 @@ class Workpiece:
         return _parameters(self.model, self.catalog) * (training + scoring)
 
 
-def evaluated(cell: Cell, conditions: Conditions) -> int:
+def count_scored(cell: Cell, conditions: Conditions) -> int:
     """Completions that are scored and not learned from; a placebo's end is not scored."""
     e, budget = conditions.evaluation, conditions.budget
     curve = (budget.grid // e.curve_every + 1) * e.curve_items
@@ -84,9 +84,9 @@ def _parameters(model: str, catalog: tuple[str, ...]) -> int:
     entries = Catalog(catalog).entries("model")
     folder = Path(os.path.expanduser(model))
     if model in entries:
-        known = Catalog(catalog).load_model(model).params_total or TYPICAL_PARAMETERS
+        size = Catalog(catalog).load_model(model).params_total or TYPICAL_PARAMETERS
     elif folder.is_dir():
-        known = sum(path.stat().st_size for path in folder.glob("*.safetensors")) // 2
+        size = sum(path.stat().st_size for path in folder.glob("*.safetensors")) // 2
     else:
-        known = TYPICAL_PARAMETERS
-    return max(known, LEAST_PARAMETERS)
+        size = TYPICAL_PARAMETERS
+    return max(size, LEAST_PARAMETERS)

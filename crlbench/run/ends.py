@@ -1,26 +1,33 @@
-"""The two ends of a run: every split scored with the start model and with the final one."""
+"""The two ends of a run: every split, and the retain panel, scored with the start model and with
+the final one.
+
+The retain panel says what a policy can still do of what it could before.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from crlbench.catalog.frozen import Task
-from crlbench.catalog.retain_panel import Member
+from crlbench.catalog.retain_panel import TEXT, Item, Member
 from crlbench.contract.conditions import Conditions
-from crlbench.policy.decode.loop import DrawKey
+from crlbench.errors import ValidationError
+from crlbench.policy.decode.loop import DecodeLoop, DrawKey
 from crlbench.policy.policy import Policy
+from crlbench.policy.text.chat import render
 from crlbench.policy.weights.load import Reader
-from crlbench.run.retain import retain_passages, retain_requests, retain_scores
-from crlbench.run.subject import collector_of, prompts_of, shown_prompt
-from crlbench.train.collect import Collector
-from crlbench.train.evaluation import samples, score_requests
-from crlbench.train.examination import SplitResult
+from crlbench.reward.score import score
+from crlbench.run.subject import collector_of, decoder_of, prompts_of, shown_prompt
+from crlbench.train.collect import Answers, Collector
+from crlbench.train.evaluation import passage_scores, samples, score_requests
 from crlbench.train.ranks import ALONE, Ranks
-from crlbench.train.requests import Request
+from crlbench.train.requests import Request, SplitResult
+from crlbench.train.reward import Scorer
+from crlbench.train.stream import Prompt
 from crlbench.train.trainer import autocast
 
 SPLITS = ("hard", "format", "train_fixed")
@@ -28,10 +35,69 @@ SPLITS = ("hard", "format", "train_fixed")
 AUDITED = "id_audit"
 SHOWN = 32
 """Completions stored to read, at each end."""
-
+ARITHMETIC = "arithmetic"
+"""The member of the retain panel whose prompts stand without a frame."""
 
 Requests = dict[str, Request[Collector]]
-"""By the vector that they make."""
+"""Requests by the vector that they make."""
+
+
+def retain_requests(
+    members: Sequence[Member], reader: Reader, conditions: Conditions
+) -> dict[str, Request[Answers]]:
+    """What is to be completed of each member but the passages, by ``retain/<member>``.
+
+    Completions are decoded greedily, so that a policy that did not change scores exactly as
+    before: what was forgotten would otherwise drown in the noise of two draws.
+    """
+    count = conditions.evaluation.retain_items
+    return {_name(m): _request(m, reader, count) for m in members if m.name != TEXT}
+
+
+def _name(member: Member) -> str:
+    return f"retain/{member.name}"
+
+
+def _request(member: Member, reader: Reader, count: int) -> Request[Answers]:
+    sampler = _sampler(member, reader)
+    prompts = [_prompt(member, item, reader, sampler.max_tokens) for item in member.items[:count]]
+    return Request(Answers(sampler, _scorer(member)), prompts, DrawKey(None, "retain"))
+
+
+def document_start(reader: Reader) -> int:
+    """The token that the model's documents begin with: its own, else what ends the one before."""
+    begin = reader.tokenizer.bos_token_id
+    return reader.ends[0] if begin is None else int(begin)
+
+
+def _sampler(member: Member, reader: Reader) -> DecodeLoop:
+    """Greedy decoding under the member's own cap, which is no condition of a track."""
+    texts = [text for item in member.items for text in (item.prompt, item.gold)]
+    cap = member.card.max_completion_bytes
+    assert cap is not None  # every member that is sampled states one
+    return decoder_of(reader, texts, cap)
+
+
+def _scorer(member: Member) -> Scorer:
+    verify: Callable[[str, str], float] = member.verify
+    return lambda texts, answers: score(verify, texts, answers, f"retain/{member.name}")
+
+
+def _prompt(member: Member, item: Item, reader: Reader, max_tokens: int) -> Prompt:
+    """An item as the model reads it; sums stand alone, without frame or template."""
+    if member.name == ARITHMETIC:
+        plain = reader.tokenizer(item.prompt, add_special_tokens=False)["input_ids"]
+        ids = [document_start(reader), *plain]
+    else:
+        messages = [{"role": "user", "content": item.prompt}]
+        ids = render(messages, reader.frame, reader.tokenizer, reader.thinking)
+    if len(ids) + max_tokens > reader.context:
+        raise ValidationError(
+            f"retain panel, {item.id}: the prompt has {len(ids)} tokens and a completion may have "
+            f"{max_tokens}; the model's context is {reader.context}. A prompt is never cut: leave "
+            f"'{member.name}' out of evaluation.retain."
+        )
+    return Prompt(f"retain/{item.id}", tuple(ids), item.answer)
 
 
 @dataclass(frozen=True)
@@ -50,7 +116,7 @@ class Examiner:
     conditions: Conditions
     device: str
     members: Sequence[Member] = ()
-    """Of the retain panel."""
+    """The chosen members of the retain panel."""
     ranks: Ranks = ALONE
     """Who decodes and verifies together; each is told everything."""
 
@@ -63,7 +129,8 @@ class Examiner:
         chosen members of the retain panel by ``retain/<member>``.
         """
         requests = self._id(task, seed, purpose) | self._others(task, seed, purpose)
-        requests |= {f"transfer/{t.name}": self._transfer(t, seed, purpose) for t in others}
+        key = DrawKey(seed, purpose)
+        requests |= {f"transfer/{t.name}": self._request(t, "id", key) for t in others}
         requests |= retain_requests(self.members, self.reader, self.conditions)
         end = self._end(self._score(policy, requests), requests, x)
         return End(end.vectors | self._passages(policy), end.samples)
@@ -83,25 +150,22 @@ class Examiner:
         return _vectors(self._score(policy, self._others(task, seed, purpose)))
 
     def retain(self, policy: Policy) -> dict[str, np.ndarray]:
-        """The chosen members of the retain panel, by ``retain/<member>``."""
-        with autocast(self.conditions, self.device):
-            return retain_scores(
-                policy, self.members, self.reader, self.conditions, self.device, self.ranks
-            )
+        """(1, items) scores of the chosen members of the retain panel, by ``retain/<member>``.
+
+        Ranks share what is to be completed; the passages are read by each.
+        """
+        requests: Requests = {**retain_requests(self.members, self.reader, self.conditions)}
+        return _vectors(self._score(policy, requests)) | self._passages(policy)
 
     def _id(self, task: Task, seed: int, purpose: str) -> Requests:
         draws = self.conditions.evaluation.end_draws
-        asked = self._request(task, "id", DrawKey(seed, purpose))
-        return {"id": replace(asked, draws=draws, audited=True)}
+        request = self._request(task, "id", DrawKey(seed, purpose))
+        return {"id": replace(request, draws=draws, audited=True)}
 
     def _others(self, task: Task, seed: int, purpose: str) -> Requests:
         key = DrawKey(seed, purpose)
         splits = {split: self._request(task, split, key) for split in own_splits(task)}
         return {"id_greedy": self._request(task, "id", DrawKey(None, purpose))} | splits
-
-    def _transfer(self, other: Task, seed: int, purpose: str) -> Request[Collector]:
-        """One draw of the ID items of a task that was not trained on."""
-        return self._request(other, "id", DrawKey(seed, purpose))
 
     def _request(self, task: Task, split: str, key: DrawKey) -> Request[Collector]:
         e = self.conditions.evaluation
@@ -112,23 +176,32 @@ class Examiner:
 
     def _score(self, policy: Policy, requests: Requests) -> dict[str, SplitResult]:
         with autocast(self.conditions, self.device):
-            found = score_requests(policy, list(requests.values()), self.device, self.ranks)
-        return dict(zip(requests, found, strict=True))
+            results = score_requests(policy, list(requests.values()), self.device, self.ranks)
+        return dict(zip(requests, results, strict=True))
 
     def _passages(self, policy: Policy) -> dict[str, np.ndarray]:
+        """Scores of the member whose items are read and not completed, if it was chosen."""
+        reader, count = self.reader, self.conditions.evaluation.retain_items
+        start = document_start(reader)
         with autocast(self.conditions, self.device):
-            return retain_passages(policy, self.members, self.reader, self.conditions, self.device)
+            return {
+                _name(m): passage_scores(
+                    policy, reader.tokenizer, start, reader.context, m.passages[:count], self.device
+                )
+                for m in self.members
+                if m.name == TEXT
+            }
 
-    def _end(self, found: dict[str, SplitResult], requests: Requests, x: int) -> End:
+    def _end(self, results: dict[str, SplitResult], requests: Requests, x: int) -> End:
         """The vectors, and the first completions of ID items to read."""
         items = requests["id"].prompts
-        shown = [shown_prompt(p, self.reader) for p in items[:SHOWN]]
-        return End(_vectors(found), samples(items, found["id"], shown, x))
+        prompts = [shown_prompt(p, self.reader) for p in items[:SHOWN]]
+        return End(_vectors(results), samples(items, results["id"], prompts, x))
 
 
-def _vectors(found: dict[str, SplitResult]) -> dict[str, np.ndarray]:
+def _vectors(results: dict[str, SplitResult]) -> dict[str, np.ndarray]:
     vectors = {}
-    for name, result in found.items():
+    for name, result in results.items():
         vectors[name] = result.scores
         if result.audit is not None:
             vectors[AUDITED] = result.audit

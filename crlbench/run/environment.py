@@ -6,6 +6,7 @@ the packages that change numbers; outside of them a run goes to the ``open`` div
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import importlib.metadata
@@ -23,7 +24,7 @@ from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
 import crlbench
 from crlbench.contract.machine import PACKAGES, SWITCHES
-from crlbench.contract.records import Source
+from crlbench.contract.records import Cell, Source
 from crlbench.disk.hashing import digest
 
 PACKAGE = Path(crlbench.__file__).resolve().parent
@@ -38,12 +39,12 @@ def packages() -> dict[str, str]:
     Not those that another one brings inside: setuptools puts its own on the path when it is
     imported, which a library may do at any moment.
     """
-    found: dict[str, str] = {}
+    versions: dict[str, str] = {}
     for distribution in importlib.metadata.distributions(path=_installed_paths()):
         name = distribution.metadata["Name"]
         if name:
-            found.setdefault(name.lower().replace("_", "-"), distribution.version)
-    return dict(sorted(found.items()))
+            versions.setdefault(name.lower().replace("_", "-"), distribution.version)
+    return dict(sorted(versions.items()))
 
 
 def _installed_paths() -> list[str]:
@@ -78,15 +79,18 @@ def is_range(text: str) -> bool:
     return True
 
 
+def cpu_field(*names: str) -> str:
+    """What Linux says of the processor in the first line of such a name; empty elsewhere."""
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+            if line.startswith(names):
+                return line.split(":", 1)[1].strip()
+    return ""
+
+
 def cpu_model() -> str:
     """The processor's name as the operating system tells it."""
-    try:
-        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
-            if line.startswith("model name"):
-                return line.split(":", 1)[1].strip()
-    except OSError:
-        pass
-    return platform.processor() or platform.machine()
+    return cpu_field("model name") or platform.processor() or platform.machine()
 
 
 def cores() -> int:
@@ -99,10 +103,10 @@ def cores() -> int:
 def driver() -> str | None:
     """The version of NVIDIA's kernel driver, None where none is loaded."""
     try:
-        found = re.search(r"\d{3,}\.\d+(\.\d+)*", _DRIVER.read_text(encoding="utf-8"))
+        version = re.search(r"\d{3,}\.\d+(\.\d+)*", _DRIVER.read_text(encoding="utf-8"))
     except OSError:
         return None
-    return found.group() if found else None
+    return version.group() if version else None
 
 
 def hardware_class(device: str) -> str:
@@ -130,23 +134,15 @@ def determinism() -> dict[str, Any]:
     }
 
 
-def describe(
-    device: str = "cpu", *, devices: int = 1, nodes: int = 1, strategy: str | None = None
-) -> dict[str, Any]:
-    """The ``environment`` of a record, read in the process that trains.
+def machine_of(cell: Cell) -> dict[str, Any]:
+    """The ``environment`` of a record, read in the process that trains the cell.
 
     Nothing in it changes between two runs of one command on one machine.
-
-    Args:
-        device: Where it trains.
-        devices: How many train together, on all machines.
-        nodes: Machines.
-        strategy: How several hold the weights; None with one device.
     """
     import torch
 
     installed = packages()
-    gpu = device.startswith("cuda")
+    device, gpu = torch.device(cell.device), cell.device.startswith("cuda")
     return {
         "python": platform.python_version(),
         "os": platform.platform(),
@@ -158,11 +154,11 @@ def describe(
         "packages_sha256": digest(installed),
         "cuda": torch.version.cuda if gpu else None,
         "driver": driver() if gpu else None,
-        "device": torch.cuda.get_device_name(torch.device(device)) if gpu else "cpu",
-        "devices": devices,
-        "nodes": nodes,
-        "strategy": strategy,
-        "hardware_class": hardware_class(device),
+        "device": torch.cuda.get_device_name(device) if gpu else "cpu",
+        "devices": cell.ranks,
+        "nodes": cell.nodes,
+        "strategy": cell.strategy if cell.ranks > 1 else None,
+        "hardware_class": hardware_class(cell.device),
         "determinism": determinism(),
     }
 
@@ -207,13 +203,14 @@ def _git_state(checkout: Path) -> tuple[str | None, bool | None]:
 
 def _git(checkout: Path, *arguments: str) -> str | None:
     try:
-        done = subprocess.run(
+        process = subprocess.run(
             ["git", "-C", str(checkout), *arguments],
             capture_output=True,
-            encoding="utf-8", errors="replace",
+            encoding="utf-8",
+            errors="replace",
             timeout=20,
             stdin=subprocess.DEVNULL,
         )
     except (OSError, subprocess.TimeoutExpired):
         return None
-    return done.stdout.strip() if done.returncode == 0 else None
+    return process.stdout.strip() if process.returncode == 0 else None

@@ -23,15 +23,16 @@ from crlbench.algo.recipe import Recipe, from_config
 from crlbench.catalog.frozen import Task
 from crlbench.catalog.retain_panel import Panel
 from crlbench.contract.conditions import PROTOCOL, Conditions, leaves
-from crlbench.contract.events import Emit, Figures
+from crlbench.contract.events import Emit, Figures, progress
 from crlbench.contract.records import Cell, RunRecord
+from crlbench.contract.sizes import DECODE_ROWS
 from crlbench.disk.hashing import digest, sha256_file
 from crlbench.errors import Interrupted, ValidationError
 from crlbench.policy.weights.load import build_policy
 from crlbench.run import checkpoints, store
 from crlbench.run.admission import as_filed
 from crlbench.run.checkpoints import Checkpoint
-from crlbench.run.ends import End, Examiner, own_splits
+from crlbench.run.ends import Examiner, own_splits
 from crlbench.run.record import Finished, class_of, peak_memory, write_run
 from crlbench.run.starts import StartScores
 from crlbench.run.subject import (
@@ -48,14 +49,11 @@ from crlbench.train.callbacks import (
     LastCheckpoint,
     RunRecorder,
     RunStopped,
-    StopAfter,
     StopOnDivergence,
     StopOnRequest,
 )
-from crlbench.train.examination import DECODE_ROWS
 from crlbench.train.module import PolicyOptimization
-from crlbench.train.ranks import ALONE, Ranks, joined, leave
-from crlbench.train.sharding import whole_weights
+from crlbench.train.ranks import ALONE, Ranks, join_ranks, leave, whole_weights
 from crlbench.train.stream import EvalPrompts, PromptStream
 from crlbench.train.trainer import build_loggers, build_trainer, quiet
 
@@ -77,7 +75,7 @@ def run_cell(cell: Cell, emit: Emit, should_stop: Callable[[], bool]) -> RunReco
 def ranks_of(cell: Cell) -> Iterator[Ranks]:
     """The ranks that work on a cell, this process among them."""
     try:
-        yield joined(cell.device, cell.nodes, cell.strategy) if cell.ranks > 1 else ALONE
+        yield join_ranks(cell.device, cell.nodes, cell.strategy) if cell.ranks > 1 else ALONE
     finally:
         leave()
 
@@ -94,16 +92,7 @@ def run_on(ranks: Ranks, cell: Cell, emit: Emit, should_stop: Callable[[], bool]
     module = make_module(cell, conditions, subject, task, ranks)
 
     iterations = conditions.budget.iterations
-    emit(
-        {
-            "kind": "progress",
-            "phase": "start",
-            "iteration": 0,
-            "iterations": iterations,
-            "reward": None,
-            "score": None,
-        }
-    )
+    emit(progress("start", 0, iterations))
     scored = digest([cell.fingerprint, cell.entry_sha256])
     starts = StartScores(examiner, module.learning, Path(cell.start_folder), scored, emit)
     start = starts.of_run(task, others, should_stop)
@@ -112,17 +101,9 @@ def run_on(ranks: Ranks, cell: Cell, emit: Emit, should_stop: Callable[[], bool]
     module.to(cell.device)  # Lightning may have left it on the CPU
     with whole_weights(module.learning):
         if failure is None and cell.arm == "real":
-            emit(
-                {
-                    "kind": "progress",
-                    "phase": "end",
-                    "iteration": iterations,
-                    "iterations": iterations,
-                    "reward": None,
-                    "score": recorder.curve[-1]["score"],
-                }
-            )
-            end = final_end(examiner, module, task, others, recorder.totals["completions"])
+            emit(progress("end", iterations, iterations, score=recorder.curve[-1]["score"]))
+            x = recorder.totals["completions"]
+            end = examiner.whole(module.learning, task, others, module.seed, "end", x)
         finished = Finished(recorder, start, end, failure, started)
         write = partial(write_run, cell, conditions, subject, task, module, finished)
         record = ranks.agreed(write() if ranks.first else None)
@@ -149,20 +130,22 @@ def check_unchanged(cell: Cell, subject: Subject, tasks: Sequence[Task], panel: 
     Raises:
         ValidationError: names the task, the model, the recipe or the member of the panel.
     """
-    planned = {task: cell.control.get(f"tasks.{task.name}.digest") for task in tasks}
-    changed = [
-        f"task '{t.name}'" for t, digest in planned.items() if digest not in (None, t.digest)
+    plan_digests = {task: cell.control.get(f"tasks.{task.name}.digest") for task in tasks}
+    faults = [
+        f"task '{t.name}'" for t, digest in plan_digests.items() if digest not in (None, t.digest)
     ]
-    held = leaves({"retain": panel.content(cell.conditions["evaluation"].get("retain", ()))})
-    if any(cell.control.get(name) != value for name, value in held.items()):
-        changed.append("the retain panel")
+    panel_leaves = leaves(
+        {"retain": panel.content(cell.conditions["evaluation"].get("retain", ()))}
+    )
+    if any(cell.control.get(name) != value for name, value in panel_leaves.items()):
+        faults.append("the retain panel")
     if cell.entry_sha256 not in (None, subject.card.digest):
-        changed.append(f"model '{subject.card.slug}'")
+        faults.append(f"model '{subject.card.slug}'")
     if cell.recipe_file and cell.recipe_sha256 not in (None, sha256_file(Path(cell.recipe_file))):
-        changed.append(f"recipe '{cell.recipe_file}'")
-    if changed:
+        faults.append(f"recipe '{cell.recipe_file}'")
+    if faults:
         raise ValidationError(
-            f"{', '.join(changed)} changed since the plan was made. Start the command again."
+            f"{', '.join(faults)} changed since the plan was made. Start the command again."
         )
 
 
@@ -230,34 +213,30 @@ def train(
     checkpoint = checkpoints.path_of(cell)
     store.make_folder(checkpoint.parent)
     attempts = checkpoints.attempts_of(cell)
-    known, stored = read_checkpoint(checkpoint, attempts)
-    keeper = LastCheckpoint(checkpoint, checkpoints.Stating(attempts[-1], known))
+    former, state = read_checkpoint(checkpoint, attempts)
+    keeper = LastCheckpoint(checkpoint, checkpoints.Stating(attempts[-1], former))
     recorder = RunRecorder(emit, class_of(cell))
-    stops = [keeper, StopOnRequest(should_stop, keeper)]
+    stops: list[LastCheckpoint | StopOnRequest] = [keeper, StopOnRequest(should_stop, keeper)]
     if cell.until is not None:
-        stops = [StopAfter(cell.until)]
-    if stored is not None and stored["iterations_done"] == budget.iterations:
-        module.load_state_dict(stored["state_dict"], strict=False)
-        module.on_load_checkpoint(stored)
-        recorder.load_state_dict(stored["callbacks"]["RunRecorder"])
+        stops = [StopOnRequest(lambda: module.iterations_done == cell.until)]
+    if state is not None and state["iterations_done"] == budget.iterations:
+        module.load_state_dict(state["state_dict"], strict=False)
+        module.on_load_checkpoint(state)
+        recorder.load_state_dict(state["callbacks"]["RunRecorder"])
         return recorder, None
     with quiet():
         trainer = build_trainer(
             conditions,
             device=cell.device,
-            callbacks=[
-                recorder,
-                StopOnDivergence(conditions.rules, recorder),
-                *stops,
-            ],
-            loggers=build_loggers(cell.loggers, folder, stored["iterations_done"] if stored else 0),
+            callbacks=[recorder, StopOnDivergence(conditions.rules, recorder), *stops],
+            loggers=build_loggers(cell.loggers, folder, state["iterations_done"] if state else 0),
             folder=folder,
             ranks=module.ranks,
         )
         try:
-            if stored is None:
+            if state is None:
                 trainer.validate(module, curve, verbose=False)
-            trainer.fit(module, stream, curve, ckpt_path=checkpoint if stored else None)
+            trainer.fit(module, stream, curve, ckpt_path=checkpoint if state else None)
         except RunStopped as stop:
             if stop.rule is None and stop.iteration == cell.until:
                 return recorder, None
@@ -269,13 +248,6 @@ def train(
     return recorder, None
 
 
-def final_end(
-    examiner: Examiner, module: PolicyOptimization, task: Task, others: list[Task], x: int
-) -> End:
-    """Every split scored with the final policy."""
-    return examiner.whole(module.learning, task, others, module.seed, "end", x)
-
-
 def read_checkpoint(
     path: Path, attempts: Sequence[str]
 ) -> tuple[Checkpoint | None, dict[str, Any] | None]:
@@ -285,13 +257,13 @@ def read_checkpoint(
         ValidationError: it is not as one of ``attempts`` wrote it.
     """
     try:
-        known = checkpoints.standing(path, attempts)
-        stored = torch.load(path, map_location="cpu", weights_only=True) if known else None
+        former = checkpoints.standing(path, attempts)
+        state = torch.load(path, map_location="cpu", weights_only=True) if former else None
     except checkpoints.Worthless as error:
         raise ValidationError(f"{error}. {_begin_again(path)}") from None
     except Exception as error:
         raise store.damaged(path, error, _begin_again(path)) from None
-    return known, stored
+    return former, state
 
 
 def _begin_again(path: Path) -> str:
@@ -309,7 +281,7 @@ def calibrate(cell: Cell) -> Figures:
     the rows of the ends.
     """
     conditions, subject, task = load(cell)
-    begun = time.monotonic()
+    start = time.monotonic()
     short = conditions.model_copy(
         update={
             "budget": conditions.budget.model_copy(update={"grid": 1, "iterations_per_point": 2}),
@@ -317,7 +289,7 @@ def calibrate(cell: Cell) -> Figures:
         }
     )
     module = make_module(cell, short, subject, task)
-    startup = time.monotonic() - begun
+    startup = time.monotonic() - start
     marks: list[float] = []
     train(
         cell, short, subject, task, module, lambda _: marks.append(time.monotonic()), lambda: False
@@ -325,13 +297,13 @@ def calibrate(cell: Cell) -> Figures:
     _, first, second, evaluated = marks
     e = conditions.evaluation
     per_row = (evaluated - second) / e.curve_items
-    own = (e.end_draws + 1) * e.curve_items + len(own_splits(task)) * e.end_items
-    own += len(e.retain) * e.retain_items
+    items = (e.end_draws + 1) * e.curve_items + len(own_splits(task)) * e.end_items
+    items += len(e.retain) * e.retain_items
     return {
         "startup_s": startup,
         "iteration_s": second - first,
         "evaluation_s": evaluated - second,
-        "end_s": per_row * (own + (len(cell.tasks) - 1) * e.curve_items),
-        "start_s": per_row * own * len(cell.tasks),
+        "end_s": per_row * (items + (len(cell.tasks) - 1) * e.curve_items),
+        "start_s": per_row * items * len(cell.tasks),
         "peak_memory_bytes": peak_memory(),
     }

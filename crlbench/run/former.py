@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from crlbench.catalog.checkpoint import former_card, hub_folder
-from crlbench.catalog.fetch import default_home, gguf_dir
+from crlbench.catalog.fetch import gguf_dir
 from crlbench.contract.attempts import LEDGER_NAME, read
 from crlbench.contract.model_card import ModelCard
 from crlbench.disk.names import PLAN_NAME
@@ -30,7 +30,7 @@ class Former:
 
     card: ModelCard
     folder: Path
-    """Of those runs."""
+    """Folder of those runs."""
     changed: str
     """What may have changed since, in words; "" where nothing can have."""
 
@@ -44,12 +44,12 @@ def former_runs(card: ModelCard, board: Path, recipe: str) -> Former | None:
     if before is None or before.digest == card.digest:
         return None
     folder = board / _contender(before).folder / recipe
-    begun = _begun(folder, before)
-    if begun is None:
+    start = _begun(folder, before)
+    if start is None:
         return None
     if card.chat_template.thinking != before.chat_template.thinking:
         return Former(before, folder, "thinking is off by default now")
-    newer = _newer(card, begun)
+    newer = _newer(card, start)
     return Former(before, folder, f"{newer} is newer than they are" if newer else "")
 
 
@@ -69,29 +69,22 @@ def check_entry_unchanged(card: ModelCard, board: Path) -> None:
     for folder in sorted(home.iterdir()) if home.is_dir() else ():
         if card.unlisted and _begun(folder, card) is not None:
             continue  # of the same content
-        begun = _begun(folder, card, any_entry=card.unlisted)
-        newer = None if begun is None else _newer(card, begun)
+        start = _begun(folder, card, any_entry=card.unlisted)
+        newer = None if start is None else _newer(card, start)
         if newer is not None:
+            why = "its entry has no table side_sha256"
+            cure = (
+                ", if you know that it did not change, state its digest in the entry (crlbench "
+                "validate prints the table)"
+            )
+            if hub:
+                why = "that file is no link to a blob of the hub"
+                cure = " delete the file, which the next run downloads again"
             raise ValidationError(
                 f"{folder} holds runs of model '{card.slug}' that are older than {newer}, and "
-                f"{_unpinned(card)}, so this may be another model. Choose another folder with "
-                f"--out, or discard those runs with --fresh{_cure(card)}."
+                f"{why}, so this may be another model. Choose another folder with --out, or "
+                f"discard those runs with --fresh; or{cure}."
             )
-
-
-def _unpinned(card: ModelCard) -> str:
-    if card.source.kind == "hub":
-        return "that file is no link to a blob of the hub"
-    return "its entry has no table side_sha256"
-
-
-def _cure(card: ModelCard) -> str:
-    if card.source.kind == "hub":
-        return "; or delete the file, which the next run downloads again"
-    return (
-        "; or, if you know that it did not change, state its digest in the entry (crlbench "
-        "validate prints the table)"
-    )
 
 
 def _contender(card: ModelCard) -> Contender:
@@ -106,38 +99,33 @@ def _begun(folder: Path, card: ModelCard, *, any_entry: bool = False) -> float |
     """
     if not (folder / PLAN_NAME).is_file():
         return None
-    wanted = {
-        "name": card.slug,
-        "revision8": card.revision[:8],
-        "entry_sha256": card.digest,
-    }
     try:
-        stored = read_json(folder / PLAN_NAME)["model"]
+        model = read_json(folder / PLAN_NAME)["model"]
         if any_entry:
-            stored = stored | {"entry_sha256": card.digest}
-        if stored != wanted:
+            model = model | {"entry_sha256": card.digest}
+        if model != _contender(card).stated:
             return None
-        declared: list[float] = []
-        begun: dict[str, float] = {}
-        discarded = False
+        plans: list[float] = []
+        starts: dict[str, float] = {}
+        any_discarded = False
         for entry in read(folder / LEDGER_NAME):
             if entry["event"] == "plan":
-                declared.append(_seconds(entry["time"]))
+                plans.append(_seconds(entry["time"]))
             elif entry["event"] == "discarded":
-                begun.pop(entry["cell"], None)
-                discarded = True
+                starts.pop(entry["cell"], None)
+                any_discarded = True
             elif entry["event"] != "rebuilt":
-                begun.setdefault(entry["cell"], _seconds(entry["time"]))
+                starts.setdefault(entry["cell"], _seconds(entry["time"]))
     except (CrlbenchError, KeyError, TypeError, ValueError):
         return None
-    return min(begun.values() if begun or discarded else declared, default=None)
+    return min(starts.values() if starts or any_discarded else plans, default=None)
 
 
 def _newer(card: ModelCard, moment: float) -> str | None:
     """A file that nothing vouches for and that was written, or put, after a moment in seconds."""
     folder = card.weights_dir
     if file := card.source.gguf_file:
-        folder = gguf_dir(card, file, card.weights_sha256[file], default_home())
+        folder = gguf_dir(card, file, card.weights_sha256[file])
     elif card.source.kind == "hub":
         folder = hub_folder(card)
     if folder is None or not folder.is_dir():
@@ -145,8 +133,11 @@ def _newer(card: ModelCard, moment: float) -> str | None:
     names = [*side_files(folder)]
     if card.source.kind == "hub":
         # The commit pins those that are links, and the cache was compared with it.
-        names = [*unnamed_side_files(folder), *card.weights_sha256] if card.unlisted else \
-            unnamed_side_files(folder)
+        names = (
+            [*unnamed_side_files(folder), *card.weights_sha256]
+            if card.unlisted
+            else unnamed_side_files(folder)
+        )
     for name in names:
         status = (folder / name).stat()
         # The system's own clock, too: an older file that was moved here has a new one.

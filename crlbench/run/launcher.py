@@ -36,9 +36,9 @@ class Outcome:
     message: str = ""
     """What is wrong and what to do, for a person."""
     exit_code: int = 0
-    """As documented for the command line, were this the only cell."""
+    """Exit code of the command line, were this the only cell."""
     traceback: str = ""
-    """Of an internal error, for ``-v``."""
+    """Traceback of an internal error, for ``-v``."""
     seconds: float = 0.0
     """How long its last attempt took."""
 

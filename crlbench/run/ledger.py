@@ -65,8 +65,8 @@ def _event(event: Event, cell: str | None, detail: dict[str, Any]) -> dict[str, 
 
 
 def _head(entries: list[dict[str, Any]]) -> dict[str, Any]:
-    stated = {"lines": len(entries), "hash": entries[-1]["hash"]}
-    return stated | {"sha256": digest(stated)}
+    body = {"lines": len(entries), "hash": entries[-1]["hash"]}
+    return body | {"sha256": digest(body)}
 
 
 def write_head(ledger: Ledger) -> bool:
@@ -88,12 +88,12 @@ def stated_head(path: Path) -> dict[str, Any] | None:
     if not path.exists():
         return None
     try:
-        stated = json_value(read_bytes(path, 2**16))
-        body = {"lines": stated["lines"], "hash": stated["hash"]}
-        sound = stated["sha256"] == digest(body) and type(body["lines"]) is int
+        head = json_value(read_bytes(path, 2**16))
+        body = {"lines": head["lines"], "hash": head["hash"]}
+        sound = head["sha256"] == digest(body) and type(body["lines"]) is int
     except (Malformed, KeyError, TypeError, ValueError):
         return None
-    return stated if sound and body["lines"] > 0 else None
+    return head if sound and body["lines"] > 0 else None
 
 
 def _check_end(path: Path, entries: list[dict[str, Any]]) -> None:
@@ -101,16 +101,16 @@ def _check_end(path: Path, entries: list[dict[str, Any]]) -> None:
 
     A ledger of an earlier version has no head, and a damaged head states nothing.
     """
-    stated = stated_head(head_of(path))
-    if stated is None:
+    head = stated_head(head_of(path))
+    if head is None:
         return
-    lines = stated["lines"]
+    lines = head["lines"]
     if len(entries) < lines:
         raise ValidationError(
             f"{path}: the attempt ledger has {len(entries)} lines, and {lines} were written: the "
             f"last ones are gone. {REPAIR}"
         )
-    if entries[lines - 1]["hash"] != stated["hash"]:
+    if entries[lines - 1]["hash"] != head["hash"]:
         raise ValidationError(
             f"{path}: the attempt ledger is not the one that was written here: line {lines} is "
             f"another. {REPAIR}"

@@ -8,9 +8,11 @@ What no file can give back is refused by whoever reads it.
 
 from __future__ import annotations
 
+import csv
+import io
 import itertools
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,28 +28,67 @@ from crlbench.contract.attempts import (
     subject_of,
 )
 from crlbench.contract.record_files import read_record
-from crlbench.contract.records import Cell, RunRecord
-from crlbench.disk.hashing import sha256_bytes, sha256_file
+from crlbench.contract.records import CURVE_COLUMNS, Cell, CurvePoint, RunRecord
+from crlbench.disk.hashing import canonical_json, sha256_bytes, sha256_file
 from crlbench.disk.names import ITEMS, PLAN_NAME, RECORD_NAME
+from crlbench.disk.toml import dump_toml
 from crlbench.errors import ValidationError
-from crlbench.run import derived
+from crlbench.run import environment
 from crlbench.run.ledger import Ledger, head_of, stated_head, write_head
-from crlbench.run.plan import Plan, check_folder
+from crlbench.run.plan import Plan, check_folder, end_of
 from crlbench.run.store import explained, read_json, write_bytes, write_json
+
+_DECIDED = (
+    "model",
+    "recipe",
+    "task",
+    "arm",
+    "seed_index",
+    "track",
+    "track_version",
+    "division",
+    "partial",
+    "fingerprint",
+    "plan_hash",
+    "conditions",
+    "recipe_config",
+)
+
+
+def curve_csv(curve: Sequence[CurvePoint]) -> bytes:
+    """The curve as a table for spreadsheets."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, CURVE_COLUMNS, extrasaction="ignore", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(point.model_dump() for point in curve)
+    return text.getvalue().encode()
+
+
+def config_toml(cell: Cell) -> bytes:
+    """Everything that was decided for this run, to read and to diff."""
+    data = cell.model_dump(mode="json")
+    return dump_toml({name: data[name] for name in _DECIDED}).encode()
+
+
+def environment_json(machine: Mapping[str, Any]) -> bytes:
+    """What a run was made on, with all installed packages."""
+    content = dict(machine) | {"packages": environment.packages()}
+    return (canonical_json(content) + "\n").encode()
+
 
 Events = list[tuple[Event, str | None, dict[str, Any]]]
 
 
 def mend(plan: Plan) -> list[str]:
     """Mend the folder of a plan, whose lock must be held; a sentence for each file that was."""
-    said = [*_mend_ledger(plan)]
+    sentences = [*_mend_ledger(plan)]
     ledger = Ledger(plan.folder / LEDGER_NAME)
     if write_head(ledger):
-        said.append(f"{head_of(ledger.path)} was damaged and written again from the ledger")
-    said += _mend_plan(plan, ledger)
+        sentences.append(f"{head_of(ledger.path)} was damaged and written again from the ledger")
+    sentences += _mend_plan(plan, ledger)
     for cell in plan.cells:
-        said += _mend_run(plan, cell, ledger)
-    return said
+        sentences += _mend_run(plan, cell, ledger)
+    return sentences
 
 
 # -- the ledger --------------------------------------------------------------------------------
@@ -66,11 +107,11 @@ def _mend_ledger(plan: Plan) -> Iterator[str]:
         if not path.is_file():
             return
         content = path.read_bytes()
-        kept = _set_aside(path, content)
-        detail = {"reason": _short(reason), "kept": kept.name}
+        copy = _set_aside(path, content)
+        detail = {"reason": reason[:200], "kept": copy.name}
         sound, plans = sound_lines(content), salvaged(content)
         yield (
-            f"WARNING: {path} was damaged ({reason}). It is kept as {kept.name}, and a new one is "
+            f"WARNING: {path} was damaged ({reason}). It is kept as {copy.name}, and a new one is "
             "begun from what can be read, which says so: these runs never rank unless you restore "
             "the old one."
         )
@@ -84,10 +125,10 @@ def _mend_ledger(plan: Plan) -> Iterator[str]:
     else:
         return
     events: Events = [("rebuilt", LEDGER_NAME, detail)]
-    known = {declared.plan_hash for declared in declarations(sound)}
+    hashes = {plan_line.plan_hash for plan_line in declarations(sound)}
     for body in [*plans, *_sound_plan(plan)]:
-        if body["plan_hash"] not in known:
-            known.add(body["plan_hash"])
+        if body["plan_hash"] not in hashes:
+            hashes.add(body["plan_hash"])
             events.append(("plan", None, body))
     events += _ends(plan, {name for name, history in histories(sound).items() if history.ended})
     Ledger.begin(path, sound, events)
@@ -100,9 +141,9 @@ def _without_attempt(plan: Plan, ledger: Ledger) -> str:
     """
     if stated_head(head_of(ledger.path)) is not None:
         return ""
-    known = histories(ledger.entries)
+    cells = histories(ledger.entries)
     names = ("/".join(path.parent.parts[-5:]) for path in _records(plan))
-    missing = [name for name in names if name not in known]
+    missing = [name for name in names if name not in cells]
     return "" if not missing else missing[0] if len(missing) == 1 else f"{len(missing)} records"
 
 
@@ -120,7 +161,7 @@ def _records(plan: Plan) -> list[Path]:
     return sorted(plan.folder.glob(f"*/*/seed-*/{RECORD_NAME}"))
 
 
-def _ends(plan: Plan, known: set[str]) -> Iterator[tuple[Event, str | None, dict[str, Any]]]:
+def _ends(plan: Plan, cells: set[str]) -> Iterator[tuple[Event, str | None, dict[str, Any]]]:
     """How the runs ended of which a record stands and a new ledger knows nothing."""
     for path in _records(plan):
         name = "/".join(path.parent.parts[-5:])
@@ -128,9 +169,8 @@ def _ends(plan: Plan, known: set[str]) -> Iterator[tuple[Event, str | None, dict
             record = read_record(path, own=True)
         except ValidationError:
             continue  # refused by name when the runs are read
-        if name not in known:
-            event: Event = "failed" if record.status.state == "failed" else "done"
-            yield event, name, identity(path, record) | {"found": True}
+        if name not in cells:
+            yield end_of(record), name, identity(path, record) | {"found": True}
 
 
 def identity(path: Path, record: RunRecord) -> dict[str, Any]:
@@ -139,8 +179,8 @@ def identity(path: Path, record: RunRecord) -> dict[str, Any]:
     Another record cannot stand in its place, and a repetition shows whether it is another draw.
     """
     items = record.files.get(ITEMS)
-    found = {"record_id": record.record_id, "record_sha256": sha256_file(path)}
-    return found | ({} if items is None else {"items_sha256": items.sha256})
+    digests = {"record_id": record.record_id, "record_sha256": sha256_file(path)}
+    return digests | ({} if items is None else {"items_sha256": items.sha256})
 
 
 # -- the plan ----------------------------------------------------------------------------------
@@ -148,36 +188,34 @@ def identity(path: Path, record: RunRecord) -> dict[str, Any]:
 
 def _mend_plan(plan: Plan, ledger: Ledger) -> Iterator[str]:
     """Write the plan again that the ledger declared, where another thing or none stands there."""
-    declared = stored_plan(ledger.entries)
+    ledger_plan = stored_plan(ledger.entries)
     if not plan.path.exists():
-        if declared is not None:
-            write_json(plan.path, declared)
+        if ledger_plan is not None:
+            write_json(plan.path, ledger_plan)
         return
-    reason = _plan_fault(plan, declared)
+    reason = _plan_fault(plan, ledger_plan)
     if reason is None:
         return
-    kept = _aside(plan.path)
-    detail = {"reason": reason, "kept": kept.name}
-    ledger.append("discarded" if declared is None else "rebuilt", PLAN_NAME, **detail)
-    with explained(kept):
-        os.replace(plan.path, kept)
-    if declared is None:
-        yield f"{plan.path} was damaged ({reason}) and is kept as {kept.name}"
+    copy = _move_aside(
+        plan, ledger, "discarded" if ledger_plan is None else "rebuilt", reason=reason
+    )
+    if ledger_plan is None:
+        yield f"{plan.path} was damaged ({reason}) and is kept as {copy.name}"
         return
-    write_json(plan.path, declared)
+    write_json(plan.path, ledger_plan)
     yield (
         f"{plan.path} was damaged ({reason}) and written again from the ledger; it is kept as "
-        f"{kept.name}"
+        f"{copy.name}"
     )
 
 
-def _plan_fault(plan: Plan, declared: dict[str, Any] | None) -> str | None:
+def _plan_fault(plan: Plan, ledger_plan: dict[str, Any] | None) -> str | None:
     """Why the stored plan is not one of this folder; None where it may be."""
     try:
-        stored = read_json(plan.path)
-        if stored["plan_hash"] != plan_hash(stored):
+        body = read_json(plan.path)
+        if body["plan_hash"] != plan_hash(body):
             return "its content does not match its own hash"
-        foreign = declared is not None and subject_of(stored) != subject_of(declared)
+        foreign = ledger_plan is not None and subject_of(body) != subject_of(ledger_plan)
     except (ValidationError, AttributeError, KeyError, TypeError):
         return "it is no plan"
     return "it is of another model or recipe than the ledger says" if foreign else None
@@ -197,10 +235,16 @@ def set_plan_aside(plan: Plan, ledger: Ledger) -> None:
     try:
         check_folder(plan)
     except ValidationError:
-        kept = _aside(plan.path)
-        ledger.append("discarded", plan.path.name, kept=kept.name)
-        with explained(kept):
-            os.replace(plan.path, kept)
+        _move_aside(plan, ledger, "discarded")
+
+
+def _move_aside(plan: Plan, ledger: Ledger, event: Event, **detail: str) -> Path:
+    """Rename a stored plan that is of no use; the ledger says so first."""
+    copy = _aside(plan.path)
+    ledger.append(event, PLAN_NAME, **detail, kept=copy.name)
+    with explained(copy):
+        os.replace(plan.path, copy)
+    return copy
 
 
 # -- what follows from a record ------------------------------------------------------------------
@@ -215,11 +259,11 @@ def _mend_run(plan: Plan, cell: Cell, ledger: Ledger) -> Iterator[str]:
     except ValidationError:
         return  # refused by name when the runs are read
     for name, candidates in _derivations(plan, cell, record).items():
-        stated, path = record.files.get(name), folder / name
-        if stated is None or _has_digest(path, stated.sha256):
+        digest, path = record.files.get(name), folder / name
+        if digest is None or path.is_file() and sha256_file(path) == digest.sha256:
             continue
         state = "damaged" if path.exists() else "gone"
-        content = next((c for c in candidates() if sha256_bytes(c) == stated.sha256), None)
+        content = next((c for c in candidates() if sha256_bytes(c) == digest.sha256), None)
         if content is None or path.is_dir():
             continue
         where = path.relative_to(plan.folder).as_posix()
@@ -232,19 +276,15 @@ def _derivations(
     plan: Plan, cell: Cell, record: RunRecord
 ) -> dict[str, Callable[[], Iterable[bytes]]]:
     """What each file may have held; one of another run of the folder may be the same."""
-    planned = cell.model_copy(update={"plan_hash": record.plan_hash})
+    own_cell = cell.model_copy(update={"plan_hash": record.plan_hash})
     return {
-        "curve.csv": lambda: [derived.curve_csv(record.curve)],
-        "config.toml": lambda: [derived.config_toml(planned)],
+        "curve.csv": lambda: [curve_csv(record.curve)],
+        "config.toml": lambda: [config_toml(own_cell)],
         "env.json": lambda: itertools.chain(
-            [derived.environment_json(record.environment)],
+            [environment_json(record.environment)],
             (path.read_bytes() for path in plan.folder.glob("*/*/seed-*/env.json")),
         ),
     }
-
-
-def _has_digest(path: Path, sha256: str) -> bool:
-    return path.is_file() and sha256_file(path) == sha256
 
 
 # -- what is kept --------------------------------------------------------------------------------
@@ -261,8 +301,3 @@ def _aside(path: Path) -> Path:
     """The first free ``<name>.damaged-N``, beside a file that is of no use."""
     names = (path.with_name(f"{path.stem}.damaged-{n}{path.suffix}") for n in itertools.count(1))
     return next(name for name in names if not name.exists())
-
-
-def _short(reason: str) -> str:
-    """A reason as a ledger holds it."""
-    return reason[:200]

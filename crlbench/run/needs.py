@@ -19,13 +19,13 @@ from crlbench.contract.stored import damaged
 from crlbench.disk.names import RECORD_NAME
 from crlbench.errors import Incomplete, RunFailed, UsageError
 from crlbench.run.launcher import EndState, Outcome
-from crlbench.run.plan import label
+from crlbench.run.plan import end_of, label
 
 UPSTREAM = "upstream"
 """The rule by which a cell fails when one that it needs broke a rule."""
 
 _PARTS = 5
-"""Of a cell's name; the first two are those of its plan."""
+"""Parts of a cell's name; the first two are those of its plan."""
 
 
 @dataclass(frozen=True)
@@ -82,9 +82,9 @@ def unable(cells: Sequence[Cell]) -> dict[str, str]:
         absent = {cell.folder: name for cell, name in _absent(suspects, able)}
         lacking |= absent
         able -= absent.keys()
-        gone = [folder for folder in absent if not _has_record(folder)]
+        failures = [folder for folder in absent if not _has_record(folder)]
         # Only a cell that needs one of these can have become unable.
-        behind = {cell.folder: cell for folder in gone for cell in dependants.get(folder, ())}
+        behind = {cell.folder: cell for folder in failures for cell in dependants.get(folder, ())}
         suspects = [cell for folder, cell in behind.items() if folder in able]
     return lacking
 
@@ -135,7 +135,7 @@ def stored_ends(cells: Sequence[Cell]) -> dict[str, End]:
             record = read_record(path, own=True)
             if record.fingerprint.hash != cell.fingerprint:
                 raise damaged(path, f"it is of another board than {label(cell)}")
-            ends[folder] = End("failed" if record.status.state == "failed" else "done", name)
+            ends[folder] = End(end_of(record), name)
     return ends
 
 
@@ -157,7 +157,7 @@ _REASONS = {
 """What became of the cell to blame, what to do, and the exit code; by its state."""
 
 
-def blocked(cell: Cell, name: str, end: End) -> Outcome:
+def block(cell: Cell, name: str, end: End) -> Outcome:
     """The outcome of a cell that is not begun, because its need ``name`` came to such an end."""
     through = "" if end.origin == name else f" (by way of {name})"
     why, code = _REASONS[end.state]

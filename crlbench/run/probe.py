@@ -18,6 +18,7 @@ from typing import Any
 from crlbench.catalog.find import Catalog
 from crlbench.catalog.frozen import Task, read_bytes
 from crlbench.contract.conditions import PROTOCOL, Conditions, Sampling
+from crlbench.contract.sizes import DECODE_ROWS
 from crlbench.contract.task_card import TaskCard
 from crlbench.errors import ValidationError
 from crlbench.policy.decode.loop import DrawKey
@@ -34,7 +35,6 @@ from crlbench.seeding import seed_value
 from crlbench.stats.proportion import wilson
 from crlbench.suite.twin import twin_of
 from crlbench.train.collect import Collector
-from crlbench.train.examination import DECODE_ROWS
 from crlbench.train.stream import EvalPrompts, Prompt
 
 BUNDLED = ("tiny-llama", "tiny-qwen2", "tiny-mistral", "tiny-deepseek")
@@ -43,7 +43,7 @@ REAL = ("smollm2-135m-instruct",)
 """Models that read all others."""
 BUNDLED_TAGS = frozenset({"mini", "calibration"})
 SPLITS = ("id", "hard")
-"""Where a level's items are taken from, in this order."""
+"""Splits that a level's items are taken from, in this order."""
 ROLLOUTS, ITEMS = 8, 64
 FEW = 8
 """Fewer fresh items of a level say nothing."""
@@ -111,21 +111,14 @@ class LevelProbe:
 
     def as_json(self) -> dict[str, Any]:
         """Every field and what follows from it."""
-        never, some, always = self.shares
-        return {
-            "task": self.task,
-            "model": self.model,
-            "revision": self.revision,
-            "level": self.level,
-            "items": self.items,
-            "mean": self.mean,
-            "counts": list(self.counts),
-            "never": never,
-            "some": some,
-            "always": always,
-            "truncated": self.truncated,
-            "verdict": self.verdict,
-        }
+        names = ("task", "model", "revision", "level", "items", "mean")
+        shares = dict(zip(("never", "some", "always"), self.shares, strict=True))
+        rest = {"truncated": self.truncated, "verdict": self.verdict}
+        return self.named(*names) | {"counts": list(self.counts)} | shares | rest
+
+    def named(self, *names: str) -> dict[str, Any]:
+        """Some fields by their names."""
+        return {name: getattr(self, name) for name in names}
 
 
 def default_models(card: TaskCard) -> tuple[str, ...]:
@@ -180,14 +173,9 @@ class Gap:
     def as_json(self) -> dict[str, Any]:
         """Every field and what follows from it."""
         low, high = self.interval
-        one = self.published
-        return {
-            "task": one.task,
-            "model": one.model,
-            "revision": one.revision,
-            "level": one.level,
-            "published_items": one.items,
-            "published": one.mean,
+        return self.published.named("task", "model", "revision", "level") | {
+            "published_items": self.published.items,
+            "published": self.published.mean,
             "fresh_items": self.fresh.items,
             "fresh": self.fresh.mean,
             "gap": self.gap,
@@ -207,8 +195,10 @@ def gaps(task: Task, subject: Subject, plan: Plan, catalog: Catalog, salt: int) 
     """
     twin = twin_of(task, salt)
     counts = Counter(row["level"] for _, row in _rows(twin))
-    published = {found.level: found for found in probe(task, subject, plan, catalog)}
-    fresh = {found.level: found for found in probe(twin, subject, plan, catalog)}
+    published = {
+        level_probe.level: level_probe for level_probe in probe(task, subject, plan, catalog)
+    }
+    fresh = {level_probe.level: level_probe for level_probe in probe(twin, subject, plan, catalog)}
     return [
         Gap(published[level], fresh[level])
         for level in sorted(published.keys() & fresh.keys())
@@ -226,11 +216,11 @@ def _probe_level(
     right: list[float] = []
     finished: list[bool] = []
     for batch in EvalPrompts(prompts, pad=collector.pad, rows=DECODE_ROWS, draws=plan.rollouts):
-        found = collector.examine(policy, batch, key)
-        audit = collector.audit(found.rollout, batch) if audited else None
-        scores += found.scores.tolist()
-        right += (found.scores if audit is None else audit).tolist()
-        finished += found.rollout.finished.tolist()
+        examination = collector.examine(policy, batch, key)
+        audit = collector.audit(examination.rollout, batch) if audited else None
+        scores += examination.scores.tolist()
+        right += (examination.scores if audit is None else audit).tolist()
+        finished += examination.rollout.finished.tolist()
     return LevelProbe(
         task=task.name,
         model=subject.card.slug,
@@ -254,9 +244,9 @@ def level_prompts(
     task: Task, subject: Subject, max_tokens: int, level: int, count: int
 ) -> list[Prompt]:
     """The first ``count`` items of a level in the evaluation splits, as the model reads them."""
-    wanted = [(split, row["id"]) for split, row in _rows(task) if row["level"] == level][:count]
-    uids = {f"{task.name}/{split}/{name}" for split, name in wanted}
-    splits = dict.fromkeys(split for split, _ in wanted)
+    places = [(split, row["id"]) for split, row in _rows(task) if row["level"] == level][:count]
+    uids = {f"{task.name}/{split}/{name}" for split, name in places}
+    splits = dict.fromkeys(split for split, _ in places)
     rendered = (prompts_of(task, split, subject.reader, max_tokens) for split in splits)
     return [prompt for prompts in rendered for prompt in prompts if prompt.uid in uids]
 
@@ -293,12 +283,12 @@ def _in_float32(subject: Subject) -> Any:
 
 def block(card: TaskCard, probes: Sequence[LevelProbe], plan: Plan) -> str:
     """The README's block for a task: command, conditions, floors and the table."""
-    models = [*dict.fromkeys(p.model for p in probes)]
-    named = "".join(f" --model {model}" for model in models)
+    models = {p.model: p.revision for p in probes}
+    flags = "".join(f" --model {model}" for model in models)
     command = (
-        f"crlbench probe {card.name}{named} --rollouts {plan.rollouts} --items {plan.items} --write"
+        f"crlbench probe {card.name}{flags} --rollouts {plan.rollouts} --items {plan.items} --write"
     )
-    revisions = ", ".join(f"`{m}` at `{_revision(probes, m)[:12]}`" for m in models)
+    revisions = ", ".join(f"`{model}` at `{id[:12]}`" for model, id in models.items())
     conditions = (
         f"Task {card.version}, digest `{card.digest[:12]}`; {revisions}. Per level:"
         f" {plan.rollouts} completions at temperature {EVALUATION_TEMPERATURE:g} of each of the"
@@ -362,10 +352,6 @@ def _floor_table(card: TaskCard) -> list[str]:
             cells = " | ".join(f"{v:.3f}" for v in (*values, card.splits[split].floor))
             lines.append(f"| {split} | {cells} |")
     return lines
-
-
-def _revision(probes: Sequence[LevelProbe], model: str) -> str:
-    return next(p.revision for p in probes if p.model == model)
 
 
 def with_block(text: str, new: str, path: Path) -> str:

@@ -27,7 +27,7 @@ class Tally:
     """What is known of the whole: work done, and the latest reward and score of each cell."""
 
     iterations: int
-    """Of all cells together."""
+    """Iterations of all cells together."""
     cells: int
     done: int = 0
     reached: dict[str, float] = field(default_factory=dict)
@@ -173,7 +173,7 @@ class Progress:
 
     def _fields(self) -> dict[str, str]:
         tally = self.tally
-        return {"cells": f"{tally.done}/{tally.cells} cells", "figures": tally.figures()}
+        return {"cells": f"{tally.done}/{tally.cells} runs", "figures": tally.figures()}
 
     def _remaining(self) -> str:
         seconds = self.tally.seconds_left()

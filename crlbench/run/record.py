@@ -35,9 +35,11 @@ from crlbench.contract.records import (
 from crlbench.contract.records import Subject as SubjectRecord
 from crlbench.disk.hashing import canonical_json
 from crlbench.disk.names import DIGESTS, ITEMS, POLICY_NAME, RECORD_NAME, SAMPLES
+from crlbench.policy.text.chat import token_text
 from crlbench.policy.weights.load import parameter_counts
-from crlbench.run import derived, environment, store
+from crlbench.run import environment, store
 from crlbench.run.ends import End
+from crlbench.run.mend import config_toml, curve_csv, environment_json
 from crlbench.run.subject import Subject
 from crlbench.train.callbacks import RunRecorder, RunStopped
 from crlbench.train.module import PolicyOptimization
@@ -47,6 +49,8 @@ LAST = 3
 SHOWN_TOKENS = 20
 DIGITS = 7
 """Significant digits of a health figure: those that float32 has."""
+
+
 @dataclass(frozen=True)
 class Finished:
     """A run after its last iteration."""
@@ -75,19 +79,21 @@ def write_run(
     folder = Path(cell.folder)
     recorder, start = finished.recorder, finished.start
     vectors = item_vectors(finished)
-    store.write_npz(folder / ITEMS, vectors)
     digests = "".join(canonical_json(row) + "\n" for row in recorder.digests).encode()
-    store.write_bytes(folder / DIGESTS, digests)
-    rows = start.samples + (finished.end.samples if finished.end else [])
-    store.write_jsonl_zst(folder / SAMPLES, rows)
     curve = [curve_point(point) for point in recorder.curve]
-    store.write_bytes(folder / "curve.csv", derived.curve_csv(curve))
-    store.write_bytes(folder / "config.toml", derived.config_toml(cell))
-    machine = machine_of(cell)
+    machine = environment.machine_of(cell)
     if recorder.machine not in ({}, class_of(cell)):
         machine |= {BEGUN_ON: recorder.machine}
-    store.write_bytes(folder / "env.json", derived.environment_json(machine))
-    store.write_bytes(folder / POLICY_NAME, weights_bytes(module))
+    files = {
+        ITEMS: store.packed_arrays(vectors),
+        DIGESTS: digests,
+        SAMPLES: store.packed_rows(start.samples + (finished.end.samples if finished.end else [])),
+        "curve.csv": curve_csv(curve),
+        "config.toml": config_toml(cell),
+        "env.json": environment_json(machine),
+        POLICY_NAME: weights_bytes(module),
+    }
+    store.write_files(folder, files)
 
     total, trainable = parameter_counts(module.learning)
     record = RunRecord(
@@ -120,21 +126,7 @@ def write_run(
         digest_root=hashlib.sha256(digests).hexdigest(),
         environment=machine,
         cost=cost(recorder, total),
-        files={
-            name: FileDigest(**entry)
-            for name, entry in store.file_digests(
-                folder,
-                [
-                    ITEMS,
-                    DIGESTS,
-                    SAMPLES,
-                    "curve.csv",
-                    "config.toml",
-                    "env.json",
-                    POLICY_NAME,
-                ],
-            ).items()
-        },
+        files={name: FileDigest(**entry) for name, entry in store.digests_of(files).items()},
         volatile={
             "attempts": [
                 {"start": finished.started, "end": time.time(), "host": environment.host_hash()}
@@ -148,20 +140,10 @@ def write_run(
     return record
 
 
-def machine_of(cell: Cell) -> dict[str, Any]:
-    """What this process is running a cell on, as a record has it."""
-    return environment.describe(
-        cell.device,
-        devices=cell.ranks,
-        nodes=cell.nodes,
-        strategy=cell.strategy if cell.ranks > 1 else None,
-    )
-
-
 def class_of(cell: Cell) -> dict[str, Any]:
     """The class of the machine that this process runs a cell on."""
     source = environment.source().source_tree_sha256
-    return machine_class(machine_of(cell), source)
+    return machine_class(environment.machine_of(cell), source)
 
 
 def item_vectors(finished: Finished) -> dict[str, np.ndarray]:
@@ -181,12 +163,12 @@ def compact(scores: np.ndarray) -> np.ndarray:
 
 def split_scores(vectors: dict[str, np.ndarray]) -> dict[str, SplitScore]:
     """Mean scores at both ends, by split."""
-    found = {}
+    scores = {}
     for ref in sorted(name for name in vectors if name.startswith("start/")):
         split = ref.removeprefix("start/")
         end_ref = f"end/{split}" if f"end/{split}" in vectors else None
         draws, n = vectors[ref].shape
-        found[split] = SplitScore(
+        scores[split] = SplitScore(
             start=mean(vectors[ref]),
             end=mean(vectors[end_ref]) if end_ref else None,
             n=n,
@@ -194,7 +176,7 @@ def split_scores(vectors: dict[str, np.ndarray]) -> dict[str, SplitScore]:
             start_ref=ref,
             end_ref=end_ref,
         )
-    return found
+    return scores
 
 
 def mean(scores: np.ndarray) -> float:
@@ -212,10 +194,10 @@ def curve_point(point: dict[str, Any]) -> CurvePoint:
 def health_columns(rows: list[dict[str, Any]]) -> dict[str, list[float | int | None]]:
     """The figures of all iterations by name, rounded."""
     names = rows[0] if rows else ()
-    return {name: [rounded(row[name]) for row in rows] for name in names}
+    return {name: [round_figure(row[name]) for row in rows] for name in names}
 
 
-def rounded(value: float | int | None) -> float | int | None:
+def round_figure(value: float | int | None) -> float | int | None:
     """A float with the digits that are stored; None and whole counts as they are."""
     return float(f"{value:.{DIGITS}g}") if isinstance(value, float) else value
 
@@ -230,13 +212,6 @@ def clipped_tokens(recorder: RunRecorder, subject: Subject) -> list[ClippedToken
         ClippedToken(text=text, low=counts[token][0], high=counts[token][1])
         for text, token in zip(texts, most, strict=True)
     ]
-
-
-def token_text(tokenizer: Any, token: int) -> str:
-    """A token as text; its name in the vocabulary where it is a part of a character."""
-    text = tokenizer.decode([token])
-    broken = "\N{REPLACEMENT CHARACTER}" in text
-    return tokenizer.convert_ids_to_tokens(token) if broken else text
 
 
 def weights_bytes(module: PolicyOptimization) -> bytes:

@@ -7,11 +7,9 @@ from typing import Any
 
 from crlbench.catalog.frozen import Row, Task
 from crlbench.contract.model_card import ModelCard
-from crlbench.policy.text.chat import render
+from crlbench.policy.text.chat import render, token_text
 from crlbench.policy.weights.load import Reader
 from crlbench.run.admission import admit
-
-REPLACEMENT = "\ufffd"
 
 
 @dataclass(frozen=True)
@@ -64,11 +62,6 @@ def _rendered(row: Row, reader: Reader) -> Rendered:
         level=row["level"],
         template=row["template"],
         frame=reader.frame,
-        tokens=tuple(Token(i, _text(i, reader.tokenizer), i in special) for i in ids),
+        tokens=tuple(Token(i, token_text(reader.tokenizer, i), i in special) for i in ids),
         text=reader.tokenizer.decode(ids),
     )
-
-
-def _text(token: int, tokenizer: Any) -> str:
-    text = tokenizer.decode([token])
-    return tokenizer.convert_ids_to_tokens(token) if REPLACEMENT in text else text

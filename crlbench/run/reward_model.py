@@ -41,13 +41,13 @@ def frozen_folder(task: Task) -> Path:
     card = task.card.reward_model
     assert card is not None
     folder = task.folder / card.path
-    own, found = read_card(folder), file_digests(folder)
-    names = sorted(found.keys() | card.files.keys())
-    changed = [name for name in names if found.get(name) != card.files.get(name)]
-    if changed or own.map != card.map:
+    model_card, digests = read_card(folder), file_digests(folder)
+    names = sorted(digests.keys() | card.files.keys())
+    faults = [name for name in names if digests.get(name) != card.files.get(name)]
+    if faults or model_card.map != card.map:
         raise ValidationError(
             f"{folder}: this is not the reward model that task '{task.name}' was frozen with: "
-            f"{', '.join(changed) or 'the map'} changed, appeared or is missing. Restore it with: "
+            f"{', '.join(faults) or 'the map'} changed, appeared or is missing. Restore it with: "
             f"git checkout -- {folder} - or, if the change is meant, run: crlbench freeze "
             f"{task.folder} --bump"
         )
@@ -60,17 +60,13 @@ def reader_of(task: Task) -> Reader:
     return load_reward_reader(frozen_folder(task))
 
 
-def reward_model_of(task: Task, device: str = "cpu") -> RewardModel:
-    """The reward model that a task pays by, loaded once for each device."""
-    return _loaded(task, device)
-
-
 @lru_cache(maxsize=4)
-def _loaded(task: Task, device: str) -> RewardModel:
+def reward_model_of(task: Task, device: str) -> RewardModel:
+    """The reward model that a task pays by, loaded once for each device."""
     return load_reward_model(frozen_folder(task), device)
 
 
-def asked(task: Task, row: Row) -> AskedAnswer:
+def ask(task: Task, row: Row) -> AskedAnswer:
     """The answer of a row of a task that pays by a reward model."""
     answer = AskedAnswer(row["answer"])
     answer.prompt = prompt_ids(row["messages"], reader_of(task))

@@ -19,7 +19,6 @@ from crlbench.contract.attempts import (
     declarations,
     histories,
 )
-from crlbench.contract.attempts import Event as LedgerEvent
 from crlbench.contract.events import Event
 from crlbench.contract.record_files import read_record
 from crlbench.contract.records import Cell, RunRecord
@@ -28,22 +27,13 @@ from crlbench.disk.hashing import sha256_file
 from crlbench.disk.names import RECORD_NAME
 from crlbench.errors import printable
 from crlbench.run import checkpoints
-from crlbench.run.launcher import EndState, Launcher, Outcome, StopLevel
+from crlbench.run.launcher import Launcher, Outcome, StopLevel
 from crlbench.run.ledger import Ledger
 from crlbench.run.mend import identity, mend, set_plan_aside
 from crlbench.run.needs import check_needs, unable
-from crlbench.run.plan import Plan, check_folder, label, of_shard, stored_record
+from crlbench.run.plan import Plan, check_folder, end_of, label, of_shard, stored_record
 from crlbench.run.progress import Progress
 from crlbench.run.store import clean_temporaries, locked, read_json, remove_tree
-
-_LEDGER_EVENTS: dict[EndState, LedgerEvent] = {
-    "done": "done",
-    "failed": "failed",
-    "interrupted": "interrupted",
-    "error": "error",
-    "lost": "lost",
-}
-"""A blocked cell was never begun: there was no attempt."""
 
 
 @dataclass
@@ -93,13 +83,13 @@ class Work:
 
     plans: Sequence[Plan]
     wanted: list[Cell]
-    """Of this shard."""
+    """Cells of this shard."""
     missing: list[Cell]
-    """Without a record, to be run."""
+    """Cells without a record, to be run."""
     vanished: list[Cell]
-    """Without a record though the ledger says that they ended: they count as failed runs."""
+    """Cells without a record that ended by the ledger: they count as failed runs."""
     ledgers: dict[str, Ledger]
-    """By the folder of the plan."""
+    """Ledgers by the folder of their plan."""
     said: list[str] = field(default_factory=list)
     """A sentence for each file that was damaged or gone, and was made again or does no harm."""
 
@@ -141,19 +131,20 @@ def survey(plans: Sequence[Plan], shard: tuple[int, int] | None = None) -> Work:
 
 def _histories(work: Work) -> list[tuple[Cell, History | None]]:
     """The wanted cells and what their ledgers say of them."""
-    known = {folder: histories(ledger.entries) for folder, ledger in work.ledgers.items()}
+    by_folder = {folder: histories(ledger.entries) for folder, ledger in work.ledgers.items()}
     return [
-        (cell, known[str(work.ledger(cell).path.parent)].get(label(cell))) for cell in work.wanted
+        (cell, by_folder[str(work.ledger(cell).path.parent)].get(label(cell)))
+        for cell in work.wanted
     ]
 
 
 def _check_end(cell: Cell, record: RunRecord, history: History | None) -> None:
     """Refuse a record that is not the one with which its run ended."""
-    stated = history.ends[-1] if history is not None and history.ended else None
-    if stated not in (None, record.record_id):
+    record_id = history.ends[-1] if history is not None and history.ended else None
+    if record_id not in (None, record.record_id):
         raise damaged(
             Path(cell.folder) / RECORD_NAME,
-            f"the ledger says that this run ended with another record, {stated[:12]}...",
+            f"the ledger says that this run ended with another record, {record_id[:12]}...",
             REDO_RUN,
         )
 
@@ -161,8 +152,8 @@ def _check_end(cell: Cell, record: RunRecord, history: History | None) -> None:
 def _volatile_changed(cell: Cell, history: History | None) -> list[str]:
     """A word on a record whose content holds and whose file is not the one that was written."""
     path = Path(cell.folder) / RECORD_NAME
-    stated = history.record_sha256 if history is not None and history.ended else None
-    if stated in (None, sha256_file(path)):
+    digest = history.record_sha256 if history is not None and history.ended else None
+    if digest in (None, sha256_file(path)):
         return []
     return [
         f"{path} was changed since it was written, outside of what its record_id covers: do not "
@@ -192,9 +183,9 @@ def opened(
     """
     for plan in plans:
         check_needs(plan.cells)
-    with contextlib.ExitStack() as held:
+    with contextlib.ExitStack() as locks:
         for plan in plans:
-            held.enter_context(locked(plan.folder, command))
+            locks.enter_context(locked(plan.folder, command))
             clean_temporaries(plan.folder)
             clean_temporaries(plan.cells[0].start_folder)
         mended = [sentence for plan in plans for sentence in mend(plan)]
@@ -215,11 +206,13 @@ def _declare(plan: Plan, ledger: Ledger) -> None:
 
     So does a plan on the disk that the ledger does not hold.
     """
-    stored = [read_json(plan.path)] if plan.path.exists() else []
-    for body in (*stored, plan.stored):
-        if body["plan_hash"] not in {found.plan_hash for found in declarations(ledger.entries)}:
+    files = [read_json(plan.path)] if plan.path.exists() else []
+    for body in (*files, plan.stored):
+        if body["plan_hash"] not in {
+            plan_line.plan_hash for plan_line in declarations(ledger.entries)
+        }:
             ledger.append("plan", **body)
-    if not stored or not covers(stored[0], plan.stored):
+    if not files or not covers(files[0], plan.stored):
         plan.write()
 
 
@@ -229,12 +222,12 @@ def _note_ends(work: Work) -> None:
     A record of which the ledger knows no attempt was made elsewhere and gets no event.
     """
     for cell, history in _histories(work):
-        begun = history is not None and not history.ended
-        record = stored_record(cell) if begun else None
+        going = history is not None and not history.ended
+        record = stored_record(cell) if going else None
         if record is not None:
-            event: LedgerEvent = "failed" if record.status.state == "failed" else "done"
             path = Path(cell.folder) / RECORD_NAME
-            work.ledger(cell).append(event, label(cell), **identity(path, record), found=True)
+            detail = identity(path, record) | {"found": True}
+            work.ledger(cell).append(end_of(record), label(cell), **detail)
 
 
 def _repeat_vanished(work: Work) -> None:
@@ -247,15 +240,15 @@ def _repeat_vanished(work: Work) -> None:
 
 def _discard(plans: Sequence[Plan], shard: tuple[int, int] | None) -> None:
     """Give up the wanted cells, the start scores, and a plan of another model or recipe."""
-    wanted = set(map(label, of_shard([cell for plan in plans for cell in plan.cells], shard)))
+    names = set(map(label, of_shard([cell for plan in plans for cell in plan.cells], shard)))
     for plan in plans:
         ledger = Ledger(plan.folder / LEDGER_NAME)
         set_plan_aside(plan, ledger)
-        known = histories(ledger.entries)
+        by_cell = histories(ledger.entries)
         for cell in plan.cells:
-            history = known.get(label(cell))
-            stored = Path(cell.folder).exists() or (history is not None and history.ended)
-            if stored and label(cell) in wanted:
+            history = by_cell.get(label(cell))
+            exists = Path(cell.folder).exists() or (history is not None and history.ended)
+            if exists and label(cell) in names:
                 _give_up(cell, ledger)
         remove_tree(plan.cells[0].start_folder)
 
@@ -295,8 +288,7 @@ def run_missing(
     outcomes = []
     with contextlib.closing(launcher.run(cells, on_event, stop_level)) as running:
         for outcome in running:
-            if outcome.state != "blocked":
-                _note_end(outcome, work.ledger(outcome.cell))
+            _note_end(outcome, work.ledger(outcome.cell))
             progress.ended(outcome)
             outcomes.append(outcome)
     return outcomes
@@ -305,13 +297,13 @@ def run_missing(
 def _able(work: Work, progress: Progress) -> list[Cell]:
     """The missing cells that can run in this sitting; says what the others wait for."""
     lacking = unable(work.missing)
-    gone = set(map(label, work.vanished))
+    vanished = set(map(label, work.vanished))
     waiting = {label(cell) for cell in work.missing if cell.folder in lacking}
     for cell in work.missing:
         if (name := lacking.get(cell.folder)) is None:
             continue
         why = "which has no record yet: another --shard runs it"
-        if name in gone:
+        if name in vanished:
             why = "whose record is gone: --repeat makes both"
         elif name in waiting:
             why = "which is not begun either"
@@ -320,13 +312,14 @@ def _able(work: Work, progress: Progress) -> list[Cell]:
 
 
 def _note_end(outcome: Outcome, ledger: Ledger) -> None:
-    """Write into the ledger how an attempt ended."""
+    """Write into the ledger how an attempt ended; a blocked cell was never begun."""
+    if outcome.state == "blocked":
+        return
     detail = {"reason": printable(outcome.message)[:MAX_REASON]} if outcome.message else {}
-    event = _LEDGER_EVENTS[outcome.state]
     path = Path(outcome.cell.folder) / RECORD_NAME
-    if event in ENDED and path.exists():
+    if outcome.state in ENDED and path.exists():
         detail |= identity(path, read_record(path, own=True))
-    ledger.append(event, label(outcome.cell), **detail)
+    ledger.append(outcome.state, label(outcome.cell), **detail)
 
 
 def _begin(cell: Cell, ledger: Ledger, attempt: int) -> str | None:
@@ -338,14 +331,14 @@ def _begin(cell: Cell, ledger: Ledger, attempt: int) -> str | None:
     where = {"plan_hash": cell.plan_hash, "attempt": attempt}
     path = checkpoints.path_of(cell)
     try:
-        known = checkpoints.standing(path, checkpoints.known_attempts(cell, ledger.entries))
+        checkpoint = checkpoints.standing(path, checkpoints.known_attempts(cell, ledger.entries))
     except checkpoints.Worthless as error:
         reason = str(error).replace(f"{Path(cell.folder)}/", "")
         ledger.append("start", label(cell), **where, reason=reason)
         remove_tree(path.parent)
         return str(error)
-    if known is None:
+    if checkpoint is None:
         ledger.append("start", label(cell), **where)
     else:
-        ledger.append("resume", label(cell), **where, checkpoint=known.sha256)
+        ledger.append("resume", label(cell), **where, checkpoint=checkpoint.sha256)
     return None

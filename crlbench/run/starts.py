@@ -17,7 +17,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -25,7 +24,6 @@ from crlbench.catalog.frozen import Task
 from crlbench.contract.conditions import PROTOCOL
 from crlbench.contract.events import Emit
 from crlbench.disk.arrays import BadArrays, read_arrays
-from crlbench.disk.hashing import sha256_bytes
 from crlbench.disk.reading import read_bytes
 from crlbench.errors import EnvironmentUnfit, Interrupted, ValidationError
 from crlbench.policy.policy import Policy
@@ -61,9 +59,9 @@ class StartScores:
             Interrupted: ``should_stop()`` turned true; what was made so far is stored.
         """
         self._prepare(self._parts(task, others), should_stop)
-        found = self._ranks.agreed(self._stored(task, others) if self._ranks.first else None)
-        assert found is not None
-        return found
+        end = self._ranks.agreed(self._stored(task, others) if self._ranks.first else None)
+        assert end is not None
+        return end
 
     @property
     def _ranks(self) -> Ranks:
@@ -103,14 +101,14 @@ class StartScores:
         """Make a part unless another process is at it; whether it is stored now."""
         ranks = self._ranks
         claim = store.claimed(self._path(part)) if ranks.first else contextlib.nullcontext(False)
-        with claim as held:
-            mine, fault = ranks.agreed((held, self._fault(part) if held else None))
-            if mine and fault is not None:
+        with claim as claims:
+            makes, fault = ranks.agreed((claims, self._fault(part) if claims else None))
+            if makes and fault is not None:
                 make()
                 if fault and ranks.first:
                     file = f"{self.folder.name}/{part}.npz"
                     self.emit({"kind": "rebuilt", "file": file, "reason": fault})
-            return mine
+            return makes
 
     def _fault(self, part: str) -> str | None:
         """Why a part must be made: empty where nothing is there yet; None where it stands."""
@@ -120,20 +118,20 @@ class StartScores:
         if not path.exists() and not self._statement(part).exists():
             return ""
         try:
-            stated = store.read_json(self._statement(part))
-            if (stated["part"], stated["subject"]) != (part, self.subject):
+            statement = store.read_json(self._statement(part))
+            if (statement["part"], statement["subject"]) != (part, self.subject):
                 return "it was of something else"
-            found = {name: read_bytes(self.folder / name) for name in stated["files"]}
-            if f"{part}.npz" not in found or stated["files"] != _digests(found):
+            files = {name: read_bytes(self.folder / name) for name in statement["files"]}
+            if f"{part}.npz" not in files or statement["files"] != store.digests_of(files):
                 return "it was not as it was written"
-            read_arrays(found[f"{part}.npz"])
+            read_arrays(files[f"{part}.npz"])
         except (
             *(ValidationError, EnvironmentUnfit, BadArrays),
             *(KeyError, TypeError, AttributeError),
         ):
-            known = self._statement(part).exists()
-            return "it was damaged" if known else "it had no digest beside it"
-        self._read[part] = found
+            has_statement = self._statement(part).exists()
+            return "it was damaged" if has_statement else "it had no digest beside it"
+        self._read[part] = files
         return None
 
     def _make_id(self, task: Task) -> None:
@@ -153,10 +151,9 @@ class StartScores:
         if not self._ranks.first:
             return
         files = {f"{part}.npz": store.packed_arrays(vectors), **(more or {})}
-        for name, content in files.items():
-            store.write_bytes(self.folder / name, content)
-        stated = {"part": part, "subject": self.subject, "files": _digests(files)}
-        store.write_json(self._statement(part), stated)
+        store.write_files(self.folder, files)
+        statement = {"part": part, "subject": self.subject, "files": store.digests_of(files)}
+        store.write_json(self._statement(part), statement)
         self._read[part] = files
 
     def _path(self, part: str) -> Path:
@@ -164,13 +161,6 @@ class StartScores:
 
     def _statement(self, part: str) -> Path:
         return self.folder / f"{part}.json"
-
-
-def _digests(files: dict[str, bytes]) -> dict[str, dict[str, Any]]:
-    return {
-        name: {"sha256": sha256_bytes(content), "bytes": len(content)}
-        for name, content in files.items()
-    }
 
 
 def _rows(part: str) -> str:

@@ -17,6 +17,7 @@ import shlex
 import shutil
 import socket
 import sys
+import tempfile
 import time
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping
@@ -30,20 +31,21 @@ from crlbench.contract.stored import REDO_RUN, damaged
 from crlbench.disk import locks
 from crlbench.disk.arrays import BadArrays, read_arrays
 from crlbench.disk.files import TEMPORARY, put
-from crlbench.disk.hashing import canonical_json, sha256_file
-from crlbench.disk.packed import BadArchive, decompress
+from crlbench.disk.hashing import canonical_json, sha256_bytes
+from crlbench.disk.packed import decompress
 from crlbench.disk.reading import Malformed, json_value, read_bytes
-from crlbench.errors import EnvironmentUnfit
+from crlbench.errors import EnvironmentUnfit, ValidationError
 
 LOCK_NAME = ".lock"
 _NO_SPACE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _NO_PERMISSION = {errno.EACCES, errno.EPERM, errno.EROFS}
 _NOT_A_FOLDER = {errno.ENOTDIR, errno.EEXIST, errno.EISDIR}
 MAX_ROWS_BYTES = 2**26
-"""Of stored rows, unpacked."""
+"""Most bytes of stored rows, unpacked."""
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 _STALE_CHECKPOINT = ".last.ckpt.tmp"
 """Written only while the run folder's lock is held, so that a leftover has no writer."""
+
 
 def is_refusal(error: BaseException) -> TypeGuard[OSError]:
     """Whether the operating system said no for lack of space or of permission."""
@@ -131,11 +133,6 @@ def read_json(path: Path | str, repair: str = REDO_RUN) -> Any:
         raise damaged(path, error, repair) from None
 
 
-def write_npz(path: Path | str, arrays: Mapping[str, np.ndarray]) -> Path:
-    """Store named arrays as :func:`packed_arrays` has them, atomically."""
-    return write_bytes(path, packed_arrays(arrays))
-
-
 def packed_arrays(arrays: Mapping[str, np.ndarray]) -> bytes:
     """An npz file without pickle: equal arrays give equal bytes.
 
@@ -168,27 +165,10 @@ def read_npz(path: Path | str) -> dict[str, np.ndarray]:
         raise damaged(path, error) from None
 
 
-def write_jsonl_zst(path: Path | str, rows: Iterable[Any]) -> Path:
-    """Store rows as :func:`packed_rows` has them, atomically."""
-    return write_bytes(path, packed_rows(rows))
-
-
 def packed_rows(rows: Iterable[Any]) -> bytes:
     """Rows as zstandard-compressed canonical JSON lines."""
     text = "".join(canonical_json(row) + "\n" for row in rows)
     return zstandard.ZstdCompressor(level=10).compress(text.encode())
-
-
-def read_jsonl_zst(path: Path | str) -> list[Any]:
-    """The rows that :func:`write_jsonl_zst` stored.
-
-    Raises:
-        ValidationError: the file is damaged.
-    """
-    try:
-        return rows_of(Path(path).read_bytes())
-    except (BadArchive, Malformed, OSError) as error:
-        raise damaged(path, error) from None
 
 
 def rows_of(content: bytes) -> list[Any]:
@@ -201,12 +181,17 @@ def rows_of(content: bytes) -> list[Any]:
     return [json_value(line) for line in data.splitlines()]
 
 
-def file_digests(folder: Path | str, names: Iterable[str]) -> dict[str, dict[str, Any]]:
-    """``{name: {"sha256": hex, "bytes": n}}`` of files below ``folder``, in sorted order."""
-    folder = Path(folder)
+def write_files(folder: Path, files: Mapping[str, bytes]) -> None:
+    """Replace files of a folder, each atomically."""
+    for name, content in files.items():
+        write_bytes(folder / name, content)
+
+
+def digests_of(files: Mapping[str, bytes]) -> dict[str, dict[str, Any]]:
+    """``{name: {"sha256": hex, "bytes": n}}`` of files by name."""
     return {
-        name: {"sha256": sha256_file(folder / name), "bytes": (folder / name).stat().st_size}
-        for name in sorted(names)
+        name: {"sha256": sha256_bytes(content), "bytes": len(content)}
+        for name, content in files.items()
     }
 
 
@@ -215,13 +200,13 @@ def clean_temporaries(folder: Path | str) -> int:
 
     The lock of a run folder must be held.
     """
-    removed = 0
+    count = 0
     for path in Path(folder).rglob(".*.tmp"):
         match = TEMPORARY.match(path.name)
         if path.name == _STALE_CHECKPOINT or match and not _alive(int(match.group(1))):
             path.unlink(missing_ok=True)
-            removed += 1
-    return removed
+            count += 1
+    return count
 
 
 def _alive(pid: int) -> bool:
@@ -230,8 +215,38 @@ def _alive(pid: int) -> bool:
     except ProcessLookupError:
         return False
     except PermissionError:
-        return True
+        pass
     return True
+
+
+def check_new(out: Path) -> None:
+    """Refuse a folder that exists, as nothing is ever overwritten, or that can never be made."""
+    if out.exists():
+        raise ValidationError(f"--out {out}: already exists. Choose another folder, or remove it.")
+    above = next(folder for folder in out.absolute().parents if folder.exists())
+    if not above.is_dir() or not os.access(above, os.W_OK):
+        raise EnvironmentUnfit(f"--out {out}: {above} is no folder that can be written to.")
+
+
+@contextlib.contextmanager
+def new_folder(out: Path) -> Iterator[Path]:
+    """A folder that takes its place ``out`` at the end by a rename: interrupted, it leaves nothing.
+
+    Raises:
+        ValidationError: ``out`` came to exist in the meantime.
+        OSError: what the operating system says.
+    """
+    out.parent.mkdir(parents=True, exist_ok=True)
+    partial = Path(tempfile.mkdtemp(dir=out.parent, prefix=f".{out.name}."))
+    try:
+        yield partial
+        for path in partial.iterdir():
+            path.chmod(0o644)
+        partial.chmod(0o755)
+        check_new(out)
+        os.rename(partial, out)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
 
 
 def remove_tree(folder: Path | str) -> None:
@@ -312,8 +327,8 @@ def claimed(path: Path) -> Iterator[bool]:
     make_folder(path.parent)
     with contextlib.ExitStack() as stack:
         with explained(path):
-            mine = stack.enter_context(locks.held(path.with_name(f".{path.name}.lock")))
-        yield mine
+            claims = stack.enter_context(locks.held(path.with_name(f".{path.name}.lock")))
+        yield claims
 
 
 def _held(folder: Path, path: Path) -> str:
@@ -327,8 +342,8 @@ def _held(folder: Path, path: Path) -> str:
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         who = "a process that has not said who it is"
     marker = path.with_name(path.name + locks.HOLDER)
-    gone = f" If it is gone, delete {marker}." if marker.exists() else ""
+    hint = f" If it is gone, delete {marker}." if marker.exists() else ""
     return (
         f"{folder} is in use by {who}. Wait for it to end, end it, or choose another folder "
-        f"with --out.{gone}"
+        f"with --out.{hint}"
     )

@@ -26,13 +26,13 @@ from crlbench.policy.text.chat import completion_cap, render
 from crlbench.policy.weights.load import Location, Reader, load_backbone
 from crlbench.reward.score import score
 from crlbench.run.admission import admit
-from crlbench.run.reward_model import asked, learned_scorer
+from crlbench.run.reward_model import ask, learned_scorer
 from crlbench.train.collect import Answers, Collector
 from crlbench.train.reward import Scorer
 from crlbench.train.stream import Prompt
 
 EVALUATION_TEMPERATURE = 1.0
-"""Of every evaluation, whatever a run trains at (protocol CRL-1)."""
+"""Temperature of every evaluation, whatever a run trains at (protocol CRL-1)."""
 CAP_TEXTS = 256
 """Training rows whose texts convert the completion cap from bytes to tokens; ID rows of a task
 that is only measured."""
@@ -52,9 +52,9 @@ class Subject:
 @lru_cache(maxsize=2)
 def load_subject(model: str, catalog: tuple[str, ...], precision: str = "bf16") -> Subject:
     """The subject of a ``--model`` name, for runs of a precision."""
-    found = admit(Catalog(catalog).load_model(model), whole=True)
-    backbone = load_backbone(found.card, found.location, precision)
-    return Subject(found.card, found.location, found.reader, backbone)
+    model_files = admit(Catalog(catalog).load_model(model), whole=True)
+    backbone = load_backbone(model_files.card, model_files.location, precision)
+    return Subject(model_files.card, model_files.location, model_files.reader, backbone)
 
 
 @lru_cache(maxsize=2)
@@ -88,9 +88,16 @@ def make_sampler(task: Task, reader: Reader, conditions: Conditions) -> DecodeLo
     split = "train" if "train" in task.card.splits else "id"
     texts = [m["content"] for row in task.rows(split)[:CAP_TEXTS] for m in row["messages"]]
     cap = min(conditions.sampling.max_completion_bytes, task.card.max_completion_bytes)
+    return decoder_of(reader, texts, cap, conditions.sampling.temperature)
+
+
+def decoder_of(
+    reader: Reader, texts: Sequence[str], cap: int, temperature: float = EVALUATION_TEMPERATURE
+) -> DecodeLoop:
+    """The decode loop of a model; the cap in bytes becomes tokens as in ``texts``."""
     return DecodeLoop(
         tokenizer=reader.tokenizer,
-        temperature=conditions.sampling.temperature,
+        temperature=temperature,
         max_tokens=completion_cap(reader.tokenizer, texts, cap),
         ends=reader.ends,
         pad=reader.pad,
@@ -134,13 +141,13 @@ def training_prompts(
         ValidationError: fewer rows than one iteration needs.
     """
     pairs = zip(prompts_of(task, "train", reader, max_tokens), task.rows("train"), strict=True)
-    chosen = [prompt for prompt, row in pairs if row["level"] in levels]
-    if len(chosen) < at_least:
+    prompts = [prompt for prompt, row in pairs if row["level"] in levels]
+    if len(prompts) < at_least:
         raise ValidationError(
-            f"task '{task.name}' has {len(chosen)} training prompts at levels {list(levels)}; one "
+            f"task '{task.name}' has {len(prompts)} training prompts at levels {list(levels)}; one "
             f"iteration needs {at_least}. Its levels: {list(task.card.splits['train'].levels)}."
         )
-    return chosen
+    return prompts
 
 
 def shown_prompt(prompt: Prompt, reader: Reader) -> str:
@@ -156,7 +163,7 @@ def _prompt(task: Task, split: str, row: Row, reader: Reader, max_tokens: int) -
             f"completion may have {max_tokens}; the model's context is {reader.context}. A prompt "
             "is never cut: choose a model with a longer context."
         )
-    answer = row["answer"] if task.card.reward_model is None else asked(task, row)
+    answer = row["answer"] if task.card.reward_model is None else ask(task, row)
     return Prompt(f"{task.name}/{split}/{row['id']}", ids, answer)
 
 

@@ -1,7 +1,7 @@
 """What tells programs of the site: feed, sitemap, robots.txt, and the page for a wrong address.
 
-Absolute addresses need to know where the site stands. Without that there is no sitemap, links of
-the feed are relative, and the page for a wrong address can only be right in the top folder.
+Absolute addresses need the address of the site. Without it there is no sitemap, links of the feed
+are relative, and the page for a wrong address works in the top folder alone.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from crlbench.site.source import Site
 ATOM = "http://www.w3.org/2005/Atom"
 SITEMAP = "http://www.sitemaps.org/schemas/sitemap/0.9"
 TAG = "tag:crlbench,2026:"
-"""Of the feed's ids (RFC 4151), which stay the same wherever the site stands."""
+"""Prefix of the feed's ids (RFC 4151), which do not depend on the address of the site."""
 MISSING = "404.html"
 
 
@@ -56,10 +56,10 @@ def feed(site: Site) -> bytes:
         path = entry_path(stored.id, entry.model, entry.recipe)
         _link(item, site.url + quote(path, safe="/@"), "alternate")
         score = entry.axes["efficiency"]
-        said = f"{wording.count(change['runs'], 'run')}; sample efficiency Λ "
-        said += f"{wording.number(score.value)} {words.span(score.interval)}".strip()
-        _text(item, "summary", f"{said}. Fingerprint {stored.board.fingerprint}.")
-    return _written(root)
+        summary = f"{wording.count(change['runs'], 'run')}; sample efficiency Λ "
+        summary += f"{wording.number(score.value)} {words.span(score.interval)}".strip()
+        _text(item, "summary", f"{summary}. Fingerprint {stored.board.fingerprint}.")
+    return _to_bytes(root)
 
 
 def _text(parent: ElementTree.Element, name: str, text: str) -> None:
@@ -70,7 +70,7 @@ def _link(parent: ElementTree.Element, href: str, rel: str) -> None:
     ElementTree.SubElement(parent, "link", rel=rel, href=href)
 
 
-def _written(root: ElementTree.Element) -> bytes:
+def _to_bytes(root: ElementTree.Element) -> bytes:
     ElementTree.indent(root, " ")
     body = ElementTree.tostring(root, encoding="unicode")
     return f'<?xml version="1.0" encoding="utf-8"?>\n{body}\n'.encode()
@@ -90,4 +90,4 @@ def sitemap(site: Site, paths: Iterable[str]) -> Iterator[File]:
     for path in sorted(paths):
         if path.endswith(".html") and path != MISSING:
             _text(ElementTree.SubElement(root, "url"), "loc", site.url + quote(path, safe="/@"))
-    yield File("sitemap.xml", _written(root))
+    yield File("sitemap.xml", _to_bytes(root))

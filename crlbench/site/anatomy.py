@@ -1,6 +1,6 @@
 """What a model is built of, as the config of its checkpoint states it.
 
-Only the config is read, never the name of a model; its ``model_type`` stands for what a class of
+Only the config is read, never the name of a model; its ``model_type`` says what a class of
 transformers always has and no field states.
 """
 
@@ -54,7 +54,7 @@ def anatomy(card: ModelCard) -> Anatomy | None:
         ValidationError: a bundled config is damaged.
     """
     config = _config(card)
-    return None if config is None else described(config)
+    return None if config is None else describe(config)
 
 
 def _config(card: ModelCard) -> Mapping[str, Any] | None:
@@ -70,10 +70,10 @@ def _config(card: ModelCard) -> Mapping[str, Any] | None:
     return config
 
 
-def described(config: Mapping[str, Any]) -> Anatomy:
+def describe(config: Mapping[str, Any]) -> Anatomy:
     """The words for a config."""
-    named = config.get("architectures")
-    kind = named[0] if isinstance(named, list) and named else config.get("model_type", "")
+    classes = config.get("architectures")
+    kind = classes[0] if isinstance(classes, list) and classes else config.get("model_type", "")
     heads = _number(config, HEADS)
     return Anatomy(
         kind=str(kind),
@@ -93,17 +93,17 @@ def _number(config: Mapping[str, Any], names: tuple[str, ...]) -> int | None:
 
 
 def _attention(config: Mapping[str, Any], heads: int | None) -> str:
-    shared = config.get("num_key_value_heads", heads)
+    key_heads = config.get("num_key_value_heads", heads)
     if config.get("kv_lora_rank"):
-        cached = config["kv_lora_rank"] + config.get("qk_rope_head_dim", 0)
-        words = [f"latent: {heads} heads on {cached} cached numbers"]
+        numbers = config["kv_lora_rank"] + config.get("qk_rope_head_dim", 0)
+        words = [f"latent: {heads} heads on {numbers} cached numbers"]
     elif heads is None:
         words = []
-    elif shared == heads:
+    elif key_heads == heads:
         words = [f"{heads} heads, each with its own keys"]
     else:
-        name = "multi-query" if shared == 1 and heads > 3 else "grouped-query"
-        words = [f"{name}: {heads} heads on {shared}"]
+        name = "multi-query" if key_heads == 1 and heads > 3 else "grouped-query"
+        words = [f"{name}: {heads} heads on {key_heads}"]
     words += _windows(config)
     if config.get("attn_logit_softcapping"):
         words.append("soft-capped")
@@ -169,9 +169,9 @@ def _feed_forward(config: Mapping[str, Any]) -> str:
     experts = config.get("n_routed_experts") or config.get("num_local_experts")
     if experts:
         width = config.get("moe_intermediate_size") or config.get("intermediate_size")
-        shared = config.get("n_shared_experts")
-        more = f" and {shared} shared" if shared else ""
-        used = config.get("num_experts_per_tok")
-        return f"{act}, {used} of {experts} experts{more}, {width} wide"
+        common = config.get("n_shared_experts")
+        more = f" and {common} shared" if common else ""
+        active = config.get("num_experts_per_tok")
+        return f"{act}, {active} of {experts} experts{more}, {width} wide"
     width = config.get("shared_intermediate_size") or config.get("intermediate_size")
     return f"{act}, {width} wide" if width else str(act)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 
@@ -12,9 +11,9 @@ from crlbench.base import wording
 from crlbench.pages import words
 from crlbench.site.effects import Drawing, Effects, drawings
 from crlbench.site.facets import parameters
-from crlbench.site.pages import Made, Page
+from crlbench.site.pages import Page, model_slug
 from crlbench.site.source import Site, StoredBoard
-from crlbench.site.zoo import Animal, Zoo, bundled, differences, zoos
+from crlbench.site.zoo import Animal, Zoo, differences, find_bundled, zoos
 from crlbench.stats.measures import ID
 from crlbench.verdict.ablation import FieldChange
 from crlbench.verdict.axes import AXES, AXIS_SIGNS, AXIS_WORDS, Axis
@@ -38,9 +37,9 @@ class Learner:
     start: float | None
     """Share of held-out prompts answered before training, mean over tasks."""
     starts: dict[str, float]
-    """By task."""
+    """Score before training by task."""
     tiers: dict[Axis, int | None]
-    """Among the designs of equal budget."""
+    """Tier among the designs of equal budget."""
 
 
 @dataclass(frozen=True)
@@ -53,10 +52,10 @@ class Contrast:
     base: Learner
     others: tuple[Learner, ...]
     changes: dict[str, tuple[FieldChange, ...]]
-    """By slug, what the configs differ in."""
-    found: dict[str, Effects]
-    """By slug; without those that have not been run."""
-    drawn: dict[Axis, Drawing]
+    """Fields in which the configs differ, by slug."""
+    effects: dict[str, Effects]
+    """Effects by slug, of the models that were run."""
+    drawings: dict[Axis, Drawing]
     sentences: tuple[str, ...]
 
 
@@ -70,28 +69,24 @@ class Exhibit:
     tasks: tuple[str, ...]
     designs: tuple[Learner, ...]
     answers: tuple[tuple[Axis, str, str, str], ...]
-    """Axis, its question's title, who leads, and how sure that is."""
+    """Axis, its title, who leads, and how sure that is."""
     contrasts: tuple[Contrast, ...]
 
 
-def pages(site: Site) -> Iterator[Made]:
+def pages(site: Site) -> Iterator[Page]:
     """The one page."""
-    yield partial(_page, site)
-
-
-def _page(site: Site) -> Iterator[Page]:
-    found = [
-        exhibit
-        for zoo in zoos(bundled(site.catalog))
-        if (exhibit := _exhibit(zoo, site)) is not None
-    ]
+    exhibits = [_exhibit(zoo, site) for zoo in zoos(find_bundled(site.catalog))]
     yield Page(
         path=FRONT,
         template="architectures.html.j2",
         title="Architectures: one checkpoint each under reinforcement learning",
         about="Models of equal size, pretrained on the same documents, one checkpoint of each "
         "design: sample efficiency, stability and generalization under RL, with intervals.",
-        data={"exhibits": found, "axes": AXES, "signs": AXIS_SIGNS},
+        data={
+            "exhibits": [one for one in exhibits if one is not None],
+            "axes": AXES,
+            "signs": AXIS_SIGNS,
+        },
         section="architectures",
     )
 
@@ -100,23 +95,25 @@ def _exhibit(zoo: Zoo, site: Site) -> Exhibit | None:
     """The zoo where most of it was run; None where none of it was."""
     slugs = {one.slug for one in (*zoo.designs, *zoo.sizes)}
     places = [
-        (sum(_slug(entry) in slugs for entry in stored.entries(recipe)), stored, recipe)
+        (sum(model_slug(entry.model) in slugs for entry in stored.entries(recipe)), stored, recipe)
         for stored in site.boards
         for recipe in stored.recipes
     ]
     count, stored, recipe = max(places, key=lambda place: place[0])
-    return _shown(zoo, stored, recipe) if count else None
+    return _make_exhibit(zoo, stored, recipe) if count else None
 
 
-def _shown(zoo: Zoo, stored: StoredBoard, recipe: str) -> Exhibit:
-    entries = {_slug(entry): entry for entry in stored.entries(recipe)}
-    own = [entries[one.slug] for one in zoo.designs if one.slug in entries]
+def _make_exhibit(zoo: Zoo, stored: StoredBoard, recipe: str) -> Exhibit:
+    entries = {model_slug(entry.model): entry for entry in stored.entries(recipe)}
+    design_entries = [entries[one.slug] for one in zoo.designs if one.slug in entries]
     board = stored.board
     rankings = {
-        axis: rank_entries(axis, recipe, own, board.unranked, board.bootstrap["replicates"])
+        axis: rank_entries(
+            axis, recipe, design_entries, board.unranked, board.bootstrap["replicates"]
+        )
         for axis in AXES
     }
-    everyone = (*zoo.designs, *zoo.sizes, *(one for pair in zoo.tuned for one in pair))
+    everyone = (*zoo.designs, *zoo.sizes, *(one for pair in zoo.tuned_pairs for one in pair))
     learners = {one.slug: _learner(one, entries, stored, rankings) for one in everyone}
     return Exhibit(
         zoo=zoo,
@@ -124,13 +121,9 @@ def _shown(zoo: Zoo, stored: StoredBoard, recipe: str) -> Exhibit:
         recipe=recipe,
         tasks=board.tasks,
         designs=tuple(learners[one.slug] for one in zoo.designs),
-        answers=tuple(_answer(axis, rankings[axis], own) for axis in AXES),
+        answers=tuple(_answer(axis, rankings[axis], design_entries) for axis in AXES),
         contrasts=tuple(_contrasts(zoo, stored, learners)),
     )
-
-
-def _slug(entry: Entry) -> str:
-    return entry.model.partition("@")[0]
 
 
 def _learner(
@@ -142,9 +135,6 @@ def _learner(
     entry = entries.get(one.slug)
     starts = {} if entry is None else _starts(stored, entry)
     subject = None if entry is None else stored.by_entry[entry.name][0].record.subject
-    standings = {
-        axis: {s.model: s.tier for s in found.ranking.standings} for axis, found in rankings.items()
-    }
     return Learner(
         animal=one,
         size=wording.grouped(one.params) if subject is None else parameters(subject),
@@ -152,44 +142,45 @@ def _learner(
         entry=entry,
         start=float(np.mean([*starts.values()])) if starts else None,
         starts=starts,
-        tiers={axis: standings[axis].get(entry.name) if entry else None for axis in AXES},
+        tiers={
+            axis: ranked.ranking.tier(entry.name) if entry else None
+            for axis, ranked in rankings.items()
+        },
     )
 
 
 def _starts(stored: StoredBoard, entry: Entry) -> dict[str, float]:
     """Raw score of the start model on new prompts of each task; the same for every seed."""
-    found = {}
+    scores = {}
     for run in stored.by_entry[entry.name]:
         split = run.record.splits.get(ID)
         if split is not None:
-            found.setdefault(run.record.task.name, split.start)
-    return dict(sorted(found.items()))
+            scores.setdefault(run.record.task.name, split.start)
+    return dict(sorted(scores.items()))
 
 
 def _answer(
-    axis: Axis, found: AxisRanking, entries: Sequence[Entry]
+    axis: Axis, axis_ranking: AxisRanking, entries: Sequence[Entry]
 ) -> tuple[Axis, str, str, str]:
     title = f"{AXIS_WORDS[axis].capitalize()} {AXIS_SIGNS[axis]}"
-    shown = {entry.name: entry.display_name for entry in entries}
-    ranking = found.ranking
+    names = {entry.name: entry.display_name for entry in entries}
+    ranking = axis_ranking.ranking
     first = [s for s in ranking.standings if s.tier == 1]
     if not first:
         return axis, title, "No ranking yet", wording.sentence(ranking.reason)
     leader = ranking.anchors[0]
-    others = [shown[s.model] for s in first if s.model != leader]
+    others = [names[s.model] for s in first if s.model != leader]
     if not others:
         sure = "Every other checkpoint is significantly worse on these tasks."
-        return axis, title, shown[leader], sure
+        return axis, title, names[leader], sure
     if len(first) == len(ranking.standings):
-        sure = f"Highest: {shown[leader]}; nobody is significantly worse on these tasks."
+        sure = f"Highest: {names[leader]}; nobody is significantly worse on these tasks."
         return axis, title, f"All {len(first)} tie", sure
     sure = f"Tie of {len(first)} on these tasks, with {wording.listed(others)}."
-    return axis, title, shown[leader], sure
+    return axis, title, names[leader], sure
 
 
-def _contrasts(
-    zoo: Zoo, stored: StoredBoard, learners: dict[str, Learner]
-) -> Iterator[Contrast]:
+def _contrasts(zoo: Zoo, stored: StoredBoard, learners: dict[str, Learner]) -> Iterator[Contrast]:
     designs = [learners[one.slug] for one in zoo.designs]
     middle = _reference(stored, designs)
     if middle is None:
@@ -197,8 +188,8 @@ def _contrasts(
     yield _contrast(
         "designs",
         f"Do checkpoints of other designs differ from {middle.animal.card.display_name}?",
-        "Equal size, the same documents in the same order: the design differs, and one checkpoint "
-        "stands for each.",
+        "Equal size, the same documents in the same order: the design differs, with one checkpoint "
+        "of each.",
         middle,
         [one for one in designs if one is not middle],
     )
@@ -208,17 +199,16 @@ def _contrasts(
         yield _contrast(
             "size",
             "Do checkpoints of other sizes differ?",
-            "One design, the same documents: the width differs, and one checkpoint stands for each "
-            "size.",
+            "One design, the same documents: the width differs, one checkpoint for each size.",
             base,
             [one for one in sizes if one is not base],
         )
-    for before, after in zoo.tuned:
+    for before, after in zoo.tuned_pairs:
         yield _contrast(
             f"tuned-{after.slug}",
             "Does fine-tuning first help?",
             "The same checkpoint, with and without supervised fine-tuning on the format of the "
-            "tasks. The share of the head-room that is captured makes unequal starts comparable.",
+            "tasks. The share of the headroom that is captured makes unequal starts comparable.",
             learners[before.slug],
             [learners[after.slug]],
         )
@@ -228,18 +218,16 @@ def _reference(stored: StoredBoard, designs: Sequence[Learner]) -> Learner | Non
     """The model that the track names as its reference, else the first that was run."""
     ran = [one for one in designs if one.entry is not None]
     track = known_track(stored.board.track, stored.board.track_version)
-    named = track.reference.model if track is not None and track.reference is not None else ""
-    return next(
-        (one for one in ran if one.entry.model == named), next(iter(ran), None)
-    )
+    reference = track.reference.model if track is not None and track.reference is not None else ""
+    return next((one for one in ran if one.entry.model == reference), next(iter(ran), None))
 
 
 def _contrast(
     key: str, question: str, about: str, base: Learner, others: Sequence[Learner]
 ) -> Contrast:
     ran = [one for one in others if one.entry is not None and base.entry is not None]
-    found = {one.animal.slug: compare_pair(base.entry, one.entry).axes for one in ran}
-    labels = [(one.animal.card.display_name, found[one.animal.slug]) for one in ran]
+    by_slug = {one.animal.slug: compare_pair(base.entry, one.entry).axes for one in ran}
+    labels = [(one.animal.card.display_name, by_slug[one.animal.slug]) for one in ran]
     return Contrast(
         key=key,
         question=question,
@@ -247,18 +235,18 @@ def _contrast(
         base=base,
         others=tuple(others),
         changes={one.animal.slug: differences(base.animal, one.animal) for one in others},
-        found=found,
-        drawn=drawings(labels) if labels else {},
-        sentences=tuple(_sentence(name, own) for name, own in labels),
+        effects=by_slug,
+        drawings=drawings(labels) if labels else {},
+        sentences=tuple(_sentence(name, by_axis) for name, by_axis in labels),
     )
 
 
-def _sentence(name: str, found: Effects) -> str:
+def _sentence(name: str, by_axis: Effects) -> str:
     """``tiny-llama-3m: worse on sample efficiency (−0.206; over other tasks [−0.481, 0.069]).``"""
     parts = [
         f"{effect.call} on {AXIS_WORDS[axis]} ({wording.number(effect.value, 3, True)}"
         f"{_elsewhere(effect)})"
-        for axis, pair in found.items()
+        for axis, pair in by_axis.items()
         if (effect := pair.effect) is not None
     ]
     return f"{name}: {', '.join(parts) or 'no number yet'}."

@@ -41,7 +41,7 @@ def pages(site: Site) -> Iterator[Page]:
         title="All boards",
         about="Every board by track and version, frozen or superseded; numbers are only compared "
         "inside one.",
-        data={"boards": [(stored, status(stored)) for stored in _ordered(site)]},
+        data={"boards": [(stored, status(stored)) for stored in _sort_boards(site)]},
         section="board",
     )
     for stored in site.boards:
@@ -67,8 +67,8 @@ def pages(site: Site) -> Iterator[Page]:
         )
 
 
-def _ordered(site: Site) -> list[StoredBoard]:
-    """By track, the newest version first."""
+def _sort_boards(site: Site) -> list[StoredBoard]:
+    """Boards by track, the newest version first."""
     return sorted(site.boards, key=lambda s: (s.board.track, -s.board.track_version, s.id))
 
 
@@ -87,13 +87,13 @@ def status(stored: StoredBoard) -> str:
 
 def conditions(leaves: Mapping[str, Any]) -> Iterator[tuple[str, list[tuple[str, Any, str]]]]:
     """Per group its title, and name, value and meaning of each condition."""
-    stated = stated_conditions(leaves)
+    values = stated_conditions(leaves)
     for group, title in GROUPS.items():
         kind = Conditions.model_fields[group].annotation
         fields = getattr(kind, "model_fields", {})
         rows = [
             (name, value, getattr(fields.get(name), "description", None) or "")
-            for name, value in sorted(stated.get(group, {}).items())
+            for name, value in sorted(values.get(group, {}).items())
         ]
         if rows:
             yield title, rows
@@ -101,43 +101,43 @@ def conditions(leaves: Mapping[str, Any]) -> Iterator[tuple[str, list[tuple[str,
 
 def members(leaves: Mapping[str, Any], kind: str) -> dict[str, dict[str, Any]]:
     """Leaves below ``tasks`` or ``retain`` by name, and the rest of their path."""
-    found: dict[str, dict[str, Any]] = {}
+    groups: dict[str, dict[str, Any]] = {}
     for path, value in leaves.items():
         parts = path.split(".", 2)
         if parts[0] == kind and len(parts) == 3:
-            found.setdefault(parts[1], {})[parts[2]] = value
-    return dict(sorted(found.items()))
+            groups.setdefault(parts[1], {})[parts[2]] = value
+    return dict(sorted(groups.items()))
 
 
 def tasks(leaves: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Of each task its version and digests, and floor and ceiling of its splits."""
-    found = {}
-    for name, own in members(leaves, "tasks").items():
-        splits = sorted({key.split(".")[1] for key in own if key.startswith("splits.")})
-        found[name] = {
-            "version": own.get("version"),
-            "digest": own.get("digest"),
-            "verifier": own.get("verifier"),
+    """Version and digests of each task, with floor and ceiling of its splits."""
+    rows = {}
+    for name, values in members(leaves, "tasks").items():
+        splits = sorted({key.split(".")[1] for key in values if key.startswith("splits.")})
+        rows[name] = {
+            "version": values.get("version"),
+            "digest": values.get("digest"),
+            "verifier": values.get("verifier"),
             "splits": [
                 {
                     "name": split,
-                    "floor": own.get(f"bounds.{split}.floor"),
-                    "ceiling": own.get(f"bounds.{split}.ceiling"),
-                    "sha256": own.get(f"splits.{split}"),
+                    "floor": values.get(f"bounds.{split}.floor"),
+                    "ceiling": values.get(f"bounds.{split}.ceiling"),
+                    "sha256": values.get(f"splits.{split}"),
                 }
                 for split in splits
             ],
         }
-    return found
+    return rows
 
 
 def other(leaves: Mapping[str, Any]) -> list[tuple[str, Any]]:
-    """Leaves that stand in no other table of the page."""
-    known = {f"conditions.{group}." for group in GROUPS}
+    """Leaves that no other table of the page has."""
+    prefixes = {f"conditions.{group}." for group in GROUPS}
     return [
         (path, value)
         for path, value in sorted(leaves.items())
-        if not any(path.startswith(prefix) for prefix in known)
+        if not any(path.startswith(prefix) for prefix in prefixes)
         and not (path.startswith(("tasks.", "retain.")) and path.count(".") >= 2)
     ]
 
@@ -157,11 +157,11 @@ def environments(stored: StoredBoard) -> list[tuple[str, list[tuple[str, int]]]]
     """What may differ between runs and is recorded: label, and values with numbers of runs."""
     counts: dict[str, Counter[str]] = {}
     for run in stored.runs:
-        found = run.record.environment
-        named = {label: found.get(key) for key, label in MACHINE.items()}
-        packages = found.get("packages")
-        named |= packages if isinstance(packages, dict) else {}
-        for label, value in named.items():
+        environment = run.record.environment
+        values = {label: environment.get(key) for key, label in MACHINE.items()}
+        packages = environment.get("packages")
+        values |= packages if isinstance(packages, dict) else {}
+        for label, value in values.items():
             if value is not None:
                 counts.setdefault(str(label), Counter())[str(value)] += 1
     order = {label: place for place, label in enumerate(MACHINE.values())}
@@ -185,13 +185,10 @@ def pilot(stored: StoredBoard) -> list[tuple[str, str]]:
 def entries(stored: StoredBoard, recipe: str) -> Iterator[dict[str, Any]]:
     """What a row of an entry shows."""
     for entry in stored.entries(recipe):
-        tiers = {}
-        for axis in AXES:
-            standings = stored.board.rankings[recipe][axis].ranking.standings
-            tiers[axis] = next((s.tier for s in standings if s.model == entry.name), None)
+        rankings = stored.board.rankings[recipe]
         yield {
             "entry": entry,
-            "tiers": tiers,
+            "tiers": {axis: rankings[axis].ranking.tier(entry.name) for axis in AXES},
             "standing": words.STANDINGS[entry.standing],
             "badge": badge_words(stored.badges[entry.name]),
             "submitter": stored.submitters[entry.name],

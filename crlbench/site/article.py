@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from crlbench.pages import (
@@ -17,23 +16,21 @@ from crlbench.pages import (
     report,
     words,
 )
-from crlbench.pages.reproduce import command
 from crlbench.site import techniques
-from crlbench.site.facets import badge_words
 from crlbench.site.pages import Page, entry_path
-from crlbench.site.runs import machine, verify_commands
+from crlbench.site.runs import entry_facts, machine
 from crlbench.site.source import StoredBoard
-from crlbench.verdict.axes import AXIS_SIGNS, AXIS_WORDS
+from crlbench.verdict.axes import AXIS_SIGNS, AXIS_WORDS, Axis
 from crlbench.verdict.entry import Entry
-from crlbench.verdict.pairs import compare_pair
+from crlbench.verdict.pairs import PairAxis, compare_pair
 
 NEAREST = 2
-"""Entries that stand beside one with a verdict."""
+"""Number of nearest entries that one is compared with."""
 
 
-def entry_page(found: Mapping[str, Any]) -> Page:
+def entry_page(content: Mapping[str, Any]) -> Page:
     """The page of an entry, from its :func:`article`."""
-    entry, stored = found["entry"], found["stored"]
+    entry, stored = content["entry"], content["stored"]
     board = stored.board
     about = f"{entry.display_name} with {entry.recipe} on {board.track} v{board.track_version}"
     return Page(
@@ -42,7 +39,7 @@ def entry_page(found: Mapping[str, Any]) -> Page:
         title=about,
         about=f"{about}: sample efficiency, stability and generalization on every task, with "
         "intervals, failures, costs and the command that makes it again.",
-        data=found,
+        data=content,
         section="board",
         scripts=("static/recompute.js",),
     )
@@ -56,14 +53,9 @@ def article(stored: StoredBoard, entry: Entry, anchor: str) -> dict[str, Any]:
     """
     board = stored.board
     return {
-        "stored": stored,
-        "entry": entry,
-        "slug": stored.by_entry[entry.name][0].record.subject.slug,
+        **entry_facts(stored, entry),
         "standing": words.STANDINGS[entry.standing].capitalize(),
-        "badge": badge_words(stored.badges[entry.name]),
         "machine": machine(stored.by_entry[entry.name]),
-        "again": command(stored.by_entry[entry.name]),
-        "verify": verify_commands(stored, entry.name),
         "rivals": [_rival(stored, entry, other) for other in rivals(stored, entry)],
         "item": {
             "anchor": anchor,
@@ -73,7 +65,7 @@ def article(stored: StoredBoard, entry: Entry, anchor: str) -> dict[str, Any]:
             "tiles": page_results.tiles(entry, with_lam=False),
             "cards": page_axes.cards(entry, board),
             "arrivals": page_arrival.arrivals(entry),
-            # Run by run stands on the pages of the tasks.
+            # Pages of tasks have every run.
             "stability": _without_runs(page_stability.stability(entry)),
             "splits": page_splits.split_panels(entry),
             "generalization": page_splits.generalization(entry),
@@ -97,51 +89,39 @@ def rivals(stored: StoredBoard, entry: Entry) -> Sequence[Entry]:
     main = techniques.main_base([*everyone])
     recipes = sorted({recipe for _, recipe in everyone})
     base = None if main is None else techniques.base_of(entry.recipe, recipes, main)
-    own = everyone.get((entry.model, base)) if base is not None else None
-    return [*([own] if own is not None else []), *nearest(stored, entry)]
+    same_model = everyone.get((entry.model, base)) if base is not None else None
+    return [*([same_model] if same_model is not None else []), *nearest(stored, entry)]
 
 
 def nearest(stored: StoredBoard, entry: Entry) -> Sequence[Entry]:
     """The entries of the same recipe whose Λ is nearest, from above and from below in turn."""
-    own = entry.axes["efficiency"].value
-    if own is None:
+    lam = entry.axes["efficiency"].value
+    if lam is None:
         return ()
     others = [
-        (abs(other.axes["efficiency"].value - own), other.name, other)
+        (abs(other.axes["efficiency"].value - lam), other.name, other)
         for other in stored.entries(entry.recipe)
         if other is not entry and other.axes["efficiency"].value is not None
     ]
-    return [other for _, _, other in sorted(others, key=lambda found: found[:2])[:NEAREST]]
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """One axis of an entry against another: this one minus the other."""
-
-    sign: str
-    title: str
-    call: str
-    tone: str
-    difference: str
-    note: str
+    return [other for _, _, other in sorted(others, key=lambda candidate: candidate[:2])[:NEAREST]]
 
 
 def _rival(stored: StoredBoard, entry: Entry, other: Entry) -> dict[str, Any]:
     """The verdict on every axis, as this entry minus the other."""
-    verdicts = []
-    for axis, pair in compare_pair(other, entry, margin=stored.board.margin).axes.items():
-        effect, more = pair.effect, words.more_seeds(pair.effect)
-        preview = effect is not None and effect.call == "preview"
-        told = "a preview, no verdict" if preview else words.verdict(effect)
-        verdicts.append(
-            Verdict(
-                sign=AXIS_SIGNS[axis],
-                title=AXIS_WORDS[axis].capitalize(),
-                call=told if effect is not None else "no number",
-                tone=effect.call if effect is not None and not preview else "",
-                difference=words.difference(effect),
-                note=pair.reason or (f"{more} seeds more would settle it" if more else ""),
-            )
-        )
-    slug = stored.by_entry[other.name][0].record.subject.slug
-    return {"entry": other, "slug": slug, "verdicts": verdicts}
+    pairs = compare_pair(other, entry, margin=stored.board.margin).axes
+    return {"entry": other, "verdicts": [_verdict(axis, pair) for axis, pair in pairs.items()]}
+
+
+def _verdict(axis: Axis, pair: PairAxis) -> dict[str, str]:
+    """One axis; without a verdict where one of the two may not bear one."""
+    effect, more = pair.effect, words.more_seeds(pair.effect)
+    preview = pair.call == "preview"
+    call = "a preview, no verdict" if preview else words.verdict(effect)
+    return {
+        "sign": AXIS_SIGNS[axis],
+        "title": AXIS_WORDS[axis].capitalize(),
+        "call": "no number" if effect is None else call,
+        "tone": effect.call if effect is not None and not preview else "",
+        "difference": words.difference(effect),
+        "note": pair.reason or (f"{more} seeds more would settle it" if more else ""),
+    }

@@ -41,13 +41,13 @@ def build(site: Site, jobs: int | None = None) -> dict[str, bytes]:
     renderer = Renderer(site)
     renderer.compile()
 
-    def rendered(made: Made) -> list[tuple[str, bytes]]:
+    def render(item: Made) -> list[tuple[str, bytes]]:
         return [
             (one.path, one.content if isinstance(one, File) else renderer.html(one))
-            for one in whole([made])
+            for one in whole([item])
         ]
 
-    for path, content in chain.from_iterable(spread(rendered, parts(site), jobs)):
+    for path, content in chain.from_iterable(spread(render, parts(site), jobs)):
         if path in files:
             raise ValidationError(f"{path}: two pages of the site have this name")
         if not all(SAFE.fullmatch(part) for part in path.split("/")):
@@ -90,7 +90,7 @@ def write(files: Mapping[str, bytes], folder: Path) -> None:
 
 
 def require_replaceable(folder: Path) -> None:
-    """Of a folder for a site; also to be asked before the site is built.
+    """Check that a folder may hold a site; also called before the site is built.
 
     Raises:
         UsageError: it holds something else than a site.

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from functools import partial
 from typing import Any
 
 from crlbench import __version__
 from crlbench.base.json_schema import schema_of
 from crlbench.contract.records import RunRecord, StoredPlan
 from crlbench.contract.retractions import Retraction, read_retractions
-from crlbench.site.formats import CURVES, ENTRIES, RUNS, TABLES, WRITERS
-from crlbench.site.pages import File, Made, Page, data_path
+from crlbench.site.formats import TABLES, WRITERS
+from crlbench.site.pages import File, Page, data_path
 from crlbench.site.source import Site, StoredBoard
 
-OFFERED = (ENTRIES, RUNS, CURVES)
+OFFERED = ("entries", "runs", "curves")
 """Pairs are left to the command: their number grows with the square of the entries."""
 FORMS = ("csv", "json")
 SCHEMAS = {"run-record": RunRecord, "plan": StoredPlan}
@@ -25,28 +24,24 @@ NEWEST = 50
 """Changes that the page lists; the feed has all."""
 
 
-def pages(site: Site) -> Iterator[Made]:
+def pages(site: Site) -> Iterator[Page | File]:
     """The page with the files that it offers."""
-    yield partial(_pages, site)
-
-
-def _pages(site: Site) -> Iterator[Page | File]:
-    offered: list[dict[str, Any]] = []
+    boards: list[dict[str, Any]] = []
     for stored in site.boards:
         files = list(_files(stored))
         yield from (file for _, file in files)
-        offered.append({"stored": stored, "files": files})
+        boards.append({"stored": stored, "files": files})
     schemas = list(_schemas())
     yield from schemas
     yield Page(
         path="data.html",
         template="data.html.j2",
         title="Data: every number for your own analysis",
-        about="Entries, runs and learning curves as CSV and JSON, the meaning of every column, "
-        "schemas of the records, how to rebuild this site, and how to cite it.",
+        about="Entries, runs and learning curves as CSV and JSON, and the meaning of every column. "
+        "Schemas of the records, how to rebuild this site, and how to cite it.",
         data={
-            "offered": offered,
-            "tables": TABLES.values(),
+            "offered": boards,
+            "tables": [tabulate(()) for tabulate in TABLES.values()],
             "forms": ", ".join(WRITERS),
             "schemas": schemas,
             "bibtex": bibtex(),
@@ -59,11 +54,11 @@ def _pages(site: Site) -> Iterator[Page | File]:
 
 def _files(stored: StoredBoard) -> Iterator[tuple[str, File]]:
     """Label and file of each table of a board, and of its conditions."""
-    for table in OFFERED:
-        rows = list(table.rows([stored]))
+    for what in OFFERED:
+        table = TABLES[what]([stored])
         for form in FORMS:
-            name = f"{table.name}.{form}"
-            yield name, File(data_path(stored.id, name), WRITERS[form](table, rows))
+            name = f"{what}.{form}"
+            yield name, File(data_path(stored.id, name), WRITERS[form](table))
     leaves = {"fingerprint": stored.board.fingerprint, "leaves": stored.leaves}
     text = json.dumps(leaves, indent=1, sort_keys=True) + "\n"
     yield "fingerprint.json", File(data_path(stored.id, "fingerprint.json"), text.encode())
@@ -90,7 +85,7 @@ def bibtex() -> str:
 
 def changes(site: Site) -> list[dict[str, Any]]:
     """Every entry that states a date, by the last event in its ledger, the youngest first."""
-    found = [
+    events = [
         {
             "date": stored.dates[entry.name],
             "stored": stored,
@@ -101,8 +96,8 @@ def changes(site: Site) -> list[dict[str, Any]]:
         for entry in stored.board.entries
         if stored.dates[entry.name]
     ]
-    found.sort(key=lambda change: (change["stored"].id, change["entry"].name))
-    return sorted(found, key=lambda change: change["date"], reverse=True)
+    events.sort(key=lambda change: (change["stored"].id, change["entry"].name))
+    return sorted(events, key=lambda change: change["date"], reverse=True)
 
 
 def retractions(site: Site) -> list[Retraction]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from crlbench.pages import ablation_figures
+from crlbench.pages.dots import effect_axis, effect_row, effect_scale
 from crlbench.verdict.axes import AXES, AXIS_SIGNS, AXIS_WORDS, MARGIN, Axis
 from crlbench.verdict.pairs import PairAxis
 
@@ -32,16 +32,20 @@ def drawings(rows: Sequence[tuple[str, Effects]]) -> dict[Axis, Drawing]:
 
 
 def _drawing(axis: Axis, rows: Sequence[tuple[str, PairAxis]]) -> Drawing:
-    scale = ablation_figures.effect_scale([pair.effect for _, pair in rows], MARGIN)
+    scale = effect_scale([pair.effect for _, pair in rows], MARGIN)
     return Drawing(
         title=f"{AXIS_WORDS[axis].capitalize()} {AXIS_SIGNS[axis]}",
-        axis=Markup(ablation_figures.effect_axis(MARGIN, scale)),
+        axis=Markup(effect_axis(MARGIN, scale)),
         rows=tuple(
             Markup("")
             if pair.effect is None
             else Markup(
-                ablation_figures.effect_row(
-                    f"{label} on {AXIS_SIGNS[axis]}", pair.effect, MARGIN, scale
+                effect_row(
+                    f"Effect of {label} on {AXIS_SIGNS[axis]}",
+                    pair.effect,
+                    pair.effect.verdict,
+                    MARGIN,
+                    scale,
                 )
             )
             for label, pair in rows

@@ -60,7 +60,7 @@ def facets(record: RunRecord, badge: Proof | None, standing: str) -> Facets:
 
 
 def badge_words(badge: Proof | None) -> str:
-    """What the maintainers have proven of an entry, in one word wherever it stands."""
+    """What the maintainers have proven of an entry, in one word for all pages."""
     return badge or "not verified yet"
 
 
@@ -74,7 +74,7 @@ def precision(subject: Subject | ModelCard) -> str:
 
 def parameters(subject: Subject) -> str:
     """``1.01M``, ``135M``, ``7.6B``."""
-    return counted(model_size(subject))
+    return format_count(model_size(subject))
 
 
 def model_size(subject: Subject) -> int:
@@ -86,7 +86,7 @@ def model_size(subject: Subject) -> int:
     return subject.params_total - (subject.params_trainable if subject.adapter else 0)
 
 
-def counted(parameters: int) -> str:
+def format_count(parameters: int) -> str:
     """A number of parameters with about three digits."""
     for unit, factor in (("B", 1e9), ("M", 1e6), ("k", 1e3)):
         if parameters >= 0.9995 * factor:
@@ -96,12 +96,12 @@ def counted(parameters: int) -> str:
 
 def choices(entries: Iterable[Facets]) -> list[tuple[str, str, Sequence[str]]]:
     """Per filter its name, its label and the values that occur; filters with one value too."""
-    known = list(entries)
+    facets_of_entries = list(entries)
     sizes = [label for _, label in SIZES]
-    found = []
+    filters = []
     for name, label in NAMES.items():
-        values = sorted({getattr(entry, name) for entry in known})
+        values = sorted({getattr(entry, name) for entry in facets_of_entries})
         if name == "size":
             values.sort(key=sizes.index)
-        found.append((name, label, values))
-    return found
+        filters.append((name, label, values))
+    return filters

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
-from crlbench.site.facets import counted, model_size
+from crlbench.site.facets import format_count, model_size
 from crlbench.site.pages import Made, Page, board_path
 from crlbench.site.source import Site, StoredBoard
 from crlbench.site.standings import facts, standings
@@ -13,7 +13,7 @@ from crlbench.verdict.resources import known_track
 
 
 def pages(site: Site) -> Iterator[Made]:
-    """Standings of every board and recipe; those of the first also stand at the front."""
+    """Standings of every board and recipe; the first are the front page too."""
     front = True
     for stored in site.boards:
         for recipe in stored.recipes:
@@ -53,7 +53,7 @@ def _sizes(stored: StoredBoard, recipe: str) -> str:
     """``1.01M to 1.04M``: the smallest and the largest model."""
     entries = stored.entries(recipe)
     sizes = [model_size(stored.by_entry[e.name][0].record.subject) for e in entries]
-    ends = dict.fromkeys(counted(size) for size in (min(sizes), max(sizes)))
+    ends = dict.fromkeys(format_count(size) for size in (min(sizes), max(sizes)))
     return " to ".join(ends)
 
 
@@ -61,8 +61,8 @@ def _boards(site: Site) -> Iterator[tuple[StoredBoard, str, str]]:
     """Every board with its page and what tells it from the others."""
     for stored in site.boards:
         board = stored.board
-        alike = sum(other.title == stored.title for other in site.boards)
+        same_title = sum(other.title == stored.title for other in site.boards)
         parts = [board.hardware or "", "not ranked" if board.unranked else ""]
         parts += ["" if stored.later is None else "archived"]
-        parts += [board.fingerprint[:4] if alike > 1 else ""]
+        parts += [board.fingerprint[:4] if same_title > 1 else ""]
         yield stored, board_path(stored.id, stored.recipes[0]), ", ".join(filter(None, parts))

@@ -73,8 +73,8 @@ def _task(task: TaskRuns, seed: int = ROOT_SEED) -> dict[str, Any]:
                 "x": list(m.curve.x),
                 "measured": m.curve.measured,
                 "draws": len(start),
-                "curve": packed(rows, kind),
-                "start": packed(start, kind),
+                "curve": pack(rows, kind),
+                "start": pack(start, kind),
             }
             for m, rows, start in zip(task.measures, curves, starts, strict=True)
         ],
@@ -88,7 +88,7 @@ def kind_of(vectors: Sequence[np.ndarray]) -> str:
     return "f32" if all((v.astype(np.float32) == v).all() for v in vectors) else "f64"
 
 
-def packed(vector: np.ndarray, kind: str) -> str:
+def pack(vector: np.ndarray, kind: str) -> str:
     """Base64 of scores in order: bits with the highest first, or little-endian floats."""
     if kind == "bits":
         raw = np.packbits(vector.astype(np.uint8).ravel())
@@ -98,6 +98,6 @@ def packed(vector: np.ndarray, kind: str) -> str:
 
 
 def _stream(seed: int) -> dict[str, str]:
-    """Where numpy's PCG64 of a seed begins."""
+    """Start state of numpy's PCG64 of a seed."""
     state = np.random.PCG64(seed).state["state"]
     return {name: f"{state[name]:032x}" for name in ("state", "inc")}

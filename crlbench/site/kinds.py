@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 
 from crlbench.site import (
     addresses,
@@ -21,7 +22,7 @@ from crlbench.site import (
     tasks,
     transfer,
 )
-from crlbench.site.pages import Made
+from crlbench.site.pages import File, Made, Page, whole
 from crlbench.site.source import Site
 
 
@@ -38,6 +39,8 @@ class Kind:
     """Name under which pages say that they belong to this line of the menu."""
     long: bool = False
     """Whether making them takes long: then it begins early, and no process waits for it alone."""
+    together: bool = False
+    """Whether one process makes all of them."""
 
 
 KINDS = (
@@ -45,12 +48,12 @@ KINDS = (
     Kind(models.pages, "Models", models.INDEX, "models"),
     Kind(compare.pages, "Compare", "compare.html", "compare", long=True),
     Kind(tasks.pages, "Tasks", "tasks/index.html", "tasks"),
-    Kind(recipes.pages, "Recipes", recipes.FRONT, "recipes", long=True),
-    Kind(transfer.pages, "Transfer", transfer.FRONT, "transfer", long=True),
+    Kind(recipes.pages, "Recipes", recipes.FRONT, "recipes", long=True, together=True),
+    Kind(transfer.pages, "Transfer", transfer.FRONT, "transfer", long=True, together=True),
     Kind(stability.pages, "Stability", stability.FRONT, "stability"),
-    Kind(architectures.pages, "Architectures", architectures.FRONT, "architectures"),
-    Kind(method.pages, "Method", "method.html", "method"),
-    Kind(data.pages, "Data", "data.html", "data", long=True),
+    Kind(architectures.pages, "Architectures", architectures.FRONT, "architectures", together=True),
+    Kind(method.pages, "Method", "method.html", "method", together=True),
+    Kind(data.pages, "Data", "data.html", "data", long=True, together=True),
     Kind(runs.pages),
     Kind(archive.pages),
     Kind(items.pages),
@@ -61,4 +64,12 @@ KINDS = (
 def parts(site: Site) -> list[Made]:
     """All pages and files of a site, those that take longest first."""
     kinds = sorted(KINDS, key=lambda kind: not kind.long)
-    return [made for kind in kinds for made in kind.pages(site)]
+    return [
+        made
+        for kind in kinds
+        for made in ([partial(_make, kind, site)] if kind.together else kind.pages(site))
+    ]
+
+
+def _make(kind: Kind, site: Site) -> Iterator[Page | File]:
+    return whole(kind.pages(site))

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from functools import partial
 from typing import Any
 
 import numpy as np
 
 from crlbench.contract.conditions import fingerprint
 from crlbench.contract.verification import PROOFS
-from crlbench.site.pages import Made, Page
+from crlbench.site.pages import Page
 from crlbench.site.source import Site, StoredBoard
 from crlbench.stats.generalization import PARTS as SPLITS
 from crlbench.stats.intervals import REPLICATES, TRIM, expanded_tail
@@ -25,12 +24,8 @@ CHANGED = "conditions.optimization.learning_rate"
 """The leaf that the example of the fingerprint doubles."""
 
 
-def pages(site: Site) -> Iterator[Made]:
+def pages(site: Site) -> Iterator[Page]:
     """The one page."""
-    yield partial(_page, site)
-
-
-def _page(site: Site) -> Iterator[Page]:
     stored = site.boards[0]
     recipe = stored.recipes[0]
     entry = example(stored, recipe)
@@ -115,27 +110,27 @@ def efficiency(entry: Entry, task: str) -> dict[str, Any]:
 
 def stability(entry: Entry, task: str) -> dict[str, Any]:
     """The four shares of a task, and what they are made of."""
-    found = entry.stability.tasks[task]
-    gains = np.array([run.final - run.head for run in found.runs])
-    peaks = np.array([run.peak for run in found.runs])
-    falls = np.array([run.drawdown for run in found.runs])
+    measures = entry.stability.tasks[task]
+    gains = np.array([run.final - run.head for run in measures.runs])
+    peaks = np.array([run.peak for run in measures.runs])
+    falls = np.array([run.drawdown for run in measures.runs])
     return {
-        "n": found.n,
-        "finals": sorted(run.final for run in found.runs),
-        "gmd": found.gmd,
-        "peak": found.peak,
-        "worst_count": rounded_up(found.n, WORST_SEEDS),
+        "n": measures.n,
+        "finals": sorted(run.final for run in measures.runs),
+        "gmd": measures.gmd,
+        "peak": measures.peak,
+        "worst_count": rounded_up(measures.n, WORST_SEEDS),
         "worst": float(worst_seeds(gains)),
-        "median": found.median_gain,
+        "median": measures.median_gain,
         "deepest": float(falls.max()),
         "kept": float(kept(peaks, falls).mean()),
-        "failures": found.failures,
-        "failure_rate": found.failure_rate,
-        "gain": found.gain,
-        "gain_interval": found.gain_interval,
-        "shares": found.shares,
-        "product": float(np.prod(list((found.shares or {}).values()))),
-        "value": found.value,
+        "failures": measures.failures,
+        "failure_rate": measures.failure_rate,
+        "gain": measures.gain,
+        "gain_interval": measures.gain_interval,
+        "shares": measures.shares,
+        "product": float(np.prod(list((measures.shares or {}).values()))),
+        "value": measures.value,
         "tasks": {name: entry.stability.tasks[name].value for name in entry.stability.rated},
         "headline": entry.axes["stability"].value,
     }
@@ -174,19 +169,18 @@ def interval(entry: Entry) -> dict[str, Any]:
 
 
 def tiers(stored: StoredBoard, entry: Entry) -> dict[str, Any]:
-    """Where the entry stands on each axis, and whom it was found different from."""
-    found = {}
+    """Place of the entry on each axis, and whom it was found different from."""
+    by_axis = {}
     for axis in AXES:
         ranking = stored.board.rankings[entry.recipe][axis].ranking
-        standing = next((s for s in ranking.standings if s.model == entry.name), None)
-        found[axis] = {
-            "standing": standing,
+        by_axis[axis] = {
+            "standing": ranking.standing(entry.name),
             "models": len(ranking.standings),
             "tiers": len(ranking.anchors),
             "reason": ranking.reason,
             "leader": ranking.leader,
         }
-    return {"axes": found, "alpha": stored.board.alpha}
+    return {"axes": by_axis, "alpha": stored.board.alpha}
 
 
 def verdict(stored: StoredBoard, entry: Entry) -> dict[str, Any] | None:
@@ -211,14 +205,14 @@ def fingerprint_example(stored: StoredBoard) -> dict[str, Any]:
     """The hash of the board's leaves, and what it is when one of them is another."""
     leaves = dict(stored.leaves)
     value = leaves.get(CHANGED)
-    changed = leaves | {CHANGED: 2 * value if isinstance(value, float) else "another"}
+    other = leaves | {CHANGED: 2 * value if isinstance(value, float) else "another"}
     return {
         "count": len(leaves),
         "hash": fingerprint(leaves),
         "leaf": CHANGED,
         "value": value,
-        "other_value": changed[CHANGED],
-        "other_hash": fingerprint(changed),
+        "other_value": other[CHANGED],
+        "other_hash": fingerprint(other),
     }
 
 

@@ -1,4 +1,4 @@
-"""A page of the site before it is rendered, other files, and where the pages of things stand."""
+"""A page of the site before it is rendered, other files, and the paths of pages."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ class Page:
     """One HTML file."""
 
     path: str
-    """From the root of the site: ``models/tiny-llama.html``."""
+    """Path from the root of the site: ``models/tiny-llama.html``."""
     template: str
-    """Below ``templates/site``."""
+    """Name of a file below ``templates/site``."""
     title: str
     about: str
     """A sentence for search engines and link previews."""
     data: Mapping[str, Any] = field(default_factory=dict)
     """What the template shows, as ``page.data``."""
     section: str = ""
-    """The entry of the menu that it belongs to."""
+    """Section of the menu that it belongs to."""
     scripts: tuple[str, ...] = ()
     """Classic scripts from the root of the site, in order, after those of every page."""
     charts: bool = False
@@ -37,7 +37,7 @@ class Page:
         return self.shown_at or "../" * (len(PurePosixPath(self.path).parts) - 1)
 
     def link(self, path: str) -> str:
-        """A relative address, so that a disk and any address of a server serve alike."""
+        """A relative address: it works from a disk and from any address of a server."""
         path, mark, fragment = path.partition("#")
         return f"{self.root}{quote(path, safe='/@')}{mark}{quote(fragment, safe='/@=&')}"
 
@@ -47,7 +47,7 @@ class File:
     """A file that is no page: data for download or for scripts."""
 
     path: str
-    """From the root of the site."""
+    """Path from the root of the site."""
     content: bytes
 
 
@@ -93,6 +93,11 @@ def _path(*parts: str) -> str:
 def board_path(board: str, recipe: str) -> str:
     """The standings of one recipe on a board."""
     return _path("boards", board, f"{recipe}.html")
+
+
+def model_slug(model: str) -> str:
+    """The name of a model without its revision: ``tiny-llama`` of ``tiny-llama@25666175``."""
+    return model.partition("@")[0]
 
 
 def model_path(slug: str) -> str:

@@ -23,16 +23,16 @@ DECODED = {"sampled": "id", "greedy": "id_greedy"}
 MIN_ENTRIES = 5
 """Fewer entries have no rank correlation worth a sentence."""
 ERROR = 0.05
-"""Of the two-sided test of a rank correlation against 0."""
+"""Level of the two-sided test of a rank correlation against 0."""
 
 
 def mean_scores(entries: Sequence[Entry], split: str) -> tuple[float, float] | None:
     """Mean score on a split before and after training; None where one was not scored."""
     tasks = [task for entry in entries for task in entry.tasks]
-    found = [part for task in tasks for part in task.splits if part.name == split]
-    if len(found) < len(tasks) or any(part.end is None for part in found):
+    parts = [part for task in tasks for part in task.splits if part.name == split]
+    if len(parts) < len(tasks) or any(part.end is None for part in parts):
         return None
-    return fmean(part.start for part in found), fmean(part.end for part in found)
+    return fmean(part.start for part in parts), fmean(part.end for part in parts)
 
 
 def describe_start(entries: Sequence[Entry]) -> str:
@@ -47,13 +47,13 @@ def describe_start(entries: Sequence[Entry]) -> str:
     rho = rank_correlation(*zip(*pairs, strict=True))
     if rho is None:
         return ""
-    said = f"rank correlation {wording.number(rho, 2)} over {len(pairs)} entries"
+    evidence = f"rank correlation {wording.number(rho, 2)} over {len(pairs)} entries"
     if rho > 0 and _excludes_zero(rho, len(pairs)):
         return (
             "What a model can do before is what it gets: entries with a higher greedy score "
-            f"before training have a higher Λ ({said})."
+            f"before training have a higher Λ ({evidence})."
         )
-    return f"The greedy score before training is not shown to order Λ ({said})."
+    return f"The greedy score before training is not shown to order Λ ({evidence})."
 
 
 def describe_decoding(entries: Sequence[Entry]) -> str:
@@ -81,13 +81,17 @@ def describe_other_tasks(axis: Axis, leader: Entry, behind: Sequence[Entry], mar
     wider = {entry.display_name: paired_axes(leader, entry, margin)[axis].wider for entry in behind}
     if not any(interval is not None for interval in wider.values()):
         return ""
-    ahead = [name for name, found in wider.items() if found is not None and found.high < 0]
+    ahead = [
+        name
+        for name, wider_interval in wider.items()
+        if wider_interval is not None and wider_interval.high < 0
+    ]
     total = wording.count(len(wider), "interval")
     if not ahead:
-        return f"Over other tasks of the kind, none of {total} excludes 0."
+        return f"Over similar tasks that were not run, none of {total} excludes 0."
     verb = "excludes" if len(ahead) == 1 else "exclude"
     return (
-        f"Over other tasks of the kind, {len(ahead)} of {total} {verb} 0: "
+        f"Over similar tasks that were not run, {len(ahead)} of {total} {verb} 0: "
         f"{wording.listed(ahead, 4)}."
     )
 
@@ -108,8 +112,8 @@ def _mean_ranks(values: Sequence[float]) -> list[float]:
 
 def _excludes_zero(rho: float, n: int) -> bool:
     """Student's test of a rank correlation, with n - 2 degrees of freedom."""
-    left = 1.0 - rho * rho
-    if left < 1e-12:
+    unexplained = 1.0 - rho * rho
+    if unexplained < 1e-12:
         return True
-    t = abs(rho) * math.sqrt((n - 2) / left)
+    t = abs(rho) * math.sqrt((n - 2) / unexplained)
     return 2 * (1 - student_cdf(t, n - 2)) < ERROR

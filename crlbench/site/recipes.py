@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
+from operator import attrgetter
 from typing import Any
 
 from crlbench.base import wording
@@ -13,7 +13,7 @@ from crlbench.pages.compare_words import SIGNS
 from crlbench.site import techniques
 from crlbench.site.effects import Drawing, Effects, drawings
 from crlbench.site.families import Family, families
-from crlbench.site.pages import Made, Page, recipes_path
+from crlbench.site.pages import Page, model_slug, recipes_path
 from crlbench.site.source import Site, StoredBoard
 from crlbench.verdict.ablation import FieldChange
 from crlbench.verdict.axes import AXES, AXIS_SIGNS, AXIS_WORDS, Axis, AxisScore
@@ -23,7 +23,7 @@ from crlbench.verdict.pairs import Call, compare_pair
 
 FRONT = "recipes.html"
 OUTCOMES: tuple[Call, ...] = ("better", "equivalent", "worse", "undecided", "preview")
-"""In the order of the counts."""
+"""Verdicts in the order of the counts."""
 
 
 @dataclass(frozen=True)
@@ -44,17 +44,17 @@ class Row:
     recipe: str
     changes: tuple[FieldChange, ...]
     cells: dict[str, Cell]
-    """By model."""
+    """Cells by model."""
 
     def calls(self, axis: Axis) -> list[Call | None]:
         """Its verdicts, one for each model with a base."""
         return [cell.effects[axis].call for cell in self.cells.values() if cell.effects]
 
     def counts(self, axis: Axis) -> dict[Call, int]:
-        return counted(self.calls(axis))
+        return count_calls(self.calls(axis))
 
 
-def counted(calls: Sequence[Call | None]) -> dict[Call, int]:
+def count_calls(calls: Sequence[Call | None]) -> dict[Call, int]:
     """How often each verdict was given; those that nobody got are left out."""
     return {name: calls.count(name) for name in OUTCOMES if name in calls}
 
@@ -77,7 +77,7 @@ class Answer:
     sign: str
     title: str
     counts: dict[Call, int]
-    helped: tuple[tuple[str, str, str], ...]
+    helpful: tuple[tuple[str, str, str], ...]
     """Recipe, its base, and the models that it is better for; the most helpful first."""
 
 
@@ -86,11 +86,11 @@ class RateCell:
     """A model and recipe at one learning rate."""
 
     scores: dict[Axis, AxisScore]
-    """Over the tasks that it has at every rate."""
+    """Scores over the tasks that it has at every rate."""
     effects: Effects
-    """Against the rate of the board; empty for that rate itself."""
+    """Effects against the rate of the board; empty for that rate itself."""
     bases: Effects
-    """Against the base of the recipe at this rate; empty for a base, and where there is none."""
+    """Effects against the base of the recipe at this rate; empty without one."""
     best: bool
     """Highest Λ of its row, which was seen before it was named."""
     failed: int
@@ -129,25 +129,21 @@ class Techniques:
 
     stored: StoredBoard
     models: dict[str, str]
-    """Names as they are shown, by model."""
+    """Display names by model."""
     slugs: dict[str, str]
     groups: tuple[Group, ...]
     answers: tuple[Answer, ...]
     verdicts: int
-    """On one axis."""
+    """Number of verdicts on one axis."""
     chance: str
-    """Of a false verdict among them, were there no differences at all."""
+    """Chance of a false verdict among them if no model differed."""
     rates: Rates | None
 
 
-def pages(site: Site) -> Iterator[Made]:
+def pages(site: Site) -> Iterator[Page]:
     """The board of recipes, and a page for each model that has several."""
-    yield partial(_pages, site)
-
-
-def _pages(site: Site) -> Iterator[Page]:
-    found = [techniques_of(family) for family in families(site)]
-    shown = [one for one in found if one.groups or one.rates]
+    boards = [techniques_of(family) for family in families(site)]
+    visible = [one for one in boards if one.groups or one.rates]
     yield Page(
         path=FRONT,
         template="recipes.html.j2",
@@ -155,19 +151,19 @@ def _pages(site: Site) -> Iterator[Page]:
         about="Reinforcement learning recipes measured against a base, model by model: effects "
         "on sample efficiency, stability and generalization with intervals and verdicts.",
         data={
-            "boards": shown,
-            "silent": [one.stored for one in found if one not in shown],
+            "boards": visible,
+            "silent": [one.stored for one in boards if one not in visible],
             "signs": SIGNS,
             "axes": [(axis, AXIS_SIGNS[axis], AXIS_WORDS[axis].capitalize()) for axis in AXES],
         },
         section="recipes",
     )
-    for one in shown:
-        alike = compared(one.stored)
-        yield from (_model_page(one, model) for model in one.models if model in alike)
+    for one in visible:
+        with_page = list_compared_models(one.stored)
+        yield from (_model_page(one, model) for model in one.models if model in with_page)
 
 
-def compared(stored: StoredBoard) -> set[str]:
+def list_compared_models(stored: StoredBoard) -> set[str]:
     """The models of a board with a recipe and its base: each has a page."""
     entries = {(entry.model, entry.recipe): entry for entry in stored.board.entries}
     main = techniques.main_base([*entries])
@@ -199,15 +195,15 @@ def _model_page(one: Techniques, model: str) -> Page:
 
 def _groups_of(one: Techniques, model: str) -> list[dict[str, Any]]:
     """The groups of one model that have something to show, with their figures."""
-    found = []
+    panels = []
     for group in one.groups:
         base = group.bases.get(model)
         rows = [row for row in group.rows if model in row.cells and row.cells[model].effects]
         if base is not None and rows:
-            own = [(row.recipe, row.cells[model].effects) for row in rows]
-            drawn: dict[Axis, Drawing] = drawings(own)
-            found.append({"group": group, "base": base, "rows": rows, "drawn": drawn})
-    return found
+            by_recipe = [(row.recipe, row.cells[model].effects) for row in rows]
+            figures: dict[Axis, Drawing] = drawings(by_recipe)
+            panels.append({"group": group, "base": base, "rows": rows, "drawings": figures})
+    return panels
 
 
 def techniques_of(family: Family) -> Techniques:
@@ -216,24 +212,21 @@ def techniques_of(family: Family) -> Techniques:
     entries = {(entry.model, entry.recipe): entry for entry in stored.board.entries}
     groups = tuple(_groups(stored, entries))
     rates = _rates(family)
-    named = {model for group in groups for row in group.rows for model in row.cells}
-    named |= {row.model for row in rates.rows} if rates else set()
+    names = {model for group in groups for row in group.rows for model in row.cells}
+    names |= {row.model for row in rates.rows} if rates else set()
     everyone = [e for one in family.by_rate.values() for e in one.board.entries]
+    everyone.sort(key=attrgetter("model"))
     verdicts = sum(len(row.cells) for group in groups for row in group.rows)
     return Techniques(
         stored=stored,
-        models={e.model: e.display_name for e in sorted(everyone, key=_model) if e.model in named},
-        slugs={e.model: e.model.partition("@")[0] for e in everyone},
+        models={e.model: e.display_name for e in everyone if e.model in names},
+        slugs={e.model: model_slug(e.model) for e in everyone},
         groups=groups,
         answers=tuple(_answer(axis, groups) for axis in AXES) if groups else (),
         verdicts=verdicts,
         chance=f"{words.chance_of_a_false_verdict(verdicts):.0%}" if verdicts > 1 else "",
         rates=rates,
     )
-
-
-def _model(entry: Entry) -> str:
-    return entry.model
 
 
 def _groups(stored: StoredBoard, entries: dict[tuple[str, str], Entry]) -> Iterator[Group]:
@@ -244,22 +237,20 @@ def _groups(stored: StoredBoard, entries: dict[tuple[str, str], Entry]) -> Itera
     bases = {recipe: techniques.base_of(recipe, recipes, main) for recipe in recipes}
     order = sorted({base for base in bases.values() if base is not None})
     for base in sorted(order, key=lambda name: (name != main, name)):
-        rows = [
-            _row(stored, recipe, base, entries) for recipe in recipes if bases[recipe] == base
-        ]
-        own = {model: entry for (model, recipe), entry in entries.items() if recipe == base}
-        yield Group(base, dict(sorted(own.items())), tuple(rows))
+        rows = [_row(stored, recipe, base, entries) for recipe in recipes if bases[recipe] == base]
+        base_entries = {
+            model: entry for (model, recipe), entry in entries.items() if recipe == base
+        }
+        yield Group(base, dict(sorted(base_entries.items())), tuple(rows))
 
 
-def _row(
-    stored: StoredBoard, recipe: str, base: str, entries: dict[tuple[str, str], Entry]
-) -> Row:
+def _row(stored: StoredBoard, recipe: str, base: str, entries: dict[tuple[str, str], Entry]) -> Row:
     cells = {}
     for (model, name), entry in sorted(entries.items()):
         if name == recipe:
             against = entries.get((model, base))
-            found = {} if against is None else compare_pair(against, entry).axes
-            cells[model] = Cell(entry, against, found)
+            by_axis = {} if against is None else compare_pair(against, entry).axes
+            cells[model] = Cell(entry, against, by_axis)
     return Row(recipe, techniques.changes(_config(stored, base), _config(stored, recipe)), cells)
 
 
@@ -271,7 +262,7 @@ def _config(stored: StoredBoard, recipe: str) -> dict[str, Any]:
 def _answer(axis: Axis, groups: Sequence[Group]) -> Answer:
     rows = [(group.base, row) for group in groups for row in group.rows]
     calls = [name for _, row in rows for name in row.calls(axis)]
-    helped = []
+    helpful = []
     for base, row in rows:
         models = [
             cell.entry.display_name
@@ -279,13 +270,13 @@ def _answer(axis: Axis, groups: Sequence[Group]) -> Answer:
             if cell.effects and cell.effects[axis].call == "better"
         ]
         if models:
-            helped.append((-len(models), row.recipe, base, wording.listed(models)))
+            helpful.append((-len(models), row.recipe, base, wording.listed(models)))
     return Answer(
         axis=axis,
         sign=AXIS_SIGNS[axis],
         title=AXIS_WORDS[axis].capitalize(),
-        counts=counted(calls),
-        helped=tuple((recipe, base, models) for _, recipe, base, models in sorted(helped)),
+        counts=count_calls(calls),
+        helpful=tuple((recipe, base, models) for _, recipe, base, models in sorted(helpful)),
     )
 
 
@@ -295,18 +286,21 @@ def _rates(family: Family) -> Rates | None:
     main, recipes = techniques.main_base(names), sorted({recipe for _, recipe in names})
     rows = []
     for model, recipe in names:
-        own = family.entries(model, recipe)
+        by_rate = family.entries(model, recipe)
         base = None if main is None else techniques.base_of(recipe, recipes, main)
-        if len(own) > 1 and (row := _rate_row(family, model, recipe, base, own)) is not None:
+        if (
+            len(by_rate) > 1
+            and (row := _rate_row(family, model, recipe, base, by_rate)) is not None
+        ):
             rows.append(row)
     if not rows:
         return None
-    shown = {(row.model, row.recipe) for row in rows}
-    models = {model for model, _ in shown}
-    absent = {recipe for model, recipe in names if model in models and (model, recipe) not in shown}
+    pairs = {(row.model, row.recipe) for row in rows}
+    models = {model for model, _ in pairs}
+    absent = {recipe for model, recipe in names if model in models and (model, recipe) not in pairs}
     answers = [_rate_answer(i, rates, family.rate, rows) for i in range(len(rates))]
-    known = tuple(filter(None, answers))
-    return Rates(rates, family.rate, tuple(rows), known, tuple(sorted(absent)))
+    sentences = tuple(filter(None, answers))
+    return Rates(rates, family.rate, tuple(rows), sentences, tuple(sorted(absent)))
 
 
 def _rate_answer(i: int, rates: Sequence[float], home: float, rows: Sequence[RateRow]) -> str:
@@ -314,57 +308,60 @@ def _rate_answer(i: int, rates: Sequence[float], home: float, rows: Sequence[Rat
     here = [(row, cell) for row in rows if (cell := row.cells[i]) is not None]
     if rates[i] == home or not here:
         return ""
-    own = _tallies([cell.effects for _, cell in here])
-    parts = [f"At {techniques.rate_words(rates[i])}, against the same recipe at "
-             f"{techniques.rate_words(home)}: {own}."]
+    tally = _tallies([cell.effects for _, cell in here])
+    parts = [
+        f"At {techniques.rate_words(rates[i])}, against the same recipe at "
+        f"{techniques.rate_words(home)}: {tally}."
+    ]
     if against := [(row.base, cell.bases) for row, cell in here if row.base and cell.bases]:
         names = wording.listed(sorted({base for base, _ in against}))
-        tallies = _tallies([found for _, found in against])
+        tallies = _tallies([by_axis for _, by_axis in against])
         parts.append(f"Against {names} at this rate: {tallies}.")
     several = len({row.model for row in rows}) > 1
-    broken = sorted((-cell.failed, _named(row, several), cell.runs) for row, cell in here)
-    if told := [f"{name} {-failed} of {runs}" for failed, name, runs in broken if failed]:
-        parts.append(f"Runs that failed: {', '.join(told)}.")
+    failures = sorted((-cell.failed, _recipe_label(row, several), cell.runs) for row, cell in here)
+    if lines := [f"{name} {-minus} of {runs}" for minus, name, runs in failures if minus]:
+        parts.append(f"Runs that failed: {', '.join(lines)}.")
     return " ".join(parts)
 
 
-def _named(row: RateRow, several: bool) -> str:
+def _recipe_label(row: RateRow, several: bool) -> str:
     """The recipe; with its model where a board has several."""
-    return f"{row.recipe} of {row.model.partition('@')[0]}" if several else row.recipe
+    return f"{row.recipe} of {model_slug(row.model)}" if several else row.recipe
 
 
-def _tallies(found: Sequence[Effects]) -> str:
+def _tallies(every: Sequence[Effects]) -> str:
     """``Λ 1 equivalent, 8 worse; Stab 9 equivalent; Gen 9 equivalent``."""
     parts = []
     for axis in AXES:
-        numbers = counted([one[axis].call for one in found if one])
-        if told := ", ".join(f"{number} {call}" for call, number in numbers.items()):
-            parts.append(f"{AXIS_SIGNS[axis]} {told}")
+        numbers = count_calls([one[axis].call for one in every if one])
+        if tally := ", ".join(f"{number} {call}" for call, number in numbers.items()):
+            parts.append(f"{AXIS_SIGNS[axis]} {tally}")
     return "; ".join(parts) or "no number"
 
 
 def _rate_row(
-    family: Family, model: str, recipe: str, base: str | None, own: dict[float, Entry]
+    family: Family, model: str, recipe: str, base: str | None, by_rate: dict[float, Entry]
 ) -> RateRow | None:
-    tasks = sorted(set.intersection(*(set(entry.task_names) for entry in own.values())))
+    tasks = sorted(set.intersection(*(set(entry.task_names) for entry in by_rate.values())))
     scores = {
-        rate: {axis: score_on(entry, axis, tasks) for axis in AXES} for rate, entry in own.items()
+        rate: {axis: score_on(entry, axis, tasks) for axis in AXES}
+        for rate, entry in by_rate.items()
     }
-    lams = {rate: found["efficiency"].value for rate, found in scores.items()}
-    known = {rate: lam for rate, lam in lams.items() if lam is not None}
-    if len(known) < 2:
+    lams = {rate: by_axis["efficiency"].value for rate, by_axis in scores.items()}
+    with_lam = {rate: lam for rate, lam in lams.items() if lam is not None}
+    if len(with_lam) < 2:
         return None
-    best = max(known, key=lambda rate: (known[rate], -rate))
-    home, bases = own.get(family.rate), family.entries(model, base) if base is not None else {}
+    best = max(with_lam, key=lambda rate: (with_lam[rate], -rate))
+    home, bases = by_rate.get(family.rate), family.entries(model, base) if base is not None else {}
     cells = []
     for rate in family.by_rate:
-        entry = own.get(rate)
+        entry = by_rate.get(rate)
         if entry is None:
             cells.append(None)
             continue
         against = None if home is None or rate == family.rate else home
-        found = {} if against is None else compare_pair(against, entry, tasks=tasks).axes
+        by_axis = {} if against is None else compare_pair(against, entry, tasks=tasks).axes
         beside = compare_pair(bases[rate], entry).axes if rate in bases else {}
         ends = [run.failed for task in tasks for run in entry.evidence.tasks[task].measures]
-        cells.append(RateCell(scores[rate], found, beside, rate == best, sum(ends), len(ends)))
+        cells.append(RateCell(scores[rate], by_axis, beside, rate == best, sum(ends), len(ends)))
     return RateRow(model, recipe, base, tuple(tasks), tuple(cells))

@@ -60,8 +60,8 @@ class Renderer:
         }
 
     def compile(self) -> None:
-        """Read every template now, so that processes that are forked later need not."""
-        # Those of the site stand a second time below the folder that holds all.
+        """Read every template now; processes that are forked later need not."""
+        # Templates of the site are listed a second time below the folder that holds all.
         for name in self.environment.list_templates(["j2"]):
             if "/" not in name:
                 self.environment.get_template(name)

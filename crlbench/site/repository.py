@@ -1,4 +1,4 @@
-"""The repository that results stand in: pages lead to it where its address is known."""
+"""The repository of the results: pages link to it if its address is known."""
 
 from __future__ import annotations
 

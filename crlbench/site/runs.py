@@ -20,9 +20,8 @@ from crlbench.pages import (
     page_samples,
     page_splits,
     page_stability,
-    words,
 )
-from crlbench.pages.figures import CurveSeries, SeedCurve
+from crlbench.pages.curves import Curve, SeedCurve
 from crlbench.pages.reproduce import command
 from crlbench.site.facets import badge_words
 from crlbench.site.pages import Made, Page, run_path
@@ -35,7 +34,7 @@ from crlbench.verdict.runs import Run
 from crlbench.verdict.task_summary import SeedSummary, TaskSummary
 
 RESULTS = "leaderboard/results"
-"""Where results stand in the checkout that commands on pages are given in."""
+"""Folder of the results in a checkout, for the commands on pages."""
 STATES = {"completed": "completed", "partial": "shortened", "failed": "failed"}
 
 
@@ -68,28 +67,36 @@ def _page(stored: StoredBoard, entry: Entry, task: str) -> Page:
 def run_data(stored: StoredBoard, entry: Entry, task: str) -> dict[str, Any]:
     """All that the page of an entry on a task shows."""
     part = part_of(entry, task)
-    found = part.tasks[0]
+    task_summary = part.tasks[0]
     real = list(stored.arm(entry.name, "real", task))
     placebo = list(stored.arm(entry.name, "placebo", task))
     return {
-        "stored": stored,
-        "entry": entry,
-        "slug": stored.by_entry[entry.name][0].record.subject.slug,
+        **entry_facts(stored, entry),
         "part": part,
-        "task": found,
+        "task": task_summary,
         "lead": page_results.lead(part),
-        "tiles": _tiles(entry, found),
-        "curves": _curves(found, placebo, f"{entry.model} {entry.recipe}"),
+        "tiles": _tiles(entry, task_summary),
+        "curves": _curves(task_summary, placebo, f"{entry.model} {entry.recipe}"),
         "arrival": _arrival(part, task),
-        "seeds": _seeds(found),
+        "seeds": _seeds(task_summary),
         "item": _item(part, real),
-        "badge": badge_words(stored.badges[entry.name]),
         "identities": [_identity(run, stored.archive.attempts(run)) for run in [*real, *placebo]],
         "machine": machine(real or placebo),
         "environment": page_costs.environment_panel([*real, *placebo]),
         "folder": f"{RESULTS}/{stored.id}/{entry.name}",
-        "verify": verify_commands(stored, entry.name),
-        "again": command(stored.by_entry[entry.name]),
+    }
+
+
+def entry_facts(stored: StoredBoard, entry: Entry) -> dict[str, Any]:
+    """What every page about an entry shows: name, badge, and how to run and verify it again."""
+    runs = stored.by_entry[entry.name]
+    return {
+        "stored": stored,
+        "entry": entry,
+        "slug": runs[0].record.subject.slug,
+        "badge": badge_words(stored.badges[entry.name]),
+        "again": command(runs),
+        "verify": _verify_commands(stored, entry.name),
     }
 
 
@@ -148,93 +155,76 @@ def _item(entry: Entry, real: Sequence[Run]) -> dict[str, Any]:
 
 
 def _tiles(entry: Entry, task: TaskSummary) -> list[dict[str, str]]:
-    """The three axes and the areas of the task: label, number, and what stands beneath."""
+    """The three axes and the areas of the task: label, number and note."""
     lam = entry.axes["efficiency"].by_task.get(task.task)
     stability = entry.stability.tasks.get(task.task)
     gen = entry.axes["generalization"].by_task.get(task.task)
-    gain = task.gain
+    tile, note = page_results.tile, page_results.interval_note
+    stab = None if stability is None else stability.value
     return [
-        {
-            "label": "Λ, head-room captured",
-            "value": wording.number(None if lam is None else lam.value),
-            "note": _interval(lam),
-        },
-        {
-            "label": "Gain in score",
-            "value": wording.number(gain.value, signed=True),
-            "note": _interval(gain),
-        },
-        {
-            "label": "Stab",
-            "value": wording.number(None if stability is None else stability.value),
-            "note": "no rating" if stability is None else stability.rating,
-        },
-        {
-            "label": "Gen",
-            "value": wording.number(None if gen is None else gen.value, signed=True),
-            "note": _interval(gen),
-        },
+        tile("Λ, headroom captured", wording.number(lam.value if lam else None), note(lam)),
+        tile("Gain in score", wording.number(task.gain.value, signed=True), note(task.gain)),
+        tile("Stab", wording.number(stab), stability.rating if stability else "no rating"),
+        tile("Gen", wording.number(gen.value if gen else None, signed=True), note(gen)),
     ]
-
-
-def _interval(estimate: Any) -> str:
-    if estimate is None or estimate.interval is None:
-        return "no interval"
-    return f"95\u00a0% {words.span(estimate.interval)}"
 
 
 def _curves(task: TaskSummary, placebo: Sequence[Run], label: str) -> list[tuple[str, str, Markup]]:
     """Title, note and figure of each arm, on one axis."""
     top = page_results.score_top([task])
     real = page_results.curve_series(task, label)
-    found = [("Every seed", "with the real reward", page_results.curve_figure(task, real, top))]
+    panels = [("Every seed", "with the real reward", page_results.curve_figure(task, real, top))]
     if placebo:
         control = _control(placebo)
-        drawn = page_results.curve_figure(task, control, max(top, _highest(control)))
-        found.append(("Placebo", "with a reward that knows nothing of the task", drawn))
-    return found
+        highest = page_results.next_tenth([value for seed in control.seeds for value in seed.y])
+        figure = page_results.curve_figure(task, control, max(top, highest))
+        panels.append(("Placebo", "with a reward that knows nothing of the task", figure))
+    return panels
 
 
-def _control(runs: Sequence[Run]) -> CurveSeries:
+def _control(runs: Sequence[Run]) -> Curve:
     """The placebo arm, whose end is not scored."""
     curves = [(run.record.seed.index, full_curve(run)) for run in runs]
     seeds = [SeedCurve(index, curve.x, curve.score, curve.measured) for index, curve in curves]
     start = sum(run.record.splits[ID].start for run in runs) / len(runs)
-    return CurveSeries("placebo", seeds, start, None)
-
-
-def _highest(series: CurveSeries) -> float:
-    """Of its curves, to the next tenth above."""
-    score = max(value for seed in series.seeds for value in seed.y)
-    return min(1.0, (int(score * 10 + 1e-9) + 1) / 10)
+    return Curve("placebo", seeds, start, None)
 
 
 def _arrival(entry: Entry, task: str) -> dict[str, Any] | None:
     """Samples to threshold as a figure and as rows; None where no curve has two points."""
-    found = page_arrival.arrivals(entry)
-    if not found["rows"]:
+    panel = page_arrival.arrivals(entry)
+    if not panel["rows"]:
         return None
-    return {"figure": found["figures"][0]["figure"], "rows": found["rows"]}
+    return {"figure": panel["figures"][0]["figure"], "rows": panel["rows"]}
 
 
 def _seeds(task: TaskSummary) -> dict[str, Any]:
-    """Every seed with its numbers and their mean; what is the same for all stands there once."""
+    """Every seed with its numbers and their mean; what is the same for all is said once."""
     states = [_state(seed) for seed in task.seeds]
-    numbers = [_numbers(seed) for seed in task.seeds]
-    said = {name: {row[i] for row in numbers} for i, name in enumerate(NUMBERS)}
-    said["State"] = {" ".join(state).strip() for state in states}
+    numbers = [_numbers(s.start, s.end, s.gain, s.H, s.L, s.E, s.lam) for s in task.seeds]
+    gain, lam = task.gain.value, task.lam.value
+    means = _numbers(task.start, task.end, gain, task.H, task.L, task.E, lam)
+    by_column = {name: {row[i] for row in numbers} for i, name in enumerate(NUMBERS)}
+    by_column["State"] = {" ".join(state).strip() for state in states}
     several = len(states) > 1
-    shared = {name: min(values) for name, values in said.items() if several and len(values) == 1}
-    kept = [i for i, name in enumerate(NUMBERS) if name not in shared]
+    constant = {
+        name: min(values) for name, values in by_column.items() if several and len(values) == 1
+    }
+    columns = [i for i, name in enumerate(NUMBERS) if name not in constant]
     return {
-        "shared": [(name, value) for name, value in shared.items() if value != wording.NONE],
-        "columns": [NUMBERS[i] for i in kept],
-        "states": "State" not in shared,
+        "shared": [(name, value) for name, value in constant.items() if value != wording.NONE],
+        "columns": [NUMBERS[i] for i in columns],
+        "states": "State" not in constant,
         "rows": [
-            {"index": seed.index, "state": state, "rule": rule, "numbers": [row[i] for i in kept]}
+            {
+                "index": seed.index,
+                "state": state,
+                "rule": rule,
+                "numbers": [row[i] for i in columns],
+            }
             for seed, (state, rule), row in zip(task.seeds, states, numbers, strict=True)
         ],
-        "means": [_means(task)[i] for i in kept],
+        "means": [means[i] for i in columns],
     }
 
 
@@ -248,29 +238,10 @@ NUMBERS = ("Start", "End", "Gain", "H", "L", "E", "Λ")
 """Columns of the table of seeds."""
 
 
-def _numbers(seed: SeedSummary) -> list[str]:
-    return [
-        wording.number(seed.start),
-        wording.number(seed.end),
-        wording.number(seed.gain, signed=True),
-        wording.number(seed.H),
-        wording.number(seed.L, signed=True),
-        wording.number(seed.E),
-        wording.number(seed.lam),
-    ]
-
-
-def _means(task: TaskSummary) -> list[str]:
-    """The same columns, mean over the seeds."""
-    return [
-        wording.number(task.start),
-        wording.number(task.end),
-        wording.number(task.gain.value, signed=True),
-        wording.number(task.H),
-        wording.number(task.L, signed=True),
-        wording.number(task.E),
-        wording.number(task.lam.value),
-    ]
+def _numbers(*values: float | None) -> list[str]:
+    """A row of the table of seeds; values in the order of :data:`NUMBERS`."""
+    pairs = zip(NUMBERS, values, strict=True)
+    return [wording.number(value, signed=name in ("Gain", "L")) for name, value in pairs]
 
 
 def _identity(run: Run, attempts: Attempts | None) -> dict[str, Any]:
@@ -290,27 +261,27 @@ def _ledger(run: Run, attempts: Attempts | None) -> str:
     history = None if attempts is None else attempts.cells.get(key_of(run))
     if history is None:
         return "not in a ledger"
-    told = ["begun" if history.begun else "start unknown"]
-    told += ["resumed from a checkpoint"] if history.resumed else []
-    told += [f"discarded {wording.count(history.discarded, 'time')}"] if history.discarded else []
+    events = ["begun" if history.begun else "start unknown"]
+    events += ["resumed from a checkpoint"] if history.resumed else []
+    events += [f"discarded {wording.count(history.discarded, 'time')}"] if history.discarded else []
     ends = {0: "never ended", 1: "ended once"}
-    told.append(ends.get(len(history.ends), f"ended {len(history.ends)} times"))
-    return ", ".join(told)
+    events.append(ends.get(len(history.ends), f"ended {len(history.ends)} times"))
+    return ", ".join(events)
 
 
 def machine(runs: Sequence[Run]) -> list[tuple[str, str]]:
     """What the runs ran on: label and value, several values where they differ."""
     names = (("Hardware", "hardware_class"), ("Processor", "cpu"))
-    found = []
+    rows = []
     for label, name in names:
         values = sorted({str(run.record.environment.get(name) or "") for run in runs} - {""})
         if values:
-            found.append((label, wording.listed(values)))
+            rows.append((label, wording.listed(values)))
     versions = sorted({run.record.crlbench.version for run in runs})
-    return [*found, ("crlbench", wording.listed(versions))]
+    return [*rows, ("crlbench", wording.listed(versions))]
 
 
-def verify_commands(stored: StoredBoard, entry: str) -> list[str]:
+def _verify_commands(stored: StoredBoard, entry: str) -> list[str]:
     """How anyone proves the result from a checkout: the whole entry, and one seed of it."""
     path = shlex.quote(f"{RESULTS}/{stored.id}/{entry}")
     return [

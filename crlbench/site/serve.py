@@ -12,7 +12,7 @@ from crlbench.errors import EnvironmentUnfit
 
 HOST = "127.0.0.1"
 PORT = 8000
-"""Taken where it is free and nobody asked for another."""
+"""Default port, if it is free."""
 TYPES = {
     ".html": "text/html; charset=utf-8",
     ".css": "text/css; charset=utf-8",
@@ -26,7 +26,7 @@ TYPES = {
     ".cff": "text/plain; charset=utf-8",
     ".bib": "text/plain; charset=utf-8",
 }
-"""By ending; what the machine's own tables say does not count."""
+"""Types by ending, whatever the tables of the machine say."""
 MISSING = "404.html"
 
 
@@ -61,7 +61,7 @@ class _Handler(SimpleHTTPRequestHandler):
             self.wfile.write(content)
 
     def log_message(self, *_: object) -> None:
-        """Requests are not told."""
+        """Requests are not logged."""
 
 
 def server(folder: Path, port: int | None = None) -> ThreadingHTTPServer:

@@ -16,7 +16,7 @@ from crlbench.base.wording import visible
 from crlbench.catalog.find import Catalog
 from crlbench.contract.attempts import LEDGER_NAME
 from crlbench.contract.verification import Proof
-from crlbench.contribute.results.layout import read_submission, submitted
+from crlbench.contribute.results.layout import find_entries, read_submission
 from crlbench.disk.linked_lines import parsed, whole_lines
 from crlbench.disk.names import PLAN_NAME, RECORD_NAME
 from crlbench.disk.packed import PACKED
@@ -164,7 +164,7 @@ def read_site(
         NotComparable: a folder mixes conditions.
         EnvironmentUnfit: a file may not be read.
     """
-    folders = sorted({entry.parents[1] for entry in submitted(results)})
+    folders = sorted({entry.parents[1] for entry in find_entries(results)})
     if not folders:
         raise ValidationError(f"{results}: no results; hand runs in with: crlbench submit RUN")
     return Site(_ordered(read_board(f, catalog) for f in folders), catalog, url, repository)

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 import numpy as np
 from markupsafe import Markup
 
+from crlbench.pages.dots import ends_strip
 from crlbench.pages.page_stability import LABELS
-from crlbench.site import figures
-from crlbench.site.families import families
-from crlbench.site.pages import Page
+from crlbench.site.families import by_recipe
+from crlbench.site.pages import Page, model_slug
 from crlbench.site.source import Site, StoredBoard
 from crlbench.stats.stability import PARTS
 from crlbench.verdict.axes import AxisScore
@@ -38,11 +38,11 @@ class Row:
     tier: int | None
     score: AxisScore
     shares: dict[str, float | None]
-    """By label, mean over rated tasks."""
+    """Mean share over rated tasks, by label."""
     drawdown: float | None
-    """Mean over tasks and runs, what noise alone would show subtracted."""
+    """Mean drawdown over tasks and runs, less what noise alone would show."""
     figure: Markup
-    """F of every seed, by task."""
+    """Figure of the final score of every seed, by task."""
     failures: tuple[tuple[str, int], ...]
     """Rules and how many runs they ended; ``no record`` for runs that vanished."""
     runs: int
@@ -57,61 +57,58 @@ class Lab:
     rows: tuple[Row, ...]
 
     @property
-    def failed(self) -> bool:
-        """Whether any run did."""
+    def has_failures(self) -> bool:
+        """Whether any run failed."""
         return any(row.failures for row in self.rows)
 
 
 def pages(site: Site) -> Iterator[Page]:
     """The one page."""
-    homes = [family.home for family in families(site)]
-    labs = [[_lab(stored, recipe) for recipe in stored.recipes] for stored in homes]
-    found = [[lab for lab in of_board if lab.rows] for of_board in labs]
     yield Page(
         path=FRONT,
         template="stability.html.j2",
         title="Stability lab: what makes a run stable?",
         about="The four shares of stability of every entry, the end of every seed, drawdowns, and "
-        "failed runs by the rule that ended them.",
+        "failed runs by rule.",
         data={
-            "boards": [of_board for of_board in found if of_board],
+            "boards": by_recipe(site, _lab),
             "parts": [(LABELS[part], ABOUT[part]) for part in PARTS],
         },
         section="stability",
     )
 
 
-def _lab(stored: StoredBoard, recipe: str) -> Lab:
-    found = stored.board.rankings[recipe]["stability"].ranking
-    tiers = {standing.model: standing.tier for standing in found.standings}
+def _lab(stored: StoredBoard, recipe: str) -> Lab | None:
+    """The entries by tier, then by name; None where nothing can be said of any."""
     entries = [entry for entry in stored.entries(recipe) if entry.stability.tasks]
-    rows = [_row(stored, entry, tiers.get(entry.name)) for entry in entries]
+    rows = [_row(stored, entry) for entry in entries]
     rows.sort(key=lambda row: (row.tier is None, row.tier or 0, row.name))
-    return Lab(stored, recipe, tuple(rows))
+    return Lab(stored, recipe, tuple(rows)) if rows else None
 
 
-def _row(stored: StoredBoard, entry: Entry, tier: int | None) -> Row:
+def _row(stored: StoredBoard, entry: Entry) -> Row:
     tasks = entry.stability.tasks
-    rated = [tasks[name].shares for name in entry.stability.rated]
-    known = [share for share in rated if share is not None]
+    ranking = stored.board.rankings[entry.recipe]["stability"].ranking
+    rated_shares = [tasks[name].shares for name in entry.stability.rated]
+    shares = [share for share in rated_shares if share is not None]
     ends = {
-        task: [(run.final, run.failed) for run in found.runs] for task, found in tasks.items()
+        task: [(run.final, run.failed) for run in measures.runs] for task, measures in tasks.items()
     }
-    drawdowns = [found.drawdown for found in tasks.values() if found.drawdown is not None]
+    drawdowns = [measures.drawdown for measures in tasks.values() if measures.drawdown is not None]
     return Row(
         name=entry.name,
         model=entry.display_name,
-        slug=entry.model.partition("@")[0],
-        tier=tier,
+        slug=model_slug(entry.model),
+        tier=ranking.tier(entry.name),
         score=entry.axes["stability"],
         shares={
-            LABELS[part]: float(np.mean([share[part] for share in known])) if known else None
+            LABELS[part]: float(np.mean([share[part] for share in shares])) if shares else None
             for part in PARTS
         },
         drawdown=float(np.mean(drawdowns)) if drawdowns else None,
-        figure=Markup(figures.ends_strip(f"Ends of the seeds of {entry.display_name}", ends)),
+        figure=Markup(ends_strip(f"Ends of the seeds of {entry.display_name}", ends)),
         failures=_failures(stored, entry),
-        runs=sum(len(found.runs) for found in tasks.values()),
+        runs=sum(len(measures.runs) for measures in tasks.values()),
     )
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 from markupsafe import Markup
@@ -11,6 +12,7 @@ from markupsafe import Markup
 from crlbench.base import wording
 from crlbench.pages import words
 from crlbench.pages.page_axes import place, rank_words
+from crlbench.pages.table import Cell, Column
 from crlbench.site import figures
 from crlbench.site.facets import Facets, choices, facets, model_size, parameters
 from crlbench.site.reach import (
@@ -46,40 +48,32 @@ ANCHORS: dict[Axis, float] = {"efficiency": 0.0, "stability": 1.0, "generalizati
 """What every figure of an axis shows: nothing learned, or no sign of instability."""
 
 
-@dataclass(frozen=True)
-class Column:
-    """A column that a reader may show or hide."""
-
-    key: str
-    label: str
-    about: str
-    shown: bool = False
-    """At first."""
-    axis: Axis | None = None
-    """The one table that has it; None for all."""
-    text: bool = False
-    """Sorted from A on; numbers start with the largest."""
-
-
-COLUMNS = (
-    Column("head", "H", "Head start: 0 at a task's floor, 1 at its ceiling", axis="efficiency"),
-    Column("learned", "L", "Area that learning added; E = H + L", axis="efficiency"),
-    Column("net", "Λ*", "Λ minus Λ under a reward without content", axis="efficiency"),
-    Column("sampled", "Sampled", "Sampled score, before → after", axis="efficiency"),
-    Column("greedy", "Greedy", "Greedy score, before → after", axis="efficiency"),
-    Column("id", "ID", "Gain on fresh items of the task", axis="generalization"),
-    Column("hard", "Hard", "Gain on harder items", axis="generalization"),
-    Column("format", "Format", "Gain in other wordings", axis="generalization"),
-    Column("transfer", "Transfer", "Gain on the other tasks", axis="generalization"),
-    Column("forgot", "Forgot", "Loss on what training never touched", axis="generalization"),
-    Column("size", "Parameters", "All weights of the model", True),
-    Column("seeds", "Seeds", "Of every task, real arm", True),
-    Column("failed", "Failed", "Runs that failed by a rule or vanished"),
-    Column("badge", "Badge", "What the maintainers have proven", True, text=True),
-    Column("precision", "Precision", "Weights, and what of them is trained", text=True),
-    Column("hardware", "Hardware", "Class of machine", text=True),
-    Column("submitter", "Submitted by", "Who answers questions", text=True),
-)
+COLUMNS: dict[Axis | None, tuple[Column, ...]] = {
+    "efficiency": (
+        Column("head", "number", "Head start: 0 at a task's floor, 1 at its ceiling", title="H"),
+        Column("learned", "number", "Area that learning added; E = H + L", title="L"),
+        Column("net", "number", "Λ minus Λ under a reward without content", title="Λ*"),
+        Column("sampled", "number", "Sampled score, before → after", title="Sampled"),
+        Column("greedy", "number", "Greedy score, before → after", title="Greedy"),
+    ),
+    "generalization": (
+        Column("id", "number", "Gain on fresh items of the task", title="ID"),
+        Column("hard", "number", "Gain on harder items", title="Hard"),
+        Column("format", "number", "Gain in other wordings", title="Format"),
+        Column("transfer", "number", "Gain on the other tasks", title="Transfer"),
+        Column("forgot", "number", "Loss on what training never touched", title="Forgot"),
+    ),
+    None: (
+        Column("size", "whole", "All weights of the model", title="Parameters", visible=True),
+        Column("seeds", "whole", "Of every task, real arm", title="Seeds", visible=True),
+        Column("failed", "whole", "Runs that failed by a rule or vanished", title="Failed"),
+        Column("badge", about="What the maintainers have proven", title="Badge", visible=True),
+        Column("precision", about="Weights, and what of them is trained", title="Precision"),
+        Column("hardware", about="Class of machine", title="Hardware"),
+        Column("submitter", about="Who answers questions", title="Submitted by"),
+    ),
+}
+"""Columns that a reader may show or hide, of the table of one axis; None for those of all three."""
 
 
 @dataclass(frozen=True)
@@ -90,8 +84,8 @@ class Flag:
     about: str
 
 
-Cells = dict[str, tuple[str, float | None]]
-"""Of the columns, by key: what is shown, and by what it is sorted."""
+Cells = dict[str, Cell]
+"""The cells of an entry by the keys of the columns."""
 
 
 @dataclass(frozen=True)
@@ -129,7 +123,7 @@ class Panel:
     meaning: str
     rows: tuple[Row, ...]
     """Ranked entries, by tier, then by name."""
-    apart: tuple[Row, ...]
+    unranked: tuple[Row, ...]
     """Entries without a rank, by name."""
     columns: tuple[Column, ...]
     scale: Markup
@@ -171,7 +165,7 @@ class Standings:
 
 
 @dataclass(frozen=True)
-class _Told:
+class _Profile:
     """What is said of an entry in all three tables."""
 
     facets: Facets
@@ -181,28 +175,35 @@ class _Told:
 def standings(stored: StoredBoard, recipe: str) -> Standings:
     """The three axes of one recipe."""
     entries = stored.entries(recipe)
-    told = {entry.name: _told(stored, entry) for entry in entries}
-    filters = [one for one in choices(t.facets for t in told.values()) if len(one[2]) > 1]
-    shared = _shared([one.cells for one in told.values()])
-    columns = tuple(column for column in COLUMNS if column.key not in shared)
-    panels = tuple(_panel(stored, recipe, axis, entries, told, columns) for axis in AXES)
-    labels = [(column.label, shared[column.key]) for column in COLUMNS if column.key in shared]
+    profiles = {entry.name: _describe(stored, entry) for entry in entries}
+    filters = [one for one in choices(t.facets for t in profiles.values()) if len(one[2]) > 1]
+    common = _find_common([one.cells for one in profiles.values()])
+    columns = {
+        axis: tuple(column for column in group if column not in common)
+        for axis, group in COLUMNS.items()
+    }
+    panels = tuple(_panel(stored, recipe, axis, entries, profiles, columns) for axis in AXES)
+    labels = [(column.title, text) for column, text in common.items()]
+    every_column = tuple(chain.from_iterable(columns.values()))
     start, decoding = describe_start(entries), describe_decoding(entries)
-    return Standings(stored, recipe, panels, filters, columns, labels, start, decoding)
+    return Standings(stored, recipe, panels, filters, every_column, labels, start, decoding)
 
 
-def _told(stored: StoredBoard, entry: Entry) -> _Told:
+def _describe(stored: StoredBoard, entry: Entry) -> _Profile:
     record, badge = stored.by_entry[entry.name][0].record, stored.badges[entry.name]
-    own = facets(record, badge, words.STANDINGS[entry.standing])
-    return _Told(own, _cells(stored, entry, own))
+    entry_facets = facets(record, badge, words.STANDINGS[entry.standing])
+    return _Profile(entry_facets, _cells(stored, entry, entry_facets))
 
 
-def _shared(rows: Sequence[Cells]) -> dict[str, str]:
-    """By key what a column of all tables says of every entry alike; nothing of a single one."""
+def _find_common(rows: Sequence[Cells]) -> dict[Column, str]:
+    """What a column of all tables says of every entry alike; nothing of a single one."""
     if len(rows) < 2:
         return {}
-    everywhere = [column.key for column in COLUMNS if column.axis is None]
-    return {key: rows[0][key][0] for key in everywhere if len({cells[key] for cells in rows}) == 1}
+    return {
+        column: rows[0][column.key].text
+        for column in COLUMNS[None]
+        if len({cells[column.key] for cells in rows}) == 1
+    }
 
 
 def _panel(
@@ -210,14 +211,14 @@ def _panel(
     recipe: str,
     axis: Axis,
     entries: Sequence[Entry],
-    told: dict[str, _Told],
-    columns: Sequence[Column],
+    profiles: dict[str, _Profile],
+    columns: Mapping[Axis | None, tuple[Column, ...]],
 ) -> Panel:
-    found = stored.board.rankings[recipe][axis]
-    ranked = {standing.model: standing for standing in found.ranking.standings}
+    axis_ranking = stored.board.rankings[recipe][axis]
+    ranked = {standing.model: standing for standing in axis_ranking.ranking.standings}
     x = figures.score_scale([entry.axes[axis] for entry in entries], ANCHORS[axis])
     rows = [
-        _row(stored, entry, axis, ranked.get(entry.name), found, told[entry.name], x)
+        _row(stored, entry, axis, ranked.get(entry.name), axis_ranking, profiles[entry.name], x)
         for entry in entries
     ]
     rows.sort(key=lambda row: (row.tier or 0, row.name))
@@ -234,14 +235,14 @@ def _panel(
         question=QUESTIONS[axis],
         meaning=MEANINGS[axis],
         rows=tuple(row for row in rows if row.tier is not None),
-        apart=tuple(row for row in rows if row.tier is None),
-        columns=tuple(column for column in columns if column.axis in (axis, None)),
+        unranked=tuple(row for row in rows if row.tier is None),
+        columns=(*columns.get(axis, ()), *columns[None]),
         scale=Markup(figures.score_axis(f"Axis of {AXIS_WORDS[axis]}", x)),
         grid=figures.score_grid(x),
-        reason=wording.sentence(stored.board.unranked or found.ranking.reason),
-        tiers=len(found.ranking.anchors),
+        reason=wording.sentence(stored.board.unranked or axis_ranking.ranking.reason),
+        tiers=len(axis_ranking.ranking.anchors),
         leaders=leaders,
-        luck=_luck(axis, found.ranking.leader, rows),
+        luck=_luck(axis, axis_ranking.ranking.leader, rows),
         claim=claim,
         all_tie=1 < len(leaders) == len(ranked),
         answer=answer,
@@ -266,8 +267,8 @@ def _row(
     entry: Entry,
     axis: Axis,
     standing: Standing | None,
-    found: AxisRanking,
-    told: _Told,
+    axis_ranking: AxisRanking,
+    profile: _Profile,
     x: figures.Scale,
 ) -> Row:
     score = entry.axes[axis]
@@ -279,15 +280,15 @@ def _row(
         slug=stored.by_entry[entry.name][0].record.subject.slug,
         display_name=entry.display_name,
         tier=tier,
-        leads=entry.name in found.ranking.anchors,
+        leads=entry.name in axis_ranking.ranking.anchors,
         ranks="" if standing is None else rank_words(standing.ranks).split(" ", 1)[1],
         why="" if standing is not None else _why(stored, entry, axis),
         provisional=entry.standing == "provisional",
         flags=tuple(_flags(entry, axis)),
         score=score,
         figure=Markup(figures.score_row(label, score, x, strong=tier == 1)),
-        facets=told.facets,
-        cells=told.cells,
+        facets=profile.facets,
+        cells=profile.cells,
     )
 
 
@@ -302,33 +303,36 @@ def _why(stored: StoredBoard, entry: Entry, axis: Axis) -> str:
 
 
 def _flags(entry: Entry, axis: Axis) -> Iterator[Flag]:
-    failed = len(entry.failed) + len(entry.vanished)
-    if failed:
+    failures = len(entry.failed) + len(entry.vanished)
+    if failures:
         about = "It stays in: from the failure on it counts as the floor, as knowing nothing"
         names = wording.listed((*entry.failed, *entry.vanished))
-        yield Flag(f"{failed} failed", f"{names}. {about}")
+        yield Flag(f"{failures} failed", f"{names}. {about}")
     if axis == "efficiency" and entry.placebo is not None and entry.placebo.elicitation:
         yield Flag("mostly elicitation", "A reward without content brings more than a quarter of Λ")
 
 
-def _cells(stored: StoredBoard, entry: Entry, own: Facets) -> Cells:
+def _cells(stored: StoredBoard, entry: Entry, entry_facets: Facets) -> Cells:
     subject = stored.by_entry[entry.name][0].record.subject
     net = None if entry.placebo is None else entry.placebo.net.value
-    failed = len(entry.failed) + len(entry.vanished)
+    failures = len(entry.failed) + len(entry.vanished)
     gen = entry.generalization.model
     scores = {"head": entry.efficiency.H, "learned": entry.efficiency.L, "net": net}
     scores |= {**gen.parts, "forgot": gen.forgetting}
     ends = {key: mean_scores([entry], split) for key, split in DECODED.items()}
+    texts = {
+        "badge": entry_facets.badge,
+        "precision": entry_facets.precision,
+        "hardware": entry_facets.hardware,
+        "submitter": stored.submitters[entry.name],
+    }
     return {
-        **{key: (wording.number(value), value) for key, value in scores.items()},
-        **{key: (_arrow(found), found and found[1]) for key, found in ends.items()},
-        "size": (parameters(subject), model_size(subject)),
-        "seeds": (str(entry.n), entry.n),
-        "failed": (str(failed), failed),
-        "badge": (own.badge, None),
-        "precision": (own.precision, None),
-        "hardware": (own.hardware, None),
-        "submitter": (stored.submitters[entry.name], None),
+        **{key: Cell(wording.number(value), value) for key, value in scores.items()},
+        **{key: Cell(_arrow(pair), pair and pair[1]) for key, pair in ends.items()},
+        **{key: Cell(text, text) for key, text in texts.items()},
+        "size": Cell(parameters(subject), model_size(subject)),
+        "seeds": Cell(str(entry.n), entry.n),
+        "failed": Cell(str(failures), failures),
     }
 
 
@@ -347,22 +351,22 @@ def _answer(leaders: Sequence[Row], ranked: int) -> tuple[str, str]:
         return "alone ahead on these tasks", alone
     if len(leaders) == ranked:
         return f"All {ranked} tie", "Nobody is significantly worse than the highest on these tasks."
-    told = (
+    sentence = (
         "It has the best estimate on these tasks; not significantly worse: "
         f"{wording.listed(others, 4)}."
     )
-    return f"tie of {len(leaders)}", told
+    return f"tie of {len(leaders)}", sentence
 
 
 def facts(stored: StoredBoard, recipe: str) -> list[tuple[str, Any]]:
     """The conditions of one recipe's standings in a line: label and value."""
-    board, own = stored.board, [run for run in stored.runs if run.recipe == recipe]
+    board, recipe_runs = stored.board, [run for run in stored.runs if run.recipe == recipe]
     return [
         ("Track", f"{board.track} v{board.track_version}, {board.division} division"),
         ("Tasks", wording.listed(board.tasks)),
         ("Training", f"{wording.grouped(_completions(stored))} completions per run"),
         ("Hardware", board.hardware or "not stated"),
-        ("Records", f"{len(own):,}"),
+        ("Records", f"{len(recipe_runs):,}"),
         ("Fingerprint", board.fingerprint),
     ]
 

@@ -1,55 +1,24 @@
 """The numbers of a board as plain tables: columns with their meaning, and rows for any program.
 
-The same rows stand behind the site's downloads and ``crlbench leaderboard export``. A table is
-about one board; tables of several boards are their rows one after the other.
+The same rows stand behind the site's downloads and ``crlbench leaderboard export``. A table of
+several boards has their rows one after the other.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from itertools import combinations
-from typing import Literal
+from typing import Any
 
+from crlbench.base.parallel import on_one_thread
+from crlbench.pages.table import Column, Table, rows_of
 from crlbench.site.source import StoredBoard
-from crlbench.stats.intervals import Interval, Paired
-from crlbench.stats.tiers import Standing
-from crlbench.verdict.axes import AXES, AxisScore
+from crlbench.verdict.axes import AXES, Axis
 from crlbench.verdict.entry import Entry
-from crlbench.verdict.pairs import AxisPair, paired_axes
+from crlbench.verdict.pairs import paired_axes
 
-Kind = Literal["text", "whole", "number", "yes or no"]
-Value = str | int | float | bool | None
-Row = dict[str, Value]
-
-
-@dataclass(frozen=True)
-class Column:
-    """One column; a value that does not exist is empty."""
-
-    name: str
-    kind: Kind
-    about: str
-
-
-@dataclass(frozen=True)
-class Table:
-    """What a row is, its columns in order, and where rows come from."""
-
-    name: str
-    about: str
-    columns: tuple[Column, ...]
-    of_board: Callable[[StoredBoard], Iterator[Row]]
-
-    def rows(self, boards: Sequence[StoredBoard]) -> Iterator[tuple[Value, ...]]:
-        """The values of every row, in the order of the columns."""
-        names = [column.name for column in self.columns]
-        all_of_them = set(names)
-        for board in boards:
-            for row in self.of_board(board):
-                assert row.keys() == all_of_them, row.keys() ^ all_of_them
-                yield tuple(row[name] for name in names)
-
+Subject = dict[str, Any]
+"""What the paths of columns begin at: a row's values by key, and objects that hold others."""
 
 WHERE = (
     Column("board", "text", "track and fingerprint; only rows of one board may be compared"),
@@ -58,30 +27,6 @@ WHERE = (
     Column("recipe", "text", "the algorithm, with its flips"),
 )
 """The first columns of every table of entries and runs."""
-
-
-def where(stored: StoredBoard, entry: Entry) -> Row:
-    """Their values."""
-    return {
-        "board": stored.id,
-        "entry": entry.name,
-        "model": entry.model,
-        "recipe": entry.recipe,
-    }
-
-
-def ends(name: str, interval: Interval | None) -> Row:
-    """The two ends of an interval as ``<name>low`` and ``<name>high``."""
-    low, high = (None, None) if interval is None else (interval.low, interval.high)
-    return {f"{name}low": low, f"{name}high": high}
-
-
-def taken(source: object | None, **fields: str) -> Row:
-    """Columns with the fields of an object that they hold; all are empty where it is None."""
-    return {
-        column: None if source is None else getattr(source, field)
-        for column, field in fields.items()
-    }
 
 
 ENTRY_COLUMNS = (
@@ -105,135 +50,140 @@ ENTRY_COLUMNS = (
     Column("vanished", "whole", "planned runs without a record; they count as failed"),
     Column("axis", "text", "efficiency (Λ), stability (Stab) or generalization (Gen)"),
     Column("value", "number", "the headline: seeds inside a task, then the mean over tasks"),
-    Column("low", "number", "lower end of its 95 % interval, on these tasks"),
-    Column("high", "number", "upper end"),
-    Column("wider_low", "number", "lower end of the 95 % interval with tasks drawn too"),
-    Column("wider_high", "number", "upper end"),
+    Column("low", "number", "lower end of its 95 % interval, on these tasks", "interval.low"),
+    Column("high", "number", "upper end", "interval.high"),
+    Column(
+        "wider_low", "number", "lower end of the 95 % interval with tasks drawn too", "wider.low"
+    ),
+    Column("wider_high", "number", "upper end", "wider.high"),
     Column("tier", "whole", "1: not significantly worse than the leader; empty without a rank"),
-    Column("rank_best", "whole", "best rank that the data do not exclude"),
-    Column("rank_worst", "whole", "worst one"),
+    Column("rank_best", "whole", "best rank that the data do not exclude", "place.ranks.0"),
+    Column("rank_worst", "whole", "worst one", "place.ranks.1"),
     Column("leads", "yes or no", "whether the tier is compared with this entry"),
     Column("unranked", "text", "why there is no rank or no value; empty where there are both"),
-    Column("head_start", "number", "H, normalised score before training; efficiency rows only"),
-    Column("area", "number", "E = H + L, the area under the curve; efficiency rows only"),
-    Column("learned", "number", "L, what learning added to it; efficiency rows only"),
-    Column("placebo", "number", "Λ under a reward without content; efficiency rows only"),
-    Column("net", "number", "Λ* = Λ - Λ(placebo); efficiency rows only"),
-    Column("net_low", "number", "lower end of its 95 % interval"),
-    Column("net_high", "number", "upper end"),
+    Column(
+        "head_start", "number", "H, normalised score before training; efficiency rows only", "H"
+    ),
+    Column("area", "number", "E = H + L, the area under the curve; efficiency rows only", "E"),
+    Column("learned", "number", "L, what learning added to it; efficiency rows only", "L"),
+    Column(
+        "placebo", "number", "Λ under a reward without content; efficiency rows only", "lam.value"
+    ),
+    Column("net", "number", "Λ* = Λ - Λ(placebo); efficiency rows only", "net.value"),
+    Column("net_low", "number", "lower end of its 95 % interval", "net.interval.low"),
+    Column("net_high", "number", "upper end", "net.interval.high"),
 )
 
 
-def entry_rows(stored: StoredBoard) -> Iterator[Row]:
-    """One row per entry and axis."""
+@on_one_thread
+def tabulate_entries(boards: Sequence[StoredBoard]) -> Table:
+    """Three rows of each entry."""
+    rows = list(rows_of(ENTRY_COLUMNS, (one for board in boards for one in _entries(board))))
+    return Table(ENTRY_COLUMNS, rows, name="entries", about="One row per entry and axis.")
+
+
+def _entries(stored: StoredBoard) -> Iterator[Subject]:
     for entry in stored.board.entries:
+        subject = stored.by_entry[entry.name][0].record.subject
+        common = {
+            **pick(stored.board, "track", "track_version", "division", "fingerprint", "hardware"),
+            **pick(entry, "display_name", "family", "kind", "standing"),
+            "parameters": subject.params_total,
+            "trained_parameters": subject.params_trainable,
+            "badge": stored.badges[entry.name],
+            "submitter": stored.submitters[entry.name].removeprefix("@"),
+            "date": stored.dates[entry.name],
+            "seeds": entry.n,
+            "failed": len(entry.failed),
+            "vanished": len(entry.vanished),
+        }
         for axis in AXES:
-            found = stored.board.rankings[entry.recipe][axis].ranking
-            standing = next((s for s in found.standings if s.model == entry.name), None)
-            score = entry.axes[axis]
-            why = score.reason or stored.board.unranked or found.reason
-            yield (
-                where(stored, entry)
-                | _about(stored, entry)
-                | _score(score)
-                | _standing(standing, entry.name in found.anchors)
-                | {"unranked": None if standing else why or " ".join(entry.why)}
-                | _split(entry if axis == "efficiency" else None)
-            )
+            yield common | where(stored, entry) | _place(stored, entry, axis)
 
 
-def _about(stored: StoredBoard, entry: Entry) -> Row:
-    board, subject = stored.board, stored.by_entry[entry.name][0].record.subject
+def pick(source: object | None, *fields: str) -> Subject:
+    """Fields of an object by name; nothing of None."""
+    return {} if source is None else {field: getattr(source, field) for field in fields}
+
+
+def where(stored: StoredBoard, entry: Entry) -> Subject:
+    """The values of :data:`WHERE`."""
     return {
-        "track": board.track,
-        "track_version": board.track_version,
-        "division": board.division,
-        "fingerprint": board.fingerprint,
-        "hardware": board.hardware,
-        "display_name": entry.display_name,
-        "family": entry.family,
-        "kind": entry.kind,
-        "parameters": subject.params_total,
-        "trained_parameters": subject.params_trainable,
-        "standing": entry.standing,
-        "badge": stored.badges[entry.name],
-        "submitter": stored.submitters[entry.name].removeprefix("@"),
-        "date": stored.dates[entry.name],
-        "seeds": entry.n,
-        "failed": len(entry.failed),
-        "vanished": len(entry.vanished),
+        "board": stored.id,
+        "entry": entry.name,
+        "model": entry.model,
+        "recipe": entry.recipe,
     }
 
 
-def _score(score: AxisScore) -> Row:
-    found: Row = {"axis": score.axis, "value": score.value}
-    return found | ends("", score.interval) | ends("wider_", score.wider)
+def _place(stored: StoredBoard, entry: Entry, axis: Axis) -> Subject:
+    ranking = stored.board.rankings[entry.recipe][axis].ranking
+    place = next((s for s in ranking.standings if s.model == entry.name), None)
+    score = entry.axes[axis]
+    why = score.reason or stored.board.unranked or ranking.reason or " ".join(entry.why)
+    return {
+        **pick(score, "axis", "value", "interval", "wider"),
+        "place": place,
+        "tier": place and place.tier,
+        "leads": entry.name in ranking.anchors,
+        "unranked": None if place else why,
+        **(_beside(entry) if axis == "efficiency" else {}),
+    }
 
 
-def _standing(standing: Standing | None, leads: bool) -> Row:
-    best, worst = (None, None) if standing is None else standing.ranks
-    tier = None if standing is None else standing.tier
-    return {"tier": tier, "rank_best": best, "rank_worst": worst, "leads": leads}
+def _beside(entry: Entry) -> Subject:
+    """What stands beside Λ."""
+    return pick(entry.efficiency, "H", "E", "L") | pick(entry.placebo, "lam", "net")
 
 
-def _split(entry: Entry | None) -> Row:
-    """What stands beside Λ; empty on the rows of the other axes."""
-    placebo = None if entry is None else entry.placebo
-    lam, net = (None, None) if placebo is None else (placebo.lam, placebo.net)
-    return (
-        taken(None if entry is None else entry.efficiency, head_start="H", area="E", learned="L")
-        | taken(lam, placebo="value")
-        | taken(net, net="value")
-        | ends("net_", None if net is None else net.interval)
-    )
-
+DIFFERENCE = (
+    Column("difference", "number", "b minus a, seed by seed on the same draws", "value"),
+    Column("low", "number", "lower end of its 95 % interval", "interval.low"),
+    Column("high", "number", "upper end", "interval.high"),
+    Column(
+        "inner_low",
+        "number",
+        "lower end of its 90 % interval, which decides on equivalence",
+        "inner.low",
+    ),
+    Column("inner_high", "number", "upper end", "inner.high"),
+    Column(
+        "wider_low", "number", "lower end of the 95 % interval with tasks drawn too", "wider.low"
+    ),
+    Column("wider_high", "number", "upper end", "wider.high"),
+)
+"""Columns of a paired difference and its intervals."""
+EFFECT = ("value", "interval", "inner", "correlation", "more_seeds", "n")
+"""Fields of a paired difference that columns show."""
 
 PAIR_COLUMNS = (
     WHERE[0],
     Column("axis", "text", "efficiency (Λ), stability (Stab) or generalization (Gen)"),
     Column("a", "text", "entry, model@revision/recipe"),
     Column("b", "text", "the other one"),
-    Column("difference", "number", "b minus a, seed by seed on the same draws"),
-    Column("low", "number", "lower end of its 95 % interval"),
-    Column("high", "number", "upper end"),
-    Column("inner_low", "number", "lower end of its 90 % interval, which decides on equivalence"),
-    Column("inner_high", "number", "upper end"),
-    Column("wider_low", "number", "lower end of the 95 % interval with tasks drawn too"),
-    Column("wider_high", "number", "upper end"),
+    *DIFFERENCE,
     Column("verdict", "text", "b is better, equivalent, worse, or it is undecided"),
     Column("correlation", "number", "achieved between the pairs of seeds"),
     Column("more_seeds", "whole", "that would likely settle what is undecided"),
-    Column("seeds", "whole", "of every task that was compared"),
+    Column("seeds", "whole", "of every task that was compared", "n"),
     Column("tasks", "text", "that were compared, with spaces between"),
     Column("reason", "text", "why there is no difference"),
 )
 
 
-def pair_rows(stored: StoredBoard) -> Iterator[Row]:
-    """One row per axis and pair of entries that share the recipe or the model."""
+@on_one_thread
+def tabulate_pairs(boards: Sequence[StoredBoard]) -> Table:
+    """Three rows of each pair."""
+    about = "One row per axis and pair of entries that share the recipe or the model."
+    rows = list(rows_of(PAIR_COLUMNS, (one for board in boards for one in _pairs(board))))
+    return Table(PAIR_COLUMNS, rows, name="pairs", about=about)
+
+
+def _pairs(stored: StoredBoard) -> Iterator[Subject]:
     for a, b in combinations(stored.board.entries, 2):
         if a.recipe == b.recipe or a.model == b.model:
             for pair in paired_axes(a, b, stored.board.margin).values():
-                yield {"board": stored.id, "a": a.name, "b": b.name} | _pair(pair)
-
-
-def _pair(pair: AxisPair) -> Row:
-    effect: Paired | None = pair.effect
-    return (
-        taken(pair, axis="axis", reason="reason")
-        | {"tasks": " ".join(pair.tasks)}
-        | taken(effect, difference="value", verdict="verdict", correlation="correlation")
-        | taken(effect, more_seeds="more_seeds", seeds="n")
-        | ends("", None if effect is None else effect.interval)
-        | ends("inner_", None if effect is None else effect.inner)
-        | ends("wider_", pair.wider)
-    )
-
-
-ENTRIES = Table("entries", "One row per entry and axis.", ENTRY_COLUMNS, entry_rows)
-PAIRS = Table(
-    "pairs",
-    "One row per axis and pair of entries that share the recipe or the model.",
-    PAIR_COLUMNS,
-    pair_rows,
-)
+                names = {"board": stored.id, "a": a.name, "b": b.name}
+                effect = pick(pair.effect, *EFFECT, "verdict")
+                known = pick(pair, "axis", "wider", "reason")
+                yield names | effect | known | {"tasks": " ".join(pair.tasks)}

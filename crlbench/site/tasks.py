@@ -18,15 +18,15 @@ INDEX = "tasks/index.html"
 EXAMPLES = 2
 """Rows of each level that a page shows."""
 SHOWN_SPLITS = ("id", "hard")
-"""Where they are from."""
+"""Splits that these rows are taken from."""
 PARTS = ("Scoring", "Guessing", "What cheap policies earn", "Known weaknesses")
 """Paragraphs of a README that a page shows, by how they begin in bold."""
 MAX_README = 2**16
 
 SPLITS = {
     "train": "trained on",
-    "train_fixed": "of the training prompts, to see what is memorised",
-    "id": "new prompts of the trained kind: every curve and Λ",
+    "train_fixed": "the training prompts, to see what is memorised",
+    "id": "new prompts of the task: every curve and Λ",
     "hard": "a level above any in training",
     "format": "the same questions in other words",
 }
@@ -49,8 +49,8 @@ class Learner:
 
     def value(self, task: str) -> float:
         """Λ on the task, lowest where it has none."""
-        found = self.entry.axes["efficiency"].by_task.get(task)
-        return -float("inf") if found is None or found.value is None else found.value
+        estimate = self.entry.axes["efficiency"].by_task.get(task)
+        return -float("inf") if estimate is None or estimate.value is None else estimate.value
 
 
 def pages(site: Site) -> Iterator[Made]:
@@ -58,7 +58,7 @@ def pages(site: Site) -> Iterator[Made]:
     cards = {name: _card(site, name) for name in site.catalog.list("task")}
     learners = _learners(site)
     names = sorted({*cards, *learners})
-    rows = [_listed(name, cards.get(name), learners.get(name, ())) for name in names]
+    rows = [_task_row(name, cards.get(name), learners.get(name, ())) for name in names]
     yield Page(
         path=INDEX,
         template="tasks.html.j2",
@@ -70,13 +70,7 @@ def pages(site: Site) -> Iterator[Made]:
         section="tasks",
     )
     for name in names:
-        yield partial(_pages, site, name, cards.get(name), learners.get(name, ()))
-
-
-def _pages(
-    site: Site, name: str, card: TaskCard | None, learners: Sequence[Learner]
-) -> Iterator[Page]:
-    yield _page(site, name, card, learners)
+        yield partial(_page, site, name, cards.get(name), learners.get(name, ()))
 
 
 def _card(site: Site, name: str) -> TaskCard | None:
@@ -85,18 +79,18 @@ def _card(site: Site, name: str) -> TaskCard | None:
 
 
 def _learners(site: Site) -> dict[str, list[Learner]]:
-    found: dict[str, list[Learner]] = {}
+    by_task: dict[str, list[Learner]] = {}
     for stored in site.boards:
         for entry in stored.board.entries:
             for task in entry.task_names:
-                found.setdefault(task, []).append(Learner(stored, entry))
-    return found
+                by_task.setdefault(task, []).append(Learner(stored, entry))
+    return by_task
 
 
-def _listed(name: str, card: TaskCard | None, learners: Sequence[Learner]) -> dict[str, Any]:
+def _task_row(name: str, card: TaskCard | None, learners: Sequence[Learner]) -> dict[str, Any]:
     return {
         "name": name,
-        "summary": card.summary if card else "Not in the catalogue: only results tell of it.",
+        "summary": card.summary if card else "Not in the catalogue: only results mention it.",
         "tags": ", ".join(card.tags) if card else "",
         "floor": card.floor if card else None,
         "ceiling": card.ceiling if card else None,
@@ -105,8 +99,10 @@ def _listed(name: str, card: TaskCard | None, learners: Sequence[Learner]) -> di
     }
 
 
-def _page(site: Site, name: str, card: TaskCard | None, learners: Sequence[Learner]) -> Page:
-    return Page(
+def _page(
+    site: Site, name: str, card: TaskCard | None, learners: Sequence[Learner]
+) -> Iterator[Page]:
+    yield Page(
         path=task_path(name),
         template="task.html.j2",
         title=f"{name}: a task of crlbench",
@@ -146,15 +142,15 @@ def _examples(site: Site, name: str, card: TaskCard) -> list[dict[str, Any]]:
     if card.source is not None or site.catalog.rows_state(name) != "here":
         return []
     task = Task(site.catalog.find("task", name).path)
-    found: dict[int, list[Row]] = {}
+    by_level: dict[int, list[Row]] = {}
     for split in SHOWN_SPLITS:
         for row in task.rows(split) if split in card.splits else ():
-            rows = found.setdefault(row["level"], [])
+            rows = by_level.setdefault(row["level"], [])
             if len(rows) < EXAMPLES:
                 rows.append(row)
     return [
         {"level": level, "rows": [_example(row) for row in rows]}
-        for level, rows in sorted(found.items())
+        for level, rows in sorted(by_level.items())
     ]
 
 
@@ -188,19 +184,19 @@ def _versions(
     name: str, card: TaskCard | None, learners: Sequence[Learner]
 ) -> list[tuple[str, str, str]]:
     """Version, digest and where: of today and of every board that has results."""
-    found = [(card.version, card.digest, "the catalogue")] if card else []
+    current = [(card.version, card.digest, "the catalogue")] if card else []
     boards: dict[tuple[str, str], dict[str, None]] = {}
     for learner in learners:
         task = learner.stored.arm(learner.entry.name, "real", name)[0].record.task
         key = (task.version, str(task.digests.get("task", "")))
         boards.setdefault(key, {})[learner.stored.id] = None
-    return found + [(*key, ", ".join(ids)) for key, ids in sorted(boards.items())]
+    return current + [(*key, ", ".join(ids)) for key, ids in sorted(boards.items())]
 
 
 def _boards(name: str, learners: Sequence[Learner]) -> list[dict[str, Any]]:
     """Per board and recipe the entries that were trained on it, the highest Λ first.
 
-    A model stands beside others of its recipe alone, as on the leaderboard.
+    Models are listed by recipe, as on the leaderboard.
     """
     boards = {learner.stored.id: learner.stored for learner in learners}
     return [
@@ -217,9 +213,11 @@ def _by_recipe(
     name: str, stored: StoredBoard, learners: Sequence[Learner]
 ) -> Iterator[dict[str, Any]]:
     for recipe in stored.recipes:
-        own = [one for one in learners if one.stored is stored and one.entry.recipe == recipe]
-        if own:
-            rows = [_learned(name, one) for one in sorted(own, key=_order(name))]
+        same_recipe = [
+            one for one in learners if one.stored is stored and one.entry.recipe == recipe
+        ]
+        if same_recipe:
+            rows = [_learner_row(name, one) for one in sorted(same_recipe, key=_order(name))]
             yield {"recipe": recipe, "rows": rows}
 
 
@@ -227,7 +225,7 @@ def _order(task: str) -> Any:
     return lambda one: (-one.value(task), one.entry.name)
 
 
-def _learned(task: str, learner: Learner) -> dict[str, Any]:
+def _learner_row(task: str, learner: Learner) -> dict[str, Any]:
     entry = learner.entry
     summary = next(t for t in entry.tasks if t.task == task)
     stability = entry.stability.tasks.get(task)

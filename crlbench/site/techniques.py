@@ -11,7 +11,7 @@ from crlbench.verdict.ablation import FieldChange
 
 PART = "part"
 PLUS = "+"
-"""Stands between a recipe and each of its flips: ``grpo+clip.high=0.28``."""
+"""Sign between a recipe and each of its flips: ``grpo+clip.high=0.28``."""
 USUAL = ("ppo", "grpo")
 """Bases that are asked for first: the recipe of the track, then the one that most flips change."""
 
@@ -30,15 +30,17 @@ def _changes(base: Mapping[str, Any], other: Mapping[str, Any]) -> Iterator[Fiel
             for name in sorted({*a, *b}):
                 if a.get(name) != b.get(name):
                     field = f"{axis}.{name}"
-                    yield FieldChange(field, told(a.get(name)), told(b.get(name)))
+                    yield FieldChange(
+                        field, describe_value(a.get(name)), describe_value(b.get(name))
+                    )
         else:
-            yield FieldChange(axis, told(a), told(b))
+            yield FieldChange(axis, describe_value(a), describe_value(b))
 
 
-def told(value: Any) -> str:
+def describe_value(value: Any) -> str:
     """A part or a number as people write it: ``PpoClip(high=0.2, low=0.2)``, ``0.04``, ``none``.
 
-    A number that JSON does not have stands in a config as a table with its name.
+    A config stores a number that JSON lacks as a table with its name.
     """
     if value is None:
         return "none"
@@ -47,15 +49,15 @@ def told(value: Any) -> str:
     if isinstance(value, int | float):
         return f"{value:g}"
     if isinstance(value, list):
-        return f"[{', '.join(map(told, value))}]"
+        return f"[{', '.join(map(describe_value, value))}]"
     if isinstance(value, Mapping) and value.keys() == {"__float__"}:
         return str(value["__float__"]).lower()
     if not _is_part(value):
         return str(value)
     if value[PART] == "Fixed":
-        return told(value.get("value"))
+        return describe_value(value.get("value"))
     inner = ", ".join(
-        f"{name}={told(value[name])}"
+        f"{name}={describe_value(value[name])}"
         for name in sorted(value)
         if name != PART and value[name] is not None
     )
@@ -66,11 +68,11 @@ def _is_part(value: Any) -> bool:
     return isinstance(value, Mapping) and isinstance(value.get(PART), str)
 
 
-def base_of(recipe: str, known: Sequence[str], main: str) -> str | None:
+def base_of(recipe: str, with_results: Sequence[str], main: str) -> str | None:
     """What a recipe is measured against: a flip against what it flips, another against ``main``.
 
     Args:
-        known: the recipes that have results.
+        with_results: the recipes that have results.
         main: the base of whole recipes.
 
     Returns:
@@ -81,7 +83,7 @@ def base_of(recipe: str, known: Sequence[str], main: str) -> str | None:
     shorter = recipe
     while PLUS in shorter:
         shorter = shorter.rpartition(PLUS)[0]
-        if shorter in known:
+        if shorter in with_results:
             return shorter
     return main
 
@@ -95,7 +97,9 @@ def main_base(names: Sequence[tuple[str, str]]) -> str | None:
     recipes: dict[str, set[str]] = {}
     for model, recipe in names:
         recipes.setdefault(model, set()).add(recipe)
-    sharing = Counter(name for own in recipes.values() if len(own) > 1 for name in own)
+    sharing = Counter(
+        name for of_model in recipes.values() if len(of_model) > 1 for name in of_model
+    )
     for name in USUAL:
         if name in sharing:
             return name

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 
-from crlbench.pages.page_splits import MAX_TINT, MIN_MATRIX
-from crlbench.site.families import families
-from crlbench.site.pages import Made, Page
+from crlbench.pages import heat
+from crlbench.pages.page_splits import MIN_MATRIX
+from crlbench.site.families import by_recipe
+from crlbench.site.pages import Page, model_slug
 from crlbench.site.source import Site, StoredBoard
 from crlbench.verdict.axes import Estimate
 from crlbench.verdict.transfers import Transfers, mean_transfer, transfer_replicates
@@ -22,16 +22,17 @@ class Cell:
 
     lam: Estimate
     own: bool
-    """Trained and scored on the same task: λ on new items of it."""
+    """Whether it was scored on the task that it was trained on."""
 
     @property
     def tone(self) -> str:
-        return "lost" if (self.lam.value or 0.0) < 0 else "gained"
+        """Class that gives it its colour."""
+        return heat.tone(self.lam.value)
 
     @property
     def tint(self) -> int:
         """Strength of its ground in per cent."""
-        return round(MAX_TINT * min(1.0, abs(self.lam.value or 0.0)))
+        return heat.tint(self.lam.value)
 
     @property
     def sign(self) -> str:
@@ -47,10 +48,10 @@ class Matrix:
     """Trained on the task of a row, scored on that of a column."""
 
     key: str
-    """In the address of the page: the model's name, or ``all`` for the mean."""
+    """Name in the address of the page: the model's, or ``all`` for the mean."""
     name: str
     slug: str
-    """Of the model; empty for the mean."""
+    """Slug of the model; empty for the mean."""
     columns: tuple[str, ...]
     rows: tuple[tuple[str, tuple[Cell, ...]], ...]
     finding: str
@@ -64,46 +65,39 @@ class RecipeTransfer:
     stored: StoredBoard
     recipe: str
     matrices: tuple[Matrix, ...]
-    """The mean over models first, where there are several."""
+    """Mean over models first, if there are several."""
 
 
-def pages(site: Site) -> Iterator[Made]:
+def pages(site: Site) -> Iterator[Page]:
     """The one page."""
-    yield partial(_page, site)
-
-
-def _page(site: Site) -> Iterator[Page]:
-    homes = [family.home for family in families(site)]
-    made = [[_transfer(stored, recipe) for recipe in stored.recipes] for stored in homes]
-    found = [[one for one in of_board if one.matrices] for of_board in made]
     yield Page(
         path=FRONT,
         template="transfer.html.j2",
         title="Does one task help another?",
         about="Transfer between tasks: what training on one does to the score on every other, "
         "with intervals, averaged over models and model by model.",
-        data={"boards": [of_board for of_board in found if of_board]},
+        data={"boards": by_recipe(site, _transfer)},
         section="transfer",
         scripts=("static/choose.js",),
     )
 
 
-def _transfer(stored: StoredBoard, recipe: str) -> RecipeTransfer:
-    """All matrices of a recipe: of models that were scored on other tasks than their own."""
-    known = []
+def _transfer(stored: StoredBoard, recipe: str) -> RecipeTransfer | None:
+    """All matrices of a recipe; None where no model was scored on other tasks than its own."""
+    tables_of_entries = []
     for entry in stored.entries(recipe):
         table = transfer_replicates(entry)
-        if len({scored for _, scored in table}) >= MIN_MATRIX:
-            known.append((entry, table))
+        if len({column for _, column in table}) >= MIN_MATRIX:
+            tables_of_entries.append((entry, table))
         stored.forget(entry)
     single = [
-        _matrix(entry.model, entry.display_name, entry.model.partition("@")[0], [table])
-        for entry, table in known
+        _matrix(entry.model, entry.display_name, model_slug(entry.model), [table])
+        for entry, table in tables_of_entries
     ]
-    tables = [table for _, table in known]
+    tables = [table for _, table in tables_of_entries]
     everyone = "both models" if len(single) == 2 else f"all {len(single)} models"
     mean = [_matrix("all", everyone, "", tables)] if len(single) > 1 else []
-    return RecipeTransfer(stored, recipe, (*mean, *single))
+    return RecipeTransfer(stored, recipe, (*mean, *single)) if single else None
 
 
 def _matrix(key: str, name: str, slug: str, tables: Sequence[Transfers]) -> Matrix:

@@ -11,7 +11,7 @@ from crlbench.contract.conditions import diff, leaves
 from crlbench.contract.model_card import ModelCard
 from crlbench.disk.hashing import canonical_json
 from crlbench.site.anatomy import Anatomy, anatomy
-from crlbench.site.techniques import told
+from crlbench.site.techniques import describe_value
 from crlbench.verdict.ablation import FieldChange
 
 BUDGET = 1.05
@@ -39,24 +39,24 @@ class Zoo:
     """The models of one corpus, and the controlled comparisons among them."""
 
     data: str
-    """What all of them have read, as their entries say."""
+    """Corpus of all of them, as their entries state it."""
     designs: tuple[Animal, ...]
-    """Of equal budget, by name."""
+    """Designs of equal budget, by name."""
     sizes: tuple[Animal, ...]
-    """Of one design, by size; one of them is among ``designs``."""
-    tuned: tuple[tuple[Animal, Animal], ...]
+    """Models of one design, by size; one of them is among ``designs``."""
+    tuned_pairs: tuple[tuple[Animal, Animal], ...]
     """A base model, and the same after fine-tuning."""
 
 
-def bundled(catalog: Catalog) -> list[Animal]:
+def find_bundled(catalog: Catalog) -> list[Animal]:
     """Every entry whose checkpoint lies in the catalogue."""
-    found = []
+    animals = []
     for name in catalog.list("model"):
         card = catalog.load_model(name)
         design = anatomy(card) if card.source.kind == "path" else None
         if design is not None:
-            found.append(Animal(card, design))
-    return found
+            animals.append(Animal(card, design))
+    return animals
 
 
 def zoos(animals: Sequence[Animal]) -> list[Zoo]:
@@ -65,8 +65,10 @@ def zoos(animals: Sequence[Animal]) -> list[Zoo]:
     groups: dict[str, list[Animal]] = {}
     for one in base:
         groups.setdefault(one.card.known_training_data, []).append(one)
-    found = [_zoo(data, members, animals) for data, members in groups.items() if len(members) > 1]
-    return sorted(found, key=lambda zoo: (-len(zoo.designs), zoo.data))
+    groups_of_several = [
+        _zoo(data, members, animals) for data, members in groups.items() if len(members) > 1
+    ]
+    return sorted(groups_of_several, key=lambda zoo: (-len(zoo.designs), zoo.data))
 
 
 def _zoo(data: str, members: Sequence[Animal], animals: Sequence[Animal]) -> Zoo:
@@ -79,35 +81,35 @@ def _zoo(data: str, members: Sequence[Animal], animals: Sequence[Animal]) -> Zoo
         (one, other)
         for one in members
         for other in animals
-        if other.card.kind != "base" and _alike(one, other)
+        if other.card.kind != "base" and _same_design(one, other)
     ]
     return Zoo(
         data=data,
         designs=tuple(sorted(designs, key=lambda one: one.slug)),
         sizes=tuple(sorted(sizes, key=lambda one: one.params)) if len(sizes) > 1 else (),
-        tuned=tuple(pairs),
+        tuned_pairs=tuple(pairs),
     )
 
 
 def _equal_budget(members: Iterable[Animal]) -> list[Animal]:
     """The largest set of models whose sizes differ by at most :data:`BUDGET`."""
-    ordered = sorted(members, key=lambda one: (one.params, one.slug))
+    by_size = sorted(members, key=lambda one: (one.params, one.slug))
     sets = [
-        [other for other in ordered[i:] if other.params <= BUDGET * one.params]
-        for i, one in enumerate(ordered)
+        [other for other in by_size[i:] if other.params <= BUDGET * one.params]
+        for i, one in enumerate(by_size)
     ]
     return max(sets, key=len)
 
 
 def _one_a_design(members: Sequence[Animal]) -> list[Animal]:
     """The first of equal configs: the same design twice would be no comparison of designs."""
-    seen: dict[str, Animal] = {}
+    first: dict[str, Animal] = {}
     for one in members:
-        seen.setdefault(canonical_json(leaves(dict(one.anatomy.config))), one)
-    return [*seen.values()]
+        first.setdefault(canonical_json(leaves(dict(one.anatomy.config))), one)
+    return [*first.values()]
 
 
-def _alike(a: Animal, b: Animal) -> bool:
+def _same_design(a: Animal, b: Animal) -> bool:
     return a.anatomy.config == b.anatomy.config and a.anatomy.kind == b.anatomy.kind
 
 
@@ -118,11 +120,11 @@ def differences(a: Animal, b: Animal) -> tuple[FieldChange, ...]:
     """
     before, after = (leaves(dict(one.anatomy.config)) for one in (a, b))
     return tuple(
-        FieldChange(name, _stated(x), _stated(y))
+        FieldChange(name, _value_words(x), _value_words(y))
         for name, (x, y) in diff(before, after).items()
         if x or y or None not in (x, y)
     )
 
 
-def _stated(value: Any) -> str:
-    return "–" if value is None else told(value)
+def _value_words(value: Any) -> str:
+    return "–" if value is None else describe_value(value)

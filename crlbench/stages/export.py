@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import tempfile
 from pathlib import Path
 
 from safetensors.torch import load
 
+from crlbench.base.wording import listed
 from crlbench.catalog.find import Catalog
 from crlbench.contract.record_files import read_record
 from crlbench.contract.stored import REDO_RUN
@@ -19,7 +17,6 @@ from crlbench.errors import CrlbenchError, UsageError, ValidationError
 from crlbench.policy.weights.export import write_adapter, write_checkpoint
 from crlbench.run import store
 from crlbench.run.admission import admit, as_filed
-from crlbench.stages.fit_reward import check_target
 
 
 def export_run(run: Path, catalog: Catalog, target: Path, merge: bool) -> str:
@@ -35,15 +32,15 @@ def export_run(run: Path, catalog: Catalog, target: Path, merge: bool) -> str:
         UsageError: ``run`` is not the folder of one finished run.
         ValidationError: its files are damaged or gone, or the model's entry has changed.
     """
-    record = read_record(finished(run) / RECORD_NAME, own=True)
+    record = read_record(require_finished(run) / RECORD_NAME, own=True)
     weights = run / POLICY_NAME
     if not weights.is_file():
         raise ValidationError(
             f"{weights}: the weights of this run are gone; the record alone cannot give them "
             f"back. {REDO_RUN}"
         )
-    stated = record.files.get(POLICY_NAME)
-    if stated is None or sha256_file(weights) != stated.sha256:
+    digest = record.files.get(POLICY_NAME)
+    if digest is None or sha256_file(weights) != digest.sha256:
         raise store.damaged(weights, "its sha256 is not the one in record.json", REDO_RUN)
     try:
         name = read_toml(run / "config.toml").get("model")
@@ -51,33 +48,24 @@ def export_run(run: Path, catalog: Catalog, target: Path, merge: bool) -> str:
         raise store.damaged(run / "config.toml", error, REDO_RUN) from None
     if not isinstance(name, str):
         raise store.damaged(run / "config.toml", "it names no model", REDO_RUN)
-    found = admit(catalog.load_model(name))
-    card, location = as_filed(found.card, record.subject.entry_sha256), found.location
+    model = admit(catalog.load_model(name))
+    card, location = as_filed(model.card, record.subject.entry_sha256), model.location
     if card.digest != record.subject.entry_sha256:
         raise ValidationError(
             f"model '{card.slug}' has changed since this run was made, so that the trained weights "
             "may not fit it. Restore its entry, or train again."
         )
-    check_target(target)
-    trained = load(weights.read_bytes())
-    with store.explained(target):
-        target.parent.mkdir(parents=True, exist_ok=True)
-        partial = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name}."))
-        try:
-            if card.adapter is not None and not merge:
-                write_adapter(card, location, trained, partial)
-            else:
-                write_checkpoint(card, location, found.reader, trained, partial)
-            for path in partial.iterdir():
-                path.chmod(0o644)
-            partial.chmod(0o755)
-            os.rename(partial, target)
-        finally:
-            shutil.rmtree(partial, ignore_errors=True)
-    return "adapter" if card.adapter is not None and not merge else "checkpoint"
+    store.check_new(target)
+    trained_weights = load(weights.read_bytes())
+    with store.explained(target), store.new_folder(target) as folder:
+        if card.adapter is not None and not merge:
+            write_adapter(card, location, trained_weights, folder)
+            return "adapter"
+        write_checkpoint(card, location, model.reader, trained_weights, folder)
+        return "checkpoint"
 
 
-def finished(run: Path) -> Path:
+def require_finished(run: Path) -> Path:
     """The folder, if it is that of one finished run.
 
     Raises:
@@ -88,7 +76,4 @@ def finished(run: Path) -> Path:
     below = sorted(path.parent for path in run.rglob(RECORD_NAME))
     if not below:
         raise UsageError(f"export {run}: holds no finished run (a folder with {RECORD_NAME}).")
-    more = f" and {len(below) - 3} more" if len(below) > 3 else ""
-    raise UsageError(
-        f"export {run}: name one run. Below it: {', '.join(map(str, below[:3]))}{more}."
-    )
+    raise UsageError(f"export {run}: name one run. Below it: {listed([*map(str, below)], 3)}.")

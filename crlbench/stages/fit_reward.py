@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import shutil
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -33,6 +30,7 @@ from crlbench.policy.weights.reward_model import (
 )
 from crlbench.policy.weights.tensors import silent
 from crlbench.run.admission import admit
+from crlbench.run.store import check_new, new_folder
 from crlbench.stats.proportion import wilson
 from crlbench.suite.pairs import SPLITS, Pair, Split, load_pairs, pairs_card
 from crlbench.train.reward_modeling import PairStream, RewardTraining, Row, fit, pair_scores
@@ -59,17 +57,17 @@ def fit_reward(
         ValidationError: ``out`` exists, no pair fits, or nothing was learned.
         EnvironmentUnfit: the pairs were not fetched, or the folder cannot be written.
     """
-    check_target(out)
-    found = admit(base)
-    base, location, reader = found.card, found.location, found.reader
+    check_new(out)
+    model_files = admit(base)
+    base, location, reader = model_files.card, model_files.location, model_files.reader
     files = {split: load_pairs(task, split)[:limit] for split in SPLITS}
     rows = {split: token_pairs(pairs, reader, config.max_tokens) for split, pairs in files.items()}
-    for split, kept in rows.items():
-        if not kept:
+    for split, fitting in rows.items():
+        if not fitting:
             raise ValidationError(
-                f"all {len(files[split])} pairs of {pairs_card(task, split).file} are longer than "
-                f"{min(config.max_tokens, reader.context)} tokens of this model. Raise max_tokens "
-                "(--set max_tokens=N), or take a model with a longer context."
+                f"all {len(files[split])} pairs of {pairs_card(task.card, split).file} are longer "
+                f"than {min(config.max_tokens, reader.context)} tokens of this model. Raise "
+                "max_tokens (--set max_tokens=N), or take a model with a longer context."
             )
     model = load_scalar_model(location, f"model '{base.slug}'", new_head=True)
     model = model.to(device)
@@ -82,7 +80,7 @@ def fit_reward(
         device=device,
         report=lambda done, loss: report(done, batches, loss),
     )
-    model = rounded(model.to(device), config.store)
+    model = round_weights(model.to(device), config.store)
     scores = {split: pair_scores(model, pairs, reader.pad) for split, pairs in rows.items()}
     faults = _faults(model, task, reader)
     content: dict[str, Any] = {
@@ -98,11 +96,11 @@ def fit_reward(
         "faults": faults,
         "pairs": {
             "task": task.name,
-            "train_sha256": pairs_card(task, "train").sha256,
-            "id_sha256": pairs_card(task, "id").sha256,
-            **{split: len(kept) for split, kept in rows.items()},
+            "train_sha256": pairs_card(task.card, "train").sha256,
+            "id_sha256": pairs_card(task.card, "id").sha256,
+            **{split: len(fitting) for split, fitting in rows.items()},
             "left_out": sum(map(len, files.values())) - sum(map(len, rows.values())),
-            "limited": any(len(files[s]) < pairs_card(task, s).count for s in SPLITS),
+            "limited": any(len(files[s]) < pairs_card(task.card, s).count for s in SPLITS),
         },
         "training": config.model_dump(),
     }
@@ -115,27 +113,18 @@ def settings(texts: Mapping[str, str]) -> RewardTraining:
     Raises:
         UsageError: an unknown name, with the nearest ones, or an impossible value.
     """
-    given: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for name, value in texts.items():
         if name not in RewardTraining.model_fields:
             raise unknown_name("setting", name, RewardTraining.model_fields)
         try:
-            given[name] = json.loads(value)
+            values[name] = json.loads(value)
         except (ValueError, RecursionError):  # no JSON, or a number or depth that Python refuses
-            given[name] = value
+            values[name] = value
     try:
-        return validate_card(RewardTraining, given, "--set")
+        return validate_card(RewardTraining, values, "--set")
     except ValidationError as error:
         raise UsageError(str(error)) from None
-
-
-def check_target(out: Path) -> None:
-    """Refuse a folder that exists, as nothing is ever overwritten, or that can never be made."""
-    if out.exists():
-        raise ValidationError(f"--out {out}: already exists. Choose another folder, or remove it.")
-    above = next(folder for folder in out.absolute().parents if folder.exists())
-    if not above.is_dir() or not os.access(above, os.W_OK):
-        raise EnvironmentUnfit(f"--out {out}: {above} is no folder that can be written to.")
 
 
 def token_pairs(pairs: Sequence[Pair], reader: Reader, longest: int) -> list[tuple[Row, Row]]:
@@ -144,7 +133,7 @@ def token_pairs(pairs: Sequence[Pair], reader: Reader, longest: int) -> list[tup
     A pair is left out and never cut: the end of a cut completion would be judged as its end.
     """
     longest = min(longest, reader.context)
-    found = []
+    token_rows = []
     for pair in pairs:
         ids = reader.tokenizer([pair["chosen"], pair["rejected"]], add_special_tokens=False)
         widest = max(map(len, ids["input_ids"]))
@@ -154,8 +143,8 @@ def token_pairs(pairs: Sequence[Pair], reader: Reader, longest: int) -> list[tup
         if prompt is not None and len(prompt) + widest < longest:
             sides = (pair["chosen"], pair["rejected"])
             chosen, rejected = (completion_row(prompt, text, reader) for text in sides)
-            found.append((chosen, rejected))
-    return found
+            token_rows.append((chosen, rejected))
+    return token_rows
 
 
 def _prompt(pair: Pair, reader: Reader) -> tuple[int, ...] | None:
@@ -165,7 +154,7 @@ def _prompt(pair: Pair, reader: Reader) -> tuple[int, ...] | None:
         return None
 
 
-def rounded(model: ScalarModel, store: str) -> ScalarModel:
+def round_weights(model: ScalarModel, store: str) -> ScalarModel:
     """The model with every weight as it is stored, in float32 again."""
     for parameter in model.parameters():
         parameter.data = parameter.data.to(getattr(torch, store)).float()
@@ -174,12 +163,12 @@ def rounded(model: ScalarModel, store: str) -> ScalarModel:
 
 def _measured(scores: Scores) -> dict[str, Any]:
     """The tables ``map``, of the training side's scores, and ``accuracy``."""
-    found = {split: float(pair_accuracy(*pair)) for split, pair in scores.items()}
-    low, high = wilson(found["id"], len(scores["id"][0]))
-    placed = RewardMap.of(torch.cat(scores["train"]))
+    shares = {split: float(pair_accuracy(*pair)) for split, pair in scores.items()}
+    low, high = wilson(shares["id"], len(scores["id"][0]))
+    reward_map = RewardMap.of(torch.cat(scores["train"]))
     return {
-        "map": {"center": placed.center, "scale": placed.scale},
-        "accuracy": {**found, "id_low": low, "id_high": high},
+        "map": {"center": reward_map.center, "scale": reward_map.scale},
+        "accuracy": {**shares, "id_low": low, "id_high": high},
     }
 
 
@@ -187,11 +176,11 @@ def _faults(model: ScalarModel, task: Task, reader: Reader) -> dict[str, float] 
     """By fault, the share of the task's audit pairs that the model gets wrong; a tie is half."""
     if task.card.pairs is None or "audit" not in task.card.pairs:
         return None
-    found: dict[str, list[Pair]] = {}
+    by_fault: dict[str, list[Pair]] = {}
     for pair in load_pairs(task, "audit"):
-        found.setdefault(pair["meta"]["fault"], []).append(pair)
+        by_fault.setdefault(pair["meta"]["fault"], []).append(pair)
     shares = {}
-    for fault, pairs in found.items():
+    for fault, pairs in by_fault.items():
         rows = token_pairs(pairs, reader, reader.context)
         shares[fault] = 1.0 - float(pair_accuracy(*pair_scores(model, rows, reader.pad)))
     return shares
@@ -200,26 +189,16 @@ def _faults(model: ScalarModel, task: Task, reader: Reader) -> dict[str, float] 
 def _write(
     out: Path, model: ScalarModel, reader: Reader, content: dict[str, Any], dtype: torch.dtype
 ) -> RewardCard:
-    """The folder of a reward model, by a rename: interrupted, it leaves nothing behind."""
-    partial = None
+    """The folder of a reward model, whole or absent."""
     try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        partial = Path(tempfile.mkdtemp(dir=out.parent, prefix=f".{out.name}."))
-        model.model.config.pad_token_id = reader.pad
-        with silent():
-            model.model.cpu().to(dtype).save_pretrained(partial)
-            reader.tokenizer.save_pretrained(partial)
-        content["weights_sha256"] = sha256_file(partial / WEIGHTS)
-        card = validate_card(RewardCard, content, out / CARD)
-        (partial / CARD).write_text(dump_toml(content), encoding="utf-8")
-        for path in partial.iterdir():
-            path.chmod(0o644)
-        partial.chmod(0o755)
-        check_target(out)
-        os.rename(partial, out)
-        return card
+        with new_folder(out) as folder:
+            model.model.config.pad_token_id = reader.pad
+            with silent():
+                model.model.cpu().to(dtype).save_pretrained(folder)
+                reader.tokenizer.save_pretrained(folder)
+            content["weights_sha256"] = sha256_file(folder / WEIGHTS)
+            card = validate_card(RewardCard, content, out / CARD)
+            (folder / CARD).write_text(dump_toml(content), encoding="utf-8")
+            return card
     except OSError as error:
         raise EnvironmentUnfit(f"--out {out}: cannot be written: {error.strerror}.") from None
-    finally:
-        if partial is not None:
-            shutil.rmtree(partial, ignore_errors=True)

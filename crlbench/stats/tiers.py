@@ -77,6 +77,15 @@ class Ranking:
     reason: str | None
     """Why there is no ranking; None where there is one."""
 
+    def standing(self, model: str) -> Standing | None:
+        """Where one model stands; None without a rank."""
+        return next((one for one in self.standings if one.model == model), None)
+
+    def tier(self, model: str) -> int | None:
+        """The tier of one model; None without a rank."""
+        standing = self.standing(model)
+        return None if standing is None else standing.tier
+
 
 def rank(
     models: Sequence[str],

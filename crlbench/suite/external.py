@@ -9,12 +9,12 @@ that such a folder is always whole. What a kill between two renames leaves, the 
 from __future__ import annotations
 
 import gzip
-import hashlib
 import json
 import shutil
 import types
 import zlib
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from crlbench.contract.card import validate_card
 from crlbench.contract.task_card import DataSource, TaskCard
 from crlbench.disk import switches
 from crlbench.disk.files import refusal
+from crlbench.disk.hashing import sha256_bytes
 from crlbench.disk.locks import alone
 from crlbench.disk.names import CODE
 from crlbench.errors import (
@@ -40,7 +41,7 @@ from crlbench.suite.sources import (
     downloaded_sources,
     file_problem,
     given_sources,
-    uncompressed,
+    read_source,
 )
 
 SOURCES = "sources"
@@ -102,25 +103,25 @@ def fetch_task(
     return target
 
 
-def declared(code: types.ModuleType) -> DataSource | None:
+def source_of(code: types.ModuleType) -> DataSource | None:
     """SOURCE of a task's code, checked; None for a task that makes its rows itself."""
-    given = getattr(code, "SOURCE", None)
-    return None if given is None else validate_card(DataSource, given, f"{code.__file__}: SOURCE")
+    source = getattr(code, "SOURCE", None)
+    return None if source is None else validate_card(DataSource, source, f"{code.__file__}: SOURCE")
 
 
-def stored_sources(source: DataSource, task: str, home: Path | None = None) -> dict[str, bytes]:
+def stored_sources(source: DataSource, task: str) -> dict[str, bytes]:
     """The dataset's files as an earlier fetch left them, uncompressed.
 
     Raises :class:`EnvironmentUnfit` when one is missing and :class:`ValidationError` when one
     was changed; both name the command that restores it.
     """
-    return sources_in(frozen.external_folder(task, home), source, task)
+    return sources_in(frozen.external_folder(task), source, task)
 
 
 def sources_in(rows: Path, source: DataSource, task: str) -> dict[str, bytes]:
     """:func:`stored_sources` beside the split files in the folder ``rows``."""
-    folder = rows / SOURCES
-    return {name: _stored(folder / f"{name}.gz", file, task) for name, file in source.files.items()}
+    places = {name: rows / SOURCES / f"{name}.gz" for name in source.files}
+    return {name: _read_source(places[name], file, task) for name, file in source.files.items()}
 
 
 def split_rows(
@@ -134,24 +135,27 @@ def split_rows(
     """
     build = frozen.entry_point(code, "build")
     name, version = code.CARD["name"], code.CARD["version"]
-    found = {}
+    rows = {}
     for split in split_names(code):
         if only is not None and split not in only:
             continue
         rng = freeze_rng(name, version, split)
-        found[split] = _built(build, code, split, rng, *(() if files is None else (dict(files),)))
-    return found
+        with building(code.__file__, split):
+            rows[split] = build(split, rng, *(() if files is None else (dict(files),)))
+    return rows
 
 
-def _built(build: Callable[..., Rows], code: types.ModuleType, split: str, *given: Any) -> Rows:
+@contextmanager
+def building(code: object, split: str) -> Iterator[None]:
+    """What the code of a task raises while it builds a split, in words."""
     try:
-        return build(split, *given)
+        yield
     except CrlbenchError:
         raise
     except Exception as error:  # the task's own code may raise anything
         problem = f"{type(error).__name__}: {error}"
         raise ValidationError(
-            f"{code.__file__}: build('{split}') failed: {problem}. Rows hold messages, answer,"
+            f"{code}: build('{split}') failed: {problem}. Rows hold messages, answer,"
             " level (1, 2 or 3), template, key and meta."
         ) from error
 
@@ -248,7 +252,7 @@ def _sources(
     offline: bool,
     echo: Callable[[str], Any],
 ) -> dict[str, bytes]:
-    """Of an archived version also from what was fetched for the current one."""
+    """The dataset's files; an archived version also takes those of the current one."""
     name = task.spec
     if source_dir is not None:
         return given_sources(source, name, source_dir)
@@ -266,10 +270,10 @@ def _sources(
     return downloaded_sources(source, name)
 
 
-def _stored(path: Path, file: Any, task: str) -> bytes:
+def _read_source(path: Path, file: Any, task: str) -> bytes:
     again = f"Restore it with: {frozen.fetch_command(task)}"
     try:
-        data = uncompressed(path, file)
+        data = read_source(path, file)
     except FileNotFoundError:
         raise EnvironmentUnfit(f"{path}: is not on this machine. {again}") from None
     except (OSError, EOFError, zlib.error) as error:
@@ -282,10 +286,10 @@ def _stored(path: Path, file: Any, task: str) -> bytes:
 
 def _check_splits(card: TaskCard, files: Mapping[str, bytes], folder: Path) -> None:
     for expected in (*card.splits.values(), *(card.pairs or {}).values()):
-        found = hashlib.sha256(files.get(expected.file, b"")).hexdigest()
-        if found != expected.sha256:
+        sha256 = sha256_bytes(files.get(expected.file, b""))
+        if sha256 != expected.sha256:
             raise ValidationError(
                 f"task '{card.name}': {expected.file.removesuffix('.jsonl')}: the rows made from "
-                f"the dataset have the sha256 {found}, frozen.toml says {expected.sha256}: "
+                f"the dataset have the sha256 {sha256}, frozen.toml says {expected.sha256}: "
                 f"{folder / CODE} was changed since it was frozen. Nothing was kept."
             )

@@ -6,7 +6,6 @@ freezing twice gives the same bytes; ``check=True`` proves it without writing.
 
 from __future__ import annotations
 
-import hashlib
 import types
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -22,24 +21,27 @@ from crlbench.contract.fields import TaskKind
 from crlbench.contract.task_card import DataSource, TaskCard, unknown_kind
 from crlbench.disk import line_ends, rowfiles
 from crlbench.disk.files import write_all, write_bytes
+from crlbench.disk.hashing import sha256_bytes
 from crlbench.disk.names import CODE, FROZEN
 from crlbench.disk.toml import dump_toml
 from crlbench.errors import EnvironmentUnfit, ValidationError
 from crlbench.reward.score import outcomes
-from crlbench.suite import bump, external, learned, pairs, versions
-from crlbench.suite.golds import gold_scores, rejected
+from crlbench.suite import external, learned, pairs, versions
+from crlbench.suite.golds import gold_scores, rejected, require_null_texts
 from crlbench.suite.sources import given_sources
 
 NULL_ROWS = 512
 """Rows of a split that the null policies are measured on: all but a training split's rest."""
 HEAVY_ROWS = 64
-"""The same where one verification takes long (``heavy`` in CARD)."""
+"""Rows where one verification takes long (``heavy`` in CARD)."""
 HEAVY_CONSTANTS = 8
 """Most frequent answers that are then tried as the best single one."""
 DRAWS = 8
 """Random answers per item for the policy that knows only the shape of an answer."""
 PLACES = 6
 """Decimals of a frozen score."""
+
+
 def freeze(
     task: str | Path,
     check: bool = False,
@@ -54,21 +56,20 @@ def freeze(
     dataset's files in ``source_dir``, else from those of an earlier fetch, and its split files
     go where fetching puts them. A task that was frozen at version 1.0.0 or later is written
     again only under the version that its changes ask for. ``against`` is what the version is
-    judged by (see :func:`bump.baseline`); with ``check`` it is judged only if this is given.
+    judged by (see :func:`versions.baseline`); with ``check`` it is judged only if this is given.
     ``allow`` gets the card before anything is written, and may refuse it by an error.
 
-    Raises :class:`ValidationError`
-    when the code breaks a rule, when the version does not fit what changed or, with ``check``,
-    when a file differs from what the code
-    makes; :class:`EnvironmentUnfit` when a file cannot be written.
+    Raises :class:`ValidationError` when the code breaks a rule, when the version does not fit what
+    changed or, with ``check``, when a file differs from what the code makes;
+    :class:`EnvironmentUnfit` when a file cannot be written.
     """
     folder = task if isinstance(task, Path) else (catalog or Catalog()).find("task", task).path
     files, card = regenerate(folder, source_dir)
-    old = None if check and against is None else bump.baseline(folder, against)
+    old = None if check and against is None else versions.baseline(folder, against)
     if check:
         _compare(folder, files, card)
     if old is not None:
-        bump.check(folder, old, card)
+        versions.check(folder, old, card)
     if not check:
         allow(card)
         _put(folder, files, card, source_dir)
@@ -86,16 +87,16 @@ def freeze_raised(
     A task that was never frozen, and a draft, keep the version they have. When freezing fails
     the code is as it was. Raises as :func:`freeze` does.
     """
-    old = bump.baseline(folder, against)
+    old = versions.baseline(folder, against)
     if old is None:
         return freeze(folder, source_dir=source_dir, allow=allow), "first frozen"
     if versions.is_draft(old.card.version):
         card = freeze(folder, source_dir=source_dir, against=against, allow=allow)
         return card, "a draft changes freely"
     _, candidate = regenerate(folder, source_dir, old.card.version)
-    decision = bump.judge(folder, old, candidate)
+    decision = versions.judge(folder, old, candidate)
     before = frozen.read_bytes(folder / CODE)
-    bump.set_version(folder, versions.raised(old.card.version, decision.level))
+    versions.set_version(folder, versions.raise_version(old.card.version, decision.level))
     try:
         card = freeze(folder, source_dir=source_dir, against=against, allow=allow)
         return card, decision.why
@@ -111,12 +112,12 @@ def _put(folder: Path, files: dict[str, bytes], card: TaskCard, source_dir: Path
         external.put_in_place(frozen.rows_folder(card, folder), files, sources)
         write_all(frozen_toml)
         return
-    stored = dict(_stored(folder / name, data) for name, data in files.items())
-    write_all(stored | frozen_toml)
-    _delete({form for name in files for form in rowfiles.forms(folder / name)} - stored.keys())
+    written = dict(_packed(folder / name, data) for name, data in files.items())
+    write_all(written | frozen_toml)
+    _delete({form for name in files for form in rowfiles.forms(folder / name)} - written.keys())
 
 
-def _stored(path: Path, content: bytes) -> tuple[Path, bytes]:
+def _packed(path: Path, content: bytes) -> tuple[Path, bytes]:
     place = rowfiles.written(path, content)
     try:
         return place, content if place == path else rowfiles.packed(content)
@@ -145,7 +146,7 @@ def regenerate(
     facts = _facts(code)
     if version is not None:
         facts = code.CARD = {**facts, "version": version}
-    source = external.declared(code)
+    source = external.source_of(code)
     spec = frozen.spec_of(folder, facts["name"], facts["version"])
     sources = None if source is None else _sources(source, spec, source_dir)
     rows = external.split_rows(code, sources)
@@ -187,7 +188,7 @@ def regenerate(
 
 
 def null_scores(
-    paid: Callable[[Sequence[str], Sequence[str]], list[float]],
+    pay: Callable[[Sequence[str], Sequence[str]], list[float]],
     rows: list[dict[str, Any]],
     task: str,
     texts: Sequence[str] = (),
@@ -195,7 +196,7 @@ def null_scores(
 ) -> dict[str, float]:
     """Mean scores of the policies that know nothing, over the first rows of a split.
 
-    ``paid`` gives the outcomes of completions with the answers of their rows. ``empty`` says
+    ``pay`` gives the outcomes of completions with the answers of their rows. ``empty`` says
     nothing, ``constant`` gives the one answer of the split that scores best over it, ``echo``
     repeats the user text, ``random_format`` gives another item's answer. ``texts`` are said
     instead of answers where an answer is no completion (NULL_TEXTS of a task's code). ``heavy``
@@ -204,38 +205,27 @@ def null_scores(
     rows = rows[: HEAVY_ROWS if heavy else NULL_ROWS]
     answers = [row["answer"] for row in rows]
     counts = Counter(answers)
-    said = list(texts) or answers
+    replies = list(texts) or answers
 
     def mean(texts: list[str]) -> float:
-        return round(sum(paid(texts, answers)) / len(rows), PLACES)
+        return round(sum(pay(texts, answers)) / len(rows), PLACES)
 
     def constant(text: str) -> float:
-        found = paid([text] * len(counts), [*counts])
-        total = sum(n * one for n, one in zip(counts.values(), found, strict=True))
+        scores = pay([text] * len(counts), [*counts])
+        total = sum(n * score for n, score in zip(counts.values(), scores, strict=True))
         return round(total / len(rows), PLACES)
 
     draws = [
-        seeding.rng(0, "null", task, len(rows), draw).choices(said, k=len(rows))
+        seeding.rng(0, "null", task, len(rows), draw).choices(replies, k=len(rows))
         for draw in range(1 if heavy else DRAWS)
     ]
-    tried = [text for text, _ in Counter(said).most_common(HEAVY_CONSTANTS if heavy else None)]
+    common = Counter(replies).most_common(HEAVY_CONSTANTS if heavy else None)
     return {
         "empty": mean([""] * len(rows)),
-        "constant": max(map(constant, tried)),
+        "constant": max(constant(text) for text, _ in common),
         "echo": mean([row["messages"][-1]["content"] for row in rows]),
         "random_format": round(sum(map(mean, draws)) / len(draws), PLACES),
     }
-
-
-def null_texts(code: types.ModuleType) -> tuple[str, ...]:
-    """What policies that know nothing say in a task whose answers are no completions."""
-    texts = getattr(code, "NULL_TEXTS", ())
-    if not texts:
-        raise ValidationError(
-            f"{code.__file__}: CARD says golds = False, so NULL_TEXTS must hold the completions "
-            "that policies without knowledge are measured by."
-        )
-    return tuple(texts)
 
 
 def _facts(code: types.ModuleType) -> dict[str, Any]:
@@ -270,10 +260,11 @@ def _split_facts(
     verify, name = frozen.entry_point(code, "verify"), code.CARD["name"]
     answers = [row["answer"] for row in rows]
     golds, kind = code.CARD.get("golds", True), _kind(code)
-    paid = partial(outcomes, verify, task=name)
+    pay = partial(outcomes, verify, task=name)
     gold = gold_scores(kind, verify, answers if golds else [None] * len(rows), answers, name)
     heavy = bool(code.CARD.get("heavy", False))
-    nulls = null_scores(paid, rows, name, () if golds else null_texts(code), heavy)
+    texts = [] if golds else require_null_texts(getattr(code, "NULL_TEXTS", ()), code.__file__)
+    nulls = null_scores(pay, rows, name, texts, heavy)
     wrong = [row["id"] for row, one in zip(rows, gold, strict=True) if rejected(kind, one)]
     if wrong:
         raise ValidationError(
@@ -289,7 +280,7 @@ def _split_facts(
         )
     return {
         "file": f"{split}.jsonl",
-        "sha256": hashlib.sha256(data).hexdigest(),
+        "sha256": sha256_bytes(data),
         "count": len(rows),
         "levels": sorted({row["level"] for row in rows}),
         "max_prompt_bytes": max(len(row["messages"][-1]["content"].encode()) for row in rows),
@@ -323,14 +314,14 @@ def _differences(path: Path, expected: bytes, form: Path) -> Iterator[str]:
     if not place.exists():
         yield f"{form}: the file is missing"
         return
-    found = frozen.read_rows(path)
-    if found == expected:
+    content = frozen.read_rows(path)
+    if content == expected:
         if place != form:
             yield f"{place}: its {len(expected)} bytes belong in {form.name}"
         return
-    here, there = found.split(b"\n"), expected.split(b"\n")
+    here, there = content.split(b"\n"), expected.split(b"\n")
     pairs = zip(here, there, strict=False)
     line = next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(here), len(there)))
-    has, makes = (hashlib.sha256(data).hexdigest() for data in (found, expected))
+    has, makes = (sha256_bytes(data) for data in (content, expected))
     differs = f"{place}:{line + 1}: differs; the file has sha256 {has}, the code makes {makes}."
-    yield f"{differs} {line_ends.rewritten(place, found, makes)}".removesuffix(". ")
+    yield f"{differs} {line_ends.rewritten(place, content, makes)}".removesuffix(". ")

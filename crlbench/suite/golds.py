@@ -58,15 +58,29 @@ def gold_scores(
     ]
 
 
-def rejected(kind: str, earned: float) -> bool:
+def rejected(kind: str, score: float) -> bool:
     """Whether a gold earns less than one of this kind must: then row or verifier is wrong."""
-    return earned < LEAST[kind]
+    return score < LEAST[kind]
 
 
-def _judged(judge: Judge, gold: str | None, answer: str) -> float:
+def require_null_texts(texts: Sequence[str], code: object) -> list[str]:
+    """What policies that know nothing say in a task whose answers are no completions.
+
+    Raises:
+        ValidationError: the code of the task says nothing.
+    """
+    if not texts:
+        raise ValidationError(
+            f"{code}: CARD says golds = False, so NULL_TEXTS must hold the completions that "
+            "policies without knowledge are measured by."
+        )
+    return list(texts)
+
+
+def _judge(judge: Judge, gold: str | None, answer: str) -> float:
     return FULL if gold is None else judge(gold, answer)
 
 
-MEASURES: Mapping[str, Callable[[Judge, str | None, str], float]] = {"single-turn": _judged}
+MEASURES: Mapping[str, Callable[[Judge, str | None, str], float]] = {"single-turn": _judge}
 LEAST: Mapping[str, float] = {"single-turn": FULL}
 """What every gold earns at least, by the kind of the task."""

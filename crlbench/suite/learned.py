@@ -65,7 +65,9 @@ class RewardFacts:
         }
 
     def _mean(self, rows: Sequence[dict[str, Any]], texts: Sequence[str]) -> float:
-        prompts = [self.model.prompt(row["messages"]) for row in rows]
+        from crlbench.policy.weights.reward_model import prompt_ids
+
+        prompts = [prompt_ids(row["messages"], self.model.reader) for row in rows]
         return round(sum(self.model.rewards(prompts, texts)) / len(rows), PLACES)
 
 

@@ -6,7 +6,6 @@ stand in ``frozen.toml``, and their files stand where the task's rows do.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import types
 from collections.abc import Mapping
@@ -18,11 +17,14 @@ from crlbench.catalog.frozen import (
     Task,
     entry_point,
     fetch_command,
+    kinds_of,
     parse_lines,
     read_rows,
 )
 from crlbench.contract.task_card import PairsCard, TaskCard
 from crlbench.disk import line_ends, rowfiles
+from crlbench.disk.hashing import sha256_bytes
+from crlbench.disk.names import FROZEN
 from crlbench.errors import EnvironmentUnfit, UsageError, ValidationError
 from crlbench.reward.splits import freeze_rng
 
@@ -48,15 +50,7 @@ class Pair(TypedDict):
     meta: dict[str, Any]
 
 
-FIELDS: dict[str, type] = {
-    "id": str,
-    "messages": list,
-    "chosen": str,
-    "rejected": str,
-    "level": int,
-    "key": str,
-    "meta": dict,
-}
+FIELDS = kinds_of(Pair)
 
 
 def file_name(split: Split) -> str:
@@ -74,38 +68,38 @@ def pair_files(
     Raises:
         ValidationError: a pair is malformed, or a key is on both sides.
     """
-    own = getattr(getattr(code, "pairs", None), "__module__", None) == code.__name__
-    if not own:  # crlbench.reward.verify has a function of this name, which tasks import
+    module = getattr(getattr(code, "pairs", None), "__module__", None)
+    if module != code.__name__:  # tasks import a function of this name from crlbench.reward.verify
         return {}
     make, facts = entry_point(code, "pairs"), code.CARD
-    made, owners = {}, {}
+    contents, owners = {}, {}
     for split in getattr(code, "PAIR_SPLITS", SPLITS):
         rng = freeze_rng(facts["name"], facts["version"], f"pairs_{split}")
         rows = make(split, rng) if files is None else make(split, rng, dict(files))
-        numbered = [{"id": f"pairs_{split}-{i:05d}", **row} for i, row in enumerate(rows)]
-        data = "".join(json.dumps(row, ensure_ascii=True) + "\n" for row in numbered).encode()
+        pairs = [{"id": f"pairs_{split}-{i:05d}", **row} for i, row in enumerate(rows)]
+        data = "".join(json.dumps(pair, ensure_ascii=True) + "\n" for pair in pairs).encode()
         for row in parse_pairs(data, Path(str(code.__file__)).parent / file_name(split)):
             if owners.setdefault(row["key"], split) != split:
                 raise ValidationError(
                     f"{code.__file__}: pairs: the key {row['key']!r} is in two files; held-out "
                     "pairs must be about other problems than those a model is fitted on."
                 )
-        made[file_name(split)] = data
-    return made
+        contents[file_name(split)] = data
+    return contents
 
 
 def pairs_content(files: Mapping[str, bytes]) -> dict[str, dict[str, Any]] | None:
     """The table ``[pairs]`` of a ``frozen.toml``; None where there are no files."""
-    found = {
+    names = {split: file_name(split) for split in ALL if file_name(split) in files}
+    table = {
         split: {
-            "file": file_name(split),
-            "sha256": hashlib.sha256(files[file_name(split)]).hexdigest(),
-            "count": files[file_name(split)].count(b"\n"),
+            "file": name,
+            "sha256": sha256_bytes(files[name]),
+            "count": files[name].count(b"\n"),
         }
-        for split in ALL
-        if file_name(split) in files
+        for split, name in names.items()
     }
-    return found or None
+    return table or None
 
 
 def load_pairs(task: Task, split: Split) -> list[Pair]:
@@ -121,7 +115,7 @@ def load_pairs(task: Task, split: Split) -> list[Pair]:
 
 def frozen_pairs(card: TaskCard, split: Split, place: Path) -> list[Pair]:
     """The pairs in the folder ``place`` of a task's rows; raises as :func:`load_pairs` does."""
-    expected = _pairs_card(card, split)
+    expected = pairs_card(card, split)
     path = rowfiles.standing(place / expected.file)
     if card.source is not None and not path.is_file():
         raise EnvironmentUnfit(
@@ -130,22 +124,12 @@ def frozen_pairs(card: TaskCard, split: Split, place: Path) -> list[Pair]:
         )
     again = f"crlbench freeze {card.name}" if card.source is None else fetch_command(card.name)
     data = read_rows(place / expected.file, f"Restore it with: {again}")
-    found = hashlib.sha256(data).hexdigest()
-    if found != expected.sha256:
-        raise ValidationError(
-            f"{path}: the file was changed: its sha256 is {found}, frozen.toml says "
-            f"{expected.sha256}. "
-            + (line_ends.rewritten(path, data, expected.sha256) or f"Restore it with: {again}")
-        )
+    line_ends.require_digest(path, data, expected.sha256, FROZEN, f"Restore it with: {again}")
     return parse_pairs(data, path)
 
 
-def pairs_card(task: Task, split: Split) -> PairsCard:
+def pairs_card(card: TaskCard, split: Split) -> PairsCard:
     """What ``frozen.toml`` says about a file of pairs; a task without is a usage error."""
-    return _pairs_card(task.card, split)
-
-
-def _pairs_card(card: TaskCard, split: Split) -> PairsCard:
     if card.pairs is None or split not in card.pairs:
         raise UsageError(
             f"task '{card.name}' has no preference pairs (no [pairs] in its frozen.toml)."

@@ -6,18 +6,17 @@ The folder's ``task.py`` is generated and short: settings of three levels, and c
 
 from __future__ import annotations
 
-import hashlib
 import json
 import pprint
-import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from crlbench import seeding
-from crlbench.contract.fields import RULES, SLUG
+from crlbench.contract.fields import check_slug
 from crlbench.disk import files
+from crlbench.disk.hashing import sha256_bytes
 from crlbench.disk.names import CODE
 from crlbench.errors import EnvironmentUnfit, UsageError, ValidationError, unknown_name
 from crlbench.reward import gym
@@ -67,7 +66,7 @@ KNOWN: dict[str, dict[int, Config]] = {
 """Levels of generators whose own curriculum asks for what they cannot make."""
 
 
-def levels_of(generator: str, given: Mapping[str, Any] | None = None) -> dict[int, Config]:
+def levels_of(generator: str, settings: Mapping[str, Any] | None = None) -> dict[int, Config]:
     """The settings of the levels 1 to 3: the given ones, else steps of the own curriculum.
 
     The curriculum's lowest three steps in a row are taken that each give at least ``DISTINCT``
@@ -76,16 +75,16 @@ def levels_of(generator: str, given: Mapping[str, Any] | None = None) -> dict[in
     such curriculum.
     """
     facts = gym.facts(generator)
-    if given is not None:
-        return _given_levels(generator, given, facts["fields"])
+    if settings is not None:
+        return _check_levels(generator, settings, facts["fields"])
     if generator in KNOWN:
         return dict(KNOWN[generator])
     steps = [step for step in facts["steps"] if step is not None]
     for first in range(len(steps) - len(LEVELS) + 1):
-        chosen = steps[first : first + len(LEVELS)]
-        different = all(a != b for a, b in zip(chosen, chosen[1:], strict=False))
-        if different and all(_has_enough(generator, config) for config in chosen):
-            return dict(zip(LEVELS, chosen, strict=True))
+        row = steps[first : first + len(LEVELS)]
+        different = all(a != b for a, b in zip(row, row[1:], strict=False))
+        if different and all(_has_enough(generator, config) for config in row):
+            return dict(zip(LEVELS, row, strict=True))
     raise UsageError(
         f"reasoning-gym's {generator} has no curriculum with three levels of enough different"
         " items. Say what the levels are, for instance --levels"
@@ -94,31 +93,31 @@ def levels_of(generator: str, given: Mapping[str, Any] | None = None) -> dict[in
     )
 
 
-def _given_levels(generator: str, given: Mapping[str, Any], fields: Config) -> dict[int, Config]:
-    if sorted(given) != [str(level) for level in LEVELS]:
+def _check_levels(generator: str, levels: Mapping[str, Any], fields: Config) -> dict[int, Config]:
+    if sorted(levels) != [str(level) for level in LEVELS]:
         raise UsageError(
-            f"--levels: names {', '.join(given) or 'no level'}; it must name 1, 2 and 3, each"
+            f"--levels: names {', '.join(levels) or 'no level'}; it must name 1, 2 and 3, each"
             f" with settings of the generator, as in {LEVELS_FORM}."
         )
-    for level, config in given.items():
+    for level, config in levels.items():
         if not isinstance(config, dict):
             raise UsageError(f"--levels: level {level}: must be an object of settings.")
         for name in config:
             if name not in fields:
                 raise unknown_name(f"setting of {generator} at level {level}", name, fields)
         gym.entry_of(generator, config, 0)
-    return {level: dict(given[str(level)]) for level in LEVELS}
+    return {level: dict(levels[str(level)]) for level in LEVELS}
 
 
 def _has_enough(generator: str, config: Config) -> bool:
     """Whether a sample of a level holds enough different questions, failures counted as none."""
     keys: set[str] = set()
-    for drawn, seed in enumerate(_seeds(generator, "enough", SAMPLE), start=1):
+    for draws, seed in enumerate(_seeds(generator, "enough", SAMPLE), start=1):
         try:
             keys.add(gym.key(gym.entry_of(generator, config, seed)["question"]))
         except ValidationError:
             pass
-        if drawn - len(keys) > SAMPLE - DISTINCT:
+        if draws - len(keys) > SAMPLE - DISTINCT:
             return False
     return True
 
@@ -139,10 +138,8 @@ def holes(generator: str, levels: Mapping[int, Config]) -> list[dict[str, Any]]:
         for level, config in levels.items()
         for n in range(REPORTED)
     ]
-    found = [_hole("a right answer", generator, entries, [e["gold"] for e in entries])]
-    for name, texts in _nonsense(entries).items():
-        found.append(_hole(name, generator, entries, texts))
-    return found
+    texts = {"a right answer": [entry["gold"] for entry in entries]} | _nonsense(entries)
+    return [_hole(name, generator, entries, replies) for name, replies in texts.items()]
 
 
 def _nonsense(entries: list[dict[str, Any]]) -> dict[str, list[str]]:
@@ -208,16 +205,14 @@ def write_task(
     return target
 
 
-def task_name(generator: str, given: str | None = None) -> str:
-    """The name of a generator's task, the given one or its own.
+def task_name(generator: str, name: str | None) -> str:
+    """The name of a generator's task, unless ``name`` is another one.
 
     Raises :class:`UsageError` for a name that no task can have.
     """
-    name = f"gym-{generator.replace('_', '-')}" if given is None else given
-    if given is not None and not re.fullmatch(SLUG, name):
-        near = re.sub("[^a-z0-9]+", "-", name.lower()).strip("-")
-        hint = f" Did you mean {near}?" if near else ""
-        raise UsageError(f"--name '{name}': is not allowed; allowed: {RULES[SLUG]}.{hint}")
+    if name is None:
+        return f"gym-{generator.replace('_', '-')}"
+    check_slug(name, f"--name '{name}':")
     return name
 
 
@@ -233,7 +228,7 @@ def _null_texts(generator: str, levels: Mapping[int, Config]) -> list[str]:
 
 
 def _canary(name: str) -> str:
-    digest = hashlib.sha256(f"gym {gym.VERSION} {name}".encode()).hexdigest()
+    digest = sha256_bytes(f"gym {gym.VERSION} {name}".encode())
     return f"crlbench-canary-{digest[:8]}-{name}-{digest[8:20]}"
 
 
@@ -256,10 +251,10 @@ def _code(generator: str, levels: Mapping[int, Config], name: str) -> str:
         "LEVELS": dict(levels),
         "NULL_TEXTS": _null_texts(generator, levels),
     }
-    made = {
+    literals = {
         field: pprint.pformat(value, width=96, sort_dicts=False) for field, value in values.items()
     }
-    return _CODE.format(generator=generator, version=gym.VERSION, **made)
+    return _CODE.format(generator=generator, version=gym.VERSION, **literals)
 
 
 _CODE = '''"""reasoning-gym {version}, {generator}.

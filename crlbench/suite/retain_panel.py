@@ -6,7 +6,6 @@ them; ``qa.jsonl`` and ``text.txt`` are written by hand and only checked and dig
 
 from __future__ import annotations
 
-import hashlib
 import json
 import random
 from collections.abc import Callable
@@ -34,7 +33,7 @@ from crlbench.seeding import rng
 
 VERSION = "1.0.0"
 ITEMS = 64
-"""Of every member but the text."""
+"""Items of every member but the text."""
 CAPS = {"follow": 256, "qa": 48, "copy": 32, "arithmetic": 12}
 """Most bytes of a completion."""
 DRAWS = 8
@@ -72,23 +71,23 @@ def freeze(folder: Path, check: bool = False) -> PanelCard:
         return card
     for name, data in files.items():
         path = folder / name
-        if (found := read(path)) != data:
+        if (content := read(path)) != data:
             restore = "Restore it with git, or run: crlbench freeze --retain"
             raise ValidationError(
                 f"{path}: is not what the code makes. "
-                f"{line_ends.rewritten(path, found, sha256_bytes(data)) or restore}"
+                f"{line_ends.rewritten(path, content, sha256_bytes(data)) or restore}"
             )
     return card
 
 
 def _regenerate(folder: Path) -> tuple[dict[str, bytes], PanelCard]:
     files = {f"{name}.jsonl": _lines(generate(name)) for name in GENERATED}
-    written = {"qa.jsonl": read(folder / "qa.jsonl"), "text.txt": read(folder / "text.txt")}
+    by_hand = {"qa.jsonl": read(folder / "qa.jsonl"), "text.txt": read(folder / "text.txt")}
     members = {
-        name: _item_facts(name, (files | written)[f"{name}.jsonl"], folder / f"{name}.jsonl")
+        name: _item_facts(name, (files | by_hand)[f"{name}.jsonl"], folder / f"{name}.jsonl")
         for name in VERIFIERS
     }
-    members[TEXT] = _text_facts(written["text.txt"], folder / "text.txt")
+    members[TEXT] = _text_facts(by_hand["text.txt"], folder / "text.txt")
     content = {
         "schema": 1,
         "version": VERSION,
@@ -102,13 +101,13 @@ def _regenerate(folder: Path) -> tuple[dict[str, bytes], PanelCard]:
 def generate(member: str) -> list[Row]:
     """The rows of a generated member; no two have the same prompt."""
     rows: list[Row] = []
-    seen: set[str] = set()
+    prompts: set[str] = set()
     draw = 0
     while len(rows) < ITEMS:
         row = GENERATED[member](rng(0, "retain", member, draw), len(rows))
         draw += 1
-        if row["prompt"] not in seen:
-            seen.add(row["prompt"])
+        if row["prompt"] not in prompts:
+            prompts.add(row["prompt"])
             rows.append({"id": f"{member}-{len(rows):02d}", **row})
     return rows
 
@@ -134,9 +133,9 @@ def _follow(draw: random.Random, index: int) -> Row:
     """A topic that must be named, and one further constraint in turn."""
     topic = draw.choice(TOPICS)
     kind = list(CONSTRAINTS)[index % len(CONSTRAINTS)]
-    value, said, gold = CONSTRAINTS[kind](draw, topic)
+    value, instruction, gold = CONSTRAINTS[kind](draw, topic)
     return {
-        "prompt": f'Write a short text that has the word "{topic}" in it. {said}',
+        "prompt": f'Write a short text that has the word "{topic}" in it. {instruction}',
         "answer": json.dumps([["keyword", topic], [kind, value]]),
         "gold": gold,
     }
@@ -166,8 +165,8 @@ def _line_count(draw: random.Random, topic: str) -> tuple[Any, str, str]:
 def _bullets(draw: random.Random, topic: str) -> tuple[Any, str, str]:
     count = draw.randint(2, 4)
     lines = [f"* {topic} {_filler(draw)}" for _ in range(count)]
-    said = f'Write exactly {count} bullet points and nothing else; each begins with "* ".'
-    return count, said, "\n".join(lines)
+    instruction = f'Write exactly {count} bullet points and nothing else; each begins with "* ".'
+    return count, instruction, "\n".join(lines)
 
 
 def _case(draw: random.Random, topic: str) -> tuple[Any, str, str]:
@@ -184,17 +183,17 @@ def _starts(draw: random.Random, topic: str) -> tuple[Any, str, str]:
 
 def _ends(draw: random.Random, topic: str) -> tuple[Any, str, str]:
     closing = draw.choice(CLOSERS)
-    said = f'End with exactly this sentence and nothing after it: "{closing}"'
-    return closing, said, f"{topic} {_filler(draw)}. {closing}"
+    instruction = f'End with exactly this sentence and nothing after it: "{closing}"'
+    return closing, instruction, f"{topic} {_filler(draw)}. {closing}"
 
 
 def _json(draw: random.Random, topic: str) -> tuple[Any, str, str]:
     keys = draw.sample(("title", "text", "place", "year", "author"), 2)
-    said = (
+    instruction = (
         f'Answer with one JSON object that has exactly the keys "{keys[0]}" and "{keys[1]}" '
         "and nothing around it."
     )
-    return sorted(keys), said, json.dumps({keys[0]: topic, keys[1]: _filler(draw)})
+    return sorted(keys), instruction, json.dumps({keys[0]: topic, keys[1]: _filler(draw)})
 
 
 Constraint = Callable[[random.Random, str], tuple[Any, str, str]]
@@ -264,7 +263,7 @@ def _text_facts(data: bytes, path: Path) -> dict[str, Any]:
 
 
 def _file_facts(path: Path, data: bytes, count: int) -> dict[str, Any]:
-    return {"file": path.name, "sha256": hashlib.sha256(data).hexdigest(), "count": count}
+    return {"file": path.name, "sha256": sha256_bytes(data), "count": count}
 
 
 def _lines(rows: list[Row]) -> bytes:

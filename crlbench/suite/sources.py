@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import difflib
 import gzip
-import hashlib
 import http.client
 import io
 import urllib.error
@@ -17,9 +16,11 @@ import zlib
 from collections.abc import Iterable
 from pathlib import Path
 
+from crlbench.base.wording import listed
 from crlbench.contract.task_card import DataSource, SourceFile
 from crlbench.disk import line_ends
 from crlbench.disk.files import expanded
+from crlbench.disk.hashing import sha256_bytes
 from crlbench.errors import EnvironmentUnfit, UsageError, ValidationError
 
 TIMEOUT = 60
@@ -41,7 +42,7 @@ def given_sources(source: DataSource, task: str, folder: Path) -> dict[str, byte
     folder = expanded(folder)
     if not folder.is_dir():
         raise UsageError(f"--from {folder}: this folder does not exist.")
-    return {name: _given(name, file, task, folder) for name, file in source.files.items()}
+    return {name: _find(name, file, task, folder) for name, file in source.files.items()}
 
 
 def downloaded_sources(source: DataSource, task: str) -> dict[str, bytes]:
@@ -51,7 +52,7 @@ def downloaded_sources(source: DataSource, task: str) -> dict[str, bytes]:
         EnvironmentUnfit: the network or the address does not answer.
         ValidationError: the address gives other bytes than the task was frozen from.
     """
-    return {name: _downloaded(file, source, task) for name, file in source.files.items()}
+    return {name: _download(file, source, task) for name, file in source.files.items()}
 
 
 def address(file: SourceFile, source: DataSource) -> str:
@@ -61,15 +62,15 @@ def address(file: SourceFile, source: DataSource) -> str:
 
 def file_problem(data: bytes, file: SourceFile) -> str | None:
     """What is wrong with a file's uncompressed bytes, in words; None when they are right."""
-    found = hashlib.sha256(data).hexdigest()
-    if found == file.sha256:
+    sha256 = sha256_bytes(data)
+    if sha256 == file.sha256:
         return None
     return (
-        f"has the sha256 {found} ({len(data)} bytes), expected {file.sha256} ({file.bytes} bytes)"
+        f"has the sha256 {sha256} ({len(data)} bytes), expected {file.sha256} ({file.bytes} bytes)"
     )
 
 
-def _given(name: str, file: SourceFile, task: str, folder: Path) -> bytes:
+def _find(name: str, file: SourceFile, task: str, folder: Path) -> bytes:
     copies = [path for path in _places(name, task, folder) if path.is_file()]
     if not copies:
         raise UsageError(f"--from {folder}: holds no {name} or {name}.gz. {_inside(name, folder)}")
@@ -93,12 +94,12 @@ def _given(name: str, file: SourceFile, task: str, folder: Path) -> bytes:
 
 def _places(name: str, task: str, folder: Path) -> Iterable[Path]:
     """Where a file may be: the folder, a sub-folder named like the task, any sub-folder."""
-    named = [folder / task, folder / task.replace("-", "_")]
+    own_folders = [folder / task, folder / task.replace("-", "_")]
     try:
         others = sorted(path for path in folder.iterdir() if path.is_dir())
     except OSError as error:
         raise EnvironmentUnfit(f"--from {folder}: cannot be read: {error.strerror}.") from None
-    for place in dict.fromkeys([folder, *named, *others]):
+    for place in dict.fromkeys([folder, *own_folders, *others]):
         yield place / name
         yield place / f"{name}.gz"
 
@@ -110,42 +111,41 @@ def _inside(name: str, folder: Path) -> str:
     if not names:
         return "It is empty."
     near = difflib.get_close_matches(name, names, n=SHOWN, cutoff=0.5)
-    shown = [*near, *(other for other in names if other not in near)][:SHOWN]
-    rest = len(names) - len(shown)
-    return f"It holds: {', '.join(shown)}{f' and {rest} more' if rest else ''}."
+    ordered = [*near, *(other for other in names if other not in near)]
+    return f"It holds: {listed(ordered, SHOWN)}."
 
 
 def _read(path: Path, file: SourceFile) -> bytes:
     """A file's uncompressed bytes, at most one more than expected."""
     try:
-        return uncompressed(path, file)
+        return read_source(path, file)
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise ValidationError(f"{path}: is not a whole gzip file: {error}.") from None
     except OSError as error:
         raise EnvironmentUnfit(f"{path}: cannot be read: {error.strerror}.") from None
 
 
-def uncompressed(path: Path, file: SourceFile) -> bytes:
+def read_source(path: Path, file: SourceFile) -> bytes:
     """A stored file's uncompressed bytes, at most one more than expected.
 
     Raises what opening a file and unpacking it raise.
     """
     with path.open("rb") as raw:
-        return _uncompressed(raw, file) if path.suffix == ".gz" else raw.read(file.bytes + 1)
+        return _unpack(raw, file) if path.suffix == ".gz" else raw.read(file.bytes + 1)
 
 
-def _uncompressed(raw: io.BufferedIOBase, file: SourceFile) -> bytes:
-    with gzip.GzipFile(fileobj=raw) as unpacked:
-        return unpacked.read(file.bytes + 1)
+def _unpack(raw: io.BufferedIOBase, file: SourceFile) -> bytes:
+    with gzip.GzipFile(fileobj=raw) as content:
+        return content.read(file.bytes + 1)
 
 
-def _downloaded(file: SourceFile, source: DataSource, task: str) -> bytes:
+def _download(file: SourceFile, source: DataSource, task: str) -> bytes:
     url = address(file, source)
     try:
         with urllib.request.urlopen(url, timeout=TIMEOUT) as answer:
             data = answer.read(file.bytes + 1)
             if file.path.endswith(".gz"):
-                data = _uncompressed(io.BytesIO(data), file)
+                data = _unpack(io.BytesIO(data), file)
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise ValidationError(f"task '{task}': {url} is not a gzip file: {error}.") from None
     except (OSError, http.client.HTTPException) as error:

@@ -37,11 +37,10 @@ def twin_of(task: frozen.Task, salt: int) -> frozen.Task:
         )
     code = frozen.load_code(frozen.checked_code(task))
     code.CARD = {**code.CARD, "version": f"{_FRESH + salt}.0.0"}
-    published = {row["key"] for split in task.card.splits for row in task.rows(split)}
-    made = split_rows(code, only=[split for split in SPLITS if split in task.card.splits])
-    return task.with_rows(
-        {
-            split: [row for row in rows if row["key"] not in published]
-            for split, rows in made.items()
-        }
-    )
+    old_keys = {row["key"] for split in task.card.splits for row in task.rows(split)}
+    rows_by_split = split_rows(code, only=[split for split in SPLITS if split in task.card.splits])
+    fresh = {
+        split: [row for row in rows if row["key"] not in old_keys]
+        for split, rows in rows_by_split.items()
+    }
+    return task.with_rows(fresh)

@@ -1,4 +1,4 @@
-"""Which version a task needs: decided from two cards, never by taste.
+"""Which version a task needs: decided from two cards, never by taste; and the edit that raises it.
 
 MAJOR where anything changed that decides a score (a prompt, an answer, a verifier, a floor, a
 ceiling, the longest completion), MINOR for a new split or other tags, PATCH for words. The level
@@ -12,13 +12,21 @@ from __future__ import annotations
 import ast
 import json
 import re
+import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum
+from pathlib import Path
 from typing import Any
 
+from crlbench.catalog.frozen import read_bytes, verifier_digest
+from crlbench.contract.card import validate_card
+from crlbench.contract.conditions import leaves
 from crlbench.contract.task_card import TaskCard
-from crlbench.errors import ValidationError
+from crlbench.disk.files import write_bytes
+from crlbench.disk.names import CODE, FROZEN
+from crlbench.disk.toml import read_toml
+from crlbench.errors import UsageError, ValidationError
 
 
 class Level(IntEnum):
@@ -47,6 +55,8 @@ class Decision:
 
 
 IGNORED = ("version", "schema")
+CARD_FACTS = ("version", "tags", "summary", "licence", "canary", "contact")
+"""Facts of CARD that say nothing about scores."""
 LEVELS: tuple[tuple[str, Level], ...] = (
     (r"generator\.sha256", Level.NONE),
     (r"generator\..*", Level.PATCH),
@@ -86,18 +96,8 @@ def _level_of(field: str, same_verifier: bool) -> Level:
 
 
 def _leaves(card: TaskCard) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-
-    def walk(path: str, value: Any) -> None:
-        if isinstance(value, dict):
-            for name, part in value.items():
-                walk(f"{path}.{name}" if path else name, part)
-        else:
-            found[path] = value
-
     content = card.model_dump(mode="json", by_alias=True)
-    walk("", {name: part for name, part in content.items() if name not in IGNORED})
-    return found
+    return leaves({name: part for name, part in content.items() if name not in IGNORED})
 
 
 def parts(version: str) -> tuple[int, int, int]:
@@ -111,7 +111,7 @@ def is_draft(version: str) -> bool:
     return parts(version)[0] == 0
 
 
-def raised(version: str, level: Level) -> str:
+def raise_version(version: str, level: Level) -> str:
     """The version after a change of this level."""
     major, minor, patch = parts(version)
     following = {
@@ -134,18 +134,112 @@ def check_bump(old: TaskCard, new: TaskCard, decision: Decision, command: str) -
     """
     if is_draft(old.version):
         return
-    allowed = {raised(old.version, decision.level)}
+    allowed = {raise_version(old.version, decision.level)}
     if decision.level is Level.NONE:
-        allowed.add(raised(old.version, Level.PATCH))
+        allowed.add(raise_version(old.version, Level.PATCH))
     if new.version not in allowed:
-        need = f"{decision.level}, so version {raised(old.version, decision.level)}"
+        need = f"{decision.level}, so version {raise_version(old.version, decision.level)}"
         if decision.level is Level.NONE:
-            need = f"no new version, or {raised(old.version, Level.PATCH)} for other words"
+            need = f"no new version, or {raise_version(old.version, Level.PATCH)} for other words"
         stays = "stays" if new.version == old.version else f"becomes {new.version}"
         raise ValidationError(
             f"task '{old.name}': the version {old.version} {stays}, but what changed needs {need}:"
             f" {decision.why}. Run: {command}"
         )
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """A task as it was frozen before."""
+
+    card: TaskCard
+    code: Path | None
+    """The code of that time, where it is at hand."""
+
+
+def baseline(folder: Path, against: Path | None = None) -> Baseline | None:
+    """What a task's folder is compared with: ``against``, else its own ``frozen.toml``.
+
+    ``against`` is a ``frozen.toml``, a task's folder or an older checkout. None when the task
+    was never frozen.
+
+    Raises:
+        UsageError: ``against`` holds no ``frozen.toml`` of this task.
+        ValidationError: the card is malformed or another task's.
+    """
+    if against is None:
+        path = folder / FROZEN
+        return Baseline(_card(path, folder.name), None) if path.exists() else None
+    places = (against, against / FROZEN, against / "tasks" / folder.name / FROZEN)
+    path = next((place for place in places if place.is_file()), None)
+    if path is None:
+        raise UsageError(
+            f"--against {against}: holds no {FROZEN} of task '{folder.name}'; give that file, its"
+            " folder, or an older checkout."
+        )
+    code = path.with_name(CODE)
+    return Baseline(_card(path, folder.name), code if code.is_file() else None)
+
+
+def _card(path: Path, name: str) -> TaskCard:
+    card = validate_card(TaskCard, read_toml(path), path)
+    if card.name != name:
+        raise ValidationError(f"{path}: field name: is '{card.name}', the task is '{name}'.")
+    return card
+
+
+def judge(folder: Path, old: Baseline, new: TaskCard) -> Decision:
+    """The level between a task as it was frozen and as its folder makes it."""
+    return decide(old.card, new, _same_verifier(folder / CODE, old))
+
+
+def check(folder: Path, old: Baseline, new: TaskCard) -> None:
+    """Refuse a version that does not fit what changed; see :func:`check_bump`."""
+    command = f"crlbench freeze {folder.name} --bump - or undo what changed"
+    check_bump(old.card, new, judge(folder, old, new), command)
+
+
+def _same_verifier(code: Path, old: Baseline) -> bool:
+    """Whether the verifier of a folder is known to be the one that was frozen.
+
+    It is when the code with the old facts put back has the frozen digest, or when old code of
+    the frozen digest (under the sources of crlbench.reward as they are here) has the same
+    verifier part.
+    """
+    source = read_bytes(code).decode()
+    try:
+        facts = old.card.model_dump(mode="json", include={*CARD_FACTS})
+        present = {name: facts[name] for name in CARD_FACTS if name in facts_of(source)}
+        if _digest_of(with_facts(source, present)) == old.card.verifier.sha256:
+            return True
+    except ValidationError:
+        pass
+    if old.code is None or verifier_digest(old.code) != old.card.verifier.sha256:
+        return False
+    then = read_bytes(old.code).decode()
+    return verifier_part(then) == verifier_part(source)
+
+
+def _digest_of(source: str) -> str:
+    with tempfile.TemporaryDirectory() as place:
+        path = Path(place) / CODE
+        path.write_text(source, encoding="utf-8")
+        return verifier_digest(path)
+
+
+def set_version(folder: Path, version: str) -> None:
+    """Write a version into CARD of a task's code.
+
+    Raises:
+        ValidationError: CARD is not one dict of literals.
+        EnvironmentUnfit: the file cannot be written.
+    """
+    path = folder / CODE
+    try:
+        text = with_facts(read_bytes(path).decode(), {"version": version})
+    except ValidationError as error:
+        raise ValidationError(f"{path}: {error}") from None
+    write_bytes(path, text.encode())
 
 
 def verifier_part(source: str) -> str:
@@ -159,20 +253,20 @@ def verifier_part(source: str) -> str:
         SyntaxError: the source is not Python.
     """
     body = _without_docstrings(ast.parse(source)).body
-    kept: set[int] = set()
-    wanted = {"verify", "audit", "PARTIAL_CREDIT", "STEPS"}
+    places: set[int] = set()
+    names = {"verify", "audit", "PARTIAL_CREDIT", "STEPS"}
     while True:
-        chosen = {i for i, statement in enumerate(body) if _concerns(statement, wanted)}
-        if chosen == kept:
+        more = {i for i, statement in enumerate(body) if _concerns(statement, names)}
+        if more == places:
             break
-        kept = chosen
-        wanted |= {name for i in kept for name in _names(body[i])}
-    return "\n".join(ast.dump(_without_version(body[i])) for i in sorted(kept))
+        places = more
+        names |= {name for i in places for name in _names(body[i])}
+    return "\n".join(ast.dump(_without_version(body[i])) for i in sorted(places))
 
 
-def _concerns(statement: ast.stmt, wanted: set[str]) -> bool:
+def _concerns(statement: ast.stmt, names: set[str]) -> bool:
     bound = _bound(statement)
-    return not bound or bool(bound & wanted)
+    return not bound or bool(bound & names)
 
 
 def _bound(statement: ast.stmt) -> set[str]:
@@ -269,8 +363,8 @@ def facts_of(source: str) -> dict[str, ast.expr]:
 def _card_of(statement: ast.stmt) -> ast.Dict | None:
     if isinstance(statement, ast.Assign | ast.AnnAssign):
         targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
-        named = any(isinstance(target, ast.Name) and target.id == "CARD" for target in targets)
-        if named and isinstance(statement.value, ast.Dict):
+        is_card = any(isinstance(target, ast.Name) and target.id == "CARD" for target in targets)
+        if is_card and isinstance(statement.value, ast.Dict):
             return statement.value
     return None
 

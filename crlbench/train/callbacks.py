@@ -16,11 +16,11 @@ from lightning.pytorch.callbacks import Callback
 from torch import Tensor
 
 from crlbench.contract.conditions import Rules
-from crlbench.contract.events import Emit
+from crlbench.contract.events import Emit, progress
 from crlbench.contract.records import DIGESTED_ITERATIONS
-from crlbench.train.examination import Examination
 from crlbench.train.learner import Learner
 from crlbench.train.module import PolicyOptimization
+from crlbench.train.requests import Examination
 
 TOTALS = ("prompts", "completions", "updates", "tokens", "bytes", "trained_tokens")
 
@@ -37,11 +37,7 @@ class RunStopped(Exception):
 class RunRecorder(Callback):
     """Collects what the run record needs; its state travels in the checkpoint."""
 
-    def __init__(
-        self,
-        emit: Emit,
-        machine: Mapping[str, Any] | None = None,
-    ) -> None:
+    def __init__(self, emit: Emit, machine: Mapping[str, Any] | None = None) -> None:
         """``machine`` says of which class this one is; a continued run keeps its first one."""
         self.emit = emit
         self.machine = dict(machine or {})
@@ -57,7 +53,14 @@ class RunRecorder(Callback):
 
     def state_dict(self) -> dict[str, Any]:
         names = (
-            "machine", "health", "counts", "clipped", "curve", "digests", "totals", "wall",
+            "machine",
+            "health",
+            "counts",
+            "clipped",
+            "curve",
+            "digests",
+            "totals",
+            "wall",
         )
         return {name: getattr(self, name) for name in names}
 
@@ -67,17 +70,16 @@ class RunRecorder(Callback):
         self._started = time.monotonic() - (self.wall[-1] if self.wall else 0.0)
 
     def on_train_batch_end(
-        self, trainer: L.Trainer, pl_module: L.LightningModule, outputs: Any, batch: Any, index: int
+        self, trainer: L.Trainer, module: Any, outputs: Any, batch: Any, index: int
     ) -> None:
-        module = _optimization(pl_module)
         done = module.iteration
         figures = {n: v if math.isfinite(v) else None for n, v in done.health.items()}
         self.health.append({"iteration": module.iterations_done} | figures)
         for name, count in done.counts.items():
             self.counts[name] = self.counts.get(name, 0) + int(count)
-        for side, found in done.clipped.items():
+        for side, tokens in done.clipped.items():
             counts = self.clipped[side]
-            counts |= {token: counts.get(token, 0) + n for token, n in found.items()}
+            counts |= {token: counts.get(token, 0) + n for token, n in tokens.items()}
         self.totals["prompts"] += len(batch.uids)
         self.totals["completions"] += done.rollout.episodes
         self.totals["updates"] += len(done.losses)
@@ -89,45 +91,24 @@ class RunRecorder(Callback):
         self._progress(module)
 
     def on_validation_batch_end(
-        self, trainer: L.Trainer, pl_module: L.LightningModule, *_: Any, **__: Any
+        self, trainer: L.Trainer, pl_module: Any, *_: Any, **__: Any
     ) -> None:
-        found = _learner(pl_module).last_examination
-        assert found is not None
-        self._pending.append(found)
+        self._pending.append(pl_module.last_examination)
 
-    def on_validation_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+    def on_validation_end(self, trainer: L.Trainer, module: Any) -> None:
         scores = torch.cat([e.scores for e in self._pending])
         self._pending = []
-        self.curve.append(
-            {
-                "x": self.totals["completions"],
-                "prompts": self.totals["prompts"],
-                "bytes": self.totals["bytes"],
-                "tokens": self.totals["tokens"],
-                "updates": self.totals["updates"],
-                "score": float(scores.double().mean()),
-                "items": scores.tolist(),
-            }
-        )
+        counts = {name: self.totals[name] for name in ("prompts", "bytes", "tokens", "updates")}
+        point = {"score": float(scores.double().mean()), "items": scores.tolist()}
+        self.curve.append({"x": self.totals["completions"], **counts, **point})
         self.wall.append(time.monotonic() - self._started)
-        self._progress(_learner(pl_module))
+        self._progress(module)
 
     def _progress(self, module: Learner) -> None:
-        self.emit(
-            {
-                "kind": "progress",
-                "phase": "train",
-                "iteration": module.iterations_done,
-                "iterations": module.conditions.budget.iterations,
-                "reward": _finite(self.health[-1]["reward"]) if self.health else None,
-                "score": _finite(self.curve[-1]["score"]) if self.curve else None,
-            }
-        )
-
-
-def _finite(value: float) -> float | None:
-    """The number, or None for one that JSON does not hold."""
-    return value if math.isfinite(value) else None
+        reward = self.health[-1]["reward"] if self.health else None
+        score = self.curve[-1]["score"] if self.curve else None
+        iterations = module.conditions.budget.iterations
+        self.emit(progress("train", module.iterations_done, iterations, reward, score))
 
 
 class LastCheckpoint(Callback):
@@ -147,9 +128,9 @@ class LastCheckpoint(Callback):
         self.path = path
         self.state = state
 
-    def on_validation_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+    def on_validation_end(self, trainer: L.Trainer, module: Any) -> None:
         if trainer.state.fn == "fit":
-            self.save(trainer, _learner(pl_module))
+            self.save(trainer, module)
 
     def save(self, trainer: L.Trainer, module: Learner) -> None:
         """Replace the checkpoint by the trainer's present state."""
@@ -164,43 +145,26 @@ class LastCheckpoint(Callback):
 
 
 class StopOnRequest(Callback):
-    """Ends the run after the current iteration when asked to, checkpointed."""
+    """Ends the fit after the current iteration, and the evaluation that is due then, when asked to.
 
-    def __init__(self, should_stop: Callable[[], bool], checkpoint: LastCheckpoint) -> None:
+    Off the grid, where no evaluation writes it, ``checkpoint`` is written first.
+    """
+
+    def __init__(
+        self, should_stop: Callable[[], bool], checkpoint: LastCheckpoint | None = None
+    ) -> None:
         self.should_stop = should_stop
         self.checkpoint = checkpoint
 
-    def on_train_batch_end(
-        self, trainer: L.Trainer, pl_module: L.LightningModule, *_: Any, **__: Any
-    ) -> None:
-        module = _learner(pl_module)
+    def on_train_batch_end(self, trainer: L.Trainer, pl_module: Any, *_: Any, **__: Any) -> None:
         # At a point of the grid the evaluation comes first: on_validation_end stops then.
-        if self.should_stop() and not evaluation_due(trainer, module):
-            self.checkpoint.save(trainer, module)
-            raise RunStopped(None, module.iterations_done)
+        if self.should_stop() and not evaluation_due(trainer, pl_module):
+            if self.checkpoint is not None:
+                self.checkpoint.save(trainer, pl_module)
+            raise RunStopped(None, pl_module.iterations_done)
 
-    def on_validation_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        module = _learner(pl_module)
+    def on_validation_end(self, trainer: L.Trainer, module: Any) -> None:
         if trainer.state.fn == "fit" and self.should_stop():  # LastCheckpoint came before
-            raise RunStopped(None, module.iterations_done)
-
-
-class StopAfter(Callback):
-    """Ends a replay after some iterations and the evaluation that is due then; writes nothing."""
-
-    def __init__(self, iterations: int) -> None:
-        self.iterations = iterations
-
-    def on_train_batch_end(
-        self, trainer: L.Trainer, pl_module: L.LightningModule, *_: Any, **__: Any
-    ) -> None:
-        module = _learner(pl_module)
-        if module.iterations_done == self.iterations and not evaluation_due(trainer, module):
-            raise RunStopped(None, module.iterations_done)
-
-    def on_validation_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        module = _learner(pl_module)
-        if trainer.state.fn == "fit" and module.iterations_done == self.iterations:
             raise RunStopped(None, module.iterations_done)
 
 
@@ -211,13 +175,10 @@ class StopOnDivergence(Callback):
         self.rules = rules
         self.recorder = recorder
 
-    def on_train_batch_end(
-        self, trainer: L.Trainer, pl_module: L.LightningModule, *_: Any, **__: Any
-    ) -> None:
-        module = _learner(pl_module)
-        rule = module.ranks.agreed(self.broken(module))
+    def on_train_batch_end(self, trainer: L.Trainer, pl_module: Any, *_: Any, **__: Any) -> None:
+        rule = pl_module.ranks.agreed(self.broken(pl_module))
         if rule is not None:
-            raise RunStopped(rule, module.iterations_done)
+            raise RunStopped(rule, pl_module.iterations_done)
 
     def broken(self, module: Learner) -> str | None:
         """The name of the first rule that the run breaks now, or None."""
@@ -248,19 +209,9 @@ class StopOnDivergence(Callback):
 
         An iteration without an update has no KL and no entropy, and so decides nothing.
         """
-        known = [row for row in self.recorder.health if row[name] is not None]
-        recent = known[-self.rules.patience :]
+        rows = [row for row in self.recorder.health if row[name] is not None]
+        recent = rows[-self.rules.patience :]
         return len(recent) == self.rules.patience and all(map(broken, recent))
-
-
-def _learner(module: L.LightningModule) -> Learner:
-    assert isinstance(module, Learner)
-    return module
-
-
-def _optimization(module: L.LightningModule) -> PolicyOptimization:
-    assert isinstance(module, PolicyOptimization)
-    return module
 
 
 def evaluation_due(trainer: L.Trainer, module: Learner) -> bool:

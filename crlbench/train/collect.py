@@ -15,13 +15,19 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from crlbench.contract.sizes import decode_rows
 from crlbench.policy.decode.loop import DrawKey, Sampler
 from crlbench.policy.policy import Policy
-from crlbench.train.examination import Examination, SplitResult, outcomes_of, rows_at_once
 from crlbench.train.ranks import Ranks
-from crlbench.train.requests import Request, Row, join
-from crlbench.train.reward import Reward, Scorer, real_reward
-from crlbench.train.transcript import transcripts
+from crlbench.train.requests import (
+    Examination,
+    Request,
+    Row,
+    SplitResult,
+    join,
+    outcomes_of,
+)
+from crlbench.train.reward import Reward, Scorer, real_reward, transcripts
 from crlbench.types import PromptBatch, Rollout, all_or_none
 
 
@@ -91,7 +97,7 @@ class Answers:
     evaluation: Sampler | None = None
     """Decodes evaluations; without one, ``sampler`` does."""
     scale: float = 1.0
-    """Of the reward."""
+    """Factor of the reward."""
     kind: Literal["outcome", "process"] = "outcome"
     """What is paid: outcomes, or the right steps."""
 
@@ -132,7 +138,7 @@ class Answers:
         and with the requests to be verified.
         """
         completions: list[tuple[Row, str]] = []
-        batches = join(requests, rows_at_once(policy, ranks.size))
+        batches = join(requests, decode_rows(policy.config.vocab_size, ranks.size))
         for joined in islice(batches, ranks.rank, None, ranks.size):
             batch = joined.batch().to(device)
             rollout = joined.sampler.complete(policy, batch, joined.draws(requests))

@@ -11,14 +11,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from crlbench.contract.sizes import decode_rows
 from crlbench.errors import ValidationError
 from crlbench.policy.policy import Policy
 from crlbench.train.collect import Collector
-from crlbench.train.examination import SplitResult, rows_at_once
 from crlbench.train.ranks import ALONE, Ranks
-from crlbench.train.requests import Request
+from crlbench.train.requests import Request, SplitResult
+from crlbench.train.reward import transcripts
 from crlbench.train.stream import EvalPrompts, Prompt
-from crlbench.train.transcript import transcripts
 from crlbench.types import all_or_none
 
 PASSAGE_FLOATS = 1 << 23
@@ -69,7 +69,7 @@ def score_apart(
     ranks: Ranks,
 ) -> list[SplitResult]:
     """What requests find one after the other, in batches of their own."""
-    rows = rows_at_once(policy, ranks.size)
+    rows = decode_rows(policy.config.vocab_size, ranks.size)
     return [_scored(policy, request, rows, device, ranks) for request in requests]
 
 
@@ -82,15 +82,15 @@ def _scored(
 ) -> SplitResult:
     collector, draws = request.collector, request.draws
     batches = EvalPrompts(request.prompts, pad=collector.pad, rows=rows, draws=draws)
-    mine = []
+    results = []
     for number, batch in islice(enumerate(batches), ranks.rank, None, ranks.size):
         batch = batch.to(device)
         examination = collector.examine(policy, batch, request.key)
         rollout, scores = examination.rollout, examination.scores.cpu()
         audit = collector.audit(rollout, batch) if request.audited else None
         texts = transcripts(rollout)[::draws]
-        mine.append((number, scores, texts, None if audit is None else audit.cpu()))
-    parts = sorted(ranks.gather(mine), key=lambda part: part[0])
+        results.append((number, scores, texts, None if audit is None else audit.cpu()))
+    parts = sorted(ranks.gather(results), key=lambda part: part[0])
     audits = all_or_none("SplitResult.audit", [audit for *_, audit in parts])
 
     def vectors(scores: Sequence[Tensor]) -> np.ndarray:
@@ -159,9 +159,9 @@ def _bits(
 
 
 def samples(
-    prompts: Sequence[Prompt], result: SplitResult, shown: Sequence[str], x: int
+    prompts: Sequence[Prompt], result: SplitResult, texts: Sequence[str], x: int
 ) -> list[dict[str, Any]]:
-    """The first items as rows to read, one per text in ``shown`` (the prompts as text)."""
+    """The first items as rows to read, one per text in ``texts`` (the prompts as text)."""
     return [
         {
             "uid": prompts[i].uid,
@@ -171,5 +171,5 @@ def samples(
             "answer": prompts[i].answer,
             "score": float(result.scores[0, i]),
         }
-        for i, text in enumerate(shown)
+        for i, text in enumerate(texts)
     ]

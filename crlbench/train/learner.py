@@ -1,15 +1,17 @@
 """What every training shares: a policy that is built, stepped, evaluated and stored.
 
-A subclass says in ``training_step`` where its loss comes from. The loss itself is an
-:class:`~crlbench.train.update.Objective`, the step an :class:`~crlbench.train.update.Update`.
+A subclass says in ``training_step`` where its loss comes from. An :class:`Objective` is that loss
+in parts that fit into memory; an :class:`Update` takes one step on it. ``FirstOrder`` takes any
+objective; an update that needs more of one refuses the others.
 """
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 import lightning as L
 import torch
@@ -20,14 +22,98 @@ from crlbench.contract.conditions import Conditions
 from crlbench.policy.decode.loop import DrawKey
 from crlbench.policy.policy import Policy
 from crlbench.train.collect import Collector
-from crlbench.train.displacement import Displacement
-from crlbench.train.examination import Examination
-from crlbench.train.optimizer import TracedAdamW
+from crlbench.train.optimizer import Displacement, TracedAdamW, Weights
 from crlbench.train.passes import Passes
-from crlbench.train.ranks import ALONE, Ranks, whole
-from crlbench.train.sharding import shard, whole_weights
-from crlbench.train.update import FirstOrder, Objective, Update
+from crlbench.train.ranks import ALONE, Ranks, shard, whole, whole_weights
+from crlbench.train.requests import Examination
 from crlbench.types import PromptBatch
+
+
+class Objective(Protocol):
+    """What one optimizer step is taken on; its parts add up to the loss of the step."""
+
+    def parts(self) -> list[tuple[Tensor, bool]]:
+        """Rows (b,) int64 of this rank's passes, and whether they count; equally many by rank."""
+        ...
+
+    def losses(self, rows: Tensor) -> tuple[Mapping[str, Tensor], Any]:
+        """Scalars to minimise together, by name, and what the pass over the rows showed."""
+        ...
+
+    def figures(self, shown: Sequence[Any]) -> dict[str, float]:
+        """The figures of the step, from what the passes of all ranks showed."""
+        ...
+
+
+@dataclass(frozen=True)
+class Step:
+    """What became of one step."""
+
+    figures: dict[str, float]
+    """Figures of the objective, and ``grad_norm``."""
+    moved: Weights
+    """New minus old, by the names of the weights: zeros for a step that was taken back, empty for
+    one that was never tried."""
+    skipped: bool
+    """Whether the gradient was not finite."""
+    counts: dict[str, float] = field(default_factory=dict)
+    """Events of the step."""
+
+
+class Update(Protocol):
+    """A rule that turns an objective into a step of a learner's weights."""
+
+    whole_experience: bool
+    """True: one step on all rows, after passes of its own. False: steps on minibatches."""
+
+    def attention(self) -> contextlib.AbstractContextManager[None]:
+        """How the passes before the step have to be run."""
+        ...
+
+    def step(self, learner: Learner, objective: Any) -> Step:
+        """Take one step, or none."""
+        ...
+
+
+class FirstOrder:
+    """The learner's optimizer, on the norm-clipped gradient of all parts."""
+
+    whole_experience = False
+
+    def attention(self) -> contextlib.AbstractContextManager[None]:
+        return contextlib.nullcontext()
+
+    def step(self, learner: Learner, objective: Objective) -> Step:
+        """One optimizer step of parts that add up; skipped where the gradient is not finite.
+
+        Ranks add their gradients up in the last part.
+        """
+        optimizer: Any = learner.optimizers()
+        optimizer.zero_grad()
+        parts, observations = objective.parts(), []
+        for number, (rows, counts) in enumerate(parts, start=1):
+            with optimizer.toggle_model(sync_grad=number == len(parts)):
+                losses, observation = objective.losses(rows)
+                # Lightning's strategies take the mean over ranks; the denominators are those of
+                # all.
+                weight = learner.ranks.size if counts else 0
+                total = torch.stack(list(losses.values())).sum()
+                learner.manual_backward(total * weight)
+                observations += [observation] if counts else []
+        figures = objective.figures(learner.ranks.gather(observations))
+        weights = learner.trainable()
+        most = learner.conditions.optimization.max_grad_norm
+        norm = whole(torch.nn.utils.clip_grad_norm_(list(weights.values()), most))
+        moved: Weights = {}
+        finite = bool(torch.isfinite(norm))
+        if finite:
+            optimizer.step()
+            # Autocast keeps its casts of the weights for as long as it is on, which is the whole
+            # iteration: without this the next pass would be one of the old weights.
+            torch.clear_autocast_cache()
+            moved = {name: whole(p.grad) for name, p in weights.items() if p.grad is not None}
+        optimizer.zero_grad()
+        return Step(figures | {"grad_norm": float(norm)}, moved, skipped=not finite)
 
 
 @dataclass(frozen=True)
@@ -35,7 +121,7 @@ class Group:
     """Weights that learn at one rate."""
 
     weights: dict[str, nn.Parameter]
-    """By names that are no other group's."""
+    """Weights by names that are no other group's."""
     learning_rate: float
 
 
@@ -96,14 +182,7 @@ class Learner(L.LightningModule):
     @property
     def passes(self) -> Passes:
         """How the policy is run over rows."""
-        return Passes(
-            self.learning, self.conditions.sampling.temperature, self.ranks, self.device
-        )
-
-    @property
-    def max_grad_norm(self) -> float:
-        """Norm to which a gradient is clipped."""
-        return self.conditions.optimization.max_grad_norm
+        return Passes(self.learning, self.conditions.sampling.temperature, self.ranks, self.device)
 
     def groups(self) -> list[Group]:
         """All that learns, by learning rate: the model, and a value head. A learner with further
@@ -112,11 +191,11 @@ class Learner(L.LightningModule):
         o, head = self.conditions.optimization, self.learning.value_head
         valued = set() if head is None else {id(p) for p in head.parameters()}
         weights = self.learning.trainable()
-        found = [Group({n: p for n, p in weights.items() if id(p) not in valued}, o.learning_rate)]
+        groups = [Group({n: p for n, p in weights.items() if id(p) not in valued}, o.learning_rate)]
         if valued:
             values = {n: p for n, p in weights.items() if id(p) in valued}
-            found.append(Group(values, o.value_learning_rate))
-        return found
+            groups.append(Group(values, o.value_learning_rate))
+        return groups
 
     def trainable(self) -> dict[str, nn.Parameter]:
         """The weights of all groups, by name."""
@@ -165,10 +244,10 @@ class Learner(L.LightningModule):
     def validation_step(self, batch: PromptBatch, _: int) -> None:
         """Score the ID items: one point of the curve."""
         key = DrawKey(self.seed, "curve", self.iterations_done)
-        mine = batch.part(self.ranks.share(len(batch.uids)))
+        part = batch.part(self.ranks.share(len(batch.uids)))
         with whole_weights(self.learning):
-            own = [self.collector.examine(self.learning, mine, key)] if mine.uids else []
-        self.last_examination = Examination.joined(self.ranks.gather(own), self.collector.pad)
+            results = [self.collector.examine(self.learning, part, key)] if part.uids else []
+        self.last_examination = Examination.joined(self.ranks.gather(results), self.collector.pad)
         self.eval_score.update(self.last_examination.scores)
 
     def on_validation_epoch_end(self) -> None:

@@ -15,9 +15,9 @@ from torchmetrics import MeanMetric, Metric, MetricCollection, SumMetric
 from crlbench.algo.kl import K1, K2, K3, KlEstimator
 from crlbench.algo.masked import select
 from crlbench.algo.observe import Observation
+from crlbench.contract.dynamics import ROLLOUT_STATS
 from crlbench.train.buffer import Sampled
-from crlbench.train.reward import Reward
-from crlbench.train.transcript import said_by_row
+from crlbench.train.reward import Reward, said_by_row
 from crlbench.types import Experience, Rollout
 
 RIGHT = 0.5
@@ -31,20 +31,9 @@ REFERENCE_KL: dict[str, KlEstimator] = {
     "reference_kl_k2": K2(),
     "reference_kl_k3": K3(output_clamp=None),
 }
-MEANS = (
-    "reward",
-    "score",
-    "audit",
-    *SPLIT,
-    *(f"{name}_{side}" for name in SPLIT for side in ("right", "wrong")),
-    "group_variance",
-    "uniform_groups",
-    "behavior_gap",
-    "explained_variance",
-    "kept_fraction",
-    *REFERENCE_KL,
-)
-SUMS = ("tokens", "bytes")
+SUMS = {"tokens", "bytes"}
+MEANS = ROLLOUT_STATS.keys() - SUMS - {"kl_per_completion", "kl_coefficient"}
+"""All figures of completions; the two of the KL are the recipe's."""
 
 
 class RolloutMetrics(MetricCollection):

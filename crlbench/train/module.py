@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
 import math
+import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,25 +15,33 @@ from torch import Tensor
 
 from crlbench.algo import objective, step
 from crlbench.algo.recipe import Recipe
-from crlbench.contract.conditions import Conditions
 from crlbench.contract.dynamics import mean_stats
 from crlbench.errors import UsageError, ValidationError
 from crlbench.policy.decode.loop import DrawKey
-from crlbench.policy.policy import Policy
 from crlbench.seeding import rng
 from crlbench.train.buffer import SampleBuffer, Sampled, kept_rows
-from crlbench.train.collect import Collected, Collector
-from crlbench.train.learner import Learner
-from crlbench.train.memory import give_back
+from crlbench.train.collect import Collected
+from crlbench.train.learner import FirstOrder, Learner, Update
 from crlbench.train.metrics import RolloutMetrics, clipped_tokens
 from crlbench.train.old_tokens import OldTokens
-from crlbench.train.ranks import ALONE, Ranks
+from crlbench.train.ranks import whole_weights
 from crlbench.train.reward import Reward, placebo_reward
-from crlbench.train.sharding import whole_weights
 from crlbench.train.surrogate import Shown, Surrogate, decoding_gap
 from crlbench.train.trust_region import TrustRegion
-from crlbench.train.update import FirstOrder, Update
 from crlbench.types import Experience, PromptBatch, Rollout
+
+_trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
+
+
+def give_back() -> None:
+    """Return free memory to the system where the C library is glibc; elsewhere nothing.
+
+    Sampling, evaluation and updates allocate tensors of different sizes. The holes that one
+    leaves do not fit the next, so that a process grows by what it does not use.
+    """
+    if _trim is not None:
+        _trim(0)
+
 
 MAX_GAP = {"fp32": 1e-3, "bf16": 0.5}
 """Mean absolute gap between behaviour and old log-probs that rounding explains, by precision."""
@@ -63,25 +73,14 @@ class PolicyOptimization(Learner):
     def __init__(
         self,
         *,
-        build: Callable[[], Policy],
-        collector: Collector,
         recipe: Recipe,
-        conditions: Conditions,
-        seed: int,
         arm: str = "real",
         update: Update | None = None,
-        ranks: Ranks = ALONE,
+        **settings: Any,
     ) -> None:
-        """All ``ranks`` hold the same rollouts and experience. Without an ``update``, the recipe's
-        rule says which."""
-        super().__init__(
-            build=build,
-            collector=collector,
-            conditions=conditions,
-            seed=seed,
-            update=update or update_of(recipe.step),
-            ranks=ranks,
-        )
+        """``settings`` are those of :class:`Learner`. Without an ``update``, the recipe's rule says
+        which. All ranks hold the same rollouts and experience."""
+        super().__init__(update=update or update_of(recipe.step), **settings)
         self.recipe = recipe
         self.arm = arm
         self.last_iteration: Iteration | None = None
@@ -114,9 +113,9 @@ class PolicyOptimization(Learner):
 
     def collect(self, batch: PromptBatch) -> Collected:
         """What the policy did with all prompts; each rank takes its own."""
-        mine = batch.part(self.ranks.share(len(batch.uids)))
+        prompts = batch.part(self.ranks.share(len(batch.uids)))
         key = DrawKey(self.seed, "rollout", batch.iteration)
-        part = self.collector.collect(self.learning, mine, key)
+        part = self.collector.collect(self.learning, prompts, key)
         collected = Collected.joined(self.ranks.gather([part]), self.collector.pad)
         if self.arm == "placebo":
             data = self.conditions.data
@@ -170,17 +169,13 @@ class PolicyOptimization(Learner):
         Without resampling every iteration fills the buffer. The grid belongs to the budget: how
         often the policy is evaluated has no influence.
         """
-        full = not self.recipe.select.resamples or self.buffer.groups >= self.prompts
+        prompts = self.conditions.budget.prompts
+        full = not self.recipe.select.resamples or self.buffer.groups >= prompts
         return full or (self.ends_interval(iteration) and self.buffer.groups > 0)
 
     def ends_interval(self, iteration: int) -> bool:
         """Whether an interval of the budget's grid ends with this iteration."""
         return (iteration + 1) % self.conditions.budget.iterations_per_point == 0
-
-    @property
-    def prompts(self) -> int:
-        """P, prompts per iteration."""
-        return self.conditions.budget.prompts
 
     def prepare(self, sampled: Sampled) -> tuple[Experience, dict[str, float]]:
         """Advantages and targets of everything that waited, and what was counted."""
@@ -198,7 +193,7 @@ class PolicyOptimization(Learner):
             max_length=self.collector.max_tokens,
         )
         if self.recipe.select.resamples:
-            counts["short_batches"] = float(sampled.groups < self.prompts)
+            counts["short_batches"] = float(sampled.groups < self.conditions.budget.prompts)
         return experience, counts
 
     def learn(self, experience: Experience, iteration: int) -> tuple[list[dict[str, float]], float]:
@@ -263,9 +258,9 @@ class PolicyOptimization(Learner):
         health = mean_stats(stats)
         if sampled is not None and experience is not None and self.old_tokens.deferred:
             sampled = replace(sampled, old=experience.old_logprobs)
-        shown, self.shown = self.shown, Shown()
+        notes, self.shown = self.shown, Shown()
         health |= self.rollout_metrics.of(
-            collected.rollout, collected.reward, sampled, experience, shown.gap, collected.audit
+            collected.rollout, collected.reward, sampled, experience, notes.gap, collected.audit
         )
         self.check_decoding(health["behavior_gap"])
         health["kl_per_completion"] = counts.pop("kl_per_completion", math.nan)
@@ -285,9 +280,9 @@ class PolicyOptimization(Learner):
             events,
             collected.rollout,
             collected.reward,
-            shown.trained_tokens,
+            notes.trained_tokens,
             [s["loss"] for s in stats],
-            clipped_tokens(shown.observations),
+            clipped_tokens(notes.observations),
         )
         self.iterations_done = batch.iteration + 1
 

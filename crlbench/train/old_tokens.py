@@ -16,7 +16,7 @@ from torch import Tensor
 from crlbench.algo.kl import Fixed
 from crlbench.algo.recipe import Recipe
 from crlbench.train.passes import Passes
-from crlbench.train.sharding import whole_weights
+from crlbench.train.ranks import whole_weights
 from crlbench.types import Experience, Rollout
 
 
@@ -72,15 +72,15 @@ class OldTokens:
         make a signal of rounding.
         """
         old, values = rollout.behavior_logprobs, rollout.behavior_values
-        known = self.known(rollout)
-        if not known:
+        skips_pass = self.known(rollout)
+        if not skips_pass:
             old, values = self.passes.of_learner(rollout)
         ref = self.passes.of_reference(rollout) if reference else None
-        if known and self.recipe.kl.place == "reward" and not updated:
+        if skips_pass and self.recipe.kl.place == "reward" and not updated:
             assert ref is not None
             old = ref
-        wanted = self.recipe.advantage.needs_final_values
-        return Tokens(old, ref, values, self.passes.final_values(rollout) if wanted else None)
+        finals = self.recipe.advantage.needs_final_values
+        return Tokens(old, ref, values, self.passes.final_values(rollout) if finals else None)
 
     @torch.no_grad()
     def settle(self, experience: Experience, first: Tensor) -> None:

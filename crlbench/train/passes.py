@@ -1,20 +1,92 @@
-"""Passes of the policy over completions, as many rows at once as memory allows."""
+"""Passes of the policy over completions, as many rows at once as memory allows.
+
+The numbers of an optimizer step do not depend on how its rows are divided into micro-batches: the
+denominators are the whole step's, so losses and gradients of the parts add up. Only rounding
+differs.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from crlbench.contract.sizes import FREE_PASS, token_budget
 from crlbench.policy.policy import Policy, TokenOutputs
-from crlbench.train.microbatch import divided, token_budget
 from crlbench.train.ranks import Ranks
 from crlbench.types import Rollout
 
-FREE_PASS = 4
-"""How many times the token budget a pass without gradient may hold."""
+
+def budget_of(config: Any, device: str) -> int:
+    """Tokens, prompts and padding included, of which a pass may keep the activations."""
+    wide = getattr(config, "intermediate_size", None) or 4 * config.hidden_size
+    wide = max(wide) if isinstance(wide, (list, tuple)) else wide
+    return token_budget(config.num_hidden_layers, config.hidden_size, wide, device)
+
+
+def divide(rollout: Rollout, rows: Tensor, budget: int) -> list[Tensor]:
+    """Partition ``rows`` (n,) int64 of a rollout into micro-batches of at most ``budget`` tokens.
+
+    A micro-batch runs each of its prompts once and pads its completions to the longest, so rows
+    of one prompt belong together, and so do rows of one length. Of two orders, whole prompts by
+    their longest completion or rows by their own, the one that runs fewer tokens is taken. A
+    row that exceeds the budget alone is a micro-batch of its own.
+    """
+    lengths = rollout.completion_mask.sum(1)[rows].tolist()
+    prompts = rollout.prompts[rows].tolist()
+    count = _Count(lengths, prompts, rollout.prompt_ids.shape[1])
+    plans = [count.filled(units, budget) for units in (count.groups(budget), count.rows())]
+    best = min(plans, key=lambda plan: sum(map(count.tokens, plan)))
+    return [rows[torch.tensor(sorted(part), device=rows.device)] for part in best]
+
+
+@dataclass(frozen=True)
+class _Count:
+    """What parts of a list of rows cost."""
+
+    lengths: list[int]
+    prompts: list[int]
+    prompt_length: int
+
+    def tokens(self, part: list[int]) -> int:
+        """Tokens that a pass over some rows runs, padding included."""
+        width = max(self.lengths[i] for i in part)
+        return len({self.prompts[i] for i in part}) * self.prompt_length + len(part) * width
+
+    def rows(self) -> list[list[int]]:
+        """Every row by itself, short ones first."""
+        order = sorted(range(len(self.lengths)), key=lambda i: (self.lengths[i], i))
+        return [[i] for i in order]
+
+    def groups(self, budget: int) -> list[list[int]]:
+        """The rows of every prompt, in halves of halves where they exceed the budget."""
+        of: dict[int, list[int]] = {}
+        for i in self.rows():
+            of.setdefault(self.prompts[i[0]], []).append(i[0])
+        units, waiting = [], list(of.values())
+        while waiting:
+            unit = waiting.pop()
+            if len(unit) > 1 and self.tokens(unit) > budget:
+                middle = len(unit) // 2
+                waiting += [unit[:middle], unit[middle:]]
+            else:
+                units.append(unit)
+        return sorted(units, key=lambda unit: (max(self.lengths[i] for i in unit), unit))
+
+    def filled(self, units: list[list[int]], budget: int) -> list[list[int]]:
+        """Units in their order, as many together as the budget admits."""
+        parts: list[list[int]] = []
+        for unit in units:
+            if parts and self.tokens(parts[-1] + unit) <= budget:
+                parts[-1] = parts[-1] + unit
+            else:
+                parts.append(unit)
+        return parts
+
+
 CHECKPOINT_ABOVE = 4
 """How many times the token budget a single completion may hold before its pass keeps only the
 input of every layer and computes the rest again (gradient checkpointing)."""
@@ -26,14 +98,14 @@ class Passes:
 
     policy: Policy
     temperature: float
-    """Of sampling, at which log-probs are taken."""
+    """Temperature of sampling, at which log-probs are taken."""
     ranks: Ranks
     device: torch.device
 
     @property
     def budget(self) -> int:
         """Tokens of which a pass may keep what its backward pass needs."""
-        return token_budget(self.policy.config, self.device.type)
+        return budget_of(self.policy.config, self.device.type)
 
     def inputs(self, rollout: Rollout) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, float]:
         """What the policy reads of a rollout: each prompt once, completions, temperature."""
@@ -64,13 +136,23 @@ class Passes:
 
     def of_learner(self, rollout: Rollout) -> tuple[Tensor, Tensor | None]:
         """Log-probs and values (B, T) of the policy as it is; values None without a critic."""
-        logprobs, values = self._in_parts(rollout, self._learner)
+
+        def run(part: Rollout) -> tuple[Tensor, Tensor | None]:
+            outputs = self.policy(*self.inputs(part), actions=part.action_mask)
+            return outputs.logprobs, outputs.values
+
+        logprobs, values = self._in_parts(rollout, run)
         assert logprobs is not None
         return logprobs, values
 
     def of_reference(self, rollout: Rollout) -> Tensor:
         """Log-probs (B, T) of the start model."""
-        (logprobs,) = self._in_parts(rollout, self._reference)
+
+        def run(part: Rollout) -> tuple[Tensor]:
+            actions = part.action_mask
+            return (self.policy.reference_logprobs(*self.inputs(part), actions=actions),)
+
+        (logprobs,) = self._in_parts(rollout, run)
         assert logprobs is not None
         return logprobs
 
@@ -87,17 +169,9 @@ class Passes:
         rank that is done runs a row more, with weight 0.
         """
         shares = self.ranks.shares(rows, rollout.group[rows])
-        plans = [divided(rollout, share, self.budget) for share in shares]
-        mine = [(part, True) for part in plans[self.ranks.rank]]
-        return mine + [(rows[:1], False)] * (max(map(len, plans)) - len(mine))
-
-    def _learner(self, rollout: Rollout) -> tuple[Tensor, Tensor | None]:
-        outputs = self.policy(*self.inputs(rollout), actions=rollout.action_mask)
-        return outputs.logprobs, outputs.values
-
-    def _reference(self, rollout: Rollout) -> tuple[Tensor]:
-        actions = rollout.action_mask
-        return (self.policy.reference_logprobs(*self.inputs(rollout), actions=actions),)
+        plans = [divide(rollout, share, self.budget) for share in shares]
+        parts = [(part, True) for part in plans[self.ranks.rank]]
+        return parts + [(rows[:1], False)] * (max(map(len, plans)) - len(parts))
 
     @torch.no_grad()
     def _in_parts(
@@ -105,13 +179,13 @@ class Passes:
     ) -> list[Tensor | None]:
         """What ``run`` finds, each (B, T) or None. Each rank runs its own prompts."""
         rows = torch.arange(len(rollout.texts), device=rollout.group.device)
-        mine = self.ranks.shares(rows, rollout.group)[self.ranks.rank]
-        found = []
-        for part in divided(rollout, mine, FREE_PASS * self.budget):
+        rank_rows = self.ranks.shares(rows, rollout.group)[self.ranks.rank]
+        outcomes = []
+        for part in divide(rollout, rank_rows, FREE_PASS * self.budget):
             some = rollout.rows(part)
-            found.append((part, run(some.trimmed(int(some.completion_mask.sum(1).max())))))
+            outcomes.append((part, run(some.trimmed(int(some.completion_mask.sum(1).max())))))
         everything: list[Tensor | None] = []
-        for part, results in self.ranks.gather(found):
+        for part, results in self.ranks.gather(outcomes):
             everything = everything or [
                 None if x is None else x.new_zeros(rollout.completion_ids.shape) for x in results
             ]

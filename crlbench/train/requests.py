@@ -1,4 +1,4 @@
-"""What an evaluation asks for, and which of its rows are decoded together.
+"""What an evaluation asks for, which of its rows are decoded together, and what it gives.
 
 A request names a collector. :class:`~crlbench.train.collect.Answers` decodes rows of several
 requests in one batch wherever their samplers are equal. That changes no draw: each is keyed by
@@ -7,23 +7,54 @@ its seed, purpose, prompt and number alone.
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from crlbench.contract.sizes import decode_batches
 from crlbench.policy.decode.loop import DrawKey, Sampler, row_uniforms
+from crlbench.train.reward import Scorer
 from crlbench.train.stream import Prompt, make_batch
-from crlbench.types import PromptBatch
-
-SLACK = 0.25
-"""Share of a batch that is added to other batches instead of being decoded alone."""
+from crlbench.types import PromptBatch, Rollout
 
 C = TypeVar("C", covariant=True)
+
+
+@dataclass(frozen=True)
+class Examination:
+    """Completions of a batch of items and their scores, the draws of an item together."""
+
+    rollout: Rollout
+    scores: Tensor
+    """(E,) one of each episode, which is a row where the rollout names none."""
+
+    @staticmethod
+    def joined(parts: Sequence[Examination], pad: int) -> Examination:
+        """The items of several, in order; ``pad`` is the token that fills narrower rows up."""
+        rollout = Rollout.concatenate([part.rollout for part in parts], pad)
+        return Examination(rollout, torch.cat([part.scores for part in parts]))
+
+
+@dataclass(frozen=True)
+class SplitResult:
+    """Scores (draws, items) float32, and the first draw of each item as text, in item order."""
+
+    scores: np.ndarray
+    texts: list[str]
+    audit: np.ndarray | None = None
+    """What the second verifier says of the same completions, in the shape of ``scores``; None
+    without one."""
+
+
+def outcomes_of(scorer: Scorer, rollout: Rollout, batch: PromptBatch) -> list[float]:
+    """The outcome of every completion, in row order."""
+    answers = [batch.answers[g] for g in rollout.group.tolist()]
+    return [float(score.outcome) for score in scorer(rollout.texts, answers)]
 
 
 class Decoding(Protocol):
@@ -62,7 +93,7 @@ class JoinedBatch:
     sampler: Sampler
     prompts: list[Prompt]
     rows: list[list[Row]]
-    """Of each prompt, equally many."""
+    """Rows of each prompt, equally many."""
 
     def batch(self) -> PromptBatch:
         """The prompts, left padded."""
@@ -70,12 +101,12 @@ class JoinedBatch:
 
     def draws(self, requests: Sequence[Request[Decoding]]) -> Tensor:
         """(B, T) float64 uniforms, NaN in greedy rows."""
-        drawn = [
+        uniforms = [
             row_uniforms(requests[row.request].key, prompt.uid, row.draw, self.sampler.max_tokens)
             for prompt, rows in zip(self.prompts, self.rows, strict=True)
             for row in rows
         ]
-        return torch.tensor(drawn, dtype=torch.float64)
+        return torch.tensor(uniforms, dtype=torch.float64)
 
 
 def join(requests: Sequence[Request[Decoding]], rows: int) -> Iterator[JoinedBatch]:
@@ -86,14 +117,13 @@ def join(requests: Sequence[Request[Decoding]], rows: int) -> Iterator[JoinedBat
     later batches fit into the memory that earlier ones leave. A batch has at most a quarter
     more than ``rows``, up to a whole prompt: a small rest gets no batch of its own.
     """
-    for (sampler, count), found in _kinds(requests).items():
-        found.sort(key=lambda entry: len(entry[0].ids), reverse=True)
-        batches = max(1, math.ceil(len(found) * count / rows - SLACK))
-        batches = min(batches, len(found))
+    for (sampler, count), entries in _kinds(requests).items():
+        entries.sort(key=lambda entry: len(entry[0].ids), reverse=True)
+        batches = decode_batches(len(entries), count, rows)
         for i in range(batches):
-            first, end = (len(found) * k // batches for k in (i, i + 1))
-            prompts, own = zip(*found[first:end], strict=True)
-            yield JoinedBatch(sampler, list(prompts), list(own))
+            first, end = (len(entries) * k // batches for k in (i, i + 1))
+            prompts, batch_rows = zip(*entries[first:end], strict=True)
+            yield JoinedBatch(sampler, list(prompts), list(batch_rows))
 
 
 def _kinds(
@@ -108,6 +138,6 @@ def _kinds(
             prompts[place] = prompt
             rows[place] += [Row(number, item, draw) for draw in range(request.draws)]
     kinds = defaultdict(list)
-    for place, asked in rows.items():
-        kinds[place[0], len(asked)].append((prompts[place], asked))
+    for place, prompt_rows in rows.items():
+        kinds[place[0], len(prompt_rows)].append((prompts[place], prompt_rows))
     return kinds

@@ -1,18 +1,73 @@
-"""From verified texts to the reward of an arm."""
+"""What a verifier is given of an episode as text, and the reward of an arm that it makes.
+
+Where a rollout states no turns, an episode is the text of its completion. Where it does, it is a
+transcript, even of one turn: a JSON list of what was said, in the order of the turns. A turn in
+which the policy chose no token is none.
+"""
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Callable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
+from crlbench.contract.task_card import unknown_kind
+from crlbench.disk.hashing import canonical_json
+from crlbench.errors import ValidationError
 from crlbench.policy.text.chat import token_ends
 from crlbench.seeding import uniforms
 from crlbench.types import PromptBatch, Rollout
+
+
+def transcripts(rollout: Rollout) -> list[str]:
+    """One text of each episode, in the order of their first rows."""
+    if rollout.episode is None and rollout.turn is None:
+        return rollout.texts
+    whole = rollout.stated()
+    assert whole.episode is not None
+    episodes: dict[int, list[tuple[int, str]]] = defaultdict(list)
+    for episode, turns in zip(whole.episode.tolist(), said_by_row(whole), strict=True):
+        episodes[episode] += turns
+    return [
+        canonical_json([text for _, text in sorted(turns, key=lambda turn: turn[0])])
+        for turns in episodes.values()
+    ]
+
+
+def said_by_row(rollout: Rollout) -> list[list[tuple[int, str]]]:
+    """The turns of each row: the number of a turn, and what was said in it."""
+    if rollout.turn is None:
+        return [[(0, text)] for text in rollout.texts]
+    rows = []
+    for numbers, text in zip(rollout.turn.tolist(), rollout.texts, strict=True):
+        turns = sorted({number for number in numbers if number >= 0}) or [0]
+        texts = json.loads(text) if len(turns) > 1 else [text]
+        rows.append(list(zip(turns, texts, strict=True)))
+    return rows
+
+
+def verified_text(kind: str, sample: Mapping[str, Any]) -> str:
+    """What the verifier of a task of a kind is given of a stored sample.
+
+    Raises:
+        ValidationError: there is no such kind.
+    """
+    read = READ.get(kind)
+    if read is None:
+        raise ValidationError(f"{unknown_kind(kind)}.")
+    return read(sample)
+
+
+READ: Mapping[str, Callable[[Mapping[str, Any]], str]] = {"single-turn": itemgetter("completion")}
+"""What reads a stored sample, by the kind of its task."""
+
 
 Scorer = Callable[[Sequence[str], Sequence[Any]], Sequence[Any]]
 """(texts, answers) -> scores, each with ``outcome`` in [0, 1] and ``steps``, pairs of
@@ -100,8 +155,8 @@ def action_ends(tokenizer: Any, ids: Tensor, actions: Tensor) -> list[int]:
     no action says nothing.
     """
     ends = [0, *token_ends(tokenizer, ids[actions])]
-    said = actions.long().cumsum(0).tolist()
-    return [ends[count] for count in said[: said.index(len(ends) - 1) + 1]] if ids.numel() else []
+    sums = actions.long().cumsum(0).tolist()
+    return [ends[count] for count in sums[: sums.index(len(ends) - 1) + 1]] if ids.numel() else []
 
 
 def placebo_reward(
@@ -122,8 +177,8 @@ def placebo_reward(
     win pays 1 at the end, where no step is.
     """
     score = reward.score
-    earned = (score if kind == "outcome" else reward.paid).double()
-    mean = earned[earned.isfinite()].mean() / (1.0 if kind == "outcome" else scale)
+    earnings = (score if kind == "outcome" else reward.paid).double()
+    mean = earnings[earnings.isfinite()].mean() / (1.0 if kind == "outcome" else scale)
     draws = [
         uniforms(seed, 1, "placebo", batch.iteration, uid, index)[0]
         for uid in batch.uids

@@ -8,7 +8,6 @@ from typing import Annotated, Any, Literal
 
 import lightning as L
 import torch
-from lightning.pytorch.plugins.environments import LightningEnvironment
 from lightning.pytorch.utilities.types import OptimizerLRSchedulerConfig
 from pydantic import Field
 from torch import Tensor
@@ -19,8 +18,7 @@ from crlbench.contract.fields import Count
 from crlbench.errors import ValidationError
 from crlbench.policy.weights.reward_model import ScalarModel, right_pad, score_rows
 from crlbench.seeding import rng
-from crlbench.train.signals import KeepSignals
-from crlbench.train.trainer import quiet
+from crlbench.train.trainer import plain_trainer, quiet
 
 Row = tuple[int, ...]
 """Token ids of a prompt, a completion and its end token."""
@@ -38,7 +36,7 @@ class RewardTraining(Card):
     accumulate: Count = 1
     """Backward passes of one update."""
     learning_rate: Rate = 1e-4
-    """After the warm-up; it falls linearly to zero."""
+    """Rate after the warm-up; it falls linearly to zero."""
     warmup: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.1
     """Share of the updates in which the learning rate rises from zero."""
     weight_decay: Weight = 0.0
@@ -64,13 +62,13 @@ class PairBatch:
         return replace(self, ids=self.ids.to(device), mask=self.mask.to(device))
 
 
+@dataclass(eq=False)
 class PairStream:
     """All batches of a training, epoch after epoch; the order of an epoch is a keyed draw."""
 
-    def __init__(self, pairs: Sequence[tuple[Row, Row]], config: RewardTraining, pad: int) -> None:
-        self.pairs = pairs
-        self.config = config
-        self.pad = pad
+    pairs: Sequence[tuple[Row, Row]]
+    config: RewardTraining
+    pad: int
 
     def __len__(self) -> int:
         return self.config.epochs * -(-len(self.pairs) // self.config.batch)
@@ -150,20 +148,14 @@ def fit(
     module = RewardModeling(model, config, len(stream), report)
     module.train()
     with quiet():
-        trainer = L.Trainer(
-            accelerator="cpu" if device == "cpu" else "gpu",
+        trainer = plain_trainer(
+            device,
+            [],
             devices=1,
-            plugins=[LightningEnvironment()],
-            callbacks=[KeepSignals()],
             precision="32-true",
-            max_epochs=1,
             accumulate_grad_batches=config.accumulate,
             gradient_clip_val=config.max_grad_norm,
-            deterministic=True,
             logger=False,
-            enable_checkpointing=False,
-            enable_progress_bar=False,
-            enable_model_summary=False,
         )
         trainer.fit(module, stream)
     model.eval()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 from crlbench.policy.text.chat import left_pad
@@ -37,6 +37,7 @@ def make_batch(
     )
 
 
+@dataclass(eq=False)
 class PromptStream:
     """A sized, stateful loader: batch i is a pure function of (seed, i).
 
@@ -45,23 +46,14 @@ class PromptStream:
     the whole batch.
     """
 
-    def __init__(
-        self,
-        prompts: Sequence[Prompt],
-        *,
-        seed: int,
-        per_iteration: int,
-        completions: int,
-        iterations: int,
-        pad: int,
-    ) -> None:
-        self.prompts = prompts
-        self.seed = seed
-        self.per_iteration = per_iteration
-        self.completions = completions
-        self.iterations = iterations
-        self.pad = pad
-        self.position = 0
+    prompts: Sequence[Prompt]
+    _: KW_ONLY
+    seed: int
+    per_iteration: int
+    completions: int
+    iterations: int
+    pad: int
+    position: int = 0
 
     def __len__(self) -> int:
         return self.iterations

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -41,27 +42,23 @@ class Seen:
     """(n,) as in :class:`Shown`."""
 
 
+@dataclass(eq=False)
 class Surrogate:
     """The loss of a minibatch, whose parts share the denominators of the whole step."""
 
-    def __init__(
-        self,
-        minibatch: Experience,
-        passes: Passes,
-        recipe: Recipe,
-        *,
-        kl_coefficient: float,
-        length_cap: int,
-        shown: Shown,
-    ) -> None:
-        """Old log-probs that are not known yet (NaN) are put into ``minibatch`` by the first
-        pass; what the passes show is added to ``shown``."""
-        self.minibatch = minibatch
-        self.passes = passes
-        self.recipe = recipe
-        self.kl_coefficient = kl_coefficient
-        self.totals = Totals.of(minibatch, length_cap)
-        self.shown = shown
+    minibatch: Experience
+    """Experience into which the first pass puts old log-probs that are not known yet (NaN)."""
+    passes: Passes
+    recipe: Recipe
+    kl_coefficient: float
+    length_cap: int
+    shown: Shown
+    """What the passes show is added here."""
+
+    @cached_property
+    def totals(self) -> Totals:
+        """The denominators of the whole step."""
+        return Totals.of(self.minibatch, self.length_cap)
 
     def parts(self) -> list[tuple[Tensor, bool]]:
         """Micro-batches of the rows that teach."""
@@ -93,12 +90,12 @@ class Surrogate:
 
     def figures(self, shown: Sequence[Seen]) -> dict[str, float]:
         """The figures of the step; what the passes of all ranks found is kept."""
-        for seen in shown:
-            if seen.old is not None:
-                self.minibatch.old_logprobs[seen.rows, : seen.old.shape[1]] = seen.old
-        gaps = [seen.gap for seen in shown]
+        for part in shown:
+            if part.old is not None:
+                self.minibatch.old_logprobs[part.rows, : part.old.shape[1]] = part.old
+        gaps = [part.gap for part in shown]
         self.shown.gap = torch.cat([self.shown.gap.to(gaps[0].device), *gaps])
-        return self.note([seen.observation for seen in shown])
+        return self.note([part.observation for part in shown])
 
     def note(self, observations: list[Observation]) -> dict[str, float]:
         """Add what a step showed to that of the iteration; its figures."""

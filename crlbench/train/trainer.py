@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import signal
+import threading
 import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import lightning as L
 import torch
@@ -17,9 +19,7 @@ from lightning.pytorch.plugins.environments import LightningEnvironment
 from lightning.pytorch.strategies import DDPStrategy, Strategy
 
 from crlbench.contract.conditions import Conditions
-from crlbench.train.ranks import ALONE, Ranks
-from crlbench.train.sharding import ShardedStrategy
-from crlbench.train.signals import KeepSignals
+from crlbench.train.ranks import ALONE, Ranks, ShardedStrategy
 
 PRECISIONS: dict[str, Literal["32-true", "bf16-mixed"]] = {
     "fp32": "32-true",
@@ -46,27 +46,37 @@ def build_trainer(
     # Part of `deterministic`: a guard for programs that read what they never wrote. It writes all
     # memory twice.
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
-    return L.Trainer(
-        accelerator="cpu" if device == "cpu" else "gpu",
+    return plain_trainer(
+        device,
+        callbacks,
         devices=ranks.size // ranks.nodes,
         num_nodes=ranks.nodes,
         strategy=strategy_of(ranks),
-        plugins=[LightningEnvironment()],
         use_distributed_sampler=False,
         precision=PRECISIONS[conditions.hardware.precision],
-        max_epochs=1,
         num_sanity_val_steps=0,
-        val_check_interval=evaluation_interval(conditions),
+        val_check_interval=conditions.evaluation.curve_every
+        * conditions.budget.iterations_per_point,
         check_val_every_n_epoch=None,
         log_every_n_steps=1,
         inference_mode=False,
-        deterministic=True,
-        callbacks=[*callbacks, KeepSignals()],
         logger=list(loggers),
+        default_root_dir=folder,
+    )
+
+
+def plain_trainer(device: str, callbacks: Sequence[Callback], **options: Any) -> L.Trainer:
+    """A Trainer of one epoch on a kind of device, which prints and saves nothing by itself."""
+    return L.Trainer(
+        accelerator="cpu" if device == "cpu" else "gpu",
+        plugins=[LightningEnvironment()],
+        callbacks=[*callbacks, KeepSignals()],
+        max_epochs=1,
+        deterministic=True,
         enable_checkpointing=False,
         enable_progress_bar=False,
         enable_model_summary=False,
-        default_root_dir=folder,
+        **options,
     )
 
 
@@ -84,19 +94,14 @@ def strategy_of(ranks: Ranks) -> Strategy | str:
     return DDPStrategy(process_group_backend=ranks.backend)
 
 
-def evaluation_interval(conditions: Conditions) -> int:
-    """Iterations from one evaluation to the next."""
-    return conditions.budget.iterations_per_point * conditions.evaluation.curve_every
-
-
 def build_loggers(names: Sequence[str], folder: Path, resumed_at: int) -> list[Logger]:
     """Loggers by name; a resumed run purges TensorBoard's later points and opens a new CSV."""
-    made: list[Logger] = []
+    logs: list[Logger] = []
     if "tensorboard" in names:
-        made.append(TensorBoardLogger(folder, name="tb", version="", purge_step=resumed_at or None))
+        logs.append(TensorBoardLogger(folder, name="tb", version="", purge_step=resumed_at or None))
     if "csv" in names:
-        made.append(CSVLogger(folder, name="csv", version=f"from-{resumed_at}"))
-    return made
+        logs.append(CSVLogger(folder, name="csv", version=f"from-{resumed_at}"))
+    return logs
 
 
 @contextlib.contextmanager
@@ -122,3 +127,29 @@ def quiet() -> Iterator[None]:
     finally:
         for name, level in levels.items():
             logging.getLogger(name).setLevel(level)
+
+
+ANSWERED = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2)
+
+
+class KeepSignals(Callback):
+    """Puts the handlers back that the process had when this was made.
+
+    Lightning sets its own behind ``on_fit_start``; the first hooks after that are these.
+    """
+
+    def __init__(self) -> None:
+        handlers = {number: signal.getsignal(number) for number in ANSWERED}
+        # None: a handler that was not set from Python, which Lightning does not replace.
+        self.handlers = {n: handler for n, handler in handlers.items() if handler is not None}
+
+    def on_train_start(self, trainer: L.Trainer, module: L.LightningModule) -> None:
+        self._restore()
+
+    def on_validation_start(self, trainer: L.Trainer, module: L.LightningModule) -> None:
+        self._restore()
+
+    def _restore(self) -> None:
+        if threading.current_thread() is threading.main_thread():
+            for number, handler in self.handlers.items():
+                signal.signal(number, handler)

@@ -26,8 +26,8 @@ from crlbench.algo.trust_region import (
 )
 from crlbench.errors import UsageError
 from crlbench.policy.policy import TokenOutputs, twice_differentiable
+from crlbench.train.learner import Learner, Step
 from crlbench.train.surrogate import Surrogate
-from crlbench.train.update import Step, Trained
 from crlbench.types import Experience, as_bool
 
 REJECTED = ("negative curvature", "line search failed")
@@ -51,7 +51,7 @@ class TrustRegion:
         """The one that the step uses, so that the ratio starts at 1."""
         return twice_differentiable()
 
-    def step(self, learner: Trained, objective: Surrogate) -> Step:
+    def step(self, learner: Learner, objective: Surrogate) -> Step:
         """One step, or none; skipped as any update where the gradient is not finite.
 
         Raises:
@@ -99,11 +99,11 @@ class Landscape:
         rows = torch.arange(len(self.minibatch.keep), device=self.minibatch.keep.device)
         self.parts = [self.minibatch.rows(index).trimmed() for index in rows.chunk(parts)]
         self.old: list[Tensor] = []
-        """Of each part, the log-distributions (n, V) of its valid tokens before the step."""
+        """Log-distributions (n, V) of each part's valid tokens before the step."""
         self.start: list[Observation] = []
-        """Of each part, what was seen before the step."""
+        """What each part showed before the step."""
         self.latest: list[Observation] = []
-        """Of each part, what the last measure saw."""
+        """What each part showed to the last measure."""
 
     def gradient(self) -> Tensor:
         """(n,) gradient of J at the present weights, which become the old policy."""

@@ -32,7 +32,7 @@ from crlbench.contract.records import (
     RunRecord,
     SplitScore,
 )
-from crlbench.contract.stored import check_file, exists, json_object, read_checked, refuse_nonfinite
+from crlbench.contract.stored import check_file, exists, json_object, read_checked
 from crlbench.disk.arrays import BadArrays, read_arrays
 from crlbench.disk.hashing import canonical_json
 from crlbench.disk.names import DIGESTS, ITEMS, PLAN_NAME, RECORD_NAME, SAMPLES
@@ -446,7 +446,6 @@ def _check_file(path: Path, file_digest: FileDigest, files: Files) -> None:
 def _read_plan(path: Path) -> dict[str, Any]:
     """A stored plan; one that states its hash must have it."""
     plan = json_object(path)
-    refuse_nonfinite(path, plan)
     if plan.get("plan_hash") not in (None, plan_hash(plan)):
         raise ValidationError(
             f"{path}: plan_hash: does not belong to the content; the plan was changed after it "

@@ -29,7 +29,7 @@ from crlbench.contract.conditions import (
 )
 from crlbench.contract.records import RunRecord
 from crlbench.run.board import load_track
-from tests.identities.pinned import RESULTS, records, submitted
+from tests.identities.pinned import RESULTS, find_entries, records
 
 
 class LaterData(Data):
@@ -57,7 +57,7 @@ def conditions(track: Track) -> LaterConditions:
 
 
 def test_a_record_keeps_its_id_until_the_field_says_something() -> None:
-    _, record = next(records(next(iter(submitted(RESULTS)))))
+    _, record = next(records(next(iter(find_entries(RESULTS)))))
     later = LaterRecord.model_validate(record.model_dump())
     assert later.content_id() == record.record_id
     assert later.model_dump(mode="json") == record.model_dump(mode="json")

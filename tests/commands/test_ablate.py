@@ -12,12 +12,10 @@ import pytest
 from crlbench import cli
 from crlbench.algo import recipes
 from crlbench.catalog.find import Catalog
-from crlbench.commands.asked_study import asked_study
 from crlbench.commands.design import Design, design
-from crlbench.commands.running import cards_of, choose, plan_of
+from crlbench.commands.job import cards_of, choose, plan_of
 from crlbench.commands.settings import Settings, resolve
-from crlbench.commands.star import star
-from crlbench.commands.study_file import read_study_file
+from crlbench.commands.study_file import read_study_file, star, study_of
 from crlbench.contract.study import STUDY_NAME, Study
 from crlbench.errors import CrlbenchError, UsageError, ValidationError
 from crlbench.run.archive import open_board
@@ -38,11 +36,11 @@ def designed(*arguments: str) -> Design:
     """What ``ablate`` would run, with nothing written."""
     options = cli.parse(["ablate", *arguments])
     settings, conditions = resolve(options)
-    wanted, settings = asked_study(options, settings)
+    study, settings = study_of(options, settings)
     catalog = Catalog(options.catalog)
     opened = open_board(catalog, settings.track, settings.tasks)
-    cards = cards_of(wanted.models, catalog)
-    return design(wanted, cards, opened, conditions, settings)
+    cards = cards_of(study.models, catalog)
+    return design(study, cards, opened, conditions, settings)
 
 
 # -- refusals ------------------------------------------------------------------------------
@@ -183,7 +181,7 @@ def test_a_grid_beside_flips_is_a_comparison_of_its_own(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arm", "message"),
     [
-        ('name = "x"', "'x' changes nothing: give it set or flip"),
+        ('name = "x"', "'x' changes nothing. Give it set or flip"),
         ('name = "x"\nset = { "optimization.epochs" = 1 }', "'x' changes nothing: the base has"),
         ('nam = "x"', "arm.0.nam"),
         ('name = "x"\nset = { "optimization.epoch" = 2 }', "Did you mean optimization.epochs"),
@@ -311,7 +309,7 @@ def test_a_small_study_for_real(tmp_path: Path, capsys: pytest.CaptureFixture[st
     capsys.readouterr()
     assert cli.main(command("ablate", model, out, *arms)) == 0
     captured = capsys.readouterr()
-    assert "8 cells, 2 done before, 6 to run" in captured.err
+    assert "8 runs, 2 done before, 6 to run" in captured.err
     assert first.read_bytes() == before
     assert len([*out.rglob("record.json")]) == 8
     (home,) = (out / "ablations").iterdir()
@@ -345,7 +343,7 @@ def test_out_of_time_is_incomplete_and_continues(
     model = terse(write_checkpoint(tmp_path / "very-tiny"))
     wanted = command("ablate", model, tmp_path / "runs", "--seeds", "1", *FLIP)
     assert cli.main([*wanted, "--max-hours", "0.0000001"]) == 8
-    assert "0 of 2 cells done; the same command continues" in capsys.readouterr().err
+    assert "0 of 2 runs done; the same command continues" in capsys.readouterr().err
     assert cli.main(wanted) == 0
 
 

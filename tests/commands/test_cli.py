@@ -536,7 +536,7 @@ def test_each_message_is_said_once() -> None:
     assert sentences[0] == (
         "crlbench: id.jsonl was changed (m/ppo/addition/real/seed-00 and 2 more)"
     )
-    assert sentences[1] == "0 of 3 cells done"
+    assert sentences[1] == "0 of 3 runs done"
 
 
 def test_a_signal_after_the_last_cell_is_no_interruption(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,8 +16,7 @@ import pytest
 from crlbench.catalog.find import Catalog
 from crlbench.commands import schemas
 from crlbench.run.board import Request, load_track, make_board
-from crlbench.run.declare import Declaration, NamedRecipe
-from crlbench.run.plan import Contender
+from crlbench.run.plan import Contender, Declaration, NamedRecipe
 from tests.support.simulate import Plan as Simulated
 from tests.support.simulate import Trial, write_study
 

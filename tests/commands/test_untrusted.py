@@ -35,6 +35,7 @@ from crlbench.contract.record_files import read_record
 from crlbench.contract.study import Comparison, Study
 from crlbench.contract.task_card import TaskCard
 from crlbench.disk import reading
+from crlbench.disk.packed import BadArchive
 from crlbench.disk.toml import dump_toml
 from crlbench.errors import CrlbenchError, UsageError, ValidationError, unknown_name
 from crlbench.run import store
@@ -492,11 +493,11 @@ def test_plans_that_are_none_are_named(
 def test_stored_rows_and_arrays_are_bounded(tmp_path: Path) -> None:
     path = tmp_path / "x.jsonl.zst"
     path.write_bytes(zstandard.ZstdCompressor().compress(bytes(2**26 + 1)))
-    with pytest.raises(ValidationError, match="unpacks to more than"):
-        store.read_jsonl_zst(path)
+    with pytest.raises(BadArchive, match="unpacks to more than"):
+        store.rows_of(path.read_bytes())
     import numpy as np
 
-    arrays = store.write_npz(tmp_path / "x.npz", {"a": np.zeros(8)})
+    arrays = store.write_bytes(tmp_path / "x.npz", store.packed_arrays({"a": np.zeros(8)}))
     data = bytearray(arrays.read_bytes())
     data[60] ^= 0xFF
     arrays.write_bytes(data)
@@ -564,7 +565,7 @@ def test_a_folder_that_may_not_be_read_is_named(
     monkeypatch.setattr(os, "listdir", refused)
     assert cli.main(["validate", str(tmp_path), "--kind", "task"]) == 6
     said = capsys.readouterr().err
-    assert said.startswith(f"crlbench: {tmp_path}: Permission denied. Give yourself the right")
+    assert said.startswith(f"crlbench: {tmp_path}: Permission denied. Give yourself permission")
 
 
 # -- numbers that ask for very much work ---------------------------------------------------
@@ -627,7 +628,7 @@ def test_a_number_that_no_float_holds_is_no_field_of_a_part() -> None:
 def test_a_gguf_file_states_no_more_than_it_holds(tmp_path: Path) -> None:
     import struct
 
-    from crlbench.policy.weights.gguf_header import check_gguf
+    from crlbench.policy.weights.gguf_check import check_gguf
     from tests.catalog.test_fetch import write_gguf
 
     sound = write_gguf(tmp_path / "sound.gguf")

@@ -13,8 +13,8 @@ from crlbench import cli
 from crlbench.catalog.find import Catalog
 from crlbench.catalog.frozen import Task
 from crlbench.errors import ValidationError
-from crlbench.suite.gauntlet import MEANINGS
-from crlbench.suite.gauntlet.table import cards, replaced, table
+from crlbench.suite.gauntlet.examine import MEANINGS
+from crlbench.suite.gauntlet.table import cards, replace_table, table
 from tests.support.confined import frozen_again
 from tests.support.entries import plain
 
@@ -150,7 +150,7 @@ def test_missing_and_changed_pairs_are_named(tmp_path: Path, capsys: Out) -> Non
 
 def test_a_page_without_the_tables_marks_is_refused() -> None:
     with pytest.raises(ValidationError, match="holds 0 tables"):
-        replaced("# A page\n", "| a |\n")
+        replace_table("# A page\n", "| a |\n")
 
 
 def test_a_changed_byte_and_a_broken_card_are_named(folder: Path, capsys: Out) -> None:
@@ -211,7 +211,7 @@ def test_what_is_neither_task_nor_model_is_refused(
 
 def test_the_page_about_tasks_holds_the_cards_and_every_rule() -> None:
     page = (Path(cli.__file__).parents[1] / "docs" / "tasks.md").read_text()
-    assert replaced(page, table(cards(Catalog()))) == page, (
+    assert replace_table(page, table(cards(Catalog()))) == page, (
         "the table is old; run: python -m crlbench.suite.gauntlet.table --write docs/tasks.md"
     )
     assert set(re.findall(r"^\| `([a-z-]+)` \|", page, re.MULTILINE)) >= {*MEANINGS, "train"}

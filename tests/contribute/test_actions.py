@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from crlbench.contribute.review.boxes import human_boxes
-from crlbench.contribute.review.posting import read_findings, rendered
+from crlbench.contribute.review.posting import read_findings, render
+from crlbench.contribute.review.pull_request import HUMAN
 from tests.contribute.honest import catalog
 from tests.support.confined import attacking
 
@@ -182,12 +182,12 @@ def test_a_pull_request_goes_through_the_script_of_the_workflow(
 ) -> None:
     out = tmp_path / "out"
     out.mkdir()
-    ticked = "\n".join(box.replace("[ ]", "[x]") for box in human_boxes())
+    ticked = "\n".join(f"- [x] {statement}" for statement in HUMAN.values())
     (out / "body.md").write_text(f"### Said by me\n\n{ticked}\n")
     code, printed = ci(base, "contribution", clone, "base", out)
     assert code == 0, printed
     findings = read_findings(out / "findings.json")
-    assert rendered(findings).startswith("## Every rule is kept")
+    assert render(findings).startswith("## Every rule is kept")
     assert findings["boards"]
     code, printed = ci(base, "contribution", clone, "base", out, "@mallory")
     assert code == 3 and "submitter @someone, and @mallory brings it" in printed

@@ -12,10 +12,10 @@ import pytest
 from crlbench.catalog.find import ARCHIVE, Catalog
 from crlbench.catalog.retain_panel import FOLDER
 from crlbench.contribute.results.changes import changes_since
-from crlbench.contribute.review.archived import unfaithful
-from crlbench.contribute.review.growth import redefined
+from crlbench.contribute.review.growth import check_tracks
+from crlbench.contribute.review.published import check_archives
 from crlbench.disk.seal import NAME, seal
-from crlbench.run.archiving import archive
+from crlbench.run.archive import archive
 from tests.contribute.honest import crlbench
 from tests.contribute.test_archive import (
     OLD,
@@ -54,7 +54,7 @@ def based(root: Path) -> Path:
 
 
 def archived_in(repository: Path, base: str = "base") -> str:
-    return "\n".join(unfaithful(changes_since(base, repository)))
+    return "\n".join(check_archives(changes_since(base, repository)))
 
 
 def test_a_new_archive_brings_what_stood(published: Path) -> None:
@@ -275,25 +275,25 @@ def test_a_track_rises_with_its_task(published: Path) -> None:
     assert "rests on what rises: task 'addition' from 1.0.0 to 2.0.0. Results of nano@1 would" in \
         printed
     assert "mean two things: raise its version" in printed
-    assert redefined(changes_since("base", published))
+    assert check_tracks(changes_since("base", published))
     shutil.rmtree(published / ARCHIVE)
-    (found,) = redefined(changes_since("base", published))
+    (found,) = check_tracks(changes_since("base", published))
     assert "mean two things: archive it as it was (crlbench archive track nano), and" in found
     track_at(published, 2)
-    assert not redefined(changes_since("base", published))
+    assert not check_tracks(changes_since("base", published))
 
 
 def test_a_track_rises_with_the_retain_panel(published: Path) -> None:
     panel = published / FOLDER / "panel.toml"
     panel.write_text(panel.read_text().replace('version = "1.0.0"', 'version = "2.0.0"'))
-    (found,) = redefined(changes_since("base", published))
+    (found,) = check_tracks(changes_since("base", published))
     assert "rests on what rises: retain panel from 1.0.0 to 2.0.0" in found
     track = track_at(published, 1)
     track.write_text(track.read_text().replace('retain = ["copy"]', "retain = []"))
     git(published, "stash", "-q", "--", str(panel))
     based(published)
     git(published, "stash", "pop", "-q")
-    assert not redefined(changes_since("base", published))
+    assert not check_tracks(changes_since("base", published))
 
 
 @pytest.mark.parametrize("draft", ["track", "task"])
@@ -306,7 +306,7 @@ def test_drafts_rise_freely(published: Path, draft: str) -> None:
         frozen.write_text(text.replace('version = "1.0.0"', 'version = "0.9.0"', 1))
     based(published)
     frozen.write_text(text.replace('version = "1.0.0"', 'version = "2.0.0"', 1))
-    assert not redefined(changes_since("base", published))
+    assert not check_tracks(changes_since("base", published))
 
 
 def test_a_track_is_archived_with_the_tasks_that_it_was_published_with(published: Path) -> None:

@@ -196,7 +196,7 @@ def test_a_seed_of_every_group_is_replayed() -> None:
 
     runs = tuple(run("real", i) for i in range(5)) + tuple(run("placebo", i) for i in range(2))
     one = Subject(Path("/nowhere/b/m/r"), runs, Badges([]), False, "tiny-llama")
-    prover = Prover(["true"], time.monotonic() + 60, 60, 60)
+    prover = Prover(["true"], time.monotonic() + 60, 60)
     for _ in range(20):
         commands = list(prover._steps(one, replay=True))
         seeds = [int(c[c.index("--seed-index") + 1]) for c in commands if "--seed-index" in c]

@@ -9,7 +9,7 @@ import pytest
 
 import tests.contribute.forged_ledgers  # noqa: F401  (adds to the catalogue)
 from crlbench.contract import conditions
-from crlbench.contribute.results.base import base_of
+from crlbench.contribute.results.changes import base_of
 from crlbench.proof import checkout
 from crlbench.verdict.runs import load_runs
 from tests.contribute.catalogue import FORGERIES
@@ -98,7 +98,7 @@ def test_a_name_that_was_lost_is_known_to_a_stated_base_alone(
     stood = place(repository, entry)
     assert checked(stood, home, "validate")[0] == 3
     base = base_of(stood)
-    assert base is not None and not base.stated
+    assert base is not None and not base.named
     assert all(base.holds(run) for run in load_runs(stood))
 
 

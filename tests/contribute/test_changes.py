@@ -12,14 +12,14 @@ import pytest
 
 from crlbench.contribute.results.changes import (
     Changes,
-    astray,
     changes_since,
-    linking,
-    mixed,
+    check_kinds,
+    check_links,
+    check_strays,
     scope_of,
 )
-from crlbench.contribute.review.boxes import HUMAN
-from crlbench.contribute.review.growth import republished
+from crlbench.contribute.review.growth import check_versions
+from crlbench.contribute.review.pull_request import HUMAN
 from crlbench.disk.packed import PACKED, pack, unpack
 from crlbench.errors import UsageError
 from tests.contribute.honest import crlbench, run_in, submitted
@@ -78,10 +78,11 @@ def test_scopes(path: str, scope: str) -> None:
 
 
 def test_one_kind_at_a_time() -> None:
-    assert mixed(["results"]) == mixed(["tasks", "code"]) == mixed(["code"]) == mixed([]) == []
-    assert "retractions stand alone" in mixed(["retractions", "code"])[0]
-    assert "results stand alone" in mixed(["results", "code"])[0]
-    assert "models and tasks" in mixed(["models", "tasks"])[0]
+    for kinds in (["results"], ["tasks", "code"], ["code"], []):
+        assert check_kinds(kinds) == []
+    assert "retractions stand alone" in check_kinds(["retractions", "code"])[0]
+    assert "results stand alone" in check_kinds(["results", "code"])[0]
+    assert "models and tasks" in check_kinds(["models", "tasks"])[0]
 
 
 def test_a_new_entry_is_welcome(repository: Path, home: Path, other: Path, tmp_path: Path) -> None:
@@ -262,7 +263,7 @@ def published(tmp_path: Path, home: Path) -> Path:
 
 
 def faults(root: Path) -> list[str]:
-    return republished(changes_since("base", root))
+    return check_versions(changes_since("base", root))
 
 
 def replaced(path: Path, *pairs: tuple[str, str]) -> None:
@@ -370,14 +371,14 @@ def test_links_and_submodules_are_refused(
     if added:
         git(published, "-c", "advice.addEmbeddedRepo=false", "add", path)
         git(published, "commit", "-m", "change")
-    (found,) = linking(changes_since("base", published))
+    (found,) = check_links(changes_since("base", published))
     assert found.startswith(path) and kind in found
 
 
 def test_a_link_in_code_is_shown_and_not_refused(published: Path) -> None:
     (published / "docs.md").symlink_to("README.md")
     changes = changes_since("base", published)
-    assert linking(changes) == [] and changes.unjudged == ("docs.md",)
+    assert check_links(changes) == [] and changes.unjudged == ("docs.md",)
 
 
 @pytest.mark.parametrize(
@@ -401,7 +402,7 @@ def test_a_link_in_code_is_shown_and_not_refused(published: Path) -> None:
 )
 def test_what_comes_along_is_data_or_refused(paths: list[str], stray: str | None) -> None:
     changes = Changes(Path("/"), "0" * 40, tuple(paths), (), ())
-    found = astray(changes)
+    found = check_strays(changes)
     assert (stray is None and found == []) or (len(found) == 1 and f"touches {stray}:" in found[0])
     code = [path for path in paths if path.endswith(".py")]
     assert set(code) <= set(changes.unjudged)

@@ -154,17 +154,17 @@ def test_what_is_open_is_decided_by_records(tmp_path: Path) -> None:
     folder = Path(shutil.copytree(ROOT / RESULTS / RANKED, tmp_path / RESULTS / RANKED))
     (folder / VERIFICATION_NAME).unlink(missing_ok=True)
     runs = load_runs(folder).runs
-    assert len(subject_of(folder).uncounted()) == 52
+    assert len(subject_of(folder).without_badge()) == 52
     badge(folder, runs[:1], "recomputed", UNCHECKED)
-    assert len(subject_of(folder).uncounted()) == 52
+    assert len(subject_of(folder).without_badge()) == 52
     badge(folder, runs, "recomputed")
     badge(folder, [run for run in runs if run.record.seed.index == 2], "replayed", "mismatch")
     subject = subject_of(folder)
-    assert subject.uncounted() == [] and subject.unreplayed() == []
+    assert subject.without_badge() == [] and subject.without_replay() == []
     extended(folder, 20)
     grown = subject_of(folder)
-    assert len(grown.uncounted()) == 40
-    assert [set(group) for group in grown.unreplayed()] == 4 * [set(range(10, 20))]
+    assert len(grown.without_badge()) == 40
+    assert [set(group) for group in grown.without_replay()] == 4 * [set(range(10, 20))]
 
 
 def test_standings_are_in_order() -> None:

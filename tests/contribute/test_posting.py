@@ -21,7 +21,7 @@ from crlbench.contribute.review.posting import (
     Platform,
     pull_request_of,
     read_findings,
-    rendered,
+    render,
 )
 from crlbench.errors import CrlbenchError, ValidationError
 
@@ -285,14 +285,14 @@ def test_a_file_that_is_none_is_refused(tmp_path: Path) -> None:
     ],
 )
 def test_the_heading_says_what_was_judged(changes: dict, heading: str) -> None:
-    text = rendered(FINDINGS | changes)
+    text = render(FINDINGS | changes)
     assert text.startswith(heading)
     assert ("Every rule is kept" in text) == (heading == "## Every rule is kept")
 
 
 def test_strangers_words_stay_in_the_block() -> None:
     hostile = ["```", "````\n@everyone", "</details><img src=x>", "\x1b[2J\u202e", "~~~", "\ud800"]
-    text = rendered(FINDINGS | {"lines": hostile, "boards": hostile})
+    text = render(FINDINGS | {"lines": hostile, "boards": hostile})
     lines = text.splitlines()
     assert [line for line in lines if line.startswith("```")] == ["```text", "```"] * 2
     inside = False
@@ -304,6 +304,6 @@ def test_strangers_words_stay_in_the_block() -> None:
 
 
 def test_a_long_comment_keeps_its_block_closed() -> None:
-    text = rendered(FINDINGS | {"lines": ["x" * 400] * 200, "boards": ["\x1b" * 400] * 200})
+    text = render(FINDINGS | {"lines": ["x" * 400] * 200, "boards": ["\x1b" * 400] * 200})
     assert len(text) <= posting.MAX_TEXT
     assert text.count("... cut here") == 2 and text.rstrip().endswith("```")

@@ -196,7 +196,7 @@ def told(text: str) -> object:
 @pytest.mark.parametrize(
     ("command", "words"),
     [
-        (("freeze", "addition@1.0.0"), "is archived, so that nothing of it changes"),
+        (("freeze", "addition@1.0.0"), "is archived and never changes"),
         (("freeze", "addition@1.0.0", "--bump"), "raise its version: crlbench freeze addition"),
         (("probe", "addition@1.0.0", "--model", "tiny-llama", "--write"), "is archived"),
         (("fit-reward", "--model", "tiny-llama", "--out", "x", "--pairs", "addition@9"),
@@ -208,7 +208,7 @@ def told(text: str) -> object:
         (("archive", "task", "addition@1.0.0"), "is archived already"),
         (("archive", "track", "nan"), "Did you mean nano"),
         (("archive", "track", "core"), "is at version 0, which changes freely"),
-        (("archive", "track"), "say what to archive, and its name"),
+        (("archive", "track"), "archive needs a kind and a name"),
         (("archive", "--check", "track", "nano"), "--check looks at every archive"),
     ],
 )  # fmt: skip

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from crlbench.contribute.review.boxes import HUMAN, unticked
+from crlbench.contribute.review.pull_request import HUMAN, check_boxes
 from crlbench.verdict.runs import load_runs
 from tests.contribute.honest import crlbench, evaluated, run_in
 
@@ -42,8 +42,8 @@ def test_the_text_of_the_pull_request(run_folder: Path, home: Path, tmp_path: Pa
     text = body.read_text()
     assert "tiny-llama-0.3m" in text and "on nano v1 (closed division" in text
     assert "- [x] `nano-" in text
-    assert len(unticked(text)) == len(HUMAN)
-    assert unticked(text.replace("- [ ]", "- [x]")) == []
+    assert len(check_boxes(text)) == len(HUMAN)
+    assert check_boxes(text.replace("- [ ]", "- [x]")) == []
 
 
 def test_as_json(run_folder: Path, home: Path, tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from hypothesis.extra import numpy as hnp
 
 from crlbench.disk.arrays import BadArrays, read_arrays
 from crlbench.errors import ValidationError
-from crlbench.run.store import read_npz, write_npz
+from crlbench.run.store import packed_arrays, read_npz, write_bytes
 
 VECTORS = {
     "curve/0": np.arange(16, dtype=np.uint8) % 2,
@@ -58,7 +58,7 @@ def test_what_numpy_wrote():
 
 
 def test_what_a_run_wrote(tmp_path: Path):
-    path = write_npz(tmp_path / "items.npz", VECTORS)
+    path = write_bytes(tmp_path / "items.npz", packed_arrays(VECTORS))
     same(read_arrays(path.read_bytes()), dict(sorted(VECTORS.items())))
 
 

@@ -270,7 +270,7 @@ def test_an_old_checkout_is_restored_whole(tmp_path: Path) -> None:
 def test_a_file_beside_the_weights_of_an_entry(
     name: str, rewrite: Callable[[bytes], bytes], tmp_path: Path
 ) -> None:
-    from crlbench.contract.pinned import check_pinned
+    from crlbench.contract.model_card import check_pinned
 
     card = Catalog().load_model("tiny-llama")
     folder = shutil.copytree(card.weights_dir, tmp_path / "tiny-llama")
@@ -286,15 +286,15 @@ def test_a_file_beside_the_weights_of_an_entry(
 
 @pytest.mark.parametrize("name", ["plan.json", "ledger.jsonl", "submission.json"])
 def test_a_published_result(name: str, tmp_path: Path) -> None:
-    from crlbench.contribute.results.canonical import uncanonical
+    from crlbench.contribute.results.packing import check_canonical
 
     stored = next((ROOT / "leaderboard/results").glob("mini-*/*/*"))
     folder = shutil.copytree(stored, tmp_path / "entry")
     rewrite_file(folder / name, crlf)
-    (fault,) = uncanonical(folder)
+    (fault,) = check_canonical(folder)
     assert fault.startswith(f"{name}: not in the bytes") and line_ends.CAUSE in fault
     do_as_told(fault)
-    assert not list(uncanonical(folder))
+    assert not list(check_canonical(folder))
     rewrite_file(folder / name, lambda data: data + b"\r\n")
-    (fault,) = uncanonical(folder)
+    (fault,) = check_canonical(folder)
     assert line_ends.CAUSE not in fault

@@ -268,7 +268,7 @@ def test_the_hub_cache_is_looked_into(monkeypatch: pytest.MonkeyPatch, large: Pa
     assert checkpoint.hub_folder(card) is None
     (snapshot / "model.safetensors").write_bytes(b"")
     assert checkpoint.hub_folder(card) == snapshot
-    assert weights(card, large, ask_hub(offline=True)).here
+    assert weights(card, large, ask_hub(offline=True))[0]
 
 
 def test_missing_packages_are_named_with_the_command(monkeypatch: pytest.MonkeyPatch) -> None:

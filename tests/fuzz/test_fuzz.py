@@ -21,7 +21,7 @@ from tests.fuzz.targets import TARGETS
 from tests.fuzz.worker import made
 
 FULL = bool(os.environ.get("CRLBENCH_FULL"))
-INPUTS = 1_000_000 if FULL else 20_000
+INPUTS = 1_000_000 if FULL else 5_000
 LIGHT = ("model-entry", "task-rows", "study-file", "wheel", "names")
 """Targets without a run and without torch, for every run of the tests."""
 

@@ -15,10 +15,10 @@ from typing import Any
 from crlbench.algo import recipes
 from crlbench.algo.recipe import to_config
 from crlbench.catalog.find import Catalog
-from crlbench.commands.running import cards_of, choose, plan_of
+from crlbench.commands.job import cards_of, choose, plan_of
 from crlbench.commands.settings import Settings
 from crlbench.contract.records import RunRecord
-from crlbench.contribute.results.layout import submitted
+from crlbench.contribute.results.layout import find_entries
 from crlbench.disk.names import RECORD_NAME
 from crlbench.disk.packed import PACKED, unpack
 from crlbench.run.board import Request, load_track, make_board
@@ -61,7 +61,8 @@ def plans() -> dict[str, str]:
 def entries() -> dict[str, str]:
     """Of each stored entry, SHA-256 over the ids of its records as they are computed today."""
     return {
-        entry.relative_to(RESULTS).as_posix(): digest_of_ids(entry) for entry in submitted(RESULTS)
+        entry.relative_to(RESULTS).as_posix(): digest_of_ids(entry)
+        for entry in find_entries(RESULTS)
     }
 
 

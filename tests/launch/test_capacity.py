@@ -11,7 +11,7 @@ from crlbench.catalog.checkpoint import hub_card
 from crlbench.catalog.find import Catalog
 from crlbench.catalog.retain_panel import find_panel
 from crlbench.errors import EnvironmentUnfit
-from crlbench.launch.capacity import available_memory, expected, jobs_for, require_memory
+from crlbench.launch.capacity import available_memory, estimate_forms, jobs_for, require_memory
 from crlbench.launch.memory import FORMS, SHARE, Estimate
 from crlbench.run.board import load_track
 from crlbench.run.environment import cores
@@ -63,7 +63,7 @@ def estimates() -> dict[str, Estimate]:
     tasks = [catalog.task_card(name) for name in track.tasks]
     members = find_panel(catalog.roots).choose(track.conditions.evaluation.retain)
     card = catalog.load_model("tiny-llama")
-    return expected(card, track.conditions, tasks, members, Path("/nowhere"))
+    return estimate_forms(card, track.conditions, tasks, members, Path("/nowhere"))
 
 
 def test_the_form_of_the_entry_comes_first(estimates: dict[str, Estimate]) -> None:
@@ -92,7 +92,7 @@ def test_what_nobody_knows_is_not_refused(estimates: dict[str, Estimate]) -> Non
     require_memory("x", estimates, None, "memory")
     card = hub_card("org/name@" + "0" * 40)
     conditions = load_track(Catalog(), "mini").conditions
-    assert expected(card, conditions, [], [], Path("/nowhere")) == {}
+    assert estimate_forms(card, conditions, [], [], Path("/nowhere")) == {}
 
 
 def test_available_memory_is_the_least_that_anyone_leaves(tmp_path: Path) -> None:

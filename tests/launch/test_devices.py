@@ -125,6 +125,7 @@ def test_a_dead_rank_ends_the_others_and_one_process_goes_on(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.full
 def test_two_machines_run_the_cells_of_the_first(tmp_path):
     """Two commands on one machine; that several machines can reach each other is not tested."""
     place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}

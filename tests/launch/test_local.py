@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from crlbench.launch.local import LocalLauncher
-from crlbench.launch.nursery import possible
+from crlbench.launch.worker import possible
 from crlbench.run.launcher import Launcher
 from crlbench.run.plan import Plan
 from tests.support.launcher_contract import LauncherContract, needing, read_when_there

@@ -18,7 +18,8 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from crlbench.catalog.find import Catalog
 from crlbench.catalog.retain_panel import find_panel
 from crlbench.contract.model_card import Adapter, ModelCard
-from crlbench.doctor.model import counted
+from crlbench.contract.sizes import token_budget
+from crlbench.doctor.model import count_exactly
 from crlbench.launch import memory, workload
 from crlbench.launch.capacity import stated_config
 from crlbench.launch.memory import FORMS, Form, estimate, form_of, learned_of, shape_of
@@ -32,9 +33,8 @@ from crlbench.run.admission import locate
 from crlbench.run.board import load_track
 from crlbench.run.subject import load_subject
 from crlbench.seeding import derive
-from crlbench.train import displacement as moved
-from crlbench.train import examination, microbatch, optimizer, passes, requests
 from crlbench.train.collect import Answers
+from crlbench.train.passes import budget_of
 from crlbench.train.requests import Request, join
 from crlbench.train.stream import Prompt
 
@@ -62,19 +62,14 @@ def form(name: str) -> Form:
 
 
 def test_the_plan_of_decoding_and_of_micro_batches_is_that_of_the_training_room() -> None:
-    assert workload.DECODE_ROWS == examination.DECODE_ROWS
-    assert workload.LOGIT_FLOATS == examination.LOGIT_FLOATS
-    assert workload.SLACK == requests.SLACK
     assert set(workload.SPLITS) == set(ends.SPLITS)
-    assert memory.FREE_PASS == passes.FREE_PASS
-    assert memory.REMEMBERED == moved.REMEMBERED
-    assert memory.PART_FLOATS == optimizer.PART_FLOATS
     for name in BUNDLED:
         card = Catalog().load_model(name)
         config = config_of(card, locate(card))
         shape = shape_of(config.to_dict())
         for device in ("cpu", "cuda"):
-            assert memory.token_budget(shape, device) == microbatch.token_budget(config, device)
+            budget = token_budget(shape.layers, shape.hidden, shape.wide, device)
+            assert budget == budget_of(config, device)
 
 
 @pytest.mark.parametrize("name", BUNDLED)
@@ -82,7 +77,7 @@ def test_a_shape_from_the_stored_config_is_that_of_the_model(name: str) -> None:
     card = Catalog().load_model(name)
     config = config_of(card, locate(card))
     stated = shape_of(stated_config(card, Path("/nowhere")), card.params_total)
-    exact = counted(stated, skeleton(config))
+    exact = count_exactly(stated, skeleton(config))
     assert exact.total == card.params_total
     assert exact.linear == pytest.approx(stated.linear, rel=0.5)
     _, cache = _cached(load_subject(name, ()).backbone)
@@ -99,7 +94,7 @@ def _cached(model: torch.nn.Module) -> tuple[int, int]:
 def test_an_adapter_learns_as_many_weights_as_counted() -> None:
     card = Catalog().load_model("tiny-llama")
     model = skeleton(config_of(card, locate(card)))
-    shape = counted(shape_of(stated_config(card, Path("/nowhere"))), model)
+    shape = count_exactly(shape_of(stated_config(card, Path("/nowhere"))), model)
     adapter = Adapter(kind="lora", rank=4, alpha=8)
     start = load_backbone(card, locate(card))
     wrapped = add_lora(start, adapter.model_dump(), 0)
@@ -109,7 +104,7 @@ def test_an_adapter_learns_as_many_weights_as_counted() -> None:
 
 def test_without_a_count_of_parameters_the_config_gives_it() -> None:
     card = ModelCard.model_construct(slug="small", config=SMALL)
-    exact = counted(shape_of(SMALL), skeleton(config_of(card, None)))
+    exact = count_exactly(shape_of(SMALL), skeleton(config_of(card, None)))
     assert shape_of(SMALL).total == pytest.approx(exact.total, rel=0.01)
     with pytest.raises(KeyError):
         shape_of({"model_type": "unknown"})

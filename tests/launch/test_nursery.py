@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -15,11 +18,11 @@ import pytest
 
 from crlbench.contract.conditions import control_leaves, override
 from crlbench.contract.records import Cell
+from crlbench.launch import worker
 from crlbench.launch.local import LocalLauncher
-from crlbench.launch.nursery import possible
-from crlbench.run.declare import Declaration, Execution, NamedRecipe
+from crlbench.launch.worker import possible
 from crlbench.run.launcher import Outcome
-from crlbench.run.plan import Board, Contender, Plan
+from crlbench.run.plan import Board, Contender, Declaration, Execution, NamedRecipe, Plan
 
 pytestmark = pytest.mark.skipif(not possible("cpu"), reason="workers are not forked here")
 
@@ -73,7 +76,11 @@ def marks(cells: tuple[Cell, ...], name: str) -> list[str]:
     return [(Path(cell.folder) / name).read_text() for cell in cells]
 
 
-def test_workers_are_forked_after_the_loading(plan_of: PlanOf) -> None:
+@pytest.mark.parametrize("kept", [False, True])
+def test_workers_are_forked_after_the_loading(
+    plan_of: PlanOf, kept: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker, "KEEP_LIBRARIES", kept)
     cells = plan_of(seeds=1).cells
     outcomes = run(cells, "tests.support.cells:origin", "leave_a_mark")
     assert {o.state for o in outcomes} == {"done"}
@@ -95,6 +102,7 @@ def test_what_cannot_be_loaded_is_left_to_the_cells(plan_of: PlanOf) -> None:
 UNGUARDED = """
 import json, sys
 from crlbench.contract.records import Cell
+from crlbench.launch import worker
 from crlbench.launch.local import LocalLauncher
 print("the script runs", flush=True)
 cells = [Cell.model_validate(cell) for cell in json.loads(open("cells.json").read())]
@@ -199,7 +207,7 @@ def stored(cells: tuple[Cell, ...]) -> list[Any]:
 @pytest.mark.slow
 @pytest.mark.parametrize("threads", [1, pytest.param(2, marks=pytest.mark.full)])
 def test_a_forked_worker_writes_the_bytes_of_a_spawned_one(
-    short: Board, tmp_path: Path, threads: int
+    short: Board, tmp_path: Path, threads: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     conditions = override(short.conditions, {"hardware.threads": str(threads)})
     board = replace(short, conditions=conditions)
@@ -208,10 +216,61 @@ def test_a_forked_worker_writes_the_bytes_of_a_spawned_one(
         ("spawned", "crlbench.run.execute:run_cell", False),
         ("forked", "crlbench.run.execute:run_cell", True),
         ("killed", "tests.support.cells:killed_after_a_point", True),
+        ("kept", "crlbench.run.execute:run_cell", True),
     ):
+        monkeypatch.setattr(worker, "KEEP_LIBRARIES", name == "kept")
         cells = real_cells(board, tmp_path / name)
         outcomes = run(cells, function, shared=shared, threads=threads, jobs=3 - threads)
         assert {o.state for o in outcomes} <= {"done", "failed"}, outcomes
         written.append(stored(cells))
     assert len(list((tmp_path / "killed").rglob("tried"))) == 2
-    assert written[0] == written[1] == written[2]
+    assert written[0] == written[1] == written[2] == written[3]
+
+
+def test_libraries_that_were_kept_are_not_used_under_another_environment(
+    plan_of: PlanOf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker, "KEEP_LIBRARIES", True)
+    monkeypatch.setattr(worker, "_kept", None)
+    assert worker._keep() and worker._keep()
+    monkeypatch.setenv("UNRELATED", "x")
+    assert worker._keep()
+    monkeypatch.setenv("HF_HOME", "elsewhere")
+    assert not worker._keep()
+
+
+KILLED = """
+import os, signal, sys
+from crlbench.contract.records import Cell
+from crlbench.launch import worker
+from crlbench.launch.local import LocalLauncher
+worker.KEEP_LIBRARIES, worker._LIBRARIES = True, ("json",)
+cell = Cell.model_validate_json(open("cell.json").read())
+launcher = LocalLauncher(1, 1, "tests.support.cells:until_stopped", warm=None)
+for outcome in launcher.run([cell], lambda *_: os.kill(os.getpid(), signal.SIGKILL), lambda: 0):
+    pass
+"""
+
+
+def test_nothing_outlives_a_program_that_was_killed(plan_of: PlanOf, tmp_path: Path) -> None:
+    (cell,) = plan_of(seeds=1, tasks=("addition",)).cells
+    (tmp_path / "cell.json").write_text(cell.model_dump_json())
+    (tmp_path / "script.py").write_text(KILLED)
+    script = [sys.executable, "script.py"]
+    path = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2]), "LEFT": str(tmp_path)}
+    killed = subprocess.run(script, cwd=tmp_path, env=path, timeout=60, check=False)
+    assert killed.returncode == -signal.SIGKILL
+    deadline = time.monotonic() + 20
+    while left := of_environment(f"LEFT={tmp_path}"):
+        assert time.monotonic() < deadline, left
+        time.sleep(0.05)
+
+
+def of_environment(variable: str) -> list[int]:
+    """Processes that were started with that variable."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if variable.encode() in (folder / "environ").read_bytes().split(b"\0"):
+                found.append(int(folder.name))
+    return found

@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from crlbench.algo.recipes import load
-from crlbench.catalog.fetch import default_home, model_dir
+from crlbench.catalog.fetch import model_dir
 from crlbench.catalog.find import Catalog
 from crlbench.contract.model_card import Adapter, ModelCard
 from crlbench.policy.decode.loop import DecodeLoop
@@ -136,7 +136,7 @@ def test_every_precision_and_adapter_trains(
 @pytest.mark.parametrize("name", FETCHED)
 def test_a_fetched_model_trains(name: str, tmp_path: Path) -> None:
     card = CARDS[name]
-    folder = model_dir(card, default_home())
+    folder = model_dir(card)
     if not folder.is_dir():
         pytest.skip(f"{folder} is not there: crlbench fetch {name}")
     train(card, locate(card), tmp_path)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pandas
@@ -13,7 +14,8 @@ import crlbench
 from crlbench import cli
 from crlbench.contract.record_files import read_record
 from crlbench.errors import EnvironmentUnfit, UsageError, ValidationError
-from crlbench.notebook.frames import DTYPES, frame
+from crlbench.notebook.results import DTYPES, frame
+from crlbench.pages.table import Row
 from crlbench.site.formats import TABLES
 
 RESULTS = Path(__file__).parents[2] / "leaderboard" / "results"
@@ -24,7 +26,7 @@ def exported(results: Path, what: str, target: Path) -> pandas.DataFrame:
     """What the command writes, read with the types of its columns."""
     command = ["leaderboard", "export", "--results", str(results), "--what", what]
     assert cli.main([*command, "--out", str(target)]) == 0
-    dtypes = {column.name: DTYPES[column.kind] for column in TABLES[what].columns}
+    dtypes = {column.key: DTYPES[column.kind] for column in TABLES[what](()).columns}
     return pandas.read_csv(
         target, dtype=dtypes, keep_default_na=False, na_values=[""], float_precision="round_trip"
     )
@@ -57,7 +59,7 @@ def test_local_runs_have_the_same_tables(finished: Path) -> None:
     assert list(entries["axis"]) == ["efficiency", "stability", "generalization"]
     assert entries["submitter"].isna().all() and entries["date"].notna().all()
     pairs = crlbench.results(runs, "pairs")
-    assert list(pairs.columns) == [column.name for column in TABLES["pairs"].columns]
+    assert list(pairs.columns) == [column.key for column in TABLES["pairs"](()).columns]
 
 
 def test_wrong_calls_are_told_as_the_command_tells_them(finished: Path, tmp_path: Path) -> None:
@@ -74,10 +76,10 @@ def test_wrong_calls_are_told_as_the_command_tells_them(finished: Path, tmp_path
 
 
 def test_a_number_that_no_column_holds_is_refused() -> None:
-    table = TABLES["runs"]
-    row = [2**70 if column.name == "updates" else None for column in table.columns]
+    table = TABLES["runs"](())
+    row = Row([2**70 if column.key == "updates" else None for column in table.columns])
     with pytest.raises(ValidationError, match="runs: updates: a stored number needs more than 64"):
-        frame(table, [row])
+        frame(replace(table, rows=[row]))
 
 
 def test_without_pandas_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,15 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from crlbench.pages.compare import render_comparison
-from crlbench.pages.compare_figures import (
-    Series,
-    bars,
-    curves,
-    effect_axis,
-    effect_row,
-    effect_scale,
-)
+from crlbench.pages.compare import area_bars, render_comparison
+from crlbench.pages.curves import Series, entry_curves
+from crlbench.pages.dots import effect_axis, effect_row, effect_scale
 from crlbench.stats.intervals import Interval
 from crlbench.verdict.compare import Comparison, compare
 from crlbench.verdict.compare_read import Loaded
@@ -103,7 +97,7 @@ def effect(call: str | None, value: float = 0.1, half: float | None = 0.05) -> E
 def test_shape_and_colour_tell_the_verdicts_apart():
     x = effect_scale([effect("better")], 0.05)
     drawn = {
-        call: effect_row("a", effect(call), 0.05, x)
+        call: effect_row("a", effect(call), call, 0.05, x)
         for call in ("better", "equivalent", "worse", "undecided", "preview")
     }
     shapes = {
@@ -117,9 +111,9 @@ def test_shape_and_colour_tell_the_verdicts_apart():
 
 def test_without_a_verdict_there_is_no_margin_in_the_figure():
     x = effect_scale([effect(None, 0.01, 0.001)], None)
-    row = effect_row("<a>", effect(None), None, x)
+    row = effect_row("<a>", effect(None), None, None, x)
     assert ET.fromstring(row).get("role") == "img" and "<rect" not in row
-    assert "<rect" in effect_row("a", effect("undecided"), 0.05, x)
+    assert "<rect" in effect_row("a", effect("undecided"), "undecided", 0.05, x)
     assert ET.fromstring(effect_axis(None, x)).get("role") == "img"
     assert x.low <= 0 <= x.high
 
@@ -127,8 +121,8 @@ def test_without_a_verdict_there_is_no_margin_in_the_figure():
 def test_figures_without_values_and_with_losses_are_drawn():
     empty = Series("A", "a", view(None, 0.2), 0)
     lost = Series("B", "b", view(0.1, 0.4, ((0.0, 0.4), (1.0, -0.2))), 1)
-    text = bars("addition", [empty, lost], 1.0)
+    text = area_bars("addition", [empty, lost], 1.0)
     assert "B: E 0.100 = 0.400 − 0.300." in text and "--crl-loss" in text
     ET.fromstring(text)
-    text = curves("addition", [empty, lost], 1.0, (-0.2, 0.5), "completions")
+    text = entry_curves("addition", [empty, lost], 1.0, (-0.2, 0.5), "completions")
     assert "A: 0 seeds" in text and ET.fromstring(text).get("role") == "img"

@@ -145,7 +145,7 @@ def test_the_placebo_stands_beside_the_real_arm(tmp_path: Path):
         assert f"{abs(estimate.value):.3f}" in text
     assert placebo(entry)["verdict"] in text
     alone, _ = page_of(tmp_path / "alone", SMALL)
-    assert "No run of the placebo arm stands beside these runs." in section(alone, "placebo")
+    assert "These runs have no placebo." in section(alone, "placebo")
 
 
 def test_what_a_placebo_shows_fits_its_sign(tmp_path: Path):
@@ -277,14 +277,14 @@ def test_entries_that_rank_have_tiers_and_the_rest_is_said(tmp_path: Path):
         for standing in ranking.ranking.standings:
             wanted = " ".join(place(found.entry(standing.model), found, axis))
             assert " ".join(wanted.split()) in text
-    assert "What can be told apart" in text and "Tier 1 of " in text
+    assert "Which entries differ" in text and "Tier 1 of " in text
     assert html.count("All entries") == 1
 
 
 def test_two_recipes_of_one_model_are_not_ranked_against_each_other(tmp_path: Path):
     plan = replace(SMALL, placebo=3)
     html, _ = page_of(tmp_path, plan, replace(plan, recipe="grpo"))
-    assert "no recipe here has two" in said(html) and "What can be told apart" not in said(html)
+    assert "no recipe here has two" in said(html) and "Which entries differ" not in said(html)
 
 
 def test_the_real_arm_stands_open_before_its_placebo_and_several_entries_are_folded(tmp_path):

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from crlbench.pages.ablation_figures import effect_axis, effect_row, effect_scale, overlay
+from crlbench.pages.curves import overlay
+from crlbench.pages.dots import effect_axis, effect_row, effect_scale
 from crlbench.pages.study import key, render_ablation
 from crlbench.stats.intervals import Interval, Paired
 from crlbench.verdict.ablation import summarise_study
@@ -64,7 +65,7 @@ def test_every_number_and_verdict_stands_there(page: str, study: Path):
         assert effect.verdict in text
     assert comparison.base.fingerprint in text and "clip.high" in text and "How high?" in text
     assert "addition seed-02: kl_cap at iteration 9" in text
-    assert "chance that at least one is still called better or worse would be about 23%" in text
+    assert "the chance of a false better or worse is about 23%" in text
 
 
 def test_dynamics_lie_over_each_other_a_few_arms_at_a_time(page: str):
@@ -110,7 +111,7 @@ def test_many_comparisons_have_a_matrix_and_grids_a_table(tmp_path: Path):
     assert matrix.count('<td><a href="#comparison-') == 8 and "star" not in matrix
     for link in re.findall(r'href="#(comparison-\d+)"', html):
         assert link in reader.ids
-    assert "Worst arm" in html and html.count("<details class=\"comparison\">") == 9
+    assert "Worst arm" in html and html.count('<details class="comparison">') == 9
 
 
 def test_a_study_under_way_has_a_page(study: Path, tmp_path: Path):
@@ -139,7 +140,7 @@ def test_effects_share_an_axis_that_always_shows_zero_and_the_margin():
     effects = [effect("better", 0.3, 0.1), effect("undecided", -0.02, None), None]
     x = effect_scale(effects, 0.05)
     assert x.low <= -0.05 and x.high == pytest.approx(0.4)
-    drawings = [effect_row("<b>", one, 0.05, x) for one in effects[:2]]
+    drawings = [effect_row("<b>", one, one.verdict, 0.05, x) for one in effects[:2]]
     for text in (*drawings, effect_axis(0.05, x)):
         assert ET.fromstring(text).get("role") == "img"
     assert "+0.300 [0.200, 0.400]: better." in drawings[0]
@@ -147,11 +148,18 @@ def test_effects_share_an_axis_that_always_shows_zero_and_the_margin():
 
 def test_shape_and_colour_tell_the_verdicts_apart():
     drawn = {
-        name: effect_row("a", effect(name, 0.1, 0.05), 0.05, effect_scale([], 0.05))
+        name: effect_row("a", effect(name, 0.1, 0.05), name, 0.05, effect_scale([], 0.05))
         for name in ("better", "equivalent", "worse", "undecided")
     }
-    assert len({re.findall(r'<path d="([^"]+)"', text)[0] if "<path" in text else "circle"
-                for text in drawn.values()}) == 4
+    assert (
+        len(
+            {
+                re.findall(r'<path d="([^"]+)"', text)[0] if "<path" in text else "circle"
+                for text in drawn.values()
+            }
+        )
+        == 4
+    )
     assert all(f"--crl-{name}" in text for name, text in drawn.items())
 
 

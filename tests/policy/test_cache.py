@@ -6,7 +6,7 @@ import pytest
 import torch
 from transformers import DynamicCache
 
-from crlbench.policy.cache import RoomyLayer, roomy_cache
+from crlbench.policy.decode.rows import RoomyLayer, roomy_cache
 from crlbench.policy.forward import extend, positions, prefill
 from tests.support.checkpoints import CONFIGS, random_model
 

@@ -16,8 +16,17 @@ from crlbench.policy.adapters import add_lora
 from crlbench.policy.decode.loop import DecodeLoop, DrawKey
 from crlbench.policy.policy import Policy
 from crlbench.policy.weights.load import Location, load_reader, steady_length
-from crlbench.policy.weights.served import check_served, toy
-from crlbench.policy.weights.shrink import BEGIN, END, HEADS, PAD, WINDOW, WORDS, shrunk
+from crlbench.policy.weights.served import (
+    BEGIN,
+    END,
+    HEADS,
+    PAD,
+    WINDOW,
+    WORDS,
+    check_served,
+    shrink,
+    toy,
+)
 from crlbench.run.subject import load_subject
 from crlbench.train.stream import Prompt, make_batch
 from tests.policy.test_policy import one_row
@@ -157,25 +166,25 @@ def test_positions_that_depend_on_batch_mates_bound_the_context(tmp_path):
 def test_an_architecture_that_runs_is_let_through_and_small(name):
     config = config_named(name)
     check_served(name, config)
-    small = shrunk(config)
+    small = shrink(config)
     assert type(small) is type(config.get_text_config()) and small.vocab_size == WORDS
     assert sum(p.numel() for p in toy_named(name).parameters()) < 400_000
 
 
 def test_the_toy_has_the_structure_of_the_model():
-    gemma = shrunk(family_config("gemma2"))
+    gemma = shrink(family_config("gemma2"))
     assert gemma.layer_types == ["sliding_attention", "full_attention"]
     assert gemma.sliding_window == WINDOW and gemma.final_logit_softcapping == 30.0
     assert gemma.num_key_value_heads == 2 and gemma.num_attention_heads == HEADS
     assert gemma.head_dim * HEADS == 2 * gemma.hidden_size
-    assert shrunk(family_config("llama-one-key")).num_key_value_heads == 1
-    deepseek = shrunk(family_config("deepseek-v3"))
+    assert shrink(family_config("llama-one-key")).num_key_value_heads == 1
+    deepseek = shrink(family_config("deepseek-v3"))
     assert deepseek.first_k_dense_replace == 1 and deepseek.num_hidden_layers == 2
     assert deepseek.n_routed_experts > deepseek.num_experts_per_tok
     assert deepseek.q_lora_rank and not deepseek.tie_word_embeddings
-    hybrid = shrunk(family_config("granite-hybrid"))
+    hybrid = shrink(family_config("granite-hybrid"))
     assert hybrid.layer_types == ["linear_attention", "full_attention"]
-    assert shrunk(family_config("lfm2")).layer_types == ["conv", "full_attention"]
+    assert shrink(family_config("lfm2")).layer_types == ["conv", "full_attention"]
 
 
 @pytest.mark.parametrize(

@@ -12,9 +12,8 @@ from crlbench.catalog.checkpoint import local_card
 from crlbench.catalog.find import Catalog
 from crlbench.errors import ValidationError
 from crlbench.policy.text.chat import render
-from crlbench.policy.text.frame_check import CONTENTS, check_frame
-from crlbench.policy.text.pipeline import check_parts
-from crlbench.policy.text.spelling import spelled
+from crlbench.policy.text.frame_check import CONTENTS, check_frame, check_parts
+from crlbench.policy.text.spelling import spell
 from crlbench.run.admission import QUESTIONS, admit
 from tests.policy.rendered import READERS
 from tests.support import real_tokenizers, unfair_frames
@@ -211,7 +210,7 @@ def test_letters_that_become_others_are_found_on_a_prompt() -> None:
     table = tokenizer.backend_tokenizer
     table.decoder = decoders.Sequence([decoders.ByteLevel(), decoders.Replace("6", "9")])
     with pytest.raises(ValidationError, match=r"reads '23\+6=\\n' as '23\+9=\\n'"):
-        spelled("23+6=\n", tokenizer)
+        spell("23+6=\n", tokenizer)
 
 
 def test_bundled_models_read_every_task() -> None:

@@ -16,7 +16,7 @@ ROWS, WIDTH, VOCABULARY = 37, 16, 101
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch):
     monkeypatch.setattr(head, "BLOCK_ROWS", 10)
-    monkeypatch.setitem(head.BLOCK_FLOATS, "cpu", 170)
+    monkeypatch.setitem(head.HEAD_BLOCK, "cpu", 170)
 
 
 def plain(states, tokens, linear, temperature, softcap):

@@ -6,10 +6,10 @@ import pytest
 import torch
 from torch import nn
 
-from crlbench.policy.decode import layout
-from crlbench.policy.decode.layout import by_blocks, laid_out, product
+from crlbench.policy import precision
 from crlbench.policy.decode.loop import DrawKey
 from crlbench.policy.policy import Policy
+from crlbench.policy.precision import by_blocks, laid_out, product
 from crlbench.train.stream import make_batch
 from tests.policy.test_sample import loop, prompts
 from tests.support.checkpoints import CONFIGS, random_model
@@ -32,7 +32,7 @@ def test_a_product_is_that_of_the_layer(shape, dtype, bias):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @torch.no_grad()
 def test_a_head_by_blocks_of_words_is_the_whole_head_in_float32(dtype, bias, monkeypatch):
-    monkeypatch.setattr(layout, "BLOCK_WORDS", 16)
+    monkeypatch.setattr(precision, "BLOCK_WORDS", 16)
     head, x = nn.Linear(24, 40, bias=bias, dtype=dtype), torch.randn(5, 24).to(dtype)
     found = by_blocks(head)(x)
     assert found.dtype == torch.float32 and found.is_contiguous()
@@ -70,7 +70,7 @@ def test_completions_are_those_of_the_plain_products(family, bf16, monkeypatch):
     policy = Policy(random_model(family), value_head=True)
     batch, found = make_batch(prompts(), 128, completions=3), []
     for least in (0, 1 << 60):
-        monkeypatch.setattr(layout, "LEAST_WEIGHTS", least)
+        monkeypatch.setattr(precision, "LEAST_WEIGHTS", least)
         with torch.autocast("cpu", torch.bfloat16, enabled=bf16):
             found.append(loop(max_tokens=8).sample(policy, batch, DrawKey(5, "test")))
     one, other = found

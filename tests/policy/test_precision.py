@@ -10,7 +10,7 @@ from crlbench.catalog.find import Catalog
 from crlbench.contract.model_card import Adapter
 from crlbench.policy.adapters import add_lora
 from crlbench.policy.policy import Policy
-from crlbench.policy.precision import HALF, cast_once, narrowed, widened
+from crlbench.policy.precision import HALF, cast_once, narrow_if_exact, widened
 from crlbench.policy.weights.load import Location, build_policy, learning_copy, load_backbone
 from tests.policy.test_load import card_of
 from tests.policy.test_policy import LORA, a_batch
@@ -78,16 +78,16 @@ def test_decoding_casts_every_weight_once(monkeypatch):
 def test_what_bfloat16_holds_is_stored_in_it_and_nothing_else():
     model = rounded()
     expected = {n: p.detach().clone() for n, p in model.named_parameters()}
-    narrowed(model)
+    narrow_if_exact(model)
     assert {p.dtype for p in model.parameters()} == {torch.bfloat16}
     with widened(model):
         assert all(torch.equal(p, expected[n]) for n, p in model.named_parameters())
     assert {p.dtype for p in model.parameters()} == {torch.bfloat16}
-    assert {p.dtype for p in narrowed(random_model()).parameters()} == {torch.float32}
+    assert {p.dtype for p in narrow_if_exact(random_model()).parameters()} == {torch.float32}
 
 
 def test_under_autocast_linear_layers_stay_as_they_are_stored():
-    model = narrowed(rounded("qwen2"))
+    model = narrow_if_exact(rounded("qwen2"))
     assert model.config.tie_word_embeddings
     with torch.autocast("cpu", torch.bfloat16), widened(model):
         kinds = {n: p.dtype for n, p in model.named_parameters()}
@@ -100,7 +100,7 @@ def test_under_autocast_linear_layers_stay_as_they_are_stored():
 @pytest.mark.parametrize("family", sorted(CONFIGS))
 def test_a_narrow_reference_has_the_numbers_of_the_start_model(family):
     model = rounded(family)
-    start = narrowed(rounded(family))
+    start = narrow_if_exact(rounded(family))
     policy = Policy(model, value_head=False, reference=start).eval()
     done = a_batch()[3]
     before = policy(*a_batch(), 1.0).logprobs[done]

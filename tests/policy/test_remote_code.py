@@ -16,7 +16,9 @@ LOADERS = ("from_pretrained", "from_config")
 def loads() -> Iterator[tuple[str, ast.Call]]:
     """Every call of a loader of transformers' automatic classes, by file and line."""
     for path in sorted(PACKAGE.rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text())):
+        text = path.read_text()
+        tree = ast.parse(text if any(name in text for name in LOADERS) else "")
+        for node in ast.walk(tree):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
                 owner = node.func.value
                 automatic = isinstance(owner, ast.Name) and owner.id.startswith("Auto")

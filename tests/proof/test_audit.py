@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from crlbench.proof.figures import same_total
-from crlbench.proof.status import below, both, denied
+from crlbench.proof.status import below, both, negate
 
 
 @pytest.mark.parametrize(
@@ -22,7 +22,7 @@ from crlbench.proof.status import below, both, denied
 )
 def test_below_says_only_what_is_sure(a: float, b: float, answer: bool | None) -> None:
     assert below(a, b) is answer
-    assert denied(below(a, b)) is (None if answer is None else not answer)
+    assert negate(below(a, b)) is (None if answer is None else not answer)
 
 
 def test_all_of_them() -> None:

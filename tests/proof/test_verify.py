@@ -12,7 +12,7 @@ import pytest
 from crlbench import __version__, cli
 from crlbench.contract.records import RunRecord
 from crlbench.proof.checkout import RELEASES
-from crlbench.run.derived import curve_csv
+from crlbench.run.mend import curve_csv
 from crlbench.verdict.badges import read_badges
 from crlbench.verdict.runs import load_runs
 from tests.support import tampering
@@ -282,7 +282,7 @@ def test_a_run_alone_is_recomputed(
     alone = entry.parents[3] / "alone"
     shutil.copytree(run, alone)
     assert verify(alone, "--recompute-only") == 0
-    assert "no plan stands above these runs" in capsys.readouterr().out
+    assert "no folder above these runs has a plan" in capsys.readouterr().out
 
 
 def test_a_newer_crlbench_is_refused(run: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -75,7 +75,7 @@ def test_evaluate_refuses_at_the_start(
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        (["--flip", "data.reward=outcome"], "arm 'data.reward=outcome' changes nothing"),
+        (["--flip", "data.reward=outcome"], "variant 'data.reward=outcome' changes nothing"),
         (["--flip", "data.reward=process", "--flip", "data.reward=process"], "is given twice"),
         (["--flip", "data.rewad=process"], "unknown condition 'data.rewad'. Did you mean data"),
         (["--base", "grpo", "--flip", "data.reward=process"], "cannot use step rewards"),

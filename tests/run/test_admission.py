@@ -19,7 +19,7 @@ from crlbench.disk.side_files import TEMPLATES
 from crlbench.errors import CrlbenchError, ValidationError
 from crlbench.policy.weights.files import Location, check_snapshot
 from crlbench.policy.weights.load import load_backbone
-from crlbench.run.admission import Admitted, Checkpoint, admit, settled
+from crlbench.run.admission import Admitted, Checkpoint, admit, settle
 from tests.catalog.test_fetch import write_gguf
 from tests.support import hub
 from tests.support.checkpoints import CHAT_TEMPLATE, write_checkpoint
@@ -471,7 +471,7 @@ def snapshot(root: Path, linked: bool) -> Path:
 
 
 def card_of(folder: Path) -> ModelCard:
-    return settled(Checkpoint(HUB, Location(str(folder))))
+    return settle(Checkpoint(HUB, Location(str(folder))))
 
 
 @pytest.mark.parametrize("name", ["config.json", "tokenizer.json", WHOLE, "generation_config.json"])

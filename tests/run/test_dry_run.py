@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from crlbench.commands.dry_run import _calibrated, _total_seconds
+from crlbench.commands.dry_run import _calibrate, _total_seconds
 from crlbench.contract.events import Figures
 from crlbench.run.plan import Board, Plan
 from tests.run.test_events import brief_cell, check_form
@@ -35,6 +35,6 @@ def test_a_cell_that_needs_others_is_measured_alone(
 ) -> None:
     cell = brief_cell(board, model, tmp_path)
     needed = "very-tiny@0a1b2c3d/ppo/addition/real/seed-07"
-    figures = _calibrated(cell.model_copy(update={"needs": (needed,)}), threads=1)
+    figures = _calibrate(cell.model_copy(update={"needs": (needed,)}), threads=1)
     check_form(figures, Figures)
     assert not any(tmp_path.iterdir())

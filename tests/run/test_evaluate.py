@@ -57,7 +57,7 @@ def test_the_same_command_again_only_prints(
     assert captured.out.splitlines()[-1] == str(finished / "report.html")
     assert "addition" in captured.out and "1 done before, 0 to run" in captured.err
     assert "WARNING: open division" in captured.err and "budget.prompts = 4" in captured.err
-    assert "preview: 1 seed declared, and only 5, 10 or 20 are ranked" in captured.err
+    assert "preview: 1 seed declared; a rank needs 5, 10 or 20" in captured.err
     after = {path: path.read_bytes() for path in finished.rglob("*") if path.is_file()}
     assert after == stored
 
@@ -107,7 +107,7 @@ def test_out_of_time_is_incomplete_and_resumable(
     model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert cli.main(command(model, tmp_path / "runs", "--max-hours", "0.0000001")) == 8
-    assert "0 of 1 cell done; the same command continues" in capsys.readouterr().err
+    assert "0 of 1 run done; the same command continues" in capsys.readouterr().err
 
 
 @pytest.mark.slow

@@ -16,8 +16,7 @@ from crlbench.algo.recipe import to_config
 from crlbench.contract import events
 from crlbench.contract.conditions import override
 from crlbench.contract.records import Cell
-from crlbench.run.declare import Declaration, Execution, NamedRecipe
-from crlbench.run.plan import Board, Contender
+from crlbench.run.plan import Board, Contender, Declaration, Execution, NamedRecipe
 from tests.support.commands import SHORT
 
 KINDS = {get_args(get_type_hints(form)["kind"])[0]: form for form in get_args(events.Event)}

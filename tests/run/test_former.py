@@ -18,12 +18,11 @@ from crlbench.disk.side_files import side_digests
 from crlbench.disk.toml import dump_toml
 from crlbench.errors import ValidationError
 from crlbench.policy.weights.files import Location
-from crlbench.run.admission import Checkpoint, admit, as_filed, settled
+from crlbench.run.admission import Checkpoint, admit, as_filed, settle
 from crlbench.run.board import Request, load_track, make_board
-from crlbench.run.declare import Declaration, NamedRecipe, start_key
 from crlbench.run.former import check_entry_unchanged, former_runs
 from crlbench.run.ledger import Ledger
-from crlbench.run.plan import Contender, Plan
+from crlbench.run.plan import Contender, Declaration, NamedRecipe, Plan, start_key
 from tests.contribute.test_bad_models import ENTRY
 from tests.support.checkpoints import CHAT_TEMPLATE, write_checkpoint
 
@@ -132,7 +131,7 @@ def test_runs_of_a_hub_model_whose_loose_file_was_changed_are_named(
     snapshots = tmp_path / "hub" / "models--org--little" / "snapshots"
     folder = write_checkpoint(snapshots / ("1" * 40))
     place = Location(str(folder))
-    one = settled(Checkpoint(hub_card("org/little@" + "1" * 40), place))
+    one = settle(Checkpoint(hub_card("org/little@" + "1" * 40), place))
     board = declared(one, tmp_path / "out", later=-3.0).folder.parents[1]
     check_entry_unchanged(one, board)
     (folder / "tokenizer_config.json").write_text("{}")

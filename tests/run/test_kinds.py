@@ -22,13 +22,12 @@ from crlbench.policy.policy import Policy
 from crlbench.proof.facts import Facts, facts_of
 from crlbench.proof.rescore import rescore
 from crlbench.run import store, subject
-from crlbench.run.declare import Declaration, Execution, NamedRecipe
 from crlbench.run.execute import run_cell
-from crlbench.run.plan import Board, Contender
+from crlbench.run.plan import Board, Contender, Declaration, Execution, NamedRecipe
 from crlbench.run.subject import answers_of, collector_of, load_subject, load_task
-from crlbench.train import transcript
+from crlbench.train import reward
 from crlbench.train.collect import Answers, Collected
-from crlbench.train.examination import Examination
+from crlbench.train.requests import Examination
 from crlbench.types import PromptBatch, Rollout
 from crlbench.verdict.runs import load_runs
 from tests.support.entries import copied
@@ -91,7 +90,7 @@ def run(board: Board, folder: Path) -> dict[str, Any]:
     place = Path(cell.folder)
     return {
         "items": store.read_npz(place / "items.npz"),
-        "samples": store.read_jsonl_zst(place / "samples.jsonl.zst"),
+        "samples": store.rows_of((place / "samples.jsonl.zst").read_bytes()),
         "digests": (place / "digests.jsonl").read_bytes(),
         "curve": (place / "curve.csv").read_bytes(),
     }
@@ -134,11 +133,10 @@ def test_stored_samples_are_verified_as_the_text_that_their_kind_reads(
     assert isinstance(facts, Facts)
 
     def findings() -> list[str]:
-        found = rescore(run.record, run.name, rows, run.items, task, facts.conditions)
-        return [str(finding) for finding in found]
+        return [str(finding) for finding in rescore(facts, rows, task)]
 
     assert len(rows) == 16 and findings() == []
-    monkeypatch.setitem(transcript.READ, "single-turn", lambda sample: sample["answer"])
+    monkeypatch.setitem(reward.READ, "single-turn", lambda sample: sample["answer"])
     changed = sum(row["score"] < 1.0 for row in rows)
     assert sum("score" in finding for finding in findings()) >= changed > 0
 

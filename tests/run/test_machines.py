@@ -269,7 +269,7 @@ def test_fetching_what_is_there_takes_no_lock(
     def refuse(path: Path) -> None:
         raise OSError(errno.EROFS, "Read-only file system", str(path))
 
-    monkeypatch.setattr(locks, "_opened", refuse)
+    monkeypatch.setattr(locks, "_open", refuse)
     fetch_task("doubles", home, Catalog([doubles]), lines.append)
     assert "already in" in lines[-1]
     shutil.rmtree(home / "tasks" / "doubles")

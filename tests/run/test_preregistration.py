@@ -91,7 +91,7 @@ def test_fewer_seeds_make_no_declared_plan_smaller(
     assert set(planned(declarations(read(many.folder / LEDGER_NAME))).values()) == {10}
     assert json.loads(many.path.read_text())["plan_hash"] == many.hash
     _say_declared(work)
-    assert "has declared 10 seeds of the real arm before: with 5" in capsys.readouterr().err
+    assert "declared 10 seeds of the real arm before. With 5" in capsys.readouterr().err
 
 
 def test_the_end_of_a_run_names_its_record(plan_of: PlanOf) -> None:
@@ -181,11 +181,11 @@ def test_the_end_of_a_run_is_noted_later_where_its_command_died(plan_of: PlanOf)
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"seeds": 4}, "4 seeds declared, and only 5, 10 or 20 are ranked"),
-        ({"seeds": 1}, "1 seed declared, and only 5, 10 or 20 are ranked"),
-        ({"seeds": 12, "arm": BOTH}, "12 seeds declared, and only 5, 10 or 20 are ranked"),
-        ({"seeds": 5}, "a rank needs the placebo arm as well (--arm real,placebo)"),
-        ({"seeds": 20}, "a rank needs the placebo arm as well (--arm real,placebo)"),
+        ({"seeds": 4}, "4 seeds declared; a rank needs 5, 10 or 20"),
+        ({"seeds": 1}, "1 seed declared; a rank needs 5, 10 or 20"),
+        ({"seeds": 12, "arm": BOTH}, "12 seeds declared; a rank needs 5, 10 or 20"),
+        ({"seeds": 5}, "a rank also needs the placebo arm (--arm real,placebo)"),
+        ({"seeds": 20}, "a rank also needs the placebo arm (--arm real,placebo)"),
         ({"seeds": 5, "arm": BOTH}, ""),
         ({"seeds": 10, "arm": BOTH}, ""),
         ({"seeds": 20, "arm": BOTH}, ""),

@@ -49,7 +49,7 @@ def test_a_bar_on_a_terminal(plan_of: PlanOf) -> None:
         shown.event(cells[1], at(10, reward=0.75, score=0.5))
         shown.say("a line above the bar")
     text = stream.getvalue()
-    assert "1/4 cells" in text and "reward 0.75 score 0.50" in text and "ETA" in text
+    assert "1/4 runs" in text and "reward 0.75 score 0.50" in text and "ETA" in text
     assert "a line above the bar" in text
 
 

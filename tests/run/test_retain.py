@@ -17,7 +17,7 @@ from crlbench.errors import ValidationError
 from crlbench.policy.policy import Policy
 from crlbench.policy.weights.load import Reader
 from crlbench.reward import retain as verifiers
-from crlbench.run.retain import _prompt, document_start, retain_scores
+from crlbench.run.ends import Examiner, _prompt, document_start
 from crlbench.suite.retain_panel import freeze, generate
 from crlbench.train import evaluation
 from crlbench.train.evaluation import passage_scores
@@ -34,6 +34,10 @@ HOSTILE = (*SHORT_TEXTS, "{" * 3000, "1" * 5000, "a " * 500)
 def reader(frame: str = "terse", context: int = 256) -> Reader:
     tokenizer = ascii_tokenizer(CHAT_TEMPLATE if frame == "chat" else None)
     return Reader(tokenizer, frame, (130,), 128, context)
+
+
+def retain(policy, members, reader, c):
+    return Examiner(reader, c, "cpu", members).retain(policy)
 
 
 @pytest.fixture(scope="module")
@@ -171,7 +175,7 @@ def test_nothing_is_cut(policy):
     with pytest.raises(ValidationError, match="a passage of the retain panel has 10 tokens"):
         passage_scores(policy, ascii_tokenizer(), 129, 10, ["0123456789"])
     with pytest.raises(ValidationError, match="leave 'copy' out of evaluation.retain"):
-        retain_scores(policy, [PANEL.members["copy"]], reader(context=40), conditions(), "cpu")
+        retain(policy, [PANEL.members["copy"]], reader(context=40), conditions())
 
 
 def test_a_loss_beyond_all_bounds_scores_nothing(policy):
@@ -214,8 +218,8 @@ def test_documents_of_a_model_without_a_start_begin_after_an_end():
 def test_a_policy_that_did_not_change_scores_the_same(policy):
     chosen = PANEL.choose(["copy", "arithmetic", "text"])
     c = conditions(evaluation__retain_items="5")
-    one = retain_scores(policy, chosen, reader(), c, "cpu")
-    two = retain_scores(policy, chosen, reader(), c, "cpu")
+    one = retain(policy, chosen, reader(), c)
+    two = retain(policy, chosen, reader(), c)
     assert set(one) == {"retain/copy", "retain/arithmetic", "retain/text"}
     for name, scores in one.items():
         assert scores.shape == (1, 5) and np.array_equal(scores, two[name])

@@ -11,10 +11,10 @@ import pytest
 
 from crlbench.catalog.find import Catalog
 from crlbench.site import architectures
-from crlbench.site.anatomy import described
+from crlbench.site.anatomy import describe
 from crlbench.site.pages import whole
 from crlbench.site.source import Site
-from crlbench.site.zoo import Zoo, bundled, differences, zoos
+from crlbench.site.zoo import Zoo, differences, find_bundled, zoos
 from tests.site.stored import site_of
 from tests.support.simulate import Plan
 
@@ -23,7 +23,7 @@ TASKS = ("addition", "counting")
 
 @pytest.fixture(scope="module")
 def zoo() -> Zoo:
-    (found,) = zoos(bundled(Catalog()))
+    (found,) = zoos(find_bundled(Catalog()))
     return found
 
 
@@ -31,7 +31,7 @@ def test_the_zoo_is_found_by_what_entries_state(zoo: Zoo):
     names = "deepseek gemma granite-hybrid llama mistral neox phi qwen2".split()
     assert [one.slug for one in zoo.designs] == [f"tiny-{name}" for name in names]
     assert [one.slug for one in zoo.sizes] == ["tiny-llama-0.3m", "tiny-llama", "tiny-llama-3m"]
-    assert [(a.slug, b.slug) for a, b in zoo.tuned] == [("tiny-llama", "tiny-llama-sft")]
+    assert [(a.slug, b.slug) for a, b in zoo.tuned_pairs] == [("tiny-llama", "tiny-llama-sft")]
     assert zoo.data.startswith("96,000 synthetic documents")
 
 
@@ -66,7 +66,7 @@ def test_designs_in_words(zoo: Zoo, slug: str, attention: str, positions: str, n
     ],
 )
 def test_a_config_that_says_little(config: Mapping[str, Any], attention: str, positions: str):
-    found = described(config)
+    found = describe(config)
     assert (found.attention, found.positions) == (attention, positions)
 
 
@@ -78,7 +78,7 @@ def test_sizes_differ_in_width_and_what_follows_from_it(zoo: Zoo):
         "num_attention_heads",
         "num_key_value_heads",
     }
-    assert differences(*zoo.tuned[0]) == ()
+    assert differences(*zoo.tuned_pairs[0]) == ()
 
 
 def test_a_field_that_one_lacks_counts_where_it_switches_something_on(zoo: Zoo):
@@ -120,5 +120,5 @@ def test_each_learner_stands_beside_its_result(site: Site):
     ran = {one.animal.slug for one in exhibit.designs if one.entry is not None}
     assert {"tiny-llama", "tiny-qwen2"} <= ran and "tiny-phi" not in ran
     (designs,) = [c for c in exhibit.contrasts if c.key == "designs"]
-    assert designs.found.keys() == ran - {designs.base.animal.slug}
+    assert designs.effects.keys() == ran - {designs.base.animal.slug}
     assert all(designs.base.entry.name != c.entry.name for c in designs.others if c.entry)

@@ -259,7 +259,7 @@ def grown(page: Page, count: int) -> Page:
             score = replace(row.score, value=(7919 * i % 1000) / 1000)
             name = f"model-{i:03}"
             rows.append(replace(row, name=f"{name}/ppo", display_name=name, score=score))
-        panels.append(replace(panel, rows=tuple(rows), apart=()))
+        panels.append(replace(panel, rows=tuple(rows), unranked=()))
     return replace(page, data={**page.data, "standings": replace(shown, panels=tuple(panels))})
 
 

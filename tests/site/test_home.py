@@ -16,6 +16,7 @@ import pytest
 from crlbench.base import wording
 from crlbench.catalog.find import Catalog
 from crlbench.errors import ValidationError
+from crlbench.pages.table import Cell
 from crlbench.site import facets, figures, home
 from crlbench.site.build import build
 from crlbench.site.source import Site, read_site
@@ -44,7 +45,7 @@ def test_the_size_of_a_model_is_that_without_its_adapter(site: Site):
     lora = {"kind": "lora", "rank": 16}
     change = {"adapter": lora, "params_total": 139_399_488, "params_trainable": 4_885_057}
     assert facets.parameters(subject.model_copy(update=change)) == "135M"
-    assert facets.parameters(subject) == facets.counted(subject.params_total)
+    assert facets.parameters(subject) == facets.format_count(subject.params_total)
 
 
 def test_a_board_without_scores_has_an_axis_from_0_to_1():
@@ -57,7 +58,7 @@ def test_rows_stand_by_tier_and_then_by_name(panels: Mapping[str, Panel]):
     for panel in panels.values():
         places = [(row.tier, row.name) for row in panel.rows]
         assert places == sorted(places)
-        assert [row.model for row in panel.apart] == ["tiny-neox@00000000"]
+        assert [row.model for row in panel.unranked] == ["tiny-neox@00000000"]
 
 
 def test_one_entry_leads_each_tier_with_its_best_estimate(panels: Mapping[str, Panel]):
@@ -92,7 +93,7 @@ def test_luck_is_told_where_it_changes_the_number(panels: Mapping[str, Panel]):
 
 
 def test_a_preview_says_why_it_has_no_rank(panels: Mapping[str, Panel]):
-    (row,) = panels["efficiency"].apart
+    (row,) = panels["efficiency"].unranked
     assert row.why.startswith("Preview. ") and "here are 2" in row.why and "placebo" in row.why
     assert row.ranks == "" and row.tier is None
 
@@ -114,18 +115,18 @@ def test_every_number_is_that_of_its_entry(site: Site, panels: Mapping[str, Pane
     entries = {entry.name: entry for entry in site.boards[0].board.entries}
     for axis in AXES:
         panel = panels[axis]
-        for row in (*panel.rows, *panel.apart):
+        for row in (*panel.rows, *panel.unranked):
             entry = entries[row.name]
             assert row.score is entry.axes[axis]
-            assert row.cells["learned"][1] == entry.efficiency.L
-            assert row.cells["seeds"] == (str(entry.n), entry.n)
+            assert row.cells["learned"].value == entry.efficiency.L
+            assert row.cells["seeds"] == Cell(str(entry.n), entry.n)
 
 
 def test_greedy_scores_stand_beside_sampled_ones(
     site: Site, panels: Mapping[str, Panel], files: Mapping[str, bytes]
 ):
     whole = 0
-    for row in (*panels["efficiency"].rows, *panels["efficiency"].apart):
+    for row in (*panels["efficiency"].rows, *panels["efficiency"].unranked):
         runs = site.boards[0].arm(row.name, "real")
         if any(run.record.status.state == "failed" for run in runs):
             continue
@@ -139,8 +140,8 @@ def test_greedy_scores_stand_beside_sampled_ones(
                 fmean(fmean(pair[side] for pair in pairs) for pairs in tasks.values())
                 for side in (0, 1)
             )
-            text, order = row.cells[column]
-            assert text == f"{start:.3f} → {end:.3f}" and order == pytest.approx(end)
+            cell = row.cells[column]
+            assert cell.text == f"{start:.3f} → {end:.3f}" and cell.value == pytest.approx(end)
     assert whole > 1
     assert "Decoded greedily: 0." in files["index.html"].decode()
 

@@ -24,6 +24,7 @@ from crlbench import cli
 from crlbench.catalog.find import Catalog
 from crlbench.commands.leaderboard import TABLE_FORMATS as FORMAT_NAMES
 from crlbench.commands.leaderboard import TABLES as TABLE_NAMES
+from crlbench.pages import table as tables
 from crlbench.site import formats
 from crlbench.site.source import Site, read_site
 
@@ -64,7 +65,7 @@ def test_any_number_of_threads_gives_the_same_bytes(results: Path) -> None:
     for threads in (1, 2):
         with threadpool_limits(threads, user_api="blas"):
             site = read_site(results, Catalog())
-            found.append(formats.table_file(formats.PAIRS, site.boards, "csv"))
+            found.append(formats.TABLES["pairs"](site.boards).to_csv())
     assert found[0] == found[1]
 
 
@@ -179,16 +180,16 @@ def test_a_taken_port_is_said_and_a_free_one_found(
 
 
 def test_serve_builds_again_when_results_are_newer(results: Path, tmp_path: Path) -> None:
-    from crlbench.commands.leaderboard import _outdated
+    from crlbench.commands.leaderboard import _is_outdated
     from crlbench.site.build import MARKER
 
     marker = tmp_path / MARKER
-    assert _outdated(tmp_path, results)
+    assert _is_outdated(tmp_path, results)
     marker.write_text("made")
-    assert not _outdated(tmp_path, results)
+    assert not _is_outdated(tmp_path, results)
     ledger = next(results.rglob("ledger.jsonl"))
     os.utime(marker, (0, ledger.stat().st_mtime - 1))
-    assert _outdated(tmp_path, results)
+    assert _is_outdated(tmp_path, results)
 
 
 # -- export --------------------------------------------------------------------------------
@@ -232,6 +233,17 @@ def test_entries_are_those_of_the_board(results: Path, site: Site, tmp_path: Pat
         assert float(row["value"]) == score.value
         assert float(row["low"]) == score.interval.low
         assert row["seeds"] == "10" and row["submitter"] == "crlbench"
+
+
+def test_every_column_is_filled_where_something_is_known(table: Table) -> None:
+    empty = {
+        (what, column)
+        for what in TABLE_NAMES
+        for column in table(what)[0]
+        if not any(row[column] for row in table(what))
+    }
+    settled = {("pairs", "more_seeds"), ("pairs", "reason")}  # both are told apart
+    assert empty == settled | {("entries", "unranked"), ("runs", "rule")}
 
 
 def test_runs_are_those_of_the_records(table: Table, site: Site) -> None:
@@ -285,7 +297,7 @@ def test_every_format_holds_the_same_and_the_same_bytes(
         "json": lambda: pandas.read_json(tmp_path / "a.json", orient="split"),
         "parquet": lambda: pandas.read_parquet(tmp_path / "a.parquet"),
     }[form]()
-    assert list(read.columns) == [column.name for column in formats.RUNS.columns]
+    assert list(read.columns) == [column.key for column in formats.TABLES["runs"](()).columns]
     rows = table("runs")
     assert list(read["lambda"]) == pytest.approx([float(row["lambda"]) for row in rows])
     assert list(read["counts"]) == [row["counts"] == "true" for row in rows]
@@ -315,10 +327,8 @@ def test_an_unknown_board_names_the_nearest(
 
 
 def test_text_of_strangers_is_no_formula() -> None:
-    column = formats.ENTRIES.columns[0]
-    table = formats.Table("x", "", (column,), lambda board: iter(()))
     names = ["=1+1", "+1", "-1", "@x", 'a,"b"\n', "plain"]
-    content = formats.as_csv(table, [[name] for name in names])
-    read = [row[column.name] for row in read_csv(content)]
+    table = tables.Table((tables.Column("name"),), [tables.Row([name]) for name in names])
+    read = [row["name"] for row in read_csv(table.to_csv())]
     assert read == ["'=1+1", "'+1", "'-1", "'@x", 'a,"b"\n', "plain"]
-    assert json.loads(formats.as_json(table, [["=1+1"]]))["data"] == [["=1+1"]]
+    assert json.loads(table.to_json())["data"] == [[name] for name in names]

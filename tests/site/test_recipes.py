@@ -115,8 +115,9 @@ def test_what_a_recipe_changes_is_read_off_the_records(board: Techniques):
 
 
 def test_the_best_learning_rate_is_the_highest_and_bears_no_verdict(board: Techniques):
-    rows = {row.recipe: dict(zip(board.rates.rates, row.cells, strict=True))
-            for row in board.rates.rows}
+    rows = {
+        row.recipe: dict(zip(board.rates.rates, row.cells, strict=True)) for row in board.rates.rows
+    }
     assert rows.keys() == {"grpo", "ppo"}
     assert rows["ppo"][3e-5].best and not rows["ppo"][1e-4].best
     assert rows["grpo"][1e-4].best and not rows["grpo"][1e-4].effects
@@ -127,8 +128,11 @@ def test_the_best_learning_rate_is_the_highest_and_bears_no_verdict(board: Techn
 def test_a_learning_rate_says_how_many_of_its_runs_failed(
     board: Techniques, files: Mapping[str, bytes]
 ):
-    cells = {(row.recipe, rate): cell for row in board.rates.rows
-             for rate, cell in zip(board.rates.rates, row.cells, strict=True)}
+    cells = {
+        (row.recipe, rate): cell
+        for row in board.rates.rows
+        for rate, cell in zip(board.rates.rates, row.cells, strict=True)
+    }
     assert {key for key, cell in cells.items() if cell.failed} == {("grpo", 3e-5)}
     cell = cells["grpo", 3e-5]
     assert cell.failed == 1 and cell.runs == 3 * len(board.rates.rows[0].tasks)
@@ -137,7 +141,7 @@ def test_a_learning_rate_says_how_many_of_its_runs_failed(
 
 def test_what_helps_most_says_against_what(board: Techniques, files: Mapping[str, bytes]):
     efficiency = board.answers[0]
-    assert efficiency.helped[0] == ("grpo", "ppo", "Tiny Llama")
+    assert efficiency.helpful[0] == ("grpo", "ppo", "Tiny Llama")
     assert "better than ppo for Tiny Llama" in files["recipes.html"].decode()
 
 

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from peft import PeftModel
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -80,6 +79,8 @@ def logits(model: torch.nn.Module) -> torch.Tensor:
 def test_an_adapter_is_read_by_peft_and_a_merged_model_by_transformers(
     catalog: Path, run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    from peft import PeftModel
+
     base = AutoModelForCausalLM.from_pretrained(catalog / "models" / "base")
     start = logits(base)
     export = ["export", str(run), "--catalog", str(catalog), "--to"]
@@ -161,6 +162,8 @@ def test_every_architecture_is_merged_with_the_numbers_of_its_adapter(
     config = json.loads((folder / "tokenizer_config.json").read_text())
     (folder / "tokenizer_config.json").write_text(json.dumps(config | {"unk_token": None}))
     card = Catalog().load_model(str(folder)).model_copy(update={"adapter": Adapter(**LORA)})
+    from peft import PeftModel
+
     place = Location(str(folder))
     learner = add_lora(AutoModelForCausalLM.from_pretrained(folder), card.adapter.model_dump(), 1)
     policy = Policy(learner, value_head=True)

@@ -15,9 +15,9 @@ from transformers.utils import logging
 from crlbench.catalog.find import Catalog
 from crlbench.cli import main
 from crlbench.errors import UsageError, ValidationError
-from crlbench.policy.weights.reward_model import RewardModel, load_reward_model
+from crlbench.policy.weights.reward_model import RewardModel, load_reward_model, prompt_ids
 from crlbench.run import reward_model as paying
-from crlbench.run.reward_model import AskedAnswer, asked, learned_scorer, reward_model_of
+from crlbench.run.reward_model import AskedAnswer, ask, learned_scorer, reward_model_of
 from crlbench.run.subject import auditor_of, load_subject, load_task, prompts_of, scorer_of
 from crlbench.stages.fit_reward import token_pairs
 from crlbench.stats.proportion import wilson
@@ -56,7 +56,7 @@ def test_it_writes_a_reward_model_that_scores_like_its_card(fitted: Path) -> Non
         float(model.scores([chosen])[0] > model.scores([rejected])[0]) for chosen, rejected in rows
     )
     assert better / 48 == pytest.approx(card["accuracy"]["id"], abs=0.011)
-    prompt = model.prompt(held_out[0]["messages"])
+    prompt = prompt_ids(held_out[0]["messages"], model.reader)
     rewards = model.rewards([prompt] * 3, ["5", "", "what\x00ever" * 500])
     assert all(0.0 <= reward <= 1.0 for reward in rewards)
 
@@ -202,7 +202,7 @@ def test_prompts_of_a_learned_reward_know_their_prompt_and_stay_answers() -> Non
 def test_rewards_do_not_depend_on_the_batch() -> None:
     task = load_task("judged", ())
     rows = task.rows("id")[:200]
-    answers, texts = [asked(task, row) for row in rows], [row["answer"] for row in rows]
+    answers, texts = [ask(task, row) for row in rows], [row["answer"] for row in rows]
     score = learned_scorer(task)
     together = [found.outcome for found in score(texts, answers)]
     assert together == [found.outcome for found in score(texts, answers)]
@@ -214,9 +214,9 @@ def test_rewards_do_not_depend_on_the_batch() -> None:
 
 def test_the_frozen_floor_and_ceiling_are_the_reward_models() -> None:
     task = load_task("judged", ())
-    card, model = task.card, reward_model_of(task)
+    card, model = task.card, reward_model_of(task, "cpu")
     rows = task.rows("id")[:ROWS]
-    prompts = [model.prompt(row["messages"]) for row in rows]
+    prompts = [prompt_ids(row["messages"], model.reader) for row in rows]
     gold = model.rewards(prompts, [row["answer"] for row in rows])
     assert card.ceiling == pytest.approx(sum(gold) / len(gold), abs=6e-4)
     assert 0.0 < card.floor < card.ceiling < 1.0
@@ -229,7 +229,7 @@ def test_another_reward_model_is_refused(fitted: Path, tmp_path: Path) -> None:
     shutil.rmtree(tmp_path / "tasks" / "judged" / "reward_model")
     shutil.copytree(fitted, tmp_path / "tasks" / "judged" / "reward_model")
     with pytest.raises(ValidationError, match="not the reward model that task 'judged'"):
-        reward_model_of(Catalog([tmp_path]).load_task("judged"))
+        reward_model_of(Catalog([tmp_path]).load_task("judged"), "cpu")
 
 
 @pytest.mark.parametrize("name", ["tokenizer.json", "config.json", "reward.toml"])
@@ -242,7 +242,7 @@ def test_a_file_that_decides_rewards_beside_the_weights_is_frozen_too(
     file.write_text(changed)
     task = Catalog([tmp_path]).load_task("judged")
     with pytest.raises(ValidationError, match=f"was frozen with: {name} changed"):
-        asked(task, task.rows("id")[0])
+        ask(task, task.rows("id")[0])
 
 
 def test_a_file_more_is_refused(tmp_path: Path) -> None:
@@ -251,7 +251,7 @@ def test_a_file_more_is_refused(tmp_path: Path) -> None:
     (folder / "chat_template.jinja").write_text("{{ messages }}")
     (folder / ".DS_Store").write_text("no part of it")
     with pytest.raises(ValidationError, match="with: chat_template.jinja changed, appeared"):
-        reward_model_of(Catalog([tmp_path]).load_task("judged"))
+        reward_model_of(Catalog([tmp_path]).load_task("judged"), "cpu")
 
 
 def test_every_file_of_the_reward_model_is_part_of_the_tasks_digest() -> None:
@@ -273,16 +273,16 @@ def test_a_reward_that_is_no_share_never_reaches_training(
     row = task.rows("id")[0]
     monkeypatch.setattr(RewardModel, "rewards", lambda *_: [0.5, reward])
     with pytest.raises(ValidationError, match=f"task 'judged': its reward model gives {reward}"):
-        scorer_of(task)(["1", "2"], [asked(task, row)] * 2)
+        scorer_of(task)(["1", "2"], [ask(task, row)] * 2)
 
 
 def test_weights_are_read_once_and_not_for_prompts(monkeypatch: pytest.MonkeyPatch) -> None:
     loaded = []
     monkeypatch.setattr(paying, "load_reward_model", lambda *given: loaded.append(given))
     task = Catalog().load_task("judged")
-    asked(task, task.rows("id")[0])
+    ask(task, task.rows("id")[0])
     assert not loaded
-    assert reward_model_of(task) is reward_model_of(task, "cpu") and len(loaded) == 1
+    assert reward_model_of(task, "cpu") is reward_model_of(task, "cpu") and len(loaded) == 1
 
 
 def test_pairs_of_a_task_without_any_are_a_usage_error() -> None:

@@ -24,7 +24,7 @@ from crlbench.catalog.frozen import Task
 from crlbench.errors import CrlbenchError, EnvironmentUnfit
 from crlbench.suite.external import fetch_task, stored_sources
 from crlbench.suite.freeze import freeze
-from crlbench.suite.gauntlet import examine
+from crlbench.suite.gauntlet.examine import examine
 from crlbench.suite.pairs import load_pairs
 from tests.support.external_data import DATA, needs_data
 

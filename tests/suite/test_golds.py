@@ -14,8 +14,9 @@ from crlbench.contract.fields import TaskKind
 from crlbench.doctor.preflight import check_golds
 from crlbench.errors import ValidationError
 from crlbench.reward.score import Score
-from crlbench.suite import gauntlet, golds
+from crlbench.suite import golds
 from crlbench.suite.freeze import freeze
+from crlbench.suite.gauntlet import verdicts
 from crlbench.suite.golds import gold_score, gold_scores, rejected
 from tests.support.entries import copied
 
@@ -61,7 +62,7 @@ def test_the_look_before_a_run_asks_there(measured: list[str | None]) -> None:
 
 
 def test_the_rule_of_the_gauntlet_asks_there(measured: list[str | None]) -> None:
-    found = gauntlet.verdicts.check_gold(Catalog().load_task("counting"), "quick")
+    found = verdicts.check_gold(Catalog().load_task("counting"), "quick")
     assert len(measured) == 2 * found.figures["golds"] == len(found.problems) > 0
     assert "verify gives its own answer" in found.problems[0]
     assert "audit gives its own answer" in found.problems[-1]
@@ -86,7 +87,7 @@ def test_a_ceiling_is_the_mean_of_what_golds_earn(
     assert {split.ceiling for split in card.splits.values()} == {0.75}
     task = Task(root / "tasks" / "counting")
     check_golds(task)
-    assert gauntlet.verdicts.check_gold(task, "quick").problems == []
+    assert verdicts.check_gold(task, "quick").problems == []
 
 
 @pytest.mark.slow

@@ -336,7 +336,7 @@ def test_wrong_flags_are_named(capsys: pytest.CaptureFixture) -> None:
     assert cli.main(["freeze", "--from", "reasoning_gym:chain_sum", "--levels", "{"]) == 2
     assert "not valid JSON" in capsys.readouterr().err
     assert cli.main(["freeze", "modular", "--from", "reasoning_gym:chain_sum"]) == 2
-    assert "makes a task of its own" in capsys.readouterr().err
+    assert "makes a new task" in capsys.readouterr().err
 
 
 @pytest.mark.slow

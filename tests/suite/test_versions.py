@@ -20,7 +20,7 @@ from crlbench.errors import EnvironmentUnfit, ValidationError
 from crlbench.reward import splits
 from crlbench.suite import versions
 from crlbench.suite.freeze import freeze
-from crlbench.suite.versions import Level, decide, raised, verifier_part, with_facts
+from crlbench.suite.versions import Level, decide, raise_version, verifier_part, with_facts
 
 SOURCE = (Catalog().find("task", "addition").path / "task.py").read_text()
 SUMMARY = '"Add two whole numbers of up to three digits."'
@@ -260,7 +260,7 @@ def test_bump_and_check_exclude_one_another(capsys: pytest.CaptureFixture[str]) 
     ("level", "after"), [*zip(Level, ("1.2.3", "1.2.4", "1.3.0", "2.0.0"), strict=True)]
 )
 def test_raising(level: Level, after: str) -> None:
-    assert raised("1.2.3", level) == after
+    assert raise_version("1.2.3", level) == after
 
 
 CODE = '''

@@ -119,6 +119,8 @@ FORMS = (
     Form(r"crlbench doctor", "this machine may lack something", "--offline", MODELS, (0, 6)),
     Form(r"crlbench verify", "makes updates again for minutes", "--recompute-only", (
         ("RESULT", "leaderboard/results/mini-543da47d0c99/tiny-llama@25666175/gspo"),)),
+    Form(r"crlbench compare (tiny-\S+ ){3}", "eight entries take a minute",
+         instead="crlbench compare tiny-llama tiny-qwen2 --runs leaderboard/results"),
     Form(r"crlbench compare A B", "names of the reader's", "--runs leaderboard/results",
          (("A", "tiny-llama"), ("B", "tiny-gemma"))),
     Form(r"crlbench compare (?!.*--runs)", "the runs of the line before it",

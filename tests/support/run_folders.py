@@ -10,8 +10,7 @@ import pytest
 
 from crlbench import cli
 from crlbench.contract.conditions import Track, control_leaves
-from crlbench.run.declare import Declaration, Execution, NamedRecipe
-from crlbench.run.plan import Board, Contender, Plan
+from crlbench.run.plan import Board, Contender, Declaration, Execution, NamedRecipe, Plan
 from tests.support.checkpoints import write_checkpoint
 from tests.support.commands import command, terse
 from tests.support.shared import made_once

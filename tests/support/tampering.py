@@ -16,7 +16,7 @@ from crlbench.contract.conditions import fingerprint
 from crlbench.contract.records import RunRecord
 from crlbench.disk.hashing import canonical_json
 from crlbench.disk.linked_lines import linked
-from crlbench.run.store import write_npz
+from crlbench.run.store import packed_arrays, write_bytes
 
 Edit = Callable[[dict[str, Any]], None]
 
@@ -34,7 +34,7 @@ def edit_items(run: Path, edit: Callable[[dict[str, np.ndarray]], None]) -> None
     with np.load(io.BytesIO((run / "items.npz").read_bytes())) as archive:
         vectors = {name: archive[name] for name in archive.files}
     edit(vectors)
-    write_npz(run / "items.npz", vectors)
+    write_bytes(run / "items.npz", packed_arrays(vectors))
     seal(run)
 
 

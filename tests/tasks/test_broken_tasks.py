@@ -16,10 +16,9 @@ from crlbench.catalog.frozen import Task
 from crlbench.errors import ValidationError
 from crlbench.reward import splits
 from crlbench.suite.freeze import freeze
-from crlbench.suite.gauntlet import CHECKS, MEANINGS
 from crlbench.suite.gauntlet.code import source_problems
 from crlbench.suite.gauntlet.duplicates import search
-from crlbench.suite.gauntlet.rules import tried
+from crlbench.suite.gauntlet.examine import CHECKS, MEANINGS, try_rule
 
 FOLDER = Catalog().find("task", "addition").path
 SOURCE = (FOLDER / "task.py").read_text()
@@ -66,7 +65,7 @@ IN_FULL_SIZE = ("regeneration",)
 def test_the_unchanged_task_keeps_every_rule(tmp_path: Path, small_splits: None) -> None:
     task = broken(tmp_path)
     rules = [rule for rule in CHECKS if rule not in IN_FULL_SIZE]
-    outcomes = [tried(rule, task, "full") for rule in rules]
+    outcomes = [try_rule(rule, task, "full") for rule in rules]
     assert [one.problems for one in outcomes] == [()] * len(rules)
     assert {one.status for one in outcomes} == {"ok"}
 
@@ -239,7 +238,7 @@ def test_a_broken_task_is_caught_by_its_rule(
         request.getfixturevalue("small_splits")
     task = broken(tmp_path, *changes)
     effort = "quick" if rule in IN_FULL_SIZE else "full"
-    problems = tried(rule, task, effort).problems
+    problems = try_rule(rule, task, effort).problems
     assert problems
     assert [one for one in problems if not re.search(reason, one)] == []
 
@@ -248,7 +247,7 @@ def test_what_a_tasks_own_code_raises_is_a_problem_of_that_rule(
     tmp_path: Path, small_splits: None
 ) -> None:
     raising = "def mutants(answer):\n    raise KeyError('no slip')\n\n\ndef audit("
-    found = tried("mutants", broken(tmp_path, ("def audit(", raising)), "quick")
+    found = try_rule("mutants", broken(tmp_path, ("def audit(", raising)), "quick")
     assert found.status == "broken" and found.problems == ("KeyError: 'no slip'",)
 
 
@@ -257,7 +256,7 @@ def test_another_process_that_never_answers_is_a_problem(
 ) -> None:
     task = broken(tmp_path)
     monkeypatch.setattr("crlbench.confine.room.BUILD_SILENCE_S", 0.01)
-    (problem,) = tried("regeneration", task, "quick").problems
+    (problem,) = try_rule("regeneration", task, "quick").problems
     assert problem.startswith("in another process: ")
     assert "the code was stopped: no answer within 0.01 s" in problem
 
@@ -267,7 +266,7 @@ def test_agreement_does_not_apply_to_nothing(
 ) -> None:
     monkeypatch.setattr("crlbench.suite.gauntlet.verdicts._golds", lambda task, row: [])
     monkeypatch.setattr("crlbench.suite.gauntlet.verdicts._mutant_cases", lambda task, level: [])
-    assert tried("agreement", broken(tmp_path), "quick").status == "does not apply"
+    assert try_rule("agreement", broken(tmp_path), "quick").status == "does not apply"
 
 
 def spoil_card(folder: Path) -> None:
@@ -297,7 +296,7 @@ def test_a_broken_file_is_caught_by_its_rule(tmp_path: Path, rule: str, small_sp
     reason, spoil = FILES[rule]
     folder = broken(tmp_path).folder
     spoil(folder)
-    problems = tried(rule, Task(folder), "full").problems
+    problems = try_rule(rule, Task(folder), "full").problems
     assert problems
     assert [one for one in problems if not re.search(reason, one)] == []
 

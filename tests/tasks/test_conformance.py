@@ -15,12 +15,11 @@ from crlbench.catalog.find import Catalog
 from crlbench.catalog.frozen import Task
 from crlbench.errors import EnvironmentUnfit, ValidationError
 from crlbench.reward.score import score
-from crlbench.suite import gauntlet
 from crlbench.suite.freeze import freeze
+from crlbench.suite.gauntlet.asking import Level
 from crlbench.suite.gauntlet.duplicates import search
-from crlbench.suite.gauntlet.effort import Level
-from crlbench.suite.gauntlet.finding import Finding
-from crlbench.suite.gauntlet.report import Report
+from crlbench.suite.gauntlet.examine import CHECKS, run
+from crlbench.suite.gauntlet.report import Finding, Report
 
 TASKS = Catalog().list("task")
 SIZES = {"train": 2048, "train_fixed": 256, "id": 512, "hard": 256, "format": 320}
@@ -55,7 +54,7 @@ def duplicates(effort: Level) -> dict[str, Finding]:
 
 def report(name: str, effort: Level) -> Report:
     task = load(name)
-    return gauntlet.run(task, effort, known={"near-duplicates": duplicates(effort)[name]})
+    return run(task, effort, known={"near-duplicates": duplicates(effort)[name]})
 
 
 def assert_kept(found: Report) -> None:
@@ -122,6 +121,6 @@ def test_a_wrong_floor_in_the_card_is_no_secret(tmp_path: Path) -> None:
     shutil.copytree(load("letters").folder, folder)
     card = (folder / "frozen.toml").read_text()
     (folder / "frozen.toml").write_text(card.replace("floor = 0.002441", "floor = 0.000001"))
-    assert gauntlet.CHECKS["floor"](Task(folder), "full").problems
+    assert CHECKS["floor"](Task(folder), "full").problems
     with pytest.raises(ValidationError, match="frozen.toml:"):
         freeze(folder, check=True)

@@ -11,7 +11,7 @@ import torch
 
 from crlbench.reward.score import Score
 from crlbench.train.callbacks import RunStopped
-from crlbench.train.ranks import joined, leave
+from crlbench.train.ranks import join_ranks, leave
 from tests.train.loop import conditions, digits, fit, make, watch_steps
 
 CASES = {
@@ -111,7 +111,7 @@ def train_cases(rank, strategy, cases, folder):
 
     What they found goes into ``folder/<name>-<rank>.pt``.
     """
-    ranks = joined("cpu", 1, strategy)
+    ranks = join_ranks("cpu", 1, strategy)
     for case in cases:
         found = trace(case, folder / case, ranks=ranks)
         torch.save(found, folder / f"{case}-{rank}.pt")

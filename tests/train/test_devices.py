@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import shutil
 
 import pytest
@@ -71,7 +72,7 @@ def test_parts_of_a_batch_keep_its_padding_and_make_the_same_rollout():
 
 @pytest.mark.parametrize("prompts", [1, 2, 5])
 def test_ranks_make_equally_many_passes(prompts, monkeypatch):
-    monkeypatch.setattr("crlbench.train.passes.token_budget", lambda config, device: 40)
+    monkeypatch.setattr("crlbench.train.passes.budget_of", lambda config, device: 40)
     module = make(recipe="grpo")
     module.configure_model()
     (batch,) = stream_of(prompts)
@@ -101,15 +102,19 @@ def alone(tmp_path_factory):
     return folder, found
 
 
-@pytest.fixture(scope="module", params=["ddp", "fsdp"])
+FULL = bool(os.environ.get("CRLBENCH_FULL"))
+TRAINED = {"ddp": tuple(CASES), "fsdp": tuple(CASES) if FULL else ("ppo",)}
+
+
+@pytest.fixture(scope="module", params=TRAINED)
 def pair(request, alone, tmp_path_factory):
-    """Every case by two processes: the strategy, its folder, and what each of them found."""
-    folder = tmp_path_factory.mktemp(request.param)
+    """Cases by two processes: the strategy, its folder, and what each of them found."""
+    folder, cases = tmp_path_factory.mktemp(request.param), TRAINED[request.param]
     shutil.copytree(alone[0] / "one-began", folder / "one-began")
-    together(train_cases, 2, request.param, list(CASES), folder)
+    together(train_cases, 2, request.param, list(cases), folder)
     found = {
         name: [torch.load(folder / f"{name}-{rank}.pt", weights_only=False) for rank in (0, 1)]
-        for name in (*CASES, "one-began")
+        for name in (*cases, "one-began")
     }
     return request.param, folder, found
 
@@ -126,7 +131,11 @@ def known(figures):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(
+    ("pair", "case"),
+    [(name, case) for name, cases in TRAINED.items() for case in cases],
+    indirect=["pair"],
+)
 def test_two_processes_train_as_one(pair, alone, case):
     strategy, _, found = pair
     one, (first, second) = alone[1][case], found[case]

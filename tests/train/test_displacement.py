@@ -7,8 +7,8 @@ import math
 import pytest
 import torch
 
-from crlbench.train import displacement
-from crlbench.train.displacement import Displacement
+from crlbench.train import optimizer
+from crlbench.train.optimizer import Displacement
 
 
 def step(*rows):
@@ -40,7 +40,7 @@ def test_a_weight_that_moves_only_sometimes():
 
 def test_a_large_model_is_remembered_in_part(monkeypatch):
     torch.manual_seed(0)
-    monkeypatch.setattr(displacement, "REMEMBERED", 20_000)
+    monkeypatch.setattr(optimizer, "REMEMBERED", 20_000)
     path = Displacement()
     one = {str(i): torch.randn(30_000) for i in range(3)}
     other = {n: 0.6 * t + 0.8 * torch.randn(t.shape) for n, t in one.items()}

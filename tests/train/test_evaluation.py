@@ -12,17 +12,21 @@ import numpy as np
 import pytest
 import torch
 
+from crlbench.contract.sizes import DECODE_ROWS, LOGIT_FLOATS, decode_rows
 from crlbench.policy.decode.loop import DecodeLoop, DrawKey, draw_uniforms
 from crlbench.policy.policy import Policy
 from crlbench.policy.weights.load import build_policy
 from crlbench.reward.score import Score
 from crlbench.run.subject import load_subject, load_task, prompts_of
-from crlbench.train import examination
 from crlbench.train.collect import Answers
 from crlbench.train.evaluation import score_apart, score_requests
-from crlbench.train.examination import rows_at_once
 from crlbench.train.ranks import ALONE, Ranks
-from crlbench.train.requests import JoinedBatch, Request, Row, join
+from crlbench.train.requests import (
+    JoinedBatch,
+    Request,
+    Row,
+    join,
+)
 from crlbench.train.stream import Prompt, make_batch
 from tests.support.checkpoints import ascii_tokenizer, random_model
 
@@ -192,11 +196,11 @@ def test_ranks_that_share_the_batches_find_what_one_finds(policy, way):
 
 
 def test_a_very_large_vocabulary_means_fewer_rows_at_once(policy, monkeypatch):
-    assert rows_at_once(policy) == examination.DECODE_ROWS
+    assert decode_rows(policy.config.vocab_size) == DECODE_ROWS
     monkeypatch.setattr(policy.config, "vocab_size", 150_000)
-    assert 100 <= rows_at_once(policy) <= examination.LOGIT_FLOATS / 150_000
+    assert 100 <= decode_rows(policy.config.vocab_size) <= LOGIT_FLOATS / 150_000
     monkeypatch.setattr(policy.config, "vocab_size", 1 << 30)
-    assert rows_at_once(policy) == 1
+    assert decode_rows(policy.config.vocab_size) == 1
 
 
 def mini_requests() -> list[Request]:

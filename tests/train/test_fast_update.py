@@ -77,7 +77,7 @@ def plain_gradient(module, minibatch):
 
 def fast_gradient(module, minibatch, monkeypatch, budget):
     """What an update hands to its optimizer, in micro-batches of ``budget`` tokens."""
-    monkeypatch.setattr(passes_file, "token_budget", lambda *_: budget)
+    monkeypatch.setattr(passes_file, "budget_of", lambda *_: budget)
     caught = {}
 
     def step(*_):
@@ -120,7 +120,7 @@ def test_the_figures_of_a_step_do_not_depend_on_its_micro_batches(monkeypatch):
     figures = []
     for budget in (30, 10_000):
         module, _, experience = ready("grpo")
-        monkeypatch.setattr(passes_file, "token_budget", lambda *_, b=budget: b)
+        monkeypatch.setattr(passes_file, "budget_of", lambda *_, b=budget: b)
         figures.append(
             module.update.step(module, module.surrogate(experience.trimmed())).figures
         )

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from crlbench.train.microbatch import divided, token_budget
+from crlbench.train.passes import budget_of, divide
 from crlbench.types import Rollout
 
 PROMPT = 7
@@ -44,35 +44,35 @@ def test_every_row_once_and_never_above_the_budget(seed):
     r = rollout([draw.randint(1, 40) for _ in group], group)
     rows = torch.tensor(sorted(draw.sample(range(len(group)), draw.randint(1, len(group)))))
     budget = draw.randint(20, 400)
-    parts = divided(r, rows, budget)
+    parts = divide(r, rows, budget)
     assert sorted(i for part in parts for i in part.tolist()) == rows.tolist()
     for part in parts:
         assert tokens(r, part.tolist()) <= budget or len(part) == 1
-    assert [p.tolist() for p in parts] == [p.tolist() for p in divided(r, rows, budget)]
+    assert [p.tolist() for p in parts] == [p.tolist() for p in divide(r, rows, budget)]
 
 
 def test_what_fits_stays_together():
     r = rollout([5, 9, 3, 4], [0, 0, 1, 1])
-    (part,) = divided(r, torch.arange(4), 10_000)
+    (part,) = divide(r, torch.arange(4), 10_000)
     assert part.tolist() == [0, 1, 2, 3]
 
 
 def test_equal_lengths_keep_prompts_whole():
     r = rollout([8] * 8, [0, 0, 0, 0, 1, 1, 1, 1])
-    parts = divided(r, torch.arange(8), PROMPT + 4 * 8)
+    parts = divide(r, torch.arange(8), PROMPT + 4 * 8)
     assert [p.tolist() for p in parts] == [[0, 1, 2, 3], [4, 5, 6, 7]]
 
 
 def test_lengths_that_differ_much_are_bucketed():
     r = rollout([2, 200] * 4, [0, 0, 1, 1, 2, 2, 3, 3])
-    parts = divided(r, torch.arange(8), 4 * (PROMPT + 200))
+    parts = divide(r, torch.arange(8), 4 * (PROMPT + 200))
     assert [0, 2, 4, 6] in [p.tolist() for p in parts]
 
 
 def test_the_budget_shrinks_with_the_model():
     small = SimpleNamespace(num_hidden_layers=3, hidden_size=192, intermediate_size=512)
     large = SimpleNamespace(num_hidden_layers=30, hidden_size=576, intermediate_size=1536)
-    assert token_budget(small, "cpu") > 5_000 > token_budget(large, "cpu") >= 300
-    assert token_budget(large, "cuda") > token_budget(large, "cpu")
+    assert budget_of(small, "cpu") > 5_000 > budget_of(large, "cpu") >= 300
+    assert budget_of(large, "cuda") > budget_of(large, "cpu")
     huge = SimpleNamespace(num_hidden_layers=200, hidden_size=20_000, intermediate_size=None)
-    assert token_budget(huge, "cpu") == 64
+    assert budget_of(huge, "cpu") == 64

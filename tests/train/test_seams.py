@@ -24,10 +24,9 @@ from crlbench.train.buffer import Sampled
 from crlbench.train.callbacks import LastCheckpoint, RunStopped, StopOnRequest
 from crlbench.train.collect import Answers, Collected, Collector
 from crlbench.train.evaluation import score_requests
-from crlbench.train.examination import Examination
 from crlbench.train.learner import Group, Learner
 from crlbench.train.passes import Passes
-from crlbench.train.requests import Request
+from crlbench.train.requests import Examination, Request
 from crlbench.train.stream import PromptStream, make_batch
 from crlbench.train.trainer import build_trainer, quiet
 from crlbench.types import PromptBatch, Rollout, joined

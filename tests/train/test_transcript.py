@@ -20,11 +20,9 @@ from crlbench.reward.score import Score
 from crlbench.run.ends import End
 from crlbench.train.collect import Collected
 from crlbench.train.evaluation import samples, score_requests
-from crlbench.train.examination import Examination
 from crlbench.train.metrics import RolloutMetrics
-from crlbench.train.requests import Request
-from crlbench.train.reward import Reward
-from crlbench.train.transcript import READ, transcripts, verified_text
+from crlbench.train.requests import Examination, Request
+from crlbench.train.reward import READ, Reward, transcripts, verified_text
 from crlbench.types import PromptBatch, Rollout
 from tests.train.loop import PROMPTS, make
 

@@ -22,9 +22,9 @@ from crlbench.policy.policy import Policy, twice_differentiable
 from crlbench.reward.score import Score
 from crlbench.train import trust_region
 from crlbench.train.collect import Answers
+from crlbench.train.learner import FirstOrder
 from crlbench.train.module import PolicyOptimization, update_of
 from crlbench.train.trust_region import Landscape
-from crlbench.train.update import FirstOrder
 from tests.support.checkpoints import ascii_tokenizer, random_model
 from tests.train.loop import assert_same, conditions, fit, weights
 

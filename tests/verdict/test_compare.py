@@ -17,13 +17,13 @@ from crlbench.errors import NotComparable, UsageError, ValidationError
 from crlbench.pages.compare import render_comparison
 from crlbench.pages.compare_table import (
     bar,
-    escaped,
     markdown_comparison,
     plain_comparison,
     sparkline,
     terminal_comparison,
 )
 from crlbench.pages.compare_words import CHECKPOINTS, amount, pair_notes
+from crlbench.pages.table import escape
 from crlbench.verdict.compare import Comparison, compare
 from crlbench.verdict.compare_axis import Line, TaskView
 from crlbench.verdict.compare_read import Loaded, read_entry
@@ -482,7 +482,7 @@ def test_strangers_names_are_harmless_in_every_format(tmp_path: Path):
     assert "<b>|" not in formats["html"] and "<script" not in formats["html"]
     assert "\x1b" not in formats["text"] and "\u202e" not in formats["html"]
     assert "<b>" not in formats["md"] and r"\*x\*" in formats["md"]
-    assert escaped("a\\|b") == "a\\\\\\|b"
+    assert escape("a\\|b") == "a\\\\\\|b"
 
 
 def view(E: float | None, H: float, points: Sequence[tuple[float, float]] = ()) -> TaskView:

@@ -17,8 +17,7 @@ from crlbench.catalog.fetch import gguf_folder
 from crlbench.catalog.find import Catalog
 from crlbench.contract.fields import HUB_ID, INSIDE, RULES
 from crlbench.contract.model_card import ModelCard
-from crlbench.contribute.models.draft import Draft, Origin, check_slug, draft, slug_of
-from crlbench.contribute.models.facts import facts_of
+from crlbench.contribute.models.draft import Draft, Origin, check_slug, draft, facts_of, slug_of
 from crlbench.disk.files import expanded, write_bytes
 from crlbench.disk.side_files import side_digests, side_files
 from crlbench.errors import EnvironmentUnfit, UsageError
@@ -35,11 +34,11 @@ class Place:
     """Holds ``models/``."""
     catalog: Catalog
     slug: str | None
-    """As a person wants it; None takes the model's own name."""
+    """The name that a person wants; None takes the model's own name."""
 
     @property
     def folder(self) -> Path:
-        """Of all entries."""
+        """The folder of all entries."""
         return self.root / "models"
 
     def free(self, slug: str) -> str:
@@ -48,26 +47,26 @@ class Place:
         Raises:
             UsageError: one has it, or no entry can have such a name.
         """
-        wanted = self.slug or slug
-        check_slug(wanted)
-        known = self.catalog.entries("model")
-        path = known[wanted].path if wanted in known else self.folder / f"{wanted}.toml"
-        if wanted in known or path.exists():
-            raise UsageError(f"model '{wanted}' exists already in {path}; choose --slug.")
-        return wanted
+        slug = self.slug or slug
+        check_slug(slug)
+        entries = self.catalog.entries("model")
+        path = entries[slug].path if slug in entries else self.folder / f"{slug}.toml"
+        if slug in entries or path.exists():
+            raise UsageError(f"model '{slug}' exists already in {path}; choose --slug.")
+        return slug
 
     def families(self) -> set[str]:
-        """Those of all entries."""
+        """The families of all entries."""
         cards = map(self.catalog.load_model, self.catalog.list("model"))
         return {card.family for card in cards}
 
 
 @dataclass(frozen=True)
-class Added:
+class Addition:
     """What was written."""
 
     path: Path
-    """Of the entry."""
+    """Path of the entry."""
     draft: Draft
     copied: Path | None = None
     """The folder that its weights were copied to, where they were not in place already."""
@@ -75,7 +74,7 @@ class Added:
     """Why no run can use it yet."""
 
 
-def add_from_hub(spec: str, place: Place, added: date) -> Added:
+def add_from_hub(spec: str, place: Place, added: date) -> Addition:
     """Write the entry of ``org/name[@revision]``; weights are not downloaded.
 
     Raises:
@@ -92,24 +91,24 @@ def add_from_hub(spec: str, place: Place, added: date) -> Added:
         )
     if place.slug:
         place.free(place.slug)
-    found = look_up(hf_id, revision or "main")
-    facts = facts_of(hub_card(f"{hf_id}@{found.commit}"), found.folder)
+    model = look_up(hf_id, revision or "main")
+    facts = facts_of(hub_card(f"{hf_id}@{model.commit}"), model.folder)
     name = hf_id.partition("/")[2]
     origin = Origin(
         name=name,
-        source={"hf_id": hf_id, "revision": found.commit},
-        weights_sha256=found.weights_sha256,
-        found_at=f"{found.address}@{revision or 'main'}",
-        metadata=found.metadata,
-        files=found.files,
-        gated=found.gated,
+        source={"hf_id": hf_id, "revision": model.commit},
+        weights_sha256=model.weights_sha256,
+        found_at=f"{model.address}@{revision or 'main'}",
+        metadata=model.metadata,
+        files=model.files,
+        gated=model.gated,
     )
     slug = place.free(slug_of(name, facts, hub=True))
-    made = draft(slug, origin, facts, place.families(), added)
-    return Added(_write(place, made), made, notice=facts.notice)
+    entry = draft(slug, origin, facts, place.families(), added)
+    return Addition(_write(place, entry), entry, notice=facts.notice)
 
 
-def add_local(path: Path, place: Place, added: date, home: Path | None) -> Added:
+def add_local(path: Path, place: Place, added: date, home: Path | None) -> Addition:
     """Write the entry of a checkpoint folder or a GGUF file, without any network.
 
     Weights that are not below ``models/`` already are copied to ``models/<slug>``.
@@ -145,11 +144,11 @@ def add_local(path: Path, place: Place, added: date, home: Path | None) -> Added
         side_digests(folder),
         metadata=metadata_of(path),
     )
-    made = draft(slug, origin, facts, place.families(), added)
+    entry = draft(slug, origin, facts, place.families(), added)
     if inside is not None:
-        return Added(_write(place, made), made, notice=facts.notice)
-    with _copied(card, place.folder / slug) as folder:
-        return Added(_write(place, made), made, folder, facts.notice)
+        return Addition(_write(place, entry), entry, notice=facts.notice)
+    with _copy(card, place.folder / slug) as folder:
+        return Addition(_write(place, entry), entry, folder, facts.notice)
 
 
 def _inside(card: ModelCard, models: Path) -> str | None:
@@ -163,18 +162,18 @@ def _inside(card: ModelCard, models: Path) -> str | None:
     return inside
 
 
-def _write(place: Place, made: Draft) -> Path:
-    path = place.folder / f"{made.card.slug}.toml"
+def _write(place: Place, entry: Draft) -> Path:
+    path = place.folder / f"{entry.card.slug}.toml"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise EnvironmentUnfit(f"{path.parent}: cannot be made: {error.strerror}.") from None
-    write_bytes(path, made.text.encode())
+    write_bytes(path, entry.text.encode())
     return path
 
 
 @contextmanager
-def _copied(card: ModelCard, target: Path) -> Iterator[Path]:
+def _copy(card: ModelCard, target: Path) -> Iterator[Path]:
     """The files of a model in a new folder, which is gone again if what follows fails."""
     if target.exists():
         raise UsageError(f"{target} exists already; choose --slug, or remove it.")

@@ -7,7 +7,7 @@ both are read by huggingface_hub, as are the switches that turn the network off.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from fnmatch import fnmatch
@@ -21,7 +21,7 @@ from crlbench.errors import CrlbenchError, EnvironmentUnfit, UsageError, Validat
 
 CONFIG = "config.json"
 MOST_BYTES = 100 * 2**20
-"""Of a side file."""
+"""Most bytes of a side file."""
 SECONDS = 20.0
 """Longest that the hub is waited for, at each step."""
 
@@ -54,7 +54,7 @@ def look_up(hf_id: str, revision: str = "main") -> HubModel:
     """
     from huggingface_hub import HfApi
 
-    with _explained(hf_id, revision):
+    with _explain(hf_id, revision):
         api = HfApi()
         info = api.model_info(hf_id, revision=revision, files_metadata=True, timeout=SECONDS)
         sizes = {one.rfilename: one.size or 0 for one in info.siblings or ()}
@@ -63,19 +63,19 @@ def look_up(hf_id: str, revision: str = "main") -> HubModel:
         if not re.fullmatch("[0-9a-f]{40}", commit):
             raise EnvironmentUnfit(f"the hub names no commit for {hf_id}: {commit!r:.60}")
         names = filter(is_side_file, sorted(sizes))
-        found = _downloaded(hf_id, commit, {name: sizes[name] for name in names})
-        if CONFIG not in found:
+        paths = _download(hf_id, commit, {name: sizes[name] for name in names})
+        if CONFIG not in paths:
             raise ValidationError(f"{hf_id}: has no {CONFIG}, so it is no model of transformers.")
-        weights = _weights(hf_id, sizes, found)
+        weights = _weights(hf_id, sizes, paths.get(INDEX))
         missing = [name for name in weights if name not in digests]
-        for name, path in _downloaded(hf_id, commit, {n: sizes[n] for n in missing}).items():
+        for name, path in _download(hf_id, commit, {n: sizes[n] for n in missing}).items():
             digests[name] = sha256_file(path)  # small enough to be stored without LFS
         return HubModel(
             hf_id=hf_id,
             commit=commit,
             address=f"{api.endpoint}/{hf_id}",
             gated=bool(info.gated),
-            folder=found[CONFIG].parent,
+            folder=paths[CONFIG].parent,
             weights_sha256={name: digests[name] for name in weights},
             files=frozenset(sizes),
             metadata=info.card_data.to_dict() if info.card_data else {},
@@ -92,40 +92,39 @@ def metadata_of(folder: Path) -> dict[str, Any]:
         return {}
 
 
-def _downloaded(hf_id: str, commit: str, sizes: Mapping[str, int]) -> dict[str, Path]:
+def _download(hf_id: str, commit: str, sizes: Mapping[str, int]) -> dict[str, Path]:
     """The files by name, in the hub's cache."""
     from huggingface_hub import hf_hub_download
 
-    found = {}
+    paths = {}
     for name, size in sizes.items():
         if size > MOST_BYTES:
             raise ValidationError(f"{hf_id}: {name} has {size:,} bytes, too many for such a file.")
         path = hf_hub_download(hf_id, name, revision=commit, etag_timeout=SECONDS)
-        found[name] = Path(path)
-    return found
+        paths[name] = Path(path)
+    return paths
 
 
-def _weights(hf_id: str, names: Iterable[str], found: Mapping[str, Path]) -> list[str]:
+def _weights(hf_id: str, names: Collection[str], index: Path | None) -> list[str]:
     """The files that hold the weights."""
-    names = set(names)
-    if INDEX in found:
-        wanted = sorted(shards_of(found[INDEX]))
-        absent = [name for name in wanted if name not in names]
+    if index is not None:
+        shards = sorted(shards_of(index))
+        absent = [name for name in shards if name not in names]
         if absent:
             raise ValidationError(f"{hf_id}: lacks {absent[0]}, which its {INDEX} names.")
-        return wanted
+        return shards
     if WHOLE in names:
         return [WHOLE]
-    pickled = sorted(n for n in names if any(fnmatch(n, pattern) for pattern in PICKLES))
-    held = f" It holds {', '.join(pickled[:3])}, which can run code when read." if pickled else ""
+    pickles = sorted(n for n in names if any(fnmatch(n, pattern) for pattern in PICKLES))
+    hint = f" It holds {', '.join(pickles[:3])}, which can run code when read." if pickles else ""
     raise ValidationError(
-        f"{hf_id}: holds no {WHOLE} and no {INDEX}; crlbench reads safetensors only.{held} Look for"
+        f"{hf_id}: holds no {WHOLE} and no {INDEX}; crlbench reads safetensors only.{hint} Look for"
         " a revision or a repository of the same weights as safetensors."
     )
 
 
 @contextmanager
-def _explained(hf_id: str, revision: str) -> Iterator[None]:
+def _explain(hf_id: str, revision: str) -> Iterator[None]:
     """What huggingface_hub raises, as one message for a person."""
     from huggingface_hub import constants, errors
 

@@ -15,7 +15,6 @@ from crlbench.errors import CrlbenchError, EnvironmentUnfit
 
 if TYPE_CHECKING:
     from crlbench.contribute.models.hub import HubModel
-    from crlbench.policy.weights.load import Reader
     from crlbench.run.admission import Checkpoint
 
 
@@ -24,7 +23,7 @@ class Absent(Exception):
 
 
 @dataclass(frozen=True)
-class Examined:
+class Subject:
     """An entry, and everything that its rules look at, brought together when first asked for."""
 
     card: ModelCard
@@ -46,18 +45,17 @@ class Examined:
                 return fetched_folder(self.card, self.home)
             except EnvironmentUnfit:
                 raise Absent(f"its weights are not here; run: crlbench fetch {slug}") from None
-        folder = self.card.weights_dir if source.kind == "path" else self._cached
+        folder = self.card.weights_dir if source.kind == "path" else hub_folder(self.card)
         if folder is None:
-            pinned = self.card.revision if self.card.pinned else "main"
-            command = f"hf download {source.hf_id} --revision {pinned}"
+            command = f"hf download {source.hf_id} --revision {self._revision}"
             raise Absent(f"its weights are not here; run: {command}")
         if source.gguf_file:
             return gguf_folder(self.card, folder / source.gguf_file, self.home)
         return folder
 
-    @cached_property
-    def _cached(self) -> Path | None:
-        return hub_folder(self.card)
+    @property
+    def _revision(self) -> str:
+        return self.card.revision if self.card.pinned else "main"
 
     @cached_property
     def hub(self) -> HubModel:
@@ -72,9 +70,7 @@ class Examined:
         from crlbench.contribute.models.hub import look_up
 
         try:
-            return look_up(
-                self.card.source.hf_id, self.card.revision if self.card.pinned else "main"
-            )
+            return look_up(self.card.source.hf_id, self._revision)
         except EnvironmentUnfit as error:
             raise Absent(str(error)) from None
 
@@ -122,23 +118,3 @@ class Examined:
 
         place = None if self.card.config else Location(str(self.files))
         return config_of(self.card, place)
-
-    @cached_property
-    def file_config(self) -> Any:
-        """The transformers config that the checkpoint's own ``config.json`` makes.
-
-        Raises:
-            Absent: it is not here.
-            ValidationError: the installed transformers cannot read it.
-        """
-        return self.checkpoint.config
-
-    @cached_property
-    def reader(self) -> Reader:
-        """The tokenizer with its frame, ends and padding.
-
-        Raises:
-            Absent: it is not here.
-            ValidationError: it cannot be used.
-        """
-        return self.checkpoint.reader

@@ -14,9 +14,7 @@ from __future__ import annotations
 import argparse
 import fnmatch
 import json
-import subprocess
 import sys
-import time
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -30,11 +28,11 @@ from crlbench.contribute.results.batch import (
     Prover,
     Subject,
     committed_at,
-    folders_in,
     in_order,
     subject_of,
 )
-from crlbench.contribute.results.layout import RESULTS
+from crlbench.contribute.results.layout import RESULTS, find_entries
+from crlbench.contribute.results.taking import Repository
 from crlbench.disk.names import VERIFICATION_NAME
 from crlbench.errors import OK, CrlbenchError, EnvironmentUnfit, Interrupted
 from crlbench.run.ledger import append_line, utc_now
@@ -47,13 +45,7 @@ class Badging:
         self.options = options
         self.checkout = Path(options.checkout).resolve()
         self.proofs: list[Proof] = []
-        self.prover = Prover(
-            command=options.crlbench.split(),
-            ends=time.monotonic() + 60 * options.minutes_total,
-            entry_s=60 * options.minutes_per_entry,
-            cores_s=60 * options.minutes_per_entry,
-            badge=options.by,
-        )
+        self.prover = Prover.of(options, badge=options.by)
 
     def run(self) -> None:
         """Verify what is open, in order, until the time is over."""
@@ -68,31 +60,30 @@ class Badging:
 
     def _waiting(self) -> list[Subject]:
         """Entries of which something is open, in their order."""
-        found = []
-        folders = [folder for folder in folders_in(self.checkout) if self._wanted(folder)]
-        for folder in folders:
+        subjects = []
+        for folder in filter(self._is_meant, sorted(find_entries(self.checkout / RESULTS))):
             try:
                 subject = subject_of(folder)
                 replay = not self.options.recompute_only
-                if subject.uncounted() or (replay and subject.unreplayed()):
-                    found.append(subject)
+                if subject.without_badge() or (replay and subject.without_replay()):
+                    subjects.append(subject)
             except CrlbenchError as error:
                 self._say(Proof("/".join(folder.parts[-3:]), "unchecked", str(error)))
-        return in_order(found, committed_at(self.checkout, [one.folder for one in found]))
+        return in_order(subjects, committed_at(self.checkout, [one.folder for one in subjects]))
 
-    def _wanted(self, folder: Path) -> bool:
+    def _is_meant(self, folder: Path) -> bool:
         name = "/".join(folder.parts[-3:])
         patterns = self.options.entry
         return not patterns or any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
 
     def _one(self, subject: Subject) -> None:
         path = subject.folder / VERIFICATION_NAME
-        known = len(subject.badges.lines)
+        before = len(subject.badges.lines)
         try:
             proof = self.prover.prove(subject, not self.options.recompute_only)
             if proof.outcome == UNCHECKED:
                 self._note(subject, proof.why)
-            lines = read_verifications(path)[known:]
+            lines = read_verifications(path)[before:]
         except CrlbenchError as error:
             self._say(Proof(subject.name, "unchecked", str(error)))
             return
@@ -106,12 +97,12 @@ class Badging:
 
     def _note(self, subject: Subject, why: str) -> None:
         """A line that says that somebody tried, and what stood in the way."""
-        run = next(iter(subject.uncounted() or subject.runs))
+        run = next(iter(subject.without_badge() or subject.runs))
         path = subject.folder / VERIFICATION_NAME
         body = {
             "record_id": run.record.record_id,
             "run": run.name,
-            "kind": "recomputed" if subject.uncounted() else "replayed",
+            "kind": "recomputed" if subject.without_badge() else "replayed",
             "by": self.options.by,
             "date": utc_now(),
             "updates": 0,
@@ -127,13 +118,9 @@ class Badging:
         Raises:
             EnvironmentUnfit: git refuses it.
         """
-        name = str(path.relative_to(self.checkout))
-        commit = ["commit", "-q", "-m", summary(entry, lines), "--", name]
-        for arguments in (["add", "--", name], commit):
-            command = ["git", "-C", str(self.checkout), *arguments]
-            done = subprocess.run(command, capture_output=True, encoding="utf-8")
-            if done.returncode:
-                raise EnvironmentUnfit(f"git {arguments[0]}: {done.stderr.strip()}")
+        repository, name = Repository(self.checkout), str(path.relative_to(self.checkout))
+        repository.git("add", "--", name)
+        repository.git("commit", "-q", "-m", summary(entry, lines), "--", name)
 
     def _say(self, proof: Proof) -> None:
         self.proofs.append(proof)
@@ -152,8 +139,8 @@ def summary(entry: str, lines: Sequence[dict[str, Any]]) -> str:
 
 def parser() -> argparse.ArgumentParser:
     """The options of ``.ci/badges``."""
-    found = argparse.ArgumentParser(prog=".ci/badges", description=__doc__.partition("\n")[0])
-    add = found.add_argument
+    flags = argparse.ArgumentParser(prog=".ci/badges", description=__doc__.partition("\n")[0])
+    add = flags.add_argument
     add("--by", default="maintainers", help="in whose name (maintainers)")
     add("--recompute-only", action="store_true", help="replay nothing")
     add("--entry", action="append", default=[], metavar="BOARD/MODEL@REVISION/RECIPE",
@@ -167,7 +154,7 @@ def parser() -> argparse.ArgumentParser:
     add("--checkout", default=".", metavar="DIR", help="that holds leaderboard/results (.)")
     add("--crlbench", default=f"{sys.executable} -P -m crlbench", metavar="COMMAND",
         help="how crlbench is called")
-    return found
+    return flags
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -184,8 +171,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code
     counts = Counter(proof.outcome for proof in badging.proofs)
-    said = ", ".join(f"{count} {outcome}" for outcome, count in sorted(counts.items()))
-    print(f"{len(badging.proofs)} entries: {said or 'nothing was open'}")
+    outcomes = ", ".join(f"{count} {outcome}" for outcome, count in sorted(counts.items()))
+    print(f"{len(badging.proofs)} entries: {outcomes or 'nothing was open'}")
     return OK
 
 

@@ -6,6 +6,7 @@ neither the batch nor the work on the next one.
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import os
 import secrets
@@ -20,14 +21,15 @@ from typing import Literal
 
 from crlbench.catalog.find import Catalog
 from crlbench.contract.verification import BADGES
-from crlbench.contribute.results.layout import RESULTS
+from crlbench.contribute.results.changes import git
+from crlbench.disk.packed import PACKED
 from crlbench.errors import OK, CrlbenchError, Mismatch, printable
 from crlbench.verdict.attempts import Key, key_of, read_attempts
 from crlbench.verdict.badges import Badges, read_badges
 from crlbench.verdict.runs import Run, load_runs
 
 GRACE_S = 30.0
-"""For a command to put its temporary folders away, once it was told to end."""
+"""Seconds that a command has to put its temporary folders away once it must end."""
 LEAST_S = 20.0
 """Nothing is begun with less time left."""
 WHY = 300
@@ -64,13 +66,13 @@ class Subject:
         """``<board>/<model>@<revision>/<recipe>``."""
         return "/".join(self.folder.parts[-3:])
 
-    def uncounted(self) -> list[Run]:
+    def without_badge(self) -> list[Run]:
         """Runs that nobody has computed again: by the id of their record."""
         return [
             run for run in self.runs if not self.badges.tells(run.record.record_id, ("recomputed",))
         ]
 
-    def unreplayed(self) -> list[list[int]]:
+    def without_replay(self) -> list[list[int]]:
         """Seed indices of each group of which nobody has replayed a run.
 
         A group is a task and arm, and what one plan added to it: a run that stood before does not
@@ -126,11 +128,15 @@ class Prover:
     ends: float
     """When the whole batch ends, by the monotonic clock."""
     entry_s: float
-    """Seconds that an entry may take."""
-    cores_s: float
-    """Seconds that a replay may be expected to take."""
+    """Seconds that an entry may take, by the clock and by the estimate of its replay."""
     badge: str | None = None
-    """In whose name badges are written; None where none are."""
+    """Whoever vouches for the badges that are written; None writes none."""
+
+    @classmethod
+    def of(cls, options: argparse.Namespace, badge: str | None = None) -> Prover:
+        """The prover that the options of a command ask for."""
+        ends = time.monotonic() + 60 * options.minutes_total
+        return cls(options.crlbench.split(), ends, 60 * options.minutes_per_entry, badge)
 
     @property
     def left(self) -> float:
@@ -139,17 +145,17 @@ class Prover:
 
     def prove(self, subject: Subject, replay: bool) -> Proof:
         """Compute an entry again and, where wanted, replay a random seed of what is open."""
-        allowed = min(self.entry_s, self.left)
-        until = time.monotonic() + allowed
+        limit = min(self.entry_s, self.left)
+        until = time.monotonic() + limit
         for arguments in self._steps(subject, replay):
-            code, said = self._run(arguments, until - time.monotonic())
+            code, reason = self._run(arguments, until - time.monotonic())
             if code == Mismatch.exit_code:
-                return Proof(subject.name, "mismatch", said)
+                return Proof(subject.name, "mismatch", reason)
             if code is None:
-                why = f"not done within {allowed / 60:.3g} minutes"
+                why = f"not done within {limit / 60:.3g} minutes"
                 return Proof(subject.name, "unchecked", why)
             if code != OK:
-                return Proof(subject.name, "unchecked", said or f"exit code {code}")
+                return Proof(subject.name, "unchecked", reason or f"exit code {code}")
         return Proof(subject.name, "proven")
 
     def _steps(self, subject: Subject, replay: bool) -> Iterator[list[str]]:
@@ -157,10 +163,10 @@ class Prover:
         badge = ["--badge", self.badge] if self.badge is not None else []
         verify = ["verify", str(subject.folder), *badge]
         self._fetch(subject)
-        if not replay or subject.uncounted():
+        if not replay or subject.without_badge():
             yield [*verify, "--recompute-only"]
-        minutes = ["--max-minutes", f"{self.cores_s / 60:.6g}"]
-        waiting = subject.unreplayed() if replay else []
+        minutes = ["--max-minutes", f"{self.entry_s / 60:.6g}"]
+        waiting = subject.without_replay() if replay else []
         while waiting:
             seed = secrets.choice(secrets.choice(waiting))
             yield [*verify, "--seed-index", str(seed), *minutes]
@@ -226,27 +232,19 @@ def in_order(subjects: Sequence[Subject], ages: dict[Path, float]) -> list[Subje
     """
 
     def place(subject: Subject) -> tuple[bool, str, float, str]:
-        tried = max((str(line["date"]) for line in subject.badges.lines), default="")
+        last = max((str(line["date"]) for line in subject.badges.lines), default="")
         age = ages.get(subject.folder, float("inf"))
-        return subject.open_division, tried, age, subject.name
+        return subject.open_division, last, age, subject.name
 
     return sorted(subjects, key=place)
 
 
 def committed_at(checkout: Path, folders: Sequence[Path]) -> dict[Path, float]:
     """When the runs of entries were last committed, in seconds since 1970."""
-    found = {}
+    times = {}
     for folder in folders:
-        path = folder.relative_to(checkout) / "runs.tar.zst"
-        command = ["git", "-C", str(checkout), "log", "-1", "--format=%ct", "--", str(path)]
-        done = subprocess.run(command, capture_output=True, encoding="utf-8")
-        if done.returncode == 0 and done.stdout.strip():
-            found[folder] = float(done.stdout)
-    return found
-
-
-def folders_in(checkout: Path) -> list[Path]:
-    """Folders of entries of a checkout, in the order of their names."""
-    from crlbench.contribute.results.layout import submitted
-
-    return sorted(submitted(checkout / RESULTS))
+        path = folder.relative_to(checkout) / PACKED
+        with contextlib.suppress(CrlbenchError):
+            if moment := git(checkout, "log", "-1", "--format=%ct", "--", str(path)).strip():
+                times[folder] = float(moment)
+    return times

@@ -1,7 +1,13 @@
-"""What changed since a commit, and what each changed file is."""
+"""What changed since a commit, what each changed file is, and what stood before.
+
+A checkout moves on, and an old result's track or task is not the one that it has. Only results that
+a base commit holds may be "not checked any more". What is new is examined by what the checkout has,
+or it is refused.
+"""
 
 from __future__ import annotations
 
+import json
 import re
 import stat
 import subprocess
@@ -10,13 +16,18 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Literal
 
+from crlbench.base.wording import first_of
 from crlbench.contribute.results.layout import ENTRY_DEPTH, README, RESULTS
 from crlbench.contribute.results.retract import RETRACTIONS
-from crlbench.errors import EnvironmentUnfit, UsageError
+from crlbench.disk.names import RECORD_NAME
+from crlbench.disk.packed import PACKED, BadArchive, unpack
+from crlbench.errors import CrlbenchError, EnvironmentUnfit, UsageError
+from crlbench.verdict.runs import Run
 
 Scope = Literal["results", "retractions", "models", "tasks", "code"]
 
 MAX_SHOWN = 8
+UPSTREAM = "origin/main"
 
 NO_FILE = {"120000": "link", "160000": "submodule"}
 """What is no file, by the mode that git has for it."""
@@ -57,15 +68,15 @@ class Changes:
     @property
     def scopes(self) -> dict[Scope, tuple[str, ...]]:
         """The paths by what they are; what a contribution brings along is of its kind."""
-        found: dict[Scope, list[str]] = {}
+        scopes: dict[Scope, list[str]] = {}
         for path in self.paths:
-            found.setdefault(scope_of(path), []).append(path)
+            scopes.setdefault(scope_of(path), []).append(path)
         for kind in ("models", "tasks"):
-            if kind in found and "code" in found:
-                along = [path for path in found["code"] if _along(kind, path, found[kind])]
-                found[kind] += along
-                found["code"] = [path for path in found["code"] if path not in along]
-        return {kind: tuple(paths) for kind, paths in found.items() if paths}
+            if kind in scopes and "code" in scopes:
+                along = [path for path in scopes["code"] if _along(kind, path, scopes[kind])]
+                scopes[kind] += along
+                scopes["code"] = [path for path in scopes["code"] if path not in along]
+        return {kind: tuple(paths) for kind, paths in scopes.items() if paths}
 
     @property
     def unjudged(self) -> tuple[str, ...]:
@@ -90,16 +101,16 @@ class Changes:
 
     def names_before(self, folder: str) -> list[str]:
         """Paths of the files that stood directly in a folder at the base."""
-        listed = git(self.root, "ls-tree", "--name-only", "-z", self.base, "--", f"{folder}/")
-        return [path for path in listed.split("\0") if path]
+        tree = git(self.root, "ls-tree", "--name-only", "-z", self.base, "--", f"{folder}/")
+        return [path for path in tree.split("\0") if path]
 
 
-def _along(kind: Scope, path: str, own: Iterable[str]) -> bool:
+def _along(kind: Scope, path: str, entries: Iterable[str]) -> bool:
     """Whether a file is one that a contribution of a kind brings along: exactly named, or not."""
     if kind == "models":
         checkpoint = CHECKPOINT.fullmatch(path)
         return OF_MODELS.fullmatch(path) is not None or (
-            checkpoint is not None and f"models/{checkpoint['slug']}.toml" in own
+            checkpoint is not None and f"models/{checkpoint['slug']}.toml" in entries
         )
     return path in OF_TASKS
 
@@ -117,9 +128,9 @@ def changes_since(reference: str, folder: Path) -> Changes:
     if reference.startswith("-"):
         raise UsageError(f"--since {reference}: no name of a commit.")
     base = git(root, "merge-base", reference, "HEAD").strip()
-    listed = git(root, "diff", "--raw", "--no-renames", "-z", base, "--").split("\0")
+    diff = git(root, "diff", "--raw", "--no-renames", "-z", base, "--").split("\0")
     status, linked = {}, {}
-    for facts, path in zip(listed[::2], listed[1::2], strict=False):
+    for facts, path in zip(diff[::2], diff[1::2], strict=False):
         _, mode, _, _, letter = facts.split(" ")
         status[path] = letter[0]
         if mode in NO_FILE:
@@ -137,7 +148,7 @@ def changes_since(reference: str, folder: Path) -> Changes:
 
 
 def _kind_on_disk(path: Path) -> str | None:
-    """Of what git does not know yet; a repository inside another is listed as a folder."""
+    """The kind of a path that git does not know yet; a repository inside is listed as a folder."""
     mode = path.lstat().st_mode
     if stat.S_ISLNK(mode):
         return "link"
@@ -155,14 +166,15 @@ def git(folder: Path, *arguments: str) -> str:
 
 
 def git_bytes(folder: Path, *arguments: str) -> bytes:
-    """As :func:`git`, undecoded."""
+    """The bytes that a git command prints; raises as :func:`git`."""
     try:
-        done = subprocess.run(["git", "-C", str(folder), *arguments], capture_output=True)
+        process = subprocess.run(["git", "-C", str(folder), *arguments], capture_output=True)
     except FileNotFoundError:
         raise EnvironmentUnfit("git is not installed, and --since compares commits.") from None
-    if done.returncode:
-        raise UsageError(f"git {arguments[0]}: {done.stderr.decode(errors='replace').strip()}")
-    return done.stdout
+    if process.returncode:
+        words = process.stderr.decode(errors="replace").strip()
+        raise UsageError(f"git {arguments[0]}: {words}")
+    return process.stdout
 
 
 def scope_of(path: str) -> Scope:
@@ -179,7 +191,7 @@ def scope_of(path: str) -> Scope:
     return "code"
 
 
-def mixed(scopes: Iterable[Scope]) -> list[str]:
+def check_kinds(scopes: Iterable[Scope]) -> list[str]:
     """Why changes of several kinds cannot be taken at once."""
     kinds = sorted(scopes)
     for alone in ("results", "retractions"):
@@ -188,22 +200,23 @@ def mixed(scopes: Iterable[Scope]) -> list[str]:
                 f"{alone} stand alone in a pull request, and this one also touches "
                 f"{', '.join(k for k in kinds if k != alone)}: open one for each"
             ]
-    contributed = [kind for kind in kinds if kind != "code"]
-    if len(contributed) > 1:
-        return [f"touches {' and '.join(contributed)}: open one pull request for each"]
+    others = [kind for kind in kinds if kind != "code"]
+    if len(others) > 1:
+        return [f"touches {' and '.join(others)}: open one pull request for each"]
     return []
 
 
-def besides(scopes: Mapping[Scope, Sequence[str]], only: Scope | None) -> list[str]:
-    """What was changed besides the one kind that may change; nothing where any may."""
-    found = [path for kind, paths in sorted(scopes.items()) if kind != only for path in paths]
-    if only is None or not found:
+def check_only(scopes: Mapping[Scope, Sequence[str]], only: Scope) -> list[str]:
+    """What was changed besides the one kind that may change."""
+    paths = [path for kind, paths in sorted(scopes.items()) if kind != only for path in paths]
+    if not paths:
         return []
-    shown = ", ".join(found[:MAX_SHOWN]) + (" ..." if len(found) > MAX_SHOWN else "")
-    return [f"only {only} may change here (--only), and this also touches {shown}"]
+    return [
+        f"only {only} may change here (--only), and this also touches {first_of(paths, MAX_SHOWN)}"
+    ]
 
 
-def astray(changes: Changes) -> list[str]:
+def check_strays(changes: Changes) -> list[str]:
     """Code that comes with a model or a task and is not the test of that task."""
     scopes = changes.scopes
     kind = next((kind for kind in ("models", "tasks") if kind in scopes), None)
@@ -211,20 +224,84 @@ def astray(changes: Changes) -> list[str]:
         return []
     names = {path.split("/")[1] for path in scopes[kind] if path.startswith("tasks/")}
     tests = {f"tests/tasks/test_{name.replace('-', '_')}.py" for name in names}
-    found = [path for path in scopes.get("code", ()) if path not in tests]
-    if not found:
+    strays = [path for path in scopes.get("code", ()) if path not in tests]
+    if not strays:
         return []
-    shown = ", ".join(found[:MAX_SHOWN]) + (" ..." if len(found) > MAX_SHOWN else "")
     return [
-        f"{kind} stand alone in a pull request, and this one also touches {shown}: open one for "
-        "the code. A model's entry brings its checkpoint and the tables of docs/, a task its test."
+        f"{kind} stand alone in a pull request, and this one also touches "
+        f"{first_of(strays, MAX_SHOWN)}: open one for the code. A model's entry brings its "
+        "checkpoint and the tables of docs/, a task its test."
     ]
 
 
-def linking(changes: Changes) -> list[str]:
+def check_links(changes: Changes) -> list[str]:
     """Links and submodules where files belong that are read."""
     return [
         f"{path}: is a {kind}, and only regular files stand there"
         for path, kind in sorted(changes.linked.items())
         if path.split("/")[0] in ("leaderboard", "models", "tasks") or scope_of(path) != "code"
     ][:MAX_SHOWN]
+
+
+@dataclass(frozen=True)
+class Base:
+    """A commit of the checkout around some results."""
+
+    root: Path
+    commit: str
+    named: bool = False
+    """Whether somebody named it (``--since``), rather than git: then what it holds was examined
+    when it came, also where the checkout has lost the name of its track since."""
+    _by_place: dict[str, frozenset[str]] = field(default_factory=dict, compare=False, repr=False)
+
+    def holds(self, run: Run, folder: Path | None = None) -> bool:
+        """Whether a submitted run stood at the commit, as it is.
+
+        Args:
+            run: packed, in its entry.
+            folder: of the entry, where that is not the one that the run was read from.
+        """
+        above = (parent.parent for parent in run.folder.parents if parent.name == PACKED)
+        place = folder or next(above, None)
+        return place is not None and run.record.record_id in self._records(place)
+
+    def _records(self, folder: Path) -> frozenset[str]:
+        """The ids of an entry's records at the commit; empty where there was no such entry."""
+        try:
+            place = (folder.resolve() / PACKED).relative_to(self.root.resolve()).as_posix()
+        except ValueError:
+            return frozenset()
+        if place not in self._by_place:
+            self._by_place[place] = frozenset(self._read(place))
+        return self._by_place[place]
+
+    def _read(self, place: str) -> list[str]:
+        try:
+            members = unpack(git_bytes(self.root, "show", f"{self.commit}:{place}")).items()
+            return [_record_id(text) for name, text in members if name.endswith(f"/{RECORD_NAME}")]
+        except (CrlbenchError, BadArchive, ValueError):
+            return []
+
+
+def _record_id(text: bytes) -> str:
+    record = json.loads(text)
+    return str(record.get("record_id")) if isinstance(record, dict) else ""
+
+
+def base_of(folder: Path) -> Base | None:
+    """The commit that results in ``folder`` are new since, as git tells it.
+
+    It is where the checkout left the main branch of its origin; in a checkout without one, the
+    last commit. None outside of git.
+    """
+    place = next((one for one in (folder, *folder.absolute().parents) if one.is_dir()), folder)
+    try:
+        root = Path(git(place, "rev-parse", "--show-toplevel").strip())
+    except CrlbenchError:
+        return None
+    for arguments in (("merge-base", UPSTREAM, "HEAD"), ("rev-parse", "HEAD")):
+        try:
+            return Base(root, git(root, *arguments).strip())
+        except CrlbenchError:
+            continue
+    return None

@@ -26,20 +26,20 @@ PARTING_ITERATIONS = 10
 
 
 @dataclass(frozen=True)
-class _Seen:
+class _KnownRun:
     """One run of a known entry."""
 
     name: str
     cell: tuple[Any, ...]
     """What decides its draws."""
     arm: str
-    alike: bool
+    may_equal_arm: bool
     """Whether the other arm of its cell may measure the same: it was paid the same for all that
     the mark is of, or had too few iterations for the curves to part."""
 
-    def may_equal(self, other: _Seen) -> bool:
+    def may_equal(self, other: _KnownRun) -> bool:
         """Whether two runs can have measured the same."""
-        same_arm = self.arm == other.arm or (self.alike and other.alike)
+        same_arm = self.arm == other.arm or (self.may_equal_arm and other.may_equal_arm)
         return self.cell == other.cell and same_arm
 
 
@@ -47,7 +47,7 @@ class _Seen:
 class Known:
     """The runs of all entries by what they measured."""
 
-    _by_mark: dict[str, list[_Seen]] = field(default_factory=lambda: defaultdict(list))
+    _by_mark: dict[str, list[_KnownRun]] = field(default_factory=lambda: defaultdict(list))
     unreadable: list[Path] = field(default_factory=list)
     """Entries that could not be read; their own examination says why."""
 
@@ -58,23 +58,23 @@ class Known:
         for entry in entries:
             try:
                 runs = load_runs(entry, files="used")
-                marked = [(mark, _seen(run, mark, entry)) for run in runs for mark in marks(run)]
+                pairs = [(mark, _describe(run, mark, entry)) for run in runs for mark in marks(run)]
             except CrlbenchError:
                 known.unreadable.append(entry)
                 continue
-            for mark, seen in marked:
-                known._by_mark[mark].append(seen)
+            for mark, one in pairs:
+                known._by_mark[mark].append(one)
         return known
 
     def like(self, run: Run) -> list[str]:
         """The runs that measured the same as this one, and cannot have."""
-        found = {
-            seen.name: None
+        names = {
+            other.name: None
             for mark in marks(run)
-            for seen in self._by_mark.get(mark, ())
-            if not seen.may_equal(_seen(run, mark))
+            for other in self._by_mark.get(mark, ())
+            if not other.may_equal(_describe(run, mark))
         }
-        return list(found)
+        return list(names)
 
 
 def marks(run: Run) -> Iterator[str]:
@@ -85,15 +85,15 @@ def marks(run: Run) -> Iterator[str]:
         yield f"curve {hashlib.sha256(np.ascontiguousarray(curve).tobytes()).hexdigest()}"
 
 
-def _seen(run: Run, mark: str, entry: Path | None = None) -> _Seen:
+def _describe(run: Run, mark: str, entry: Path | None = None) -> _KnownRun:
     r = run.record
     scores = r.health.get("score", [])
     of_digests = mark.startswith("digests")
-    paid = scores[:DIGESTED_ITERATIONS] if of_digests else scores
+    rewards = scores[:DIGESTED_ITERATIONS] if of_digests else scores
     early = not of_digests and len(scores) < PARTING_ITERATIONS
-    return _Seen(
+    return _KnownRun(
         name=f"{entry}: {run.name}",
         cell=(r.subject.slug, r.task.name, r.seed.index),
         arm=r.arm,
-        alike=early or all(score in (0.0, 1.0) for score in paid),
+        may_equal_arm=early or all(score in (0.0, 1.0) for score in rewards),
     )

@@ -19,7 +19,7 @@ from crlbench.disk.packed import PACKED
 from crlbench.errors import ValidationError
 
 RESULTS = Path("leaderboard/results")
-"""From the root of a checkout."""
+"""Path from the root of a checkout."""
 SUBMISSION = "submission.json"
 NEEDED = (PLAN_NAME, LEDGER_NAME, PACKED, SUBMISSION)
 """Files of a submitted entry."""
@@ -29,7 +29,7 @@ README = "README.md"
 ENTRY_DEPTH = 3
 """Levels of an entry's folder below the results."""
 MAX_BYTES = 5 * 2**20
-"""Of all files of an entry; 240 runs take about 2 MB."""
+"""Most bytes of all files of an entry; 240 runs take about 2 MB."""
 
 
 class Submission(BaseModel):
@@ -57,7 +57,7 @@ def read_submission(folder: Path) -> Submission:
         raise ValidationError(explain(error, str(path))) from None
 
 
-def submitted(root: Path) -> Iterator[Path]:
+def find_entries(root: Path) -> Iterator[Path]:
     """Folders of submitted entries in or below ``root``, in order; links are not followed."""
     for folder, below, names in os.walk(root):
         below.sort()
@@ -65,46 +65,46 @@ def submitted(root: Path) -> Iterator[Path]:
             yield Path(folder)
 
 
-def foreign(root: Path) -> list[str]:
+def check_places(root: Path) -> list[str]:
     """What stands below the folder of all results and belongs to no entry.
 
     Args:
         root: ``leaderboard/results`` of a checkout.
     """
-    found = []
+    strangers = []
     for folder, below, names in os.walk(root):
         place = Path(folder).relative_to(root)
         depth = len(place.parts)
         links = [name for name in below if (Path(folder) / name).is_symlink()]
-        found += [f"{Path(folder) / name}: is a link" for name in links]
+        strangers += [f"{Path(folder) / name}: is a link" for name in links]
         if depth == ENTRY_DEPTH:
-            found += [f"{Path(folder) / name}: not a place for a folder" for name in below]
+            strangers += [f"{Path(folder) / name}: not a place for a folder" for name in below]
             below.clear()
             if PACKED not in names:
-                found.append(f"{folder}: holds no {PACKED}")
+                strangers.append(f"{folder}: holds no {PACKED}")
         else:
             readme = Path(folder) / README
-            own = [README] if not depth and README in names and not readme.is_symlink() else []
-            others = [name for name in names if name not in own]
-            found += [f"{Path(folder) / name}: not a place for a file" for name in others]
+            page = README if not depth and not readme.is_symlink() else None
+            others = [name for name in names if name != page]
+            strangers += [f"{Path(folder) / name}: not a place for a file" for name in others]
         below.sort()
-    return found
+    return strangers
 
 
-def misplaced(folder: Path) -> list[str]:
+def check_folder(folder: Path) -> list[str]:
     """What stands in an entry's folder and must not, is missing, or is too large."""
-    found, total = [], 0
+    problems, total = [], 0
     with os.scandir(folder) as entries:
         files = sorted(entries, key=lambda entry: entry.name)
     for entry in files:
         status = entry.stat(follow_symlinks=False)
         total += status.st_size
         if entry.name not in ALLOWED:
-            found.append(f"{entry.name}: not a file of a result ({', '.join(sorted(ALLOWED))})")
+            problems.append(f"{entry.name}: not a file of a result ({', '.join(sorted(ALLOWED))})")
         elif not stat.S_ISREG(status.st_mode):
-            found.append(f"{entry.name}: is no regular file")
+            problems.append(f"{entry.name}: is no regular file")
     names = {entry.name for entry in files}
-    found += [f"{name}: missing" for name in NEEDED if name not in names]
+    problems += [f"{name}: missing" for name in NEEDED if name not in names]
     if total > MAX_BYTES:
-        found.append(f"{total} bytes, and an entry has at most {MAX_BYTES}")
-    return found
+        problems.append(f"{total} bytes, and an entry has at most {MAX_BYTES}")
+    return problems

@@ -7,17 +7,19 @@ still have been invented; ``crlbench verify`` trains again, which shows that.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
+from crlbench.base.wording import first_of
 from crlbench.catalog.find import Catalog
 from crlbench.catalog.frozen import Task
 from crlbench.contract.stored import exists
 from crlbench.contract.verification import Finding
-from crlbench.contribute.results.base import Base
-from crlbench.contribute.results.canonical import uncanonical
+from crlbench.contribute.results.changes import Base
 from crlbench.contribute.results.copies import Known
-from crlbench.contribute.results.layout import SUBMISSION, misplaced, read_submission
+from crlbench.contribute.results.layout import SUBMISSION, check_folder, read_submission
+from crlbench.contribute.results.packing import check_canonical
 from crlbench.contribute.results.report import Examined
 from crlbench.disk.names import RUN_FILES
 from crlbench.disk.reading import UNREADABLE
@@ -27,8 +29,7 @@ from crlbench.proof.checkout import RELEASES, Comparison, compare
 from crlbench.proof.effort import MINUTES, UPDATES, out_of_reach, replay_seconds
 from crlbench.proof.entry import audit_home, audit_in, homes_of
 from crlbench.proof.facts import facts_of
-from crlbench.proof.payable import unpayable
-from crlbench.proof.rescore import strangers
+from crlbench.proof.rescore import check_items, check_payable
 from crlbench.run.archive import catalog_of
 from crlbench.run.progress import duration
 from crlbench.verdict.agreement import Peers
@@ -41,28 +42,17 @@ SHOWN = 4
 Findings = Iterator[str]
 
 
+@dataclass(frozen=True)
 class Examiner:
     """Examines results against what this checkout holds: tracks, tasks, models, recipes."""
 
-    def __init__(
-        self,
-        catalog: Catalog,
-        known: Known | None = None,
-        base: Base | None = None,
-        peers: Peers | None = None,
-    ) -> None:
-        """An examiner of some entries.
-
-        Args:
-            catalog: of the checkout.
-            known: the runs of all entries, to tell copies by.
-            base: what stood before; None: everything is new.
-            peers: the runs of all entries, which agree where they began alike.
-        """
-        self.catalog = catalog
-        self.known = known or Known()
-        self.base = base
-        self.peers = peers or Peers()
+    catalog: Catalog
+    known: Known = field(default_factory=Known)
+    """The runs of all entries, to tell copies by."""
+    base: Base | None = None
+    """What stood before; None: everything is new."""
+    peers: Peers = field(default_factory=Peers)
+    """The runs of all entries, which agree where they began alike."""
 
     def examine(self, folder: Path, stands: Path | None = None) -> Examined:
         """Every rule on one submitted entry.
@@ -71,7 +61,7 @@ class Examiner:
             folder: of the entry.
             stands: where it will stand, if that is another folder.
         """
-        findings = [f"{folder / line}" for line in misplaced(folder)]
+        findings = [f"{folder / line}" for line in check_folder(folder)]
         name = "/".join(folder.absolute().parts[-3:])
         try:
             runs = load_runs(folder)
@@ -101,18 +91,18 @@ class _Entry:
         self.first = runs.runs[0]
         self.notes: list[str] = []
         self._tasks: dict[str, Task | None] = {}
-        """By name, those that this checkout has as the runs had them."""
+        """Tasks by name, those that this checkout has as the runs had them."""
         self.standing = "unknown"
 
     @property
     def rules(self) -> tuple[Callable[[], Findings], ...]:
-        """In the order in which a person wants to read what they find."""
+        """All rules, in the order in which a person wants to read what they find."""
         return (
             self._submitter,
             self._bytes,
             self._one_entry,
             self._place,
-            self._declared,
+            self._attempts,
             self._history,
             self._checkout,
             self._replay,
@@ -122,24 +112,24 @@ class _Entry:
         )
 
     def _submitter(self) -> Findings:
-        packed = read_submission(self.folder).crlbench
-        if packed not in RELEASES:
+        version = read_submission(self.folder).crlbench
+        if version not in RELEASES:
             yield (
-                f"{self.folder / SUBMISSION}: crlbench: {packed}, and this checkout knows "
+                f"{self.folder / SUBMISSION}: crlbench: {version}, and this checkout knows "
                 f"{', '.join(RELEASES)}"
             )
 
     def _bytes(self) -> Findings:
         """The files hold what they say and nothing else."""
-        yield from (f"{self.folder / fault}" for fault in uncanonical(self.folder))
+        yield from (f"{self.folder / fault}" for fault in check_canonical(self.folder))
 
     def _one_entry(self) -> Findings:
         """One model, one recipe, one fingerprint, one class of hardware; nothing shortened."""
         same_conditions(self.runs)
         first = self.first.record
         for run in self.runs:
-            shared = (run.record.subject, run.record.algo.name, run.record.algo.config)
-            if shared != (first.subject, first.algo.name, first.algo.config):
+            entry = (run.record.subject, run.record.algo.name, run.record.algo.config)
+            if entry != (first.subject, first.algo.name, first.algo.config):
                 yield f"{run.folder}: another model or recipe than that of {self.first.folder}"
         if any(run.record.status.state == "partial" for run in self.runs):
             yield f"{self.folder}: holds shortened runs (--smoke, --limit), which nobody may submit"
@@ -152,15 +142,15 @@ class _Entry:
         if self.folder.absolute().parts[-3:] != expected:
             yield f"{self.folder}: belongs into {'/'.join(expected)}"
         for run in self.runs:
-            lost = [name for name in RUN_FILES if not exists(run.folder / name)]
-            if lost:
-                yield f"{run.folder}: without {', '.join(lost)}"
+            absent = [name for name in RUN_FILES if not exists(run.folder / name)]
+            if absent:
+                yield f"{run.folder}: without {', '.join(absent)}"
             r = run.record
-            own = (r.task.name, r.arm, f"seed-{r.seed.index:02d}")
-            if run.folder.parts[-3:] != own:
-                yield f"{run.folder}: holds the record of {'/'.join(own)}"
+            place = (r.task.name, r.arm, f"seed-{r.seed.index:02d}")
+            if run.folder.parts[-3:] != place:
+                yield f"{run.folder}: holds the record of {'/'.join(place)}"
 
-    def _declared(self) -> Findings:
+    def _attempts(self) -> Findings:
         """Each run is one that the plan declared and that the ledger says ended so."""
         homes = homes_of(self.runs)
         for home in {home.folder: home for home in homes.values()}.values():
@@ -179,19 +169,18 @@ class _Entry:
                 yield f"{self.folder}: holds no run of the real arm"
             if runs:
                 census = take_census(runs, board, archive)
-                yield from self._counted(census, arm)
+                yield from self._check_census(census, arm)
                 if arm == "real":
                     self.standing, why = census.standing()
                     self.notes += why
 
-    def _counted(self, census: Census, arm: str) -> Findings:
+    def _check_census(self, census: Census, arm: str) -> Findings:
         for cells, what in (
             (census.vanished, "ended, says the ledger, and left no record"),
             (census.missing, "planned and not there"),
         ):
             if cells:
-                named = ", ".join(cells[:SHOWN]) + (" ..." if len(cells) > SHOWN else "")
-                yield f"{self.folder}: {arm} arm: {what}: {named}"
+                yield f"{self.folder}: {arm} arm: {what}: {first_of(cells, SHOWN)}"
         beyond = {t: len(r) for t, r in census.runs.items() if len(r) > census.declared.get(t, 0)}
         if beyond:
             yield f"{self.folder}: {arm} arm: more seeds than any plan declares: {beyond}"
@@ -207,14 +196,14 @@ class _Entry:
                 "(crlbench add model)"
             )
             return
-        here = compare(record, self.first.name, slug, board_tasks(record), catalog)
+        here = compare(self.first, slug, board_tasks(record), catalog)
         self._tasks[record.task.name] = here.task
         for run in self._others():
-            found = compare(run.record, run.name, slug, board_tasks(run.record), catalog)
-            self._tasks.setdefault(run.record.task.name, found.task)
-            here.findings += found.findings
-            here.unknown += found.unknown
-            here.outdated += found.outdated
+            other = compare(run, slug, board_tasks(run.record), catalog)
+            self._tasks.setdefault(run.record.task.name, other.task)
+            here.findings += other.findings
+            here.unknown += other.unknown
+            here.outdated += other.outdated
         yield from map(str, here.findings)
         yield from (f"{self.folder}: {gap}" for gap in here.gaps)
         yield from self._unknown(here)
@@ -243,19 +232,19 @@ class _Entry:
 
     def _others(self) -> list[Run]:
         """A run of each further task, protocol and version of crlbench."""
-        found = {}
+        kinds: dict[Any, Run] = {}
         for run in self.runs:
             r = run.record
-            found.setdefault((r.task.model_dump_json(), r.protocol, r.crlbench.version), run)
-        return [run for run in found.values() if run is not self.first]
+            kinds.setdefault((r.task.model_dump_json(), r.protocol, r.crlbench.version), run)
+        return [run for run in kinds.values() if run is not self.first]
 
     def _unknown(self, here: Comparison) -> Findings:
         """What cannot be checked is refused, but of what stood: that was checked when it came."""
         base = self.examiner.base
-        stood = base is not None and all(base.holds(run, self.stands) for run in self.runs)
-        excused = [*here.outdated, *(here.unknown if base is not None and base.stated else [])]
+        old = base is not None and all(base.holds(run, self.stands) for run in self.runs)
+        passed = [*here.outdated, *(here.unknown if base is not None and base.named else [])]
         for sentence in dict.fromkeys((*here.unknown, *here.outdated)):
-            if stood and sentence in excused:
+            if old and sentence in passed:
                 self.notes.append(f"not checked any more: {sentence}")
             else:
                 yield f"{self.folder}: {sentence} What is new is checked, or it is not taken."
@@ -267,8 +256,7 @@ class _Entry:
     def _numbers(self) -> Findings:
         """Every number of every record belongs to its item vectors and its conditions."""
         for run in self.runs:
-            scores = unpayable(run.record, run.name, run.items, self.examiner.catalog)
-            yield from map(str, scores)
+            yield from map(str, check_payable(run, self.examiner.catalog))
             yield from map(str, audit_run(run))
             yield from map(str, self._samples(run))
 
@@ -280,7 +268,7 @@ class _Entry:
             return
         rows = [asdict(sample) for sample in run.samples()]
         try:
-            yield from strangers(record, run.name, rows, task, facts.conditions)
+            yield from check_items(facts, rows, task)
         except EnvironmentUnfit as error:
             note = f"What the samples of {record.task.name} are of was not compared: {error}"
             if note not in self.notes:

@@ -21,7 +21,7 @@ from crlbench.run.store import write_bytes
 from crlbench.verdict.runs import load_runs
 
 RETRACTIONS = RESULTS.parent / RETRACTIONS_NAME
-"""From the root of a checkout."""
+"""Path from the root of a checkout."""
 
 
 def retract(
@@ -38,7 +38,7 @@ def retract(
         ValidationError: the log was changed.
     """
     path = root / RETRACTIONS
-    known = [line.model_dump() for line in read_retractions(path.parent)]
+    lines = [line.model_dump() for line in read_retractions(path.parent)]
     body = {
         "entry": entry,
         "records": sorted(set(records)) or "all",
@@ -47,17 +47,17 @@ def retract(
         "by": by.strip(),
     }
     try:
-        line = Retraction.model_validate(linked(known, body))
+        line = Retraction.model_validate(linked(lines, body))
     except pydantic.ValidationError as error:
         raise UsageError(explain(error, "retraction")) from None
-    for finding in unfounded(root, [line]):
+    for finding in check_records(root, [line]):
         raise UsageError(finding)
     before = path.read_bytes() if path.exists() else b""
     write_bytes(path, before + f"{canonical_json(line.model_dump())}\n".encode())
     return line
 
 
-def unfounded(root: Path, lines: Iterable[Retraction]) -> Iterator[str]:
+def check_records(root: Path, lines: Iterable[Retraction]) -> Iterator[str]:
     """What lines take back that a checkout does not hold."""
     for line in lines:
         folder = root / RESULTS / line.entry
@@ -65,11 +65,11 @@ def unfounded(root: Path, lines: Iterable[Retraction]) -> Iterator[str]:
         if not (folder / PACKED).is_file():
             yield f"{where}: {line.entry}: no such entry in {RESULTS}"
         elif line.records != "all":
-            stored = {run.record.record_id for run in load_runs(folder, files="used")}
+            ids = {run.record.record_id for run in load_runs(folder, files="used")}
             yield from (
                 f"{where}: {line.entry} has no record {record}"
                 for record in line.records
-                if record not in stored
+                if record not in ids
             )
 
 

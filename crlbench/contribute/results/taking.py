@@ -11,7 +11,6 @@ rule is left out by name, and the others are taken. Only the standard library is
 from __future__ import annotations
 
 import argparse
-import hashlib
 import json
 import os
 import re
@@ -25,13 +24,14 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from crlbench.disk.hashing import canonical_json, digest
+from crlbench.disk.linked_lines import GENESIS
 from crlbench.disk.names import VERIFICATION_NAME
 from crlbench.disk.reading import NO_DETOUR
 from crlbench.errors import OK, CrlbenchError, EnvironmentUnfit, ValidationError
 
 RESULTS = Path("leaderboard/results")
 LEDGER = "ledger.jsonl"
-GENESIS = "0" * 64
 MAX_FILE = 32 * 2**20
 MAX_LINES = 200_000
 MAX_STORED = 4 * 2**20
@@ -66,8 +66,8 @@ def read_lines(path: Path) -> dict[str, list[dict[str, Any]]]:
     Raises:
         ValidationError: it is no file of such lines.
     """
-    found: dict[str, list[dict[str, Any]]] = {}
-    for number, line in enumerate(_content(path, MAX_FILE).splitlines(), start=1):
+    by_entry: dict[str, list[dict[str, Any]]] = {}
+    for number, line in enumerate(read_bounded(path, MAX_FILE).splitlines(), start=1):
         where = f"{path.name}:{number}"
         outer = _object(line, where)
         if number > MAX_LINES or outer.keys() != {"entry", "line"}:
@@ -75,11 +75,11 @@ def read_lines(path: Path) -> dict[str, list[dict[str, Any]]]:
         entry, inner = outer["entry"], outer["line"]
         if not isinstance(entry, str) or not ENTRY.fullmatch(entry) or not isinstance(inner, dict):
             raise ValidationError(f"{where}: {entry!r:.80} is no entry")
-        found.setdefault(entry, []).append(inner)
-    return found
+        by_entry.setdefault(entry, []).append(inner)
+    return by_entry
 
 
-def _content(path: Path, most: int) -> bytes:
+def read_bounded(path: Path, most: int) -> bytes:
     """A regular file's bytes; links are not followed.
 
     Raises:
@@ -98,26 +98,30 @@ def _content(path: Path, most: int) -> bytes:
     return content
 
 
-def _object(line: bytes, where: str) -> dict[str, Any]:
+def parse_json(text: bytes, where: object) -> Any:
+    """The value of a JSON text in which no name stands twice.
+
+    Raises:
+        ValidationError: it is none; ``where`` it stands is named.
+    """
     try:
-        found = json.loads(line, object_pairs_hook=_each_once)
+        return json.loads(text, object_pairs_hook=_unique_names)
     except (ValueError, RecursionError) as error:
         raise ValidationError(f"{where}: no JSON: {error}") from None
-    if not isinstance(found, dict):
-        raise ValidationError(f"{where}: no object")
-    return found
 
 
-def _each_once(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
+def _unique_names(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    names = dict(pairs)
+    if len(names) != len(pairs):
         raise ValueError("a key stands twice")
-    return found
+    return names
 
 
-def canonical(line: Mapping[str, Any]) -> str:
-    """The one text of a line, as ``crlbench.disk.hashing.canonical_json`` writes it."""
-    return json.dumps(line, sort_keys=True, separators=(",", ":"), allow_nan=False)
+def _object(line: bytes, where: str) -> dict[str, Any]:
+    value = parse_json(line, where)
+    if not isinstance(value, dict):
+        raise ValidationError(f"{where}: no object")
+    return value
 
 
 def last_day() -> str:
@@ -136,9 +140,9 @@ def fault(
         latest: a time that no line is after, as lines state it.
         records: ids of the entry's records.
     """
-    known = {*TEXTS, *NUMBERS}
-    if not known <= line.keys() <= known | OPTIONAL.keys():
-        return f"expected the fields {', '.join(sorted(known))}"
+    needed = {*TEXTS, *NUMBERS}
+    if not needed <= line.keys() <= needed | OPTIONAL.keys():
+        return f"expected the fields {', '.join(sorted(needed))}"
     for name, pattern in (TEXTS | OPTIONAL).items():
         value = line.get(name, "")
         if name in line and not (isinstance(value, str) and re.fullmatch(pattern, value)):
@@ -153,12 +157,12 @@ def fault(
     if line["record_id"] not in records:
         return f"record_id: {line['record_id'][:12]}... is no record of this entry"
     body = {name: value for name, value in line.items() if name != "hash"}
-    if hashlib.sha256(canonical(body).encode()).hexdigest() != line["hash"]:
+    if digest(body) != line["hash"]:
         return "hash: of another line"
     return None
 
 
-def added(checkout: Path, entry: str, lines: Sequence[Mapping[str, Any]]) -> bytes:
+def append_lines(checkout: Path, entry: str, lines: Sequence[Mapping[str, Any]]) -> bytes:
     """The verifications of an entry with new lines behind those that stand.
 
     Raises:
@@ -168,35 +172,35 @@ def added(checkout: Path, entry: str, lines: Sequence[Mapping[str, Any]]) -> byt
     if not folder.is_dir() or folder.resolve() != folder.absolute().parent.resolve() / folder.name:
         raise Refused(f"{entry}: no such entry")
     try:
-        records = ended_with(folder / LEDGER)
+        records = records_in(folder / LEDGER)
         path = folder / VERIFICATION_NAME
-        stored = _content(path, MAX_STORED) if os.path.lexists(path) else b""
-        last = _object(stored.splitlines()[-1], str(path)) if stored else {}
+        before = read_bounded(path, MAX_STORED) if os.path.lexists(path) else b""
+        last = _object(before.splitlines()[-1], str(path)) if before else {}
     except ValidationError as error:
         raise Refused(str(error)) from None
-    if stored and not stored.endswith(b"\n"):
+    if before and not before.endswith(b"\n"):
         raise Refused(f"{entry}: the last line that stands is torn")
     previous, number = last.get("hash", GENESIS), int(last.get("n", -1)) + 1
     latest, text = last_day(), []
     for line in lines:
         if (reason := fault(line, previous, number, latest, records)) is not None:
             raise Refused(f"{entry}: line {number + 1}: {reason}")
-        text.append(canonical(line) + "\n")
+        text.append(canonical_json(line) + "\n")
         previous, number = line["hash"], number + 1
-    content = stored + "".join(text).encode()
+    content = before + "".join(text).encode()
     if len(content) > MAX_STORED:
         raise Refused(f"{entry}: {len(content)} bytes of verifications")
     return content
 
 
-def ended_with(ledger: Path) -> set[str]:
+def records_in(ledger: Path) -> set[str]:
     """Ids of the records with which runs ended, by a ledger."""
-    found = set()
-    for line in _content(ledger, MAX_STORED * 2).splitlines():
+    records = set()
+    for line in read_bounded(ledger, MAX_STORED * 2).splitlines():
         detail = _object(line, str(ledger)).get("detail")
         if isinstance(detail, dict) and isinstance(detail.get("record_id"), str):
-            found.add(detail["record_id"])
-    return found
+            records.add(detail["record_id"])
+    return records
 
 
 class Repository:
@@ -212,10 +216,10 @@ class Repository:
             EnvironmentUnfit: it failed.
         """
         command = ["git", "-C", str(self.root), *arguments]
-        done = subprocess.run(command, capture_output=True, encoding="utf-8")
-        if done.returncode:
-            raise EnvironmentUnfit(f"git {arguments[0]}: {done.stderr.strip()[-500:]}")
-        return done.stdout
+        process = subprocess.run(command, capture_output=True, encoding="utf-8")
+        if process.returncode:
+            raise EnvironmentUnfit(f"git {arguments[0]}: {process.stderr.strip()[-500:]}")
+        return process.stdout
 
     def take(self, entry: str, lines: Sequence[Mapping[str, Any]]) -> None:
         """Write and commit an entry's new lines.
@@ -223,13 +227,13 @@ class Repository:
         Raises:
             Refused: they break a rule; nothing is written.
         """
-        content = added(self.root, entry, lines)
+        content = append_lines(self.root, entry, lines)
         path = RESULTS / entry / VERIFICATION_NAME
         (self.root / path).write_bytes(content)
         counts = Counter(f"{line['kind']}, {line['outcome']}" for line in lines)
-        said = "\n".join(f"{count} {what}" for what, count in sorted(counts.items()))
+        summary = "\n".join(f"{count} {what}" for what, count in sorted(counts.items()))
         self.git("add", "--", str(path))
-        self.git("commit", "-q", "-m", f"Badges of {entry}\n\n{said}", "--", str(path))
+        self.git("commit", "-q", "-m", f"Badges of {entry}\n\n{summary}", "--", str(path))
 
     def push(self) -> None:
         """Push the branch; where others pushed meanwhile, upon theirs.
@@ -260,8 +264,8 @@ class Repository:
                 folder = self.root / self.git("rev-parse", "--git-path", "rebase-merge").strip()
                 if not folder.is_dir():
                     raise
-                said = self.git("log", "-1", "--format=%s", "REBASE_HEAD").strip()
-                print(f"left out, verified elsewhere meanwhile: {said}", file=sys.stderr)
+                subject = self.git("log", "-1", "--format=%s", "REBASE_HEAD").strip()
+                print(f"left out, verified elsewhere meanwhile: {subject}", file=sys.stderr)
                 arguments = ["rebase", "--skip"]
 
 
@@ -272,18 +276,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--push", action="store_true", help="push the branch that is checked out")
     parser.add_argument("--checkout", type=Path, default=Path())
     options = parser.parse_args(arguments)
-    code, taken = OK, 0
+    code, entries = OK, 0
     try:
         repository = Repository(options.checkout.resolve())
         for entry, lines in read_lines(options.file).items():
             try:
                 repository.take(entry, lines)
-                taken += 1
+                entries += 1
                 print(f"{entry}: {len(lines)} lines")
             except Refused as error:
                 print(f"refused: {error}", file=sys.stderr)
                 code = error.exit_code
-        if taken and options.push:
+        if entries and options.push:
             repository.push()
     except CrlbenchError as error:
         print(f"error: {error}", file=sys.stderr)

@@ -6,24 +6,23 @@ text, in a process that a pull request cannot reach.
 
 from __future__ import annotations
 
+import contextlib
 import io
-import subprocess
 import tarfile
 import tempfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 from crlbench.base.wording import NONE, clean
-from crlbench.contribute.results.changes import Changes
+from crlbench.contribute.results.changes import Changes, git_bytes
 from crlbench.contribute.results.layout import RESULTS
 from crlbench.contribute.results.report import Examined
 from crlbench.contribute.results.retract import RETRACTIONS
 from crlbench.contribute.review.posting import MAX_LINES, MAX_WIDTH, SCHEMA
-from crlbench.errors import CrlbenchError
+from crlbench.errors import CrlbenchError, UsageError
 from crlbench.pages.board_table import rank_span
 from crlbench.pages.compare_words import lead
 from crlbench.pages.words import span
@@ -40,18 +39,10 @@ LINES = 40
 """No list of the comment is longer."""
 
 
-@dataclass(frozen=True)
-class _Boards:
-    """One board before and after."""
-
-    before: Board | None
-    after: Board
-
-
 def verdict_of(changes: Changes, examined: Sequence[Examined]) -> dict[str, Any]:
     """What was refused; else the new rows, tiers that moved, the nearest entries, alarms."""
-    lines = [_short(line) for found in examined for line in found.lines()]
-    refused = sum(found.broken for found in examined)
+    lines = [_short(line) for report in examined for line in report.lines()]
+    refused = sum(report.broken for report in examined)
     return {
         "schema": SCHEMA,
         "examined": len(examined),
@@ -85,12 +76,9 @@ def _short(line: str) -> str:
 def _base_results(changes: Changes, folder: Path) -> Path:
     """The results and retractions as they were at the base, in a folder of their own."""
     for path in (RESULTS, RETRACTIONS):
-        done = subprocess.run(
-            ["git", "-C", str(changes.root), "archive", changes.base, "--", str(path)],
-            capture_output=True,
-        )
-        if done.returncode == 0:  # else the base has none
-            with tarfile.open(fileobj=io.BytesIO(done.stdout)) as archive:
+        with contextlib.suppress(UsageError):  # the base has none
+            content = git_bytes(changes.root, "archive", changes.base, "--", str(path))
+            with tarfile.open(fileobj=io.BytesIO(content)) as archive:
                 archive.extractall(folder, filter="data")
     return folder / RESULTS
 
@@ -98,25 +86,25 @@ def _base_results(changes: Changes, folder: Path) -> Path:
 def _board(root: Path, base: Path, name: str, entries: Sequence[Path]) -> Iterator[str]:
     """One board's part of the comment."""
     before = summarise_board(load_runs(base / name)) if (base / name).is_dir() else None
-    boards = _Boards(before, summarise_board(load_runs(root / RESULTS / name)))
-    yield from (f"{boards.after.track} v{boards.after.track_version}, {name}:", "")
+    after = summarise_board(load_runs(root / RESULTS / name))
+    yield from (f"{after.track} v{after.track_version}, {name}:", "")
     for entry in entries:
-        own = load_runs(root / entry)
-        yield from _rows(boards, f"{own.runs[0].model}/{own.runs[0].recipe}")
-        yield from _nearest(root, entry, boards.after)
-        yield from _alarms(own.runs)
-    yield from _moved(boards, {"/".join(entry.parts[-2:]) for entry in entries})
+        runs = load_runs(root / entry).runs
+        yield from _rows(after, f"{runs[0].model}/{runs[0].recipe}")
+        yield from _nearest(root, entry, after)
+        yield from _alarms(runs)
+    yield from _tier_changes(before, after, {"/".join(entry.parts[-2:]) for entry in entries})
 
 
-def _rows(boards: _Boards, name: str) -> Iterator[str]:
-    entry = boards.after.entry(name)
+def _rows(board: Board, name: str) -> Iterator[str]:
+    entry = board.entry(name)
     yield f"{name}: {entry.standing}, {entry.n} seeds"
     yield "| axis | score | tier | rank |"
     for axis in AXES:
         score = entry.axes[axis]
         value = NONE if score.value is None else f"{score.value:.3f} {span(score.interval)}"
-        ranking = boards.after.rankings[entry.recipe][axis]
-        tier = _tiers(boards.after, entry.recipe, axis).get(name, NONE)
+        ranking = board.rankings[entry.recipe][axis]
+        tier = _tiers(board, entry.recipe, axis).get(name, NONE)
         yield (
             f"| {AXIS_WORDS[axis]} ({AXIS_SIGNS[axis]}) | {value} | {tier} | "
             f"{rank_span(ranking, name)} |"
@@ -130,39 +118,39 @@ def _tiers(board: Board, recipe: str, axis: Axis) -> dict[str, int]:
     return {standing.model: standing.tier for standing in standings}
 
 
-def _moved(boards: _Boards, new: set[str]) -> Iterator[str]:
+def _tier_changes(before: Board | None, after: Board, new: set[str]) -> Iterator[str]:
     """Tiers of entries that were there before, where they changed."""
-    moved = []
-    for recipe in boards.after.rankings:
+    changes = []
+    for recipe in after.rankings:
         for axis in AXES:
-            old = _tiers(boards.before, recipe, axis) if boards.before else {}
-            for name, tier in _tiers(boards.after, recipe, axis).items():
+            old = _tiers(before, recipe, axis) if before else {}
+            for name, tier in _tiers(after, recipe, axis).items():
                 if name in old and old[name] != tier and name not in new:
-                    moved.append(f"- {name}, {AXIS_WORDS[axis]}: tier {old[name]} to {tier}")
-    yield from moved[:LINES] or ["No other entry changes its tier."]
+                    changes.append(f"- {name}, {AXIS_WORDS[axis]}: tier {old[name]} to {tier}")
+    yield from changes[:LINES] or ["No other entry changes its tier."]
     yield ""
 
 
 def _nearest(root: Path, entry: Path, board: Board) -> Iterator[str]:
     """The entries of the same recipe whose Λ is nearest, with the verdict on each pair."""
     model, recipe = entry.parts[-2:]
-    mine = board.entry(f"{model}/{recipe}").axes["efficiency"].value
+    score = board.entry(f"{model}/{recipe}").axes["efficiency"].value
     others = [
-        (abs(other.axes["efficiency"].value - mine), other.model)
+        (abs(other.axes["efficiency"].value - score), other.model)
         for other in board.entries
         if other.recipe == recipe
         and other.model != model
-        and mine is not None
+        and score is not None
         and other.axes["efficiency"].value is not None
     ]
     for _, other in sorted(others)[:NEAREST]:
         folder = root / entry.parents[1] / other / recipe
         try:
-            found = compare([read_entry(folder), read_entry(root / entry)])
+            comparison = compare([read_entry(folder), read_entry(root / entry)])
         except CrlbenchError as error:
             yield f"- against {other}: {error}"
             continue
-        yield f"- {lead(found)}"
+        yield f"- {lead(comparison)}"
     if others:
         yield ""
 
@@ -174,6 +162,6 @@ def _alarms(runs: Sequence[Run]) -> Iterator[str]:
     if failed:
         yield f"- failed by rule: {', '.join(failed[:LINES])}"
     if counts:
-        told = ", ".join(f"{name} in {n} of {len(runs)} runs" for name, n in counts.most_common())
-        yield f"- alarms: {told}"
+        names = ", ".join(f"{name} in {n} of {len(runs)} runs" for name, n in counts.most_common())
+        yield f"- alarms: {names}"
     yield ""

@@ -9,11 +9,12 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from crlbench.catalog.find import ARCHIVE
+from crlbench.contract.conditions import diff, leaves
 from crlbench.contract.retractions import Retraction, parse_retractions
 from crlbench.contribute.results.changes import MAX_SHOWN, TASK_FILE, Changes, scope_of
 from crlbench.contribute.results.layout import ALLOWED, ENTRY_DEPTH, README, RESULTS
-from crlbench.contribute.results.packing import grown, opened
-from crlbench.contribute.results.retract import RETRACTIONS, unfounded
+from crlbench.contribute.results.packing import check_growth, opened
+from crlbench.contribute.results.retract import RETRACTIONS, check_records
 from crlbench.contribute.review.published import (
     FROZEN,
     PANEL,
@@ -30,16 +31,16 @@ from crlbench.disk.reading import read_bytes
 from crlbench.errors import CrlbenchError, printable
 
 WORDS = ("summary", "pilot")
-"""Of a track: how its numbers were chosen, which changes none."""
+"""Fields of a track that say how its numbers were chosen and change none."""
 LATER = ("reference",)
-"""Of a track: measured once it stands, and kept from then on."""
+"""Fields of a track that are measured once it stands, and kept from then on."""
 
 Findings = Iterator[str]
 
 
-def rewritten(changes: Changes) -> list[str]:
+def check_results(changes: Changes) -> list[str]:
     """What of the results was changed though it may only grow."""
-    found = []
+    problems = []
     for entry in changes.entries():
         before = before_of(changes, entry)
         if not before:
@@ -47,23 +48,23 @@ def rewritten(changes: Changes) -> list[str]:
         try:
             old, new = opened(before), opened(_now(changes.root / entry))
         except BadArchive as error:
-            found.append(f"{entry / PACKED}: {error}")
+            problems.append(f"{entry / PACKED}: {error}")
             continue
-        found += [f"{entry}/{line}" for line in grown(old, new)]
-    outside = [p for p in changes.paths if scope_of(p) == "results" and not belongs(p)]
-    found += [f"{path}: not a place for a file of a result" for path in outside[:MAX_SHOWN]]
+        problems += [f"{entry}/{line}" for line in check_growth(old, new)]
+    results = [path for path in changes.paths if scope_of(path) == "results"]
+    outside = [path for path in results if not belongs(path)]
+    problems += [f"{path}: not a place for a file of a result" for path in outside[:MAX_SHOWN]]
     foreign = [
         path
         for path in changes.paths
         if path not in changes.deleted and scope_of(path) == "tasks"
         if not TASK_FILE.fullmatch(path)
     ]
-    found += [f"{path}: not a file of a task" for path in foreign[:MAX_SHOWN]]
-    names = {PurePosixPath(path): path for path in changes.paths if scope_of(path) == "results"}
-    return found + [
+    problems += [f"{path}: not a file of a task" for path in foreign[:MAX_SHOWN]]
+    return problems + [
         f"{path}: badges are written by the maintainers' checks alone"
-        for parts, path in names.items()
-        if parts.name == VERIFICATION_NAME
+        for path in results
+        if PurePosixPath(path).name == VERIFICATION_NAME
     ]
 
 
@@ -82,13 +83,13 @@ def added_retractions(changes: Changes) -> tuple[list[Retraction], list[str]]:
         start = len(before.splitlines())
         lines = list(parse_retractions(content, RETRACTIONS))[start:]
         texts = content.splitlines(keepends=True)[start:]
-        wrong = [*_undated(lines), *_check_lines(lines, texts)]
-        return lines, [*wrong, *unfounded(changes.root, lines)]
+        wrong = [*_check_dates(lines), *_check_lines(lines, texts)]
+        return lines, [*wrong, *check_records(changes.root, lines)]
     except CrlbenchError as error:
         return [], [str(error)]
 
 
-def _undated(lines: list[Retraction]) -> Findings:
+def _check_dates(lines: list[Retraction]) -> Findings:
     """Days that have not come; one more, for clocks of other places."""
     last = datetime.now(UTC).date() + timedelta(days=1)
     for line in lines:
@@ -106,11 +107,11 @@ def _check_lines(lines: list[Retraction], texts: list[bytes]) -> Findings:
             yield f"{where}: reason: holds a character that is not printed"
 
 
-def republished(changes: Changes) -> list[str]:
+def check_versions(changes: Changes) -> list[str]:
     """Tracks, tasks and the retain panel that say other numbers under the version they had."""
-    found: list[str] = []
+    problems: list[str] = []
     for path in (*changes.modified, *changes.deleted):
-        what = _published(path)
+        what = _kind_of(path)
         if what is None:
             continue
         try:
@@ -120,63 +121,64 @@ def republished(changes: Changes) -> list[str]:
         if not is_published(before):
             continue
         if path in changes.deleted:
-            found.append(f"{path}: removed, and {what} {before['version']} was published")
+            problems.append(f"{path}: removed, and {what} {before['version']} was published")
             continue
         try:
             now = _facts(read_bytes(changes.root / path, links=False))
         except (CrlbenchError, ValueError) as error:
-            found.append(f"{path}: cannot be read: {error}")
+            problems.append(f"{path}: cannot be read: {error}")
             continue
-        found += [f"{path}: {fault}" for fault in _moved(what, before, now)]
-    return found
+        problems += [f"{path}: {fault}" for fault in _check_version(what, before, now)]
+    return problems
 
 
-def redefined(changes: Changes) -> list[str]:
+def check_tracks(changes: Changes) -> list[str]:
     """Published tracks that keep their version while what they rest on rises."""
-    raised = dict(_raised(changes))
-    found: list[str] = []
-    for path in changes.names_before(TRACKS) if raised else ():
-        try:
-            before = _facts(changes.before(path))
-            now = _facts(read_bytes(changes.root / path, links=False))
-        except (CrlbenchError, ValueError):  # gone or unreadable: that is refused by itself
-            continue
+    rises = dict(_rises(changes))
+    problems: list[str] = []
+    for path in changes.names_before(TRACKS) if rises else ():
+        before, now = _both_facts(changes, path)
         if not is_published(before) or order_of(now) != order_of(before):
             continue
-        held = [*tasks_of(before), *([PANEL] if measures_retention(before) else [])]
-        found += [_kept(changes, path, before, raised[what]) for what in held if what in raised]
-    return found
+        parts = [*tasks_of(before), *([PANEL] if measures_retention(before) else [])]
+        problems += [_fault(changes, path, before, rises[what]) for what in parts if what in rises]
+    return problems
 
 
-def _raised(changes: Changes) -> Iterator[tuple[str, str]]:
+def _both_facts(changes: Changes, path: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What a file said at the base, and says now; empty where one is gone or unreadable."""
+    try:
+        now = read_bytes(changes.root / path, links=False)
+        return _facts(changes.before(path)), _facts(now)
+    except (CrlbenchError, ValueError):  # which is refused by itself
+        return {}, {}
+
+
+def _rises(changes: Changes) -> Iterator[tuple[str, str]]:
     """Published tasks and the retain panel whose version rises, by name, with how in words."""
     for path in changes.modified:
-        what = _published(path)
+        what = _kind_of(path)
         if what is None or what == "track":
             continue
-        try:
-            before = _facts(changes.before(path))
-            now = _facts(read_bytes(changes.root / path, links=False))
-        except (CrlbenchError, ValueError):
-            continue
+        before, now = _both_facts(changes, path)
         if is_published(before) and order_of(now) > order_of(before):
             name = PurePosixPath(path).parts[1] if what == "task" else PANEL
-            shown = f"{what} '{name}'" if what == "task" else what
-            yield name, f"{shown} from {before['version']} to {_shown(now['version'], str)}"
+            words = f"{what} '{name}'" if what == "task" else what
+            yield name, f"{words} from {before['version']} to {_short(now['version'], str)}"
 
 
-def _kept(changes: Changes, path: str, track: Mapping[str, Any], raised: str) -> str:
+def _fault(changes: Changes, path: str, track: Mapping[str, Any], rise: str) -> str:
     name = PurePosixPath(path).stem
     spec = f"{name}@{track['version']}"
-    archived = (changes.root / ARCHIVE / spec).is_dir()
-    first = "" if archived else f"archive it as it was (crlbench archive track {name}), and "
+    in_archive = (changes.root / ARCHIVE / spec).is_dir()
+    first = "" if in_archive else f"archive it as it was (crlbench archive track {name}), and "
     return (
         f"{path}: track '{name}' stays at version {track['version']} and rests on what rises: "
-        f"{raised}. Results of {spec} would mean two things: {first}raise its version"
+        f"{rise}. Results of {spec} would mean two things: {first}raise its version"
     )
 
 
-def _published(path: str) -> str | None:
+def _kind_of(path: str) -> str | None:
     """What a file publishes under a version."""
     place = PurePosixPath(path)
     if place.parent.as_posix() == TRACKS and path.endswith(".toml"):
@@ -190,27 +192,23 @@ def _facts(content: bytes) -> dict[str, Any]:
     return tomllib.loads(content.decode("utf-8"))
 
 
-def _moved(what: str, before: Mapping[str, Any], now: Mapping[str, Any]) -> Findings:
+def _check_version(what: str, before: Mapping[str, Any], now: Mapping[str, Any]) -> Findings:
     old = before["version"]
-    new = _shown(now.get("version"), str)
+    new = _short(now.get("version"), str)
     if order_of(now) < order_of(before):
         yield f"version: {new}, and {what} {old} was published: a version only rises"
     elif order_of(now) == order_of(before):
-        ours, theirs = _numbers(what, before), _numbers(what, now)
         later = tuple(name for name in LATER if name not in before)
-        changed = sorted(
-            name
-            for name in ours.keys() | theirs.keys()
-            if ours.get(name) != theirs.get(name) and name.partition(".")[0] not in later
-        )
-        for name in changed[:MAX_SHOWN]:
+        changes = diff(_numbers(what, before), _numbers(what, now)).items()
+        names = [(name, pair) for name, pair in changes if name.partition(".")[0] not in later]
+        for name, (number, new_number) in names[:MAX_SHOWN]:
             yield (
-                f"{name}: {_shown(theirs.get(name))}, and {what} {old} was published with "
-                f"{_shown(ours.get(name))}: other numbers are another version"
+                f"{name}: {_short(new_number)}, and {what} {old} was published with "
+                f"{_short(number)}: other numbers are another version"
             )
 
 
-def _shown(value: Any, text: Callable[[Any], str] = repr) -> str:
+def _short(value: Any, text: Callable[[Any], str] = repr) -> str:
     try:
         return text(value)[:80]
     except ValueError:  # Python makes no text of very many digits
@@ -222,16 +220,7 @@ def _numbers(what: str, facts: Mapping[str, Any]) -> dict[str, Any]:
     if what == "task":
         return {"digest": facts.get("digest")}
     words = WORDS if what == "track" else ()
-    return _flat({name: value for name, value in facts.items() if name not in words})
-
-
-def _flat(value: Any, prefix: str = "") -> dict[str, Any]:
-    if not isinstance(value, dict):
-        return {prefix: value}
-    flat: dict[str, Any] = {}
-    for name, part in value.items():
-        flat |= _flat(part, f"{prefix}.{name}" if prefix else str(name))
-    return flat
+    return leaves({name: value for name, value in facts.items() if name not in words})
 
 
 def belongs(path: str) -> bool:

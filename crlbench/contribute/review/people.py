@@ -22,10 +22,10 @@ from crlbench.verdict.census import Archive, Standing, take_census
 from crlbench.verdict.runs import load_runs
 
 MAINTAINERS = RESULTS.parent / "maintainers.toml"
-"""From the root of a checkout."""
+"""Path from the root of a checkout."""
 HANDLE = re.compile(r"@[A-Za-z0-9][A-Za-z0-9-]{0,38}")
 STANDINGS: tuple[Standing, ...] = get_args(Standing)
-"""From the weakest to the strongest."""
+"""All standings, the weakest first."""
 
 
 @dataclass(frozen=True)
@@ -70,40 +70,35 @@ def _plain(handle: str) -> str:
     return handle.removeprefix("@").lower()
 
 
-@dataclass(frozen=True)
-class Brought:
-    """What is wrong with who brings a change, and what a reader must know of it."""
-
-    findings: tuple[str, ...]
-    notes: tuple[str, ...]
-
-
-def brought(changes: Changes, author: Author, retracted: Sequence[Retraction]) -> Brought:
+def check_author(
+    changes: Changes, author: Author, retractions: Sequence[Retraction]
+) -> tuple[list[str], tuple[str, ...]]:
     """Whether entries and retractions come from those who may bring them.
 
     Args:
-        retracted: the new lines of the log.
+        retractions: The new lines of the log.
+
+    Returns:
+        What is wrong, and what a reader must know.
     """
     findings: list[str] = []
     notes: list[str] = []
     for entry in changes.entries():
         try:
             before = before_of(changes, entry)
-            rule = _extended(changes, entry, before, author) if before else _new(
-                changes.root / entry, entry, author
-            )
-            for refused, line in rule:
-                (findings if refused else notes).append(line)
+            rule = _may_extend if before else _may_bring
+            for refused, sentence in rule(changes, entry, before, author):
+                (findings if refused else notes).append(sentence)
         except CrlbenchError as error:  # an entry that cannot be read is refused by name elsewhere
             notes.append(f"{entry}: cannot tell who may bring it: {error}")
-    for line in retracted:
+    for line in retractions:
         try:
-            rule = _may_retract(changes.root / RESULTS / line.entry, line, author)
-            for refused, sentence in rule:
+            folder = changes.root / RESULTS / line.entry
+            for refused, sentence in _may_retract(folder, line, author):
                 (findings if refused else notes).append(sentence)
         except CrlbenchError as error:
             findings.append(f"{line.entry}: cannot tell who may retract it: {error}")
-    return Brought(tuple(findings), tuple(dict.fromkeys(notes)))
+    return findings, tuple(dict.fromkeys(notes))
 
 
 def _may_retract(folder: Path, line: Retraction, author: Author) -> Iterator[tuple[bool, str]]:
@@ -126,7 +121,11 @@ def _may_retract(folder: Path, line: Retraction, author: Author) -> Iterator[tup
         )
 
 
-def _new(folder: Path, entry: Path, author: Author) -> Iterator[tuple[bool, str]]:
+def _may_bring(
+    changes: Changes, entry: Path, before: Mapping[str, bytes], author: Author
+) -> Iterator[tuple[bool, str]]:
+    """Whether the author may bring a new entry; yields (refused, sentence)."""
+    folder = changes.root / entry
     if author.handle is None or not folder.is_dir():
         return
     submitter = read_submission(folder).submitter
@@ -137,7 +136,7 @@ def _new(folder: Path, entry: Path, author: Author) -> Iterator[tuple[bool, str]
         )
 
 
-def _extended(
+def _may_extend(
     changes: Changes, entry: Path, before: Mapping[str, bytes], author: Author
 ) -> Iterator[tuple[bool, str]]:
     """Whether the author may add to an entry; yields (refused, sentence)."""
@@ -150,10 +149,10 @@ def _extended(
         submitter = read_submission(old).submitter
         was, now = standing_of(old), standing_of(changes.root / entry)
     lower = STANDINGS.index(now) < STANDINGS.index(was)
-    moved = f"{entry}: what is added takes its standing from {was} to {now}"
+    change = f"{entry}: what is added takes its standing from {was} to {now}"
     if author.speaks_for(submitter):
         if lower:
-            yield False, f"{moved}; {author.handle} may do that."
+            yield False, f"{change}; {author.handle} may do that."
     elif author.handle is not None:
         yield True, (
             f"{entry}: {author.handle} adds to an entry of {submitter}: only {submitter} or a "
@@ -161,7 +160,7 @@ def _extended(
         )
     elif lower:
         yield True, (
-            f"{moved}: only {submitter} or a maintainer does that (--author says who brings it)"
+            f"{change}: only {submitter} or a maintainer does that (--author says who brings it)"
         )
     else:
         yield False, f"{entry}: whether {submitter} adds to it was not asked (--author)."

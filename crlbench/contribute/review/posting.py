@@ -13,7 +13,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import stat
 import sys
 import urllib.parse
 import urllib.request
@@ -21,14 +20,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from crlbench.disk.reading import NO_DETOUR
+from crlbench.contribute.results.taking import parse_json, read_bounded
 from crlbench.errors import OK, CrlbenchError, ValidationError, printable
 
 SCHEMA = 1
 MAX_BYTES = 256 * 1024
-"""Of the findings."""
+"""Most bytes of the findings."""
 MAX_LINES, MAX_WIDTH = 200, 400
-"""Of each list of lines."""
+"""Most lines of a list, and most characters of a line."""
 MAX_TEXT = 60_000
 """Characters of a comment; the platform takes 65,536."""
 SCOPES = ("code", "models", "results", "retractions", "tasks")
@@ -40,7 +39,7 @@ MARK = "<!-- crlbench: contribution -->"
 BOT = "github-actions[bot]"
 WORKFLOW = ".github/workflows/contribution.yml"
 PAGES = 20
-"""Of a hundred comments, at most."""
+"""Most pages, of a hundred comments each."""
 TIMEOUT_S = 30.0
 
 _SHA = re.compile(r"[0-9a-f]{40}")
@@ -59,61 +58,41 @@ def read_findings(path: Path) -> dict[str, Any]:
     Raises:
         ValidationError: they are malformed, or larger than any that are written.
     """
-    try:
-        descriptor = os.open(path, os.O_RDONLY | NO_DETOUR)
-    except OSError as error:
-        raise ValidationError(f"{path}: cannot be read: {error.strerror}") from None
-    with open(descriptor, "rb") as file:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise ValidationError(f"{path}: is no regular file")
-        content = file.read(MAX_BYTES + 1)
-    if len(content) > MAX_BYTES:
-        raise ValidationError(f"{path}: more than {MAX_BYTES} bytes")
-    try:
-        found = json.loads(content, object_pairs_hook=_each_once)
-    except (ValueError, RecursionError) as error:
-        raise ValidationError(f"{path}: no JSON: {error}") from None
-    for fault in _faults(found):
+    findings = parse_json(read_bounded(path, MAX_BYTES), path)
+    for fault in _faults(findings):
         raise ValidationError(f"{path}: {fault}")
-    return found
+    return findings
 
 
-def _each_once(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        raise ValueError("a key stands twice")
-    return found
-
-
-def _faults(found: Any) -> Iterator[str]:
+def _faults(findings: Any) -> Iterator[str]:
     """What is wrong with findings; nothing is where there is none."""
     expected = {"schema", "scopes", *NUMBERS, *LISTS}
-    if not isinstance(found, dict) or found.keys() != expected:
+    if not isinstance(findings, dict) or findings.keys() != expected:
         yield f"expected the fields {', '.join(sorted(expected))}"
         return
-    if found["schema"] != SCHEMA or isinstance(found["schema"], bool):
-        yield f"schema: {found['schema']!r:.40}, expected {SCHEMA}"
-    counts = {name: found[name] for name in NUMBERS}
-    if not isinstance(found["scopes"], dict) or not found["scopes"].keys() <= {*SCOPES}:
+    if findings["schema"] != SCHEMA or isinstance(findings["schema"], bool):
+        yield f"schema: {findings['schema']!r:.40}, expected {SCHEMA}"
+    counts = {name: findings[name] for name in NUMBERS}
+    if not isinstance(findings["scopes"], dict) or not findings["scopes"].keys() <= {*SCOPES}:
         yield f"scopes: expected numbers by {', '.join(SCOPES)}"
     else:
-        counts |= found["scopes"]
+        counts |= findings["scopes"]
     for name, count in counts.items():
         if type(count) is not int or not 0 <= count < 1_000_000:
             yield f"{name}: {count!r:.40}, expected a count"
     for name in LISTS:
-        lines = found[name]
+        lines = findings[name]
         if not isinstance(lines, list) or len(lines) > MAX_LINES:
             yield f"{name}: expected at most {MAX_LINES} lines"
         elif not all(isinstance(line, str) and len(line) <= MAX_WIDTH for line in lines):
             yield f"{name}: expected lines of at most {MAX_WIDTH} characters"
 
 
-def rendered(findings: Mapping[str, Any]) -> str:
+def render(findings: Mapping[str, Any]) -> str:
     """The comment in Markdown: a heading of known words, and strangers' words in fenced blocks."""
-    lines = [f"## {_heading(findings)}", "", *_fenced(findings["lines"])]
+    lines = [f"## {_heading(findings)}", "", *_fence(findings["lines"])]
     if findings["boards"]:
-        lines += ["", "### On the boards", "", *_fenced(findings["boards"])]
+        lines += ["", "### On the boards", "", *_fence(findings["boards"])]
     return "\n".join(lines)[:MAX_TEXT].rstrip("\n") + "\n"
 
 
@@ -121,31 +100,31 @@ def _heading(findings: Mapping[str, Any]) -> str:
     if findings["refused"]:
         return f"{findings['refused']} of {findings['examined']} refused"
     unjudged = findings["unjudged"]
-    judged = [scope for scope in findings["scopes"] if scope != "code"]
-    if not judged:
+    scopes = [scope for scope in findings["scopes"] if scope != "code"]
+    if not scopes:
         return "No rule judges this: it is code, for a person to read" if unjudged else "No change"
     if unjudged:
         files = "1 file of code was" if unjudged == 1 else f"{unjudged} files of code were"
-        return f"The rules on {' and '.join(judged)} are kept; {files} not judged"
+        return f"The rules on {' and '.join(scopes)} are kept; {files} not judged"
     return "Every rule is kept"
 
 
-def _fenced(lines: Sequence[str]) -> list[str]:
+def _fence(lines: Sequence[str]) -> list[str]:
     """A block that nothing in it can end, whose end is never cut off."""
-    kept: list[str] = []
-    left = MAX_TEXT // len(LISTS) - 500
+    block: list[str] = []
+    room = MAX_TEXT // len(LISTS) - 500
     for line in lines:
         harmless = _harmless(line)
-        left -= len(harmless) + 1
-        if left < 0:
-            kept.append("... cut here")
+        room -= len(harmless) + 1
+        if room < 0:
+            block.append("... cut here")
             break
-        kept.append(harmless)
-    return ["```text", *kept, "```"]
+        block.append(harmless)
+    return ["```text", *block, "```"]
 
 
 def _harmless(line: str) -> str:
-    """On one line, without what moves a cursor or ends the block."""
+    """The text on one line, without what moves a cursor or ends the block."""
     return printable(" ".join(line.splitlines())).replace("```", "'''")
 
 
@@ -177,8 +156,8 @@ class Platform:
             "X-GitHub-Api-Version": "2022-11-28",
         }
         request = urllib.request.Request(url, data, headers, method=method)
+        opener = urllib.request.build_opener(_NoRedirects)
         try:
-            opener = _opener()
             with opener.open(request, timeout=TIMEOUT_S) as answer:
                 return json.load(answer)
         except (OSError, ValueError) as error:
@@ -190,10 +169,6 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
 
     def redirect_request(self, *_: Any) -> None:
         return None
-
-
-def _opener() -> urllib.request.OpenerDirector:
-    return urllib.request.build_opener(_NoRedirects)
 
 
 def pull_request_of(run: Mapping[str, Any], platform: Platform) -> int:
@@ -210,11 +185,11 @@ def pull_request_of(run: Mapping[str, Any], platform: Platform) -> int:
         raise NotPosted(f"the run is none of {WORKFLOW} on a pull request: {run.get('path')!r:.80}")
     owner = head.partition("/")[0]
     label = f"{owner}:{run.get('head_branch')}"
-    listed = platform.ask("pulls", state="open", head=label, per_page=100)
-    found = [one for one in listed if _is_of(one, sha, head, platform.repository)]
-    if len(found) != 1:
-        raise NotPosted(f"{len(found)} open pull requests have the head {sha[:12]} of {head}")
-    (pull,) = found
+    candidates = platform.ask("pulls", state="open", head=label, per_page=100)
+    pulls = [one for one in candidates if _is_of(one, sha, head, platform.repository)]
+    if len(pulls) != 1:
+        raise NotPosted(f"{len(pulls)} open pull requests have the head {sha[:12]} of {head}")
+    (pull,) = pulls
     ours, theirs = (_workflow(platform, ref) for ref in (pull["base"]["ref"], sha))
     if ours != theirs:
         raise NotPosted(
@@ -247,8 +222,7 @@ def _is_of(pull: Mapping[str, Any], sha: str, head: str, repository: str) -> boo
 
 def _workflow(platform: Platform, reference: str) -> str:
     """The digest that git has for the workflow's file at a commit or branch."""
-    found = platform.ask(f"contents/{WORKFLOW}", ref=reference)
-    return str(found["sha"])
+    return str(platform.ask(f"contents/{WORKFLOW}", ref=reference)["sha"])
 
 
 def post(text: str, number: int, platform: Platform) -> str:
@@ -262,8 +236,8 @@ def post(text: str, number: int, platform: Platform) -> str:
         comments = platform.ask(f"issues/{number}/comments", per_page=100, page=page)
         for one in comments:
             user = one.get("user") or {}
-            mine = user.get("login") == BOT and user.get("type") == "Bot"
-            if mine and str(one.get("body")).startswith(MARK):
+            by_bot = user.get("login") == BOT and user.get("type") == "Bot"
+            if by_bot and str(one.get("body")).startswith(MARK):
                 platform.write("PATCH", f"issues/comments/{int(one['id'])}", body)
                 return "PATCH"
         if len(comments) < 100:
@@ -280,8 +254,8 @@ def main(arguments: Sequence[str]) -> int:
         address = os.environ.get("GITHUB_API_URL", "https://api.github.com")
         platform = Platform(address, os.environ["GH_TOKEN"], os.environ["GITHUB_REPOSITORY"])
         number = pull_request_of(event["workflow_run"], platform)
-        done = post(rendered(read_findings(Path(path))), number, platform)
-        print(f"pull request {number}: {'renewed' if done == 'PATCH' else 'commented'}")
+        method = post(render(read_findings(Path(path))), number, platform)
+        print(f"pull request {number}: {'renewed' if method == 'PATCH' else 'commented'}")
     except CrlbenchError as error:
         print(f"not posted: {error}", file=sys.stderr)
         return error.exit_code

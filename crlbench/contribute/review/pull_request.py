@@ -1,15 +1,25 @@
-"""The text of a pull request that brings results."""
+"""The text of a pull request: what the tool found out, and boxes for what only a person can say."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
 from crlbench.contribute.results.report import Examined
-from crlbench.contribute.review.boxes import human_boxes
-from crlbench.pages.table import plain_table
-from crlbench.verdict.board import Board, summarise_board
+from crlbench.pages.board_table import plain_table
+from crlbench.verdict.board import summarise_board
 from crlbench.verdict.runs import load_runs
+
+HUMAN = {
+    "publish": "I may publish these results and the samples in them.",
+    "no-reroll": "No seed was drawn again and no run left out after its result was seen.",
+    "training-data": "What I know of the model's training data stands in its entry.",
+    "contact": "I will answer questions about this result here.",
+}
+"""Statements by a short name; a check reads whether each is ticked."""
+
+_BOX = re.compile(r"^\s*[-*] \[(?P<mark>[ xX])\] (?P<text>.+?)\s*$", re.MULTILINE)
 
 
 def title(examined: Sequence[Examined]) -> str:
@@ -22,36 +32,37 @@ def title(examined: Sequence[Examined]) -> str:
 
 def text(folders: Sequence[Path], examined: Sequence[Examined]) -> str:
     """The body, in Markdown: what the runs say, what was checked, and the boxes of a person."""
-    parts = [section(folder, found) for folder, found in zip(folders, examined, strict=True)]
     return "\n".join(
         [
-            *parts,
+            *(section(*pair) for pair in zip(folders, examined, strict=True)),
             "### Checked by crlbench",
             "",
-            *(f"- [x] {line}" for line in checked(examined)),
+            *(f"- [x] `{one.name}` keeps every rule: {one.summary}" for one in examined),
             "",
             "### Said by me",
             "",
-            *human_boxes(),
+            *(f"- [ ] {statement}" for statement in HUMAN.values()),
             "",
         ]
     )
 
 
-def section(folder: Path, found: Examined) -> str:
+def section(folder: Path, report: Examined) -> str:
     """One entry: under which conditions, and its table."""
     board = summarise_board(load_runs(folder))
     table = plain_table(board).rstrip()
-    return f"## {found.name}\n\n{_facts(board, found)}\n\n```text\n{table}\n```\n"
-
-
-def _facts(board: Board, found: Examined) -> str:
     return (
-        f"Track {board.track} v{board.track_version}, {board.division} division, fingerprint "
-        f"`{board.fingerprint}`, {board.hardware}; {found.summary}."
+        f"## {report.name}\n\nTrack {board.track} v{board.track_version}, {board.division} "
+        f"division, fingerprint `{board.fingerprint}`, {board.hardware}; {report.summary}.\n\n"
+        f"```text\n{table}\n```\n"
     )
 
 
-def checked(examined: Sequence[Examined]) -> list[str]:
-    """What `crlbench validate` says of the entries, a line each."""
-    return [f"`{found.name}` keeps every rule: {found.summary}" for found in examined]
+def check_boxes(body: str) -> list[str]:
+    """What is wrong with the boxes of a pull request's text."""
+    ticks = {box["text"] for box in _BOX.finditer(body) if box["mark"] in "xX"}
+    return [
+        f"the box is not ticked: {statement}"
+        for statement in HUMAN.values()
+        if statement not in ticks
+    ]

@@ -14,12 +14,11 @@ import argparse
 import json
 import subprocess
 import sys
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
 from crlbench.contribute.results.batch import Proof, Prover, Subject, in_order, subject_of
-from crlbench.contribute.results.changes import Changes, besides, changes_since, linking
+from crlbench.contribute.results.changes import Changes, changes_since, check_links, check_only
 from crlbench.errors import OK, CrlbenchError, EnvironmentUnfit, Mismatch, ValidationError
 
 
@@ -28,7 +27,6 @@ class Replaying:
 
     def __init__(self, options: argparse.Namespace) -> None:
         self.options = options
-        self.command = options.crlbench.split()
         self.broken = False
         self.proofs: list[Proof] = []
 
@@ -39,9 +37,9 @@ class Replaying:
             ValidationError: something else than results changed, or what stood was rewritten.
         """
         changes = changes_since(self.options.commit, Path(self.options.checkout).resolve())
-        for reason in (*besides(changes.scopes, "results"), *linking(changes)):
+        for reason in (*check_only(changes.scopes, "results"), *check_links(changes)):
             raise ValidationError(reason)
-        sound = self._examined(changes)
+        sound = self._sound(changes)
         subjects = []
         for entry in changes.entries():
             name = "/".join(entry.parts[-3:])
@@ -55,15 +53,15 @@ class Replaying:
                 self._say(Proof(name, "unchecked", str(error)))
         self._replay(in_order(subjects, {}))
 
-    def _examined(self, changes: Changes) -> set[str]:
+    def _sound(self, changes: Changes) -> set[str]:
         """Names of the entries that keep every rule."""
-        command = [*self.command, "--offline", "--no-progress", "--json", "validate"]
-        command += ["--since", changes.base]
-        done = subprocess.run(command, cwd=changes.root, capture_output=True, encoding="utf-8")
+        command = [*self.options.crlbench.split(), "--offline", "--no-progress", "--json"]
+        command += ["validate", "--since", changes.base]
+        process = subprocess.run(command, cwd=changes.root, capture_output=True, encoding="utf-8")
         try:
-            reports = json.loads(done.stdout)
+            reports = json.loads(process.stdout)
         except ValueError:
-            raise EnvironmentUnfit(f"validate: {done.stderr.strip()[-300:]}") from None
+            raise EnvironmentUnfit(f"validate: {process.stderr.strip()[-300:]}") from None
         for report in reports:
             for finding in () if report["ok"] else report["findings"]:
                 print(f"{report['name']}: {' '.join(finding.split())}", flush=True)
@@ -72,12 +70,7 @@ class Replaying:
         return {report["name"] for report in reports if report["kind"] == "result" and report["ok"]}
 
     def _replay(self, subjects: Sequence[Subject]) -> None:
-        prover = Prover(
-            command=self.command,
-            ends=time.monotonic() + 60 * self.options.minutes_total,
-            entry_s=60 * self.options.minutes_per_entry,
-            cores_s=60 * self.options.minutes_per_entry,
-        )
+        prover = Prover.of(self.options)
         for subject in subjects:
             self._say(prover.prove(subject, replay=True))
 

@@ -19,12 +19,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from crlbench.policy.decode.layout import laid_out
 from crlbench.policy.decode.rows import GrowingRows
 from crlbench.policy.decode.static import StaticDecoder
 from crlbench.policy.head import next_token_logits
 from crlbench.policy.policy import Policy
-from crlbench.policy.precision import cast_once
+from crlbench.policy.precision import cast_once, laid_out
 from crlbench.policy.text.chat import without_end
 from crlbench.seeding import uniforms
 from crlbench.types import PromptBatch, Rollout
@@ -47,7 +46,7 @@ class Sampler(Protocol):
 
     @property
     def tokenizer(self) -> Any:
-        """Of the model, by which completions become texts."""
+        """The model's tokenizer, by which completions become texts."""
         ...
 
     @property
@@ -81,16 +80,6 @@ class Decoded:
     """(B, T) float32, None without a value head."""
     lengths: Tensor
     """(B,) int64."""
-
-    @staticmethod
-    def empty(rows: int, width: int, pad: int, valued: bool, device: torch.device) -> Decoded:
-        """Nothing but padding yet."""
-        return Decoded(
-            tokens=torch.full((rows, width), pad, device=device),
-            logprobs=torch.zeros((rows, width), device=device),
-            values=torch.zeros((rows, width), device=device) if valued else None,
-            lengths=torch.zeros(rows, dtype=torch.int64, device=device),
-        )
 
 
 @dataclass(frozen=True)
@@ -135,10 +124,13 @@ class DecodeLoop:
         """Completions of all rows; ``draws`` (B, T) as :func:`draw_uniforms` gives them."""
         backbone, device = policy.backbone, batch.prompt_ids.device
         group = row_groups(batch)
-        count = len(group)
+        count, shape = len(group), (len(group), self.max_tokens)
         ends = torch.tensor(self.ends, device=device)
-        found = Decoded.empty(
-            count, self.max_tokens, self.pad, policy.value_head is not None, device
+        decoded = Decoded(
+            tokens=torch.full(shape, self.pad, device=device),
+            logprobs=torch.zeros(shape, device=device),
+            values=None if policy.value_head is None else torch.zeros(shape, device=device),
+            lengths=torch.zeros(count, dtype=torch.int64, device=device),
         )
 
         start = self.static.start if self.static.serves(backbone, device) else GrowingRows
@@ -146,27 +138,27 @@ class DecodeLoop:
         active = torch.arange(count, device=device)
         for t in range(self.max_tokens):
             logits = next_token_logits(backbone, rows.states, self.temperature)
-            taken, logprobs = pick(logits, draws[active, t])
+            tokens, logprobs = pick(logits, draws[active, t])
             if (watch := _WATCH.get()) is not None:
                 watch.note(logits, draws[active, t])
-            found.tokens[active, t] = taken
-            found.logprobs[active, t] = logprobs
-            if found.values is not None:
-                found.values[active, t] = policy.values(rows.states)
-            found.lengths[active] = t + 1
-            going = ~torch.isin(taken, ends)
+            decoded.tokens[active, t] = tokens
+            decoded.logprobs[active, t] = logprobs
+            if decoded.values is not None:
+                decoded.values[active, t] = policy.values(rows.states)
+            decoded.lengths[active] = t + 1
+            going = ~torch.isin(tokens, ends)
             if t + 1 == self.max_tokens or not going.any():
                 break
             if not going.all():
-                left = going.nonzero().squeeze(1)
-                active, taken = active[left], taken[left]
-                rows.keep(left)
-            rows.append(taken)
-        return found
+                places = going.nonzero().squeeze(1)
+                active, tokens = active[places], tokens[places]
+                rows.keep(places)
+            rows.append(tokens)
+        return decoded
 
-    def _rollout(self, batch: PromptBatch, found: Decoded) -> Rollout:
-        lengths, width = found.lengths, int(found.lengths.max())
-        tokens = found.tokens[:, :width]
+    def _rollout(self, batch: PromptBatch, decoded: Decoded) -> Rollout:
+        lengths, width = decoded.lengths, int(decoded.lengths.max())
+        tokens = decoded.tokens[:, :width]
         mask = torch.arange(width, device=tokens.device) < lengths.unsqueeze(1)
         last = tokens.gather(1, (lengths - 1).unsqueeze(1)).squeeze(1)
         group = row_groups(batch)
@@ -176,8 +168,8 @@ class DecodeLoop:
             completion_ids=tokens,
             completion_mask=mask,
             action_mask=mask,
-            behavior_logprobs=found.logprobs[:, :width],
-            behavior_values=None if found.values is None else found.values[:, :width],
+            behavior_logprobs=decoded.logprobs[:, :width],
+            behavior_values=None if decoded.values is None else decoded.values[:, :width],
             group=group,
             finished=torch.isin(last, torch.tensor(self.ends, device=tokens.device)),
             texts=self._texts(tokens, mask),
@@ -217,8 +209,8 @@ class ClosestDraws:
     def note(self, logits: Tensor, draws: Tensor) -> None:
         """Look at the draws (B,) of one position under logits (B, V)."""
         if self._present is not None:
-            known = self.by_iteration.get(self._present, math.inf)
-            self.by_iteration[self._present] = min(known, edge_distance(logits, draws))
+            closest = self.by_iteration.get(self._present, math.inf)
+            self.by_iteration[self._present] = min(closest, edge_distance(logits, draws))
 
 
 _WATCH: ContextVar[ClosestDraws | None] = ContextVar("closest_draws", default=None)
@@ -259,12 +251,12 @@ def draw_uniforms(key: DrawKey, batch: PromptBatch, count: int) -> Tensor:
 
     NaN where decoding is greedy.
     """
-    drawn = [
+    rows = [
         row_uniforms(key, uid, index, count)
         for uid in batch.uids
         for index in range(batch.completions_per_prompt)
     ]
-    return torch.from_numpy(np.array(drawn, dtype=np.float64))
+    return torch.from_numpy(np.array(rows, dtype=np.float64))
 
 
 def row_uniforms(key: DrawKey, uid: str, index: int, count: int) -> list[float]:
@@ -302,10 +294,10 @@ def _pick(
 ) -> tuple[Tensor, Tensor]:
     top = logits.amax(dim=-1, keepdim=True)
     weights = (logits - top).exp_()
-    drawn = ~draws.isnan().unsqueeze(1)
-    tokens, total = find(weights, torch.where(drawn, draws.unsqueeze(1), 0.0))
-    if not drawn.all():
-        tokens = torch.where(drawn, tokens, logits.argmax(dim=-1, keepdim=True))
+    random = ~draws.isnan().unsqueeze(1)
+    tokens, total = find(weights, torch.where(random, draws.unsqueeze(1), 0.0))
+    if not random.all():
+        tokens = torch.where(random, tokens, logits.argmax(dim=-1, keepdim=True))
     logprobs = logits.gather(1, tokens) - top - total.log().to(logits.dtype)
     return tokens.squeeze(1), logprobs.squeeze(1)
 
@@ -315,8 +307,8 @@ def _whole(weights: Tensor, draws: Tensor) -> tuple[Tensor, Tensor]:
     running_sum = fixed_point_sum if weights.is_cuda else torch.cumsum
     cdf = running_sum(weights, dim=-1, dtype=torch.float64)
     total = cdf[:, -1:]
-    found = torch.searchsorted(cdf, draws * total, right=True)
-    return found.clamp_(max=cdf.shape[1] - 1), total
+    words = torch.searchsorted(cdf, draws * total, right=True)
+    return words.clamp_(max=cdf.shape[1] - 1), total
 
 
 def _by_blocks(weights: Tensor, draws: Tensor) -> tuple[Tensor, Tensor]:

@@ -26,7 +26,7 @@ from transformers import Cache
 from transformers.cache_utils import StaticLayer, get_layer_types_and_kwargs
 
 from crlbench.disk.switches import COMPILER_FOLDER
-from crlbench.policy.cache import held_type
+from crlbench.policy.decode.rows import held_type
 from crlbench.policy.forward import extend, prefill
 from crlbench.policy.precision import Kept
 from crlbench.types import PromptBatch
@@ -46,7 +46,7 @@ def cuda_graph(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
     """
     if os.environ.get(COMPILER_FOLDER) == tempfile.gettempdir():
         del os.environ[COMPILER_FOLDER]  # what is compiled goes into a folder of torch's own
-    compiled = torch.compile(  # type: ignore[call-overload]  # stub
+    graph = torch.compile(  # type: ignore[call-overload]  # stub
         function,
         fullgraph=True,
         dynamic=False,
@@ -56,7 +56,7 @@ def cuda_graph(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
     def replayed(*args: Any) -> Tensor:
         torch.compiler.cudagraph_mark_step_begin()
-        return compiled(*args)
+        return graph(*args)
 
     return replayed
 
@@ -141,8 +141,8 @@ class FixedLayer(StaticLayer):
         self, key_states: Tensor, value_states: Tensor, *args: Any, **options: Any
     ) -> tuple[Tensor, Tensor]:
         """Write one token (rows, heads, 1, width) and return everything."""
-        for kept, token in ((self.keys, key_states), (self.values, value_states)):
-            kept.index_copy_(2, self.cumulative_length, token.to(kept.dtype))
+        for store, token in ((self.keys, key_states), (self.values, value_states)):
+            store.index_copy_(2, self.cumulative_length, token.to(store.dtype))
         return self.keys, self.values
 
 
@@ -207,8 +207,8 @@ class StaticRows:
         self.cache = Cache(layers=[*layers])
 
     def _per_row(self) -> list[Tensor]:
-        kept = [self.ids, self.positions, self.mask]
-        return kept + [x for layer in _layers(self.cache) for x in (layer.keys, layer.values)]
+        tensors = [self.ids, self.positions, self.mask]
+        return tensors + [x for layer in _layers(self.cache) for x in (layer.keys, layer.values)]
 
 
 def _layers(cache: Cache) -> list[Any]:
@@ -232,10 +232,10 @@ class Engine:
         Its address changes only when it must grow; graphs are then recorded again.
         """
         count = math.prod(shape)
-        held = self.memory.get(name)
-        if held is None or len(held) < count or (held.dtype, held.device) != (dtype, device):
-            held = self.memory[name] = torch.zeros(count, dtype=dtype, device=device)
-        part = held[:count].view(shape)
+        whole = self.memory.get(name)
+        if whole is None or len(whole) < count or (whole.dtype, whole.device) != (dtype, device):
+            whole = self.memory[name] = torch.zeros(count, dtype=dtype, device=device)
+        part = whole[:count].view(shape)
         if self.compiler is not None:
             torch._dynamo.mark_static_address(part)
         return part
@@ -257,5 +257,5 @@ def _loops_over_experts(backbone: Any) -> bool:
 
 
 def _rope_kinds(backbone: nn.Module) -> set[str]:
-    found: list[Any] = [m.rope_type for m in backbone.modules() if hasattr(m, "rope_type")]
-    return {kind for x in found for kind in (x.values() if isinstance(x, dict) else (x,))}
+    kinds: list[Any] = [m.rope_type for m in backbone.modules() if hasattr(m, "rope_type")]
+    return {kind for x in kinds for kind in (x.values() if isinstance(x, dict) else (x,))}

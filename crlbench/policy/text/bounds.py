@@ -66,9 +66,9 @@ def _memory() -> Iterator[None]:
         yield
         return
     soft, hard = resource.getrlimit(resource.RLIMIT_AS)
-    wanted = used + MEMORY
-    if soft == resource.RLIM_INFINITY or wanted < soft:
-        resource.setrlimit(resource.RLIMIT_AS, (wanted, hard))
+    limit = used + MEMORY
+    if soft == resource.RLIM_INFINITY or limit < soft:
+        resource.setrlimit(resource.RLIMIT_AS, (limit, hard))
     try:
         yield
     finally:
@@ -83,9 +83,7 @@ def refuse_powers(template: str) -> None:
     """
     if "**" in template:
         with suppress(TemplateError):  # transformers says what is wrong with it
-            if any(kind == "operator" and text == "**" for _, kind, text in _lexed(template)):
+            if any(
+                kind == "operator" and text == "**" for _, kind, text in Environment().lex(template)
+            ):
                 raise ValidationError("it raises numbers to powers (**), which none needs to")
-
-
-def _lexed(template: str) -> list[tuple[int, str, str]]:
-    return list(Environment().lex(template))

@@ -17,7 +17,7 @@ from torch import Tensor
 from crlbench.errors import ValidationError
 from crlbench.policy.text.bounds import LONGEST, bounded, refuse_powers
 from crlbench.policy.text.frame import RULE, Frame, LeftOut, Message, Shape, measure, shape_of
-from crlbench.policy.text.spelling import file_of, spelled
+from crlbench.policy.text.spelling import file_of, spell
 
 _GRAMMAR = Environment(extensions=[loopcontrols], autoescape=False)  # noqa: S701  (only parses)
 
@@ -52,9 +52,9 @@ def render(
     if frame == "chat":
         # The template has written the beginning token itself where the model wants one.
         contents = [m["content"] for m in messages]
-        return spelled(_chat_text(messages, tokenizer, thinking), tokenizer, contents)
+        return spell(_chat_text(messages, tokenizer, thinking), tokenizer, contents)
     lines = [m["content"] for m in messages if frame == "plain" or m["role"] == "user"]
-    ids = spelled("\n".join(lines) + "\n", tokenizer, lines)
+    ids = spell("\n".join(lines) + "\n", tokenizer, lines)
     bos = tokenizer.bos_token_id
     return ([bos] if bos is not None else []) + ids
 
@@ -68,12 +68,12 @@ def _chat_text(messages: Sequence[Message], tokenizer: Any, thinking: str) -> st
         )
     shape = shape_of(messages)
     merged, frame = _frame(tokenizer, str(template), thinking, shape)
-    said = _without_system(messages) if merged else list(messages)
+    turns = _without_system(messages) if merged else list(messages)
     try:
-        text = _templated(said, tokenizer, thinking, add_generation_prompt=True)
+        text = _templated(turns, tokenizer, thinking, add_generation_prompt=True)
     except Exception as error:  # templates raise their own errors
         raise ValidationError(_refused(error)) from error
-    frame.check(text, [m["content"] for m in said], template_file(tokenizer))
+    frame.check(text, [m["content"] for m in turns], template_file(tokenizer))
     return text
 
 
@@ -95,9 +95,9 @@ def _frame(tokenizer: Any, template: str, thinking: str, shape: Shape) -> tuple[
 
     problem = ""
     whole = [{"role": role, "content": "x" if blank is None else blank} for role, blank in shape]
-    for merged, said in ((False, whole), (True, _without_system(whole))):
+    for merged, turns in ((False, whole), (True, _without_system(whole))):
         try:
-            return merged, measure(draw, shape_of(said), template_file(tokenizer))
+            return merged, measure(draw, shape_of(turns), template_file(tokenizer))
         except LeftOut:
             problem = "the chat template leaves out a part of these messages"
         except ValidationError as error:
@@ -137,7 +137,7 @@ SWITCH = re.compile(r"\benable_thinking\b")
 OTHER_SWITCH = re.compile(r"think|reason")
 """How templates call other switches: ``thinking``, ``reasoning_effort``, ``enable_reasoning``."""
 THOUGHTS = ("<think>", "<thinking>", "<thought>", "<reasoning>", "[THINK]", "<|START_THINKING|>")
-"""With what a thought begins."""
+"""Texts with which a thought begins."""
 
 
 def template_of(tokenizer: Any) -> str:
@@ -223,10 +223,10 @@ def end_tokens(
     if frame == "chat" and (turn := _turn_end(tokenizer, thinking)) is not None:
         ids.append(turn)
     for token in stop:
-        found = tokenizer.convert_tokens_to_ids(token)
-        if found is None or found == tokenizer.unk_token_id:
+        place = tokenizer.convert_tokens_to_ids(token)
+        if place is None or place == tokenizer.unk_token_id:
             raise ValidationError(f"stop token {token!r} is not in the model's vocabulary")
-        ids.append(int(found))
+        ids.append(int(place))
     if not ids:
         raise ValidationError(
             "the tokenizer has no end token, so no completion could ever end; "
@@ -274,6 +274,13 @@ def completion_cap(tokenizer: Any, texts: Sequence[str], max_bytes: int) -> int:
 def without_end(ids: Sequence[int], ends: Sequence[int]) -> list[int]:
     """A completion's ids (t,) without the token that ended it: that token is no text."""
     return list(ids[:-1] if len(ids) and ids[-1] in ends else ids)
+
+
+def token_text(tokenizer: Any, token: int) -> str:
+    """A token as text; its name in the vocabulary where it is a part of a character."""
+    text = tokenizer.decode([token])
+    broken = "\N{REPLACEMENT CHARACTER}" in text
+    return tokenizer.convert_ids_to_tokens(token) if broken else text
 
 
 def token_ends(tokenizer: Any, ids: Tensor) -> list[int]:

@@ -138,11 +138,11 @@ def _filled(shape: Shape, contents: Sequence[str]) -> list[Message]:
 
 
 def _split(text: str, marks: Sequence[str]) -> tuple[tuple[str, ...], tuple[int, ...]]:
-    known = {mark: i for i, mark in enumerate(marks) if mark}
-    if not known:
+    indices = {mark: i for i, mark in enumerate(marks) if mark}
+    if not indices:
         return (text,), ()
-    parts = re.split(f"({'|'.join(map(re.escape, known))})", text)
-    return tuple(parts[::2]), tuple(known[mark] for mark in parts[1::2])
+    parts = re.split(f"({'|'.join(map(re.escape, indices))})", text)
+    return tuple(parts[::2]), tuple(indices[mark] for mark in parts[1::2])
 
 
 def _trimmed(bare: Frame, text: str, wide: Sequence[str]) -> Frame:
@@ -167,9 +167,9 @@ def _difference(text: str, expected: str, question: str) -> str:
     end = 0
     while end < min(len(text), len(expected)) - start and text[-1 - end] == expected[-1 - end]:
         end += 1
-    found, wanted = text[start : len(text) - end], expected[start : len(expected) - end]
+    here, there = text[start : len(text) - end], expected[start : len(expected) - end]
     return (
         f"its text around a message depends on what the message says: for the question "
-        f"{question!r:.{SHOWN}} it writes {found!r:.{SHOWN}} where other questions get "
-        f"{wanted!r:.{SHOWN}}. Write the same text around every message."
+        f"{question!r:.{SHOWN}} it writes {here!r:.{SHOWN}} where other questions get "
+        f"{there!r:.{SHOWN}}. Write the same text around every message."
     )

@@ -19,7 +19,7 @@ WORDS = re.compile(r"\w+|[^\w\s]+")
 NAMES = re.compile(r"\w+")
 
 
-def spelled(text: str, tokenizer: Any, contents: Sequence[str] = ()) -> list[int]:
+def spell(text: str, tokenizer: Any, contents: Sequence[str] = ()) -> list[int]:
     """The ids of a text, without special tokens around it.
 
     White space may be lost or doubled (a space before the first word, tokens that swallow what
@@ -88,8 +88,8 @@ def _in_order(pieces: list[str], text: str) -> bool:
         return False
     rest = text[len(first) : len(text) - len(last)]
     for piece in middle:
-        _, found, rest = rest.partition(piece) if piece else ("", True, rest)
-        if not found:
+        _, match, rest = rest.partition(piece) if piece else ("", True, rest)
+        if not match:
             return False
     return True
 
@@ -98,14 +98,14 @@ def _in_order(pieces: list[str], text: str) -> bool:
 def _read(tokenizer: Any, character: str) -> str:
     """How a tokenizer reads one character; itself where that is unknown, or is another one."""
     ids = list(tokenizer(character, add_special_tokens=False)["input_ids"])
-    found = _squeezed(_decoded(tokenizer, ids))
+    reading = _squeezed(_decoded(tokenizer, ids))
     forms = {""}
     for form in FORMS:
         normal = _squeezed(unicodedata.normalize(form, character))
         bare = "".join(c for c in normal if not unicodedata.combining(c))
         forms |= {normal, normal.lower(), normal.casefold(), bare, bare.lower()}
-    sign = ord(character) > 127 and not any(c.isalnum() for c in character + found)
-    return found if sign or found in forms else character
+    sign = ord(character) > 127 and not any(c.isalnum() for c in character + reading)
+    return reading if sign or reading in forms else character
 
 
 def _canonical(text: str) -> str:

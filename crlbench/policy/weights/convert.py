@@ -16,7 +16,7 @@ import io
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, redirect_stderr
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -26,9 +26,9 @@ from safetensors import SafetensorError
 from tokenizers import pre_tokenizers
 from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
 
+from crlbench.base.wording import one_line
 from crlbench.errors import EnvironmentUnfit, ValidationError
-from crlbench.policy.weights.gguf_header import check_gguf
-from crlbench.policy.weights.gguf_rest import check_rest
+from crlbench.policy.weights.gguf_check import check_gguf, check_rest
 from crlbench.policy.weights.llama2c import read_llama2c
 
 PADS = ("<|pad|>", "<pad>", "[PAD]", "<|endoftext|>", "<unk>")
@@ -57,10 +57,6 @@ class Converted:
     end_token: str
     pad_token: str
     chat_template: bool
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain data for a manifest."""
-        return asdict(self)
 
 
 def require_gguf() -> None:
@@ -106,7 +102,8 @@ def convert(
             model, tokenizer = read_llama2c(file)
         _check_model(model, file)
         if tied and not _is_tied(model):
-            _tie(model)
+            model.get_input_embeddings().weight = model.get_output_embeddings().weight
+            model.config.tie_word_embeddings = True
         return _store(model, tokenizer, file, out, dtype, chat)
 
 
@@ -119,9 +116,7 @@ def _by_itself(file: Path) -> Iterator[Path]:
         yield alone
 
 
-def _store(
-    model: Any, tokenizer: Any, file: Path, out: Path, dtype: str, chat: bool
-) -> Converted:
+def _store(model: Any, tokenizer: Any, file: Path, out: Path, dtype: str, chat: bool) -> Converted:
     if len(tokenizer) > model.config.vocab_size:
         raise ValidationError(
             f"{file.name}: {len(tokenizer)} tokens for {model.config.vocab_size} embeddings."
@@ -157,7 +152,7 @@ def _store(
 def _read_model(file: Path) -> Any:
     """The dense float32 model; ``dequantize`` keeps GPU kernels from leaving it packed."""
     try:
-        loaded: Any = AutoModelForCausalLM.from_pretrained(
+        answer: Any = AutoModelForCausalLM.from_pretrained(
             file.parent,
             gguf_file=file.name,
             dtype=torch.float32,
@@ -168,7 +163,7 @@ def _read_model(file: Path) -> Any:
         )
     except Exception as error:  # the readers of transformers raise whatever they trip over
         raise ValidationError(f"{file.name}: cannot be read as a model: {_short(error)}") from error
-    model, report = loaded
+    model, report = answer
     missing = sorted(report["missing_keys"])
     if missing:
         raise ValidationError(f"{file.name}: lacks weights for {', '.join(missing[:3])}.")
@@ -183,11 +178,6 @@ def _check_model(model: Any, file: Path) -> None:
         raise ValidationError(f"{file.name}: the embeddings should be tied and are not.")
 
 
-def _tie(model: Any) -> None:
-    model.get_input_embeddings().weight = model.get_output_embeddings().weight
-    model.config.tie_word_embeddings = True
-
-
 def _is_tied(model: Any) -> bool:
     return model.get_output_embeddings().weight is model.get_input_embeddings().weight
 
@@ -200,10 +190,10 @@ def _read_tokenizer(file: Path) -> Any:
     """
     kind, split = _tokenizer_kind(file)
     if kind == "gpt2" and split != "smollm" and split not in SPLIT_BY_TRANSFORMERS:
-        known = ", ".join(sorted(("smollm", *SPLIT_BY_TRANSFORMERS)))
+        names = ", ".join(sorted(("smollm", *SPLIT_BY_TRANSFORMERS)))
         raise ValidationError(
             f"{file.name}: its vocabulary is split by '{split}', which crlbench does not know "
-            f"(known: {known}); a wrong split would feed the model tokens it was not trained on."
+            f"(known: {names}); a wrong split would feed the model tokens it was not trained on."
         )
     try:
         tokenizer = AutoTokenizer.from_pretrained(
@@ -230,8 +220,8 @@ def _tokenizer_kind(file: Path) -> tuple[str, str]:
         read = GGUFReader(file)
         fields = read.fields
         _check_layers(fields, len(read.tensors))
-        named = [fields.get(f"tokenizer.ggml.{name}") for name in ("model", "pre")]
-        kind, split = (None if field is None else str(field.contents()) for field in named)
+        values = [fields.get(f"tokenizer.ggml.{name}") for name in ("model", "pre")]
+        kind, split = (None if field is None else str(field.contents()) for field in values)
     except Exception as error:  # the reader checks little before it indexes
         raise ValidationError(f"{file.name}: is not a GGUF file: {_short(error)}") from error
     if kind is None:
@@ -246,8 +236,8 @@ def _check_layers(fields: Mapping[str, Any], tensors: int) -> None:
         ValueError: it states no number of layers, or more than it has tensors.
     """
     kind = str(fields["general.architecture"].contents())
-    stated = fields.get(f"{kind}.block_count")
-    layers = None if stated is None else stated.contents()
+    field = fields.get(f"{kind}.block_count")
+    layers = None if field is None else field.contents()
     if not isinstance(layers, int) or not 0 < layers <= tensors:
         raise ValueError(f"{kind}.block_count: {layers!r:.40} layers of {tensors} tensors")
 
@@ -285,13 +275,11 @@ def _check_template(tokenizer: Any, file: Path) -> None:
     messages = [{"role": "system", "content": "S-7f3a"}, {"role": "user", "content": "U-91bc"}]
     try:
         closed = tokenizer.apply_chat_template(messages, tokenize=False)
-        opened = tokenizer.apply_chat_template(
-            messages, tokenize=False, add_generation_prompt=True
-        )
+        opened = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
     except Exception as error:  # templates raise their own errors
         raise ValidationError(f"{file.name}: chat template: {_short(error)}") from error
-    shown = 0 <= opened.find("S-7f3a") < opened.find("U-91bc")
-    if not shown or len(opened) <= len(closed):
+    in_order = 0 <= opened.find("S-7f3a") < opened.find("U-91bc")
+    if not in_order or len(opened) <= len(closed):
         raise ValidationError(
             f"{file.name}: its chat template drops the system text or opens no assistant turn."
         )
@@ -306,4 +294,4 @@ def _check_reload(tokenizer: Any, out: Path) -> None:
 
 
 def _short(error: Exception) -> str:
-    return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+    return f"{type(error).__name__}: {one_line(error, 200)}"

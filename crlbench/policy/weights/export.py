@@ -16,7 +16,7 @@ from crlbench.policy.weights.shape import config_of, skeleton
 from crlbench.policy.weights.tensors import silent
 
 Weights = dict[str, Tensor]
-"""By the names of :class:`crlbench.policy.policy.Policy`: what a run trained."""
+"""What a run trained, by the names of :class:`crlbench.policy.policy.Policy`."""
 VALUE_HEAD_NAME = "value_head.safetensors"
 _VALUE_HEAD = "value_head."
 
@@ -33,13 +33,13 @@ def write_adapter(card: ModelCard, location: Location, weights: Weights, folder:
     assert card.adapter is not None  # asked only of an entry with one
     config = lora_config(base, card.adapter.model_dump())
     config.base_model_name_or_path, config.revision = location.name, location.revision
-    wrapped = get_peft_model(base, config)
+    adapter_model = get_peft_model(base, config)
     learned = {n.removeprefix("model."): t for n, t in weights.items() if "lora_" in n}
-    expected = {n for n, p in wrapped.named_parameters() if p.requires_grad}
+    expected = {n for n, p in adapter_model.named_parameters() if p.requires_grad}
     _check_names(card, set(learned), expected)
-    wrapped.load_state_dict(learned, strict=False, assign=True)
+    adapter_model.load_state_dict(learned, strict=False, assign=True)
     with silent():
-        wrapped.save_pretrained(str(folder), save_embedding_layers=False)
+        adapter_model.save_pretrained(str(folder), save_embedding_layers=False)
     _write_value_head(weights, folder)
 
 
@@ -74,17 +74,15 @@ def write_checkpoint(
 
 def _write_value_head(weights: Weights, folder: Path) -> None:
     """``weight`` (1, H) and ``bias`` (1,) of the critic, where the run had one."""
-    head = {
-        n.removeprefix(_VALUE_HEAD): t for n, t in weights.items() if n.startswith(_VALUE_HEAD)
-    }
+    head = {n.removeprefix(_VALUE_HEAD): t for n, t in weights.items() if n.startswith(_VALUE_HEAD)}
     if head:
         save_file(head, folder / VALUE_HEAD_NAME)
 
 
-def _check_names(card: ModelCard, found: set[str], expected: set[str]) -> None:
-    if found != expected:
-        name = min(found ^ expected)
+def _check_names(card: ModelCard, names: set[str], expected: set[str]) -> None:
+    if names != expected:
+        name = min(names ^ expected)
         raise ValidationError(
             f"model '{card.slug}': the stored weights are not those of its entry: "
-            f"{name} is {'unknown' if name in found else 'missing'}."
+            f"{name} is {'unknown' if name in names else 'missing'}."
         )

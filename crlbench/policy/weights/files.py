@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from transformers.utils import cached_file
 from transformers.utils.hub import get_checkpoint_shard_files, try_to_load_from_cache
 
-from crlbench.contract.model_card import ModelCard
-from crlbench.contract.pinned import check_pinned_side_files, check_pinned_weights
+from crlbench.base.wording import one_line
+from crlbench.contract.model_card import ModelCard, check_pinned_side_files, check_pinned_weights
 from crlbench.disk.hashing import sha256_file
 from crlbench.disk.side_files import INDEX, WHOLE, blob_name, side_files
 from crlbench.errors import CrlbenchError, EnvironmentUnfit, ValidationError
@@ -77,11 +79,11 @@ def check_snapshot(card: ModelCard, folder: Path) -> None:
         if blob is None or not path.is_file():
             continue
         if len(blob) == 64:
-            found = sha256_file(path)
+            digest = sha256_file(path)
         else:
             data = path.read_bytes()
-            found = hashlib.sha1(b"blob %d\0" % len(data) + data).hexdigest()
-        if found != blob:
+            digest = hashlib.sha1(b"blob %d\0" % len(data) + data).hexdigest()
+        if digest != blob:
             raise ValidationError(
                 f"model '{card.slug}': {path} was changed: it is not the file of the hub's commit "
                 f"any more. Delete {path.resolve()}; the next run downloads it again."
@@ -108,8 +110,8 @@ def here(card: ModelCard, location: Location) -> Path | None:
     """The folder of a checkpoint as far as it is on this machine; None where nothing is."""
     if card.source.kind != "hub" or Path(location.name).is_dir():
         return Path(location.name)
-    found = try_to_load_from_cache(location.name, "config.json", revision=location.revision)
-    return Path(found).parent if isinstance(found, str) else None
+    file = try_to_load_from_cache(location.name, "config.json", revision=location.revision)
+    return Path(file).parent if isinstance(file, str) else None
 
 
 def folder_of(card: ModelCard, location: Location) -> Path:
@@ -131,22 +133,24 @@ def _cached(location: Location, name: str) -> Path:
     return Path(path)
 
 
-class explained:  # noqa: N801  (a context manager, read as a word)
-    """Turns the many exceptions of loading into one message for a person."""
-
-    def __init__(self, card: ModelCard, location: Location, what: str) -> None:
-        self.where = f"model '{card.slug}': the {what} of {location.name}"
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: type | None, error: BaseException | None, _: object) -> None:
-        if not isinstance(error, Exception) or isinstance(error, CrlbenchError):
-            return
-        text = " ".join(str(error).split())[:300]
-        if isinstance(error, OSError) and ("connect" in text or "offline" in text.lower()):
+@contextlib.contextmanager
+def explained(card: ModelCard, location: Location, what: str) -> Iterator[None]:
+    """Turn the many exceptions of loading into one message for a person."""
+    where = f"model '{card.slug}': the {what} of {location.name}"
+    try:
+        yield
+    except CrlbenchError:
+        raise
+    except Exception as error:
+        if is_out_of_reach(error):
             raise EnvironmentUnfit(
-                f"{self.where} cannot be had: the hub is out of reach and nothing is cached. "
+                f"{where} cannot be had: the hub is out of reach and nothing is cached. "
                 "Fetch it on a machine with network, or give a local folder."
             ) from error
-        raise ValidationError(f"{self.where} cannot be loaded: {text}") from error
+        raise ValidationError(f"{where} cannot be loaded: {one_line(error)}") from error
+
+
+def is_out_of_reach(error: Exception) -> bool:
+    """Whether an error says that the hub cannot be asked."""
+    text = one_line(error)
+    return isinstance(error, OSError) and ("connect" in text or "offline" in text.lower())

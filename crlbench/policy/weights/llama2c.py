@@ -82,17 +82,17 @@ def _read_weights(data: bytes) -> tuple[LlamaConfig, dict[str, Tensor], int]:
 
     def take(*shape: int) -> Tensor:
         nonlocal at
-        begun, at = at, at + 4 * torch.Size(shape).numel()
+        start, at = at, at + 4 * torch.Size(shape).numel()
         if at > len(data):
             raise ValueError("it ends before its weights do")
-        return torch.frombuffer(bytearray(data[begun:at]), dtype=torch.float32).reshape(shape)
+        return torch.frombuffer(bytearray(data[start:at]), dtype=torch.float32).reshape(shape)
 
     weights = {"model.embed_tokens.weight": take(vocabulary, dim)}
     for name, shape in shapes.items():
         for layer, tensor in enumerate(take(layers, *shape)):
-            turned = name.endswith(("q_proj", "k_proj"))
+            rotates = name.endswith(("q_proj", "k_proj"))
             weights[f"model.layers.{layer}.{name}.weight"] = (
-                _halves(tensor, dim // heads) if turned else tensor
+                _halves(tensor, dim // heads) if rotates else tensor
             )
     weights["model.norm.weight"] = take(dim)
     at += 4 * context * (dim // heads)  # cosines and sines, which transformers computes itself

@@ -27,7 +27,7 @@ from crlbench.disk.side_files import ADAPTER
 from crlbench.errors import ValidationError
 from crlbench.policy.adapters import add_lora
 from crlbench.policy.policy import Policy
-from crlbench.policy.precision import narrowed
+from crlbench.policy.precision import narrow_if_exact
 from crlbench.policy.text.chat import end_tokens, has_switch, pad_token, template_of
 from crlbench.policy.weights.files import Location, check_weights, explained
 from crlbench.policy.weights.tensors import check_report, silent
@@ -119,9 +119,9 @@ def read_config(card: ModelCard, location: Location) -> Any:
             code of the checkpoint's own, which is never run.
     """
     with explained(card, location, "config"):
-        stated, _ = PretrainedConfig.get_config_dict(location.name, revision=location.revision)
-        check_bounds(stated, f"model '{card.slug}': {location.name}/config.json")
-        kind = stated.get("model_type")
+        fields, _ = PretrainedConfig.get_config_dict(location.name, revision=location.revision)
+        check_bounds(fields, f"model '{card.slug}': {location.name}/config.json")
+        kind = fields.get("model_type")
         if kind not in CONFIG_MAPPING:
             raise ValidationError(
                 f"model '{card.slug}': transformers {transformers_version} does not know the "
@@ -129,7 +129,7 @@ def read_config(card: ModelCard, location: Location) -> Any:
                 + (
                     " and its checkpoint brings code of its own (auto_map), which crlbench never "
                     "runs (no trust_remote_code). Choose a model that transformers knows."
-                    if "auto_map" in stated
+                    if "auto_map" in fields
                     else "; the config names no model_type that it has. Choose another model."
                 )
             )
@@ -141,29 +141,28 @@ def read_config(card: ModelCard, location: Location) -> Any:
             f"model '{card.slug}': {location.name} is of the architecture '{kind}', which has no "
             "causal language model in transformers; only those can be trained here."
         )
-    _check_class(stated, MODEL_FOR_CAUSAL_LM_MAPPING[type(config)], card, location)
+    _check_class(fields, MODEL_FOR_CAUSAL_LM_MAPPING[type(config)], card, location)
     return config
 
 
 def _check_class(
-    stated: Mapping[str, Any], found: Any, card: ModelCard, location: Location
+    fields: Mapping[str, Any], kinds: Any, card: ModelCard, location: Location
 ) -> None:
     """Refuse a config whose ``model_type`` loads another class than its ``architectures`` name.
 
     Code of its own (``auto_map``) is never run, so its weights would run in a stock model instead.
     """
-    classes = found if isinstance(found, tuple) else (found,)
-    loaded = {kind.__name__.casefold() for kind in classes}
-    named = stated.get("architectures") or []
-    named = [str(name) for name in named] if isinstance(named, list) else [str(named)]
-    if named and loaded.isdisjoint(name.casefold() for name in named):
-        own = " by code of its own (auto_map), which crlbench never runs" if "auto_map" in stated \
-            else ""
+    classes = kinds if isinstance(kinds, tuple) else (kinds,)
+    names = {kind.__name__.casefold() for kind in classes}
+    labels = fields.get("architectures") or []
+    labels = [str(name) for name in labels] if isinstance(labels, list) else [str(labels)]
+    if labels and names.isdisjoint(name.casefold() for name in labels):
+        reason = " by code of its own (auto_map), which crlbench never runs"
         raise ValidationError(
             f"model '{card.slug}': the config of {location.name} names the class "
-            f"{', '.join(named)}{own}, and its model_type '{stated.get('model_type')}' loads "
-            f"{classes[0].__name__}: it would run as another model. Choose a model whose "
-            "architectures and model_type agree."
+            f"{', '.join(labels)}{reason if 'auto_map' in fields else ''}, and its model_type "
+            f"'{fields.get('model_type')}' loads {classes[0].__name__}: it would run as another "
+            "model. Choose a model whose architectures and model_type agree."
         )
 
 
@@ -195,7 +194,7 @@ def load_backbone(card: ModelCard, location: Location, precision: str = "bf16") 
     quantised = quantisation(card, dtype)
     options = {"quantization_config": quantised} if quantised else {}
     with explained(card, location, "weights"), silent():
-        loaded: Any = AutoModelForCausalLM.from_pretrained(
+        answer: Any = AutoModelForCausalLM.from_pretrained(
             location.name,
             revision=location.revision,
             dtype=dtype,
@@ -204,7 +203,7 @@ def load_backbone(card: ModelCard, location: Location, precision: str = "bf16") 
             trust_remote_code=False,
             **options,
         )
-    model, report = loaded
+    model, report = answer
     if getattr(model, "_hf_peft_config_loaded", False):
         raise ValidationError(
             f"model '{card.slug}': {location.name} brings an adapter of its own "
@@ -213,16 +212,16 @@ def load_backbone(card: ModelCard, location: Location, precision: str = "bf16") 
         )
     check_report(card, location.name, report, {}, model.config)
     _check_count(card, location, model)
-    model = settled(without_dropout(model)).requires_grad_(False).eval()
-    return model if card.adapter else narrowed(model)
+    model = keep_quantised(without_dropout(model)).requires_grad_(False).eval()
+    return model if card.adapter else narrow_if_exact(model)
 
 
 def _check_count(card: ModelCard, location: Location, model: nn.Module) -> None:
     """Refuse weights of another size than the entry's; quantised ones are packed."""
-    found = sum(p.numel() for p in model.parameters())
-    if card.params_total and card.quantisation == "none" and found != card.params_total:
+    count = sum(p.numel() for p in model.parameters())
+    if card.params_total and card.quantisation == "none" and count != card.params_total:
         raise ValidationError(
-            f"model '{card.slug}': {location.name} holds {found:,} parameters, the entry says "
+            f"model '{card.slug}': {location.name} holds {count:,} parameters, the entry says "
             f"{card.params_total:,}: these are other weights, or params_total is wrong."
         )
 
@@ -233,8 +232,12 @@ def learning_copy(card: ModelCard, start: Any) -> nn.Module:
     Under an adapter it shares the frozen weights of ``start``. Otherwise it has its own, in
     float32: bfloat16 weights would round small updates away.
     """
-    scales = [x for m in start.modules() if hasattr(m, "init_8bit_state")
-              for x in (m.state.CB, m.state.SCB)]
+    scales = [
+        x
+        for m in start.modules()
+        if hasattr(m, "init_8bit_state")
+        for x in (m.state.CB, m.state.SCB)
+    ]
     memo = {id(t): t for t in (*start.parameters(), *start.buffers(), *scales)}
     if card.adapter is None:
         memo = {key: _own(tensor) for key, tensor in memo.items()}
@@ -301,15 +304,15 @@ def check_template(card: ModelCard, tokenizer: Any) -> None:
     expected = card.chat_template.sha256
     if expected is None:
         return
-    found = sha256_bytes(template_of(tokenizer).strip().encode())
-    if found != expected:
+    digest = sha256_bytes(template_of(tokenizer).strip().encode())
+    if digest != expected:
         raise ValidationError(
-            f"model '{card.slug}': its chat template was changed: the sha256 is {found}, the "
+            f"model '{card.slug}': its chat template was changed: the sha256 is {digest}, the "
             f"entry says {expected}. Prompts would read otherwise: make an entry for it."
         )
 
 
-def settled(model: nn.Module) -> nn.Module:
+def keep_quantised(model: nn.Module) -> nn.Module:
     """Keep bitsandbytes 0.50.2 from changing quantised weights, which policies share.
 
     On CPUs with AVX512-BF16 the first pass without gradient repacks nf4 weights in place, rounds

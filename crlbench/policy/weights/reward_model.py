@@ -15,12 +15,14 @@ import torch
 from torch import Tensor, nn
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
+from crlbench.base.wording import one_line
 from crlbench.contract.card import validate_card
 from crlbench.contract.task_card import RewardCard
 from crlbench.disk.hashing import sha256_file
 from crlbench.disk.toml import read_toml
 from crlbench.errors import EnvironmentUnfit, ValidationError
 from crlbench.policy.text.chat import Message, render
+from crlbench.policy.weights.files import is_out_of_reach
 from crlbench.policy.weights.load import Location, Reader, without_dropout
 from crlbench.policy.weights.tensors import silent
 
@@ -74,14 +76,13 @@ def load_scalar_model(location: Location, what: str, *, new_head: bool) -> Scala
                 **options,
             )
     except Exception as error:
-        text = " ".join(str(error).split())[:300]
-        if isinstance(error, OSError) and ("connect" in text or "offline" in text.lower()):
+        if is_out_of_reach(error):
             raise EnvironmentUnfit(
                 f"{what}: {location.name} cannot be had: the hub is out of reach and nothing is "
                 "cached. Give a local folder."
             ) from error
         raise ValidationError(
-            f"{what}: {location.name} cannot be loaded as a sequence classifier: {text}"
+            f"{what}: {location.name} cannot be loaded as a sequence classifier: {one_line(error)}"
         ) from error
     heads = {name for name in report["missing_keys"] if name.startswith(("score.", "classifier."))}
     missing = sorted(set(report["missing_keys"]) - (heads if new_head else set()))
@@ -135,21 +136,10 @@ class RewardModel:
     map: RewardMap
 
     def rewards(self, prompts: Sequence[Sequence[int]], texts: Sequence[str]) -> list[float]:
-        """Rewards in [0, 1] of completions given as text; ``prompts`` as :meth:`prompt` makes."""
-        rows = [self.row(prompt, text) for prompt, text in zip(prompts, texts, strict=True)]
+        """Rewards in [0, 1] of completions as text; ``prompts`` as :func:`prompt_ids` makes."""
+        pairs = zip(prompts, texts, strict=True)
+        rows = [completion_row(prompt, text, self.reader) for prompt, text in pairs]
         return self.map(self.scores(rows)).tolist()
-
-    def prompt(self, messages: Sequence[Message]) -> tuple[int, ...]:
-        """Token ids of a prompt in the frame the reward model was trained with.
-
-        Raises:
-            ValidationError: the prompt alone fills the model's context.
-        """
-        return prompt_ids(messages, self.reader)
-
-    def row(self, prompt: Sequence[int], text: str) -> tuple[int, ...]:
-        """Prompt, completion and end token; a completion beyond the context is cut."""
-        return completion_row(prompt, text, self.reader)
 
     def scores(self, rows: Sequence[Sequence[int]]) -> Tensor:
         """(N,) float32 scores of token rows on the CPU, before the map."""
@@ -157,7 +147,11 @@ class RewardModel:
 
 
 def prompt_ids(messages: Sequence[Message], reader: Reader) -> tuple[int, ...]:
-    """See :meth:`RewardModel.prompt`."""
+    """Token ids of a prompt in the frame the reward model was trained with.
+
+    Raises:
+        ValidationError: the prompt alone fills the model's context.
+    """
     ids = tuple(render(messages, reader.frame, reader.tokenizer, reader.thinking))
     if len(ids) >= reader.context:
         raise ValidationError(
@@ -168,7 +162,7 @@ def prompt_ids(messages: Sequence[Message], reader: Reader) -> tuple[int, ...]:
 
 
 def completion_row(prompt: Sequence[int], text: str, reader: Reader) -> tuple[int, ...]:
-    """See :meth:`RewardModel.row`."""
+    """Prompt, completion and end token; a completion beyond the context is cut."""
     ids = reader.tokenizer(text, add_special_tokens=False)["input_ids"]
     room = reader.context - len(prompt) - 1
     return (*prompt, *ids[:room], reader.ends[0])
@@ -191,15 +185,15 @@ def score_rows(model: ScalarModel, rows: Sequence[Sequence[int]], pad: int) -> T
     """
     device = next(model.parameters()).device
     distinct = sorted(set(map(tuple, rows)), key=lambda row: (len(row), row))
-    found: dict[tuple[int, ...], float] = {}
+    by_row: dict[tuple[int, ...], float] = {}
     model.eval()
     with torch.autocast(device.type, enabled=False):
         for start in range(0, len(distinct), ROWS):
             part = distinct[start : start + ROWS]
             ids, mask = right_pad(part, pad)
             scores = model(ids.to(device), mask.to(device)).cpu().tolist()
-            found |= dict(zip(part, scores, strict=True))
-    return torch.tensor([found[tuple(row)] for row in rows], dtype=torch.float32)
+            by_row |= dict(zip(part, scores, strict=True))
+    return torch.tensor([by_row[tuple(row)] for row in rows], dtype=torch.float32)
 
 
 def read_card(folder: Path) -> RewardCard:
@@ -214,10 +208,10 @@ def read_card(folder: Path) -> RewardCard:
 
 def file_digests(folder: Path) -> dict[str, str]:
     """SHA-256 by name of all files of a reward model's folder; hidden ones are not read."""
-    found = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*")}
+    paths = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*")}
     return {
         name: sha256_file(path)
-        for name, path in sorted(found.items())
+        for name, path in sorted(paths.items())
         if path.is_file() and not any(part.startswith(".") for part in name.split("/"))
     }
 
@@ -241,10 +235,10 @@ def load_reward_model(folder: Path, device: str = "cpu") -> RewardModel:
     weights = folder / WEIGHTS
     if not weights.is_file():
         raise ValidationError(f"{weights} is missing: a reward model's weights are safetensors.")
-    if (found := sha256_file(weights)) != card.weights_sha256:
+    if (digest := sha256_file(weights)) != card.weights_sha256:
         raise ValidationError(
-            f"{weights} was changed: its sha256 is {found}, {CARD} says {card.weights_sha256}."
+            f"{weights} was changed: its sha256 is {digest}, {CARD} says {card.weights_sha256}."
         )
     model = load_scalar_model(Location(str(folder)), f"reward model {folder}", new_head=False)
-    placed = RewardMap(card.map.center, card.map.scale)
-    return RewardModel(model.to(device), load_reward_reader(folder), placed)
+    reward_map = RewardMap(card.map.center, card.map.scale)
+    return RewardModel(model.to(device), load_reward_reader(folder), reward_map)

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 from transformers import AutoConfig, AutoModelForCausalLM
 
+from crlbench.base.wording import one_line
 from crlbench.contract.model_card import ModelCard
 from crlbench.errors import CrlbenchError, ValidationError
 from crlbench.policy.weights.load import Location, check_bounds, read_config
@@ -58,9 +59,8 @@ def config_of(card: ModelCard, location: Location | None) -> Any:
     except CrlbenchError:
         raise
     except Exception as error:  # readers of configs raise whatever they trip over
-        text = " ".join(str(error).split())[:300]
         raise ValidationError(
-            f"model '{card.slug}': its architecture cannot be read: {text}"
+            f"model '{card.slug}': its architecture cannot be read: {one_line(error)}"
         ) from error
 
 
@@ -94,17 +94,17 @@ def shaping_fields(config: Any, raw: Mapping[str, Any]) -> dict[str, Any]:
     """
     kind = {"model_type": raw["model_type"]}
     usual = AutoConfig.for_model(raw["model_type"]).to_dict()
-    stated = {
+    possible = {
         name: "none" if value is None else value
         for name, value in raw.items()
         if _can_be_stated(value) or (value is None and usual.get(name) is not None)
     }
-    chosen = {name: stated[name] for name in SHAPING if name in stated}
-    rest = {n: v for n, v in stated.items() if n not in UNSHAPING and not n.startswith("_")}
-    wanted = _structure(config)
+    chosen = {name: possible[name] for name in SHAPING if name in possible}
+    rest = {n: v for n, v in possible.items() if n not in UNSHAPING and not n.startswith("_")}
+    structure = _structure(config)
     for fields in (chosen, chosen | rest):
-        if _structure_of(kind | fields) == wanted:
-            return kind | _without_defaults(kind, fields, wanted)
+        if _structure_of(kind | fields) == structure:
+            return kind | _without_defaults(kind, fields, structure)
     raise ValidationError(
         f"the architecture '{raw['model_type']}': its config.json has fields that decide shapes"
         " and that TOML cannot hold; write the table [config] by hand"
@@ -119,14 +119,12 @@ def _made(stated: Mapping[str, Any]) -> Any:
     return AutoConfig.for_model(fields.pop("model_type"), **fields)
 
 
-def _without_defaults(
-    kind: dict[str, Any], fields: dict[str, Any], wanted: Any
-) -> dict[str, Any]:
+def _without_defaults(kind: dict[str, Any], fields: dict[str, Any], shape: Any) -> dict[str, Any]:
     """The fields without lists and switches that say what the architecture does anyway."""
     for name, value in list(fields.items()):
         if isinstance(value, list) or (value is False and name != "tie_word_embeddings"):
             fewer = {other: fields[other] for other in fields if other != name}
-            if _structure_of(kind | fewer) == wanted:
+            if _structure_of(kind | fewer) == shape:
                 fields = fewer
     return fields
 

@@ -19,6 +19,7 @@ from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, PreTrainedModel
 from transformers.models.auto.auto_factory import _get_model_class
 from transformers.utils import logging
 
+from crlbench.base.wording import listed
 from crlbench.contract.model_card import ModelCard
 from crlbench.errors import ValidationError
 
@@ -40,13 +41,13 @@ def tensor_kinds(files: Iterable[Path]) -> dict[str, tuple[tuple[int, ...], str]
     Raises:
         Exception: what safetensors raises on a file that is not whole.
     """
-    found = {}
+    kinds = {}
     for path in files:
         with safe_open(path, "pt") as file:
             for name in file.keys():  # noqa: SIM118  (no mapping)
                 part = file.get_slice(name)
-                found[name] = (tuple(part.get_shape()), str(part.get_dtype()))
-    return found
+                kinds[name] = (tuple(part.get_shape()), str(part.get_dtype()))
+    return kinds
 
 
 def packed_tensor(kinds: Mapping[str, tuple[tuple[int, ...], str]]) -> str | None:
@@ -74,7 +75,7 @@ def check_tensors(
     }
     with silent():
         kind, config = _class_of(config)
-        loaded: Any = kind.from_pretrained(
+        answer: Any = kind.from_pretrained(
             None,
             config=config,
             state_dict=tensors,
@@ -83,7 +84,7 @@ def check_tensors(
             ignore_mismatched_sizes=True,
             output_loading_info=True,
         )
-    _, report = loaded
+    _, report = answer
     for name, stored, built in sorted(report["mismatched_keys"]):
         raise ValidationError(
             f"model '{card.slug}': {where}: {name} is stored as {tuple(stored)}, the architecture "
@@ -126,11 +127,11 @@ def check_report(
             f"{' and more' if len(missing) > 3 else ''}: the checkpoint is incomplete or belongs "
             "to another architecture."
         )
-    left = sorted(unused(report["unexpected_keys"], shapes, config))
-    if left:
+    further = sorted(unused(report["unexpected_keys"], shapes, config))
+    if further:
         raise ValidationError(
             f"model '{card.slug}': {where} holds weights that the architecture of its config.json "
-            f"does not use: {', '.join(left[:3])}{f' and {len(left) - 3} more' * (len(left) > 3)}."
+            f"does not use: {listed(further, 3)}."
             " The model would not be the one that the files hold: restore the config.json that "
             "belongs to them, or save the model again without those weights."
         )

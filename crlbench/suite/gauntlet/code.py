@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import ast
-import hashlib
 from collections.abc import Iterator
 from typing import Any
 
 from crlbench import seeding
 from crlbench.catalog import frozen
 from crlbench.catalog.frozen import Task
-from crlbench.suite.gauntlet.asking import ask, made
-from crlbench.suite.gauntlet.effort import Level, effort_of
-from crlbench.suite.gauntlet.finding import Finding
-from crlbench.suite.gauntlet.remake import digests_elsewhere
+from crlbench.disk.hashing import sha256_bytes
+from crlbench.suite.gauntlet.asking import Level, ask, digests_elsewhere, effort_of, make
+from crlbench.suite.gauntlet.report import Finding
 
 FORBIDDEN_MODULES = {
     "the clock": {"time", "timeit", "sched"},
@@ -80,13 +78,13 @@ def _module_problem(name: str, line: int) -> Iterator[Spot]:
 
 def _full_names(tree: ast.AST) -> dict[str, str]:
     """What the names that imports bind stand for: ``r`` for ``random``, say."""
-    found = {}
+    names = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            found |= {a.asname: a.name for a in node.names if a.asname}
+            names |= {a.asname: a.name for a in node.names if a.asname}
         elif isinstance(node, ast.ImportFrom):
-            found |= {a.asname or a.name: f"{node.module}.{a.name}" for a in node.names}
-    return found
+            names |= {a.asname or a.name: f"{node.module}.{a.name}" for a in node.names}
+    return names
 
 
 def _calls(tree: ast.AST, names: dict[str, str]) -> Iterator[Spot]:
@@ -97,12 +95,12 @@ def _calls(tree: ast.AST, names: dict[str, str]) -> Iterator[Spot]:
             continue
         if isinstance(node.func, ast.Name) and node.func.id in FORBIDDEN_CALLS:
             yield node.lineno, f"{node.func.id}() {FORBIDDEN_CALLS[node.func.id]}"
-        if _resolved(node.func, names) in ("random.Random", "Random"):
+        if _full_name(node.func, names) in ("random.Random", "Random"):
             yield from _seed_problem(node)
 
 
 def _attribute_problem(node: ast.Attribute, names: dict[str, str]) -> Iterator[Spot]:
-    name = _resolved(node, names)
+    name = _full_name(node, names)
     if name.rpartition(".")[0] == "random" and node.attr != "Random":
         yield node.lineno, f"{name} draws from a generator that nobody seeded"
     if node.attr in CLOCK_METHODS and name.split(".")[0] in ("datetime", "date"):
@@ -127,11 +125,11 @@ def _is_text(node: ast.AST) -> bool:
     return bool(texts) or any(isinstance(n, ast.JoinedStr) for n in inside)
 
 
-def _resolved(node: ast.AST, names: dict[str, str]) -> str:
+def _full_name(node: ast.AST, names: dict[str, str]) -> str:
     """A dotted name with its first part as what an import bound it to; "" for anything else."""
     if isinstance(node, ast.Name):
         return names.get(node.id, node.id)
-    if isinstance(node, ast.Attribute) and (owner := _resolved(node.value, names)):
+    if isinstance(node, ast.Attribute) and (owner := _full_name(node.value, names)):
         return f"{owner}.{node.attr}"
     return ""
 
@@ -142,12 +140,12 @@ def _state(tree: ast.Module) -> Iterator[Spot]:
     for function in ast.walk(tree):
         if not isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
             continue
-        own = _own_names(function)
+        local = _local_names(function)
         for node in ast.walk(function):
             if isinstance(node, ast.Global):
                 yield node.lineno, f"'global {', '.join(node.names)}': a function may keep no state"
-            name = _changed(node)
-            if name in top and name not in own:
+            name = _target(node)
+            if name in top and name not in local:
                 yield node.lineno, f"changes '{name}' of the module: a function may keep no state"  # type: ignore[attr-defined]
 
 
@@ -159,14 +157,14 @@ def _bound(node: ast.stmt) -> Iterator[str]:
         yield from (n.id for n in ast.walk(target) if isinstance(n, ast.Name))
 
 
-def _own_names(function: ast.FunctionDef | ast.AsyncFunctionDef) -> set[str]:
+def _local_names(function: ast.FunctionDef | ast.AsyncFunctionDef) -> set[str]:
     """Arguments and names that a function, or one inside of it, binds itself."""
     inside = [*ast.walk(function)]
-    stored = {n.id for n in inside if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
-    return stored | {n.arg for n in inside if isinstance(n, ast.arg)}
+    names = {n.id for n in inside if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+    return names | {n.arg for n in inside if isinstance(n, ast.arg)}
 
 
-def _changed(node: ast.AST) -> str:
+def _target(node: ast.AST) -> str:
     """The name of what a statement changes in place; "" if it changes nothing."""
     targets: list[ast.expr] = []
     if isinstance(node, ast.Assign | ast.Delete):
@@ -190,9 +188,9 @@ def check_seeds(task: Task, level: Level = "full") -> Finding:
     takes = ask(task, "facts")["functions"].get("build")
     if takes is None:
         return Finding([f"{task.folder / task.card.generator.module}: defines no function 'build'"])
-    wanted = ["split", "rng"] + (["files"] if task.card.source is not None else [])
-    if takes != wanted:
-        return Finding([f"build({', '.join(takes)}): must take exactly ({', '.join(wanted)})"])
+    expected = ["split", "rng"] + (["files"] if task.card.source is not None else [])
+    if takes != expected:
+        return Finding([f"build({', '.join(takes)}): must take exactly ({', '.join(expected)})"])
     if task.card.source is not None:
         return Finding(skipped="the rows come from a published dataset: see regeneration")
     if task.card.relative is not None:
@@ -203,24 +201,24 @@ def check_seeds(task: Task, level: Level = "full") -> Finding:
 
 def _draws(task: Task, split: str) -> Finding:
     """Whether build draws from the generator at all; cheap, for it is stopped."""
-    drawn = ask(task, "draws", split, seeding.derive(0, "gauntlet", "watched", task.name))
-    found = Finding(figures={"draws seen": drawn})
-    if not drawn:
-        found.problems.append(f"{split}: build does not use the generator that it is handed")
-    return found
+    draws = ask(task, "draws", split, seeding.derive(0, "gauntlet", "watched", task.name))
+    finding = Finding(figures={"draws seen": draws})
+    if not draws:
+        finding.problems.append(f"{split}: build does not use the generator that it is handed")
+    return finding
 
 
 def _depends(task: Task, split: str) -> Finding:
     """Whether the rows depend on the generator, and not on the global one of random."""
-    found = Finding()
-    moved, again = ask(task, "drawn_globally", split)
-    if moved:
-        found.problems.append("build draws from the global generator of random")
-    if hashlib.sha256(again).hexdigest() != task.card.splits[split].sha256:
-        found.problems.append(f"{split}: two builds with the same generator differ")
+    finding = Finding()
+    is_global, again = ask(task, "drawn_globally", split)
+    if is_global:
+        finding.problems.append("build draws from the global generator of random")
+    if sha256_bytes(again) != task.card.splits[split].sha256:
+        finding.problems.append(f"{split}: two builds with the same generator differ")
     if ask(task, "drawn_otherwise", split, task.name) == again:
-        found.problems.append(f"{split}: build does not use the generator that it is handed")
-    return found
+        finding.problems.append(f"{split}: build does not use the generator that it is handed")
+    return finding
 
 
 def check_regeneration(task: Task, level: Level = "full") -> Finding:
@@ -230,21 +228,20 @@ def check_regeneration(task: Task, level: Level = "full") -> Finding:
     if task.card.source is not None:
         splits = tuple(task.card.splits)
     frozen_digests = {split: task.card.splits[split].sha256 for split in splits}
-    found = Finding(figures={"splits": len(splits)})
+    finding = Finding(figures={"splits": len(splits)})
     digest = frozen.generator_digest(task.folder / task.card.generator.module)
     if digest != task.card.generator.sha256:
-        found.problems.append(
+        finding.problems.append(
             f"the sources that make the rows have sha256 {digest}, frozen.toml says"
             f" {task.card.generator.sha256}"
         )
     places = {"in another process": digests_elsewhere(task, splits)}
     if level == "full":
-        files = made(task, splits)
-        places["here"] = {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}
-    found.problems += [
+        places["here"] = {name: sha256_bytes(data) for name, data in make(task, splits).items()}
+    finding.problems += [
         f"{task.card.splits[split].file}: the code makes other bytes {place} than the frozen file"
         for place, digests in places.items()
         for split, expected in frozen_digests.items()
         if digests.get(split) != expected
     ]
-    return found
+    return finding

@@ -18,8 +18,8 @@ from dataclasses import dataclass
 
 from crlbench.catalog.frozen import Row, Task
 from crlbench.reward.splits import PLANS
-from crlbench.suite.gauntlet.effort import Level, drawn
-from crlbench.suite.gauntlet.finding import Finding
+from crlbench.suite.gauntlet.asking import Level, draw_rows
+from crlbench.suite.gauntlet.report import Finding
 
 RUNS = (4, 8)
 """Tokens in a run. An item is looked for by the shortest runs of which enough are peculiar to
@@ -37,7 +37,7 @@ EVALUATION = ("id", "hard")
 _TOKEN = re.compile(r"[^\W\d_]+|\d+|[^\w\s]|_")
 
 
-def normalised(text: str) -> str:
+def normalise(text: str) -> str:
     """The text in lower case with one form for each character and single blanks."""
     return " ".join(unicodedata.normalize("NFKC", text).casefold().split())
 
@@ -87,8 +87,8 @@ class Index:
             key for run in runs(text, self.lengths) & self.by_run.keys() for key in self.by_run[run]
         )
         shares = {key: n / len(self.items[key].peculiar) for key, n in counts.items()}
-        found = {key: share for key, share in sorted(shares.items()) if share >= CONTAINED}
-        return found | dict.fromkeys(self.by_text.get(text, ()), 1.0)
+        near = {key: share for key, share in sorted(shares.items()) if share >= CONTAINED}
+        return near | dict.fromkeys(self.by_text.get(text, ()), 1.0)
 
 
 def check_duplicates(task: Task, level: Level = "full", others: Iterable[Task] = ()) -> Finding:
@@ -104,27 +104,27 @@ def search(tasks: Sequence[Task], others: Iterable[Task], level: Level) -> dict[
     ``others``, each once: time grows with the number of rows, not with that of pairs.
     """
     index = Index(item for task in tasks for item in _items(task, level))
-    found = {task.name: Finding(figures={"items": 0, "rows": 0}) for task in tasks}
+    findings = {task.name: Finding(figures={"items": 0, "rows": 0}) for task in tasks}
     for name, _ in index.items:
-        found[name].figures["items"] += 1
+        findings[name].figures["items"] += 1
     everything = {task.name: task for task in (*others, *tasks)}
     for home in everything.values():
         for split in home.card.splits:
-            _look_through(home, split, index, found)
-    return found
+            _look_through(home, split, index, findings)
+    return findings
 
 
-def _look_through(home: Task, split: str, index: Index, found: dict[str, Finding]) -> None:
+def _look_through(home: Task, split: str, index: Index, findings: dict[str, Finding]) -> None:
     """Compare the rows of a split with all items that may not stand there."""
-    for name, finding in found.items():
+    for name, finding in findings.items():
         finding.figures["rows"] += len(home.rows(split)) if name != home.name else 0
-    if home.name in found and split == "train":
-        found[home.name].figures["rows"] += len(home.rows(split))
+    if home.name in findings and split == "train":
+        findings[home.name].figures["rows"] += len(home.rows(split))
     for row in home.rows(split):
-        for key, share in index.matches(normalised(row["messages"][-1]["content"])).items():
+        for key, share in index.matches(normalise(row["messages"][-1]["content"])).items():
             item = index.items[key]
             if _counts(item.task, home, split, share):
-                found[item.task.name].problems.append(
+                findings[item.task.name].problems.append(
                     f"{item.row['id']} is nearly {home.name}'s {row['id']}: that holds {share:.0%}"
                     f" of what is peculiar to {item.row['messages'][-1]['content'][:70]!r}"
                 )
@@ -136,36 +136,35 @@ def _counts(task: Task, home: Task, split: str, share: float) -> bool:
     A generated training item may differ from an evaluation item in one number on purpose.
     """
     if task.name != home.name:
-        return not related(task, home)
+        return not _share_items(task, home)
     return split == "train" and (share == 1.0 or task.card.source is not None)
 
 
 def _items(task: Task, level: Level) -> list[Item]:
     splits = [name for name in PLANS if name in task.card.splits]
     texts = {
-        (name, row["id"]): normalised(row["messages"][-1]["content"])
+        (name, row["id"]): normalise(row["messages"][-1]["content"])
         for name in splits
         for row in task.rows(name)
     }
     rows = [(name, row) for name in EVALUATION if name in splits for row in task.rows(name)]
-    kept = {row["id"] for row in _drawn([row for _, row in rows], task, level)}
-    found: dict[Key, tuple[Row, frozenset[Run]]] = {
-        (name, row["id"]): (row, frozenset()) for name, row in rows if row["id"] in kept
+    count = QUICK_ITEMS if level == "quick" else None
+    drawn = draw_rows([row for _, row in rows], count, task.name, "duplicates")
+    ids = {row["id"] for row in drawn}
+    items: dict[Key, tuple[Row, frozenset[Run]]] = {
+        (name, row["id"]): (row, frozenset()) for name, row in rows if row["id"] in ids
     }
     for length in RUNS:
-        held = Counter(run for text in texts.values() for run in runs(text, [length]))
-        for key, (row, peculiar) in found.items():
-            own = {r for r in runs(texts[key], [length]) if held[r] <= max(COMMON * len(texts), 1)}
-            if not peculiar and len(own) >= FEWEST:
-                found[key] = row, frozenset(own)
-    return [Item(task, row, texts[key], peculiar) for key, (row, peculiar) in found.items()]
+        counts = Counter(run for text in texts.values() for run in runs(text, [length]))
+        most = max(COMMON * len(texts), 1)
+        for key, (row, peculiar) in items.items():
+            rare = {run for run in runs(texts[key], [length]) if counts[run] <= most}
+            if not peculiar and len(rare) >= FEWEST:
+                items[key] = row, frozenset(rare)
+    return [Item(task, row, texts[key], peculiar) for key, (row, peculiar) in items.items()]
 
 
-def _drawn(rows: list[Row], task: Task, level: Level) -> list[Row]:
-    return drawn(rows, QUICK_ITEMS if level == "quick" else None, task.name, "duplicates")
-
-
-def related(a: Task, b: Task) -> bool:
+def _share_items(a: Task, b: Task) -> bool:
     """Whether two tasks share items on purpose."""
     families = [task.card.relative or task.name for task in (a, b)]
     return families[0] == families[1]

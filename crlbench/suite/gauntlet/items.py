@@ -14,8 +14,8 @@ from crlbench.reward.splits import (
     content_hash,
     held_out,
 )
-from crlbench.suite.gauntlet.effort import Level
-from crlbench.suite.gauntlet.finding import Finding
+from crlbench.suite.gauntlet.asking import Level
+from crlbench.suite.gauntlet.report import Finding
 
 SHORT_TAGS = ("mini", "calibration")
 """Tasks that the bundled byte-level models read."""
@@ -37,22 +37,22 @@ def all_rows(task: Task) -> Iterator[Row]:
 def check_shape(task: Task, level: Level = "full") -> Finding:
     """Sizes, levels and texts are as announced, and texts are short where models are tiny."""
     generated = task.card.source is None
-    wanted = SPLITS if generated and task.card.reward_model is None else ("id",)
-    found = Finding([f"the split {s} is missing" for s in wanted if s not in task.card.splits])
+    needed = SPLITS if generated and task.card.reward_model is None else ("id",)
+    finding = Finding([f"the split {s} is missing" for s in needed if s not in task.card.splits])
     for split in task.card.splits:
-        found.problems += [problem for row in task.rows(split) for problem in _row(row, task)]
-        found.figures[split] = len(task.rows(split))
+        finding.problems += [problem for row in task.rows(split) for problem in _row(row, task)]
+        finding.figures[split] = len(task.rows(split))
     for split in ("train", "id") if generated else ():
         prefix = Counter(row["level"] for row in task.rows(split)[:BALANCED_PREFIX])
         if max(prefix.values()) - min(prefix.values()) > 1:
-            found.problems.append(f"{split}: the first {BALANCED_PREFIX} items are not balanced")
-    return found
+            finding.problems.append(f"{split}: the first {BALANCED_PREFIX} items are not balanced")
+    return finding
 
 
 def _row(row: Row, task: Task) -> Iterator[str]:
     texts = [message["content"] for message in row["messages"]] + [row["answer"], row["key"]]
-    own = task.card.source is None and "reasoning-gym" not in task.card.tags
-    if own and not all(t.isascii() and t.isprintable() for t in texts):
+    is_ours = task.card.source is None and "reasoning-gym" not in task.card.tags
+    if is_ours and not all(t.isascii() and t.isprintable() for t in texts):
         yield f"{row['id']}: holds more than printable ASCII"
     if row["level"] not in LEVELS:
         yield f"{row['id']}: level {row['level']} is unknown; allowed: 1, 2, 3"
@@ -62,8 +62,8 @@ def _row(row: Row, task: Task) -> Iterator[str]:
         yield f"{row['id']}: the id names no split of this task"
     size = len(row["answer"].encode())
     if task.card.golds and not 0 < size <= task.card.max_completion_bytes:
-        allowed = f"1 to {task.card.max_completion_bytes}"
-        yield f"{row['id']}: the answer has {size} bytes, allowed: {allowed}"
+        limits = f"1 to {task.card.max_completion_bytes}"
+        yield f"{row['id']}: the answer has {size} bytes, allowed: {limits}"
     if {*task.card.tags} & {*SHORT_TAGS} and row["template"] == 0:
         prompt = len(row["messages"][-1]["content"])
         if prompt > SHORT_PROMPT or size > SHORT_ANSWER:
@@ -75,7 +75,7 @@ def _row(row: Row, task: Task) -> Iterator[str]:
 
 def check_card(task: Task, level: Level = "full") -> Finding:
     """Every fact in frozen.toml about a split is that of its rows."""
-    found = Finding()
+    finding = Finding()
     for split, card in task.card.splits.items():
         rows = task.rows(split)
         facts = {
@@ -86,20 +86,20 @@ def check_card(task: Task, level: Level = "full") -> Finding:
             "floor": max(card.nulls.model_dump().values()),
             "file": f"{split}.jsonl",
         }
-        found.problems += [
+        finding.problems += [
             f"frozen.toml: splits.{split}.{name} is {getattr(card, name)}, the rows say {fact}"
             for name, fact in facts.items()
             if getattr(card, name) != fact
         ]
         if card.floor >= card.ceiling:
-            found.problems.append(
+            finding.problems.append(
                 f"frozen.toml: splits.{split}: the floor {card.floor} is not below the ceiling"
                 f" {card.ceiling}"
             )
     if task.card.relative == task.name:
-        found.problems.append("frozen.toml: relative names the task itself")
-    found.figures["floor"] = {name: split.floor for name, split in task.card.splits.items()}
-    return found
+        finding.problems.append("frozen.toml: relative names the task itself")
+    finding.figures["floor"] = {name: split.floor for name, split in task.card.splits.items()}
+    return finding
 
 
 def check_readme(task: Task, level: Level = "full") -> Finding:
@@ -108,34 +108,35 @@ def check_readme(task: Task, level: Level = "full") -> Finding:
     if not path.is_file():
         return Finding([f"{path}: the file is missing"])
     text = path.read_text(encoding="utf-8", errors="replace")
-    found = Finding()
+    finding = Finding()
     if not text.startswith("# "):
-        found.problems.append(f"{path}: must begin with a heading, '# Name'")
-    lowered = text.lower()
-    found.problems += [
+        finding.problems.append(f"{path}: must begin with a heading, '# Name'")
+    lower = text.lower()
+    finding.problems += [
         f"{path}: says nothing about '{word}'"
         for word in README_WORDS
-        if word.lower() not in lowered
+        if word.lower() not in lower
     ]
-    return found
+    return finding
 
 
 def check_disjoint(task: Task, level: Level = "full") -> Finding:
     """No text and no key is in training and in evaluation; no evaluation item comes twice."""
-    found = Finding()
+    finding = Finding()
     owners: dict[str, str] = {}
     for split in (name for name in PLANS if name in task.card.splits):
         rows = task.rows(split)
-        own = {content_hash(row["messages"]) for row in rows} | {row["key"] for row in rows}
-        shared = sorted(own & owners.keys())
-        found.problems += [f"{split} shares {name!r} with {owners[name]}" for name in shared]
-        owners |= dict.fromkeys(own, split)
-        repeated = Counter(content_hash(row["messages"]) for row in rows)
-        found.problems += [f"{split}: a prompt comes {n} times" for n in repeated.values() if n > 1]
+        prompts = Counter(content_hash(row["messages"]) for row in rows)
+        names = prompts.keys() | {row["key"] for row in rows}
+        common = sorted(names & owners.keys())
+        finding.problems += [f"{split} shares {name!r} with {owners[name]}" for name in common]
+        owners |= dict.fromkeys(names, split)
+        twice = [n for n in prompts.values() if n > 1]
+        finding.problems += [f"{split}: a prompt comes {n} times" for n in twice]
         if task.card.source is None:
-            found.problems += _strays(task, split)
-    found.figures["texts and keys"] = len(owners)
-    return found
+            finding.problems += _strays(task, split)
+    finding.figures["texts and keys"] = len(owners)
+    return finding
 
 
 def _strays(task: Task, split: str) -> list[str]:
@@ -152,45 +153,46 @@ def _strays(task: Task, split: str) -> list[str]:
 def check_keys(task: Task, level: Level = "full") -> Finding:
     """A key says what is asked, not how: one item has one key in all its templates, and one
     text has one key wherever it stands."""
-    found = Finding()
+    finding = Finding()
     keys: dict[str, Row] = {}
-    told: dict[str, Row] = {}
+    sources: dict[str, Row] = {}
     for row in all_rows(task):
         first = keys.setdefault(content_hash(row["messages"]), row)
         if first["key"] != row["key"]:
-            found.problems.append(
+            finding.problems.append(
                 f"{row['id']} and {first['id']}: one prompt has the keys {row['key']!r} and"
                 f" {first['key']!r}"
             )
         source = row["meta"].get("source", row["id"])
-        first = told.setdefault(source, row)
+        first = sources.setdefault(source, row)
         if first["key"] != row["key"]:
-            found.problems.append(
+            finding.problems.append(
                 f"{row['id']}: its key {row['key']!r} is not that of {source}, {first['key']!r}"
             )
-    found.figures["keys"] = len({row["key"] for row in told.values()})
-    return found
+    finding.figures["keys"] = len({row["key"] for row in sources.values()})
+    return finding
 
 
 def check_subsets(task: Task, level: Level = "full") -> Finding:
     """train_fixed repeats rows of train; format retells items of ID in every paraphrase."""
-    found = Finding()
+    finding = Finding()
     present = {s: p for s, p in PARENTS.items() if s in task.card.splits}
     for split, parent in present.items():
         parents = {row["id"]: row for row in task.rows(parent)}
         for row in task.rows(split):
             source = parents.get(row["meta"].get("source", ""))
             if source is None or source["key"] != row["key"] or source["level"] != row["level"]:
-                found.problems.append(f"{row['id']}: is not an item of {parent}")
+                finding.problems.append(f"{row['id']}: is not an item of {parent}")
             elif split == "train_fixed" and source["messages"] != row["messages"]:
-                found.problems.append(f"{row['id']}: does not repeat {source['id']}")
+                finding.problems.append(f"{row['id']}: does not repeat {source['id']}")
     if "format" in present:
-        told = Counter((row["meta"].get("source"), row["template"]) for row in task.rows("format"))
-        sources = {source for source, _ in told}
-        wanted = {(source, template) for source in sources for template in FORMAT_TEMPLATES}
-        if set(told) != wanted or max(told.values()) > 1:
-            found.problems.append("format: every item must come once in each of the templates 1-5")
-    return found if present else Finding(skipped="the task has no split made of another's items")
+        counts = Counter((r["meta"].get("source"), r["template"]) for r in task.rows("format"))
+        sources = {source for source, _ in counts}
+        needed = {(source, template) for source in sources for template in FORMAT_TEMPLATES}
+        if set(counts) != needed or max(counts.values()) > 1:
+            problem = "format: every item must come once in each of the templates 1-5"
+            finding.problems.append(problem)
+    return finding if present else Finding(skipped="the task has no split made of another's items")
 
 
 def check_answer_formats(task: Task, level: Level = "full") -> Finding:
@@ -200,7 +202,7 @@ def check_answer_formats(task: Task, level: Level = "full") -> Finding:
     answers: dict[str, set[str]] = {}
     for row in task.rows("format"):
         answers.setdefault(row["meta"].get("source", row["id"]), set()).add(row["answer"])
-    same = [source for source, given in answers.items() if len(given) < 2]
+    same = [source for source, texts in answers.items() if len(texts) < 2]
     return Finding(
         [f"format: the paraphrases of {source} all ask for one answer" for source in same]
     )

@@ -19,6 +19,18 @@ MARKS: dict[str, str] = {
 }
 
 
+@dataclass
+class Finding:
+    """What a check found: problems in words, and the figures it measured on the way."""
+
+    problems: list[str] = field(default_factory=list)
+    figures: dict[str, Any] = field(default_factory=dict)
+    skipped: str = ""
+    """Why the rule does not apply; "" when it does."""
+    warning: str = ""
+    """What breaks no rule and has to be known."""
+
+
 @dataclass(frozen=True)
 class Outcome:
     """One rule on one entry."""
@@ -40,7 +52,7 @@ class Report:
     """All rules on one task, or on one model."""
 
     task: str
-    """Its name."""
+    """Name of the task or the model."""
     version: str
     effort: str
     outcomes: tuple[Outcome, ...]

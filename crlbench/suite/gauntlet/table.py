@@ -40,20 +40,20 @@ def cards(catalog: Catalog) -> list[TaskCard]:
     return [catalog.task_card(name) for name in names if catalog.rows_state(name) != "draft"]
 
 
-def replaced(text: str, new: str) -> str:
+def replace_table(text: str, new: str) -> str:
     """A page with its table replaced.
 
     Raises:
         ValidationError: the page does not hold the table's two marks once, in order.
     """
     pattern = re.escape(BEGIN) + ".*?" + re.escape(END)
-    made, count = re.subn(pattern, lambda _: f"{BEGIN}\n{new}{END}", text, flags=re.DOTALL)
+    page, count = re.subn(pattern, lambda _: f"{BEGIN}\n{new}{END}", text, flags=re.DOTALL)
     if count != 1:
         raise ValidationError(
             f"the page holds {count} tables; it needs each of the lines '{BEGIN}' and '{END}' "
             "once, in this order."
         )
-    return made
+    return page
 
 
 def main() -> None:
@@ -66,7 +66,7 @@ def main() -> None:
         print(new, end="")
     else:
         try:
-            write_bytes(page, replaced(page.read_text(encoding="utf-8"), new).encode())
+            write_bytes(page, replace_table(page.read_text(encoding="utf-8"), new).encode())
         except ValidationError as error:
             parser.exit(error.exit_code, f"{page}: {error}\n")
 

@@ -27,32 +27,29 @@ FREQUENT = 40
 
 def mutants(answer: str) -> list[str]:
     """Wrong completions one slip away: a character replaced, dropped, doubled or swapped."""
-    found: set[str] = set()
+    wrong: set[str] = set()
     for i, character in enumerate(answer):
         if character.isalnum():
-            found.add(answer[:i] + _other(character) + answer[i + 1 :])
-            found.add(answer[:i] + answer[i + 1 :])
-            found.add(answer[:i] + character + answer[i:])
-        found.add(answer[:i] + answer[i : i + 2][::-1] + answer[i + 2 :])
-    return sorted(text for text in found if squeeze(text) != squeeze(answer))
+            wrong.add(answer[:i] + _other(character) + answer[i + 1 :])
+            wrong.add(answer[:i] + answer[i + 1 :])
+            wrong.add(answer[:i] + character + answer[i:])
+        wrong.add(answer[:i] + answer[i : i + 2][::-1] + answer[i + 2 :])
+    return sorted(text for text in wrong if squeeze(text) != squeeze(answer))
 
 
 def _other(character: str) -> str:
     """Another character of the same kind."""
     if character.isdecimal():
-        return chr(ord(character) - unicodedata.decimal(character) + _next_digit(character))
+        digit = unicodedata.decimal(character)
+        return chr(ord(character) - digit + (digit + 1) % 10)
     return chr(ord(character) - 1) if character in "zZ" else chr(ord(character) + 1)
-
-
-def _next_digit(character: str) -> int:
-    return (unicodedata.decimal(character) + 1) % 10
 
 
 def battery(answers: Sequence[str]) -> dict[str, str]:
     """Texts that are said to every item of a split, by name; ``answers`` are the split's."""
     frequent = [text for text, _ in Counter(answers).most_common(FREQUENT)]
     best = frequent[0]
-    listed = {f"all answers by {s!r}": s.join(frequent) for s in (" ", "\n", ",", ";", "", "><")}
+    lists = {f"all answers by {s!r}": s.join(frequent) for s in (" ", "\n", ",", ";", "", "><")}
     return {
         "the digits": "0123456789",
         "the digits apart": " ".join(map(str, range(10))),
@@ -60,7 +57,7 @@ def battery(answers: Sequence[str]) -> dict[str, str]:
         "a line per number": "\n".join(map(str, range(200))),
         "four digits": "0 1 2 3",
         "the alphabet": "abcdefghijklmnopqrstuvwxyz",
-        **listed,
+        **lists,
         "all answers in brackets": f"<{'><'.join(frequent)}>",
         "all answers boxed": " ".join(f"\\boxed{{{one}}}" for one in frequent),
         "the best answer repeated": (best + " ") * REPEATS,
@@ -82,10 +79,6 @@ def battery(answers: Sequence[str]) -> dict[str, str]:
     }
 
 
-def _homoglyphs(text: str) -> str:
-    return text.translate(_LOOK_ALIKE)
-
-
 _LOOK_ALIKE = str.maketrans(
     "aceiopsxyABCEHKMOPTXhjklmnrtuvwzdgfbq",
     "\u0430\u0441\u0435\u0456\u043e\u0440\u0455\u0445\u0443\u0410\u0412\u0421\u0415\u041d\u041a"
@@ -99,7 +92,7 @@ _MATHEMATICAL = {ord("0") + i: 0x1D7CE + i for i in range(10)}
 _MATHEMATICAL |= {ord("a") + i: 0x1D41A + i for i in range(26)}
 
 Attack = Callable[[str, Row, Sequence[str]], str]
-"""From the gold completion, its row and wrong answers of other rows (at least one)."""
+"""(gold completion, its row, at least one wrong answer of another row) -> text."""
 
 
 def _system(row: Row) -> str:
@@ -110,29 +103,29 @@ def _user(row: Row) -> str:
     return row["messages"][-1]["content"]
 
 
-def _buried(gold: str, row: Row, wrong: Sequence[str]) -> str:
+def _bury(gold: str, row: Row, wrong: Sequence[str]) -> str:
     """The gold in the middle of many bytes of wrong answers."""
-    half = "\n".join(_repeated(wrong, LONG // 2))
+    half = "\n".join(_repeat(wrong, LONG // 2))
     return f"{half}\n{gold}\n{half}"
 
 
-def _repeated(wrong: Sequence[str], size: int) -> Iterator[str]:
-    written = 0
-    while written < size:
+def _repeat(wrong: Sequence[str], size: int) -> Iterator[str]:
+    size_so_far = 0
+    while size_so_far < size:
         for text in wrong:
             yield text
-            written += len(text) + 1
+            size_so_far += len(text) + 1
 
 
 ATTACKS: dict[str, Attack] = {
     "the gold in full-width characters": lambda gold, row, wrong: gold.translate(_WIDE),
     "the gold in Arabic digits": lambda gold, row, wrong: gold.translate(_ARABIC),
     "the gold in mathematical characters": lambda g, row, wrong: g.translate(_MATHEMATICAL),
-    "the gold in letters of other alphabets": lambda gold, row, wrong: _homoglyphs(gold),
+    "the gold in letters of other alphabets": lambda gold, row, wrong: gold.translate(_LOOK_ALIKE),
     "the gold with zero-width spaces inside": lambda gold, row, wrong: "\u200b".join(gold),
     "the gold with zero-width joiners inside": lambda gold, row, wrong: "\u200d".join(gold),
     "the gold with soft hyphens inside": lambda gold, row, wrong: "\u00ad".join(gold),
-    "the gold among 10,000 bytes of answers": _buried,
+    "the gold among 10,000 bytes of answers": _bury,
     "the gold, then a wrong answer": lambda gold, row, wrong: f"{gold} {wrong[0]}",
     "the gold, then a wrong line": lambda gold, row, wrong: f"{gold}\n{wrong[0]}",
     "the gold or a wrong answer": lambda gold, row, wrong: f"{gold} or {wrong[0]}",

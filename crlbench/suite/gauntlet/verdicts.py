@@ -12,11 +12,19 @@ from crlbench.confine.room import Stopped
 from crlbench.errors import ValidationError
 from crlbench.reward.score import outcomes
 from crlbench.suite import freeze
-from crlbench.suite.gauntlet.asking import ask, defined, judged, null_texts
-from crlbench.suite.gauntlet.effort import Level, drawn, drawn_texts, effort_of
-from crlbench.suite.gauntlet.finding import Finding
+from crlbench.suite.gauntlet.asking import (
+    Level,
+    ask,
+    defines,
+    draw_rows,
+    draw_texts,
+    effort_of,
+    judge,
+    null_texts,
+    verdicts_elsewhere,
+)
 from crlbench.suite.gauntlet.items import all_rows
-from crlbench.suite.gauntlet.remake import verdicts_elsewhere
+from crlbench.suite.gauntlet.report import Finding
 from crlbench.suite.gauntlet.texts import ATTACKS, battery, mutants, random_texts
 from crlbench.suite.golds import gold_scores, rejected
 
@@ -37,20 +45,20 @@ Case = tuple[str, str]
 
 def check_gold(task: Task, level: Level = "full") -> Finding:
     """Verifier and audit give every gold completion 1."""
-    if not task.card.golds and not defined(task, "gold"):
+    if not task.card.golds and not defines(task, "gold"):
         return Finding(skipped=NO_GOLDS)
     rows = _rows(task, effort_of(task, level).golds, "gold")
-    found = Finding(figures={"golds": len(rows)})
+    finding = Finding(figures={"golds": len(rows)})
     golds, answers = [task.gold(row) or "" for row in rows], [row["answer"] for row in rows]
-    for judge in JUDGES:
-        asked = task.judge_of(judge, golds, answers)
-        paid = gold_scores(task.card.kind, asked, golds, answers, task.name)
-        found.problems += [
-            f"{row['id']}: {judge} gives its own answer {row['answer']!r} less than 1"
-            for row, earned in zip(rows, paid, strict=True)
-            if rejected(task.card.kind, earned)
+    for function in JUDGES:
+        ask_judge = task.judge_of(function, golds, answers)
+        scores = gold_scores(task.card.kind, ask_judge, golds, answers, task.name)
+        finding.problems += [
+            f"{row['id']}: {function} gives its own answer {row['answer']!r} less than 1"
+            for row, score in zip(rows, scores, strict=True)
+            if rejected(task.card.kind, score)
         ]
-    return found
+    return finding
 
 
 def check_mutants(task: Task, level: Level = "full") -> Finding:
@@ -58,14 +66,14 @@ def check_mutants(task: Task, level: Level = "full") -> Finding:
     if not task.card.golds:
         return Finding(skipped=NO_GOLDS)
     cases = _mutant_cases(task, level)
-    paid = _paid(task, "verify", cases)
-    found = Finding(figures={"mutants": len(cases)})
-    found.problems = [
+    scores = _judge_cases(task, "verify", cases)
+    finding = Finding(figures={"mutants": len(cases)})
+    finding.problems = [
         f"the wrong completion {text!r} is paid in full; right is {answer!r}"
-        for (text, answer), outcome in zip(cases, paid, strict=True)
+        for (text, answer), outcome in zip(cases, scores, strict=True)
         if outcome >= 1.0
     ]
-    return found
+    return finding
 
 
 def check_agreement(task: Task, level: Level = "full") -> Finding:
@@ -77,14 +85,14 @@ def check_agreement(task: Task, level: Level = "full") -> Finding:
     ]
     if not cases:
         return Finding(skipped="there is no gold completion and no mutant to judge")
-    both = zip(*(_paid(task, judge, cases) for judge in JUDGES), strict=True)
-    share = sum(a == b for a, b in both) / len(cases)
-    found = Finding(figures={"cases": len(cases), "agreement": share})
+    pairs = zip(*(_judge_cases(task, function, cases) for function in JUDGES), strict=True)
+    share = sum(a == b for a, b in pairs) / len(cases)
+    finding = Finding(figures={"cases": len(cases), "agreement": share})
     if share < AGREEMENT:
-        found.problems.append(
+        finding.problems.append(
             f"verifier and audit agree on {share:.4f} of the cases; least: {AGREEMENT}"
         )
-    return found
+    return finding
 
 
 def check_floor(task: Task, level: Level = "full") -> Finding:
@@ -93,20 +101,20 @@ def check_floor(task: Task, level: Level = "full") -> Finding:
         return Finding(skipped=LEARNED)
     effort = effort_of(task, level)
     splits = ["id"] if level == "quick" else [*task.card.splits]
-    found = Finding()
+    finding = Finding()
     for split in splits:
         rows = task.rows(split)[: freeze.NULL_ROWS]
         if task.card.heavy:
-            rows = drawn(rows, effort.attacked, task.name, "floor")
+            rows = draw_rows(rows, effort.attacks, task.name, "floor")
         limit = task.card.splits[split].floor + _luck(task, split, rows)
         scores = _nulls(task, rows, effort.constants)
-        found.figures[split] = scores
-        found.problems += [
+        finding.figures[split] = scores
+        finding.problems += [
             f"{split}: the policy '{policy}' scores {score}, above the floor {limit}"
             for policy, score in scores.items()
             if score > limit
         ]
-    return found
+    return finding
 
 
 def check_adversarial(task: Task, level: Level = "full") -> Finding:
@@ -114,106 +122,108 @@ def check_adversarial(task: Task, level: Level = "full") -> Finding:
     if task.card.reward_model is not None:
         return Finding(skipped=LEARNED)
     effort = effort_of(task, level)
-    found = Finding()
+    finding = Finding()
     worst = (-1.0, "", 0.0)
-    tried = 0
+    count = 0
     for split in (name for name in ("id", "hard", "format") if name in task.card.splits):
-        rows = drawn(task.rows(split), effort.attacked, task.name, "adversarial")
+        rows = draw_rows(task.rows(split), effort.attacks, task.name, "adversarial")
         limit = task.card.splits[split].floor + ADVERSARIAL_SLACK + _luck(task, split, rows)
         for name, texts in _attacks(task, split, rows).items():
             cases = [
                 (t, row["answer"]) for t, row in zip(texts, rows, strict=True) if t is not None
             ]
-            paid = _paid(task, "verify", cases)
-            mean = sum(paid) / max(len(cases), 1)
-            tried += len(cases)
+            scores = _judge_cases(task, "verify", cases)
+            mean = sum(scores) / max(len(cases), 1)
+            count += len(cases)
             worst = max(worst, (mean, f"{name}, on {split}", round(limit, 4)))
             if mean > limit:
-                text, answer = cases[max(range(len(paid)), key=paid.__getitem__)]
-                found.problems.append(
+                text, answer = cases[max(range(len(scores)), key=scores.__getitem__)]
+                finding.problems.append(
                     f"{split}: {name} scores {mean:.3f}, above {limit:.3f}; for instance"
                     f" {text[:60]!r} for the answer {answer[:60]!r}"
                 )
-    found.figures = {"texts": tried, "best": worst[0], "allowed": worst[2], "by": worst[1]}
-    return found
+    finding.figures = {"texts": count, "best": worst[0], "allowed": worst[2], "by": worst[1]}
+    return finding
 
 
 def check_total(task: Task, level: Level = "full") -> Finding:
     """Verifier and audit return a number from 0 to 1 for any text whatever."""
     answers = {row["template"]: row["answer"] for row in all_rows(task)}
     noise = [*itertools.islice(random_texts(task.name), effort_of(task, level).texts)]
-    said = [*battery([row["answer"] for row in task.rows("id")]).values()]
-    texts = noise + (said[:: len(said) // 6] if task.card.heavy else said)
-    found = Finding(figures={"texts": len(texts), "answers": len(answers)})
+    phrases = [*battery([row["answer"] for row in task.rows("id")]).values()]
+    texts = noise + (phrases[:: len(phrases) // 6] if task.card.heavy else phrases)
+    finding = Finding(figures={"texts": len(texts), "answers": len(answers)})
     cases = [*itertools.product(texts, answers.values())]
-    for judge in JUDGES:
-        say = task.judge_of(judge, [t for t, _ in cases], [a for _, a in cases])
+    for function in JUDGES:
+        say = task.judge_of(function, [t for t, _ in cases], [a for _, a in cases])
         for text, answer in cases:
             try:
                 outcomes(say, [text], [answer], task.name)
             except Stopped:
                 raise
             except ValidationError as error:
-                found.problems.append(f"{judge}: {error}")
-    return found
+                finding.problems.append(f"{function}: {error}")
+    return finding
 
 
 def check_pure(task: Task, level: Level = "full") -> Finding:
     """A verdict depends on text and answer alone: the same again, in another order, and in
     another process; verify and audit take nothing else."""
-    found = Finding()
+    finding = Finding()
     functions = ask(task, "facts")["functions"]
-    for judge in JUDGES:
-        names = functions.get(judge)
+    for function in JUDGES:
+        names = functions.get(function)
         if names != ["text", "answer"]:
-            found.problems.append(
-                f"{judge}({', '.join(names or ())}): must take exactly (text, answer), the"
+            finding.problems.append(
+                f"{function}({', '.join(names or ())}): must take exactly (text, answer), the"
                 " completion and the frozen answer"
             )
-    if found.problems:
-        return found
+    if finding.problems:
+        return finding
     cases = _pure_cases(task, level)
-    first = _paid(task, "verify", cases)
-    again = _paid(task, "verify", cases[::-1])[::-1]
+    first = _judge_cases(task, "verify", cases)
+    again = _judge_cases(task, "verify", cases[::-1])[::-1]
     elsewhere = verdicts_elsewhere(task, cases)
     for (text, answer), a, b, c in zip(cases, first, again, elsewhere, strict=True):
         if a != b:
-            found.problems.append(f"the verifier said {a} and then {b} to {text!r} for {answer!r}")
+            finding.problems.append(
+                f"the verifier said {a} and then {b} to {text!r} for {answer!r}"
+            )
         elif a != c:
-            found.problems.append(
+            finding.problems.append(
                 f"the verifier said {a} here and {c} in another process to {text!r} for {answer!r}"
             )
-    found.figures["cases"] = len(cases)
-    return found
+    finding.figures["cases"] = len(cases)
+    return finding
 
 
 def _pure_cases(task: Task, level: Level) -> list[Case]:
     effort = effort_of(task, level)
-    rows = drawn(task.rows("id")[:PURE_ROWS], effort.attacked, task.name, "pure")
+    rows = draw_rows(task.rows("id")[:PURE_ROWS], effort.attacks, task.name, "pure")
     return [
         (text, row["answer"])
         for row in rows
         for text in (
             *_golds(task, row),
             row["messages"][-1]["content"],
-            *drawn_texts(mutants(row["answer"]), 4 if task.card.golds else 0, task.name, "pure"),
+            *draw_texts(mutants(row["answer"]), 4 if task.card.golds else 0, task.name, "pure"),
         )
     ]
 
 
 def _rows(task: Task, count: int | None, purpose: str) -> list[Row]:
     """Rows of all splits, each answer of a split once, at most ``count`` of a split."""
-    found: list[Row] = []
-    seen: set[tuple[int, str]] = set()
+    rows: list[Row] = []
+    answers: set[tuple[int, str]] = set()
     for split in task.card.splits:
         fresh = {}
         for row in task.rows(split):
-            if (row["template"], row["answer"]) not in seen:
+            if (row["template"], row["answer"]) not in answers:
                 fresh.setdefault(row["answer"], row)
-        kept = drawn([*fresh.values()], count, task.name, purpose)
-        seen |= {(row["template"], row["answer"]) for row in kept}
-        found += kept
-    return found
+        drawn = draw_rows([*fresh.values()], count, task.name, purpose)
+        answers |= {(row["template"], row["answer"]) for row in drawn}
+        rows += drawn
+    return rows
 
 
 def _mutant_cases(task: Task, level: Level) -> list[Case]:
@@ -223,16 +233,16 @@ def _mutant_cases(task: Task, level: Level) -> list[Case]:
     return [
         (text, row["answer"])
         for row in _rows(task, effort.items, "mutants")
-        for text in drawn_texts(_mutants(task, row), effort.mutants, task.name, "mutants")
+        for text in draw_texts(_mutants(task, row), effort.mutants, task.name, "mutants")
     ]
 
 
 def _mutants(task: Task, row: Row) -> list[str]:
     """Wrong completions one slip away; a task that compares to a tolerance says them itself."""
-    if not defined(task, "mutants"):
+    if not defines(task, "mutants"):
         return mutants(row["answer"])
-    (found,) = ask(task, "texts", "mutants", [row["answer"]])
-    return found
+    (texts,) = ask(task, "texts", "mutants", [row["answer"]])
+    return texts
 
 
 def _golds(task: Task, row: Row) -> list[str]:
@@ -246,61 +256,59 @@ def _nulls(task: Task, rows: list[Row], constants: int | None) -> dict[str, floa
     the best single one, and no random ones."""
     texts = null_texts(task) if not task.card.golds else ()
     if constants is None:
-        paid = partial(judged, task, "verify")
-        return freeze.null_scores(paid, rows, task.name, texts)
-    said = list(texts) or [row["answer"] for row in rows]
-    frequent = [text for text, _ in Counter(said).most_common(constants // 2)]
-    others = [text for text in dict.fromkeys(said) if text not in frequent]
-    tried = frequent + drawn_texts(others, constants - len(frequent), task.name, "constant")
+        return freeze.null_scores(partial(judge, task, "verify"), rows, task.name, texts)
+    replies = list(texts) or [row["answer"] for row in rows]
+    frequent = [text for text, _ in Counter(replies).most_common(constants // 2)]
+    others = [text for text in dict.fromkeys(replies) if text not in frequent]
+    replies = frequent + draw_texts(others, constants - len(frequent), task.name, "constant")
     return {
         "empty": _mean(task, [""] * len(rows), rows),
-        "constant": max(_mean(task, [text] * len(rows), rows) for text in tried),
+        "constant": max(_mean(task, [text] * len(rows), rows) for text in replies),
         "echo": _mean(task, [row["messages"][-1]["content"] for row in rows], rows),
     }
 
 
 def _luck(task: Task, split: str, rows: Sequence[Row]) -> float:
     """What two items more add to a mean over a part of the rows that the floor was measured on."""
-    measured = min(task.card.splits[split].count, freeze.NULL_ROWS)
-    return 2 / len(rows) if len(rows) < measured else 0.0
+    count = min(task.card.splits[split].count, freeze.NULL_ROWS)
+    return 2 / len(rows) if len(rows) < count else 0.0
 
 
 def _mean(task: Task, texts: Sequence[str], rows: Sequence[Row]) -> float:
-    paid = judged(task, "verify", texts, [row["answer"] for row in rows])
-    return round(sum(paid) / len(rows), freeze.PLACES)
+    scores = judge(task, "verify", texts, [row["answer"] for row in rows])
+    return round(sum(scores) / len(rows), freeze.PLACES)
 
 
 def _attacks(task: Task, split: str, rows: Sequence[Row]) -> dict[str, list[str | None]]:
     """Every text of the battery by name, one for each row; None where it is no attack."""
     answers = [row["answer"] for row in task.rows(split)]
-    said = answers if task.card.golds else null_texts(task)
-    found: dict[str, list[str | None]] = {
-        name: [text] * len(rows) for name, text in battery(said).items()
+    phrases = battery(answers if task.card.golds else null_texts(task))
+    attacks: dict[str, list[str | None]] = {
+        name: [text] * len(rows) for name, text in phrases.items()
     }
     if not task.card.golds:
-        return found
+        return attacks
     wrong = [_wrong_answers(task, row, task.rows(split)) for row in rows]
     for name, attack in ATTACKS.items():
-        found[name] = [
-            _told(attack(row["answer"], row, others), row) if others else None
+        texts = (
+            attack(row["answer"], row, others) if others else row["answer"]
             for row, others in zip(rows, wrong, strict=True)
+        )
+        attacks[name] = [
+            None if text == row["answer"] else text for text, row in zip(texts, rows, strict=True)
         ]
-    return found
-
-
-def _told(text: str, row: Row) -> str | None:
-    return None if text == row["answer"] else text
+    return attacks
 
 
 def _wrong_answers(task: Task, row: Row, rows: Sequence[Row]) -> list[str]:
     """Answers of other rows in the same format that the verifier does not pay for this one."""
-    alike = [one["answer"] for one in rows if one["template"] == row["template"]]
-    others = [one for one in dict.fromkeys(alike) if one != row["answer"]]
+    answers = [one["answer"] for one in rows if one["template"] == row["template"]]
+    others = [answer for answer in dict.fromkeys(answers) if answer != row["answer"]]
     count = 2 if task.card.heavy else WRONG_ANSWERS
-    tried = drawn_texts(others, count, task.name, row["id"])
-    paid = judged(task, "verify", tried, [row["answer"]] * len(tried))
-    return [one for one, outcome in zip(tried, paid, strict=True) if outcome < 1.0]
+    drawn = draw_texts(others, count, task.name, row["id"])
+    scores = judge(task, "verify", drawn, [row["answer"]] * len(drawn))
+    return [answer for answer, score in zip(drawn, scores, strict=True) if score < 1.0]
 
 
-def _paid(task: Task, judge: str, cases: Sequence[Case]) -> list[float]:
-    return judged(task, judge, [text for text, _ in cases], [answer for _, answer in cases])
+def _judge_cases(task: Task, function: str, cases: Sequence[Case]) -> list[float]:
+    return judge(task, function, [text for text, _ in cases], [answer for _, answer in cases])

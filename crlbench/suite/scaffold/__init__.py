@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from crlbench.contract.fields import RULES, SLUG
+from crlbench.disk.hashing import sha256_bytes
 from crlbench.disk.names import CODE
 from crlbench.errors import EnvironmentUnfit, UsageError
 
@@ -35,12 +34,12 @@ class Scaffold:
     def files(self) -> dict[Path, str]:
         """What is written where."""
         return {
-            self.folder / CODE: self._filled("task.py.in"),
-            self.folder / "README.md": self._filled("README.md.in"),
-            self.test: self._filled("test_task.py.in"),
+            self.folder / CODE: self._fill("task.py.in"),
+            self.folder / "README.md": self._fill("README.md.in"),
+            self.test: self._fill("test_task.py.in"),
         }
 
-    def _filled(self, template: str) -> str:
+    def _fill(self, template: str) -> str:
         words = {
             "@NAME@": self.name,
             "@TITLE@": re.sub("[.-]", " ", self.name).capitalize(),
@@ -52,21 +51,9 @@ class Scaffold:
         return text
 
 
-def check_name(name: str) -> None:
-    """Refuse a name that no task can have.
-
-    Raises:
-        UsageError: with what is allowed and the nearest name that is.
-    """
-    if not re.fullmatch(SLUG, name):
-        near = re.sub("[^a-z0-9]+", "-", name.lower()).strip("-")
-        hint = f" Did you mean {near}?" if near else ""
-        raise UsageError(f"task name '{name}' is not allowed; allowed: {RULES[SLUG]}.{hint}")
-
-
 def canary(name: str) -> str:
     """A string that occurs nowhere but in this task, derived from its name."""
-    digest = hashlib.sha256(f"canary|{name}".encode()).hexdigest()
+    digest = sha256_bytes(f"canary|{name}".encode())
     return f"crlbench-canary-{digest[:8]}-{name}-{digest[8:20]}"
 
 

@@ -189,7 +189,7 @@ def _given(data: bytes, place: Path) -> None:
     package = validate_card(Package, read_toml(put(place, "p.toml", data)), "p.toml")
     put(place, "in/little-1.0.0.tgz", b"")
     packages.download_command(package)
-    packages.given(package, place / "in")
+    packages.find_archives(package, place / "in")
 
 
 def _package(_: Path) -> list[bytes]:
