@@ -46,12 +46,19 @@ settings.register_profile("full", settings.get_profile("crlbench"), max_examples
 settings.load_profile("full" if os.environ.get("CRLBENCH_FULL") else "crlbench")
 
 
-LONGEST = {f"test_{name}.py" for name in ("devices", "fuzz", "honest", "learning", "static")}
-"""Files of slow tests that no process should be left alone with at the end."""
+LONGEST = {
+    f"test_{name}.py"
+    for name in (
+        *("devices", "fuzz", "honest", "learning", "static", "disturb", "badging", "families"),
+        *("end_to_end", "export", "quality", "browser", "changes", "add_model", "verify"),
+        *("archiving", "board", "compare", "compare_browser", "module", "evaluate", "gym"),
+    )
+}
+"""Files that no process should be left alone with at the end."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with them; pytest-xdist keeps that order under --no-loadscope-reorder."""
+    """Begin with them; pytest-xdist keeps that order."""
     items.sort(key=lambda item: item.path.name not in LONGEST)
 
 

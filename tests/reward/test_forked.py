@@ -42,6 +42,7 @@ def answer(question):
 @pytest.fixture
 def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> forked.Server:
     (tmp_path / "room_of_a_test.py").write_text(ROOM)
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")  # the folder is watched
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     found = forked.Server("room_of_a_test")
     yield found
