@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from markupsafe import Markup
 
@@ -32,22 +32,24 @@ def drawings(rows: Sequence[tuple[str, Effects]]) -> dict[Axis, Drawing]:
 
 
 def _drawing(axis: Axis, rows: Sequence[tuple[str, PairAxis]]) -> Drawing:
-    scale = effect_scale([pair.effect for _, pair in rows], MARGIN)
+    # Rows show no interval over other tasks, so the scale has no room for it.
+    shown = [pair.effect and replace(pair.effect, wider=None) for _, pair in rows]
+    scale = effect_scale(shown, MARGIN)
     return Drawing(
         title=f"{AXIS_WORDS[axis].capitalize()} {AXIS_SIGNS[axis]}",
         axis=Markup(effect_axis(MARGIN, scale)),
         rows=tuple(
             Markup("")
-            if pair.effect is None
+            if effect is None
             else Markup(
                 effect_row(
                     f"Effect of {label} on {AXIS_SIGNS[axis]}",
-                    pair.effect,
-                    pair.effect.verdict,
+                    effect,
+                    effect.verdict,
                     MARGIN,
                     scale,
                 )
             )
-            for label, pair in rows
+            for (label, _), effect in zip(rows, shown, strict=True)
         ),
     )

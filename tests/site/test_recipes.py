@@ -15,10 +15,12 @@ from crlbench.base import wording
 from crlbench.catalog.find import Catalog
 from crlbench.site.article import rivals
 from crlbench.site.build import build
+from crlbench.site.effects import drawings
 from crlbench.site.families import families
 from crlbench.site.recipes import Techniques, techniques_of
 from crlbench.site.source import Site, read_site
 from crlbench.site.techniques import base_of, changes, main_base, rate_words
+from crlbench.stats.intervals import Interval
 from crlbench.verdict.pairs import paired_axes
 from tests.site.simulated import REVISION, TASKS, submit
 from tests.support.simulate import Plan, write_board
@@ -103,6 +105,16 @@ def test_recipes_are_measured_against_their_own_base(site: Site, board: Techniqu
             assert shown | computed == {**shown, "verdict": effect.call}
     assert board.groups[0].rows[0].cells[llama].effects["efficiency"].call == "better"
     assert model[qwen].base is None and model[qwen].effects == {}
+
+
+def test_figures_of_effects_have_no_room_for_other_tasks(board: Techniques):
+    cells = board.groups[0].rows[0].cells
+    effects = next(cell.effects for cell in cells.values() if cell.effects)
+    wide = {
+        axis: replace(pair, effect=pair.effect and replace(pair.effect, wider=Interval(-9.0, 9.0)))
+        for axis, pair in effects.items()
+    }
+    assert drawings([("one", wide)]) == drawings([("one", effects)])
 
 
 def test_what_a_recipe_changes_is_read_off_the_records(board: Techniques):
