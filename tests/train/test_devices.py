@@ -131,13 +131,11 @@ def known(figures):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("pair", "case"),
-    [(name, case) for name, cases in TRAINED.items() for case in cases],
-    indirect=["pair"],
-)
+@pytest.mark.parametrize("case", CASES)
 def test_two_processes_train_as_one(pair, alone, case):
     strategy, _, found = pair
+    if case not in found:
+        pytest.skip("under FSDP2 in .ci/full, and under DDP in every run of the slow tests")
     one, (first, second) = alone[1][case], found[case]
     assert len(one["weights"]) == len(first["weights"]) > 2
     assert distance(one["weights"][0], one["weights"][-1]) > 1e-2
