@@ -1,1 +1,1 @@
-"""What every room may use: text, processes, schemas. It knows nothing of runs."""
+"""What may every room use? Wording, processes, JSON schemas. Nothing here knows a run."""

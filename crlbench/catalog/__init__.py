@@ -1,1 +1,1 @@
-"""What there is: tracks, tasks, models and their files, by name and version."""
+"""What is there? Tracks, tasks and models are found by name and version, with their files."""

@@ -1,1 +1,1 @@
-"""Code of tasks that nobody here wrote: run in a confined process, asked over a channel."""
+"""How does a stranger's task run? Its code runs in a confined process and answers questions."""

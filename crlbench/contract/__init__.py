@@ -1,1 +1,1 @@
-"""What is held fixed and what is stored: conditions, cards, records and ledgers."""
+"""What is held fixed, and what is stored? Conditions, cards, records and ledgers."""

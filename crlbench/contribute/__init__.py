@@ -1,1 +1,1 @@
-"""May this contribution be believed? Models, results and the pull requests that bring them."""
+"""May a contribution be accepted? Rules for models, results and pull requests."""

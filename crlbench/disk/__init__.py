@@ -1,1 +1,1 @@
-"""Files, those of strangers too: read within limits, written whole or not at all."""
+"""How are files read and written? Within limits, whoever wrote them; whole, or not at all."""

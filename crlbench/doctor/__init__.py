@@ -1,1 +1,1 @@
-"""Will it run here? What a person should know of a machine, a model or a board before a run."""
+"""Will it run here? Checks of the machine, the model and the tasks before a run."""

@@ -1,1 +1,1 @@
-"""Where runs run: processes, workers, memory, devices and the order of work."""
+"""Where do runs execute? Worker processes, memory, devices, and the order of work."""

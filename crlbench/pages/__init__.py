@@ -1,1 +1,1 @@
-"""Numbers as tables, figures and HTML pages. Nothing is decided."""
+"""How is it shown? Tables, charts and reports of given numbers; `verdict` decides."""

@@ -1,4 +1,4 @@
-"""The model: loading, framing, sampling and log-probabilities.
+"""What is the model? Loading, chat templates, sampling and log-probabilities.
 
 The only room that imports transformers, peft and bitsandbytes.
 """

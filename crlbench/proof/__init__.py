@@ -1,1 +1,1 @@
-"""Is it true? Stored numbers are audited, scored again and replayed."""
+"""Is a stored number true? It is recomputed, scored again, and its first updates are repeated."""

@@ -1,1 +1,1 @@
-"""A run: its plan, its files, its processes and its ledger."""
+"""What is a run? Its plan, its execution, its files, and the ledger of attempts."""

@@ -1,6 +1,6 @@
-"""The public site of a leaderboard: static pages made of stored results, and nothing else.
+"""What does a reader of the leaderboard see? Static pages made of stored results alone.
 
-``source`` reads the results, one module per kind of page turns them into :class:`~pages.Page`
-objects, ``build`` renders and writes them. Numbers come from :mod:`crlbench.pages`; none is
-computed here.
+``source`` reads the results, one module per kind of page turns them into
+:class:`~crlbench.site.pages.Page` objects, ``build`` renders and writes them. Numbers come from
+:mod:`crlbench.verdict`, charts and tables from :mod:`crlbench.pages`.
 """

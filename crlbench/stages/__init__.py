@@ -1,1 +1,1 @@
-"""What one run leaves for the next: a reward model that was fitted, a model that was exported."""
+"""What does one run leave for the next? A fitted reward model, an exported model."""

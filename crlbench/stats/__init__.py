@@ -1,1 +1,1 @@
-"""Arrays in, numbers out: measures, intervals, tests and tiers. No file, no ledger, no HTML."""
+"""What do arrays say? Measures, intervals, tests and tiers. No file, no ledger, no HTML."""

@@ -1,1 +1,1 @@
-"""How a task comes to be: drawn, judged, frozen, versioned, or made from a published dataset."""
+"""How is a task made? Generated or taken from a dataset, checked, frozen and versioned."""

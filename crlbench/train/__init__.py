@@ -1,4 +1,4 @@
-"""The loop: one LightningModule, its prompt stream and its callbacks.
+"""What is the training loop? One LightningModule, its prompt stream and its callbacks.
 
 The only room that imports lightning.
 """

@@ -1,1 +1,1 @@
-"""Who is better: runs become entries, boards, comparisons, ablations. Nothing is drawn."""
+"""Who is better? Runs become entries, boards, comparisons, ablations; `pages` draws them."""
