@@ -320,7 +320,8 @@ def add(*arguments: str) -> int:
     return cli.main(["add", "model", *arguments, "--added", DAY, "--offline", "-q"])
 
 
-@pytest.mark.parametrize("full", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("full", [False, True])
 def test_a_folder_becomes_an_entry_that_runs(
     tmp_path: Path, capsys: OUTPUT, full: bool
 ) -> None:

@@ -89,6 +89,7 @@ def test_a_failed_run_is_a_result(
     assert "1 run failed the stability rules" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_errors_are_those_of_the_command(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -101,7 +101,7 @@ class Visit:
         self.page.evaluate("document.querySelectorAll('details').forEach(d => d.open = true)")
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     "name", ["five", "single", "board", "ranked", "hostile", "study", "studies"]
 )

@@ -40,7 +40,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return written
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", NAMES)
 def test_no_error_no_request_no_overflow(chromium, pages, name: str, scheme: str):
     with Visit(chromium, pages[name], min(SIZES.values()), scheme) as visit:

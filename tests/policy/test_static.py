@@ -136,7 +136,7 @@ def test_an_update_in_place_is_seen():
     assert_same(after, PLAIN.sample(model, batch(), key))
 
 
-@pytest.mark.parametrize("adapted", [False, True])
+@pytest.mark.parametrize("adapted", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_cast_weights_keep_their_addresses_and_follow_the_update(adapted):
     model, loop, key = policy().model, on_cpu(), DrawKey(1, "test")
     if adapted:

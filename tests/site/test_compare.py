@@ -230,9 +230,8 @@ def test_it_compares_from_disk_and_from_a_server(compare: Open, board: StoredBoa
     assert page.locator("figure svg > title").count() == 5
 
 
-@pytest.mark.parametrize(
-    ("width", "scheme"), [(360, "light"), pytest.param(1280, "dark", marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("width", "scheme"), [(360, "light"), (1280, "dark")])
 def test_a_comparison_is_accessible_and_fits(
     compare: Open, board: StoredBoard, width: int, scheme: str
 ):

@@ -31,12 +31,12 @@ KINDS = sorted(
 )
 
 LOOKS = [
-    (1280, "light"),
+    pytest.param(1280, "light", marks=pytest.mark.slow),
     pytest.param(360, "dark", marks=pytest.mark.slow),
     pytest.param(1280, "dark", marks=(pytest.mark.slow, pytest.mark.full)),
     pytest.param(360, "light", marks=(pytest.mark.slow, pytest.mark.full)),
 ]
-"""One at once, each width and each theme in CI, the other pairs in full."""
+"""Each width and each theme in CI, the other pairs in full."""
 
 
 @pytest.fixture(scope="module", params=KINDS)
@@ -47,7 +47,9 @@ def page(request: pytest.FixtureRequest, pages: Mapping[str, Kind]) -> Kind:
 
 
 @browser
-@pytest.mark.parametrize("over", WAYS)
+@pytest.mark.parametrize(
+    "over", [WAYS[0], *(pytest.param(way, marks=pytest.mark.slow) for way in WAYS[1:])]
+)
 def test_it_loads_from_anywhere(look: Guest, page: Kind, over: str):
     found = look(page.path, over=over)
     assert found.locator("main h1").count() == 1

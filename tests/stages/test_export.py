@@ -121,6 +121,7 @@ def test_a_model_without_an_adapter_is_written_whole(tmp_path: Path) -> None:
     assert load_subject(str(target), ()).reader.frame == "terse"
 
 
+@pytest.mark.slow
 def test_what_cannot_be_exported_is_explained_and_leaves_nothing(
     catalog: Path, run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
