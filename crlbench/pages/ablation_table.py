@@ -52,9 +52,9 @@ def legend(ablation: Ablation) -> str:
             f"that at least one is called better or worse would be about {chance:.0%}."
         )
     return (
-        "Λ: share of the available head-room captured, averaged over the budget. ΔΛ: arm minus "
+        "Λ: how much of the possible improvement was made, averaged over training. ΔΛ: arm minus "
         "base on the same tasks, seeds and items. equivalent: the 90 % interval lies inside "
-        f"±{margin}, so that whatever difference there is does not matter. better, worse: not "
+        f"±{margin}: any difference is too small to matter. better, worse: not "
         "equivalent, and the 95 % interval excludes 0. undecided: neither. r: correlation of the "
         f"paired seeds. More seeds: how many would likely settle an undecided verdict.{several}"
     )

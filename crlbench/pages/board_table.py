@@ -18,9 +18,9 @@ from crlbench.verdict.task_summary import TaskSummary
 
 LEGEND = (
     "Start, End: mean score on held-out prompts (the share answered correctly, where a reward is "
-    "0 or 1). Λ: share of the available head-room captured, averaged over the budget. Headline: "
-    "its task-balanced interquartile mean. [low, high]: 95 % interval over seeds and items; on "
-    "other tasks: over tasks of the kind too; it needs four tasks."
+    "0 or 1). Λ: how much of the possible improvement was made, averaged over training. Headline: "
+    "its task-balanced interquartile mean. [low, high]: 95 % interval over seeds and items. On "
+    "other tasks: 95 % interval for similar tasks that were not run; it needs four tasks."
 )
 
 

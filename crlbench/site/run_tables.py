@@ -42,7 +42,7 @@ RUN_COLUMNS = (
     Column(
         "gen", "number", "¼ (λ_ID + λ_HARD + λ_FORMAT + λ_TRANSFER) - forgetting", "general.value"
     ),
-    Column("lambda_id", "number", "share of the head-room captured on fresh items", "general.id"),
+    Column("lambda_id", "number", "share of the headroom captured on fresh items", "general.id"),
     Column("lambda_hard", "number", "on harder items than were trained on", "general.hard"),
     Column("lambda_format", "number", "on other wordings and answer formats", "general.format"),
     Column("lambda_transfer", "number", "on the other tasks, mean", "general.transfer"),

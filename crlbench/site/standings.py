@@ -35,12 +35,12 @@ QUESTIONS: dict[Axis, str] = {
 }
 """What the leader of an axis answers."""
 MEANINGS: dict[Axis, str] = {
-    "efficiency": "Λ: the share of what was left to learn that was captured, on average over the "
-    "budget. 1 is everything at once, 0 is nothing; a high start earns nothing.",
-    "stability": "Stab: do seeds end alike, does what was learned stay, how bad are the bad seeds, "
-    "how many runs fail. The nearer to 1, the fewer signs of any.",
-    "generalization": "Gen: what was learned on fresh items, harder ones, other wordings and other "
-    "tasks, minus what was forgotten. 1 is everything that was left to learn.",
+    "efficiency": "Λ: how much of the possible improvement the model made, averaged over training. "
+    "1 = solved at once, 0 = no improvement. A high start earns no credit.",
+    "stability": "Stab: do seeds agree, do gains last, how bad are the worst seeds, how often do "
+    "runs fail? 1 = no sign of instability.",
+    "generalization": "Gen: how much of the possible improvement was made on fresh items, harder "
+    "ones, other wordings and other tasks, minus what was forgotten. 1 = all of it, 0 = none.",
 }
 """What the number of an axis says, in two sentences."""
 
@@ -257,8 +257,8 @@ def _luck(axis: Axis, leader: Leader | None, rows: Sequence[Row]) -> str:
     if wording.number(leader.shrunken) == wording.number(first.score.value):
         return ""
     return (
-        f"Whoever is first of many was also lucky: shrunken towards the others, the "
-        f"{AXIS_SIGNS[axis]} of {first.display_name} is {wording.number(leader.shrunken)}."
+        f"The top estimate is partly luck. Corrected for that, the {AXIS_SIGNS[axis]} of "
+        f"{first.display_name} is {wording.number(leader.shrunken)}."
     )
 
 

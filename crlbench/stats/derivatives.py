@@ -58,7 +58,7 @@ def derivative(before: np.ndarray, after: np.ndarray | None) -> np.ndarray:
     start = before.mean(axis=-1, keepdims=True)
     room = head_room(start)
     change = (ended.mean(axis=-1, keepdims=True) - start) / room
-    # On the clamp the head-room does not move with the start.
+    # On the clamp the headroom does not move with the start.
     moving = np.where(1.0 - start == room, change, 0.0)
     return (ended + (moving - 1.0) * before) / room
 

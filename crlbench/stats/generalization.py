@@ -1,6 +1,6 @@
 """Generalization (protocol CRL-1, A.3): what of the learning is found outside the training set.
 
-λ_z is the share of the head-room of split z that was captured, from
+λ_z is the share of the headroom of split z that was captured, from
 :class:`~crlbench.stats.measures.SplitMeasure`. The headline of a run is
 
     Gen = ¼ (λ_ID + λ_HARD + λ_FORMAT + λ_TRANSFER) - Fgt

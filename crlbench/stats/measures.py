@@ -7,7 +7,7 @@ Notation: ``s`` share of correct items, ``f`` the task's floor, ``c`` its ceilin
 E     area under u over the budget, (1/B) times the trapezoid sum
 H     head start: u of the start model, from its own draws on the curve's items
 L     learned area, E - H
-Λ     L / max(1 - H, 0.2): share of the available head-room captured
+Λ     L / max(1 - H, 0.2): share of the available headroom captured
 λ_z   (u_z(B) - u_z(0)) / max(1 - u_z(0), 0.2) on split z
 V     u under the training verifier minus u under the audit, on the same completions; where a
       reward model pays, the mean reward minus the mean audit, both from 0 to 1
@@ -32,7 +32,7 @@ MAX_BUDGET = 2**62
 """Completions of a run, a whole number that arrays hold."""
 
 MIN_HEADROOM = 0.2
-"""The clamp of Λ and λ: less head-room than this counts as this much."""
+"""The clamp of Λ and λ: less headroom than this counts as this much."""
 
 ID = "id"
 AUDITED = "id_audit"
@@ -71,7 +71,7 @@ def head_room(start: np.ndarray | float) -> np.ndarray | float:
 
 
 def captured(change: np.ndarray | float, start: np.ndarray | float) -> np.ndarray | float:
-    """Λ or λ: a change in u as a share of the head-room that ``start`` leaves."""
+    """Λ or λ: a change in u as a share of the headroom that ``start`` leaves."""
     return change / head_room(start)
 
 

@@ -269,7 +269,7 @@ def wider_interval(
     seed: int = ROOT_SEED,
     level: float = LEVEL,
 ) -> Interval | None:
-    """Interval over tasks: what would be found on other tasks of the kind.
+    """Interval over tasks: what similar tasks that were not run would show.
 
     Never narrower than :func:`axis_interval`, and inside the bounds of the number; None for fewer
     than four tasks.

@@ -135,7 +135,7 @@ class Census:
             )
         if not counts <= set(DECLARED_SEEDS):
             numbers = " and ".join(map(str, sorted(counts)))
-            obstacles.append(f"Ranks are given for 5, 10 or 20 seeds, and here are {numbers}.")
+            obstacles.append(f"Ranking needs 5, 10 or 20 seeds; this has {numbers}.")
         beyond = [t for t, runs in self.runs.items() if len(runs) > self.declared.get(t, len(runs))]
         if beyond:
             obstacles.append(

@@ -74,7 +74,7 @@ class TaskSummary:
     H: float
     L: float | None
     saturated: bool
-    """The start model leaves less head-room than the clamp of Λ."""
+    """The start model leaves less headroom than the clamp of Λ."""
     splits: tuple[SplitSummary, ...]
     honesty: Honesty
     """Reward minus audit, mean over the seeds that were scored."""

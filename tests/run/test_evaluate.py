@@ -239,12 +239,12 @@ def test_a_vanished_run_counts_as_failed_until_it_is_repeated(
     shutil.rmtree(path.parent)
     assert cli.main(command(model, tmp_path / "runs")) == 7
     said = capsys.readouterr().err
-    assert "the record is gone (ppo addition real seed-00)" in said
+    assert "the record is missing (ppo addition real seed-00)" in said
     assert "--repeat" in said and "1 run vanished, counted as failed" in said
     assert not path.exists() and len(read(home / "ledger.jsonl")) == 3
     assert cli.main(command(model, tmp_path / "runs", "--dry-run")) == 0
     captured = capsys.readouterr()
-    assert "vanished" in captured.out and "the record is gone" in captured.err
+    assert "vanished" in captured.out and "the record is missing" in captured.err
     assert cli.main(command(model, tmp_path / "runs", "-q", "--repeat")) == 0
     assert read_record(path).files["items.npz"] == before.files["items.npz"]
     attempts = read_attempts(home)

@@ -82,7 +82,7 @@ def test_entries_without_a_rank_stay_apart(visit: Visitor):
         page.goto(f"{page.url.split('#')[0]}#sort={order}")
         for axis in AXES:
             assert names(page, axis)[-1] == "Tiny NeoX"
-    assert "Ranks are given for 5, 10 or 20 seeds" in page.locator("#efficiency").text_content()
+    assert "Ranking needs 5, 10 or 20 seeds" in page.locator("#efficiency").text_content()
 
 
 def test_filters_narrow_all_tables_and_say_so(visit: Visitor):

@@ -94,7 +94,7 @@ def test_luck_is_told_where_it_changes_the_number(panels: Mapping[str, Panel]):
 
 def test_a_preview_says_why_it_has_no_rank(panels: Mapping[str, Panel]):
     (row,) = panels["efficiency"].unranked
-    assert row.why.startswith("Preview. ") and "here are 2" in row.why and "placebo" in row.why
+    assert row.why.startswith("Preview. ") and "this has 2" in row.why and "placebo" in row.why
     assert row.ranks == "" and row.tier is None
 
 

@@ -143,7 +143,7 @@ def lam(before: np.ndarray, after: np.ndarray, weights: np.ndarray) -> float:
 
 @pytest.mark.parametrize("shift", [0.0, 0.9])
 def test_the_derivative_is_the_slope(shift: float):
-    """On both sides of the clamp of the head-room."""
+    """On both sides of the clamp of the headroom."""
     generator = np.random.default_rng(2)
     before = np.clip(generator.random(40) * 0.5 + shift, 0, 1)
     after = generator.random(40)

@@ -472,7 +472,7 @@ def damage_trial(number: int, job: Job, work: Path, seed: int, whole: Whole) -> 
     later = json.dumps(_events(place.out)[len(before) :])
     part = path.name.split(".")[0] if kind.startswith("start") else path.name
     worded = part in said or part in later
-    if code in (3, 7) and path.name in said or code == 7 and "the record is gone" in said:
+    if code in (3, 7) and path.name in said or code == 7 and "the record is missing" in said:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(whole_file)
         code, said = place.finish(job)

@@ -250,7 +250,7 @@ def test_a_task_whose_runs_all_vanished_is_absent(board: Path):
 @pytest.mark.parametrize(
     ("plan", "why"),
     [
-        ({"arms": {"real": 7}}, "Ranks are given for 5, 10 or 20 seeds, and here are 7."),
+        ({"arms": {"real": 7}}, "Ranking needs 5, 10 or 20 seeds; this has 7."),
         ({}, "No plan declares the number of seeds"),
         ({"arms": {"real": 4}}, "More seeds are stored than were declared: addition, counting."),
     ],
