@@ -7,10 +7,10 @@ it.
 A nursery has loaded what the cells of a grid share. Imports, weights, tokenizers, tasks and
 rendered prompts are paid for once, whatever the number of workers, and stand once in memory: a
 forked worker reads the pages of the nursery. What makes the fork safe: the nursery starts clean
-(spawned, or forked from a process that has imported the libraries and done nothing else, see
-``KEEP_LIBRARIES``), loads with one OpenMP thread, never computes, and has one thread when it forks. Should a
-library have left a second one running, the worker is spawned instead, which is slower and otherwise
-the same. Only for Linux and the CPU: a device's context does not survive a fork, and other systems'
+(spawned, or forked from a process that has only imported the libraries, see ``KEEP_LIBRARIES``),
+loads with one OpenMP thread, never computes, and has one thread when it forks. Should a library
+have left a second one running, the worker is spawned instead, which is slower and otherwise the
+same. Only for Linux and the CPU: a device's context does not survive a fork, and other systems'
 libraries do not promise to.
 """
 
