@@ -12,7 +12,6 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
-from string import ascii_uppercase
 from typing import Any, Literal
 
 import numpy as np
@@ -21,9 +20,9 @@ from crlbench.base.parallel import on_one_thread
 from crlbench.errors import UsageError
 from crlbench.verdict.axes import AXES, MARGIN, Axis, AxisScore, plain, score_of
 from crlbench.verdict.census import Standing
-from crlbench.verdict.compare_axis import By, TaskView, task_views
-from crlbench.verdict.compare_read import Loaded, check_entries, compared_tasks
-from crlbench.verdict.compare_unequal import Unequal, refuse, unequal, watermark
+from crlbench.verdict.compare_axis import By, TaskView, set_side_by_side, task_views
+from crlbench.verdict.compare_read import Loaded
+from crlbench.verdict.compare_unequal import Unequal, watermark
 from crlbench.verdict.entry import Entry, Placebo
 from crlbench.verdict.pairs import Pair, compare_pair
 
@@ -122,12 +121,7 @@ def compare(
     """
     if len(loaded) < 2:
         raise UsageError("compare needs at least two entries: crlbench compare A B.")
-    check_entries(loaded)
-    by_letter = list(zip(ascii_uppercase, loaded, strict=False))
-    differing_entries = tuple(unequal([(key, one.board, one.leaves) for key, one in by_letter]))
-    if differing_entries:
-        refuse(differing_entries, force=force, by=by)
-    names = compared_tasks(loaded, tasks)
+    by_letter, names, differing_entries = set_side_by_side(loaded, tasks, by, force)
     sides = tuple(_side(key, one, axes, names, tasks is not None, by) for key, one in by_letter)
     pairs = tuple(
         compare_pair(one.entry, other.entry, axes, margin, names, (a, b), bool(differing_entries))

@@ -20,7 +20,7 @@ from crlbench.stats.intervals import MIN_SEEDS_TOGETHER, Interval, student_inter
 from crlbench.stats.measures import area
 from crlbench.stats.thresholds import Arrival
 from crlbench.verdict.compare_read import Loaded, check_entries, compared_tasks
-from crlbench.verdict.compare_unequal import refuse, unequal, watermark
+from crlbench.verdict.compare_unequal import Unequal, refuse, unequal, watermark
 from crlbench.verdict.efficiency import TaskEfficiency, arrivals
 from crlbench.verdict.runs import Run, Runs
 from crlbench.verdict.task_runs import SeedCurve, rising_seconds
@@ -127,14 +127,26 @@ def learning(
         NotComparable: unequal conditions and no ``force``; or wall time of unequal hardware.
         ValidationError: ``by`` is time and a record does not say how long it took.
     """
+    by_letter, names, differing_entries = set_side_by_side(loaded, tasks, by, force)
+    entries = tuple(Learned(k, one.entry.name, task_views(one, names, by)) for k, one in by_letter)
+    return Learning(by, names, entries, watermark(differing_entries))
+
+
+def set_side_by_side(
+    loaded: Sequence[Loaded], tasks: Sequence[str] | None, by: By, force: bool
+) -> tuple[list[tuple[str, Loaded]], tuple[str, ...], tuple[Unequal, ...]]:
+    """The entries by letter, the tasks to compare, and where conditions are unequal.
+
+    Raises:
+        UsageError: the same entry twice, or an unknown task.
+        NotComparable: unequal conditions and no ``force``; or wall time of unequal hardware.
+    """
     check_entries(loaded)
     by_letter = list(zip(ascii_uppercase, loaded, strict=False))
     differing_entries = tuple(unequal([(key, one.board, one.leaves) for key, one in by_letter]))
     if differing_entries:
         refuse(differing_entries, force=force, by=by)
-    names = compared_tasks(loaded, tasks)
-    entries = tuple(Learned(k, one.entry.name, task_views(one, names, by)) for k, one in by_letter)
-    return Learning(by, names, entries, watermark(differing_entries))
+    return by_letter, compared_tasks(loaded, tasks), differing_entries
 
 
 def task_views(one: Loaded, tasks: Sequence[str], by: By) -> dict[str, TaskView]:
