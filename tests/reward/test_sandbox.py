@@ -347,8 +347,8 @@ def test_the_battery_by_the_hundred(outside: Outside) -> None:
 def test_the_battery_with_the_whole_library_within_reach(outside: Outside) -> None:
     with WideSandbox(QUICK) as sandbox:
         sandbox.call(DOUBLE, "f", [(1,)])
-        assert not [name for name in HOSTILE["forge"][::STEP] if forged(sandbox, name)]
-        for name in HOSTILE["break"][::STEP]:
+        assert not [name for name in list(HOSTILE["forge"])[::STEP] if forged(sandbox, name)]
+        for name in list(HOSTILE["break"])[::STEP]:
             assert broken(sandbox, name, outside.reachable) is None, name
         assert sandbox.judge(DOUBLE, DOUBLE_TESTS, ["f"]).passed
     assert outside.traces() == []
