@@ -85,20 +85,32 @@ def is_stateful(backbone: Any) -> bool:
     return bool(getattr(backbone, "_is_stateful", False)) or not STATEFUL.isdisjoint(kinds)
 
 
-def run_packed(backbone: Any, ids: Tensor, places: Tensor, packing: Packing) -> Tensor:
-    """(P, L + G * t, H): states of rows (P, L + G * t) that hold a prompt and its completions."""
-    return backbone.get_decoder()(
-        input_ids=ids,
+def states_packed(
+    backbone: Any, prompt_ids: Tensor, prompt_mask: Tensor, ids: Tensor, mask: Tensor
+) -> Tensor:
+    """(B, T, H) as :func:`states_shared`: a row is a prompt, then its completions.
+
+    One pass instead of two multiplies larger matrices, and adds up every weight's gradient once.
+    """
+    (prompts, length), each = prompt_ids.shape, len(ids) // len(prompt_ids)
+    read = mask[:, :-1]
+    ends = prompt_mask.sum(1).repeat_interleave(each)[:, None]
+    places = torch.cat([positions(prompt_mask), _in_rows(ends + positions(read), prompts)], dim=1)
+    states = backbone.get_decoder()(
+        input_ids=torch.cat([prompt_ids, _in_rows(ids[:, :-1], prompts)], dim=1),
         # Taken for a finished mask, of a shape that fails in any attention that would read it.
-        attention_mask=packing.prompt_mask.new_ones((len(ids), 1, 0, 0)),
+        attention_mask=prompt_mask.new_ones((prompts, 1, 0, 0)),
         position_ids=places,
         use_cache=False,
-        packing=packing,
+        packing=_packing_of(prompt_mask, read),
     ).last_hidden_state
+    first = states[:, length - 1 : length].repeat_interleave(each, dim=0)
+    rest = states[:, length:].reshape(len(ids), -1, states.shape[-1])
+    return torch.cat([first, rest], dim=1)
 
 
-PackedRun = Callable[[Any, Tensor, Tensor, Packing], Tensor]
-"""A way to run packed rows; see :func:`run_packed`."""
+Packed = Callable[[Any, Tensor, Tensor, Tensor, Tensor], Tensor]
+"""A way to compute what :func:`states_packed` computes."""
 
 
 def states_shared(
@@ -108,18 +120,18 @@ def states_shared(
     ids: Tensor,
     mask: Tensor,
     group: Tensor,
-    packed: PackedRun = run_packed,
+    packed: Packed = states_packed,
 ) -> Tensor:
     """(B, T, H): the state that predicts each completion token; each prompt is run once.
 
     A state space is not continued by many tokens at once, so that its rows are run whole.
-    ``packed`` runs prompts and completions that stand in one row.
+    ``packed`` runs rows that stand by prompt, equally many of each.
     """
     if is_stateful(backbone):
         return states_plain(backbone, prompt_ids, prompt_mask, ids, mask, group)
     if ids.shape[1] > 1 and can_pack(backbone, prompt_ids.shape[1] + ids.shape[1]):
         if in_groups(group, len(prompt_ids)):
-            return _states_packed(backbone, prompt_ids, prompt_mask, ids, mask, packed)
+            return packed(backbone, prompt_ids, prompt_mask, ids, mask)
     last, cache = prefill(backbone, prompt_ids, prompt_mask)
     first = last.index_select(0, group)
     if ids.shape[1] == 1:
@@ -147,44 +159,17 @@ def can_pack(backbone: Any, length: int) -> bool:
     )
 
 
-def _states_packed(
-    backbone: Any,
-    prompt_ids: Tensor,
-    prompt_mask: Tensor,
-    ids: Tensor,
-    mask: Tensor,
-    packed: PackedRun,
-) -> Tensor:
-    """(B, T, H) as :func:`states_shared`: a row is a prompt, then its completions.
-
-    One pass instead of two multiplies larger matrices, and adds up every weight's gradient once.
-    """
-    (prompts, length), each = prompt_ids.shape, len(ids) // len(prompt_ids)
-    read = mask[:, :-1]
-    ends = prompt_mask.sum(1).repeat_interleave(each)[:, None]
-    places = torch.cat([positions(prompt_mask), _in_rows(ends + positions(read), prompts)], dim=1)
-    whole = torch.cat([prompt_ids, _in_rows(ids[:, :-1], prompts)], dim=1)
-    states = packed(backbone, whole, places, _packing_of(prompt_mask, read))
-    first = states[:, length - 1 : length].repeat_interleave(each, dim=0)
-    rest = states[:, length:].reshape(len(ids), -1, states.shape[-1])
-    return torch.cat([first, rest], dim=1)
-
-
 def _packing_of(prompt_mask: Tensor, mask: Tensor) -> Packing:
     """What sees what, from (P, L) and (B, t) bool masks of real tokens."""
     each, length = len(mask) // len(prompt_mask), prompt_mask.shape[1]
+    itself = torch.eye(length, dtype=torch.bool, device=mask.device)
+    earlier = torch.ones_like(itself).tril()
+    # Padding sees itself, because attention to nothing is no number.
+    prompts = (earlier & prompt_mask[:, None, :]) | itself
     causal = mask.new_ones((mask.shape[1], mask.shape[1])).tril()
     shared = prompt_mask.repeat_interleave(each, dim=0)[:, None, :].expand(-1, len(causal), -1)
     rows = torch.cat([shared, causal.expand(len(mask), -1, -1)], dim=2)
-    return Packing(length, each, prompt_sight(prompt_mask), rows[:, None])
-
-
-def prompt_sight(mask: Tensor) -> Tensor:
-    """(P, 1, L, L) bool, what each token of left-padded prompts (P, L) sees of them."""
-    itself = torch.eye(mask.shape[1], dtype=torch.bool, device=mask.device)
-    earlier = torch.ones_like(itself).tril()
-    # Padding sees itself, because attention to nothing is no number.
-    return ((earlier & mask[:, None, :]) | itself)[:, None]
+    return Packing(length, each, prompts[:, None], rows[:, None])
 
 
 def _in_rows(x: Tensor, prompts: int) -> Tensor:

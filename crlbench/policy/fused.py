@@ -17,8 +17,9 @@ from transformers.models.llama.modeling_llama import LlamaDecoderLayer
 from transformers.models.mistral.modeling_mistral import MistralDecoderLayer
 from transformers.models.qwen2.modeling_qwen2 import Qwen2DecoderLayer
 
-from crlbench.policy.attention import NAME, Packing, attend
+from crlbench.policy.attention import NAME
 from crlbench.policy.operations import rms_norm, rotate, swiglu
+from crlbench.policy.token_tree import TokenTree
 
 LAYERS = (LlamaDecoderLayer, MistralDecoderLayer, Qwen2DecoderLayer)
 ROPE = ("default", "linear", "llama3")
@@ -151,13 +152,33 @@ def product_dtype(x: Tensor) -> torch.dtype:
     return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else x.dtype
 
 
-def packed_states(
-    backbone: Any, ids: Tensor, places: Tensor, packing: Packing, apply: Map = apply_linear
+def tree_states(
+    backbone: Any,
+    tree: TokenTree,
+    apply: Map = apply_linear,
+    look: Callable[[int, Tensor, Tensor], None] | None = None,
 ) -> Tensor:
-    """As :func:`crlbench.policy.forward.run_packed`; ``apply`` runs the linear layers."""
+    """(1, N, H): the states of a tree's tokens; ``apply`` runs the linear layers.
 
-    def attention(_: int, module: Any, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        tensors = query, key, value
-        return attend(module, *tensors, None, packing=packing, scaling=module.scaling)[0]
+    ``look`` is shown each layer's keys and values, (1, key heads, N, width).
+    """
 
-    return decoder_states(backbone, ids, places, attention, apply)
+    def attention(number: int, module: Any, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        if look is not None:
+            look(number, key, value)
+        return tree.attend(module, query, key, value)
+
+    return decoder_states(backbone, tree.row, tree.in_one_row(tree.places), attention, apply)
+
+
+def tree_of(prompt_ids: Tensor, prompt_mask: Tensor, ids: Tensor, mask: Tensor) -> TokenTree:
+    """What is run of prompts (P, L) and completions (P * G, T): all but their last tokens, which
+    count as padding in shorter rows."""
+    run = torch.arange(ids.shape[1] - 1) < mask.sum(1, keepdim=True) - 1
+    return TokenTree.of(prompt_ids, prompt_mask, ids[:, :-1], run)
+
+
+def fused_states(backbone: Any, *batch: Tensor) -> Tensor:
+    """As :func:`crlbench.policy.forward.states_packed`."""
+    tree = tree_of(*batch)
+    return tree.states_of_rows(tree_states(backbone, tree))

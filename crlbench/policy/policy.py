@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import torch
@@ -12,14 +12,12 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from crlbench.policy.forward import (
-    PackedRun,
-    in_groups,
-    run_packed,
     sparse_lookups,
+    states_packed,
     states_plain,
     states_shared,
 )
-from crlbench.policy.fused import packed_states, serves
+from crlbench.policy.fused import apply_linear, fused_states, serves, tree_of, tree_states
 from crlbench.policy.fused_head import fused_statistics
 from crlbench.policy.head import (
     BlockStatistics,
@@ -118,15 +116,11 @@ class Policy(nn.Module):
         finally:
             self.recorder = None
 
-    def _packed(self, *batch: Tensor) -> PackedRun:
-        """How rows of prompts and completions are run; ``batch`` as :meth:`forward` has it."""
-        if not self.fused:
-            return run_packed
-        *tokens, group = batch
-        apply = None
-        if in_groups(group, len(batch[0])):
-            apply = self._recording.find(self.backbone, *tokens)
-        return packed_states if apply is None else partial(packed_states, apply=apply)
+    def _fused_states(self, *batch: Tensor) -> Tensor:
+        """:func:`crlbench.policy.forward.states_packed`, by the products that are recorded."""
+        tree = tree_of(*batch[1:])
+        apply = self._recording.find(self.backbone, tree) or apply_linear
+        return tree.states_of_rows(tree_states(self.backbone, tree, apply))
 
     def _by_blocks(self, states: Tensor) -> BlockStatistics:
         fused = self.fast and states.dtype == torch.float32 and states.device.type == "cpu"
@@ -167,7 +161,7 @@ class Policy(nn.Module):
         batch = (prompt_ids, prompt_mask, completion_ids, completion_mask, group)
         with contextlib.nullcontext() if distribution else sparse_lookups(self.backbone):
             if shared_prefix:
-                packed = run_packed if distribution else self._packed(*batch)
+                packed = self._fused_states if self.fused and not distribution else states_packed
                 states = states_shared(self.backbone, *batch, packed)
             else:
                 states = states_plain(self.backbone, *batch)
@@ -197,7 +191,7 @@ class Policy(nn.Module):
         :meth:`forward` has them."""
         with self._as_reference() as backbone:
             batch = (prompt_ids, prompt_mask, completion_ids, completion_mask, group)
-            states = states_shared(backbone, *batch, packed_states if self.fused else run_packed)
+            states = states_shared(backbone, *batch, fused_states if self.fused else states_packed)
             mask, by_blocks = (
                 completion_mask if actions is None else actions,
                 self._by_blocks(states),

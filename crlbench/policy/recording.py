@@ -7,8 +7,7 @@ computed again. Backward it multiplies as ever.
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -23,6 +22,7 @@ from crlbench.policy.fused import (
     lora_out,
     product_dtype,
 )
+from crlbench.policy.token_tree import TokenTree
 
 MOST_BYTES = 768 << 20
 """Most memory of a recording; layers that do not fit are computed again."""
@@ -39,16 +39,17 @@ class Recording:
     """
 
     def __init__(self) -> None:
-        self._memory: dict[tuple[Name, bool], Tensor] = {}
+        self._memory: dict[Name, Tensor] = {}
         self.forget()
 
     def forget(self) -> None:
         """Hold nothing."""
         self._backbone: Any = None
         self._versions: tuple[int, ...] = ()
-        self._stores: dict[Name, tuple[Tensor, Tensor]] = {}
+        self._stores: dict[Name, Tensor] = {}
+        self._tree: TokenTree | None = None
+        self._room = 0
         self._prompts: list[Tokens] = []
-        self._prompt_of: list[int] = []
         self._tokens: list[list[int]] = []
 
     def open(self, backbone: Any) -> None:
@@ -56,113 +57,121 @@ class Recording:
         self.forget()
         self._backbone, self._versions = backbone, _versions(backbone)
 
-    def begin(self, prompt_ids: Tensor, prompt_mask: Tensor, group: Tensor, tokens: int) -> None:
-        """Make room for prompts (P, L), and for ``tokens`` tokens of each row of ``group`` (B,).
+    def begin(self, tree: TokenTree, tokens: int) -> None:
+        """Make room for a tree without tokens of completions, and for ``tokens`` of each row.
 
         The first layers are recorded, as many as fit into :data:`MOST_BYTES`.
         """
-        self._prompts = _real(prompt_ids, prompt_mask)
-        self._prompt_of, self._tokens = group.tolist(), [[] for _ in group]
-        (prompts, length), rows = prompt_ids.shape, len(group)
+        self._tree, self._room = tree, tokens
+        trunk, pairs = tree.trunk_ids.tolist(), zip(tree.prompt_ids, tree.prompt_mask, strict=True)
+        self._prompts = [(*trunk, *row[real].tolist()) for row, real in pairs]
+        self._tokens = [[] for _ in tree.ids]
+        count = tree.stem + len(tree.ids) * tokens
         layers = self._backbone.get_decoder().layers
         dtype = product_dtype(layers[0].input_layernorm.weight)
         self._stores, left = {}, MOST_BYTES
         for number, layer in enumerate(layers):
-            modules = linear_modules(layer)
-            widths = {name: module.out_features for name, module in modules.items()}
-            left -= (prompts * length + rows * tokens) * dtype.itemsize * sum(widths.values())
+            widths = {name: m.out_features for name, m in linear_modules(layer).items()}
+            left -= count * dtype.itemsize * sum(widths.values())
             if left < 0:
                 break
             for name, width in widths.items():
-                self._stores[number, name] = (
-                    self._room(((number, name), True), (prompts, length, width), dtype),
-                    self._room(((number, name), False), (rows, tokens, width), dtype),
-                )
+                store = self._memory_of((number, name), count * width, dtype)
+                self._stores[number, name] = store.view(count, width)
 
-    def _room(self, key: tuple[Name, bool], shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+    def _memory_of(self, name: Name, count: int, dtype: torch.dtype) -> Tensor:
         """Memory that holds finite numbers: padding is read."""
-        count, memory = math.prod(shape), self._memory.get(key)
+        memory = self._memory.get(name)
         if memory is None or len(memory) < count or memory.dtype != dtype:
-            memory = self._memory[key] = torch.zeros(count, dtype=dtype)
-        return memory[:count].view(shape)
+            memory = self._memory[name] = torch.zeros(count, dtype=dtype)
+        return memory[:count]
 
-    def of_prompts(self, number: int, name: str, module: Any, x: Tensor) -> Tensor:
-        """As :func:`apply_linear` for the batch's prompts (P, L, in); what it gives is recorded."""
+    def of_stem(self, number: int, name: str, module: Any, x: Tensor) -> Tensor:
+        """As :func:`apply_linear` for trunk and prompts (1, N, in); what it gives is recorded."""
         out = apply_linear(number, name, module, x)
-        if (stores := self._stores.get((number, name))) is not None:
-            stores[0].copy_(out)
+        if (store := self._stores.get((number, name))) is not None:
+            store[: out.shape[1]] = out[0]
         return out
 
     def of_tokens(self, rows: Tensor, ids: Tensor) -> Map:
         """The same for the next tokens (b,) of some completions: for inputs (b, 1, in)."""
-        place = len(self._tokens[int(rows[0])])
+        assert self._tree is not None  # begun
+        stem, place = self._tree.stem, len(self._tokens[int(rows[0])])
         for row, token in zip(rows.tolist(), ids.tolist(), strict=True):
             self._tokens[row].append(token)
-        whole = len(rows) == len(self._tokens)
-        index = slice(None) if whole else rows
+        index: Tensor | slice = stem + rows * self._room + place
+        if len(rows) == len(self._tokens):
+            index = slice(stem + place, None, self._room)
 
         def apply(number: int, name: str, module: Any, x: Tensor) -> Tensor:
             out = apply_linear(number, name, module, x)
-            if (stores := self._stores.get((number, name))) is not None:
-                stores[1][index, place] = out[:, 0]
+            if (store := self._stores.get((number, name))) is not None:
+                store[index] = out[:, 0]
             return out
 
         return apply
 
-    def find(
-        self, backbone: Any, prompt_ids: Tensor, prompt_mask: Tensor, ids: Tensor, mask: Tensor
-    ) -> Map | None:
-        """How linear layers run on rows that hold a prompt (P, L) and its completions (P * G, T).
+    def find(self, backbone: Any, tree: TokenTree) -> Map | None:
+        """How linear layers run on a tree.
 
-        None unless all of them were recorded under the present weights.
+        None unless all its tokens were recorded under the present weights.
         """
-        if not self._stores or backbone is not self._backbone:
+        if not self._stores or self._tree is None or backbone is not self._backbone:
             return None
         if self._versions != _versions(backbone):
             self.forget()
             return None
         prompts = {tokens: number for number, tokens in enumerate(self._prompts)}
-        told = zip(self._prompt_of, self._tokens, strict=True)
-        rows = {(prompt, *tokens): number for number, (prompt, tokens) in enumerate(told)}
-        of_prompts = [prompts.get(tokens, -1) for tokens in _real(prompt_ids, prompt_mask)]
-        each = len(ids) // len(of_prompts)
+        told = enumerate(self._tokens)
+        rows = {(number // self._tree.each, *tokens): number for number, tokens in told}
+        trunk = tuple(tree.trunk_ids.tolist())
+        of_prompts = [
+            prompts.get((*trunk, *row[real].tolist()), -1)
+            for row, real in zip(tree.prompt_ids, tree.prompt_mask, strict=True)
+        ]
         of_rows = [
-            # The last token of a completion is not run.
-            rows.get((of_prompts[number // each], *tokens[:-1]), -1)
-            for number, tokens in enumerate(_real(ids, mask))
+            rows.get((of_prompts[number // tree.each], *row[real].tolist()), -1)
+            for number, (row, real) in enumerate(zip(tree.ids, tree.mask, strict=True))
         ]
         if min(of_prompts) < 0 or min(of_rows) < 0:
             return None
-        places = torch.tensor(of_prompts), torch.tensor(of_rows)
-        return _Replay(self._stores, *places, prompt_ids.shape[1], ids.shape[1] - 1).apply
+        index = self._index(tree, torch.tensor(of_prompts), torch.tensor(of_rows))
+        return partial(_look_up, self._stores, index)
+
+    def _index(self, tree: TokenTree, prompts: Tensor, rows: Tensor) -> Tensor:
+        """(N,) int64: where the tokens of a tree were recorded, any place for padding."""
+        assert self._tree is not None  # begun
+        trunk, width = self._tree.trunk, self._tree.prompt_ids.shape[1]
+        ends = trunk + (prompts + 1) * width
+        lengths = torch.tensor([len(tokens) for tokens in self._prompts])[prompts]
+
+        def stem(places: Tensor, prompt: Tensor) -> Tensor:
+            """Of places in prompts: on the trunk, or counted from the end of the prompt."""
+            own = ends[prompt] - lengths[prompt] + places
+            return torch.where(places < trunk, places, own)
+
+        of_trunk, of_prompts, _ = tree.places
+        every = torch.arange(len(prompts))[:, None]
+        tokens = torch.arange(tree.ids.shape[1])
+        parts = (
+            stem(of_trunk, torch.zeros_like(of_trunk)),
+            stem(of_prompts, every.expand_as(of_prompts)),
+            self._tree.stem + rows[:, None] * self._room + tokens,
+        )
+        return tree.in_one_row(parts)[0]
 
 
-@dataclass(frozen=True)
-class _Replay:
-    """Rows of a pass, and where they were recorded."""
-
-    stores: dict[Name, tuple[Tensor, Tensor]]
-    prompts: Tensor
-    rows: Tensor
-    length: int
-    """Tokens of a prompt, padding on the left included."""
-    tokens: int
-    """Tokens of a completion that the pass runs."""
-
-    def apply(self, number: int, name: str, module: Any, x: Tensor) -> Tensor:
-        """A linear layer whose product is looked up."""
-        stores = self.stores.get((number, name))
-        if stores is None or stores[0].dtype != product_dtype(x):
-            return apply_linear(number, name, module, x)
-        prompts, rows = stores
-        known = x.new_empty((*x.shape[:2], prompts.shape[2]), dtype=prompts.dtype)
-        known[:, : self.length] = prompts[self.prompts, -self.length :]
-        after = known[:, self.length :].unflatten(1, (-1, self.tokens))
-        after[:] = rows[self.rows, : self.tokens].unflatten(0, (len(known), -1))
-        small = adapted(module, x)
-        base = module if small is None and not hasattr(module, "base_layer") else module.base_layer
-        wide = None if small is None else lora_out(module)
-        return _KnownLinear.apply(x, base.weight, base.bias, small, wide, known)
+def _look_up(
+    stores: dict[Name, Tensor], index: Tensor, number: int, name: str, module: Any, x: Tensor
+) -> Tensor:
+    """A linear layer whose product was recorded."""
+    store = stores.get((number, name))
+    if store is None or store.dtype != product_dtype(x):
+        return apply_linear(number, name, module, x)
+    base, small = getattr(module, "base_layer", module), adapted(module, x)
+    wide = None if small is None else lora_out(module)
+    known = store.index_select(0, index).unsqueeze(0)
+    return _KnownLinear.apply(x, base.weight, base.bias, small, wide, known)
 
 
 class _KnownLinear(torch.autograd.Function):
@@ -197,8 +206,3 @@ class _KnownLinear(torch.autograd.Function):
 
 def _versions(backbone: Any) -> tuple[int, ...]:
     return tuple(parameter._version for parameter in backbone.parameters())
-
-
-def _real(ids: Tensor, mask: Tensor) -> list[Tokens]:
-    """The tokens of each row that are no padding."""
-    return [tuple(row[real].tolist()) for row, real in zip(ids, mask, strict=True)]

@@ -25,6 +25,7 @@ from crlbench.policy.fused_head import fused_statistics
 from crlbench.policy.head import block_statistics
 from crlbench.policy.operations import rms_norm, rotate, swiglu
 from crlbench.policy.policy import Policy
+from crlbench.policy.token_tree import TokenTree
 from crlbench.train.stream import Prompt, make_batch
 from tests.support.checkpoints import SHARED, ascii_tokenizer, random_model
 
@@ -35,7 +36,7 @@ MODELS = {
     "untied": LlamaConfig(**SHARED | {"tie_word_embeddings": False}, num_key_value_heads=2),
 }
 LORA = {"rank": 4, "alpha": 8, "targets": "all-linear"}
-LENGTHS = (3, 9, 6)
+TRUNK, LENGTHS = (5, 90, 31, 7), (3, 9, 6)
 MOST, EACH = 7, 4
 
 
@@ -62,18 +63,18 @@ def policy_of(config, adapter=False, fast=True):
     return policy
 
 
-def prompts():
+def prompts(trunk=TRUNK):
     rows = torch.Generator().manual_seed(2)
     return [
-        Prompt(f"t/{i}", tuple(torch.randint(0, 128, (n,), generator=rows).tolist()), "")
+        Prompt(f"t/{i}", (*trunk, *torch.randint(0, 128, (n,), generator=rows).tolist()), "")
         for i, n in enumerate(LENGTHS)
     ]
 
 
-def sampled(policy, iteration=0):
+def sampled(policy, iteration=0, trunk=TRUNK):
     # Seven tokens of 131 end a completion: rows leave at different times.
     loop = DecodeLoop(ascii_tokenizer(), 1.0, MOST, ends=tuple(range(0, 130, 19)), pad=128)
-    batch = make_batch(prompts(), 128, completions=EACH)
+    batch = make_batch(prompts(trunk), 128, completions=EACH)
     return loop.sample(policy, batch, DrawKey(1, "test", iteration))
 
 
@@ -112,7 +113,7 @@ def test_passes_and_gradients_are_those_of_the_modules(config, adapter):
     assert policies[0].fused and not policies[1].fused
     rollout = sampled(policies[1])
     lengths = rollout.completion_mask.sum(1)
-    assert lengths.min() < lengths.max()
+    assert adapter or lengths.min() < lengths.max()
     (ours, our_slopes), (theirs, their_slopes) = (gradients(p, rollout) for p in policies)
     real = rollout.completion_mask
     for name in ("logprobs", "entropy", "values"):
@@ -206,7 +207,7 @@ def test_layers_that_do_not_fit_are_computed_again(monkeypatch):
     policy = policy_of(MODELS["llama"])
     modules = linear_modules(policy.backbone.get_decoder().layers[0]).values()
     of_a_layer = 4 * sum(module.out_features for module in modules)
-    tokens = 3 * 9 + 12 * (MOST - 1)
+    tokens = len(TRUNK) + 3 * 9 + 12 * (MOST - 1)
     monkeypatch.setattr(recording_file, "MOST_BYTES", of_a_layer * tokens)
     with policy.recording():
         rollout = sampled(policy)
@@ -233,6 +234,24 @@ def test_under_autocast_a_recording_has_the_gradient_of_a_pass():
 
     # As far from one another as rounding to 8 bits makes any two of them.
     assert gap(recorded, fresh) < 0.02 and gap(recorded, plain) < 0.02
+
+
+@pytest.mark.parametrize("trunk", [(), (5,)], ids=["nothing", "one token"])
+def test_prompts_may_have_little_in_common(trunk):
+    ours, theirs = (policy_of(MODELS["llama"], fast=fast) for fast in (True, False))
+    rollout = sampled(ours, trunk=trunk)
+    assert torch.equal(rollout.completion_ids, sampled(theirs, trunk=trunk).completion_ids)
+    assert_alike(gradients(ours, rollout)[1], gradients(theirs, rollout)[1])
+
+
+def test_a_prompt_that_is_the_beginning_of_the_others_keeps_a_token():
+    ids, mask = torch.tensor([[0, 0, 5, 6], [5, 6, 7, 8]]), torch.ones((2, 4), dtype=torch.bool)
+    mask[0, :2] = False
+    nothing = torch.empty((2, 0), dtype=torch.int64)
+    tree = TokenTree.of(ids, mask, nothing, nothing.bool())
+    assert tree.trunk_ids.tolist() == [5]
+    assert tree.prompt_ids[tree.prompt_mask].tolist() == [6, 6, 7, 8]
+    assert [places.tolist() for places in tree.places[:2]] == [[0], [[1, 1, 1], [1, 2, 3]]]
 
 
 OTHERS = {

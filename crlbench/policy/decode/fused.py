@@ -8,10 +8,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
-from crlbench.policy.attention import attend
-from crlbench.policy.forward import positions, prompt_sight
-from crlbench.policy.fused import Map, apply_linear, decoder_states
+from crlbench.policy.fused import Map, apply_linear, decoder_states, tree_states
 from crlbench.policy.recording import Recording
+from crlbench.policy.token_tree import TokenTree
 from crlbench.types import PromptBatch
 
 
@@ -35,39 +34,37 @@ class FusedRows:
         """
         self.backbone = backbone
         self.recording = recording
-        if recording is not None:
-            prompts = batch.prompt_ids, batch.prompt_mask
-            recording.begin(*prompts, group, max_tokens - 1)
-        self.length = batch.prompt_ids.shape[1]
+        nothing = torch.empty((len(group), 0), dtype=torch.int64)
+        stem = batch.prompt_ids, batch.prompt_mask, nothing, nothing.bool()
+        tree = TokenTree.of(*stem)
+        width = tree.prompt_ids.shape[1]
+        self.length = tree.trunk + width
         """Tokens of the prompts and all that were appended."""
         config = backbone.config.get_text_config()
-        heads = config.num_key_value_heads
-        width = backbone.get_decoder().layers[0].self_attn.head_dim
-        capacity = self.length + max_tokens
-        self.store = torch.empty(
-            (config.num_hidden_layers, 2, len(group), heads, capacity, width), dtype=torch.float32
-        )
+        shape = config.num_key_value_heads, self.length + max_tokens, _head_width(backbone)
+        self.store = torch.empty((config.num_hidden_layers, 2, len(group), *shape))
         """Keys and values of every layer, row and token."""
         self.slots = torch.arange(len(group))
         """Where each row that is still here lies in the store."""
         self.inhabitants = torch.arange(len(group))
         """Which row lies at each place of the store."""
-        self.mask = batch.prompt_mask.new_ones((len(group), capacity))
-        self.mask[:, : self.length] = batch.prompt_mask[group]
-        self.padded = not bool(batch.prompt_mask.all())
+        self.mask = torch.ones((len(group), shape[1]), dtype=torch.bool)
+        self.mask[:, tree.trunk : self.length] = tree.prompt_mask[group]
+        self.padded = not bool(tree.prompt_mask.all())
         self.places = batch.prompt_mask[group].sum(1, keepdim=True)
-        sight = prompt_sight(batch.prompt_mask)
 
-        def attention(
-            number: int, module: Any, query: Tensor, key: Tensor, value: Tensor
-        ) -> Tensor:
-            for kind, some in enumerate((key, value)):
-                self.store[number, kind, :, :, : self.length] = some[group]
-            return attend(module, query, key, value, sight, scaling=module.scaling)[0]
+        def look(number: int, *pair: Tensor) -> None:
+            for kind, some in enumerate(pair):
+                trunk, prompts, _ = tree.split(some)
+                self.store[number, kind, :, :, : tree.trunk] = trunk
+                self.store[number, kind, :, :, tree.trunk : self.length] = prompts[group]
 
-        ids, places = batch.prompt_ids, positions(batch.prompt_mask)
-        apply: Map = apply_linear if recording is None else recording.of_prompts
-        self.states = decoder_states(backbone, ids, places, attention, apply)[group, -1]
+        apply: Map = apply_linear
+        if recording is not None:
+            recording.begin(tree, max_tokens - 1)
+            apply = recording.of_stem
+        states = tree_states(backbone, tree, apply, look)
+        self.states = tree.states_of_rows(states)[:, 0]
 
     def keep(self, left: Tensor) -> None:
         """See :class:`crlbench.policy.decode.rows.Rows`."""
@@ -113,3 +110,7 @@ class FusedRows:
                 scale=module.scaling,
             )
         return read.reshape(rows, 1, -1, width)
+
+
+def _head_width(backbone: Any) -> int:
+    return backbone.get_decoder().layers[0].self_attn.head_dim
