@@ -15,12 +15,12 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
+from crlbench.contract.sizes import KEPT_LOGIT_BYTES
+
 WORDS = 1024
 """Words of the vocabulary that all tokens meet at once."""
 ROWS = 256
 """Tokens whose logits of a block are looked at together: 1 MiB in float32."""
-KEPT_BYTES = 256 << 20
-"""Most memory of logits that wait for the backward pass; more are computed again."""
 
 
 def fused_statistics(
@@ -61,7 +61,7 @@ class _Statistics(torch.autograd.Function):
         with torch.autocast(states.device.type, enabled=False):
             narrow = states.detach().to(options.dtype)
             size = len(tokens) * len(weight) * narrow.element_size()
-            kept: list[Tensor] | None = [] if learns and size <= KEPT_BYTES else None
+            kept: list[Tensor] | None = [] if learns and size <= KEPT_LOGIT_BYTES else None
             statistics = head.statistics(narrow, tokens, kept)
         logprobs, entropy, total = statistics
         ctx.save_for_backward(narrow, weight, bias, tokens, entropy, total)

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from crlbench.contract.sizes import RECORDED_BYTES
 from crlbench.policy.fused import (
     Map,
     adapted,
@@ -23,9 +24,6 @@ from crlbench.policy.fused import (
     product_dtype,
 )
 from crlbench.policy.token_tree import TokenTree
-
-MOST_BYTES = 768 << 20
-"""Most memory of a recording; layers that do not fit are computed again."""
 
 Name = tuple[int, str]
 """A linear layer: the number of its decoder layer, and its name there."""
@@ -60,7 +58,7 @@ class Recording:
     def begin(self, tree: TokenTree, tokens: int) -> None:
         """Make room for a tree without tokens of completions, and for ``tokens`` of each row.
 
-        The first layers are recorded, as many as fit into :data:`MOST_BYTES`.
+        The first layers are recorded, as many as fit into :data:`RECORDED_BYTES`.
         """
         self._tree, self._room = tree, tokens
         trunk, pairs = tree.trunk_ids.tolist(), zip(tree.prompt_ids, tree.prompt_mask, strict=True)
@@ -69,7 +67,7 @@ class Recording:
         count = tree.stem + len(tree.ids) * tokens
         layers = self._backbone.get_decoder().layers
         dtype = product_dtype(layers[0].input_layernorm.weight)
-        self._stores, left = {}, MOST_BYTES
+        self._stores, left = {}, RECORDED_BYTES
         for number, layer in enumerate(layers):
             widths = {name: m.out_features for name, m in linear_modules(layer).items()}
             left -= count * dtype.itemsize * sum(widths.values())
@@ -78,6 +76,11 @@ class Recording:
             for name, width in widths.items():
                 store = self._memory_of((number, name), count * width, dtype)
                 self._stores[number, name] = store.view(count, width)
+
+    @property
+    def bytes(self) -> int:
+        """Memory of what is recorded now."""
+        return sum(store.nbytes for store in self._stores.values())
 
     def _memory_of(self, name: Name, count: int, dtype: torch.dtype) -> Tensor:
         """Memory that holds finite numbers: padding is read."""

@@ -208,7 +208,7 @@ def test_layers_that_do_not_fit_are_computed_again(monkeypatch):
     modules = linear_modules(policy.backbone.get_decoder().layers[0]).values()
     of_a_layer = 4 * sum(module.out_features for module in modules)
     tokens = len(TRUNK) + 3 * 9 + 12 * (MOST - 1)
-    monkeypatch.setattr(recording_file, "MOST_BYTES", of_a_layer * tokens)
+    monkeypatch.setattr(recording_file, "RECORDED_BYTES", of_a_layer * tokens)
     with policy.recording():
         rollout = sampled(policy)
     calls = counted(policy)
@@ -277,7 +277,7 @@ def test_other_models_keep_the_passes_of_their_modules(make):
 def test_the_head_in_another_order(kept, softcap, bias, with_entropy, monkeypatch):
     monkeypatch.setattr(fused_head, "ROWS", 10)
     monkeypatch.setattr(fused_head, "WORDS", 17)
-    monkeypatch.setattr(fused_head, "KEPT_BYTES", kept)
+    monkeypatch.setattr(fused_head, "KEPT_LOGIT_BYTES", kept)
     torch.manual_seed(0)
     linear, tokens = nn.Linear(16, 101, bias=bias), torch.randint(0, 101, (37,))
     states, weights = torch.randn(37, 16, requires_grad=True), torch.randn(2, 37)
