@@ -1,6 +1,7 @@
 """Where the time of one iteration goes: by phase, and by kind of operation.
 
-    python benchmarks/iteration.py [--work grpo] [--model NAME] [--precision bf16] [--threads N]
+    python benchmarks/iteration.py [--work grpo] [--model NAME] [--precision bf16] [--plan fast]
+        [--threads N]
 
 The work is that of `peers.py`. After one iteration that is not counted, one is timed by phase and
 the next is run under torch's profiler, which tells kinds of operations apart by their own time on
@@ -117,6 +118,7 @@ def main() -> None:
     made.add_argument("--work", default="grpo", choices=KINDS)
     made.add_argument("--model", default="smollm2-135m-instruct")
     made.add_argument("--precision", default="fp32", choices=("fp32", "bf16"))
+    made.add_argument("--plan", default="plain", choices=("plain", "fast"))
     made.add_argument("--threads", type=int, default=1)
     options = made.parse_args()
     as_a_worker(options.threads)
@@ -127,7 +129,7 @@ def main() -> None:
         threads=options.threads,
         warmup=TIMED,
         iterations=PROFILED,
-    ).plan(options.work, {})
+    ).plan(options.work, {"plan": options.plan})
     prepare(work)
     clock, watch, found = Clock(work), Watch(), {}
     conditions = conditions_of(work)

@@ -81,6 +81,7 @@ def parser() -> argparse.ArgumentParser:
         help=f"an entry, tiny (1M parameters), {', '.join(RANDOM)} or a folder",
     )
     made.add_argument("--precision", default="fp32", choices=("fp32", "bf16"))
+    made.add_argument("--plan", default="plain", choices=("plain", "fast"), help="our passes")
     made.add_argument("--device", default="auto", choices=("auto", "cpu", "cuda"))
     made.add_argument("--rounds", type=positive, default=3, help="processes of each side")
     made.add_argument("--warmup", type=positive, default=1, help="iterations before the timed ones")
@@ -198,7 +199,7 @@ def compare(
     fastest = min(tried, key=lambda title: _seconds(once[title]) if once else 0.0)
     runs: dict[str, list[Figures]] = {"ours": [], fastest: []}
     sides = (
-        ("ours", Path(sys.executable), "ours.py", {}),
+        ("ours", Path(sys.executable), "ours.py", {"plan": options.plan}),
         (fastest, python, peer.runner, tried[fastest]),
     )
     for number in range(options.rounds):

@@ -107,7 +107,11 @@ def conditions_of(work: dict[str, Any]) -> Any:
             "max_grad_norm": 1.0,
         },
         "evaluation": {"curve_every": 1},
-        "hardware": {"threads": work["threads"], "precision": work["precision"]},
+        "hardware": {
+            "threads": work["threads"],
+            "precision": work["precision"],
+            "plan": work["options"].get("plan", "plain"),
+        },
     }
     groups = {name: getattr(track, name).model_copy(update=new) for name, new in changes.items()}
     return track.model_copy(update=groups)
@@ -133,6 +137,7 @@ def module_of(work: dict[str, Any], conditions: Any, clock: Clock) -> tuple[Any,
         value_head=recipe.critic is not None,
         reference=recipe.needs_reference,
         seed=work["seed"],
+        fast=conditions.hardware.plan == "fast",
     )
     sampler = timed_loop(clock)(
         tokenizer=reader.tokenizer,

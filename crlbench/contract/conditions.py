@@ -122,6 +122,10 @@ class Hardware(_Frozen):
 
     threads: int = Field(ge=1, description="intra-op threads per cell on a CPU")
     precision: Literal["fp32", "bf16"] = Field(description="autocast of forward and backward")
+    plan: Literal["plain", "fast"] = added(
+        "plain",
+        description="how passes are computed: plain, or fast wherever the model allows it",
+    )
 
 
 class Conditions(_Frozen):

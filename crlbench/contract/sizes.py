@@ -27,6 +27,10 @@ FREE_PASS = 4
 """How many times the token budget a pass without gradient may hold."""
 HEAD_BLOCK = {"cpu": 1 << 21, "cuda": 1 << 25}
 """Most logits of a block of the head, by device (8 MiB and 128 MiB in float32)."""
+RECORDED_BYTES = 768 << 20
+"""Most memory that the fast plan takes for what linear layers put out in sampling."""
+KEPT_LOGIT_BYTES = 256 << 20
+"""Most memory of logits that wait for the backward pass in the fast plan."""
 REMEMBERED = 1 << 24
 """Most weights whose last step is remembered (64 MiB)."""
 PART_FLOATS = 1 << 25

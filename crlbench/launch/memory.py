@@ -14,7 +14,15 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from crlbench.contract.model_card import ModelCard
-from crlbench.contract.sizes import FREE_PASS, HEAD_BLOCK, PART_FLOATS, REMEMBERED, token_budget
+from crlbench.contract.sizes import (
+    FREE_PASS,
+    HEAD_BLOCK,
+    KEPT_LOGIT_BYTES,
+    PART_FLOATS,
+    RECORDED_BYTES,
+    REMEMBERED,
+    token_budget,
+)
 from crlbench.launch.workload import Batch, Work
 
 PROCESS_BYTES = {"cpu": 520_000_000, "cuda": 600_000_000}
@@ -241,6 +249,10 @@ def estimate(shape: Shape, form: Form, work: Work) -> Estimate:
     blocks = 6 * FLOAT * HEAD_BLOCK[work.device]
     vocabulary = blocks + (HALF * head if autocast else 0) + (FLOAT * head if full else 0)
     passing = 6 * FLOAT * shape.wide * tokens + _one_weight(shape, form)
+    recorded = _recorded_bytes(shape, form, work)
+    if work.fast:
+        logits = (HALF if autocast else FLOAT) * shape.vocabulary * tokens
+        vocabulary += min(KEPT_LOGIT_BYTES, logits)
     gradients = learner
 
     reference = FREE_PASS * 3 * FLOAT * (shape.wide + shape.hidden) * tokens
@@ -248,7 +260,7 @@ def estimate(shape: Shape, form: Form, work: Work) -> Estimate:
         reference += FLOAT * (shape.total - (shape.linear if autocast else 0))
 
     process = PROCESS_BYTES[work.device] + (0 if full else ADAPTER_BYTES[work.device])
-    resident = process + start + learner
+    resident = process + start + learner + recorded
     training = resident + optimizer + 2 * steps
     evaluation = max(decoding[b] for b in (work.evaluations or (work.rollout,)))
     moments = {
@@ -271,7 +283,7 @@ def estimate(shape: Shape, form: Form, work: Work) -> Estimate:
         "activations": activations + passing,
         "head": vocabulary,
         "decoding": copies + max(evaluation, decoding[work.rollout]),
-    }
+    } | ({"recorded": recorded} if recorded else {})
     return Estimate(form, parts, moments)
 
 
@@ -291,6 +303,16 @@ def _step_bytes(shape: Shape, b: Batch) -> int:
     attention = FLOAT * b.rows * (b.prompt + b.completion) * (2 * shape.heads + shape.keys)
     prompts = 3 * FLOAT * b.prompts * b.prompt * (shape.wide + shape.hidden)
     return max(logits + attention, prompts)
+
+
+def _recorded_bytes(shape: Shape, form: Form, work: Work) -> int:
+    """What linear layers put out in a rollout, as far as the fast plan takes it down."""
+    if not work.fast or work.device != "cpu":
+        return 0
+    b, width = work.rollout, shape.heads + shape.keys + 2 * shape.hidden + 2 * shape.wide
+    tokens = b.prompts * b.prompt + b.rows * b.completion
+    layer = (HALF if form.precision == "bf16" else FLOAT) * width * tokens
+    return layer * min(shape.layers, RECORDED_BYTES // layer)
 
 
 def _one_weight(shape: Shape, form: Form) -> int:

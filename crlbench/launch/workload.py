@@ -57,6 +57,8 @@ class Work:
     device: str = "cpu"
     exact: bool = True
     """Whether the lengths come from the model's own tokenizer."""
+    fast: bool = False
+    """Whether its passes are those of the fast plan, which holds more between them."""
 
     @property
     def longest(self) -> int:
@@ -166,7 +168,8 @@ def _work(
         for lengths in panel
     ]
     minibatches = conditions.optimization.minibatches
-    return Work(rollout, tuple(dict.fromkeys(evaluations)), minibatches, device, exact)
+    fast = conditions.hardware.plan == "fast"
+    return Work(rollout, tuple(dict.fromkeys(evaluations)), minibatches, device, exact, fast)
 
 
 def batch(count: int, draws: int, vocabulary: int, prompt: int, completion: int) -> Batch:

@@ -57,11 +57,11 @@ def attend(
     masks and ``attention_mask`` is not read.
     """
     if packing is None:
-        return _whole(module, query, key, value, attention_mask, **options), None
+        return attend_whole(module, query, key, value, attention_mask, **options), None
     return _packed(packing, module, query, key, value, **options), None
 
 
-def _whole(
+def attend_whole(
     module: nn.Module,
     query: Tensor,
     key: Tensor,
@@ -69,6 +69,7 @@ def _whole(
     attention_mask: Tensor | None,
     **options: Any,
 ) -> Tensor:
+    """:func:`attend` of rows that are not packed: (B, t, heads, width)."""
     if query.device.type != "cpu":
         return sdpa_attention_forward(module, query, key, value, attention_mask, **options)[0]
     dtype = query.dtype
@@ -86,14 +87,14 @@ def _packed(packing: Packing, module: nn.Module, *tensors: Tensor, **options: An
     """Prompts attend for themselves, and every completion to its prompt and to itself."""
     length, count = packing.prompt, packing.completions
     query, key, value = (x[:, :, :length] for x in tensors)
-    before = _whole(module, query, key, value, packing.prompt_mask, **options)
+    before = attend_whole(module, query, key, value, packing.prompt_mask, **options)
     # (P, heads, G * t, width) as (P * G, heads, t, width)
     rows = [
         x[:, :, length:].unflatten(2, (count, -1)).transpose(1, 2).flatten(0, 1) for x in tensors
     ]
     shared = [x.repeat_interleave(count, dim=0) for x in (key, value)]
     key, value = (torch.cat(pair, dim=2) for pair in zip(shared, rows[1:], strict=True))
-    after = _whole(module, rows[0], key, value, packing.completion_mask, **options)
+    after = attend_whole(module, rows[0], key, value, packing.completion_mask, **options)
     return torch.cat([before, after.reshape(len(before), -1, *after.shape[2:])], dim=1)
 
 

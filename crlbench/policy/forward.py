@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -65,7 +65,7 @@ def sparse_lookups(backbone: Any) -> Iterator[None]:
 
 def branch(cache: DynamicCache, group: Tensor, prompts: int) -> None:
     """Give every row (B,) of ``group`` the cache of its prompt, with a gradient."""
-    if _in_groups(group, prompts):
+    if in_groups(group, prompts):
         # Its gradient is a sum, not a scatter.
         cache.batch_repeat_interleave(len(group) // prompts)
     else:
@@ -85,18 +85,53 @@ def is_stateful(backbone: Any) -> bool:
     return bool(getattr(backbone, "_is_stateful", False)) or not STATEFUL.isdisjoint(kinds)
 
 
+def states_packed(
+    backbone: Any, prompt_ids: Tensor, prompt_mask: Tensor, ids: Tensor, mask: Tensor
+) -> Tensor:
+    """(B, T, H) as :func:`states_shared`: a row is a prompt, then its completions.
+
+    One pass instead of two multiplies larger matrices, and adds up every weight's gradient once.
+    """
+    (prompts, length), each = prompt_ids.shape, len(ids) // len(prompt_ids)
+    read = mask[:, :-1]
+    ends = prompt_mask.sum(1).repeat_interleave(each)[:, None]
+    places = torch.cat([positions(prompt_mask), _in_rows(ends + positions(read), prompts)], dim=1)
+    states = backbone.get_decoder()(
+        input_ids=torch.cat([prompt_ids, _in_rows(ids[:, :-1], prompts)], dim=1),
+        # Taken for a finished mask, of a shape that fails in any attention that would read it.
+        attention_mask=prompt_mask.new_ones((prompts, 1, 0, 0)),
+        position_ids=places,
+        use_cache=False,
+        packing=_packing_of(prompt_mask, read),
+    ).last_hidden_state
+    first = states[:, length - 1 : length].repeat_interleave(each, dim=0)
+    rest = states[:, length:].reshape(len(ids), -1, states.shape[-1])
+    return torch.cat([first, rest], dim=1)
+
+
+Packed = Callable[[Any, Tensor, Tensor, Tensor, Tensor], Tensor]
+"""A way to compute what :func:`states_packed` computes."""
+
+
 def states_shared(
-    backbone: Any, prompt_ids: Tensor, prompt_mask: Tensor, ids: Tensor, mask: Tensor, group: Tensor
+    backbone: Any,
+    prompt_ids: Tensor,
+    prompt_mask: Tensor,
+    ids: Tensor,
+    mask: Tensor,
+    group: Tensor,
+    packed: Packed = states_packed,
 ) -> Tensor:
     """(B, T, H): the state that predicts each completion token; each prompt is run once.
 
     A state space is not continued by many tokens at once, so that its rows are run whole.
+    ``packed`` runs rows that stand by prompt, equally many of each.
     """
     if is_stateful(backbone):
         return states_plain(backbone, prompt_ids, prompt_mask, ids, mask, group)
     if ids.shape[1] > 1 and can_pack(backbone, prompt_ids.shape[1] + ids.shape[1]):
-        if _in_groups(group, len(prompt_ids)):
-            return _states_packed(backbone, prompt_ids, prompt_mask, ids, mask)
+        if in_groups(group, len(prompt_ids)):
+            return packed(backbone, prompt_ids, prompt_mask, ids, mask)
     last, cache = prefill(backbone, prompt_ids, prompt_mask)
     first = last.index_select(0, group)
     if ids.shape[1] == 1:
@@ -124,30 +159,6 @@ def can_pack(backbone: Any, length: int) -> bool:
     )
 
 
-def _states_packed(
-    backbone: Any, prompt_ids: Tensor, prompt_mask: Tensor, ids: Tensor, mask: Tensor
-) -> Tensor:
-    """(B, T, H) as :func:`states_shared`: a row is a prompt, then its completions.
-
-    One pass instead of two multiplies larger matrices, and adds up every weight's gradient once.
-    """
-    (prompts, length), each = prompt_ids.shape, len(ids) // len(prompt_ids)
-    read = mask[:, :-1]
-    ends = prompt_mask.sum(1).repeat_interleave(each)[:, None]
-    places = torch.cat([positions(prompt_mask), _in_rows(ends + positions(read), prompts)], dim=1)
-    states = backbone.get_decoder()(
-        input_ids=torch.cat([prompt_ids, _in_rows(ids[:, :-1], prompts)], dim=1),
-        # Taken for a finished mask, of a shape that fails in any attention that would read it.
-        attention_mask=prompt_mask.new_ones((prompts, 1, 0, 0)),
-        position_ids=places,
-        use_cache=False,
-        packing=_packing_of(prompt_mask, read),
-    ).last_hidden_state
-    first = states[:, length - 1 : length].repeat_interleave(each, dim=0)
-    rest = states[:, length:].reshape(len(ids), -1, states.shape[-1])
-    return torch.cat([first, rest], dim=1)
-
-
 def _packing_of(prompt_mask: Tensor, mask: Tensor) -> Packing:
     """What sees what, from (P, L) and (B, t) bool masks of real tokens."""
     each, length = len(mask) // len(prompt_mask), prompt_mask.shape[1]
@@ -166,7 +177,7 @@ def _in_rows(x: Tensor, prompts: int) -> Tensor:
     return x.reshape(prompts, -1)
 
 
-def _in_groups(group: Tensor, prompts: int) -> bool:
+def in_groups(group: Tensor, prompts: int) -> bool:
     """Whether rows stand by prompt, equally many of each."""
     even = torch.arange(prompts, device=group.device).repeat_interleave(len(group) // prompts)
     return torch.equal(group, even)

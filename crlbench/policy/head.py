@@ -8,6 +8,7 @@ does not grow with the batch or the vocabulary.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +22,12 @@ BLOCK_ROWS = 512
 """Most tokens of a block."""
 SCALES = {"logit_scale": 1, "lm_head_multiplier": 1, "logits_scaling": -1}
 """Fields of configs by which logits are multiplied (1) or divided (-1)."""
+
+
+BlockStatistics = Callable[
+    [Tensor, Tensor, nn.Linear, float, float | None], tuple[Tensor, Tensor]
+]
+"""A way to compute what :func:`block_statistics` computes."""
 
 
 def next_token_logits(backbone: Any, states: Tensor, temperature: float) -> Tensor:
@@ -51,19 +58,26 @@ def distribution_statistics(logprobs: Tensor, tokens: Tensor) -> tuple[Tensor, T
 
 
 def state_statistics(
-    backbone: Any, states: Tensor, tokens: Tensor, mask: Tensor, temperature: float
+    backbone: Any,
+    states: Tensor,
+    tokens: Tensor,
+    mask: Tensor,
+    temperature: float,
+    by_blocks: BlockStatistics | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Log-probabilities of ``tokens`` (B, T) and entropies (B, T) where ``mask``, 0 elsewhere.
 
     ``states`` (B, T, H) predict the tokens. Only masked-in positions meet the vocabulary. A
-    plain linear head meets them block by block; its results can be differentiated once.
+    plain linear head meets them by ``by_blocks``, :func:`block_statistics` unless given; its
+    results can be differentiated once.
     """
     real = mask.flatten().nonzero().squeeze(1)
     some, words = states.flatten(0, 1).index_select(0, real), tokens.flatten()[real]
     head = backbone.get_output_embeddings()
     if type(head) is nn.Linear:
         scaled = _scaled(backbone, some)
-        statistics = block_statistics(scaled, words, head, temperature, _softcap(backbone))
+        run = by_blocks or block_statistics
+        statistics = run(scaled, words, head, temperature, _softcap(backbone))
     else:
         statistics = token_statistics(next_token_logits(backbone, some, temperature), words)
     logprob, entropy = (x.new_zeros(mask.shape).masked_scatter(mask, x) for x in statistics)

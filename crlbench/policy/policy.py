@@ -4,20 +4,31 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from crlbench.policy.forward import sparse_lookups, states_plain, states_shared
+from crlbench.policy.forward import (
+    sparse_lookups,
+    states_packed,
+    states_plain,
+    states_shared,
+)
+from crlbench.policy.fused import apply_linear, fused_states, serves, tree_of, tree_states
+from crlbench.policy.fused_head import fused_statistics
 from crlbench.policy.head import (
+    BlockStatistics,
     at_least_float32,
+    block_statistics,
     distribution_statistics,
     next_token_logits,
     state_statistics,
 )
 from crlbench.policy.precision import widened
+from crlbench.policy.recording import Recording
 
 
 class TokenOutputs(NamedTuple):
@@ -45,10 +56,21 @@ class Policy(nn.Module):
     """
 
     def __init__(
-        self, model: nn.Module, *, value_head: bool, reference: nn.Module | None = None
+        self,
+        model: nn.Module,
+        *,
+        value_head: bool,
+        reference: nn.Module | None = None,
+        fast: bool = False,
     ) -> None:
+        """``fast``: the same numbers up to rounding, by passes with less traffic through memory
+        (:mod:`crlbench.policy.fused`), where these serve the model."""
         super().__init__()
         self.model: Any = model
+        self.fast = fast
+        self._recording = Recording()
+        self.recorder: Recording | None = None
+        """Takes down what linear layers put out in decoding; None while nothing is recorded."""
         self.value_head: nn.Linear | None = None
         if value_head:
             self.value_head = nn.Linear(self.width, 1, dtype=torch.float32)
@@ -77,6 +99,32 @@ class Policy(nn.Module):
         """H of the states that the head reads; a few models (OPT) have wider layers."""
         head = self.backbone.get_output_embeddings()
         return getattr(head, "in_features", self.config.hidden_size)
+
+    @cached_property
+    def fused(self) -> bool:
+        """Whether its passes are those of :mod:`crlbench.policy.fused`."""
+        return self.fast and serves(self.backbone)
+
+    @contextlib.contextmanager
+    def recording(self) -> Iterator[None]:
+        """What is sampled inside is taken down, so that the next pass need not repeat it."""
+        if self.fused:
+            self._recording.open(self.backbone)
+            self.recorder = self._recording
+        try:
+            yield
+        finally:
+            self.recorder = None
+
+    def _fused_states(self, *batch: Tensor) -> Tensor:
+        """:func:`crlbench.policy.forward.states_packed`, by the products that are recorded."""
+        tree = tree_of(*batch[1:])
+        apply = self._recording.find(self.backbone, tree) or apply_linear
+        return tree.states_of_rows(tree_states(self.backbone, tree, apply))
+
+    def _by_blocks(self, states: Tensor) -> BlockStatistics:
+        fused = self.fast and states.dtype == torch.float32 and states.device.type == "cpu"
+        return fused_statistics if fused else block_statistics
 
     def trainable(self) -> dict[str, nn.Parameter]:
         """Parameters that learn, by name."""
@@ -110,17 +158,22 @@ class Policy(nn.Module):
             distribution: also return the whole distribution, V floats per token; needed too
                 for what is to be differentiated twice.
         """
-        run = states_shared if shared_prefix else states_plain
         batch = (prompt_ids, prompt_mask, completion_ids, completion_mask, group)
         with contextlib.nullcontext() if distribution else sparse_lookups(self.backbone):
-            states = run(self.backbone, *batch)
+            if shared_prefix:
+                packed = self._fused_states if self.fused and not distribution else states_packed
+                states = states_shared(self.backbone, *batch, packed)
+            else:
+                states = states_plain(self.backbone, *batch)
         values = None if self.value_head is None else self.values(states)
         if distribution:
             logits = next_token_logits(self.backbone, states, temperature)
             whole = torch.log_softmax(logits, dim=-1)
             return TokenOutputs(*distribution_statistics(whole, completion_ids), values, whole)
         mask = completion_mask if actions is None else actions
-        statistics = state_statistics(self.backbone, states, completion_ids, mask, temperature)
+        statistics = state_statistics(
+            self.backbone, states, completion_ids, mask, temperature, self._by_blocks(states)
+        )
         return TokenOutputs(*statistics, values)
 
     @torch.no_grad()
@@ -137,11 +190,15 @@ class Policy(nn.Module):
         """(B, T) float32 log-probabilities under the frozen start model; arguments as
         :meth:`forward` has them."""
         with self._as_reference() as backbone:
-            states = states_shared(
-                backbone, prompt_ids, prompt_mask, completion_ids, completion_mask, group
+            batch = (prompt_ids, prompt_mask, completion_ids, completion_mask, group)
+            states = states_shared(backbone, *batch, fused_states if self.fused else states_packed)
+            mask, by_blocks = (
+                completion_mask if actions is None else actions,
+                self._by_blocks(states),
             )
-            mask = completion_mask if actions is None else actions
-            return state_statistics(backbone, states, completion_ids, mask, temperature)[0]
+            return state_statistics(backbone, states, completion_ids, mask, temperature, by_blocks)[
+                0
+            ]
 
     def values(self, states: Tensor) -> Tensor:
         """(...) float32 critic estimates from hidden states (..., H), in full precision."""

@@ -108,6 +108,8 @@ class Machine(Strict):
     strategy: Literal["ddp", "fsdp"] | None
     hardware_class: Literal["cpu", "gpu-24", "gpu-48", "gpu-80", "gpu-141"]
     determinism: Determinism
+    passes: NotRequired[Literal["fused", "plain"]]
+    """What the fast plan came to for the model; absent under the plain plan."""
     begun_on: NotRequired[Annotated[dict[Part, Label | int | None], Field(max_length=80)]]
     """The class (:func:`crlbench.contract.machine.machine_class`) that began a run which ended
     elsewhere.
@@ -242,6 +244,8 @@ def _check_whole(facts: Facts) -> Iterator[Finding]:
         yield from facts.differs("counts", strange, [], "no bundled recipe counts this event")
     threads = machine["determinism"]["threads"], facts.conditions.hardware.threads
     yield from facts.differs("environment.determinism.threads", *threads, "the conditions")
+    fast = facts.conditions.hardware.plan == "fast"
+    yield from facts.differs("environment.passes", "passes" in machine, fast, "the plan is fast")
     counts = [(token.low + token.high) for token in record.clipped_tokens]
     steps = facts.conditions.optimization.epochs * record.cost["trained_tokens"]
     if sorted(counts, reverse=True) != counts or sum(counts) > steps or 0 in counts:

@@ -162,6 +162,7 @@ def make_module(
         value_head=recipe.critic is not None,
         reference=True,  # the drift from the start model is watched under every recipe
         seed=seed,
+        fast=conditions.hardware.plan == "fast",
     )
     module = PolicyOptimization(
         build=build,

@@ -84,6 +84,8 @@ def write_run(
     machine = environment.machine_of(cell)
     if recorder.machine not in ({}, class_of(cell)):
         machine |= {BEGUN_ON: recorder.machine}
+    if conditions.hardware.plan == "fast":
+        machine |= {"passes": "fused" if module.learning.fused else "plain"}
     files = {
         ITEMS: store.packed_arrays(vectors),
         DIGESTS: digests,

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import ctypes
 import math
-import sys
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -15,6 +13,7 @@ from torch import Tensor
 
 from crlbench.algo import objective, step
 from crlbench.algo.recipe import Recipe
+from crlbench.base.heap import give_back
 from crlbench.contract.dynamics import mean_stats
 from crlbench.errors import UsageError, ValidationError
 from crlbench.policy.decode.loop import DrawKey
@@ -29,19 +28,6 @@ from crlbench.train.reward import Reward, placebo_reward
 from crlbench.train.surrogate import Shown, Surrogate, decoding_gap
 from crlbench.train.trust_region import TrustRegion
 from crlbench.types import Experience, PromptBatch, Rollout
-
-_trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
-
-
-def give_back() -> None:
-    """Return free memory to the system where the C library is glibc; elsewhere nothing.
-
-    Sampling, evaluation and updates allocate tensors of different sizes. The holes that one
-    leaves do not fit the next, so that a process grows by what it does not use.
-    """
-    if _trim is not None:
-        _trim(0)
-
 
 MAX_GAP = {"fp32": 1e-3, "bf16": 0.5}
 """Mean absolute gap between behaviour and old log-probs that rounding explains, by precision."""
@@ -115,7 +101,8 @@ class PolicyOptimization(Learner):
         """What the policy did with all prompts; each rank takes its own."""
         prompts = batch.part(self.ranks.share(len(batch.uids)))
         key = DrawKey(self.seed, "rollout", batch.iteration)
-        part = self.collector.collect(self.learning, prompts, key)
+        with self.learning.recording():
+            part = self.collector.collect(self.learning, prompts, key)
         collected = Collected.joined(self.ranks.gather([part]), self.collector.pad)
         if self.arm == "placebo":
             data = self.conditions.data

@@ -18,7 +18,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from crlbench.catalog.find import Catalog
 from crlbench.catalog.retain_panel import find_panel
 from crlbench.contract.model_card import Adapter, ModelCard
-from crlbench.contract.sizes import token_budget
+from crlbench.contract.sizes import RECORDED_BYTES, token_budget
 from crlbench.doctor.model import count_exactly
 from crlbench.launch import memory, workload
 from crlbench.launch.capacity import stated_config
@@ -26,6 +26,8 @@ from crlbench.launch.memory import FORMS, Form, estimate, form_of, learned_of, s
 from crlbench.launch.workload import Batch, Work, batch, work_by_bytes, work_by_tokens
 from crlbench.policy.adapters import add_lora
 from crlbench.policy.decode.loop import DecodeLoop, DrawKey
+from crlbench.policy.recording import Recording
+from crlbench.policy.token_tree import TokenTree
 from crlbench.policy.weights.load import load_backbone, load_reader
 from crlbench.policy.weights.shape import config_of, skeleton
 from crlbench.run import ends
@@ -224,3 +226,22 @@ def test_an_estimate_is_within_15_percent_of_a_measured_peak(tmp_path: Path) -> 
     assert done.returncode == 0, done.stderr
     (found,) = json.loads(done.stdout)
     assert found["estimate_gb"] == pytest.approx(found["peak_gb"], rel=0.15)
+
+
+def test_the_fast_plan_takes_what_its_recording_holds() -> None:
+    card, backbone = Catalog().load_model("tiny-llama"), load_subject("tiny-llama", ()).backbone
+    shape = shape_of(stated_config(card, Path("/nowhere")))
+    plain, fast = (estimate(shape, FORMS[0], replace(work(), fast=fast)) for fast in (False, True))
+    assert "recorded" not in plain.parts and fast.peak > plain.peak
+    ids = torch.arange(8 * 40).view(8, 40) % 200
+    nothing = torch.empty((64, 0), dtype=torch.int64)
+    recording = Recording()
+    recording.open(backbone)
+    tree = TokenTree.of(ids, torch.ones_like(ids).bool(), nothing, nothing.bool())
+    recording.begin(tree, 24)
+    assert recording.bytes == fast.parts["recorded"] > 0
+    for device in ("cpu", "cuda"):
+        huge = replace(shape, layers=4000)
+        parts = estimate(huge, FORMS[0], replace(work(device), fast=True)).parts
+        most = RECORDED_BYTES if device == "cpu" else 0
+        assert parts.get("recorded", 0) <= most

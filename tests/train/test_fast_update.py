@@ -29,7 +29,7 @@ def every_other(texts, answers):
     return [Score(float(sum(t.encode()) % 3 == 0)) for t in texts]
 
 
-def ready(recipe, family="llama", precision="fp32", rows=6, **changes):
+def ready(recipe, family="llama", precision="fp32", rows=6, fast=False, **changes):
     """A module between sampling and its first update, its experience and first minibatch."""
     c = conditions(hardware__precision=precision, **changes)
     module = make(c, recipe=recipe, score=every_other)
@@ -39,7 +39,7 @@ def ready(recipe, family="llama", precision="fp32", rows=6, **changes):
         for parameter in model.parameters():  # away from the reference, so that the KL counts
             parameter.add_(0.02 * torch.randn(parameter.shape))
     module.updated = True
-    module.policy = Policy(model, value_head=critic, reference=start)
+    module.policy = Policy(model, value_head=critic, reference=start, fast=fast)
     if critic:
         torch.nn.init.normal_(module.policy.value_head.weight, std=0.1)
     module.optimizers = lambda: optimizer
@@ -48,7 +48,8 @@ def ready(recipe, family="llama", precision="fp32", rows=6, **changes):
     optimizer = module.configure_optimizers()
     optimizer.toggle_model = lambda sync_grad: contextlib.nullcontext()
     batch = make_batch(PROMPTS[:3], 128, completions=rows)
-    rollout = module.collector.sampler.sample(module.policy, batch, DrawKey(5, "rollout", 0))
+    with module.policy.recording():
+        rollout = module.collector.sampler.sample(module.policy, batch, DrawKey(5, "rollout", 0))
     kept = module.keep(Collected(rollout, module.collector.reward(rollout, batch)), 0)
     experience, _ = module.prepare(module.buffer.take())
     return module, kept, experience
@@ -91,9 +92,11 @@ def fast_gradient(module, minibatch, monkeypatch, budget):
     return caught
 
 
+@pytest.mark.parametrize("fast", [False, True], ids=["plain plan", "fast plan"])
 @pytest.mark.parametrize("recipe", RECIPES)
-def test_gradients_equal_the_plain_path(recipe, monkeypatch):
-    module, _, experience = ready(recipe)
+def test_gradients_equal_the_plain_path(recipe, fast, monkeypatch):
+    module, _, experience = ready(recipe, fast=fast)
+    assert module.policy.fused == fast
     minibatch = experience.rows(torch.arange(12)).trimmed()
     assert module.surrogate(minibatch).totals.tokens
     expected = plain_gradient(module, minibatch)

@@ -13,13 +13,15 @@ import math
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from crlbench.policy.decode.rows import GrowingRows
+from crlbench.policy.decode.fused import FusedRows
+from crlbench.policy.decode.rows import GrowingRows, Rows
 from crlbench.policy.decode.static import StaticDecoder
 from crlbench.policy.head import next_token_logits
 from crlbench.policy.policy import Policy
@@ -133,8 +135,7 @@ class DecodeLoop:
             lengths=torch.zeros(count, dtype=torch.int64, device=device),
         )
 
-        start = self.static.start if self.static.serves(backbone, device) else GrowingRows
-        rows = start(backbone, batch, group, self.max_tokens)
+        rows = self._start(policy, device)(backbone, batch, group, self.max_tokens)
         active = torch.arange(count, device=device)
         for t in range(self.max_tokens):
             logits = next_token_logits(backbone, rows.states, self.temperature)
@@ -155,6 +156,14 @@ class DecodeLoop:
                 rows.keep(places)
             rows.append(tokens)
         return decoded
+
+    def _start(self, policy: Policy, device: torch.device) -> Callable[..., Rows]:
+        """What begins the rows of a policy's batch."""
+        if self.static.serves(policy.backbone, device):
+            return self.static.start
+        if policy.fused:
+            return partial(FusedRows, recording=policy.recorder)
+        return GrowingRows
 
     def _rollout(self, batch: PromptBatch, decoded: Decoded) -> Rollout:
         lengths, width = decoded.lengths, int(decoded.lengths.max())

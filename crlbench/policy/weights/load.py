@@ -276,16 +276,25 @@ def quantisation(card: ModelCard, dtype: torch.dtype = torch.bfloat16) -> Any:
 
 
 def build_policy(
-    card: ModelCard, start: nn.Module, *, value_head: bool, reference: bool, seed: int
+    card: ModelCard,
+    start: nn.Module,
+    *,
+    value_head: bool,
+    reference: bool,
+    seed: int,
+    fast: bool = False,
 ) -> Policy:
     """The policy of one run; ``start`` is left as it is.
 
-    ``reference``: keep the start model at hand. It costs no copy.
+    ``reference``: keep the start model at hand. It costs no copy. ``fast`` as :class:`Policy` has
+    it.
     """
     model = learning_copy(card, start)
     if card.adapter is not None:
         model = add_lora(model, card.adapter.model_dump(), seed)
-    return Policy(model, value_head=value_head, reference=start if reference else None)
+    return Policy(
+        model, value_head=value_head, reference=start if reference else None, fast=fast
+    )
 
 
 def without_dropout(model: nn.Module) -> nn.Module:

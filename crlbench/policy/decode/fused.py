@@ -1,0 +1,116 @@
+"""The rows of a decode loop by the fused passes of :mod:`crlbench.policy.fused`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import scaled_dot_product_attention
+
+from crlbench.policy.fused import Map, apply_linear, decoder_states, tree_states
+from crlbench.policy.recording import Recording
+from crlbench.policy.token_tree import TokenTree
+from crlbench.types import PromptBatch
+
+
+class FusedRows:
+    """:class:`crlbench.policy.decode.rows.Rows` whose caches are one tensor.
+
+    A row that leaves is overwritten by the last row, so that no other row moves.
+    """
+
+    def __init__(
+        self,
+        backbone: Any,
+        batch: PromptBatch,
+        group: Tensor,
+        max_tokens: int,
+        recording: Recording | None = None,
+    ) -> None:
+        """Run each prompt once and branch it into its rows; ``group`` (B,) names the prompts.
+
+        What linear layers put out goes into a ``recording``, if one is given.
+        """
+        self.backbone = backbone
+        self.recording = recording
+        nothing = torch.empty((len(group), 0), dtype=torch.int64)
+        stem = batch.prompt_ids, batch.prompt_mask, nothing, nothing.bool()
+        tree = TokenTree.of(*stem)
+        width = tree.prompt_ids.shape[1]
+        self.length = tree.trunk + width
+        """Tokens of the prompts and all that were appended."""
+        config = backbone.config.get_text_config()
+        shape = config.num_key_value_heads, self.length + max_tokens, _head_width(backbone)
+        self.store = torch.empty((config.num_hidden_layers, 2, len(group), *shape))
+        """Keys and values of every layer, row and token."""
+        self.slots = torch.arange(len(group))
+        """Where each row that is still here lies in the store."""
+        self.inhabitants = torch.arange(len(group))
+        """Which row lies at each place of the store."""
+        self.mask = torch.ones((len(group), shape[1]), dtype=torch.bool)
+        self.mask[:, tree.trunk : self.length] = tree.prompt_mask[group]
+        self.padded = not bool(tree.prompt_mask.all())
+        self.places = batch.prompt_mask[group].sum(1, keepdim=True)
+
+        def look(number: int, *pair: Tensor) -> None:
+            for kind, some in enumerate(pair):
+                trunk, prompts, _ = tree.split(some)
+                self.store[number, kind, :, :, : tree.trunk] = trunk
+                self.store[number, kind, :, :, tree.trunk : self.length] = prompts[group]
+
+        apply: Map = apply_linear
+        if recording is not None:
+            recording.begin(tree, max_tokens - 1)
+            apply = recording.of_stem
+        states = tree_states(backbone, tree, apply, look)
+        self.states = tree.states_of_rows(states)[:, 0]
+
+    def keep(self, left: Tensor) -> None:
+        """See :class:`crlbench.policy.decode.rows.Rows`."""
+        count, kept = len(left), self.slots[left]
+        free = torch.ones(count, dtype=torch.bool)
+        free[kept[kept < count]] = False
+        holes, late = free.nonzero().squeeze(1), kept >= count
+        movers = kept[late]
+        if len(movers):
+            filled = self.store[..., : self.length, :]
+            filled[:, :, holes] = filled[:, :, movers]
+            for of_row in (self.mask, self.places, self.inhabitants):
+                of_row[holes] = of_row[movers]
+        self.slots = kept.clone()
+        self.slots[late] = holes
+        self.places, self.inhabitants = self.places[:count], self.inhabitants[:count]
+
+    def append(self, taken: Tensor) -> None:
+        """See :class:`crlbench.policy.decode.rows.Rows`."""
+        ids = torch.empty_like(taken)
+        ids[self.slots] = taken
+        apply: Map = apply_linear
+        if self.recording is not None:
+            apply = self.recording.of_tokens(self.inhabitants, ids)
+        self.length += 1
+        states = decoder_states(self.backbone, ids.unsqueeze(1), self.places, self._attend, apply)
+        self.states, self.places = states[self.slots, -1], self.places + 1
+
+    def _attend(
+        self, number: int, module: Any, query: Tensor, key: Tensor, value: Tensor
+    ) -> Tensor:
+        """What one new token of every row reads: heads that share keys are tokens of one head."""
+        (rows, _, _, width), heads = query.shape, key.shape[1]
+        layer = self.store[number, :, :rows, :, : self.length]
+        layer[0, :, :, -1:], layer[1, :, :, -1:] = key, value
+        sight = self.mask[:rows, None, None, : self.length] if self.padded else None
+        with torch.autocast("cpu", enabled=False):
+            read = scaled_dot_product_attention(
+                query.reshape(rows, heads, -1, width),
+                layer[0],
+                layer[1],
+                attn_mask=sight,
+                scale=module.scaling,
+            )
+        return read.reshape(rows, 1, -1, width)
+
+
+def _head_width(backbone: Any) -> int:
+    return backbone.get_decoder().layers[0].self_attn.head_dim
