@@ -134,7 +134,7 @@ def _learner(
 ) -> Learner:
     entry = entries.get(one.slug)
     starts = {} if entry is None else _starts(stored, entry)
-    subject = None if entry is None else stored.by_entry[entry.name][0].record.subject
+    subject = None if entry is None else stored.by_entry[entry.name][0].subject
     return Learner(
         animal=one,
         size=wording.grouped(one.params) if subject is None else parameters(subject),

@@ -57,7 +57,7 @@ def models(site: Site) -> dict[str, Model]:
     subjects: dict[str, Subject] = {}
     for stored in site.boards:
         for entry in stored.board.entries:
-            subject = stored.by_entry[entry.name][0].record.subject
+            subject = stored.by_entry[entry.name][0].subject
             subjects.setdefault(subject.slug, subject)
             entries.setdefault(subject.slug, []).append((stored, entry))
     for pairs in entries.values():
@@ -277,7 +277,7 @@ def _describe_change(model: Model) -> str:
             "state."
         )
     ran = {
-        stored.by_entry[entry.name][0].record.subject.entry_sha256
+        stored.by_entry[entry.name][0].subject.entry_sha256
         for stored, entry in model.entries
     }
     if ran == {model.card.digest}:

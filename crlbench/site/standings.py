@@ -190,8 +190,8 @@ def standings(stored: StoredBoard, recipe: str) -> Standings:
 
 
 def _describe(stored: StoredBoard, entry: Entry) -> _Profile:
-    record, badge = stored.by_entry[entry.name][0].record, stored.badges[entry.name]
-    entry_facets = facets(record, badge, words.STANDINGS[entry.standing])
+    run, badge = stored.by_entry[entry.name][0], stored.badges[entry.name]
+    entry_facets = facets(run, badge, words.STANDINGS[entry.standing])
     return _Profile(entry_facets, _cells(stored, entry, entry_facets))
 
 
@@ -277,7 +277,7 @@ def _row(
     return Row(
         name=entry.name,
         model=entry.model,
-        slug=stored.by_entry[entry.name][0].record.subject.slug,
+        slug=stored.by_entry[entry.name][0].subject.slug,
         display_name=entry.display_name,
         tier=tier,
         leads=entry.name in axis_ranking.ranking.anchors,
@@ -313,7 +313,7 @@ def _flags(entry: Entry, axis: Axis) -> Iterator[Flag]:
 
 
 def _cells(stored: StoredBoard, entry: Entry, entry_facets: Facets) -> Cells:
-    subject = stored.by_entry[entry.name][0].record.subject
+    subject = stored.by_entry[entry.name][0].subject
     net = None if entry.placebo is None else entry.placebo.net.value
     failures = len(entry.failed) + len(entry.vanished)
     gen = entry.generalization.model
@@ -373,4 +373,4 @@ def facts(stored: StoredBoard, recipe: str) -> list[tuple[str, Any]]:
 
 def _completions(stored: StoredBoard) -> int:
     """What a whole run of the board is trained on."""
-    return max(run.record.curve[-1].x for run in stored.runs)
+    return max(run.completions for run in stored.runs)

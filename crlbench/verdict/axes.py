@@ -134,6 +134,8 @@ class Evidence:
         self.prefix = dict(prefix)
         """Per task, how many seed indices from 0 on are there without a gap."""
         self.count, self.seed = count, seed
+        self.kept: dict[tuple[Axis, str, int], Replicates] = {}
+        """Replicates that are known already, by axis, task and number of seeds."""
 
     def replicates(self, axis: Axis, task: str, n: int | None = None) -> Replicates | None:
         """Replicates over the first n seeds of a task; None where there is no number.
@@ -143,7 +145,8 @@ class Evidence:
         Args:
             n: all seeds where it is None.
         """
-        return _replicates(self, axis, task, len(self.tasks[task].measures) if n is None else n)
+        n = len(self.tasks[task].measures) if n is None else n
+        return self.kept.get((axis, task, n)) or _replicates(self, axis, task, n)
 
 
 @lru_cache(maxsize=640)

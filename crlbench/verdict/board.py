@@ -194,8 +194,33 @@ def summarise_board(
     track = _track(first)
     tasks = board_tasks(first) or tuple(sorted({run.record.task.name for run in runs}))
     entries, controls = _entries(runs, tasks, track and track.reference, replicates, seed)
+    return board_of(runs, entries, controls, tasks, replicates, seed, unranked)
+
+
+@on_one_thread
+def board_of(
+    runs: Runs,
+    entries: Sequence[Entry],
+    controls: Sequence[Entry],
+    tasks: tuple[str, ...],
+    replicates: int = REPLICATES,
+    seed: int = ROOT_SEED,
+    unranked: str | None = None,
+) -> Board:
+    """The verdict on entries that were made already: rankings, and what is common to all.
+
+    Args:
+        runs: of all entries, of one fingerprint and one class of hardware.
+        entries: of the real arm, in any order.
+        controls: of the placebo arm.
+        tasks: of the board.
+        replicates, seed, unranked: as for :func:`summarise_board`.
+    """
+    first = runs.runs[0].record
+    entries = tuple(sorted(entries, key=lambda entry: (entry.recipe, entry.name)))
+    controls = tuple(sorted(controls, key=lambda entry: (entry.model, entry.recipe)))
     names = {entry.name for entry in entries}
-    unranked = unranked or _why_unranked(first, track)
+    unranked = unranked or _why_unranked(first, _track(first))
     recipes = sorted({entry.recipe for entry in entries})
     by_recipe = {recipe: [e for e in entries if e.recipe == recipe] for recipe in recipes}
     return Board(
@@ -230,7 +255,7 @@ def summarise_board(
             "(stability: seeds), the noise of single answers is counted once",
             "rank_method": "label swaps of all pairs, adjusted step-down",
         },
-        crlbench=tuple(sorted({run.record.crlbench.version for run in runs})),
+        crlbench=tuple(sorted({run.version for run in runs})),
         conditions=first.fingerprint.leaves,
     )
 
@@ -316,7 +341,7 @@ def _why_unranked(record: RunRecord, track: Track | None) -> str | None:
 
 def _entries(
     runs: Runs, board: Sequence[str], reference: Reference | None, count: int, seed: int
-) -> tuple[tuple[Entry, ...], tuple[Entry, ...]]:
+) -> tuple[list[Entry], list[Entry]]:
     """Entries of the real arm, and of the placebo arm."""
     archive, entries, controls = Archive(runs), list[Entry](), list[Entry]()
     for _, group in groupby(runs, key=lambda run: (run.model, run.recipe)):
@@ -332,10 +357,7 @@ def _entries(
             entries.append(
                 make_entry(arms["real"], board, archive, reference, count, seed, comparable)
             )
-    return (
-        tuple(sorted(entries, key=lambda entry: (entry.recipe, entry.name))),
-        tuple(sorted(controls, key=lambda entry: (entry.model, entry.recipe))),
-    )
+    return entries, controls
 
 
 def rank_entries(

@@ -31,6 +31,8 @@ from crlbench.contract.records import (
     IterationDigest,
     RunRecord,
     SplitScore,
+    Status,
+    Subject,
 )
 from crlbench.contract.stored import check_file, exists, json_object, read_checked
 from crlbench.disk.arrays import BadArrays, read_arrays
@@ -88,15 +90,52 @@ class Run:
         return self.record.algo.name
 
     @property
+    def subject(self) -> Subject:
+        """The model that was trained."""
+        return self.record.subject
+
+    @property
+    def arm(self) -> str:
+        return self.record.arm
+
+    @property
+    def task(self) -> str:
+        """Name of the task that it was trained on."""
+        return self.record.task.name
+
+    @property
+    def seed(self) -> int:
+        """Index of its seed."""
+        return self.record.seed.index
+
+    @property
+    def status(self) -> Status:
+        """How it ended."""
+        return self.record.status
+
+    @property
+    def version(self) -> str:
+        """Version of crlbench that wrote its record."""
+        return self.record.crlbench.version
+
+    @property
+    def environment(self) -> dict[str, Any]:
+        """What it ran on."""
+        return self.record.environment
+
+    @property
+    def completions(self) -> int:
+        """Completions consumed at its last evaluation; 0 without one."""
+        return self.record.curve[-1].x if self.record.curve else 0
+
+    @property
     def name(self) -> str:
         """``model/recipe/task/arm/seed-03``, for people."""
-        r = self.record
-        return f"{self.model}/{self.recipe}/{r.task.name}/{r.arm}/seed-{r.seed.index:02d}"
+        return f"{self.model}/{self.recipe}/{self.task}/{self.arm}/seed-{self.seed:02d}"
 
     @property
     def order(self) -> tuple[str, str, str, str, int]:
-        r = self.record
-        return (self.model, self.recipe, r.arm, r.task.name, r.seed.index)
+        return (self.model, self.recipe, self.arm, self.task, self.seed)
 
     @cached_property
     def _items(self) -> dict[str, np.ndarray]:

@@ -17,7 +17,8 @@ from crlbench.catalog.find import Catalog
 from crlbench.site.build import build, write
 from crlbench.site.kinds import parts
 from crlbench.site.pages import Page, whole
-from crlbench.site.source import Site, read_site
+from crlbench.site.reading import read_site
+from crlbench.site.source import Site
 from tests.site.browser import BELOW, Guest, Visitor, served
 from tests.site.simulated import write_results, write_strange_results
 from tests.support.shared import made_once

@@ -15,7 +15,7 @@ from crlbench.catalog.find import Catalog
 from crlbench.site import home
 from crlbench.site.pages import whole
 from crlbench.site.reach import describe_other_tasks, describe_start, rank_correlation
-from crlbench.site.source import read_site
+from crlbench.site.reading import read_site
 from crlbench.site.standings import standings
 from crlbench.verdict.axes import MARGIN
 from crlbench.verdict.board import summarise_board

@@ -1,0 +1,75 @@
+"""Filling a shelf: everything of one entry that rests on it alone, made while its runs are read."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from crlbench.catalog.find import Catalog
+from crlbench.site import items, runs
+from crlbench.site.formats import KEPT_FORMS, KEPT_TABLES, TABLES, WRITERS
+from crlbench.site.pages import TOTALS
+from crlbench.site.render import Renderer
+from crlbench.site.shelf import Files, keep
+from crlbench.site.source import Site, StoredBoard, read_board
+from crlbench.verdict.board import board_tasks
+from crlbench.verdict.runs import no_collection
+
+
+class Filler:
+    """Fills the shelves of one build."""
+
+    def __init__(self, site: Site) -> None:
+        """
+        Args:
+            site: its catalogue, address and repository; its boards are not looked at.
+        """
+        self._catalog: Catalog = site.catalog
+        self._renderer = Renderer(site, TOTALS.decode())
+        self._renderer.compile()
+
+    def fill(self, folder: Path, parcel: Path) -> bool:
+        """Read the entry of a folder and write its parcel.
+
+        Returns:
+            False, and nothing is written, where the folder holds no entry that can stand alone:
+            its runs are those of another name, or its tasks are those of the whole board.
+
+        Raises:
+            ValidationError, NotComparable, EnvironmentUnfit: as
+                :func:`crlbench.site.source.read_board`.
+        """
+        board = folder.parents[1]
+        with no_collection():
+            stored = replace(read_board(board, self._catalog, folder), transient=False)
+            name = folder.relative_to(board).as_posix()
+            if {*stored.by_entry} != {name} or not board_tasks(stored.runs.runs[0].record):
+                return False
+            self._write(stored, name, folder, parcel)
+        return True
+
+    def _write(self, stored: StoredBoard, name: str, folder: Path, parcel: Path) -> None:
+        real = next(iter(stored.board.entries), None)
+        placebo = next(iter(stored.board.controls), None)
+        head = {
+            "name": name,
+            "folder": folder,
+            "plan": stored.runs.plans.get(".", {}),
+            "date": stored.dates[name],
+            "badge": stored.badges[name],
+            "submitter": stored.submitters[name],
+        }
+        keep(parcel, stored.runs.runs, (real, placebo), head, self._files(stored))
+
+    def _files(self, stored: StoredBoard) -> Files:
+        files: Files = {}
+        for entry in stored.board.entries:
+            pages = runs.entry_pages(stored, entry)
+            files[runs.KEPT] = {page.path: self._renderer.html(page) for page in pages}
+            if entry.axes["efficiency"].value is not None:
+                script = items.entry_file(stored, entry)
+                files[items.KEPT] = {script.path: script.content}
+        for what in KEPT_TABLES:
+            table = TABLES[what]([stored])
+            files[what] = {form: WRITERS[form](table) for form in KEPT_FORMS}
+        return files

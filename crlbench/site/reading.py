@@ -1,0 +1,122 @@
+"""All boards below a folder of results, by way of what is kept of each entry."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from crlbench.base.parallel import each_of, on_one_thread
+from crlbench.catalog.find import Catalog
+from crlbench.contribute.results.layout import find_entries
+from crlbench.disk.names import RECORD_NAME
+from crlbench.disk.packed import PACKED
+from crlbench.disk.parcels import BadParcel, Parcel
+from crlbench.errors import ValidationError
+from crlbench.site.cache import Cache, TemporaryCache, key_of, surroundings_of
+from crlbench.site.filling import Filler
+from crlbench.site.repository import Repository
+from crlbench.site.shelf import Shelf
+from crlbench.site.source import Site, StoredBoard, find_track, in_order, read_board
+from crlbench.verdict.board import board_of, board_tasks, same_conditions
+from crlbench.verdict.runs import Runs
+
+Advance = Callable[[int, int], object]
+"""Takes how many entries were read, and how many there are."""
+
+
+@on_one_thread
+def read_site(
+    results: Path,
+    catalog: Catalog,
+    url: str = "",
+    repository: Repository | None = None,
+    cache: Cache | None = None,
+    advance: Advance | None = None,
+) -> Site:
+    """Read every board below a folder of results.
+
+    Args:
+        url: where the site will stand.
+        repository: where the results stand.
+        cache: of what is kept of entries; None: nothing outlives the site.
+        advance: called as soon as another entry was read.
+
+    Raises:
+        ValidationError: there is none, or a result does not agree with itself.
+        NotComparable: a folder mixes conditions.
+        EnvironmentUnfit: a file may not be read.
+    """
+    entries = list(find_entries(results))
+    folders = sorted({entry.parents[1] for entry in entries})
+    if not folders:
+        raise ValidationError(f"{results}: no results; hand runs in with: crlbench submit RUN")
+    cache = TemporaryCache() if cache is None else cache
+    bare = Site((), catalog, url, repository, cache)
+    parcels = _parcels(results, entries, bare, cache, advance)
+    boards = [_board(folder, parcels, catalog) for folder in folders]
+    cache.prune()
+    return replace(bare, boards=in_order(boards))
+
+
+def _parcels(
+    results: Path, entries: Sequence[Path], site: Site, cache: Cache, advance: Advance | None
+) -> dict[Path, Path | None]:
+    """The parcel of each entry, made where there is none; None for one that cannot stand alone."""
+    tracks = [entry.path for entry in site.catalog.entries("track").values()]
+    options = [site.url, "" if site.repository is None else site.repository.address]
+    surroundings = surroundings_of(results, tracks, options)
+    filler = Filler(site)
+
+    def parcel(folder: Path) -> Path | None:
+        path = cache.place(key_of(folder, surroundings))
+        if cache.find(path.stem) is not None or filler.fill(folder, path):
+            return path
+        return None
+
+    paths = {}
+    for folder, path in zip(entries, each_of(parcel, entries), strict=True):
+        paths[folder] = path
+        if advance is not None:
+            advance(len(paths), len(entries))
+    return paths
+
+
+def _board(folder: Path, parcels: dict[Path, Path | None], catalog: Catalog) -> StoredBoard:
+    """A board from its shelves, or as a whole where these cannot say all of it."""
+    inside = {entry: path for entry, path in parcels.items() if entry.parents[1] == folder}
+    if None in inside.values() or _has_others(folder, inside):
+        return read_board(folder, catalog)
+    try:
+        shelves = [Shelf(Parcel(path), entry) for entry, path in inside.items() if path]
+    except BadParcel as error:
+        raise ValidationError(f"{error}; it was changed while it was read") from None
+    every = sorted((run for shelf in shelves for run in shelf.runs), key=lambda run: run.order)
+    plans = {shelf.name: shelf.plan for shelf in shelves if shelf.plan}
+    runs = Runs(folder, tuple(every), plans)
+    if len({str(one) for shelf in shelves for one in shelf.conditions}) > 1:
+        same_conditions(runs)
+    track, later, why = find_track(runs, catalog)
+    arms = zip(*(shelf.arms for shelf in shelves), strict=True)
+    real, placebo = ([arm for arm in same if arm is not None] for same in arms)
+    board = board_of(runs, real, placebo, board_tasks(runs.runs[0].record), unranked=why)
+    return StoredBoard(
+        id=folder.name,
+        runs=runs,
+        board=board,
+        badges={shelf.name: shelf.badge for shelf in shelves},
+        submitters={shelf.name: shelf.submitter for shelf in shelves},
+        track=track,
+        dates={shelf.name: shelf.date for shelf in shelves},
+        later=later,
+        shelves={shelf.name: shelf for shelf in shelves},
+    )
+
+
+def _has_others(board: Path, entries: dict[Path, Path | None]) -> bool:
+    """Whether runs of a board stand elsewhere than in these folders of entries."""
+    for place, _, names in os.walk(board):
+        if RECORD_NAME in names or (PACKED in names and Path(place) not in entries):
+            return True
+    return False
