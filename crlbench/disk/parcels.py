@@ -103,6 +103,11 @@ class Parcel:
             if hashlib.sha256(self.part(name)).hexdigest() != digest:
                 raise BadParcel(f"{self.path}: {name} was changed")
 
+    def release(self) -> None:
+        """Let go of the memory that reading took; parts stay as they are."""
+        if hasattr(mmap, "MADV_DONTNEED"):
+            self._map.madvise(mmap.MADV_DONTNEED)
+
     @property
     def names(self) -> tuple[str, ...]:
         """The names of its parts, in their order."""

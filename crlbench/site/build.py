@@ -10,7 +10,8 @@ import os
 import re
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -21,6 +22,7 @@ from crlbench.site.kinds import parts
 from crlbench.site.pages import Made, whole
 from crlbench.site.render import Renderer
 from crlbench.site.source import Site
+from crlbench.site.wanted import wanted_pairs
 from crlbench.verdict.resources import leaderboard_folder
 
 MARKER = "crlbench-site.txt"
@@ -90,14 +92,17 @@ def _each_file(
     advance: Advance | None = None,
 ) -> dict[str, T]:
     """What ``take`` gives for each file, by path; it runs in the process that made the file."""
+    _compare_pairs(site, jobs)
     renderer = Renderer(site)
     renderer.compile()
     made = parts(site)
 
     def each(item: Made) -> list[tuple[str, T]]:
-        return [
+        files = [
             (one.path, take(_checked(one.path), renderer.content(one))) for one in whole([item])
         ]
+        _release(site)
+        return files
 
     found = {path: take(path, content) for path, content in _static()}
     for number, files in enumerate(each_of(each, made, jobs), start=1):
@@ -111,6 +116,19 @@ def _each_file(
     marker = f"Made by crlbench leaderboard build from {site.records} records.\n"
     found[MARKER] = take(MARKER, marker.encode())
     return dict(sorted(found.items()))
+
+
+def _compare_pairs(site: Site, jobs: int | None) -> None:
+    """Compare the pairs that pages show, and keep them where there is a place."""
+    pairs = site.boards[0].pairs
+    if pairs.complete(wanted_pairs(site), partial(_release, site), jobs) and site.pairs is not None:
+        with suppress(OSError):  # the next build compares them again
+            pairs.write(site.pairs)
+
+
+def _release(site: Site) -> None:
+    for stored in site.boards:
+        stored.release()
 
 
 def _checked(path: str) -> str:

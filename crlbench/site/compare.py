@@ -35,7 +35,7 @@ from crlbench.verdict.compare_axis import mean_curve
 from crlbench.verdict.compare_unequal import SHOWN, unequal
 from crlbench.verdict.efficiency import TaskEfficiency, arrivals
 from crlbench.verdict.entry import Entry
-from crlbench.verdict.pairs import Call, Effect, Pair, PairAxis, compare_pair
+from crlbench.verdict.pairs import Call, Effect, Pair, PairAxis
 from crlbench.verdict.task_runs import CURVE_AXES
 
 LETTERS = "abcdef"
@@ -194,8 +194,7 @@ def compared_pairs(stored: StoredBoard) -> Pairs:
     """Every pair of a board that is compared: the second minus the first."""
     entries, names = {entry.name: entry for entry in stored.board.entries}, chosen(stored)
     pairs = {
-        (a, b): compare_pair(entries[a], entries[b], margin=stored.board.margin)
-        for a, b in _returning(names)
+        (a, b): stored.pairs.compare(entries[a], entries[b]) for a, b in _returning(names)
     }
     return {both: pairs[both] for both in names}
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from crlbench.catalog.find import Catalog
 from crlbench.site import items, runs
+from crlbench.site.article import panels_of_records
 from crlbench.site.formats import KEPT_FORMS, KEPT_TABLES, TABLES, WRITERS
 from crlbench.site.pages import TOTALS
 from crlbench.site.render import Renderer
@@ -58,6 +59,7 @@ class Filler:
             "date": stored.dates[name],
             "badge": stored.badges[name],
             "submitter": stored.submitters[name],
+            "panels": {} if real is None else panels_of_records(stored, real),
         }
         keep(parcel, stored.runs.runs, (real, placebo), head, self._files(stored))
 

@@ -14,8 +14,9 @@ from crlbench.disk.names import RECORD_NAME
 from crlbench.disk.packed import PACKED
 from crlbench.disk.parcels import BadParcel, Parcel
 from crlbench.errors import ValidationError
-from crlbench.site.cache import Cache, TemporaryCache, key_of, surroundings_of
+from crlbench.site.cache import Cache, TemporaryCache, key_of, pairs_name, surroundings_of
 from crlbench.site.filling import Filler
+from crlbench.site.pairs import read_pairs
 from crlbench.site.repository import Repository
 from crlbench.site.shelf import Shelf
 from crlbench.site.source import Site, StoredBoard, find_track, in_order, read_board
@@ -55,9 +56,10 @@ def read_site(
     cache = TemporaryCache() if cache is None else cache
     bare = Site((), catalog, url, repository, cache)
     parcels = _parcels(results, entries, bare, cache, advance)
-    boards = [_board(folder, parcels, catalog) for folder in folders]
+    pairs = read_pairs(cache.place(pairs_name(results)))
+    boards = [replace(_board(folder, parcels, catalog), pairs=pairs) for folder in folders]
     cache.prune()
-    return replace(bare, boards=in_order(boards))
+    return replace(bare, boards=in_order(boards), pairs=cache.place(pairs_name(results)))
 
 
 def _parcels(

@@ -100,13 +100,13 @@ def run_data(stored: StoredBoard, entry: Entry, task: str) -> dict[str, Any]:
 
 def entry_facts(stored: StoredBoard, entry: Entry) -> dict[str, Any]:
     """What every page about an entry shows: name, badge, and how to run and verify it again."""
-    runs = stored.by_entry[entry.name]
+    runs, shelf = stored.by_entry[entry.name], stored.shelves.get(entry.name)
     return {
         "stored": stored,
         "entry": entry,
         "slug": runs[0].subject.slug,
         "badge": badge_words(stored.badges[entry.name]),
-        "again": command(runs),
+        "again": command(runs) if shelf is None else shelf.panels["again"],
         "verify": _verify_commands(stored, entry.name),
     }
 

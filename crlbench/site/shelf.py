@@ -1,8 +1,8 @@
 """What is kept of one submitted entry: its numbers, its records, and the files that need no other.
 
-An entry's numbers are a function of its own runs alone. So are the pages of its runs, its scores and
-its rows in the tables of a board. One process makes them while the runs are in memory, and writes
-them to one parcel. Boards, rankings, pairs and all other pages are made from parcels.
+An entry's numbers are a function of its own runs alone. So are the pages of its runs, its scores
+and its rows in the tables of a board. One process makes them while the runs are in memory, and
+writes them to one parcel. Boards, rankings, pairs and all other pages are made from parcels.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 import zstandard
 
-from crlbench.contract.records import RunRecord, Status, Subject
+from crlbench.contract.records import RunRecord, Status, Subject, TaskRef
 from crlbench.contract.verification import Proof
 from crlbench.disk.parcels import BadParcel, Parcel, read_array, write_parcel
 from crlbench.errors import ValidationError
@@ -24,11 +24,19 @@ from crlbench.verdict.entry import Entry
 from crlbench.verdict.kept_runs import KeptRun, columns_of
 from crlbench.verdict.packing import Packer, Unpacker
 from crlbench.verdict.runs import Run
+from crlbench.verdict.transfers import transfer_cells
 
 LEVEL = 1
 """Of the compression of records and pages: both are written once and read often."""
 RECORDS = 256
 """Records that a process keeps; pages ask for those of one entry again and again."""
+
+READ: dict[str, Callable[[Any], Any]] = {
+    "status": Status.model_validate,
+    "subject": Subject.model_validate,
+    "task_ref": TaskRef.model_validate,
+}
+"""Columns of runs that are written once for all that share them, and how they are read."""
 
 Files = dict[str, dict[str, bytes]]
 """By group and path from the root of the site."""
@@ -79,19 +87,21 @@ class Shelf:
     def submitter(self) -> str:
         return self._head["submitter"]
 
+    @property
+    def panels(self) -> dict[str, Any]:
+        """What of the entry's page is made of its records."""
+        return self._head["panels"]
+
     @cached_property
     def runs(self) -> tuple[KeptRun, ...]:
         """All runs of both arms, in order."""
-        subjects = [Subject.model_validate(plain) for plain in self._head["subjects"]]
-        environments = self._head["environments"]
+        shared = {
+            name: [READ.get(name, dict)(plain) for plain in values]
+            for name, values in self._head["shared"].items()
+        }
         return tuple(
             KeptRun(
-                columns
-                | {
-                    "subject": subjects[columns["subject"]],
-                    "environment": environments[columns["environment"]],
-                    "status": Status.model_validate(columns["status"]),
-                },
+                columns | {name: values[columns[name]] for name, values in shared.items()},
                 self._loader(number),
                 self._folder / columns["folder"],
             )
@@ -112,7 +122,9 @@ class Shelf:
             small=lambda number: read_array(small, lines[0][number]),
             large=lru_cache(lambda number: read_array(large, lines[1][number])),
         )
-        real, placebo = (unpacker.unpack(arm) for arm in self._head["arms"])
+        real, placebo = (unpacker.unpack(arm) for arm in self._head.pop("arms"))
+        if real is not None:
+            real.evidence.key = self.parcel.path.stem
         return real, placebo
 
     def files(self, group: str) -> Iterator[tuple[str, bytes]]:
@@ -153,15 +165,15 @@ def keep(
     Args:
         runs: of both arms, in order, each with its record.
         arms: the entry and its placebo arm.
-        head: what :class:`Shelf` has as properties: name, plan, date, badge and submitter.
+        head: what :class:`Shelf` has as properties: name, plan, date, badge, submitter, panels.
         files: what rests on the entry alone.
 
     Raises:
         OSError: it cannot be written.
     """
-    for arm in arms:
-        if arm is not None:
-            keep_replicates(arm.evidence)
+    if arms[0] is not None:
+        keep_replicates(arms[0].evidence)
+        arms[0].evidence.transfers = transfer_cells(arms[0])
     packer, compress = Packer(runs), zstandard.ZstdCompressor(level=LEVEL).compress
     packed_arms = [packer.pack(arm) for arm in arms]
     contents, places = [], {}
@@ -173,8 +185,9 @@ def keep(
             start += len(contents[-1])
     records = b"\n".join(run.record.model_dump_json().encode() for run in runs)
     rows, shared = _table(runs, head["folder"])
-    whole = head | shared | {
+    whole = head | {
         "runs": rows,
+        "shared": shared,
         "conditions": _conditions(runs),
         "arms": packed_arms,
         "small": packer.small.index,
@@ -208,11 +221,11 @@ def _table(
     runs: tuple[Run, ...], folder: Path
 ) -> tuple[list[dict[str, Any]], dict[str, list[Any]]]:
     """The columns of each run, and the values that many runs share."""
-    shared: dict[str, list[Any]] = {"subjects": [], "environments": []}
+    shared: dict[str, list[Any]] = {name: [] for name in (*READ, "environment")}
     rows = []
     for run in runs:
         columns = columns_of(run) | {"folder": run.folder.relative_to(folder).as_posix()}
-        for name, values in zip(("subject", "environment"), shared.values(), strict=True):
+        for name, values in shared.items():
             if columns[name] not in values:
                 values.append(columns[name])
             columns[name] = values.index(columns[name])

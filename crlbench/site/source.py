@@ -24,6 +24,7 @@ from crlbench.disk.reading import Malformed, read_bytes, toml_table
 from crlbench.errors import UsageError
 from crlbench.pages.reproduce import changed_conditions
 from crlbench.site.cache import Cache
+from crlbench.site.pairs import Pairs
 from crlbench.site.repository import Repository
 from crlbench.site.shelf import Shelf
 from crlbench.site.techniques import rate_words
@@ -60,6 +61,8 @@ class StoredBoard:
     """Of an archived version the current one of the track."""
     shelves: dict[str, Shelf] = field(default_factory=dict)
     """By entry, what is kept of it; empty where the board was read as a whole."""
+    pairs: Pairs = field(default_factory=Pairs, repr=False, compare=False)
+    """Compares entries; all boards of a site have the same one."""
     transient: bool = True
     """Whether vectors are dropped as soon as a page was made of them."""
 
@@ -109,6 +112,11 @@ class StoredBoard:
         """Plans and ledgers."""
         return Archive(self.runs)
 
+    def release(self) -> None:
+        """Let go of what was read from shelves; it is read again where it is asked for."""
+        for shelf in self.shelves.values():
+            shelf.parcel.release()
+
     def forget(self, entry: Entry) -> None:
         """Drop what was read of its runs' vectors: of many entries they are most of the memory."""
         if not self.transient:
@@ -148,6 +156,8 @@ class Site:
     """Where the results stand; None where that is not known."""
     cache: Cache | None = field(default=None, compare=False)
     """Where the shelves are; a temporary one goes with the site."""
+    pairs: Path | None = field(default=None, compare=False)
+    """File for the pairs of entries that its pages show; None: they are not kept."""
 
     @property
     def stamp(self) -> str:

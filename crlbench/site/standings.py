@@ -224,10 +224,8 @@ def _panel(
     rows.sort(key=lambda row: (row.tier or 0, row.name))
     leaders = tuple(row for row in rows if row.tier == 1)
     claim, answer = _answer(leaders, len(ranked))
-    by_name = {entry.name: entry for entry in entries}
-    first = next((by_name[row.name] for row in leaders if row.leads), None)
-    behind = [by_name[row.name] for row in rows if row.tier is not None and row.tier > 1]
-    elsewhere = describe_other_tasks(axis, first, behind, stored.board.margin) if first else ""
+    first, behind = leader_and_others(stored, recipe, axis)
+    elsewhere = describe_other_tasks(axis, first, behind, stored.pairs) if first else ""
     return Panel(
         axis=axis,
         sign=AXIS_SIGNS[axis],
@@ -248,6 +246,19 @@ def _panel(
         answer=answer,
         elsewhere=elsewhere,
     )
+
+
+def leader_and_others(
+    stored: StoredBoard, recipe: str, axis: Axis
+) -> tuple[Entry | None, list[Entry]]:
+    """The entry that leads, if there is one, and those of lower tiers, by tier, then by name."""
+    ranking, known = stored.board.rankings[recipe][axis].ranking, stored.entries(recipe)
+    by_name = {entry.name: entry for entry in known}
+    places = sorted((standing.tier, standing.model) for standing in ranking.standings)
+    leads = (name for tier, name in places if tier == 1 and name in ranking.anchors)
+    first = next(leads, None)
+    behind = [by_name[name] for tier, name in places if tier > 1]
+    return None if first is None else by_name[first], behind
 
 
 def _luck(axis: Axis, leader: Leader | None, rows: Sequence[Row]) -> str:

@@ -117,6 +117,11 @@ class Generalization:
     """Cells whose reward-hacking gap V is above .05."""
 
 
+TransferCells = dict[tuple[str, str], tuple[np.ndarray, np.ndarray]]
+"""By trained and scored task (n,) λ of the runs, and (n, N) how each moves with the items'
+weights."""
+
+
 class Evidence:
     """The runs of one entry, from which its scores and its pairs are computed.
 
@@ -136,6 +141,10 @@ class Evidence:
         self.count, self.seed = count, seed
         self.kept: dict[tuple[Axis, str, int], Replicates] = {}
         """Replicates that are known already, by axis, task and number of seeds."""
+        self.transfers: TransferCells | None = None
+        """What transfer between tasks is computed from; None: the runs have to be read for it."""
+        self.key = ""
+        """Names everything that the runs and their numbers rest on; empty where it is not known."""
 
     def replicates(self, axis: Axis, task: str, n: int | None = None) -> Replicates | None:
         """Replicates over the first n seeds of a task; None where there is no number.

@@ -12,15 +12,17 @@ from crlbench.verdict.runs import Run
 
 COLUMNS = (
     *("model", "recipe", "arm", "task", "seed", "completions", "version"),
-    *("status", "subject", "environment"),
+    *("status", "subject", "task_ref", "environment"),
 )
 """What is known of a run without its record."""
+MODELS = ("status", "subject", "task_ref")
+"""Columns that are parts of a record."""
 
 
 def columns_of(run: Run) -> dict[str, Any]:
     """The columns of a run as plain data."""
     plain = {name: getattr(run, name) for name in COLUMNS}
-    return plain | {name: plain[name].model_dump(mode="json") for name in ("status", "subject")}
+    return plain | {name: plain[name].model_dump(mode="json") for name in MODELS}
 
 
 def _column(name: str) -> Any:
@@ -31,7 +33,7 @@ class KeptRun(Run):
     """A run by its columns; its record is read when it is asked for."""
 
     model, recipe, arm, task, seed, completions, version = map(_column, COLUMNS[:7])
-    status, subject, environment = map(_column, COLUMNS[7:])
+    status, subject, task_ref, environment = map(_column, COLUMNS[7:])
 
     def __init__(
         self, columns: Mapping[str, Any], load: Callable[[], RunRecord], folder: Path

@@ -8,7 +8,7 @@ code. Runs are numbers: whoever unpacks has them.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -29,6 +29,7 @@ from crlbench.verdict.axes import AxisScore, Estimate, Evidence, Generalization
 from crlbench.verdict.census import vanished
 from crlbench.verdict.efficiency import Efficiency, Speed, TaskEfficiency
 from crlbench.verdict.entry import Entry, Placebo
+from crlbench.verdict.pairs import Effect, Pair, PairAxis
 from crlbench.verdict.run_measures import RunMeasure
 from crlbench.verdict.runs import Run
 from crlbench.verdict.task_runs import SeedCurve, TaskRuns
@@ -42,8 +43,9 @@ CLASSES: tuple[type, ...] = (
     *(ModelStability, TaskStability, RunStability),
     *(ModelGeneralization, RunGeneralization, Forgetting, Templates),
     *(Interval, Replicates),
+    *(Pair, PairAxis, Effect),
 )
-"""Dataclasses that an entry is made of."""
+"""Dataclasses that an entry and a pair of entries are made of."""
 _FIELDS = tuple(tuple(field.name for field in dataclasses.fields(kind)) for kind in CLASSES)
 _NUMBERS = {kind: number for number, kind in enumerate(CLASSES)}
 _PLAIN = {str, int, float, bool, type(None)}
@@ -89,8 +91,11 @@ class Packer:
             return self._run(value)
         if kind is Evidence:
             fields = map(self.pack, (value.tasks, value.prefix, value.count, value.seed))
-            return ["e", *fields, [[[*key], self.pack(part)] for key, part in value.kept.items()]]
+            return ["e", *fields, *map(self._by_tuple, (value.kept, value.transfers))]
         raise TypeError(f"{kind.__name__} is not kept")
+
+    def _by_tuple(self, parts: Mapping[tuple[Any, ...], Any] | None) -> list[Any] | None:
+        return parts and [[[*key], self.pack(part)] for key, part in parts.items()]
 
     def _object(self, value: Any) -> list[Any]:
         """An object; one that stands in several places is written once."""
@@ -161,7 +166,11 @@ class Unpacker:
         return [self.unpack(part) if type(part) is list else part for part in parts]
 
     def _evidence(self, *parts: Any) -> Evidence:
-        *fields, kept = parts
+        *fields, kept, transfers = parts
         evidence = Evidence(*map(self.unpack, fields))
-        evidence.kept = {tuple(key): self.unpack(part) for key, part in kept}
+        evidence.kept = self._by_key(kept or ())
+        evidence.transfers = None if transfers is None else self._by_key(transfers)
         return evidence
+
+    def _by_key(self, pairs: Sequence[Any]) -> dict[Any, Any]:
+        return {tuple(key): self.unpack(part) for key, part in pairs}

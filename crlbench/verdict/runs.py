@@ -33,6 +33,7 @@ from crlbench.contract.records import (
     SplitScore,
     Status,
     Subject,
+    TaskRef,
 )
 from crlbench.contract.stored import check_file, exists, json_object, read_checked
 from crlbench.disk.arrays import BadArrays, read_arrays
@@ -102,6 +103,11 @@ class Run:
     def task(self) -> str:
         """Name of the task that it was trained on."""
         return self.record.task.name
+
+    @property
+    def task_ref(self) -> TaskRef:
+        """The task at the version that it was trained on, with its bounds."""
+        return self.record.task
 
     @property
     def seed(self) -> int:
