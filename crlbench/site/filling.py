@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from crlbench.catalog.find import Catalog
+from crlbench.disk.packed import drop_members
 from crlbench.site import items, runs
 from crlbench.site.article import panels_of_records
 from crlbench.site.formats import KEPT_FORMS, KEPT_TABLES, TABLES, WRITERS
@@ -13,6 +14,7 @@ from crlbench.site.pages import TOTALS
 from crlbench.site.render import Renderer
 from crlbench.site.shelf import Files, keep
 from crlbench.site.source import Site, StoredBoard, read_board
+from crlbench.verdict.axes import drop_replicates
 from crlbench.verdict.board import board_tasks
 from crlbench.verdict.runs import no_collection
 
@@ -47,6 +49,8 @@ class Filler:
             if {*stored.by_entry} != {name} or not board_tasks(stored.runs.runs[0].record):
                 return False
             self._write(stored, name, folder, parcel)
+        drop_members()
+        drop_replicates()
         return True
 
     def _write(self, stored: StoredBoard, name: str, folder: Path, parcel: Path) -> None:

@@ -7,7 +7,7 @@ show are compared first, by all processes; any other is compared where a page as
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import zstandard

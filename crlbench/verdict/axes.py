@@ -29,6 +29,7 @@ from crlbench.stats.intervals import (
 from crlbench.stats.resampling import (
     axis_interval,
     efficiency_replicates,
+    lam_by_weight,
     linear_replicates,
     over_tasks,
     shortfall_interval,
@@ -158,6 +159,17 @@ class Evidence:
         return self.kept.get((axis, task, n)) or _replicates(self, axis, task, n)
 
 
+    def lam_by_weight(self, task: str) -> np.ndarray:
+        """(n, R) float32: Λ of each seed of a task with an area under each draw of items."""
+        return _lam_by_weight(self, task)
+
+
+@lru_cache(maxsize=16)
+def _lam_by_weight(evidence: Evidence, task: str) -> np.ndarray:
+    """The trimmed mean over seeds asks for them, and the plain one after it."""
+    return lam_by_weight(task, evidence.tasks[task].table, evidence.count, evidence.seed)
+
+
 @lru_cache(maxsize=640)
 def _replicates(evidence: Evidence, axis: Axis, task: str, n: int) -> Replicates | None:
     """An entry's scores, its arms and its pairs all ask for the same ones; 240 kB each."""
@@ -165,8 +177,9 @@ def _replicates(evidence: Evidence, axis: Axis, task: str, n: int) -> Replicates
     if axis == "efficiency":
         if runs.table is None:
             return None
+        by_weight = evidence.lam_by_weight(task) if n == len(runs.measures) else None
         return efficiency_replicates(
-            task, runs.table.of(seeds), runs.lam[seeds], trimmed_rows, *draws
+            task, runs.table.of(seeds), runs.lam[seeds], trimmed_rows, *draws, by_weight
         )
     if axis == "stability":
         if runs.stability is None or len(runs.stability[seeds]) < MIN_SEEDS:
@@ -176,6 +189,12 @@ def _replicates(evidence: Evidence, axis: Axis, task: str, n: int) -> Replicates
         return None
     blocks = {size: rows[seeds] for size, rows in runs.blocks.items()}
     return linear_replicates(task, runs.gen[seeds], blocks, *draws)
+
+
+def drop_replicates() -> None:
+    """Let go of computed replicates: for those who come back to none of their entries."""
+    _lam_by_weight.cache_clear()
+    _replicates.cache_clear()
 
 
 def efficiency_score(evidence: Evidence) -> AxisScore:
