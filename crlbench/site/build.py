@@ -10,7 +10,7 @@ import os
 import re
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -119,11 +119,8 @@ def _each_file(
 
 
 def _compare_pairs(site: Site, jobs: int | None) -> None:
-    """Compare the pairs that pages show, and keep them where there is a place."""
-    pairs = site.boards[0].pairs
-    if pairs.complete(wanted_pairs(site), partial(_release, site), jobs) and site.pairs is not None:
-        with suppress(OSError):  # the next build compares them again
-            pairs.write(site.pairs)
+    """Compare the pairs that pages show."""
+    site.boards[0].pairs.complete(wanted_pairs(site), partial(_release, site), jobs)
 
 
 def _release(site: Site) -> None:

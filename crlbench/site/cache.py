@@ -108,9 +108,9 @@ def key_of(folder: Path, surroundings: str) -> str:
     return digest([surroundings, folder.parts[-3:], files])
 
 
-def pairs_name(results: Path) -> str:
-    """The name under which the pairs of a folder of results are kept."""
-    return f"pairs-{digest(str(results.absolute()))[:32]}"
+def results_name(results: Path) -> str:
+    """The name under which pairs and rankings of a folder of results are kept."""
+    return f"results-{digest(str(results.absolute()))[:32]}"
 
 
 def surroundings_of(results: Path, tracks: Sequence[Path], options: Sequence[str]) -> str:

@@ -14,9 +14,11 @@ from crlbench.disk.names import RECORD_NAME
 from crlbench.disk.packed import PACKED
 from crlbench.disk.parcels import BadParcel, Parcel
 from crlbench.errors import ValidationError
-from crlbench.site.cache import Cache, TemporaryCache, key_of, pairs_name, surroundings_of
+from crlbench.site.cache import Cache, TemporaryCache, key_of, results_name, surroundings_of
 from crlbench.site.filling import Filler
-from crlbench.site.pairs import read_pairs
+from crlbench.site.known import read_known
+from crlbench.site.pairs import Pairs
+from crlbench.site.rankings import KeptRankings
 from crlbench.site.repository import Repository
 from crlbench.site.shelf import Shelf
 from crlbench.site.source import Site, StoredBoard, find_track, in_order, read_board
@@ -56,10 +58,13 @@ def read_site(
     cache = TemporaryCache() if cache is None else cache
     bare = Site((), catalog, url, repository, cache)
     parcels = _parcels(results, entries, bare, cache, advance)
-    pairs = read_pairs(cache.place(pairs_name(results)))
-    boards = [replace(_board(folder, parcels, catalog), pairs=pairs) for folder in folders]
+    known = read_known(cache.place(results_name(results)))
+    boards = [
+        replace(_board(folder, parcels, catalog, KeptRankings(known)), pairs=Pairs(known))
+        for folder in folders
+    ]
     cache.prune()
-    return replace(bare, boards=in_order(boards), pairs=cache.place(pairs_name(results)))
+    return replace(bare, boards=in_order(boards))
 
 
 def _parcels(
@@ -85,7 +90,9 @@ def _parcels(
     return paths
 
 
-def _board(folder: Path, parcels: dict[Path, Path | None], catalog: Catalog) -> StoredBoard:
+def _board(
+    folder: Path, parcels: dict[Path, Path | None], catalog: Catalog, rankings: KeptRankings
+) -> StoredBoard:
     """A board from its shelves, or as a whole where these cannot say all of it."""
     inside = {entry: path for entry, path in parcels.items() if entry.parents[1] == folder}
     if None in inside.values() or _has_others(folder, inside):
@@ -102,7 +109,12 @@ def _board(folder: Path, parcels: dict[Path, Path | None], catalog: Catalog) -> 
     track, later, why = find_track(runs, catalog)
     arms = zip(*(shelf.arms for shelf in shelves), strict=True)
     real, placebo = ([arm for arm in same if arm is not None] for same in arms)
-    board = board_of(runs, real, placebo, board_tasks(runs.runs[0].record), unranked=why)
+    board = board_of(
+        *(runs, real, placebo, board_tasks(runs.runs[0].record)),
+        unranked=why,
+        rank=rankings.rank,
+        improve=rankings.improvement,
+    )
     return StoredBoard(
         id=folder.name,
         runs=runs,

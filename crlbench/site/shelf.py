@@ -13,16 +13,18 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import zstandard
 
 from crlbench.contract.records import RunRecord, Status, Subject, TaskRef
 from crlbench.contract.verification import Proof
 from crlbench.disk.parcels import BadParcel, Parcel, read_array, write_parcel
 from crlbench.errors import ValidationError
-from crlbench.verdict.axes import AXES, Evidence
+from crlbench.stats.intervals import Replicates
+from crlbench.verdict.axes import AXES, Axis, Evidence
 from crlbench.verdict.entry import Entry
 from crlbench.verdict.kept_runs import KeptRun, columns_of
-from crlbench.verdict.packing import Packer, Unpacker
+from crlbench.verdict.packing import KeptEvidence, Packer, Unpacker
 from crlbench.verdict.runs import Run
 from crlbench.verdict.transfers import transfer_cells
 
@@ -53,7 +55,7 @@ class Shelf:
         Raises:
             BadParcel: the parcel holds no entry.
         """
-        self.parcel, self._folder = parcel, folder
+        self.parcel, self._folder, self._touched = parcel, folder, False
         try:
             self._head: dict[str, Any] = json.loads(_unpacked(parcel.part("head")))
         except (ValueError, zstandard.ZstdError) as error:
@@ -114,18 +116,42 @@ class Shelf:
     @cached_property
     def arms(self) -> tuple[Entry | None, Entry | None]:
         """The entry, and its placebo arm; None for an arm without runs."""
-        small, large = self.parcel.part("small"), self.parcel.part("large")
-        lines = self._head["small"], self._head["large"]
-        unpacker = Unpacker(
+        unpacker = self._unpacker()
+        real, placebo = (unpacker.unpack(arm) for arm in self._head.pop("arms"))
+        return real, placebo
+
+    @cached_property
+    def _evidence(self) -> list[KeptEvidence]:
+        """Of the arms that have runs, read when it is asked for."""
+
+        def loader(number: int) -> Callable[[], Evidence]:
+            return lambda: self._read_evidence(number)
+
+        key = self.parcel.path.stem
+        return [KeptEvidence(f"{key} {number}", loader(number)) for number in range(2)]
+
+    def _read_evidence(self, number: int) -> Evidence:
+        packed = json.loads(_unpacked(self.parcel.part(f"evidence {number}")))
+        return self._unpacker().unpack_evidence(packed)
+
+    def _unpacker(self) -> Unpacker:
+        return Unpacker(
             runs=self.runs.__getitem__,
             vanished=lambda number, index: self.runs[number].vanished(index),
-            small=lambda number: read_array(small, lines[0][number]),
-            large=lru_cache(lambda number: read_array(large, lines[1][number])),
+            small=lambda number: self._array("small", number),
+            large=lambda number: self._array("large", number),
+            evidence=self._evidence.__getitem__,
         )
-        real, placebo = (unpacker.unpack(arm) for arm in self._head.pop("arms"))
-        if real is not None:
-            real.evidence.key = self.parcel.path.stem
-        return real, placebo
+
+    def _array(self, size: str, number: int) -> np.ndarray:
+        self._touched = True
+        return read_array(self.parcel.part(size), self._head[size][number])
+
+    def release(self) -> None:
+        """Let go of the replicates that were read; they are read again where they are asked for."""
+        if self._touched:
+            self._touched = False
+            self.parcel.release()
 
     def files(self, group: str) -> Iterator[tuple[str, bytes]]:
         """Path and content of its files of a group, as :func:`keep` was given them."""
@@ -176,6 +202,7 @@ def keep(
         arms[0].evidence.transfers = transfer_cells(arms[0])
     packer, compress = Packer(runs), zstandard.ZstdCompressor(level=LEVEL).compress
     packed_arms = [packer.pack(arm) for arm in arms]
+    evidence = [packer.pack_evidence(one) for one in packer.evidence]
     contents, places = [], {}
     start = 0
     for group, by_path in files.items():
@@ -197,6 +224,7 @@ def keep(
     del whole["folder"]
     parts = {
         "head": compress(json.dumps(whole).encode()),
+        **{f"evidence {i}": compress(json.dumps(e).encode()) for i, e in enumerate(evidence)},
         "small": packer.small.content(),
         "large": packer.large.content(),
         "records": compress(records),
@@ -207,6 +235,7 @@ def keep(
 
 def keep_replicates(evidence: Evidence) -> None:
     """Compute the replicates that pairs of an entry will ask for, and keep them with it."""
+    kept: dict[tuple[Axis, str, int], Replicates] = {}
     for task, runs in evidence.tasks.items():
         for axis in AXES:
             if axis == "stability" and runs.stability is None:
@@ -214,7 +243,8 @@ def keep_replicates(evidence: Evidence) -> None:
             for n in {len(runs.measures), evidence.prefix[task]}:
                 part = evidence.replicates(axis, task, n)
                 if part is not None:
-                    evidence.kept[axis, task, n] = part
+                    kept[axis, task, n] = part
+    evidence.kept = kept
 
 
 def _table(

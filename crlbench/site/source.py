@@ -115,7 +115,7 @@ class StoredBoard:
     def release(self) -> None:
         """Let go of what was read from shelves; it is read again where it is asked for."""
         for shelf in self.shelves.values():
-            shelf.parcel.release()
+            shelf.release()
 
     def forget(self, entry: Entry) -> None:
         """Drop what was read of its runs' vectors: of many entries they are most of the memory."""
@@ -156,8 +156,6 @@ class Site:
     """Where the results stand; None where that is not known."""
     cache: Cache | None = field(default=None, compare=False)
     """Where the shelves are; a temporary one goes with the site."""
-    pairs: Path | None = field(default=None, compare=False)
-    """File for the pairs of entries that its pages show; None: they are not kept."""
 
     @property
     def stamp(self) -> str:

@@ -140,7 +140,7 @@ class Evidence:
         self.prefix = dict(prefix)
         """Per task, how many seed indices from 0 on are there without a gap."""
         self.count, self.seed = count, seed
-        self.kept: dict[tuple[Axis, str, int], Replicates] = {}
+        self.kept: Mapping[tuple[Axis, str, int], Replicates] = {}
         """Replicates that are known already, by axis, task and number of seeds."""
         self.transfers: TransferCells | None = None
         """What transfer between tasks is computed from; None: the runs have to be read for it."""

@@ -9,7 +9,7 @@ a ranking of the entries that rank. An entry's numbers are a function of its own
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any, Literal
@@ -85,6 +85,10 @@ class Improvement:
     names: tuple[str, ...]
     share: tuple[tuple[float | None, ...], ...]
     """None for two entries without a common task, or with fewer than three seeds of one."""
+
+
+Rank = Callable[[Axis, str, Sequence[Entry], str | None, int], AxisRanking]
+"""As :func:`rank_entries`."""
 
 
 @dataclass(frozen=True)
@@ -206,6 +210,8 @@ def board_of(
     replicates: int = REPLICATES,
     seed: int = ROOT_SEED,
     unranked: str | None = None,
+    rank: Rank | None = None,
+    improve: Callable[[Sequence[Entry]], Improvement] | None = None,
 ) -> Board:
     """The verdict on entries that were made already: rankings, and what is common to all.
 
@@ -215,8 +221,10 @@ def board_of(
         controls: of the placebo arm.
         tasks: of the board.
         replicates, seed, unranked: as for :func:`summarise_board`.
+        rank, improve: give what :func:`rank_entries` and :func:`improvement_of` give; None: these.
     """
     first = runs.runs[0].record
+    rank, improve = rank or rank_entries, improve or improvement_of
     entries = tuple(sorted(entries, key=lambda entry: (entry.recipe, entry.name)))
     controls = tuple(sorted(controls, key=lambda entry: (entry.model, entry.recipe)))
     names = {entry.name for entry in entries}
@@ -235,13 +243,13 @@ def board_of(
         placebo_only=tuple(one.name for one in controls if one.name not in names),
         rankings={
             recipe: {
-                axis: rank_entries(axis, recipe, recipe_entries, unranked, replicates)
+                axis: rank(axis, recipe, recipe_entries, unranked, replicates)
                 for axis in AXES
             }
             for recipe, recipe_entries in by_recipe.items()
         },
         improvement={
-            recipe: _improvement(recipe_entries) for recipe, recipe_entries in by_recipe.items()
+            recipe: improve(recipe_entries) for recipe, recipe_entries in by_recipe.items()
         },
         unranked=unranked,
         margin=MARGIN,
@@ -392,7 +400,8 @@ def _contestant(axis: Axis, entry: Entry) -> Contestant:
     return Contestant(entry.name, score.value, by_task, score.drawn, score.spread, parts)
 
 
-def _improvement(entries: Sequence[Entry]) -> Improvement:
+def improvement_of(entries: Sequence[Entry]) -> Improvement:
+    """How likely each entry with a Λ improves more than each other one."""
     with_score = [entry for entry in entries if entry.axes["efficiency"].value is not None]
     names = tuple(entry.name for entry in with_score)
     tasks = sorted({task for entry in with_score for task in entry.evidence.tasks})

@@ -8,7 +8,7 @@ code. Runs are numbers: whoever unpacks has them.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,11 +25,14 @@ from crlbench.stats.measures import Curve, Honesty, ItemTable, SplitMeasure
 from crlbench.stats.profiles import Profile
 from crlbench.stats.stability import ModelStability, RunStability, TaskStability
 from crlbench.stats.thresholds import Arrival
-from crlbench.verdict.axes import AxisScore, Estimate, Evidence, Generalization
+from crlbench.stats.tiers import Leader, Ranking, Standing
+from crlbench.verdict.axes import Axis, AxisScore, Estimate, Evidence, Generalization
+from crlbench.verdict.board import Improvement
 from crlbench.verdict.census import vanished
 from crlbench.verdict.efficiency import Efficiency, Speed, TaskEfficiency
 from crlbench.verdict.entry import Entry, Placebo
 from crlbench.verdict.pairs import Effect, Pair, PairAxis
+from crlbench.verdict.ranking import AxisRanking
 from crlbench.verdict.run_measures import RunMeasure
 from crlbench.verdict.runs import Run
 from crlbench.verdict.task_runs import SeedCurve, TaskRuns
@@ -44,8 +47,9 @@ CLASSES: tuple[type, ...] = (
     *(ModelGeneralization, RunGeneralization, Forgetting, Templates),
     *(Interval, Replicates),
     *(Pair, PairAxis, Effect),
+    *(AxisRanking, Ranking, Standing, Leader, Improvement),
 )
-"""Dataclasses that an entry and a pair of entries are made of."""
+"""Dataclasses that entries, pairs and rankings are made of."""
 _FIELDS = tuple(tuple(field.name for field in dataclasses.fields(kind)) for kind in CLASSES)
 _NUMBERS = {kind: number for number, kind in enumerate(CLASSES)}
 _PLAIN = {str, int, float, bool, type(None)}
@@ -56,12 +60,18 @@ LARGE = 2**15
 class Packer:
     """Turns entries into plain data; arrays are collected beside it.
 
-    Args:
-        runs: that the entries were made of, in the order in which they are kept.
+    The evidence of an entry is most of it and seldom asked for. It is packed by itself, with
+    :meth:`pack_evidence`, and a number stands in its place.
     """
 
-    def __init__(self, runs: Sequence[Run]) -> None:
+    def __init__(self, runs: Sequence[Run] = ()) -> None:
+        """
+        Args:
+            runs: that the entries were made of, in the order in which they are kept.
+        """
         self.small, self.large = ArrayWriter(), ArrayWriter()
+        self.evidence: list[Evidence] = []
+        """Met so far, by their numbers."""
         self._runs = {run.record.record_id: number for number, run in enumerate(runs)}
         self._known: dict[int, int] = {}
         self._objects: list[Any] = []
@@ -90,9 +100,16 @@ class Packer:
         if isinstance(value, Run):
             return self._run(value)
         if kind is Evidence:
-            fields = map(self.pack, (value.tasks, value.prefix, value.count, value.seed))
-            return ["e", *fields, *map(self._by_tuple, (value.kept, value.transfers))]
+            self.evidence.append(value)
+            return ["e", len(self.evidence) - 1]
         raise TypeError(f"{kind.__name__} is not kept")
+
+    def pack_evidence(self, evidence: Evidence) -> Any:
+        """Plain data of the evidence of an entry, which refers to no other."""
+        self._known, self._objects = {}, []
+        fields = (evidence.tasks, evidence.prefix, evidence.count, evidence.seed)
+        packed = [*map(self.pack, fields)]
+        return [*packed, self._by_tuple(evidence.kept), self._by_tuple(evidence.transfers)]
 
     def _by_tuple(self, parts: Mapping[tuple[Any, ...], Any] | None) -> list[Any] | None:
         return parts and [[[*key], self.pack(part)] for key, part in parts.items()]
@@ -112,6 +129,27 @@ class Packer:
         return ["v", number, run.seed] if vanished(run) else ["r", number]
 
 
+class KeptEvidence(Evidence):
+    """Evidence that is read when something asks for it."""
+
+    def __init__(self, key: str, load: Callable[[], Evidence]) -> None:
+        """
+        Args:
+            key: names everything that it rests on.
+            load: reads it.
+        """
+        self.key, self._load = key, load
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        loaded = {field: part for field, part in vars(self._load()).items() if field != "key"}
+        self.__dict__.update(loaded)
+        if name not in loaded:
+            raise AttributeError(name)
+        return loaded[name]
+
+
 class Unpacker:
     """Turns plain data into entries again.
 
@@ -120,6 +158,7 @@ class Unpacker:
         vanished: the run that stands for one without a record, from a sibling's number and the
             index of its seed.
         small, large: the array of a number.
+        evidence: the evidence of a number.
     """
 
     def __init__(
@@ -128,18 +167,20 @@ class Unpacker:
         vanished: Callable[[int, int], Run],
         small: Callable[[int], np.ndarray],
         large: Callable[[int], np.ndarray],
+        evidence: Callable[[int], Evidence],
     ) -> None:
         self._objects: list[Any] = []
+        self._large: dict[int, np.ndarray] = {}
         self._by_letter: dict[str, Callable[..., Any]] = {
             "t": lambda *parts: tuple(self._all(parts)),
             "l": lambda *parts: self._all(parts),
             "d": lambda pairs: {key: self.unpack(part) for key, part in pairs},
             "a": small,
-            "A": large,
+            "A": lambda number: self._large.setdefault(number, large(number)),
             "o": self._objects.__getitem__,
             "r": runs,
             "v": vanished,
-            "e": self._evidence,
+            "e": evidence,
         }
 
     def unpack(self, value: Any) -> Any:
@@ -165,12 +206,47 @@ class Unpacker:
     def _all(self, parts: Sequence[Any]) -> list[Any]:
         return [self.unpack(part) if type(part) is list else part for part in parts]
 
-    def _evidence(self, *parts: Any) -> Evidence:
-        *fields, kept, transfers = parts
+    def unpack_evidence(self, packed: Any) -> Evidence:
+        """The evidence that :meth:`Packer.pack_evidence` was given."""
+        self._objects.clear()
+        *fields, kept, transfers = packed
         evidence = Evidence(*map(self.unpack, fields))
-        evidence.kept = self._by_key(kept or ())
-        evidence.transfers = None if transfers is None else self._by_key(transfers)
+        evidence.kept = KeptReplicates({tuple(key): part for key, part in kept or ()}, self)
+        if transfers is not None:
+            evidence.transfers = {tuple(key): self.unpack(part) for key, part in transfers}
         return evidence
 
-    def _by_key(self, pairs: Sequence[Any]) -> dict[Any, Any]:
-        return {tuple(key): self.unpack(part) for key, part in pairs}
+    def unpack_alone(self, packed: Any) -> Any:
+        """As :meth:`unpack`, of a value that shares nothing with any other."""
+        self._objects.clear()
+        self._large.clear()
+        return self.unpack(packed)
+
+
+def unpack_plain(packed: Any) -> Any:
+    """A value without runs, arrays and evidence.
+
+    Raises:
+        BadParcel: as :meth:`Unpacker.unpack`, or it holds one of them.
+    """
+    return Unpacker(_nothing, _nothing, _nothing, _nothing, _nothing).unpack(packed)
+
+
+def _nothing(*_: int) -> Any:
+    raise IndexError("a run, an array or evidence stands where none is kept")
+
+
+class KeptReplicates(Mapping[tuple[Axis, str, int], Replicates]):
+    """Replicates that are read whenever something asks for them, and stay nowhere."""
+
+    def __init__(self, packed: Mapping[Any, Any], unpacker: Unpacker) -> None:
+        self._packed, self._unpacker = packed, unpacker
+
+    def __getitem__(self, key: tuple[Axis, str, int]) -> Replicates:
+        return self._unpacker.unpack_alone(self._packed[key])
+
+    def __iter__(self) -> Iterator[tuple[Axis, str, int]]:
+        return iter(self._packed)
+
+    def __len__(self) -> int:
+        return len(self._packed)

@@ -16,7 +16,7 @@ import pytest
 from crlbench.catalog.find import Catalog
 from crlbench.site.build import build, write
 from crlbench.site.kinds import parts
-from crlbench.site.pages import Page, whole
+from crlbench.site.pages import Kept, Page, whole
 from crlbench.site.reading import read_site
 from crlbench.site.source import Site
 from tests.site.browser import BELOW, Guest, Visitor, served
@@ -59,8 +59,13 @@ def made(
 
 def kinds(site: Site, files: Mapping[str, bytes]) -> Mapping[str, Kind]:
     """Of every template the page with the most bytes."""
+    kept = {
+        one.path: Page(one.path, "run.html.j2", "", "", section="board")
+        for one in whole(parts(site))
+        if isinstance(one, Kept)
+    }
     every = [one for one in whole(parts(site)) if isinstance(one, Page)]
-    longest_last = sorted(every, key=lambda page: len(files[page.path]))
+    longest_last = sorted([*every, *kept.values()], key=lambda page: len(files[page.path]))
     return {page.template: Kind(page.path, page.section) for page in longest_last}
 
 
