@@ -18,8 +18,9 @@ from typing import TypeVar
 from crlbench.base.parallel import each_of, on_one_thread
 from crlbench.errors import EnvironmentUnfit, UsageError, ValidationError
 from crlbench.site import addresses
+from crlbench.site.kept_pages import KeptPages
 from crlbench.site.kinds import parts
-from crlbench.site.pages import Made, whole
+from crlbench.site.pages import Keyed, Made, whole
 from crlbench.site.render import Renderer
 from crlbench.site.source import Site
 from crlbench.site.wanted import wanted_pairs
@@ -96,10 +97,14 @@ def _each_file(
     renderer = Renderer(site)
     renderer.compile()
     made = parts(site)
+    lasting = site.cache is not None and site.cache.lasting
+    kept = KeptPages(site, site.cache) if lasting else None
 
     def each(item: Made) -> list[tuple[str, T]]:
+        keyed = isinstance(item, Keyed) and item.key and kept is not None
         files = [
-            (one.path, take(_checked(one.path), renderer.content(one))) for one in whole([item])
+            (one.path, take(_checked(one.path), renderer.content(one)))
+            for one in (kept.files(item) if keyed else whole([item]))
         ]
         _release(site)
         return files

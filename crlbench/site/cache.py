@@ -13,7 +13,7 @@ import os
 import platform
 import tempfile
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from importlib.metadata import version
@@ -24,7 +24,7 @@ import numpy as np
 import crlbench
 from crlbench.contract.retractions import RETRACTIONS_NAME
 from crlbench.disk.hashing import digest
-from crlbench.disk.parcels import BadParcel, Parcel
+from crlbench.disk.parcels import BadParcel, Parcel, write_parcel
 from crlbench.errors import EnvironmentUnfit
 from crlbench.verdict.resources import leaderboard_folder
 
@@ -42,6 +42,9 @@ ENDING = ".parcel"
 
 class Cache:
     """A folder of parcels."""
+
+    lasting = True
+    """Whether another build can find them."""
 
     def __init__(self, folder: Path) -> None:
         """
@@ -76,6 +79,20 @@ class Cache:
             os.utime(path)
         return parcel
 
+    def put(self, key: str, parts: Mapping[str, bytes]) -> None:
+        """Write the parcel of a key.
+
+        Raises:
+            EnvironmentUnfit: it cannot be written.
+        """
+        try:
+            write_parcel(self.place(key), parts)
+        except OSError as error:
+            raise EnvironmentUnfit(
+                f"--cache {self.folder}: cannot be written: {error.strerror}. Free space, name "
+                "another folder, or give --no-cache."
+            ) from None
+
     def prune(self) -> None:
         """Remove parcels that no build used for :data:`DAYS_KEPT` days."""
         oldest = time.time() - DAYS_KEPT * 86_400
@@ -87,6 +104,8 @@ class Cache:
 
 class TemporaryCache(Cache):
     """Parcels that go with the object."""
+
+    lasting = False
 
     def __init__(self, above: Path | None = None) -> None:
         """

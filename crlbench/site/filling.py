@@ -9,6 +9,7 @@ from crlbench.catalog.find import Catalog
 from crlbench.disk.packed import drop_members
 from crlbench.site import items, runs
 from crlbench.site.article import panels_of_records
+from crlbench.site.cache import Cache
 from crlbench.site.formats import KEPT_FORMS, KEPT_TABLES, TABLES, WRITERS
 from crlbench.site.pages import TOTALS
 from crlbench.site.render import Renderer
@@ -22,17 +23,19 @@ from crlbench.verdict.runs import no_collection
 class Filler:
     """Fills the shelves of one build."""
 
-    def __init__(self, site: Site) -> None:
+    def __init__(self, site: Site, cache: Cache) -> None:
         """
         Args:
             site: its catalogue, address and repository; its boards are not looked at.
+            cache: takes the parcels.
         """
+        self._cache = cache
         self._catalog: Catalog = site.catalog
         self._renderer = Renderer(site, TOTALS.decode())
         self._renderer.compile()
 
-    def fill(self, folder: Path, parcel: Path) -> bool:
-        """Read the entry of a folder and write its parcel.
+    def fill(self, folder: Path, key: str) -> bool:
+        """Read the entry of a folder and write the parcel of its key.
 
         Returns:
             False, and nothing is written, where the folder holds no entry that can stand alone:
@@ -48,12 +51,12 @@ class Filler:
             name = folder.relative_to(board).as_posix()
             if {*stored.by_entry} != {name} or not board_tasks(stored.runs.runs[0].record):
                 return False
-            self._write(stored, name, folder, parcel)
+            self._write(stored, name, folder, key)
         drop_members()
         drop_replicates()
         return True
 
-    def _write(self, stored: StoredBoard, name: str, folder: Path, parcel: Path) -> None:
+    def _write(self, stored: StoredBoard, name: str, folder: Path, key: str) -> None:
         real = next(iter(stored.board.entries), None)
         placebo = next(iter(stored.board.controls), None)
         head = {
@@ -65,7 +68,8 @@ class Filler:
             "submitter": stored.submitters[name],
             "panels": {} if real is None else panels_of_records(stored, real),
         }
-        keep(parcel, stored.runs.runs, (real, placebo), head, self._files(stored))
+        files = self._files(stored)
+        keep(self._cache, key, stored.runs.runs, (real, placebo), head, files)
 
     def _files(self, stored: StoredBoard) -> Files:
         files: Files = {}

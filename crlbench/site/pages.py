@@ -79,6 +79,20 @@ BOARDS = "boards/index.html"
 """All boards."""
 
 Part = Page | File | Kept
+
+
+@dataclass(frozen=True)
+class Keyed:
+    """Pages that rest on little: the next build need not make them again."""
+
+    key: str
+    """Digest of everything that they show; empty where it is not known."""
+    make: Callable[[], Iterable[Part]]
+
+    def __call__(self) -> Iterable[Part]:
+        return self.make()
+
+
 Made = Part | Callable[[], Iterable[Part]]
 """What a maker yields; a function where making takes long, which another process may then do."""
 

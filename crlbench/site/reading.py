@@ -57,7 +57,10 @@ def read_site(
         raise ValidationError(f"{results}: no results; hand runs in with: crlbench submit RUN")
     cache = TemporaryCache() if cache is None else cache
     bare = Site((), catalog, url, repository, cache)
-    parcels = _parcels(results, entries, bare, cache, advance)
+    tracks = [entry.path for entry in catalog.entries("track").values()]
+    options = [url, "" if repository is None else repository.address]
+    bare = replace(bare, surroundings=surroundings_of(results, tracks, options))
+    parcels = _parcels(entries, bare, cache, advance)
     known = read_known(cache.place(results_name(results)))
     boards = [
         replace(_board(folder, parcels, catalog, KeptRankings(known)), pairs=Pairs(known))
@@ -68,19 +71,15 @@ def read_site(
 
 
 def _parcels(
-    results: Path, entries: Sequence[Path], site: Site, cache: Cache, advance: Advance | None
+    entries: Sequence[Path], site: Site, cache: Cache, advance: Advance | None
 ) -> dict[Path, Path | None]:
     """The parcel of each entry, made where there is none; None for one that cannot stand alone."""
-    tracks = [entry.path for entry in site.catalog.entries("track").values()]
-    options = [site.url, "" if site.repository is None else site.repository.address]
-    surroundings = surroundings_of(results, tracks, options)
-    filler = Filler(site)
+    filler = Filler(site, cache)
 
     def parcel(folder: Path) -> Path | None:
-        path = cache.place(key_of(folder, surroundings))
-        if cache.find(path.stem) is not None or filler.fill(folder, path):
-            return path
-        return None
+        key = key_of(folder, site.surroundings)
+        known = cache.find(key) is not None or filler.fill(folder, key)
+        return cache.place(key) if known else None
 
     paths = {}
     for folder, path in zip(entries, each_of(parcel, entries), strict=True):

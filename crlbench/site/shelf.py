@@ -18,8 +18,8 @@ import zstandard
 
 from crlbench.contract.records import RunRecord, Status, Subject, TaskRef
 from crlbench.contract.verification import Proof
-from crlbench.disk.parcels import BadParcel, Parcel, read_array, write_parcel
-from crlbench.errors import ValidationError
+from crlbench.disk.parcels import BadParcel, Parcel, read_array
+from crlbench.site.cache import Cache
 from crlbench.stats.intervals import Replicates
 from crlbench.verdict.axes import AXES, Axis, Evidence
 from crlbench.verdict.entry import Entry
@@ -180,7 +180,8 @@ def _record(shelf: Shelf, number: int) -> RunRecord:
 
 
 def keep(
-    path: Path,
+    cache: Cache,
+    key: str,
     runs: tuple[Run, ...],
     arms: tuple[Entry | None, Entry | None],
     head: dict[str, Any],
@@ -189,13 +190,14 @@ def keep(
     """Write the parcel of an entry.
 
     Args:
+        key: names the parcel, and everything that it rests on.
         runs: of both arms, in order, each with its record.
         arms: the entry and its placebo arm.
         head: what :class:`Shelf` has as properties: name, plan, date, badge, submitter, panels.
         files: what rests on the entry alone.
 
     Raises:
-        OSError: it cannot be written.
+        EnvironmentUnfit: it cannot be written.
     """
     if arms[0] is not None:
         keep_replicates(arms[0].evidence)
@@ -230,7 +232,7 @@ def keep(
         "records": compress(records),
         "files": b"".join(contents),
     }
-    write_parcel(path, parts)
+    cache.put(key, parts)
 
 
 def keep_replicates(evidence: Evidence) -> None:
@@ -276,12 +278,3 @@ def _conditions(runs: tuple[Run, ...]) -> list[list[Any]]:
             found.append(one)
     return found
 
-
-def require_whole(shelf: Shelf, folder: Path) -> None:
-    """Refuse an entry whose runs are not those of its folder.
-
-    Raises:
-        ValidationError: they name another entry.
-    """
-    if shelf.name != "/".join(folder.parts[-2:]):
-        raise ValidationError(f"{folder}: its runs are those of {shelf.name}")

@@ -17,6 +17,7 @@ from crlbench.catalog.find import Catalog
 from crlbench.contract.attempts import LEDGER_NAME
 from crlbench.contract.verification import Proof
 from crlbench.contribute.results.layout import read_submission
+from crlbench.disk.hashing import digest
 from crlbench.disk.linked_lines import parsed, whole_lines
 from crlbench.disk.names import PLAN_NAME, RECORD_NAME
 from crlbench.disk.packed import PACKED
@@ -99,6 +100,17 @@ class StoredBoard:
         """Everything that was held fixed, by its path in the fingerprint."""
         return self.runs.runs[0].record.fingerprint.leaves
 
+    def key_of(self, recipe: str) -> str:
+        """Digest of the entries of a recipe, which its rankings rest on; empty if one is not kept."""
+        if recipe not in self._keys:
+            keys = [entry.evidence.key for entry in self.entries(recipe)]
+            self._keys[recipe] = digest(keys) if all(keys) else ""
+        return self._keys[recipe]
+
+    @cached_property
+    def _keys(self) -> dict[str, str]:
+        return {}
+
     @cached_property
     def by_entry(self) -> dict[str, tuple[Run, ...]]:
         """All runs of both arms by entry."""
@@ -156,6 +168,9 @@ class Site:
     """Where the results stand; None where that is not known."""
     cache: Cache | None = field(default=None, compare=False)
     """Where the shelves are; a temporary one goes with the site."""
+    surroundings: str = ""
+    """Digest of what everything on the site rests on beside results and catalogue; empty where it
+    is not known."""
 
     @property
     def stamp(self) -> str:
