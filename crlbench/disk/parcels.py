@@ -44,9 +44,7 @@ def write_parcel(path: Path, parts: Mapping[str, bytes]) -> None:
     for name, content in parts.items():
         index[name] = [place, len(content), hashlib.sha256(content).hexdigest()]
         place += len(content) + -len(content) % ALIGNED
-    text = json.dumps(index).encode()
-    head = MAGIC + hashlib.sha256(text).hexdigest().encode() + b"\n"
-    head += f"{len(text):0{DIGITS}d}\n".encode() + text
+    head = _head(json.dumps(index).encode())
     handle, name = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
     try:
         with os.fdopen(handle, "wb") as file:
@@ -58,6 +56,12 @@ def write_parcel(path: Path, parts: Mapping[str, bytes]) -> None:
     except BaseException:
         Path(name).unlink(missing_ok=True)
         raise
+
+
+def _head(text: bytes) -> bytes:
+    """What stands before the first part: the digest of the index, its length, the index."""
+    digest = hashlib.sha256(text).hexdigest()
+    return MAGIC + f"{digest}\n{len(text):0{DIGITS}d}\n".encode() + text
 
 
 class Parcel:
@@ -84,9 +88,9 @@ class Parcel:
             raise BadParcel(f"{self.path}: does not begin as a parcel")
         size = int(view[after - DIGITS - 1 : after - 1])
         text = view[after : after + size]
-        if hashlib.sha256(text).hexdigest().encode() != view[len(MAGIC) : len(MAGIC) + 64]:
-            raise BadParcel(f"{self.path}: its index was changed")
         end = after + size
+        if view[:end] != _head(text):
+            raise BadParcel(f"{self.path}: its index was changed")
         start = end + -end % ALIGNED
         index = {name: tuple(entry) for name, entry in json.loads(text).items()}
         if any(start + place + size > len(view) for place, size, _ in index.values()):

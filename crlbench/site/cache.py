@@ -38,6 +38,8 @@ PACKAGES = ("jinja2", "markupsafe", "numpy", "pydantic", "scipy", "zstandard")
 DAYS_KEPT = 30
 """A parcel that no build used for as long is removed."""
 ENDING = ".parcel"
+KEY = "key"
+"""The part of every parcel that says which key it belongs to."""
 
 
 class Cache:
@@ -67,12 +69,14 @@ class Cache:
     def find(self, key: str) -> Parcel | None:
         """The parcel of a key, every part compared with its digest; None where there is none.
 
-        A damaged one is none.
+        One that is damaged, or belongs to another key, is none.
         """
         path = self.place(key)
         try:
             parcel = Parcel(path)
             parcel.check()
+            if parcel.part(KEY) != key.encode():
+                return None
         except BadParcel:
             return None
         with suppress(OSError):  # a cache of someone else may be read
@@ -86,7 +90,7 @@ class Cache:
             EnvironmentUnfit: it cannot be written.
         """
         try:
-            write_parcel(self.place(key), parts)
+            write_parcel(self.place(key), {KEY: key.encode(), **parts})
         except OSError as error:
             raise EnvironmentUnfit(
                 f"--cache {self.folder}: cannot be written: {error.strerror}. Free space, name "
@@ -196,7 +200,10 @@ def digest_files(paths: Iterable[Path], root: Path) -> str:
     """
     whole = hashlib.sha256()
     for path in paths:
-        content = path.read_bytes()
+        try:
+            content = path.read_bytes()
+        except OSError as error:  # whoever needs the file says so
+            content = str(error).encode()
         name = path.relative_to(root).as_posix()
         whole.update(f"{len(name)} {len(content)} {name}\n".encode())
         whole.update(content)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import zstandard
 
-from crlbench.site.cache import Cache
+from crlbench.site.cache import KEY, Cache
 from crlbench.site.pages import TOTALS, Kept, Keyed, whole
 from crlbench.site.render import Renderer
 from crlbench.site.source import Site
@@ -30,7 +30,7 @@ class KeptPages:
         """
         name = f"pages-{item.key}"
         if (parcel := self._cache.find(name)) is not None:
-            for path in parcel.names:
+            for path in (name for name in parcel.names if name != KEY):
                 content = zstandard.ZstdDecompressor().decompress(parcel.part(path))
                 yield Kept(path, content)
             return

@@ -7,14 +7,15 @@ used, and no others.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from pathlib import Path
+from functools import partial
 from typing import Any
 
 import zstandard
 
-from crlbench.disk.parcels import BadParcel, Parcel, write_parcel
+from crlbench.disk.parcels import BadParcel
+from crlbench.site.cache import Cache
 
 PART = "results"
 
@@ -22,13 +23,17 @@ PART = "results"
 class Known:
     """Packed results by key."""
 
-    def __init__(self, packed: Mapping[str, Any] | None = None, path: Path | None = None) -> None:
+    def __init__(
+        self,
+        packed: Mapping[str, Any] | None = None,
+        put: Callable[[dict[str, bytes]], object] | None = None,
+    ) -> None:
         """
         Args:
             packed: what is known.
-            path: the parcel that they are written to; None: they are not.
+            put: writes the parts of a parcel; None: nothing is kept.
         """
-        self._before, self._used, self._path = dict(packed or {}), dict[str, Any](), path
+        self._before, self._used, self._put = dict(packed or {}), dict[str, Any](), put
 
     def get(self, key: str) -> Any:
         """The packed result of a key, which is then used; None where there is none."""
@@ -41,19 +46,21 @@ class Known:
         self._used[key] = packed
 
     def write(self) -> None:
-        """Keep what was used, where there is a place; without one the next build computes it."""
-        if self._path is not None and self._used.keys() != self._before.keys():
+        """Keep what was used.
+
+        Raises:
+            EnvironmentUnfit: it cannot be written.
+        """
+        if self._put is not None and self._used.keys() != self._before.keys():
             content = zstandard.ZstdCompressor().compress(json.dumps(self._used).encode())
-            with suppress(OSError):
-                write_parcel(self._path, {PART: content})
-                self._before = dict(self._used)
+            self._put({PART: content})
+            self._before = dict(self._used)
 
 
-def read_known(path: Path) -> Known:
-    """What a parcel holds; nothing where there is no sound one."""
+def read_known(cache: Cache, name: str) -> Known:
+    """What a cache holds under a name; nothing where there is no sound parcel."""
     packed = None
-    with suppress(BadParcel, ValueError, zstandard.ZstdError):
-        parcel = Parcel(path)
-        parcel.check()
-        packed = json.loads(zstandard.ZstdDecompressor().decompress(parcel.part(PART)))
-    return Known(packed, path)
+    if (parcel := cache.find(name)) is not None:
+        with suppress(BadParcel, ValueError, zstandard.ZstdError):
+            packed = json.loads(zstandard.ZstdDecompressor().decompress(parcel.part(PART)))
+    return Known(packed, partial(cache.put, name))

@@ -61,7 +61,7 @@ def read_site(
     options = [url, "" if repository is None else repository.address]
     bare = replace(bare, surroundings=surroundings_of(results, tracks, options))
     parcels = _parcels(entries, bare, cache, advance)
-    known = read_known(cache.place(results_name(results)))
+    known = read_known(cache, results_name(results))
     boards = [
         replace(_board(folder, parcels, catalog, KeptRankings(known)), pairs=Pairs(known))
         for folder in folders

@@ -101,7 +101,7 @@ class StoredBoard:
         return self.runs.runs[0].record.fingerprint.leaves
 
     def key_of(self, recipe: str) -> str:
-        """Digest of the entries of a recipe, which its rankings rest on; empty if one is not kept."""
+        """Digest of the entries of a recipe, which make its rankings; empty if one is not kept."""
         if recipe not in self._keys:
             keys = [entry.evidence.key for entry in self.entries(recipe)]
             self._keys[recipe] = digest(keys) if all(keys) else ""

@@ -191,15 +191,15 @@ class Unpacker:
         """
         if type(value) is not list:
             return value
-        number = value[0]
-        if type(number) is int:
+        try:
+            number = value[0]
+            if type(number) is not int:
+                return self._by_letter[number](*value[1:])
             made = object.__new__(CLASSES[number])
             # As a frozen dataclass sets its fields, at once.
             made.__dict__.update(zip(_FIELDS[number], self._all(value[1:]), strict=True))
             self._objects.append(made)
             return made
-        try:
-            return self._by_letter[number](*value[1:])
         except (KeyError, IndexError, TypeError, ValueError) as error:
             raise BadParcel(f"an entry is not as it was kept: {error}") from None
 
