@@ -202,8 +202,23 @@ def test_what_no_build_used_for_long_is_removed(cache: Cache) -> None:
         path.write_bytes(b"")
     for path in (old, other):
         os.utime(path, (long_ago, long_ago))
-    cache.prune()
+    cache.prune(time.time())
     assert not old.exists() and young.exists() and other.exists()
+
+
+def test_the_oldest_go_where_there_are_too_many(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache, now = Cache(tmp_path), time.time()
+    for age in range(6):
+        path = cache.place(f"{age}")
+        path.write_bytes(bytes(100))
+        os.utime(path, (now - age, now - age))
+    monkeypatch.setattr(caching, "MOST_BYTES", 250)
+    cache.prune(now - 3.5)
+    assert sorted(path.stem for path in tmp_path.iterdir()) == ["0", "1", "2", "3"]
+    cache.prune(now + 1)
+    assert sorted(path.stem for path in tmp_path.iterdir()) == ["0", "1"]
 
 
 @pytest.mark.slow
