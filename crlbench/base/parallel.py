@@ -36,13 +36,17 @@ def spread(work: Callable[[T], R], things: Sequence[T], jobs: int | None = None)
 
 
 def each_of(
-    work: Callable[[T], R], things: Sequence[T], jobs: int | None = None
+    work: Callable[[T], R], things: Sequence[T], jobs: int | None = None, few: int = FEW
 ) -> Iterator[R]:
-    """The same, one result after the other as they come, in the order of the things."""
+    """The same, one result after the other as they come, in the order of the things.
+
+    Args:
+        few: with fewer things one process does it all.
+    """
     count = jobs or os.cpu_count() or 1
     alone = multiprocessing.current_process().daemon
     alone = alone or "fork" not in multiprocessing.get_all_start_methods()
-    if alone or count < 2 or len(things) < FEW:
+    if alone or count < 2 or len(things) < few:
         yield from map(work, things)
         return
     context = multiprocessing.get_context("fork")

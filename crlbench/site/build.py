@@ -23,6 +23,7 @@ from crlbench.site.kinds import parts
 from crlbench.site.pages import Keyed, Made, whole
 from crlbench.site.render import Renderer
 from crlbench.site.source import Site
+from crlbench.site.transfer import complete_transfers
 from crlbench.site.wanted import wanted_pairs
 from crlbench.verdict.resources import leaderboard_folder
 
@@ -93,7 +94,7 @@ def _each_file(
     advance: Advance | None = None,
 ) -> dict[str, T]:
     """What ``take`` gives for each file, by path; it runs in the process that made the file."""
-    _compare_pairs(site, jobs)
+    _prepare(site, jobs)
     renderer = Renderer(site)
     renderer.compile()
     made = parts(site)
@@ -123,9 +124,12 @@ def _each_file(
     return dict(sorted(found.items()))
 
 
-def _compare_pairs(site: Site, jobs: int | None) -> None:
-    """Compare the pairs that pages show."""
-    site.boards[0].pairs.complete(wanted_pairs(site), partial(_release, site), jobs)
+def _prepare(site: Site, jobs: int | None) -> None:
+    """Compute what pages show of several entries together, and keep it for the next build."""
+    stored = site.boards[0]
+    stored.pairs.complete(wanted_pairs(site), partial(_release, site), jobs)
+    complete_transfers(site, jobs)
+    stored.known.write()
 
 
 def _release(site: Site) -> None:

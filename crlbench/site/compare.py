@@ -7,6 +7,7 @@ recipe differ: its difference would belong to neither.
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import astuple, dataclass
@@ -43,6 +44,8 @@ LETTERS = "abcdef"
 LEADERS = 3
 """Tiers whose leaders are columns of a matrix."""
 INDEX = "data/compare.js"
+KEPT = "comparison"
+"""What is drawn of an entry by itself, among the files that are kept of it."""
 MOST_PAIRS = 300
 """Of a board. A larger one has as many pairs as it has entries times :data:`PAIRS_EACH`, at
 least."""
@@ -288,7 +291,9 @@ def _entries(stored: StoredBoard, pairs: Pairs) -> Iterator[File]:
     for (first, second), pair in pairs.items():
         by_first.setdefault(first, {})[second] = _plain_pair(pair)
     for entry in stored.board.entries:
-        data = _entry(entry) | {"pairs": by_first.get(entry.name, {})}
+        shelf = stored.shelves.get(entry.name)
+        data = entry_data(entry) if shelf is None else json.loads(dict(shelf.files(KEPT))[KEPT])
+        data |= {"pairs": by_first.get(entry.name, {})}
         where = (stored.id, entry.model, entry.recipe)
         key = f"{stored.id}/{entry.name}"
         yield File(entry_data_path(*where), script("entries", data, key))
@@ -322,7 +327,8 @@ def _plain_effect(effect: Effect) -> dict[str, Any]:
     }
 
 
-def _entry(entry: Entry) -> dict[str, Any]:
+def entry_data(entry: Entry) -> dict[str, Any]:
+    """What the page draws of an entry by itself; only what JSON knows."""
     scores = {
         axis: {
             "value": score.value,

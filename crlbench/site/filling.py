@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
 from crlbench.catalog.find import Catalog
 from crlbench.disk.packed import drop_members
-from crlbench.site import items, runs
+from crlbench.site import compare, items, runs
 from crlbench.site.article import panels_of_records
 from crlbench.site.cache import Cache
 from crlbench.site.formats import KEPT_FORMS, KEPT_TABLES, TABLES, WRITERS
@@ -79,6 +80,8 @@ class Filler:
             if entry.axes["efficiency"].value is not None:
                 script = items.entry_file(stored, entry)
                 files[items.KEPT] = {script.path: script.content}
+            data = json.dumps(compare.entry_data(entry), allow_nan=False)
+            files[compare.KEPT] = {compare.KEPT: data.encode()}
         for what in KEPT_TABLES:
             table = TABLES[what]([stored])
             files[what] = {form: WRITERS[form](table) for form in KEPT_FORMS}

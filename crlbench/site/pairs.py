@@ -80,4 +80,3 @@ class Pairs:
         for keys, packed in zip(blocks, each_of(compare, blocks, jobs), strict=True):
             for key, pair in zip(keys, packed, strict=True):
                 self._known.put(key, pair)
-        self._known.write()

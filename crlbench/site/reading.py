@@ -18,7 +18,6 @@ from crlbench.errors import ValidationError
 from crlbench.site.cache import Cache, TemporaryCache, key_of, results_name, surroundings_of
 from crlbench.site.filling import Filler
 from crlbench.site.known import read_known
-from crlbench.site.pairs import Pairs
 from crlbench.site.rankings import KeptRankings
 from crlbench.site.repository import Repository
 from crlbench.site.shelf import Shelf
@@ -64,7 +63,7 @@ def read_site(
     parcels = _parcels(entries, bare, cache, advance)
     known = read_known(cache, results_name(results))
     boards = [
-        replace(_board(folder, parcels, catalog, KeptRankings(known)), pairs=Pairs(known))
+        replace(_board(folder, parcels, catalog, KeptRankings(known)), known=known)
         for folder in folders
     ]
     cache.prune(began)

@@ -25,6 +25,7 @@ from crlbench.disk.reading import Malformed, read_bytes, toml_table
 from crlbench.errors import UsageError
 from crlbench.pages.reproduce import changed_conditions
 from crlbench.site.cache import Cache
+from crlbench.site.known import Known
 from crlbench.site.pairs import Pairs
 from crlbench.site.repository import Repository
 from crlbench.site.shelf import Shelf
@@ -62,8 +63,8 @@ class StoredBoard:
     """Of an archived version the current one of the track."""
     shelves: dict[str, Shelf] = field(default_factory=dict)
     """By entry, what is kept of it; empty where the board was read as a whole."""
-    pairs: Pairs = field(default_factory=Pairs, repr=False, compare=False)
-    """Compares entries; all boards of a site have the same one."""
+    known: Known = field(default_factory=Known, repr=False, compare=False)
+    """Results of several entries; all boards of a site have the same."""
     transient: bool = True
     """Whether vectors are dropped as soon as a page was made of them."""
 
@@ -110,6 +111,11 @@ class StoredBoard:
     @cached_property
     def _keys(self) -> dict[str, str]:
         return {}
+
+    @cached_property
+    def pairs(self) -> Pairs:
+        """Compares its entries, and those of other boards of the site."""
+        return Pairs(self.known)
 
     @cached_property
     def by_entry(self) -> dict[str, tuple[Run, ...]]:

@@ -12,7 +12,7 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -87,8 +87,18 @@ class Improvement:
     """None for two entries without a common task, or with fewer than three seeds of one."""
 
 
-Rank = Callable[[Axis, str, Sequence[Entry], str | None, int], AxisRanking]
-"""As :func:`rank_entries`."""
+class Ranked(NamedTuple):
+    """What a ranking is made of, as :func:`rank_entries` takes it."""
+
+    axis: Axis
+    recipe: str
+    entries: Sequence[Entry]
+    unranked: str | None
+    replicates: int
+
+    def rank(self) -> AxisRanking:
+        """The ranking."""
+        return rank_entries(*self)
 
 
 @dataclass(frozen=True)
@@ -210,7 +220,7 @@ def board_of(
     replicates: int = REPLICATES,
     seed: int = ROOT_SEED,
     unranked: str | None = None,
-    rank: Rank | None = None,
+    rank: Callable[[Sequence[Ranked]], Sequence[AxisRanking]] | None = None,
     improve: Callable[[Sequence[Entry]], Improvement] | None = None,
 ) -> Board:
     """The verdict on entries that were made already: rankings, and what is common to all.
@@ -221,16 +231,23 @@ def board_of(
         controls: of the placebo arm.
         tasks: of the board.
         replicates, seed, unranked: as for :func:`summarise_board`.
-        rank, improve: give what :func:`rank_entries` and :func:`improvement_of` give; None: these.
+        rank: makes all rankings; None: one after the other.
+        improve: gives what :func:`improvement_of` gives; None: that.
     """
     first = runs.runs[0].record
-    rank, improve = rank or rank_entries, improve or improvement_of
+    improve = improve or improvement_of
     entries = tuple(sorted(entries, key=lambda entry: (entry.recipe, entry.name)))
     controls = tuple(sorted(controls, key=lambda entry: (entry.model, entry.recipe)))
     names = {entry.name for entry in entries}
     unranked = unranked or _why_unranked(first, _track(first))
     recipes = sorted({entry.recipe for entry in entries})
     by_recipe = {recipe: [e for e in entries if e.recipe == recipe] for recipe in recipes}
+    wanted = [
+        Ranked(axis, recipe, recipe_entries, unranked, replicates)
+        for recipe, recipe_entries in by_recipe.items()
+        for axis in AXES
+    ]
+    ranked = [one.rank() for one in wanted] if rank is None else rank(wanted)
     return Board(
         track=first.protocol.track,
         track_version=first.protocol.track_version,
@@ -242,11 +259,8 @@ def board_of(
         controls=controls,
         placebo_only=tuple(one.name for one in controls if one.name not in names),
         rankings={
-            recipe: {
-                axis: rank(axis, recipe, recipe_entries, unranked, replicates)
-                for axis in AXES
-            }
-            for recipe, recipe_entries in by_recipe.items()
+            recipe: {one.axis: one for one in ranked if one.recipe == recipe}
+            for recipe in by_recipe
         },
         improvement={
             recipe: improve(recipe_entries) for recipe, recipe_entries in by_recipe.items()
