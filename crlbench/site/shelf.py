@@ -176,7 +176,19 @@ def _lines(shelf: Shelf) -> list[bytes]:
 @lru_cache(maxsize=RECORDS)
 def _record(shelf: Shelf, number: int) -> RunRecord:
     """A record of a shelf; it was checked when it was put there, and the parcel has digests."""
-    return RunRecord.model_validate_json(_lines(shelf)[number])
+    line = _lines(shelf)[number]
+    try:
+        return RunRecord.model_validate_json(line)
+    except ValueError:
+        return RunRecord.model_validate(json.loads(line))
+
+
+def _record_line(record: RunRecord) -> bytes:
+    """A record as a line of JSON."""
+    try:
+        return record.model_dump_json().encode()
+    except ValueError:  # half of a pair of code units, which JSON can hold and UTF-8 cannot
+        return json.dumps(record.model_dump(mode="json")).encode()
 
 
 def keep(
@@ -212,7 +224,7 @@ def keep(
             contents.append(compress(content))
             places.setdefault(group, []).append([name, start, len(contents[-1])])
             start += len(contents[-1])
-    records = b"\n".join(run.record.model_dump_json().encode() for run in runs)
+    records = b"\n".join(_record_line(run.record) for run in runs)
     rows, shared = _table(runs, head["folder"])
     whole = head | {
         "runs": rows,
@@ -242,9 +254,8 @@ def keep_replicates(evidence: Evidence) -> None:
         for axis in AXES:
             if axis == "stability" and runs.stability is None:
                 continue
-            for n in {len(runs.measures), evidence.prefix[task]}:
-                part = evidence.replicates(axis, task, n)
-                if part is not None:
+            for n in {len(runs.measures), evidence.prefix[task]} - {0}:
+                if (part := evidence.replicates(axis, task, n)) is not None:
                     kept[axis, task, n] = part
     evidence.kept = kept
 
