@@ -11,9 +11,10 @@ from crlbench.disk.packed import drop_members
 from crlbench.site import compare, items, runs
 from crlbench.site.article import panels_of_records
 from crlbench.site.cache import Cache
-from crlbench.site.formats import KEPT_FORMS, KEPT_TABLES, TABLES, WRITERS
+from crlbench.site.formats import KEPT_FORMS, WRITERS
 from crlbench.site.pages import TOTALS
 from crlbench.site.render import Renderer
+from crlbench.site.run_tables import tabulate_both
 from crlbench.site.shelf import Files, keep
 from crlbench.site.source import Site, StoredBoard, read_board
 from crlbench.verdict.axes import drop_replicates
@@ -82,7 +83,6 @@ class Filler:
                 files[items.KEPT] = {script.path: script.content}
             data = json.dumps(compare.entry_data(entry), allow_nan=False)
             files[compare.KEPT] = {compare.KEPT: data.encode()}
-        for what in KEPT_TABLES:
-            table = TABLES[what]([stored])
+        for what, table in tabulate_both(stored).items():
             files[what] = {form: WRITERS[form](table) for form in KEPT_FORMS}
         return files
