@@ -92,8 +92,12 @@ class Parcel:
         if view[:end] != _head(text):
             raise BadParcel(f"{self.path}: its index was changed")
         start = end + -end % ALIGNED
-        index = {name: tuple(entry) for name, entry in json.loads(text).items()}
-        if any(start + place + size > len(view) for place, size, _ in index.values()):
+        try:
+            index = {name: (place, size, d) for name, (place, size, d) in json.loads(text).items()}
+            whole = all(0 <= place <= len(view) - start - size for place, size, _ in index.values())
+        except (ValueError, TypeError, AttributeError):
+            raise BadParcel(f"{self.path}: its index is none") from None
+        if not whole:
             raise BadParcel(f"{self.path}: is cut off")
         return index, start
 

@@ -121,6 +121,8 @@ def _each_file(
     found |= {one.path: take(one.path, one.content) for one in addresses.sitemap(site, found)}
     marker = f"Made by crlbench leaderboard build from {site.records} records.\n"
     found[MARKER] = take(MARKER, marker.encode())
+    if site.cache is not None:
+        site.cache.prune()
     return dict(sorted(found.items()))
 
 

@@ -12,6 +12,7 @@ import hashlib
 import os
 import platform
 import tempfile
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
@@ -28,8 +29,8 @@ from crlbench.errors import EnvironmentUnfit
 from crlbench.verdict.resources import leaderboard_folder
 
 ROOMS = (
-    *("errors.py", "seeding.py", "base", "disk", "contract", "stats", "verdict", "pages", "site"),
-    "contribute/results",
+    *("__init__.py", "errors.py", "seeding.py", "base", "disk", "contract", "catalog"),
+    *("stats", "verdict", "pages", "contribute/results", "site"),
 )
 """Code that parcels rest on."""
 PACKAGES = ("jinja2", "markupsafe", "numpy", "pydantic", "scipy", "zstandard")
@@ -54,7 +55,7 @@ class Cache:
         Raises:
             EnvironmentUnfit: the folder cannot be made.
         """
-        self.folder = folder
+        self.folder, self._began = folder, time.time()
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -98,13 +99,12 @@ class Cache:
                 "another folder, or give --no-cache."
             ) from None
 
-    def prune(self, since: float) -> None:
+    def prune(self) -> None:
         """Remove parcels that no build used for :data:`DAYS_KEPT` days, or that are too many.
 
-        Args:
-            since: when this build began, in seconds since 1970; what it used stays.
+        What was found or written since the cache was opened stays.
         """
-        left = MOST_BYTES
+        left, since = MOST_BYTES, int(self._began)
         with suppress(OSError):
             stats = [(path.stat(), path) for path in self.folder.glob(f"*{ENDING}")]
             for stat, path in sorted(stats, key=lambda one: -one[0].st_mtime):
@@ -124,7 +124,7 @@ class TemporaryCache(Cache):
         Args:
             above: the folder that it is made in; None for that of temporary files.
         """
-        self._place = tempfile.TemporaryDirectory(prefix=".crlbench-site-", dir=above)
+        self._place = tempfile.TemporaryDirectory(prefix="crlbench-site-", dir=above)
         super().__init__(Path(self._place.name))
 
 

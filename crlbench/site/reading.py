@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -51,7 +50,7 @@ def read_site(
         NotComparable: a folder mixes conditions.
         EnvironmentUnfit: a file may not be read.
     """
-    began, entries = time.time(), list(find_entries(results))
+    entries = list(find_entries(results))
     folders = sorted({entry.parents[1] for entry in entries})
     if not folders:
         raise ValidationError(f"{results}: no results; hand runs in with: crlbench submit RUN")
@@ -66,7 +65,6 @@ def read_site(
         replace(_board(folder, parcels, catalog, KeptRankings(known)), known=known)
         for folder in folders
     ]
-    cache.prune(began)
     return replace(bare, boards=in_order(boards))
 
 
