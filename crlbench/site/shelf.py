@@ -176,19 +176,7 @@ def _lines(shelf: Shelf) -> list[bytes]:
 @lru_cache(maxsize=RECORDS)
 def _record(shelf: Shelf, number: int) -> RunRecord:
     """A record of a shelf; it was checked when it was put there, and the parcel has digests."""
-    line = _lines(shelf)[number]
-    try:
-        return RunRecord.model_validate_json(line)
-    except ValueError:
-        return RunRecord.model_validate(json.loads(line))
-
-
-def _record_line(record: RunRecord) -> bytes:
-    """A record as a line of JSON."""
-    try:
-        return record.model_dump_json().encode()
-    except ValueError:  # half of a pair of code units, which JSON can hold and UTF-8 cannot
-        return json.dumps(record.model_dump(mode="json")).encode()
+    return RunRecord.model_validate_json(_lines(shelf)[number])
 
 
 def keep(
@@ -224,7 +212,7 @@ def keep(
             contents.append(compress(content))
             places.setdefault(group, []).append([name, start, len(contents[-1])])
             start += len(contents[-1])
-    records = b"\n".join(_record_line(run.record) for run in runs)
+    records = b"\n".join(run.record.model_dump_json().encode() for run in runs)
     rows, shared = _table(runs, head["folder"])
     whole = head | {
         "runs": rows,

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
-from typing import Any
-
-import pytest
 
 from crlbench.catalog.find import Catalog
-from crlbench.contract.records import RunRecord
 from crlbench.site.cache import TemporaryCache
 from crlbench.site.reading import read_site
-from crlbench.site.shelf import _record_line
 from crlbench.site.source import Site, read_board
+from crlbench.verdict.census import vanished_run
+from crlbench.verdict.kept_runs import KeptRun
 from crlbench.verdict.runs import Run, load_runs
 
 
@@ -50,31 +47,7 @@ def test_an_entry_of_another_name_is_read_with_its_board(results: Path, tmp_path
     assert stored.board.plain() == read_board(model.parent, Catalog()).board.plain()
 
 
-@pytest.mark.parametrize("text", ["plain", "\u2028\n\x1b[2J", "\ud800 half of a pair", "é"])
-def test_any_text_of_a_record_is_kept(site: Site, text: str) -> None:
-    data: dict[str, Any] = site.boards[0].runs.runs[0].record.model_dump(mode="json")
-    data["environment"]["cpu"] = text
-    record = RunRecord.model_validate(data).sealed()
-    line = _record_line(record)
-    assert b"\n" not in line
-    shelf = FakeShelf([line])
-    from crlbench.site.shelf import _record
-
-    assert _record(shelf, 0) == record  # type: ignore[arg-type]
-
-
-class FakeShelf:
-    def __init__(self, lines: list[bytes]) -> None:
-        self.lines = lines
-
-    def record_lines(self) -> list[bytes]:
-        return self.lines
-
-
 def test_a_run_that_vanished_is_made_of_its_sibling(site: Site) -> None:
-    from crlbench.verdict.census import vanished_run
-    from crlbench.verdict.kept_runs import KeptRun
-
     run = site.boards[0].runs.runs[0]
     assert isinstance(run, KeptRun)
     kept, plain = run.vanished(7), vanished_run(Run(run.record, run.folder), 7)
