@@ -69,6 +69,14 @@ def kinds(site: Site, files: Mapping[str, bytes]) -> Mapping[str, Kind]:
     return {page.template: Kind(page.path, page.section) for page in longest_last}
 
 
+@pytest.fixture(scope="session", autouse=True)
+def own_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Builds keep what they compute below a home of the tests."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CRLBENCH_HOME", str(tmp_path_factory.mktemp("home")))
+        yield
+
+
 @pytest.fixture(scope="session")
 def simulated(tmp_path_factory: pytest.TempPathFactory) -> Made:
     return made(tmp_path_factory, "site", write_results)
