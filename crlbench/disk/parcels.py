@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import mmap
 import os
 import tempfile
@@ -180,7 +181,7 @@ def read_array(part: memoryview, entry: Sequence[Any]) -> np.ndarray:
     if offset is None:
         array = np.full(shape, value, dtype=kind)
     else:
-        count = int(np.prod(shape, dtype=np.int64))
+        count = math.prod(shape)
         array = np.frombuffer(part, dtype=kind, count=count, offset=offset).reshape(shape)
     array.flags.writeable = False
     return array

@@ -9,7 +9,7 @@ from typing import Any
 
 from crlbench.contract.conditions import Track, stated_values
 from crlbench.contract.records import RunRecord
-from crlbench.verdict.board import measured_tasks
+from crlbench.verdict.board_conditions import measured_tasks
 from crlbench.verdict.resources import known_track
 from crlbench.verdict.runs import Run
 

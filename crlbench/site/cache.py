@@ -53,14 +53,16 @@ class Cache:
     def __init__(self, folder: Path) -> None:
         """
         Raises:
-            EnvironmentUnfit: the folder cannot be made.
+            EnvironmentUnfit: the folder cannot be made, or nothing can be written to it.
         """
         self.folder, self._began = folder, time.time()
         try:
             folder.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=folder):
+                pass
         except OSError as error:
             raise EnvironmentUnfit(
-                f"--cache {folder}: cannot be made: {error.strerror}. Name another folder, or "
+                f"--cache {folder}: cannot be written: {error.strerror}. Name another folder, or "
                 "give --no-cache."
             ) from None
 

@@ -18,7 +18,7 @@ from crlbench.site.run_tables import tabulate_both
 from crlbench.site.shelf import Files, keep
 from crlbench.site.source import Site, StoredBoard, read_board
 from crlbench.verdict.axes import drop_replicates
-from crlbench.verdict.board import board_tasks
+from crlbench.verdict.board_conditions import board_tasks
 from crlbench.verdict.runs import no_collection
 
 

@@ -21,7 +21,8 @@ from crlbench.site.rankings import KeptRankings
 from crlbench.site.repository import Repository
 from crlbench.site.shelf import Shelf
 from crlbench.site.source import Site, StoredBoard, find_track, in_order, read_board
-from crlbench.verdict.board import board_of, board_tasks, same_conditions
+from crlbench.verdict.board import board_of
+from crlbench.verdict.board_conditions import board_tasks, same_conditions
 from crlbench.verdict.runs import Runs
 
 Advance = Callable[[int, int], object]
