@@ -1,11 +1,11 @@
 """Building the site of many results: wall time, processor time and peak memory.
 
-    python benchmarks/site.py [--records 10000] [--results DIR] [--keep DIR]
+    python benchmarks/site.py [--records 10000] [--results DIR] [--keep DIR] [--once]
 
 Entries are made from the committed ones, in turn: their item vectors are moved by as much as
 models differ, scores and digests follow, and plan, ledger and records are sealed as a run seals
-them. All of one board and one recipe, which is the hardest case: every pair of entries is tested.
-Then ``crlbench leaderboard build`` runs in a process of its own, cold. Memory is that of the
+them. Then ``crlbench leaderboard build`` runs in a process of its own, three times: cold, with all
+entries but one; again, from what was kept of them; and with that entry. Memory is that of the
 process itself, of its largest worker, and of all together with shared pages counted once (PSS).
 """
 
@@ -17,6 +17,7 @@ import io
 import json
 import os
 import resource
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -48,12 +49,16 @@ def main() -> None:
     parser.add_argument("--records", type=int, default=10_000)
     parser.add_argument("--results", type=Path, help="build these results; none are made")
     parser.add_argument("--keep", type=Path, help="where results are made, and stay")
+    parser.add_argument("--once", action="store_true", help="build all results once, cold")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="crlbench-site-") as folder:
         results = options.results or (options.keep or Path(folder)) / "results"
         if options.results is None:
             print(f"{multiply(results, options.records)} records", flush=True)
-        measure(results, Path(folder, "site"))
+        if options.once:
+            measure("cold", results, Path(folder, "site"), "--no-cache")
+        else:
+            measure_thrice(Path(shutil.copytree(results, Path(folder, "copy"))), Path(folder))
 
 
 def multiply(results: Path, records: int) -> int:
@@ -156,10 +161,30 @@ def _ledger(
     return entries
 
 
-def measure(results: Path, out: Path) -> None:
+def measure_thrice(results: Path, folder: Path) -> None:
+    """Build cold, from the cache, and with an entry that the cache does not know.
+
+    Args:
+        results: a copy, from which one entry is taken away for a while.
+        folder: for the site and the cache.
+    """
+    groups: dict[tuple[str, str], list[Path]] = {}
+    for entry in find_entries(results):
+        groups.setdefault((entry.parts[-3], entry.name), []).append(entry)
+    newest = max(groups.values(), key=len)[-1]  # where most must be ranked again
+    aside, out, cache = folder / "aside", folder / "site", ("--cache", str(folder / "cache"))
+    newest.rename(aside)
+    measure("cold", results, out, *cache)
+    measure("from the cache", results, out, *cache)
+    aside.rename(newest)
+    measure("with one new entry", results, out, *cache)
+
+
+def measure(what: str, results: Path, out: Path, *more: str) -> None:
     """Build in a process of its own, and print what it took."""
     command = [sys.executable, "-m", "crlbench", "leaderboard", "build"]
-    command += ["--results", str(results), "--out", str(out), "--quiet"]
+    command += ["--results", str(results), "--out", str(out), "--quiet", *more]
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
     began = time.perf_counter()
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     peaks = {"itself": 0, "a worker": 0, "together": 0}
@@ -173,9 +198,10 @@ def measure(results: Path, out: Path) -> None:
         raise SystemExit(f"{' '.join(command)}: exit code {code}")
     pages = [path for path in out.rglob("*") if path.is_file()]
     size = sum(path.stat().st_size for path in pages)
-    print(f"wall {wall:.1f} s, processor {used.ru_utime:.1f} s + {used.ru_stime:.1f} s system")
+    spent = [getattr(used, name) - getattr(before, name) for name in ("ru_utime", "ru_stime")]
+    print(f"{what}: wall {wall:.1f} s, processor {spent[0]:.1f} s + {spent[1]:.1f} s system")
     print("peak memory, MB: " + ", ".join(f"{name} {kb / 1000:.0f}" for name, kb in peaks.items()))
-    print(f"{len(pages)} files, {size / 1e6:.0f} MB; {os.cpu_count()} cores")
+    print(f"{len(pages)} files, {size / 1e6:.0f} MB; {os.cpu_count()} cores", flush=True)
 
 
 def _watch(process: subprocess.Popen[bytes], peaks: dict[str, int]) -> None:

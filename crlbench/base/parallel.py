@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import multiprocessing
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
 from threadpoolctl import threadpool_limits
@@ -32,14 +32,26 @@ def spread(work: Callable[[T], R], things: Sequence[T], jobs: int | None = None)
     Args:
         jobs: processes; as many as there are cores where it is None.
     """
+    return [*each_of(work, things, jobs)]
+
+
+def each_of(
+    work: Callable[[T], R], things: Sequence[T], jobs: int | None = None, few: int = FEW
+) -> Iterator[R]:
+    """The same, one result after the other as they come, in the order of the things.
+
+    Args:
+        few: with fewer things one process does it all.
+    """
     count = jobs or os.cpu_count() or 1
     alone = multiprocessing.current_process().daemon
     alone = alone or "fork" not in multiprocessing.get_all_start_methods()
-    if alone or count < 2 or len(things) < FEW:
-        return [*map(work, things)]
+    if alone or count < 2 or len(things) < few:
+        yield from map(work, things)
+        return
     context = multiprocessing.get_context("fork")
     with context.Pool(count, _remember, (work, things)) as pool:
-        return [*pool.imap(_nth, range(len(things)))]
+        yield from pool.imap(_nth, range(len(things)))
 
 
 def _remember(work: Callable[[Any], Any], things: Sequence[Any]) -> None:

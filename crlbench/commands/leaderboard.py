@@ -7,6 +7,7 @@ import sys
 from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,10 +15,13 @@ from typing import Any, NamedTuple
 from crlbench.base.wording import listed
 from crlbench.commands.console import note, print_result
 from crlbench.commands.flags import file_target
-from crlbench.errors import OK, UsageError, ValidationError, require_known
+from crlbench.commands.steps import Steps
+from crlbench.errors import OK, EnvironmentUnfit, UsageError, ValidationError, require_known
 
 SHOWN = 5
 """Differences that a message lists."""
+CACHE = "site"
+"""Folder below CRLBENCH_HOME for what is kept of entries."""
 ADDRESS = re.compile(r"https?://[A-Za-z0-9.-]+(?::\d+)?(?:/[A-Za-z0-9._~/-]*)?", re.ASCII)
 TABLES = ("entries", "runs", "curves", "pairs")
 TABLE_FORMATS = ("csv", "json", "parquet")
@@ -36,7 +40,9 @@ examples:
   crlbench leaderboard build --url https://example.org/board/
   crlbench leaderboard build --source-url https://github.com/org/name
   crlbench leaderboard build --check
+  crlbench leaderboard build --no-cache
 
+What is computed of an entry is kept, and used again while its files and the code are the same.
 Exit code 3: results contradict themselves, or --check finds a different site.
 """
 SERVE_EXAMPLES = """\
@@ -83,6 +89,9 @@ def _build_flags(parser: ArgumentParser) -> None:
         help="the repository of the results, https://...: pages link to it")
     add("--check", action="store_true",
         help="write nothing; exit code 3 if the stored site differs from a new one")
+    add("--cache", metavar="DIR",
+        help="folder for what is kept of entries ($CRLBENCH_HOME/site)")
+    add("--no-cache", action="store_true", help="compute everything, and keep nothing")
 
 
 def _serve_flags(parser: ArgumentParser) -> None:
@@ -120,17 +129,21 @@ def build(options: Namespace) -> int:
     folder = Path(options.out)
     url, source = _address("--url", options.url), _address("--source-url", options.source_url)
     repository = Repository(source.rstrip("/")) if source else None
+    if options.cache and options.no_cache:
+        raise UsageError("--cache names a folder, and --no-cache wants none. Give one of the two.")
     if not options.check:
         site.require_replaceable(folder)
-    files = site.build(_site(options, url, repository))
+    with Steps(options) as steps:
+        results = _site(options, steps, url, repository)
+        make = site.compare if options.check else site.publish
+        files = make(results, folder, advance=partial(steps.show, "making pages"))
     if options.check:
-        if differences := site.differences(files, folder):
+        if files:
             raise ValidationError(
-                f"{folder}: differs from a new site: {listed(differences, SHOWN, '; ')}. "
+                f"{folder}: differs from a new site: {listed(files, SHOWN, '; ')}. "
                 "Run the command without --check."
             )
         return OK
-    site.write(files, folder)
     page = folder / "index.html"
     print_result(options, {"site": str(page), "files": len(files)}, [str(page)])
     if not options.url:
@@ -138,11 +151,32 @@ def build(options: Namespace) -> int:
     return OK
 
 
-def _site(options: Namespace, url: str = "", repository: Any = None) -> Any:
+def _site(options: Namespace, steps: Steps, url: str = "", repository: Any = None) -> Any:
     from crlbench.catalog.find import Catalog
-    from crlbench.site.source import read_site
+    from crlbench.site.reading import read_site
 
-    return read_site(_results(options), Catalog(options.catalog), url, repository)
+    return read_site(
+        _results(options),
+        Catalog(options.catalog),
+        url,
+        repository,
+        _cache(options),
+        partial(steps.show, "reading entries"),
+    )
+
+
+def _cache(options: Namespace) -> Any:
+    """Where what is kept of entries lies; None for a folder that goes with the command."""
+    from crlbench.site.cache import Cache, TemporaryCache
+
+    if getattr(options, "no_cache", False):
+        return TemporaryCache()
+    if place := getattr(options, "cache", None):
+        return Cache(Path(place))
+    try:
+        return TemporaryCache() if options.home is None else Cache(options.home / CACHE)
+    except EnvironmentUnfit:  # a home that cannot be written to
+        return TemporaryCache()
 
 
 def _results(options: Namespace) -> Path:
@@ -170,7 +204,9 @@ def serve(options: Namespace) -> int:
         if _is_outdated(folder, _results(options)):
             site.require_replaceable(folder)
             note(options, f"Building {folder} ...")
-            site.write(site.build(_site(options)), folder)
+            with Steps(options) as steps:
+                results = _site(options, steps)
+                site.publish(results, folder, advance=partial(steps.show, "making pages"))
         url = f"http://{HOST}:{listening.server_port}/"
         print_result(options, {"url": url, "site": str(folder)}, [url])
         note(options, "Ctrl-C stops it.")
@@ -200,8 +236,9 @@ def export(options: Namespace) -> int:
     from crlbench.site import formats
 
     form, target = _format(options), file_target("--out", options.out)
-    boards = _choose(options.board, _site(options).boards)
-    write_bytes(target, formats.WRITERS[form](formats.TABLES[options.what](boards)))
+    with Steps(options) as steps:
+        boards = _choose(options.board, _site(options, steps).boards)
+        write_bytes(target, formats.WRITERS[form](formats.TABLES[options.what](boards)))
     print_result(options, {"table": str(target)}, [str(target)])
     return OK
 

@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel
 from pydantic import ValidationError as PydanticError
 
 from crlbench.base.explain import lines
@@ -22,9 +20,6 @@ from crlbench.disk import reading
 from crlbench.disk.hashing import canonical_json
 from crlbench.disk.reading import Malformed
 from crlbench.errors import ValidationError
-
-_PLAIN = {bool, int, float, str, type(None)}
-"""Types of JSON values that hold no others."""
 
 
 class OtherSchema(Malformed):
@@ -61,6 +56,8 @@ def record_of(content: bytes) -> RunRecord:
     Raises:
         Malformed: it is none, or was changed after it was written; an argument for each fault.
     """
+    if (record := _as_written(content)) is not None:
+        return record
     data = object_of(content)
     version = data.get("schema_version")
     if version != SCHEMA_VERSION:
@@ -69,61 +66,35 @@ def record_of(content: bytes) -> RunRecord:
             f"schema_version: {version!r:.40}, this version of crlbench reads {SCHEMA_VERSION}"
         )
     try:
-        return _as_written(content, data) or _as_given(data)
+        return _as_given(data)
     except RecursionError:
         raise Malformed("nested too deeply for a record") from None
 
 
-def _as_written(content: bytes, data: dict[str, Any]) -> RunRecord | None:
+def _as_written(content: bytes) -> RunRecord | None:
     """The record of a file as a run writes it; None where anything is in doubt.
 
-    The text is hashed as it stands: writing a thousand numbers again, to see that they are spelled
-    as Python spells them, would take as long as all the rest. Strict validation changes no value
-    but whole numbers into floats, and adds none but defaults; both are looked for.
+    The text must be the canonical one of the record that was read from it: so no name stands twice,
+    no value was changed to fit its field, no default was added, and every number is finite and
+    spelled as Python spells it.
     """
     try:
-        identity = _text_id(content, data)
-        if identity != data["record_id"]:
-            return None
-        record = RunRecord.model_validate(data, strict=True)
-    except (PydanticError, ValueError, TypeError, KeyError, OverflowError):
+        reading.few_parts(content)
+        record = RunRecord.model_validate_json(content, strict=True)
+        text = canonical_json(record.model_dump(mode="json")).encode()
+    except (ValueError, TypeError, OverflowError, RecursionError):
         return None
-    return record if _unchanged(record, data) else None
-
-
-def _text_id(content: bytes, data: dict[str, Any]) -> str | None:
-    """SHA-256 of a record's canonical text without what its id does not cover.
-
-    None where the two parts do not stand where a canonical text has them.
-    """
-    own = f'"record_id":"{data["record_id"]}",'.encode()
-    last = f',"volatile":{canonical_json(data["volatile"])}}}'.encode()
-    text = content.removesuffix(b"\n")
-    before, found, after = text.partition(own)
-    if not found or not after.endswith(last):
+    if text != content.removesuffix(b"\n") or record.schema_version != SCHEMA_VERSION:
         return None
+    return record if _text_id(text, record) == record.record_id else None
+
+
+def _text_id(text: bytes, record: RunRecord) -> str:
+    """SHA-256 of a record's canonical text without what its id does not cover."""
+    own = f'"record_id":{canonical_json(record.record_id)},'.encode()
+    last = f',"volatile":{canonical_json(record.volatile)}}}'.encode()
+    before, _, after = text.partition(own)
     return hashlib.sha256(before + after.removesuffix(last) + b"}").hexdigest()
-
-
-def _unchanged(value: Any, data: Any) -> bool:
-    """Whether a validated part is the data that it was made of, and all its floats are finite.
-
-    A default that was added, and a whole number that became a float, are changes; a number such as
-    1e999 is read as infinite.
-    """
-    if isinstance(value, BaseModel):
-        if len(value.model_fields_set) < len(type(value).model_fields):
-            return False
-        value = vars(value)
-    if isinstance(value, dict):
-        value, data = list(value.values()), [data[name] for name in value]
-    elif not isinstance(value, list):
-        value, data = [value], [data]
-    kinds = [*map(type, value)]
-    if _PLAIN.issuperset(kinds):
-        floats = [number for number in value if type(number) is float]
-        return kinds == [*map(type, data)] and math.isfinite(sum(floats))
-    return all(map(_unchanged, value, data))
 
 
 def _as_given(data: dict[str, Any]) -> RunRecord:

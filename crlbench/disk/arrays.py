@@ -14,12 +14,15 @@ import io
 import math
 import struct
 import zipfile
+import zlib
 from functools import lru_cache
 
 import numpy as np
 
-_LOCAL = struct.Struct("<26x2H")
-"""A member's header: the lengths of its name and its extra field."""
+_LOCAL = struct.Struct("<4s2xH18x2H")
+"""A member's header: signature, flags, the lengths of its name and its extra field."""
+_MEMBER = b"PK\3\4"
+"""The signature of a member's header."""
 _LISTED = struct.Struct("<28x3H12x")
 """A member in the directory: the lengths of its name, its extra field and its comment."""
 _END = struct.Struct("<4s4H2LH")
@@ -39,8 +42,11 @@ def read_arrays(data: bytes) -> dict[str, np.ndarray]:
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             members = archive.infolist()
-            _nothing_else(data, archive)
-            arrays = {_name(member): _array(archive.read(member)) for member in members}
+            places = _nothing_else(data, archive)
+            arrays = {
+                _name(member): _array(_content(data, member, place))
+                for member, place in zip(members, places, strict=True)
+            }
     except (zipfile.BadZipFile, EOFError, NotImplementedError, struct.error, ValueError) as error:
         raise BadArrays(str(error)) from None
     if len(arrays) < len(members):
@@ -48,11 +54,23 @@ def read_arrays(data: bytes) -> dict[str, np.ndarray]:
     return arrays
 
 
-def _nothing_else(data: bytes, archive: zipfile.ZipFile) -> None:
-    """Refuse an archive that is more than its members one after the other and their directory."""
+def _content(data: bytes, member: zipfile.ZipInfo, place: int) -> bytes:
+    """The bytes of a stored member, which begin at a place and have its checksum."""
+    content = data[place : place + member.file_size]
+    if zlib.crc32(content) != member.CRC:
+        raise BadArrays(f"Bad CRC-32 for file {member.orig_filename!r:.80}")
+    return content
+
+
+def _nothing_else(data: bytes, archive: zipfile.ZipFile) -> list[int]:
+    """Refuse an archive that is more than its members one after the other and their directory.
+
+    Returns:
+        Where the content of each member begins.
+    """
     if archive.comment:
         raise BadArrays("the archive has a comment")
-    members, place, entry = archive.infolist(), 0, 0
+    members, place, entry, places = archive.infolist(), 0, 0, []
     for member in members:
         if member.flag_bits & 1:
             raise BadArrays("the archive is encrypted")
@@ -62,16 +80,24 @@ def _nothing_else(data: bytes, archive: zipfile.ZipFile) -> None:
             raise BadArrays("a member is longer or shorter than the directory says")
         if member.header_offset != place:
             raise BadArrays("something stands between its members, or before them")
-        name, extra = _LOCAL.unpack_from(data, place)
-        if _LISTED.unpack_from(data, archive.start_dir + entry) != (name, 0, 0):
+        signature, flags, name, extra = _LOCAL.unpack_from(data, place)
+        listed = archive.start_dir + entry
+        if _LISTED.unpack_from(data, listed) != (name, 0, 0):
             raise BadArrays("a member has a comment or an extra field")
-        place += _LOCAL.size + name + extra + member.file_size
+        begin, there = place + _LOCAL.size, listed + _LISTED.size
+        if signature != _MEMBER or data[begin : begin + name] != data[there : there + name]:
+            raise BadArrays("a member is called otherwise than in the directory")
+        if flags != member.flag_bits:
+            raise BadArrays("a member has other flags than in the directory")
+        places.append(begin + name + extra)
+        place = places[-1] + member.file_size
         entry += _LISTED.size + name
     if place != archive.start_dir:
         raise BadArrays("something stands between its members and its directory")
     end = _END.pack(b"PK\5\6", 0, 0, len(members), len(members), entry, place, 0)
     if data[place + entry :] != end:
         raise BadArrays("the archive is split or damaged, or something stands behind it")
+    return places
 
 
 def _name(member: zipfile.ZipInfo) -> str:

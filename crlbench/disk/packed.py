@@ -193,6 +193,11 @@ def members(archive: Path) -> Mapping[str, bytes]:
         raise ValidationError(f"{archive}: cannot be read: {error.strerror}") from None
 
 
+def drop_members() -> None:
+    """Let go of the archives that stay unpacked: for those who come back to none of them."""
+    _members.cache_clear()
+
+
 @lru_cache(maxsize=KEPT)
 def _members(archive: Path, _time: int, _size: int) -> Mapping[str, bytes]:
     return unpack(archive.read_bytes())

@@ -53,7 +53,7 @@ def _share(rules: Rules, name: str) -> str:
 
 def failures(entry: Entry, runs: Sequence[Run]) -> dict[str, Any]:
     """The panel of one entry and arm."""
-    rows = [_row(run.record) for run in runs if run.record.status.state == "failed"]
+    rows = [_row(run.record) for run in runs if run.status.state == "failed"]
     return {
         "failed": rows,
         "real": entry.arm == "real",

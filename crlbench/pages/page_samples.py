@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from crlbench.base import wording
-from crlbench.verdict.runs import Run, Sample
+from crlbench.verdict.runs import Run
+from crlbench.verdict.samples import Sample
 
 SHOWN_SAMPLES = 4
 SAMPLE_CHARACTERS = 600

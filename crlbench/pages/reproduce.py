@@ -9,7 +9,7 @@ from typing import Any
 
 from crlbench.contract.conditions import Track, stated_values
 from crlbench.contract.records import RunRecord
-from crlbench.verdict.board import measured_tasks
+from crlbench.verdict.board_conditions import measured_tasks
 from crlbench.verdict.resources import known_track
 from crlbench.verdict.runs import Run
 
@@ -24,9 +24,9 @@ def command(runs: Sequence[Run]) -> str:
     parts = ["crlbench", "evaluate", "--model", _model(record)]
     parts += ["--track", _track_name(record), "--recipe", record.algo.name]
     differing = changed_conditions(record)
-    if all(run.record.status.state == "partial" for run in runs):
+    if all(run.status.state == "partial" for run in runs):
         return shlex.join(parts + _shortened(record, differing))
-    parts += ["--seeds", str(1 + max(run.record.seed.index for run in runs))]
+    parts += ["--seeds", str(1 + max(run.seed for run in runs))]
     parts += _tasks(runs) + _arms(runs)
     for name, value in differing.items():
         parts += ["--set", f"{name}={value if isinstance(value, str) else json.dumps(value)}"]
@@ -76,7 +76,7 @@ def _shortened(record: RunRecord, differing: dict[str, Any]) -> list[str]:
 
 def _tasks(runs: Sequence[Run]) -> list[str]:
     """Named only where they are not simply the tasks of the track."""
-    names = sorted({run.record.task.name for run in runs}) + [*measured_tasks(runs[0].record)]
+    names = sorted({run.task for run in runs}) + [*measured_tasks(runs[0].record)]
     track = _track(runs[0].record)
     if track is not None and names == sorted(track.tasks):
         return []
@@ -84,5 +84,5 @@ def _tasks(runs: Sequence[Run]) -> list[str]:
 
 
 def _arms(runs: Sequence[Run]) -> list[str]:
-    names = sorted({run.record.arm for run in runs}, reverse=True)
+    names = sorted({run.arm for run in runs}, reverse=True)
     return [] if names == ["real"] else ["--arm", ",".join(names)]

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from html import escape
+from itertools import chain
 
 from crlbench.base.wording import visible
 
@@ -152,7 +153,8 @@ def path(points: Iterable[tuple[float, float]], close: bool = False) -> str:
 
     All at once: a page of curves has thousands of them.
     """
-    text = "L".join(f"{x:.1f} {y:.1f}" for x, y in points) + "Z"
+    numbers = tuple(chain.from_iterable(points))
+    text = ("%.1f %.1fL" * (len(numbers) // 2))[:-1] % numbers + "Z"
     whole = text.replace("-0.0", "0.0").replace(".0 ", " ").replace(".0L", "L").replace(".0Z", "Z")
     return f"M{whole if close else whole[:-1]}"
 

@@ -21,7 +21,8 @@ from crlbench.disk.names import DIGESTS, RECORD_NAME, SAMPLES
 from crlbench.proof.facts import Facts
 from crlbench.proof.figures import ROUNDED
 from crlbench.run.mend import curve_csv
-from crlbench.verdict.runs import Run, Sample
+from crlbench.verdict.runs import Run
+from crlbench.verdict.samples import Sample
 
 CURVE, CONFIG, MACHINE = "curve.csv", "config.toml", "env.json"
 SHOWN = 32

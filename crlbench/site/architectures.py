@@ -12,6 +12,7 @@ from crlbench.pages import words
 from crlbench.site.effects import Drawing, Effects, drawings
 from crlbench.site.facets import parameters
 from crlbench.site.pages import Page, model_slug
+from crlbench.site.pairs import Pairs
 from crlbench.site.source import Site, StoredBoard
 from crlbench.site.zoo import Animal, Zoo, differences, find_bundled, zoos
 from crlbench.stats.measures import ID
@@ -19,7 +20,7 @@ from crlbench.verdict.ablation import FieldChange
 from crlbench.verdict.axes import AXES, AXIS_SIGNS, AXIS_WORDS, Axis
 from crlbench.verdict.board import rank_entries
 from crlbench.verdict.entry import Entry
-from crlbench.verdict.pairs import Effect, compare_pair
+from crlbench.verdict.pairs import Effect
 from crlbench.verdict.ranking import AxisRanking
 from crlbench.verdict.resources import known_track
 
@@ -134,7 +135,7 @@ def _learner(
 ) -> Learner:
     entry = entries.get(one.slug)
     starts = {} if entry is None else _starts(stored, entry)
-    subject = None if entry is None else stored.by_entry[entry.name][0].record.subject
+    subject = None if entry is None else stored.by_entry[entry.name][0].subject
     return Learner(
         animal=one,
         size=wording.grouped(one.params) if subject is None else parameters(subject),
@@ -186,6 +187,7 @@ def _contrasts(zoo: Zoo, stored: StoredBoard, learners: dict[str, Learner]) -> I
     if middle is None:
         return
     yield _contrast(
+        stored.pairs,
         "designs",
         f"Do checkpoints of other designs differ from {middle.animal.card.display_name}?",
         "Equal size, the same documents in the same order: the design differs, with one checkpoint "
@@ -197,6 +199,7 @@ def _contrasts(zoo: Zoo, stored: StoredBoard, learners: dict[str, Learner]) -> I
         sizes = [learners[one.slug] for one in zoo.sizes]
         base = next((one for one in sizes if one in designs), sizes[0])
         yield _contrast(
+        stored.pairs,
             "size",
             "Do checkpoints of other sizes differ?",
             "One design, the same documents: the width differs, one checkpoint for each size.",
@@ -205,6 +208,7 @@ def _contrasts(zoo: Zoo, stored: StoredBoard, learners: dict[str, Learner]) -> I
         )
     for before, after in zoo.tuned_pairs:
         yield _contrast(
+        stored.pairs,
             f"tuned-{after.slug}",
             "Does fine-tuning first help?",
             "The same checkpoint, with and without supervised fine-tuning on the format of the "
@@ -223,10 +227,15 @@ def _reference(stored: StoredBoard, designs: Sequence[Learner]) -> Learner | Non
 
 
 def _contrast(
-    key: str, question: str, about: str, base: Learner, others: Sequence[Learner]
+    pairs: Pairs,
+    key: str,
+    question: str,
+    about: str,
+    base: Learner,
+    others: Sequence[Learner],
 ) -> Contrast:
     ran = [one for one in others if one.entry is not None and base.entry is not None]
-    by_slug = {one.animal.slug: compare_pair(base.entry, one.entry).axes for one in ran}
+    by_slug = {one.animal.slug: pairs.compare(base.entry, one.entry).axes for one in ran}
     labels = [(one.animal.card.display_name, by_slug[one.animal.slug]) for one in ran]
     return Contrast(
         key=key,

@@ -157,7 +157,7 @@ def environments(stored: StoredBoard) -> list[tuple[str, list[tuple[str, int]]]]
     """What may differ between runs and is recorded: label, and values with numbers of runs."""
     counts: dict[str, Counter[str]] = {}
     for run in stored.runs:
-        environment = run.record.environment
+        environment = run.environment
         values = {label: environment.get(key) for key, label in MACHINE.items()}
         packages = environment.get("packages")
         values |= packages if isinstance(packages, dict) else {}

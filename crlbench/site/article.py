@@ -16,13 +16,14 @@ from crlbench.pages import (
     report,
     words,
 )
+from crlbench.pages.reproduce import command
 from crlbench.site import techniques
 from crlbench.site.pages import Page, entry_path
 from crlbench.site.runs import entry_facts, machine
 from crlbench.site.source import StoredBoard
 from crlbench.verdict.axes import AXIS_SIGNS, AXIS_WORDS, Axis
 from crlbench.verdict.entry import Entry
-from crlbench.verdict.pairs import PairAxis, compare_pair
+from crlbench.verdict.pairs import PairAxis
 
 NEAREST = 2
 """Number of nearest entries that one is compared with."""
@@ -51,11 +52,11 @@ def article(stored: StoredBoard, entry: Entry, anchor: str) -> dict[str, Any]:
     Args:
         anchor: what the ids of its parts begin with.
     """
-    board = stored.board
+    board, panels = stored.board, panels_of_records(stored, entry)
     return {
         **entry_facts(stored, entry),
         "standing": words.STANDINGS[entry.standing].capitalize(),
-        "machine": machine(stored.by_entry[entry.name]),
+        "machine": panels["machine"],
         "rivals": [_rival(stored, entry, other) for other in rivals(stored, entry)],
         "item": {
             "anchor": anchor,
@@ -72,10 +73,23 @@ def article(stored: StoredBoard, entry: Entry, anchor: str) -> dict[str, Any]:
             "transfer": page_splits.transfer_matrix(entry),
             "honesty": page_splits.honesty(entry),
             "placebo": page_axes.placebo(entry),
-            "failures": page_failures.failures(entry, stored.arm(entry.name, "real")),
-            "costs": _without_runs(page_costs.costs(stored.arm(entry.name, "real"))),
+            "failures": panels["failures"],
+            "costs": panels["costs"],
             **page_results.results(entry),
         },
+    }
+
+
+def panels_of_records(stored: StoredBoard, entry: Entry) -> dict[str, Any]:
+    """What of an article is made of the records of all runs; only what JSON knows."""
+    if (shelf := stored.shelves.get(entry.name)) is not None:
+        return shelf.panels
+    real = stored.arm(entry.name, "real")
+    return {
+        "again": command(stored.by_entry[entry.name]),
+        "machine": machine(stored.by_entry[entry.name]),
+        "failures": page_failures.failures(entry, real),
+        "costs": _without_runs(page_costs.costs(real)),
     }
 
 
@@ -108,7 +122,7 @@ def nearest(stored: StoredBoard, entry: Entry) -> Sequence[Entry]:
 
 def _rival(stored: StoredBoard, entry: Entry, other: Entry) -> dict[str, Any]:
     """The verdict on every axis, as this entry minus the other."""
-    pairs = compare_pair(other, entry, margin=stored.board.margin).axes
+    pairs = stored.pairs.compare(other, entry).axes
     return {"entry": other, "verdicts": [_verdict(axis, pair) for axis, pair in pairs.items()]}
 
 

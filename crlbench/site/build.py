@@ -1,6 +1,7 @@
-"""The whole site, from stored results to files: read, make pages, render, write.
+"""The whole site, from stored results to files: make pages, render, write.
 
-Equal results give equal bytes: nothing of the moment or the machine enters a page.
+Equal results give equal bytes: nothing of the moment or the machine enters a page. A file is
+written, or compared with the stored one, by the process that makes it, and then dropped.
 """
 
 from __future__ import annotations
@@ -8,17 +9,22 @@ from __future__ import annotations
 import os
 import re
 import tempfile
-from collections.abc import Iterator, Mapping
-from itertools import chain
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
-from crlbench.base.parallel import on_one_thread, spread
+from crlbench.base.parallel import each_of, on_one_thread
 from crlbench.errors import EnvironmentUnfit, UsageError, ValidationError
 from crlbench.site import addresses
+from crlbench.site.kept_pages import KeptPages
 from crlbench.site.kinds import parts
-from crlbench.site.pages import File, Made, whole
+from crlbench.site.pages import Keyed, Made, whole
 from crlbench.site.render import Renderer
 from crlbench.site.source import Site
+from crlbench.site.transfer import complete_transfers
+from crlbench.site.wanted import wanted_pairs
 from crlbench.verdict.resources import leaderboard_folder
 
 MARKER = "crlbench-site.txt"
@@ -26,10 +32,13 @@ MARKER = "crlbench-site.txt"
 SAFE = re.compile(r"(?!\.)[A-Za-z0-9@._+=,:-]{1,160}")
 """A part of a path that people may name in their results."""
 
+Advance = Callable[[int, int], object]
+"""Takes how many parts of the site are made, and how many there are."""
+T = TypeVar("T")
 
-@on_one_thread
+
 def build(site: Site, jobs: int | None = None) -> dict[str, bytes]:
-    """Every file of the site by its path from the root.
+    """Every file of the site by its path from the root, in memory.
 
     Args:
         jobs: processes; as many as there are cores where it is None.
@@ -37,25 +46,108 @@ def build(site: Site, jobs: int | None = None) -> dict[str, bytes]:
     Raises:
         ValidationError: a name in the results would give a path that is none, or two pages one.
     """
-    files = dict(_static())
+    return _each_file(site, lambda _, content: content, jobs)
+
+
+def publish(
+    site: Site, folder: Path, jobs: int | None = None, advance: Advance | None = None
+) -> list[str]:
+    """Make the site and put it in place of the one before; the paths of its files.
+
+    Memory does not grow with the number of pages.
+
+    Raises:
+        ValidationError: as :func:`build`.
+        UsageError: the folder holds something else than a site.
+        EnvironmentUnfit: it cannot be written.
+    """
+    with _replacing(folder) as fresh:
+        return [*_each_file(site, lambda *file: _write(fresh, *file), jobs, advance)]
+
+
+def compare(
+    site: Site, folder: Path, jobs: int | None = None, advance: Advance | None = None
+) -> list[str]:
+    """Files of a folder that are not those of the site: missing, other, or too many.
+
+    Raises:
+        ValidationError: as :func:`build`.
+    """
+    faults = _each_file(site, lambda *file: _fault(folder, *file), jobs, advance)
+    foreign = [f"{name}: does not belong to the site" for name in _stored(folder) - faults.keys()]
+    return sorted(foreign + [f"{name}: {fault}" for name, fault in faults.items() if fault])
+
+
+def _fault(folder: Path, path: str, content: bytes) -> str:
+    """How a stored file differs from the one that was made; empty where it does not."""
+    stored = folder / path
+    if not stored.is_file():
+        return "missing"
+    return "" if stored.read_bytes() == content else "has another content"
+
+
+@on_one_thread
+def _each_file(
+    site: Site,
+    take: Callable[[str, bytes], T],
+    jobs: int | None,
+    advance: Advance | None = None,
+) -> dict[str, T]:
+    """What ``take`` gives for each file, by path; it runs in the process that made the file."""
+    _prepare(site, jobs)
     renderer = Renderer(site)
     renderer.compile()
+    made = parts(site)
+    lasting = site.cache is not None and site.cache.lasting
+    kept = KeptPages(site, site.cache) if lasting else None
 
-    def render(item: Made) -> list[tuple[str, bytes]]:
-        return [
-            (one.path, one.content if isinstance(one, File) else renderer.html(one))
-            for one in whole([item])
+    def each(item: Made) -> list[tuple[str, T]]:
+        keyed = isinstance(item, Keyed) and item.key and kept is not None
+        files = [
+            (one.path, take(_checked(one.path), renderer.content(one)))
+            for one in (kept.files(item) if keyed else whole([item]))
         ]
+        _release(site)
+        return files
 
-    for path, content in chain.from_iterable(spread(render, parts(site), jobs)):
-        if path in files:
-            raise ValidationError(f"{path}: two pages of the site have this name")
-        if not all(SAFE.fullmatch(part) for part in path.split("/")):
-            raise ValidationError(f"{path!r}: a name in the results is no file name")
-        files[path] = content
-    files |= {file.path: file.content for file in addresses.sitemap(site, files)}
-    files[MARKER] = f"Made by crlbench leaderboard build from {site.records} records.\n".encode()
-    return dict(sorted(files.items()))
+    found = {path: take(path, content) for path, content in _static()}
+    for number, files in enumerate(each_of(each, made, jobs), start=1):
+        for path, taken in files:
+            if path in found:
+                raise ValidationError(f"{path}: two pages of the site have this name")
+            found[path] = taken
+        if advance is not None:
+            advance(number, len(made))
+    found |= {one.path: take(one.path, one.content) for one in addresses.sitemap(site, found)}
+    marker = f"Made by crlbench leaderboard build from {site.records} records.\n"
+    found[MARKER] = take(MARKER, marker.encode())
+    if site.cache is not None:
+        site.cache.prune()
+    return dict(sorted(found.items()))
+
+
+def _prepare(site: Site, jobs: int | None) -> None:
+    """Compute what pages show of several entries together, and keep it for the next build."""
+    stored = site.boards[0]
+    stored.pairs.complete(wanted_pairs(site), partial(_release, site), jobs)
+    complete_transfers(site, jobs)
+    stored.known.write()
+
+
+def _release(site: Site) -> None:
+    for stored in site.boards:
+        stored.release()
+
+
+def _checked(path: str) -> str:
+    """The path of a file, which stays inside of the site.
+
+    Raises:
+        ValidationError: a name in the results gives a path that is none.
+    """
+    if not all(SAFE.fullmatch(part) for part in path.split("/")):
+        raise ValidationError(f"{path!r}: a name in the results is no file name")
+    return path
 
 
 def _static() -> Iterator[tuple[str, bytes]]:
@@ -67,21 +159,35 @@ def _static() -> Iterator[tuple[str, bytes]]:
 
 
 def write(files: Mapping[str, bytes], folder: Path) -> None:
-    """Put the site in place of the one before: a reader finds the old or the new one whole.
+    """Put files that were built in place of the site before.
 
     Raises:
         UsageError: the folder holds something else than a site.
         EnvironmentUnfit: it cannot be written.
     """
+    with _replacing(folder) as fresh:
+        for name, content in files.items():
+            _write(fresh, name, content)
+
+
+def _write(folder: Path, path: str, content: bytes) -> None:
+    target = folder / path
+    try:
+        target.write_bytes(content)
+    except FileNotFoundError:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(content)
+
+
+@contextmanager
+def _replacing(folder: Path) -> Iterator[Path]:
+    """A new folder that takes the place of a site: a reader finds the old or the new one whole."""
     require_replaceable(folder)
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=f".{folder.name}-", dir=folder.parent) as place:
             fresh, old = Path(place, "new"), Path(place, "old")
-            for name, content in files.items():
-                path = fresh / name
-                path.parent.mkdir(parents=True, exist_ok=True)
-                path.write_bytes(content)
+            yield fresh
             if folder.exists():
                 os.replace(folder, old)
             os.replace(fresh, folder)
@@ -103,14 +209,5 @@ def require_replaceable(folder: Path) -> None:
         )
 
 
-def differences(files: Mapping[str, bytes], folder: Path) -> list[str]:
-    """Files of a folder that are not those of the site: missing, other, or too many."""
-    stored = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
-    missing = [f"{name}: missing" for name in files if name not in stored]
-    foreign = [f"{name}: does not belong to the site" for name in stored - files.keys()]
-    other = [
-        f"{name}: has another content"
-        for name, content in files.items()
-        if name in stored and (folder / name).read_bytes() != content
-    ]
-    return sorted(missing + foreign + other)
+def _stored(folder: Path) -> set[str]:
+    return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}

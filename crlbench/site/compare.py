@@ -7,6 +7,7 @@ recipe differ: its difference would belong to neither.
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import astuple, dataclass
@@ -35,7 +36,7 @@ from crlbench.verdict.compare_axis import mean_curve
 from crlbench.verdict.compare_unequal import SHOWN, unequal
 from crlbench.verdict.efficiency import TaskEfficiency, arrivals
 from crlbench.verdict.entry import Entry
-from crlbench.verdict.pairs import Call, Effect, Pair, PairAxis, compare_pair
+from crlbench.verdict.pairs import Call, Effect, Pair, PairAxis
 from crlbench.verdict.task_runs import CURVE_AXES
 
 LETTERS = "abcdef"
@@ -43,6 +44,8 @@ LETTERS = "abcdef"
 LEADERS = 3
 """Tiers whose leaders are columns of a matrix."""
 INDEX = "data/compare.js"
+KEPT = "comparison"
+"""What is drawn of an entry by itself, among the files that are kept of it."""
 MOST_PAIRS = 300
 """Of a board. A larger one has as many pairs as it has entries times :data:`PAIRS_EACH`, at
 least."""
@@ -194,8 +197,7 @@ def compared_pairs(stored: StoredBoard) -> Pairs:
     """Every pair of a board that is compared: the second minus the first."""
     entries, names = {entry.name: entry for entry in stored.board.entries}, chosen(stored)
     pairs = {
-        (a, b): compare_pair(entries[a], entries[b], margin=stored.board.margin)
-        for a, b in _returning(names)
+        (a, b): stored.pairs.compare(entries[a], entries[b]) for a, b in _returning(names)
     }
     return {both: pairs[both] for both in names}
 
@@ -289,7 +291,9 @@ def _entries(stored: StoredBoard, pairs: Pairs) -> Iterator[File]:
     for (first, second), pair in pairs.items():
         by_first.setdefault(first, {})[second] = _plain_pair(pair)
     for entry in stored.board.entries:
-        data = _entry(entry) | {"pairs": by_first.get(entry.name, {})}
+        shelf = stored.shelves.get(entry.name)
+        data = entry_data(entry) if shelf is None else json.loads(dict(shelf.files(KEPT))[KEPT])
+        data |= {"pairs": by_first.get(entry.name, {})}
         where = (stored.id, entry.model, entry.recipe)
         key = f"{stored.id}/{entry.name}"
         yield File(entry_data_path(*where), script("entries", data, key))
@@ -323,7 +327,8 @@ def _plain_effect(effect: Effect) -> dict[str, Any]:
     }
 
 
-def _entry(entry: Entry) -> dict[str, Any]:
+def entry_data(entry: Entry) -> dict[str, Any]:
+    """What the page draws of an entry by itself; only what JSON knows."""
     scores = {
         axis: {
             "value": score.value,

@@ -10,13 +10,13 @@ from crlbench import __version__
 from crlbench.base.json_schema import schema_of
 from crlbench.contract.records import RunRecord, StoredPlan
 from crlbench.contract.retractions import Retraction, read_retractions
-from crlbench.site.formats import TABLES, WRITERS
+from crlbench.site.formats import KEPT_FORMS, KEPT_TABLES, TABLES, WRITERS, joined
 from crlbench.site.pages import File, Page, data_path
 from crlbench.site.source import Site, StoredBoard
 
 OFFERED = ("entries", "runs", "curves")
 """Pairs are left to the command: their number grows with the square of the entries."""
-FORMS = ("csv", "json")
+FORMS = KEPT_FORMS
 SCHEMAS = {"run-record": RunRecord, "plan": StoredPlan}
 TITLE = "crlbench: Reinforcement learning of language models under frozen, comparable conditions"
 AUTHORS = "The crlbench contributors"
@@ -55,13 +55,27 @@ def pages(site: Site) -> Iterator[Page | File]:
 def _files(stored: StoredBoard) -> Iterator[tuple[str, File]]:
     """Label and file of each table of a board, and of its conditions."""
     for what in OFFERED:
-        table = TABLES[what]([stored])
-        for form in FORMS:
+        written = _kept(stored, what) or _written(stored, what)
+        for form, content in written.items():
             name = f"{what}.{form}"
-            yield name, File(data_path(stored.id, name), WRITERS[form](table))
+            yield name, File(data_path(stored.id, name), content)
     leaves = {"fingerprint": stored.board.fingerprint, "leaves": stored.leaves}
     text = json.dumps(leaves, indent=1, sort_keys=True) + "\n"
     yield "fingerprint.json", File(data_path(stored.id, "fingerprint.json"), text.encode())
+
+
+def _written(stored: StoredBoard, what: str) -> dict[str, bytes]:
+    table = TABLES[what]([stored])
+    return {form: WRITERS[form](table) for form in FORMS}
+
+
+def _kept(stored: StoredBoard, what: str) -> dict[str, bytes] | None:
+    """A table by format, from the rows that are kept of each entry; None where they are not."""
+    names = [entry.name for entry in stored.board.entries]
+    if what not in KEPT_TABLES or not names or not stored.shelves.keys() >= {*names}:
+        return None
+    kept = [dict(stored.shelves[name].files(what)) for name in names]
+    return {form: joined(form, [files[form] for files in kept]) for form in FORMS}
 
 
 def _schemas() -> Iterator[File]:

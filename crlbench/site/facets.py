@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 from crlbench.base.wording import short
 from crlbench.contract.model_card import Adapter, ModelCard
-from crlbench.contract.records import RunRecord, Subject
+from crlbench.contract.records import Subject
 from crlbench.contract.verification import Proof
+from crlbench.verdict.runs import Run
 
 SIZES = (
     (0.05e9, "under 50M"),
@@ -45,15 +46,15 @@ NAMES: Mapping[str, str] = {
 """The filters with their labels."""
 
 
-def facets(record: RunRecord, badge: Proof | None, standing: str) -> Facets:
-    """The filters' values for an entry, by one of its records."""
-    subject = record.subject
+def facets(run: Run, badge: Proof | None, standing: str) -> Facets:
+    """The filters' values for an entry, by one of its runs."""
+    subject = run.subject
     return Facets(
         family=subject.family,
         size=next(label for most, label in SIZES if model_size(subject) < most),
         kind=subject.kind,
         precision=precision(subject),
-        hardware=str(record.environment.get("hardware_class") or "not stated"),
+        hardware=str(run.environment.get("hardware_class") or "not stated"),
         badge=badge_words(badge),
         standing=standing,
     )

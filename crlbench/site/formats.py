@@ -19,6 +19,10 @@ TABLES: dict[str, Callable[[Sequence[StoredBoard]], Table]] = {
     "pairs": tabulate_pairs,
 }
 """The tables of boards by name; that of no board has columns and no row."""
+KEPT_TABLES = ("runs", "curves")
+"""Tables whose rows each rest on one entry alone."""
+KEPT_FORMS = ("csv", "json")
+"""Formats in which they are kept with the entry."""
 
 
 def as_parquet(table: Table) -> bytes:
@@ -62,6 +66,22 @@ def as_parquet(table: Table) -> bytes:
 def too_wide(table: Table, column: str) -> ValidationError:
     """What to say of a whole number that typed columns cannot hold."""
     return ValidationError(f"{table.name}: {column}: a stored number needs more than 64 bits")
+
+
+def joined(form: str, parts: Sequence[bytes]) -> bytes:
+    """One file from the files of several tables with the same columns, which hold at least one.
+
+    Args:
+        form: one of :data:`KEPT_FORMS`.
+    """
+    if form == "csv":
+        # No name of a column holds a line feed.
+        head = parts[0].partition(b"\n")[0] + b"\n"
+        return head + b"".join(part.removeprefix(head) for part in parts)
+    begin, end = b'"data":[', b"]}\n"
+    head = parts[0].partition(begin)[0] + begin
+    rows = [part.removeprefix(head).removesuffix(end) for part in parts]
+    return head + b",".join(filter(None, rows)) + end
 
 
 WRITERS: dict[str, Callable[[Table], bytes]] = {

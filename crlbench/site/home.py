@@ -52,7 +52,7 @@ def _page(site: Site, stored: StoredBoard, recipe: str, path: str) -> Iterator[P
 def _sizes(stored: StoredBoard, recipe: str) -> str:
     """``1.01M to 1.04M``: the smallest and the largest model."""
     entries = stored.entries(recipe)
-    sizes = [model_size(stored.by_entry[e.name][0].record.subject) for e in entries]
+    sizes = [model_size(stored.by_entry[e.name][0].subject) for e in entries]
     ends = dict.fromkeys(format_count(size) for size in (min(sizes), max(sizes)))
     return " to ".join(ends)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 from collections.abc import Iterator, Sequence
 from functools import partial
+from itertools import starmap
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,9 @@ from crlbench.stats.measures import ID
 from crlbench.verdict.entry import Entry
 from crlbench.verdict.task_runs import TaskRuns
 
+KEPT = "scores of items"
+"""Group of the script among the files that are kept of an entry."""
+
 
 def pages(site: Site) -> Iterator[Made]:
     """One script per entry that has a Λ."""
@@ -33,9 +37,17 @@ def pages(site: Site) -> Iterator[Made]:
 
 
 def _files(stored: StoredBoard, entry: Entry) -> Iterator[File]:
-    path = items_path(stored.id, entry.model, entry.recipe)
-    yield File(path, script("items", content(entry), f"{stored.id}/{entry.name}"))
+    if (shelf := stored.shelves.get(entry.name)) is not None:
+        yield from starmap(File, shelf.files(KEPT))
+        return
+    yield entry_file(stored, entry)
     stored.forget(entry)
+
+
+def entry_file(stored: StoredBoard, entry: Entry) -> File:
+    """The script of an entry that has a Λ."""
+    path = items_path(stored.id, entry.model, entry.recipe)
+    return File(path, script("items", content(entry), f"{stored.id}/{entry.name}"))
 
 
 def content(entry: Entry) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from crlbench.site import (
     tasks,
     transfer,
 )
-from crlbench.site.pages import File, Made, Page, whole
+from crlbench.site.pages import Made, Part, whole
 from crlbench.site.source import Site
 
 
@@ -71,5 +71,5 @@ def parts(site: Site) -> list[Made]:
     ]
 
 
-def _make(kind: Kind, site: Site) -> Iterator[Page | File]:
+def _make(kind: Kind, site: Site) -> Iterator[Part]:
     return whole(kind.pages(site))

@@ -14,11 +14,13 @@ from typing import Any
 from crlbench.base import wording
 from crlbench.contract.model_card import ModelCard
 from crlbench.contract.records import Subject
+from crlbench.disk.hashing import digest
 from crlbench.pages.page_axes import place
-from crlbench.site.article import article, entry_page
+from crlbench.site.article import article, entry_page, rivals
 from crlbench.site.facets import badge_words, format_count, precision
 from crlbench.site.families import families
-from crlbench.site.pages import Made, Page, model_path, recipes_path
+from crlbench.site.pages import Keyed, Made, Page, model_path, recipes_path
+from crlbench.site.pairs import Wanted
 from crlbench.site.recipes import list_compared_models
 from crlbench.site.source import Site, StoredBoard
 from crlbench.verdict.axes import AXES, AXIS_SIGNS, AXIS_WORDS, Axis
@@ -57,7 +59,7 @@ def models(site: Site) -> dict[str, Model]:
     subjects: dict[str, Subject] = {}
     for stored in site.boards:
         for entry in stored.board.entries:
-            subject = stored.by_entry[entry.name][0].record.subject
+            subject = stored.by_entry[entry.name][0].subject
             subjects.setdefault(subject.slug, subject)
             entries.setdefault(subject.slug, []).append((stored, entry))
     for pairs in entries.values():
@@ -94,7 +96,22 @@ def pages(site: Site) -> Iterator[Made]:
     homes = [family.home for family in families(site)]
     recipe_pages = {stored.id: list_compared_models(stored) for stored in homes}
     for model in by_slug.values():
-        yield partial(_pages, model, recipe_pages)
+        yield Keyed(_key(site, model, recipe_pages), partial(_pages, model, recipe_pages))
+
+
+def _key(site: Site, model: Model, recipe_pages: Mapping[str, Collection[str]]) -> str:
+    """Digest of all that the pages of a model and of its entries show."""
+    entries = [
+        [stored.id, stored.track, stored.later, stored.recipes, stored.board.unranked, entry.name]
+        + [entry.evidence.key, stored.key_of(entry.recipe)]
+        + [Wanted(other, entry).key for other in rivals(stored, entry)]
+        for stored, entry in model.entries
+    ]
+    if not (site.surroundings and all(all(keys[6:]) for keys in entries)):
+        return ""
+    card = None if model.card is None else [model.card.digest, model.card.model_dump(mode="json")]
+    shown = [model.slug, card, _recipes(model, recipe_pages), entries]
+    return digest(["models", site.surroundings, shown])
 
 
 def _pages(model: Model, recipe_pages: Mapping[str, Collection[str]]) -> Iterator[Page]:
@@ -277,7 +294,7 @@ def _describe_change(model: Model) -> str:
             "state."
         )
     ran = {
-        stored.by_entry[entry.name][0].record.subject.entry_sha256
+        stored.by_entry[entry.name][0].subject.entry_sha256
         for stored, entry in model.entries
     }
     if ran == {model.card.digest}:

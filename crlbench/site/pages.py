@@ -51,15 +51,53 @@ class File:
     content: bytes
 
 
+TOTALS = b"\0totals\0"
+"""Stands in a kept page for what is said of all results."""
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A file that was made before; a page in it has :data:`TOTALS` in its footer."""
+
+    path: str
+    """Path from the root of the site."""
+    content: bytes
+
+    def finished(self, totals: bytes) -> bytes:
+        """The file as it is published.
+
+        Args:
+            totals: what the footer says of all results, as HTML.
+        """
+        # The last one: whatever a result's text holds stands before the footer.
+        before, mark, after = self.content.rpartition(TOTALS)
+        return before + totals + after if mark else after
+
+
 COMPARE = "compare.html"
 BOARDS = "boards/index.html"
 """All boards."""
 
-Made = Page | File | Callable[[], Iterable[Page | File]]
+Part = Page | File | Kept
+
+
+@dataclass(frozen=True)
+class Keyed:
+    """Pages that rest on little: the next build need not make them again."""
+
+    key: str
+    """Digest of everything that they show; empty where it is not known."""
+    make: Callable[[], Iterable[Part]]
+
+    def __call__(self) -> Iterable[Part]:
+        return self.make()
+
+
+Made = Part | Callable[[], Iterable[Part]]
 """What a maker yields; a function where making takes long, which another process may then do."""
 
 
-def whole(made: Iterable[Made]) -> Iterator[Page | File]:
+def whole(made: Iterable[Made]) -> Iterator[Part]:
     """The same with everything made."""
     for one in made:
         if callable(one):

@@ -13,10 +13,10 @@ from statistics import fmean
 import numpy as np
 
 from crlbench.base import wording
+from crlbench.site.pairs import Pairs
 from crlbench.stats.intervals import student_cdf
 from crlbench.verdict.axes import Axis
 from crlbench.verdict.entry import Entry
-from crlbench.verdict.pairs import paired_axes
 
 DECODED = {"sampled": "id", "greedy": "id_greedy"}
 """Splits by the columns that show their scores."""
@@ -69,16 +69,21 @@ def describe_decoding(entries: Sequence[Entry]) -> str:
     )
 
 
-def describe_other_tasks(axis: Axis, leader: Entry, behind: Sequence[Entry], margin: float) -> str:
+def describe_other_tasks(
+    axis: Axis, leader: Entry, behind: Sequence[Entry], pairs: Pairs | None = None
+) -> str:
     """How many of the leader's differences exclude 0 over other tasks, in a sentence.
 
     Args:
         behind: the entries that are significantly worse on the board's own tasks.
+        pairs: compares them; None: nothing is known of them yet.
 
     Returns:
         Empty where nobody is behind, or no difference has an interval over tasks.
     """
-    wider = {entry.display_name: paired_axes(leader, entry, margin)[axis].wider for entry in behind}
+    compare = (pairs or Pairs()).compare
+    effects = {e.display_name: compare(leader, e).axes[axis].effect for e in behind}
+    wider = {name: effect and effect.wider for name, effect in effects.items()}
     if not any(interval is not None for interval in wider.values()):
         return ""
     ahead = [

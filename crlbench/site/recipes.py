@@ -19,7 +19,7 @@ from crlbench.verdict.ablation import FieldChange
 from crlbench.verdict.axes import AXES, AXIS_SIGNS, AXIS_WORDS, Axis, AxisScore
 from crlbench.verdict.compare import score_on
 from crlbench.verdict.entry import Entry
-from crlbench.verdict.pairs import Call, compare_pair
+from crlbench.verdict.pairs import Call
 
 FRONT = "recipes.html"
 OUTCOMES: tuple[Call, ...] = ("better", "equivalent", "worse", "undecided", "preview")
@@ -249,7 +249,7 @@ def _row(stored: StoredBoard, recipe: str, base: str, entries: dict[tuple[str, s
     for (model, name), entry in sorted(entries.items()):
         if name == recipe:
             against = entries.get((model, base))
-            by_axis = {} if against is None else compare_pair(against, entry).axes
+            by_axis = {} if against is None else stored.pairs.compare(against, entry).axes
             cells[model] = Cell(entry, against, by_axis)
     return Row(recipe, techniques.changes(_config(stored, base), _config(stored, recipe)), cells)
 
@@ -339,10 +339,15 @@ def _tallies(every: Sequence[Effects]) -> str:
     return "; ".join(parts) or "no number"
 
 
+def common_tasks(by_rate: dict[float, Entry]) -> list[str]:
+    """The tasks that a model and recipe have at every rate."""
+    return sorted(set.intersection(*(set(entry.task_names) for entry in by_rate.values())))
+
+
 def _rate_row(
     family: Family, model: str, recipe: str, base: str | None, by_rate: dict[float, Entry]
 ) -> RateRow | None:
-    tasks = sorted(set.intersection(*(set(entry.task_names) for entry in by_rate.values())))
+    tasks, pairs = common_tasks(by_rate), family.home.pairs
     scores = {
         rate: {axis: score_on(entry, axis, tasks) for axis in AXES}
         for rate, entry in by_rate.items()
@@ -360,8 +365,8 @@ def _rate_row(
             cells.append(None)
             continue
         against = None if home is None or rate == family.rate else home
-        by_axis = {} if against is None else compare_pair(against, entry, tasks=tasks).axes
-        beside = compare_pair(bases[rate], entry).axes if rate in bases else {}
+        by_axis = {} if against is None else pairs.compare(against, entry, tasks).axes
+        beside = pairs.compare(bases[rate], entry).axes if rate in bases else {}
         ends = [run.failed for task in tasks for run in entry.evidence.tasks[task].measures]
         cells.append(RateCell(scores[rate], by_axis, beside, rate == best, sum(ends), len(ends)))
     return RateRow(model, recipe, base, tuple(tasks), tuple(cells))

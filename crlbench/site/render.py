@@ -11,7 +11,9 @@ from crlbench.pages.compare_words import SIGNS
 from crlbench.pages.report import environment
 from crlbench.site.kinds import KINDS
 from crlbench.site.pages import (
+    Kept,
     Page,
+    Part,
     archive_path,
     board_path,
     data_path,
@@ -33,8 +35,13 @@ MENU = tuple((kind.section, kind.label, kind.front) for kind in KINDS if kind.la
 class Renderer:
     """Renders the pages of one site."""
 
-    def __init__(self, site: Site) -> None:
+    def __init__(self, site: Site, totals: str | None = None) -> None:
+        """
+        Args:
+            totals: what footers say of all results; None: what the site says.
+        """
         self.site = site
+        self.totals = _totals(site) if totals is None else totals
         self.environment = environment()
         templates = leaderboard_folder() / "templates"
         self.environment.loader = FileSystemLoader([templates / "site", templates])
@@ -73,6 +80,20 @@ class Renderer:
             link=page.link,
             menu=MENU,
             site=self.site,
+            totals=self.totals,
             version=__version__,
         )
         return text.encode()
+
+    def content(self, part: Part) -> bytes:
+        """The bytes of a page or of any other file."""
+        if isinstance(part, Page):
+            return self.html(part)
+        if isinstance(part, Kept):
+            return part.finished(self.totals.encode())
+        return part.content
+
+
+def _totals(site: Site) -> str:
+    """``1,443 runs, last updated 2026-11-24``: nothing that HTML escapes."""
+    return f"{wording.grouped(site.records)} runs, last updated {site.stamp[:10]}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from crlbench.base.parallel import on_one_thread
 from crlbench.pages.table import Column, Row, Table, rows_of
@@ -81,15 +81,30 @@ CURVE_COLUMNS = (
 @on_one_thread
 def tabulate_runs(boards: Sequence[StoredBoard]) -> Table:
     """One row per run."""
-    about = "One row per run of both arms; a planned run without a record has state vanished."
-    runs = (run | _cost(run) for board in boards for run in _runs(board))
-    return Table(RUN_COLUMNS, list(rows_of(RUN_COLUMNS, runs)), name="runs", about=about)
+    return _run_table(run for board in boards for run in _runs(board))
 
 
 @on_one_thread
 def tabulate_curves(boards: Sequence[StoredBoard]) -> Table:
     """One row per run and evaluation."""
-    rows = [row for board in boards for run in _runs(board) for row in _points(run)]
+    return _curve_table(run for board in boards for run in _runs(board))
+
+
+@on_one_thread
+def tabulate_both(board: StoredBoard) -> dict[str, Table]:
+    """Both tables of a board by name, its runs measured once."""
+    runs = list(_runs(board))
+    return {"runs": _run_table(runs), "curves": _curve_table(runs)}
+
+
+def _run_table(runs: Iterable[Subject]) -> Table:
+    about = "One row per run of both arms; a planned run without a record has state vanished."
+    rows = list(rows_of(RUN_COLUMNS, (run | _cost(run) for run in runs)))
+    return Table(RUN_COLUMNS, rows, name="runs", about=about)
+
+
+def _curve_table(runs: Iterable[Subject]) -> Table:
+    rows = [row for run in runs for row in _points(run)]
     return Table(CURVE_COLUMNS, rows, name="curves", about="One row per run and evaluation.")
 
 

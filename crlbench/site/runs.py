@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import starmap
 from typing import Any
 
 from markupsafe import Markup
@@ -24,7 +25,7 @@ from crlbench.pages import (
 from crlbench.pages.curves import Curve, SeedCurve
 from crlbench.pages.reproduce import command
 from crlbench.site.facets import badge_words
-from crlbench.site.pages import Made, Page, run_path
+from crlbench.site.pages import Kept, Made, Page, run_path
 from crlbench.site.source import Site, StoredBoard
 from crlbench.stats.measures import ID
 from crlbench.verdict.attempts import Attempts, key_of
@@ -35,6 +36,8 @@ from crlbench.verdict.task_summary import SeedSummary, TaskSummary
 
 RESULTS = "leaderboard/results"
 """Folder of the results in a checkout, for the commands on pages."""
+KEPT = "pages of runs"
+"""Group of these pages among the files that are kept of an entry."""
 STATES = {"completed": "completed", "partial": "shortened", "failed": "failed"}
 
 
@@ -45,10 +48,18 @@ def pages(site: Site) -> Iterator[Made]:
             yield partial(_pages, stored, entry)
 
 
-def _pages(stored: StoredBoard, entry: Entry) -> Iterator[Page]:
+def _pages(stored: StoredBoard, entry: Entry) -> Iterator[Page | Kept]:
+    if (shelf := stored.shelves.get(entry.name)) is not None:
+        yield from starmap(Kept, shelf.files(KEPT))
+        return
+    yield from entry_pages(stored, entry)
+    stored.forget(entry)
+
+
+def entry_pages(stored: StoredBoard, entry: Entry) -> Iterator[Page]:
+    """A page for each task of an entry; all of it rests on the entry alone."""
     for task in entry.task_names:
         yield _page(stored, entry, task)
-    stored.forget(entry)
 
 
 def _page(stored: StoredBoard, entry: Entry, task: str) -> Page:
@@ -89,13 +100,13 @@ def run_data(stored: StoredBoard, entry: Entry, task: str) -> dict[str, Any]:
 
 def entry_facts(stored: StoredBoard, entry: Entry) -> dict[str, Any]:
     """What every page about an entry shows: name, badge, and how to run and verify it again."""
-    runs = stored.by_entry[entry.name]
+    runs, shelf = stored.by_entry[entry.name], stored.shelves.get(entry.name)
     return {
         "stored": stored,
         "entry": entry,
-        "slug": runs[0].record.subject.slug,
+        "slug": runs[0].subject.slug,
         "badge": badge_words(stored.badges[entry.name]),
-        "again": command(runs),
+        "again": command(runs) if shelf is None else shelf.panels["again"],
         "verify": _verify_commands(stored, entry.name),
     }
 
@@ -274,10 +285,10 @@ def machine(runs: Sequence[Run]) -> list[tuple[str, str]]:
     names = (("Hardware", "hardware_class"), ("Processor", "cpu"))
     rows = []
     for label, name in names:
-        values = sorted({str(run.record.environment.get(name) or "") for run in runs} - {""})
+        values = sorted({str(run.environment.get(name) or "") for run in runs} - {""})
         if values:
             rows.append((label, wording.listed(values)))
-    versions = sorted({run.record.crlbench.version for run in runs})
+    versions = sorted({run.version for run in runs})
     return [*rows, ("crlbench", wording.listed(versions))]
 
 

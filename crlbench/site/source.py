@@ -6,7 +6,7 @@ import json
 import os
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
@@ -16,14 +16,19 @@ from crlbench.base.wording import visible
 from crlbench.catalog.find import Catalog
 from crlbench.contract.attempts import LEDGER_NAME
 from crlbench.contract.verification import Proof
-from crlbench.contribute.results.layout import find_entries, read_submission
+from crlbench.contribute.results.layout import read_submission
+from crlbench.disk.hashing import digest
 from crlbench.disk.linked_lines import parsed, whole_lines
 from crlbench.disk.names import PLAN_NAME, RECORD_NAME
 from crlbench.disk.packed import PACKED
 from crlbench.disk.reading import Malformed, read_bytes, toml_table
-from crlbench.errors import UsageError, ValidationError
+from crlbench.errors import UsageError
 from crlbench.pages.reproduce import changed_conditions
+from crlbench.site.cache import Cache
+from crlbench.site.known import Known
+from crlbench.site.pairs import Pairs
 from crlbench.site.repository import Repository
+from crlbench.site.shelf import Shelf
 from crlbench.site.techniques import rate_words
 from crlbench.verdict.badges import read_badges
 from crlbench.verdict.board import Board, summarise_board
@@ -56,6 +61,12 @@ class StoredBoard:
     """By entry, the time of the last event in its ledger, ISO 8601 in UTC."""
     later: int | None = None
     """Of an archived version the current one of the track."""
+    shelves: dict[str, Shelf] = field(default_factory=dict)
+    """By entry, what is kept of it; empty where the board was read as a whole."""
+    known: Known = field(default_factory=Known, repr=False, compare=False)
+    """Results of several entries; all boards of a site have the same."""
+    transient: bool = True
+    """Whether vectors are dropped as soon as a page was made of them."""
 
     @property
     def newest(self) -> str:
@@ -90,6 +101,22 @@ class StoredBoard:
         """Everything that was held fixed, by its path in the fingerprint."""
         return self.runs.runs[0].record.fingerprint.leaves
 
+    def key_of(self, recipe: str) -> str:
+        """Digest of the entries of a recipe, which make its rankings; empty if one is not kept."""
+        if recipe not in self._keys:
+            keys = [entry.evidence.key for entry in self.entries(recipe)]
+            self._keys[recipe] = digest(keys) if all(keys) else ""
+        return self._keys[recipe]
+
+    @cached_property
+    def _keys(self) -> dict[str, str]:
+        return {}
+
+    @cached_property
+    def pairs(self) -> Pairs:
+        """Compares its entries, and those of other boards of the site."""
+        return Pairs(self.known)
+
     @cached_property
     def by_entry(self) -> dict[str, tuple[Run, ...]]:
         """All runs of both arms by entry."""
@@ -103,8 +130,15 @@ class StoredBoard:
         """Plans and ledgers."""
         return Archive(self.runs)
 
+    def release(self) -> None:
+        """Let go of what was read from shelves; it is read again where it is asked for."""
+        for shelf in self.shelves.values():
+            shelf.release()
+
     def forget(self, entry: Entry) -> None:
         """Drop what was read of its runs' vectors: of many entries they are most of the memory."""
+        if not self.transient:
+            return
         for run in self.by_entry[entry.name]:
             run.forget()
 
@@ -113,7 +147,7 @@ class StoredBoard:
         return tuple(
             run
             for run in self.by_entry[entry]
-            if run.record.arm == arm and task in (None, run.record.task.name)
+            if run.arm == arm and task in (None, run.task)
         )
 
     @property
@@ -138,6 +172,11 @@ class Site:
     """Where the site will stand, ``https://example.org/board/``; empty where that is not known."""
     repository: Repository | None = None
     """Where the results stand; None where that is not known."""
+    cache: Cache | None = field(default=None, compare=False)
+    """Where the shelves are; a temporary one goes with the site."""
+    surroundings: str = ""
+    """Digest of what everything on the site rests on beside results and catalogue; empty where it
+    is not known."""
 
     @property
     def stamp(self) -> str:
@@ -150,27 +189,6 @@ class Site:
 
 
 @on_one_thread
-def read_site(
-    results: Path, catalog: Catalog, url: str = "", repository: Repository | None = None
-) -> Site:
-    """Read every board below a folder of results.
-
-    Args:
-        url: where the site will stand.
-        repository: where the results stand.
-
-    Raises:
-        ValidationError: there is none, or a result does not agree with itself.
-        NotComparable: a folder mixes conditions.
-        EnvironmentUnfit: a file may not be read.
-    """
-    folders = sorted({entry.parents[1] for entry in find_entries(results)})
-    if not folders:
-        raise ValidationError(f"{results}: no results; hand runs in with: crlbench submit RUN")
-    return Site(_ordered(read_board(f, catalog) for f in folders), catalog, url, repository)
-
-
-@on_one_thread
 def read_boards(root: Path, catalog: Catalog) -> tuple[StoredBoard, ...]:
     """Every board with an entry in or below ``root``, in the order of the site.
 
@@ -179,13 +197,15 @@ def read_boards(root: Path, catalog: Catalog) -> tuple[StoredBoard, ...]:
 
     Raises:
         UsageError: no run has finished there.
-        ValidationError, NotComparable, EnvironmentUnfit: as :func:`read_site`.
+        ValidationError: a result does not agree with itself.
+        NotComparable: a folder mixes conditions.
+        EnvironmentUnfit: a file may not be read.
     """
     folders = {folder.parents[1] for folder in _entries(root.absolute())}
     if not folders:
         load_runs(root)
         raise UsageError(f"{root}: its runs lie in no folder of an entry; give the folder of all.")
-    return _ordered(read_board(folder, catalog) for folder in sorted(folders))
+    return in_order(read_board(folder, catalog) for folder in sorted(folders))
 
 
 def _entries(root: Path) -> Iterator[Path]:
@@ -196,7 +216,8 @@ def _entries(root: Path) -> Iterator[Path]:
             yield Path(folder)
 
 
-def _ordered(boards: Iterable[StoredBoard]) -> tuple[StoredBoard, ...]:
+def in_order(boards: Iterable[StoredBoard]) -> tuple[StoredBoard, ...]:
+    """Boards in the order of the site."""
     return tuple(sorted(boards, key=_precedence))
 
 
@@ -211,7 +232,7 @@ def read_board(folder: Path, catalog: Catalog, below: Path | None = None) -> Sto
         UsageError, ValidationError, NotComparable, EnvironmentUnfit: as :func:`read_boards`.
     """
     runs = load_runs(below or folder)
-    track, later, why = _known(runs, catalog)
+    track, later, why = find_track(runs, catalog)
     board = summarise_board(runs, unranked=why)
     stored = StoredBoard(folder.name, runs, board, {}, {}, track, {}, later)
     for name, own in stored.by_entry.items():
@@ -222,7 +243,7 @@ def read_board(folder: Path, catalog: Catalog, below: Path | None = None) -> Sto
     return stored
 
 
-def _known(
+def find_track(
     runs: Runs, catalog: Catalog
 ) -> tuple[Literal["current", "archived", "unknown"], int | None, str | None]:
     """Whether the catalogue knows the track of some runs; which version it has, where that is a

@@ -114,9 +114,9 @@ def _row(stored: StoredBoard, entry: Entry) -> Row:
 
 def _failures(stored: StoredBoard, entry: Entry) -> tuple[tuple[str, int], ...]:
     rules = Counter(
-        run.record.status.rule or "no rule stated"
+        run.status.rule or "no rule stated"
         for run in stored.by_entry[entry.name]
-        if run.record.arm == "real" and run.record.status.state == "failed"
+        if run.arm == "real" and run.status.state == "failed"
     )
     rules.update(["no record"] * len(entry.vanished))
     return tuple(sorted(rules.items(), key=lambda rule: (-rule[1], rule[0])))

@@ -190,8 +190,8 @@ def standings(stored: StoredBoard, recipe: str) -> Standings:
 
 
 def _describe(stored: StoredBoard, entry: Entry) -> _Profile:
-    record, badge = stored.by_entry[entry.name][0].record, stored.badges[entry.name]
-    entry_facets = facets(record, badge, words.STANDINGS[entry.standing])
+    run, badge = stored.by_entry[entry.name][0], stored.badges[entry.name]
+    entry_facets = facets(run, badge, words.STANDINGS[entry.standing])
     return _Profile(entry_facets, _cells(stored, entry, entry_facets))
 
 
@@ -224,10 +224,8 @@ def _panel(
     rows.sort(key=lambda row: (row.tier or 0, row.name))
     leaders = tuple(row for row in rows if row.tier == 1)
     claim, answer = _answer(leaders, len(ranked))
-    by_name = {entry.name: entry for entry in entries}
-    first = next((by_name[row.name] for row in leaders if row.leads), None)
-    behind = [by_name[row.name] for row in rows if row.tier is not None and row.tier > 1]
-    elsewhere = describe_other_tasks(axis, first, behind, stored.board.margin) if first else ""
+    first, behind = leader_and_others(stored, recipe, axis)
+    elsewhere = describe_other_tasks(axis, first, behind, stored.pairs) if first else ""
     return Panel(
         axis=axis,
         sign=AXIS_SIGNS[axis],
@@ -248,6 +246,19 @@ def _panel(
         answer=answer,
         elsewhere=elsewhere,
     )
+
+
+def leader_and_others(
+    stored: StoredBoard, recipe: str, axis: Axis
+) -> tuple[Entry | None, list[Entry]]:
+    """The entry that leads, if there is one, and those of lower tiers, by tier, then by name."""
+    ranking, known = stored.board.rankings[recipe][axis].ranking, stored.entries(recipe)
+    by_name = {entry.name: entry for entry in known}
+    places = sorted((standing.tier, standing.model) for standing in ranking.standings)
+    leads = (name for tier, name in places if tier == 1 and name in ranking.anchors)
+    first = next(leads, None)
+    behind = [by_name[name] for tier, name in places if tier > 1]
+    return None if first is None else by_name[first], behind
 
 
 def _luck(axis: Axis, leader: Leader | None, rows: Sequence[Row]) -> str:
@@ -277,7 +288,7 @@ def _row(
     return Row(
         name=entry.name,
         model=entry.model,
-        slug=stored.by_entry[entry.name][0].record.subject.slug,
+        slug=stored.by_entry[entry.name][0].subject.slug,
         display_name=entry.display_name,
         tier=tier,
         leads=entry.name in axis_ranking.ranking.anchors,
@@ -313,7 +324,7 @@ def _flags(entry: Entry, axis: Axis) -> Iterator[Flag]:
 
 
 def _cells(stored: StoredBoard, entry: Entry, entry_facets: Facets) -> Cells:
-    subject = stored.by_entry[entry.name][0].record.subject
+    subject = stored.by_entry[entry.name][0].subject
     net = None if entry.placebo is None else entry.placebo.net.value
     failures = len(entry.failed) + len(entry.vanished)
     gen = entry.generalization.model
@@ -373,4 +384,4 @@ def facts(stored: StoredBoard, recipe: str) -> list[tuple[str, Any]]:
 
 def _completions(stored: StoredBoard) -> int:
     """What a whole run of the board is trained on."""
-    return max(run.record.curve[-1].x for run in stored.runs)
+    return max(run.completions for run in stored.runs)

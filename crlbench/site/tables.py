@@ -84,7 +84,7 @@ def tabulate_entries(boards: Sequence[StoredBoard]) -> Table:
 
 def _entries(stored: StoredBoard) -> Iterator[Subject]:
     for entry in stored.board.entries:
-        subject = stored.by_entry[entry.name][0].record.subject
+        subject = stored.by_entry[entry.name][0].subject
         common = {
             **pick(stored.board, "track", "track_version", "division", "fingerprint", "hardware"),
             **pick(entry, "display_name", "family", "kind", "standing"),

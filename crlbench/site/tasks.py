@@ -187,7 +187,7 @@ def _versions(
     current = [(card.version, card.digest, "the catalogue")] if card else []
     boards: dict[tuple[str, str], dict[str, None]] = {}
     for learner in learners:
-        task = learner.stored.arm(learner.entry.name, "real", name)[0].record.task
+        task = learner.stored.arm(learner.entry.name, "real", name)[0].task_ref
         key = (task.version, str(task.digests.get("task", "")))
         boards.setdefault(key, {})[learner.stored.id] = None
     return current + [(*key, ", ".join(ids)) for key, ids in sorted(boards.items())]

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
+from crlbench.base.parallel import each_of
+from crlbench.disk.hashing import digest
 from crlbench.pages import heat
 from crlbench.pages.page_splits import MIN_MATRIX
-from crlbench.site.families import by_recipe
+from crlbench.site.families import by_recipe, families
 from crlbench.site.pages import Page, model_slug
 from crlbench.site.source import Site, StoredBoard
 from crlbench.verdict.axes import Estimate
+from crlbench.verdict.packing import Packer, unpack_plain
 from crlbench.verdict.transfers import Transfers, mean_transfer, transfer_replicates
 
 FRONT = "transfer.html"
@@ -82,8 +86,53 @@ def pages(site: Site) -> Iterator[Page]:
     )
 
 
+def complete_transfers(site: Site, jobs: int | None = None) -> None:
+    """Compute the matrices that the page shows and that are not known, recipe by recipe.
+
+    Args:
+        jobs: processes; as many as there are cores where it is None.
+    """
+    homes = [(family.home, recipe) for family in families(site) for recipe in family.home.recipes]
+    keyed = {key: (stored, recipe) for stored, recipe in homes if (key := _key(stored, recipe))}
+    missing = [key for key, (stored, _) in keyed.items() if stored.known.get(key) is None]
+
+    def pack(key: str) -> Any:
+        matrices = _matrices(*keyed[key])
+        keyed[key][0].release()
+        return Packer().pack(tuple(map(_plain, matrices)))
+
+    for key, packed in zip(missing, each_of(pack, missing, jobs, few=2), strict=True):
+        keyed[key][0].known.put(key, packed)
+
+
+def _key(stored: StoredBoard, recipe: str) -> str:
+    """Digest of what the matrices of a recipe rest on; empty where it is not known."""
+    entries = stored.key_of(recipe)
+    return digest(["transfer", entries]) if entries else ""
+
+
+def _plain(matrix: Matrix) -> tuple[Any, ...]:
+    rows = tuple(
+        (row, tuple((cell.lam, cell.own) for cell in cells)) for row, cells in matrix.rows
+    )
+    return (matrix.key, matrix.name, matrix.slug, matrix.columns, rows, matrix.finding)
+
+
+def _from_plain(plain: tuple[Any, ...]) -> Matrix:
+    key, name, slug, columns, rows, finding = plain
+    cells = tuple((row, tuple(Cell(*cell) for cell in cells)) for row, cells in rows)
+    return Matrix(key, name, slug, columns, cells, finding)
+
+
 def _transfer(stored: StoredBoard, recipe: str) -> RecipeTransfer | None:
     """All matrices of a recipe; None where no model was scored on other tasks than its own."""
+    packed = stored.known.get(_key(stored, recipe))
+    known = None if packed is None else tuple(map(_from_plain, unpack_plain(packed)))
+    matrices = _matrices(stored, recipe) if known is None else known
+    return RecipeTransfer(stored, recipe, matrices) if matrices else None
+
+
+def _matrices(stored: StoredBoard, recipe: str) -> tuple[Matrix, ...]:
     tables_of_entries = []
     for entry in stored.entries(recipe):
         table = transfer_replicates(entry)
@@ -97,7 +146,7 @@ def _transfer(stored: StoredBoard, recipe: str) -> RecipeTransfer | None:
     tables = [table for _, table in tables_of_entries]
     everyone = "both models" if len(single) == 2 else f"all {len(single)} models"
     mean = [_matrix("all", everyone, "", tables)] if len(single) > 1 else []
-    return RecipeTransfer(stored, recipe, (*mean, *single)) if single else None
+    return (*mean, *single)
 
 
 def _matrix(key: str, name: str, slug: str, tables: Sequence[Transfers]) -> Matrix:

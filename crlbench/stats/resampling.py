@@ -110,20 +110,26 @@ def efficiency_replicates(
     location: Rows = trimmed_rows,
     count: int = REPLICATES,
     seed: int = ROOT_SEED,
+    by_weight: np.ndarray | None = None,
 ) -> Replicates:
     """Λ of one task, seeds and items resampled.
 
     Args:
         table: of its n seeds.
         values: (n,) Λ of each seed, where they are known in full precision.
+        by_weight: what :func:`lam_by_weight` gives for the table, where it is known.
     """
     if values is None:
         items = table.learned.shape[1]
         values = table.lam(np.full((1, items), 1.0 / items))[0]
-    return cross(task, values, _lam_by_weight(task, table, count, seed), location, count, seed)
+    if by_weight is None:
+        by_weight = lam_by_weight(task, table, count, seed)
+    return cross(task, values, by_weight, location, count, seed)
 
 
-def _lam_by_weight(task: str, table: ItemTable, count: int, seed: int) -> np.ndarray:
+def lam_by_weight(
+    task: str, table: ItemTable, count: int = REPLICATES, seed: int = ROOT_SEED
+) -> np.ndarray:
     """(n, R) float32: Λ of each seed under each draw of items."""
     n, items = table.learned.shape
     heads = table.head

@@ -29,6 +29,7 @@ from crlbench.stats.intervals import (
 from crlbench.stats.resampling import (
     axis_interval,
     efficiency_replicates,
+    lam_by_weight,
     linear_replicates,
     over_tasks,
     shortfall_interval,
@@ -117,6 +118,11 @@ class Generalization:
     """Cells whose reward-hacking gap V is above .05."""
 
 
+TransferCells = dict[tuple[str, str], tuple[np.ndarray, np.ndarray]]
+"""By trained and scored task (n,) λ of the runs, and (n, N) how each moves with the items'
+weights."""
+
+
 class Evidence:
     """The runs of one entry, from which its scores and its pairs are computed.
 
@@ -134,6 +140,12 @@ class Evidence:
         self.prefix = dict(prefix)
         """Per task, how many seed indices from 0 on are there without a gap."""
         self.count, self.seed = count, seed
+        self.kept: Mapping[tuple[Axis, str, int], Replicates] = {}
+        """Replicates that are known already, by axis, task and number of seeds."""
+        self.transfers: TransferCells | None = None
+        """What transfer between tasks is computed from; None: the runs have to be read for it."""
+        self.key = ""
+        """Names everything that the runs and their numbers rest on; empty where it is not known."""
 
     def replicates(self, axis: Axis, task: str, n: int | None = None) -> Replicates | None:
         """Replicates over the first n seeds of a task; None where there is no number.
@@ -143,7 +155,19 @@ class Evidence:
         Args:
             n: all seeds where it is None.
         """
-        return _replicates(self, axis, task, len(self.tasks[task].measures) if n is None else n)
+        n = len(self.tasks[task].measures) if n is None else n
+        return self.kept.get((axis, task, n)) or _replicates(self, axis, task, n)
+
+
+    def lam_by_weight(self, task: str) -> np.ndarray:
+        """(n, R) float32: Λ of each seed of a task with an area under each draw of items."""
+        return _lam_by_weight(self, task)
+
+
+@lru_cache(maxsize=16)
+def _lam_by_weight(evidence: Evidence, task: str) -> np.ndarray:
+    """The trimmed mean over seeds asks for them, and the plain one after it."""
+    return lam_by_weight(task, evidence.tasks[task].table, evidence.count, evidence.seed)
 
 
 @lru_cache(maxsize=640)
@@ -153,8 +177,9 @@ def _replicates(evidence: Evidence, axis: Axis, task: str, n: int) -> Replicates
     if axis == "efficiency":
         if runs.table is None:
             return None
+        by_weight = evidence.lam_by_weight(task) if n == len(runs.measures) else None
         return efficiency_replicates(
-            task, runs.table.of(seeds), runs.lam[seeds], trimmed_rows, *draws
+            task, runs.table.of(seeds), runs.lam[seeds], trimmed_rows, *draws, by_weight
         )
     if axis == "stability":
         if runs.stability is None or len(runs.stability[seeds]) < MIN_SEEDS:
@@ -164,6 +189,12 @@ def _replicates(evidence: Evidence, axis: Axis, task: str, n: int) -> Replicates
         return None
     blocks = {size: rows[seeds] for size, rows in runs.blocks.items()}
     return linear_replicates(task, runs.gen[seeds], blocks, *draws)
+
+
+def drop_replicates() -> None:
+    """Let go of computed replicates: for those who come back to none of their entries."""
+    _lam_by_weight.cache_clear()
+    _replicates.cache_clear()
 
 
 def efficiency_score(evidence: Evidence) -> AxisScore:

@@ -9,18 +9,17 @@ a ranking of the entries that rank. An entry's numbers are a function of its own
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
 from crlbench.base.parallel import on_one_thread
-from crlbench.contract.conditions import Reference, Track, diff
+from crlbench.contract.conditions import Reference, Track
 from crlbench.contract.records import RunRecord
-from crlbench.disk.names import RECORD_NAME
-from crlbench.errors import NotComparable, ValidationError, unknown_name
+from crlbench.errors import ValidationError, unknown_name
 from crlbench.stats.intervals import LEVEL, MIN_SEEDS_TOGETHER, REPLICATES, ROOT_SEED
 from crlbench.stats.profiles import improvement
 from crlbench.stats.stability import seed_columns
@@ -39,6 +38,7 @@ from crlbench.verdict.axes import (
     Generalization,
     plain,
 )
+from crlbench.verdict.board_conditions import board_tasks, same_conditions
 from crlbench.verdict.census import Archive, Standing
 from crlbench.verdict.efficiency import Efficiency, Speed, TaskEfficiency
 from crlbench.verdict.entry import Entry, Placebo, make_entry
@@ -85,6 +85,20 @@ class Improvement:
     names: tuple[str, ...]
     share: tuple[tuple[float | None, ...], ...]
     """None for two entries without a common task, or with fewer than three seeds of one."""
+
+
+class Ranked(NamedTuple):
+    """What a ranking is made of, as :func:`rank_entries` takes it."""
+
+    axis: Axis
+    recipe: str
+    entries: Sequence[Entry]
+    unranked: str | None
+    replicates: int
+
+    def rank(self) -> AxisRanking:
+        """The ranking."""
+        return rank_entries(*self)
 
 
 @dataclass(frozen=True)
@@ -194,10 +208,46 @@ def summarise_board(
     track = _track(first)
     tasks = board_tasks(first) or tuple(sorted({run.record.task.name for run in runs}))
     entries, controls = _entries(runs, tasks, track and track.reference, replicates, seed)
+    return board_of(runs, entries, controls, tasks, replicates, seed, unranked)
+
+
+@on_one_thread
+def board_of(
+    runs: Runs,
+    entries: Sequence[Entry],
+    controls: Sequence[Entry],
+    tasks: tuple[str, ...],
+    replicates: int = REPLICATES,
+    seed: int = ROOT_SEED,
+    unranked: str | None = None,
+    rank: Callable[[Sequence[Ranked]], Sequence[AxisRanking]] | None = None,
+    improve: Callable[[Sequence[Entry]], Improvement] | None = None,
+) -> Board:
+    """The verdict on entries that were made already: rankings, and what is common to all.
+
+    Args:
+        runs: of all entries, of one fingerprint and one class of hardware.
+        entries: of the real arm, in any order.
+        controls: of the placebo arm.
+        tasks: of the board.
+        replicates, seed, unranked: as for :func:`summarise_board`.
+        rank: makes all rankings; None: one after the other.
+        improve: gives what :func:`improvement_of` gives; None: that.
+    """
+    first = runs.runs[0].record
+    improve = improve or improvement_of
+    entries = tuple(sorted(entries, key=lambda entry: (entry.recipe, entry.name)))
+    controls = tuple(sorted(controls, key=lambda entry: (entry.model, entry.recipe)))
     names = {entry.name for entry in entries}
-    unranked = unranked or _why_unranked(first, track)
+    unranked = unranked or _why_unranked(first, _track(first))
     recipes = sorted({entry.recipe for entry in entries})
     by_recipe = {recipe: [e for e in entries if e.recipe == recipe] for recipe in recipes}
+    wanted = [
+        Ranked(axis, recipe, recipe_entries, unranked, replicates)
+        for recipe, recipe_entries in by_recipe.items()
+        for axis in AXES
+    ]
+    ranked = [one.rank() for one in wanted] if rank is None else rank(wanted)
     return Board(
         track=first.protocol.track,
         track_version=first.protocol.track_version,
@@ -209,14 +259,11 @@ def summarise_board(
         controls=controls,
         placebo_only=tuple(one.name for one in controls if one.name not in names),
         rankings={
-            recipe: {
-                axis: rank_entries(axis, recipe, recipe_entries, unranked, replicates)
-                for axis in AXES
-            }
-            for recipe, recipe_entries in by_recipe.items()
+            recipe: {one.axis: one for one in ranked if one.recipe == recipe}
+            for recipe in by_recipe
         },
         improvement={
-            recipe: _improvement(recipe_entries) for recipe, recipe_entries in by_recipe.items()
+            recipe: improve(recipe_entries) for recipe, recipe_entries in by_recipe.items()
         },
         unranked=unranked,
         margin=MARGIN,
@@ -230,72 +277,9 @@ def summarise_board(
             "(stability: seeds), the noise of single answers is counted once",
             "rank_method": "label swaps of all pairs, adjusted step-down",
         },
-        crlbench=tuple(sorted({run.record.crlbench.version for run in runs})),
+        crlbench=tuple(sorted({run.version for run in runs})),
         conditions=first.fingerprint.leaves,
     )
-
-
-def board_tasks(record: RunRecord) -> tuple[str, ...]:
-    """Names of the tasks that are trained on, among the leaves of the fingerprint."""
-    names = {leaf.split(".")[1] for leaf in record.fingerprint.leaves if leaf.startswith("tasks.")}
-    return tuple(sorted(names - {*measured_tasks(record)}))
-
-
-def measured_tasks(record: RunRecord) -> tuple[str, ...]:
-    """Names of the board's tasks that are only measured: they have splits, and none to train on."""
-    leaves = [leaf.split(".") for leaf in record.fingerprint.leaves if leaf.startswith("tasks.")]
-    with_splits = {parts[1] for parts in leaves if parts[2:3] == ["splits"]}
-    with_training = {parts[1] for parts in leaves if parts[2:] == ["splits", "train"]}
-    return tuple(sorted(with_splits - with_training))
-
-
-def same_conditions(runs: Runs) -> RunRecord:
-    """The first record, after all have been found to share its fingerprint and hardware.
-
-    Raises:
-        NotComparable: they do not; names the leaves that differ.
-        ValidationError: records of one fingerprint state different tracks.
-    """
-    first = runs.runs[0]
-    for run in runs:
-        a, b = first.record.fingerprint, run.record.fingerprint
-        if a.hash != b.hash:
-            leaves = diff(a.leaves, b.leaves)
-            lines = [f"  {name}: {x!r} / {y!r}" for name, (x, y) in list(leaves.items())[:8]]
-            more = [f"  and {len(leaves) - 8} more"] if len(leaves) > 8 else []
-            raise NotComparable(
-                "\n".join(
-                    [
-                        f"{first.folder} and {run.folder} were made under different conditions "
-                        f"({a.hash} / {b.hash}):",
-                        *lines,
-                        *more,
-                        "Report the folder of one fingerprint at a time.",
-                    ]
-                )
-            )
-        _same_protocol(first, run)
-        _same_hardware(first, run)
-    return first.record
-
-
-def _same_protocol(first: Run, run: Run) -> None:
-    for name in ("track", "track_version", "division"):
-        a, b = getattr(first.record.protocol, name), getattr(run.record.protocol, name)
-        if a != b:
-            raise ValidationError(
-                f"{run.folder / RECORD_NAME}: protocol.{name}: {b!r}, but {first.folder} says "
-                f"{a!r} under the same fingerprint"
-            )
-
-
-def _same_hardware(first: Run, run: Run) -> None:
-    a, b = (r.record.environment.get("hardware_class") for r in (first, run))
-    if a != b:
-        raise NotComparable(
-            f"{first.folder} and {run.folder} were made on different classes of hardware "
-            f"({a} / {b}). Report the runs of one class at a time."
-        )
 
 
 def _track(record: RunRecord) -> Track | None:
@@ -316,7 +300,7 @@ def _why_unranked(record: RunRecord, track: Track | None) -> str | None:
 
 def _entries(
     runs: Runs, board: Sequence[str], reference: Reference | None, count: int, seed: int
-) -> tuple[tuple[Entry, ...], tuple[Entry, ...]]:
+) -> tuple[list[Entry], list[Entry]]:
     """Entries of the real arm, and of the placebo arm."""
     archive, entries, controls = Archive(runs), list[Entry](), list[Entry]()
     for _, group in groupby(runs, key=lambda run: (run.model, run.recipe)):
@@ -332,10 +316,7 @@ def _entries(
             entries.append(
                 make_entry(arms["real"], board, archive, reference, count, seed, comparable)
             )
-    return (
-        tuple(sorted(entries, key=lambda entry: (entry.recipe, entry.name))),
-        tuple(sorted(controls, key=lambda entry: (entry.model, entry.recipe))),
-    )
+    return entries, controls
 
 
 def rank_entries(
@@ -370,7 +351,8 @@ def _contestant(axis: Axis, entry: Entry) -> Contestant:
     return Contestant(entry.name, score.value, by_task, score.drawn, score.spread, parts)
 
 
-def _improvement(entries: Sequence[Entry]) -> Improvement:
+def improvement_of(entries: Sequence[Entry]) -> Improvement:
+    """How likely each entry with a Λ improves more than each other one."""
     with_score = [entry for entry in entries if entry.axes["efficiency"].value is not None]
     names = tuple(entry.name for entry in with_score)
     tasks = sorted({task for entry in with_score for task in entry.evidence.tasks})

@@ -173,7 +173,7 @@ class Archive:
         self._placebo: dict[tuple[str, str], list[Run]] = {}
         self._folders: dict[Path, Path | None] = {}
         for run in runs:
-            if run.record.arm == "placebo":
+            if run.arm == "placebo":
                 self._placebo.setdefault((run.model, run.recipe), []).append(run)
 
     def plan(self, run: Run) -> dict[str, Any]:
@@ -404,7 +404,7 @@ def _cell(run: Run) -> str:
 
 def vanished(run: Run) -> bool:
     """Whether a run stands for one that left no record."""
-    return run.record.status.rule == VANISHED
+    return run.status.rule == VANISHED
 
 
 def vanished_run(sibling: Run, index: int) -> Run:

@@ -31,21 +31,18 @@ from crlbench.contract.records import (
     IterationDigest,
     RunRecord,
     SplitScore,
+    Status,
+    Subject,
+    TaskRef,
 )
 from crlbench.contract.stored import check_file, exists, json_object, read_checked
 from crlbench.disk.arrays import BadArrays, read_arrays
 from crlbench.disk.hashing import canonical_json
 from crlbench.disk.names import DIGESTS, ITEMS, PLAN_NAME, RECORD_NAME, SAMPLES
-from crlbench.disk.packed import PACKED, decompress, members
-from crlbench.disk.packed import BadArchive as BadFrame
+from crlbench.disk.packed import PACKED, members
 from crlbench.disk.reading import Malformed, json_value
 from crlbench.errors import UsageError, ValidationError
-
-MAX_SAMPLE_BYTES = 8 * 2**20
-"""A sample file that unpacks to more than this is refused."""
-MAX_SAMPLE_LINES = 100_000
-
-SAMPLE_FIELDS = {"uid": str, "x": int, "prompt": str, "completion": str, "answer": str}
+from crlbench.verdict.samples import Sample, read_samples
 
 BINARY = np.dtype(np.uint8)
 SCORE_TYPES = (BINARY, np.dtype(np.float32), np.dtype(np.float64))
@@ -55,19 +52,6 @@ ALIKE = ("crlbench", "protocol", "subject", "task", "algo", "environment")
 
 Files = Literal["all", "used"]
 """Which files are compared with their digests: all of a run at once, or each when it is read."""
-
-
-@dataclass(frozen=True)
-class Sample:
-    """One completion kept for reading."""
-
-    uid: str
-    x: int
-    """Completions consumed when it was drawn."""
-    prompt: str
-    completion: str
-    answer: str
-    score: float
 
 
 @dataclass(frozen=True)
@@ -88,15 +72,57 @@ class Run:
         return self.record.algo.name
 
     @property
+    def subject(self) -> Subject:
+        """The model that was trained."""
+        return self.record.subject
+
+    @property
+    def arm(self) -> str:
+        return self.record.arm
+
+    @property
+    def task(self) -> str:
+        """Name of the task that it was trained on."""
+        return self.record.task.name
+
+    @property
+    def task_ref(self) -> TaskRef:
+        """The task at the version that it was trained on, with its bounds."""
+        return self.record.task
+
+    @property
+    def seed(self) -> int:
+        """Index of its seed."""
+        return self.record.seed.index
+
+    @property
+    def status(self) -> Status:
+        """How it ended."""
+        return self.record.status
+
+    @property
+    def version(self) -> str:
+        """Version of crlbench that wrote its record."""
+        return self.record.crlbench.version
+
+    @property
+    def environment(self) -> dict[str, Any]:
+        """What it ran on."""
+        return self.record.environment
+
+    @property
+    def completions(self) -> int:
+        """Completions consumed at its last evaluation; 0 without one."""
+        return self.record.curve[-1].x if self.record.curve else 0
+
+    @property
     def name(self) -> str:
         """``model/recipe/task/arm/seed-03``, for people."""
-        r = self.record
-        return f"{self.model}/{self.recipe}/{r.task.name}/{r.arm}/seed-{r.seed.index:02d}"
+        return f"{self.model}/{self.recipe}/{self.task}/{self.arm}/seed-{self.seed:02d}"
 
     @property
     def order(self) -> tuple[str, str, str, str, int]:
-        r = self.record
-        return (self.model, self.recipe, r.arm, r.task.name, r.seed.index)
+        return (self.model, self.recipe, self.arm, self.task, self.seed)
 
     @cached_property
     def _items(self) -> dict[str, np.ndarray]:
@@ -248,7 +274,7 @@ class Run:
         file_digest = self.record.files.get(SAMPLES)
         if file_digest is None:
             raise ValidationError(f"{self.folder / RECORD_NAME}: files: {SAMPLES} is not listed")
-        return tuple(_read_samples(path, read_checked(path, file_digest)))
+        return tuple(read_samples(path, read_checked(path, file_digest)))
 
 
 def _fault(vector: np.ndarray) -> str | None:
@@ -452,38 +478,6 @@ def _read_plan(path: Path) -> dict[str, Any]:
             "was declared"
         )
     return plan
-
-
-def _read_samples(path: Path, content: bytes) -> Iterator[Sample]:
-    try:
-        data = decompress(content, MAX_SAMPLE_BYTES)
-    except BadFrame as error:
-        raise ValidationError(f"{path}: not a readable zstandard file: {error}") from None
-    if data.count(b"\n") > MAX_SAMPLE_LINES:
-        raise ValidationError(f"{path}: more than {MAX_SAMPLE_LINES} lines")
-    for number, line in enumerate(data.split(b"\n"), start=1):
-        if line.strip():
-            yield _sample(line, f"{path}: line {number}")
-
-
-def _sample(line: bytes, where: str) -> Sample:
-    try:
-        row = json_value(line)
-    except Malformed as error:
-        raise ValidationError(f"{where}: {error}") from None
-    if not isinstance(row, dict):
-        raise ValidationError(f"{where}: expected a JSON object")
-    for name, kind in SAMPLE_FIELDS.items():
-        if not isinstance(row.get(name), kind):
-            raise ValidationError(f"{where}: {name}: expected {kind.__name__}")
-    if more := sorted(row.keys() - SAMPLE_FIELDS.keys() - {"score"}):
-        raise ValidationError(f"{where}: {more[0]!r:.60}: no field of a sample")
-    score = row.get("score")
-    if isinstance(score, bool) or not isinstance(score, int | float):
-        raise ValidationError(f"{where}: score: expected a number")
-    if not abs(score) < 1e300:
-        raise ValidationError(f"{where}: score: {score!r:.40} is no score")
-    return Sample(**{name: row[name] for name in SAMPLE_FIELDS}, score=float(score))
 
 
 def _refuse_duplicates(runs: tuple[Run, ...]) -> None:

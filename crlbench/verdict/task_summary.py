@@ -98,7 +98,8 @@ def task_replicates(evidence: Evidence, task: str) -> TaskReplicates:
     runs, draws = evidence.tasks[task], (evidence.count, evidence.seed)
     if runs.table is None:
         return TaskReplicates(None, None, None)
-    lam = efficiency_replicates(task, runs.table, runs.lam, mean_rows, *draws)
+    by_weight = evidence.lam_by_weight(task)
+    lam = efficiency_replicates(task, runs.table, runs.lam, mean_rows, *draws, by_weight)
     if runs.table.final is None:
         return TaskReplicates(lam, None, None)
     gain_u = gain_replicates(task, runs.table, *draws)

@@ -15,7 +15,7 @@ from crlbench.stats.derivatives import derivative
 from crlbench.stats.intervals import Replicates
 from crlbench.stats.measures import ID, TRANSFER, Constants, fallen
 from crlbench.stats.resampling import axis_interval, items_moved, linear_replicates
-from crlbench.verdict.axes import Estimate
+from crlbench.verdict.axes import Estimate, TransferCells
 from crlbench.verdict.entry import Entry
 from crlbench.verdict.run_measures import SplitItems
 from crlbench.verdict.runs import Run
@@ -26,7 +26,14 @@ Transfers = dict[tuple[str, str], Replicates]
 
 def transfer_replicates(entry: Entry) -> Transfers:
     """Every pair of tasks that all runs of an entry were scored on at both ends."""
-    cells: dict[tuple[str, str], tuple[np.ndarray, np.ndarray]] = {}
+    evidence = entry.evidence
+    cells = transfer_cells(entry) if evidence.transfers is None else evidence.transfers
+    return _replicates(cells, evidence.count, evidence.seed)
+
+
+def transfer_cells(entry: Entry) -> TransferCells:
+    """What the cells are computed from; the vectors of all runs are read."""
+    cells: TransferCells = {}
     constants: Constants = {
         run.record.task.name: (run.record.task.floor, run.record.task.ceiling)
         for task in entry.evidence.tasks.values()
@@ -41,12 +48,10 @@ def transfer_replicates(entry: Entry) -> Transfers:
             rows = _derivatives(task.runs, name, constants)
             if rows is not None and all(value is not None for value in values):
                 cells[source, target] = np.array(values), rows
-    return _replicates(cells, entry.evidence.count, entry.evidence.seed)
+    return cells
 
 
-def _replicates(
-    inputs: Mapping[tuple[str, str], tuple[np.ndarray, np.ndarray]], count: int, seed: int
-) -> Transfers:
+def _replicates(inputs: TransferCells, count: int, seed: int) -> Transfers:
     """From λ of the runs of each cell and its derivatives; cells of equally many items at once."""
     results: Transfers = {}
     for items in sorted({rows.shape[1] for _, rows in inputs.values()}):

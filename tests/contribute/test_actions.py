@@ -121,6 +121,24 @@ def test_a_replay_is_begun_by_hand_and_for_one_commit() -> None:
     assert '[ "$head" != "$COMMIT" ]' in run and "--minutes-per-entry" in run
 
 
+def test_what_is_kept_of_entries_is_written_by_main_alone() -> None:
+    uses = {
+        (workflow.stem, step["uses"].partition("@")[0], step.get("if"))
+        for workflow in WORKFLOWS
+        for step in steps(workflow)
+        if "cache" in step.get("uses", "")
+    }
+    assert uses == {
+        ("site", "actions/cache/restore", None),
+        ("site", "actions/cache/save", "github.ref == 'refs/heads/main'"),
+        ("contribution", "actions/cache/restore", None),
+    }
+    triggers = yaml.safe_load((GITHUB / "workflows/site.yml").read_text())[True]
+    assert "pull_request" not in triggers and triggers["push"]["branches"] == ["main"]
+    script = (ROOT / ".ci/site").read_text()
+    assert "--check --no-cache" in script
+
+
 def test_one_hole_alone_is_left_by_hand() -> None:
     """The comment needs a trigger that zizmor warns of wherever it stands."""
     ignored = [

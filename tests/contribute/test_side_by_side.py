@@ -13,7 +13,7 @@ import pytest
 from crlbench.catalog.find import ARCHIVE, Catalog
 from crlbench.disk.seal import NAME, seal
 from crlbench.site.build import build
-from crlbench.site.source import read_site
+from crlbench.site.reading import read_site
 from crlbench.verdict import resources
 from tests.contribute.catalogue import moved
 from tests.contribute.forgeries import FORGERIES

@@ -16,8 +16,9 @@ import pytest
 from crlbench.catalog.find import Catalog
 from crlbench.site.build import build, write
 from crlbench.site.kinds import parts
-from crlbench.site.pages import Page, whole
-from crlbench.site.source import Site, read_site
+from crlbench.site.pages import Kept, Page, whole
+from crlbench.site.reading import read_site
+from crlbench.site.source import Site
 from tests.site.browser import BELOW, Guest, Visitor, served
 from tests.site.simulated import write_results, write_strange_results
 from tests.support.shared import made_once
@@ -58,9 +59,22 @@ def made(
 
 def kinds(site: Site, files: Mapping[str, bytes]) -> Mapping[str, Kind]:
     """Of every template the page with the most bytes."""
+    kept = {
+        one.path: Page(one.path, "run.html.j2", "", "", section="board")
+        for one in whole(parts(site))
+        if isinstance(one, Kept)
+    }
     every = [one for one in whole(parts(site)) if isinstance(one, Page)]
-    longest_last = sorted(every, key=lambda page: len(files[page.path]))
+    longest_last = sorted([*every, *kept.values()], key=lambda page: len(files[page.path]))
     return {page.template: Kind(page.path, page.section) for page in longest_last}
+
+
+@pytest.fixture(scope="session", autouse=True)
+def own_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Builds keep what they compute below a home of the tests."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CRLBENCH_HOME", str(tmp_path_factory.mktemp("home")))
+        yield
 
 
 @pytest.fixture(scope="session")

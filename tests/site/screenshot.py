@@ -11,7 +11,7 @@ from pathlib import Path
 
 from crlbench.catalog.find import Catalog
 from crlbench.site.build import build, write
-from crlbench.site.source import read_site
+from crlbench.site.reading import read_site
 from crlbench.verdict.resources import leaderboard_folder
 from tests.site.browser import Visitor
 from tests.support.chromium import launched

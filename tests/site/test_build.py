@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 
 import numpy as np
 import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from crlbench.base.parallel import spread
+from crlbench.base.parallel import each_of, spread
 from crlbench.errors import ValidationError
 from crlbench.site import build as building
 from crlbench.site import home
@@ -23,6 +24,18 @@ def test_several_processes_make_what_one_makes(site: Site, files: Mapping[str, b
 
 def test_things_come_back_in_their_order() -> None:
     assert spread(lambda n: n * n, range(50), jobs=3) == [n * n for n in range(50)]
+
+
+def test_one_process_gives_each_result_before_it_begins_the_next() -> None:
+    begun: list[int] = []
+    for n, square in enumerate(each_of(lambda n: begun.append(n) or n * n, range(20), jobs=1)):
+        assert (begun[-1], square) == (n, n * n)
+
+
+def test_few_things_are_worth_a_process_where_each_takes_long() -> None:
+    here = os.getpid()
+    assert {*spread(lambda _: os.getpid(), range(3), jobs=2)} == {here}
+    assert here not in {*each_of(lambda _: os.getpid(), range(3), jobs=2, few=2)}
 
 
 def test_an_error_of_a_process_is_the_error() -> None:

@@ -17,7 +17,7 @@ from crlbench import __version__, cli
 from crlbench.contract.conditions import Track
 from crlbench.site import archive, article, data, home, runs
 from crlbench.site.build import build
-from crlbench.site.pages import Page, archive_path, board_path, whole
+from crlbench.site.pages import archive_path, board_path, whole
 from crlbench.site.source import Site
 from tests.site.browser import served
 from tests.site.stored import html
@@ -184,6 +184,6 @@ def test_an_archived_board_says_so_and_what_is_current(site: Site) -> None:
         assert words in html(older, then)
     (board,) = older.boards
     own = article.entry_page(article.article(board, entry, ""))
-    run = next(page for page in whole(runs.pages(older)) if isinstance(page, Page))
+    run = next(runs.entry_pages(board, entry))
     for page in (own, run):
         assert "mini v1 (archived, now v2)" in html(older, page)

@@ -19,7 +19,8 @@ from crlbench.errors import ValidationError
 from crlbench.pages.table import Cell
 from crlbench.site import facets, figures, home
 from crlbench.site.build import build
-from crlbench.site.source import Site, read_site
+from crlbench.site.reading import read_site
+from crlbench.site.source import Site
 from crlbench.site.standings import Panel, _luck, standings
 from crlbench.stats.tiers import Leader
 from crlbench.verdict.axes import AXES

@@ -26,7 +26,8 @@ from crlbench.commands.leaderboard import TABLE_FORMATS as FORMAT_NAMES
 from crlbench.commands.leaderboard import TABLES as TABLE_NAMES
 from crlbench.pages import table as tables
 from crlbench.site import formats
-from crlbench.site.source import Site, read_site
+from crlbench.site.reading import read_site
+from crlbench.site.source import Site
 
 ROOT = Path(__file__).parents[2]
 STORED = ROOT / "leaderboard" / "results" / "mini-543da47d0c99"

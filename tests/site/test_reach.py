@@ -15,9 +15,8 @@ from crlbench.catalog.find import Catalog
 from crlbench.site import home
 from crlbench.site.pages import whole
 from crlbench.site.reach import describe_other_tasks, describe_start, rank_correlation
-from crlbench.site.source import read_site
+from crlbench.site.reading import read_site
 from crlbench.site.standings import standings
-from crlbench.verdict.axes import MARGIN
 from crlbench.verdict.board import summarise_board
 from crlbench.verdict.runs import load_runs
 from tests.site.stored import html, site_of
@@ -97,13 +96,13 @@ def test_a_lead_reaches_other_tasks_only_where_all_tasks_agree(tmp_path: Path, e
     board = summarise_board(load_runs(next(tmp_path.glob("mini-*"))), 400)
     by_model = {entry.display_name: entry for entry in board.entries}
     leader, other = by_model["Tiny Llama"], by_model["Tiny Qwen2"]
-    said = describe_other_tasks("efficiency", leader, [other], MARGIN)
+    said = describe_other_tasks("efficiency", leader, [other])
     elsewhere = "Over similar tasks that were not run"
     if even:
         assert said == f"{elsewhere}, 1 of 1 interval excludes 0: Tiny Qwen2."
     else:
         assert said == f"{elsewhere}, none of 1 interval excludes 0."
-    assert describe_other_tasks("efficiency", leader, [], MARGIN) == ""
+    assert describe_other_tasks("efficiency", leader, []) == ""
 
 
 def test_two_tasks_say_nothing_of_others(tmp_path: Path):
@@ -113,7 +112,7 @@ def test_two_tasks_say_nothing_of_others(tmp_path: Path):
     ]
     board = site_of(tmp_path, *plans).boards[0].board
     slow, fast = sorted(board.entries, key=lambda entry: entry.axes["efficiency"].value)
-    assert describe_other_tasks("efficiency", fast, [slow], MARGIN) == ""
+    assert describe_other_tasks("efficiency", fast, [slow]) == ""
 
 
 def test_the_front_page_says_no_more_than_a_board_can_bear(files: Mapping[str, bytes]):

@@ -17,8 +17,9 @@ from crlbench.site.article import rivals
 from crlbench.site.build import build
 from crlbench.site.effects import drawings
 from crlbench.site.families import families
+from crlbench.site.reading import read_site
 from crlbench.site.recipes import Techniques, techniques_of
-from crlbench.site.source import Site, read_site
+from crlbench.site.source import Site
 from crlbench.site.techniques import base_of, changes, main_base, rate_words
 from crlbench.stats.intervals import Interval
 from crlbench.verdict.pairs import paired_axes

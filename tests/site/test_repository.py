@@ -19,7 +19,9 @@ ADDRESS = "https://example.org/org/name"
 
 def links(site: Site) -> dict[str, set[str]]:
     """Of the front page and a run's page where they lead outside."""
-    found = {"front": next(whole(home.pages(site))), "run": next(whole(runs.pages(site)))}
+    stored = site.boards[0]
+    run = next(runs.entry_pages(stored, stored.board.entries[0]))
+    found = {"front": next(whole(home.pages(site))), "run": run}
     shown = {name: html(site, page) for name, page in found.items()}
     return {name: set(re.findall(r'href="(http[^"]*)"', text)) for name, text in shown.items()}
 

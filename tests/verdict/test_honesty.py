@@ -12,7 +12,8 @@ from crlbench.contract.records import RunRecord, Status
 from crlbench.pages.page_splits import transfer_matrix
 from crlbench.pages.report import render_page
 from crlbench.pages.reproduce import command
-from crlbench.verdict.board import board_tasks, measured_tasks, summarise_board
+from crlbench.verdict.board import summarise_board
+from crlbench.verdict.board_conditions import board_tasks, measured_tasks
 from crlbench.verdict.run_measures import measure
 from crlbench.verdict.runs import Run, load_runs
 from tests.pages.test_report import read

@@ -16,6 +16,7 @@ import zstandard
 
 from crlbench.contract import record_files, stored
 from crlbench.contract.record_files import read_record
+from crlbench.disk import reading
 from crlbench.disk.hashing import canonical_json, digest
 from crlbench.disk.reading import Malformed
 from crlbench.errors import NotComparable, UsageError, ValidationError
@@ -403,6 +404,16 @@ def test_a_record_as_a_run_writes_it_is_read_without_its_canonical_form(
     path.write_text(as_written(path))
     monkeypatch.setattr(record_files, "_as_given", None)
     assert read_record(path) == expected
+
+
+def test_a_record_of_very_many_parts_is_refused_however_it_is_written(
+    cell: Path, monkeypatch: pytest.MonkeyPatch
+):
+    path = cell / "record.json"
+    path.write_text(as_written(path))
+    monkeypatch.setattr(reading, "MAX_PARTS", 3)
+    with pytest.raises(ValidationError, match="more than 3 lists and objects"):
+        read_record(path)
 
 
 @pytest.mark.parametrize("text", [":", ":)", '"', '":', ':":', '"a":1', '\\":'])

@@ -35,7 +35,8 @@ from crlbench.disk.reading import json_value
 from crlbench.errors import UsageError, ValidationError
 from crlbench.run.record import compact
 from crlbench.run.store import packed_arrays
-from crlbench.verdict.runs import MAX_SAMPLE_BYTES, load_runs
+from crlbench.verdict.runs import load_runs
+from crlbench.verdict.samples import MAX_SAMPLE_BYTES
 from crlbench.verdict.study_runs import arm_folders
 
 

@@ -17,7 +17,7 @@ from crlbench.contribute.review.growth import before_of
 from crlbench.disk.files import write_all
 from crlbench.disk.names import VERIFICATION_NAME
 from crlbench.errors import CrlbenchError, UsageError, ValidationError
-from crlbench.verdict.board import board_tasks
+from crlbench.verdict.board_conditions import board_tasks
 from crlbench.verdict.census import Archive, Standing, take_census
 from crlbench.verdict.runs import load_runs
 

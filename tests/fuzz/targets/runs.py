@@ -178,9 +178,9 @@ def _npy(header: str, content: bytes) -> bytes:
 
 
 def _samples(data: bytes, place: Path) -> None:
-    from crlbench.verdict.runs import _read_samples
+    from crlbench.verdict.samples import read_samples
 
-    for sample in _read_samples(place / "samples.jsonl.zst", data):
+    for sample in read_samples(place / "samples.jsonl.zst", data):
         assert sample.uid is not None
 
 

@@ -1,0 +1,220 @@
+"""Where the parcels of entries are kept, and by which key one is found again.
+
+A key is the SHA-256 of everything that a parcel rests on: the bytes of the entry's files, the
+retractions, the tracks, and the code that computes it. So an entry, a track or a line of code that
+changed has another key, and what was kept before is not found. A parcel that was damaged is made
+again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import tempfile
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from functools import cache
+from importlib.metadata import version
+from pathlib import Path
+
+import numpy as np
+
+import crlbench
+from crlbench.contract.retractions import RETRACTIONS_NAME
+from crlbench.disk.hashing import digest
+from crlbench.disk.parcels import BadParcel, Parcel, write_parcel
+from crlbench.errors import EnvironmentUnfit
+from crlbench.verdict.resources import leaderboard_folder
+
+ROOMS = (
+    *("__init__.py", "errors.py", "seeding.py", "base", "disk", "contract", "catalog"),
+    *("stats", "verdict", "pages", "contribute/results", "site"),
+)
+"""Code that parcels rest on."""
+PACKAGES = ("jinja2", "markupsafe", "numpy", "pydantic", "scipy", "zstandard")
+"""Packages that they rest on, by version."""
+DAYS_KEPT = 30
+"""A parcel that no build used for as long is removed."""
+MOST_BYTES = 3 * 10**9
+"""Of all parcels, beside those that a build used; 400 entries take 1.6 GB."""
+ENDING = ".parcel"
+KEY = "key"
+"""The part of every parcel that says which key it belongs to."""
+
+
+class Cache:
+    """A folder of parcels."""
+
+    lasting = True
+    """Whether another build can find them."""
+
+    def __init__(self, folder: Path) -> None:
+        """
+        Raises:
+            EnvironmentUnfit: the folder cannot be made, or nothing can be written to it.
+        """
+        self.folder, self._began = folder, time.time()
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=folder):
+                pass
+        except OSError as error:
+            raise EnvironmentUnfit(
+                f"--cache {folder}: cannot be written: {error.strerror}. Name another folder, or "
+                "give --no-cache."
+            ) from None
+
+    def place(self, key: str) -> Path:
+        """The file of a key."""
+        return self.folder / f"{key}{ENDING}"
+
+    def find(self, key: str) -> Parcel | None:
+        """The parcel of a key, every part compared with its digest; None where there is none.
+
+        One that is damaged, or belongs to another key, is none.
+        """
+        path = self.place(key)
+        try:
+            parcel = Parcel(path)
+            parcel.check()
+            if parcel.part(KEY) != key.encode():
+                return None
+        except BadParcel:
+            return None
+        with suppress(OSError):  # a cache of someone else may be read
+            os.utime(path)
+        return parcel
+
+    def put(self, key: str, parts: Mapping[str, bytes]) -> None:
+        """Write the parcel of a key.
+
+        Raises:
+            EnvironmentUnfit: it cannot be written.
+        """
+        try:
+            write_parcel(self.place(key), {KEY: key.encode(), **parts})
+        except OSError as error:
+            raise EnvironmentUnfit(
+                f"--cache {self.folder}: cannot be written: {error.strerror}. Free space, name "
+                "another folder, or give --no-cache."
+            ) from None
+
+    def prune(self) -> None:
+        """Remove parcels that no build used for :data:`DAYS_KEPT` days, or that are too many.
+
+        What was found or written since the cache was opened stays.
+        """
+        left, since = MOST_BYTES, int(self._began)
+        with suppress(OSError):
+            stats = [(path.stat(), path) for path in self.folder.glob(f"*{ENDING}")]
+            for stat, path in sorted(stats, key=lambda one: -one[0].st_mtime):
+                left -= stat.st_size
+                used = stat.st_mtime >= since
+                if not used and (left < 0 or stat.st_mtime < since - DAYS_KEPT * 86_400):
+                    path.unlink()
+
+
+class TemporaryCache(Cache):
+    """Parcels that go with the object."""
+
+    lasting = False
+
+    def __init__(self, above: Path | None = None) -> None:
+        """
+        Args:
+            above: the folder that it is made in; None for that of temporary files.
+        """
+        self._place = tempfile.TemporaryDirectory(prefix="crlbench-site-", dir=above)
+        super().__init__(Path(self._place.name))
+
+
+def key_of(folder: Path, surroundings: str) -> str:
+    """The key of an entry.
+
+    Args:
+        folder: ``<board>/<model>/<recipe>``.
+        surroundings: what :func:`surroundings_of` gives.
+    """
+    files = digest_files(sorted(path for path in folder.iterdir() if path.is_file()), folder)
+    return digest([surroundings, folder.parts[-3:], files])
+
+
+def results_name(results: Path) -> str:
+    """The name under which pairs and rankings of a folder of results are kept."""
+    return f"results-{digest(str(results.absolute()))[:32]}"
+
+
+def surroundings_of(results: Path, tracks: Sequence[Path], options: Sequence[str]) -> str:
+    """Digest of what all entries of a build rest on beside their own files.
+
+    Args:
+        results: the folder of all boards; retractions stand beside it.
+        tracks: files of the catalogue's tracks.
+        options: what else is written into pages.
+    """
+    frozen = leaderboard_folder()
+    named = [*sorted(frozen.glob("tracks/*.toml")), *sorted(frozen.glob("archive/*/**/*.toml"))]
+    above = results.absolute().parent
+    log = [path for path in [above / RETRACTIONS_NAME] if path.is_file()]
+    parts = [digest_files(named, frozen), digest_files(log, above)]
+    catalogue = [[path.stem, digest_files([path], path.parent)] for path in tracks]
+    return digest([code_digest(), *parts, catalogue, list(options)])
+
+
+@cache
+def code_digest() -> str:
+    """Digest of the code that computes parcels, its templates, its packages and the processor.
+
+    Numbers of one processor can differ from another's in their last bit.
+    """
+    root = Path(crlbench.__file__).resolve().parent
+    sources = [
+        path
+        for room in ROOMS
+        for path in ([root / room] if room.endswith(".py") else sorted((root / room).rglob("*.py")))
+    ]
+    frozen = leaderboard_folder()
+    templates = [
+        path
+        for name in ("static", "templates")
+        for path in sorted((frozen / name).rglob("*"))
+        if path.is_file()
+    ]
+    features = np.show_config(mode="dicts").get("SIMD Extensions", {})
+    return digest(
+        [
+            digest_files(sources, root),
+            digest_files(templates, frozen),
+            [[name, version(name)] for name in PACKAGES],
+            [platform.python_version(), platform.machine(), processor(), features],
+        ]
+    )
+
+
+def processor() -> str:
+    """The model of the processor, as the system names it."""
+    with suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor()
+
+
+def digest_files(paths: Iterable[Path], root: Path) -> str:
+    """Digest of the names and bytes of files.
+
+    Args:
+        root: names are relative to it.
+    """
+    whole = hashlib.sha256()
+    for path in paths:
+        try:
+            content = path.read_bytes()
+        except OSError as error:  # whoever needs the file says so
+            content = str(error).encode()
+        name = path.relative_to(root).as_posix()
+        whole.update(f"{len(name)} {len(content)} {name}\n".encode())
+        whole.update(content)
+    return whole.hexdigest()

@@ -1,0 +1,88 @@
+"""Filling a shelf: everything of one entry that rests on it alone, made while its runs are read."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+from crlbench.catalog.find import Catalog
+from crlbench.disk.packed import drop_members
+from crlbench.site import compare, items, runs
+from crlbench.site.article import panels_of_records
+from crlbench.site.cache import Cache
+from crlbench.site.formats import KEPT_FORMS, WRITERS
+from crlbench.site.pages import TOTALS
+from crlbench.site.render import Renderer
+from crlbench.site.run_tables import tabulate_both
+from crlbench.site.shelf import Files, keep
+from crlbench.site.source import Site, StoredBoard, read_board
+from crlbench.verdict.axes import drop_replicates
+from crlbench.verdict.board_conditions import board_tasks
+from crlbench.verdict.runs import no_collection
+
+
+class Filler:
+    """Fills the shelves of one build."""
+
+    def __init__(self, site: Site, cache: Cache) -> None:
+        """
+        Args:
+            site: its catalogue, address and repository; its boards are not looked at.
+            cache: takes the parcels.
+        """
+        self._cache = cache
+        self._catalog: Catalog = site.catalog
+        self._renderer = Renderer(site, TOTALS.decode())
+        self._renderer.compile()
+
+    def fill(self, folder: Path, key: str) -> bool:
+        """Read the entry of a folder and write the parcel of its key.
+
+        Returns:
+            False, and nothing is written, where the folder holds no entry that can stand alone:
+            its runs are those of another name, or its tasks are those of the whole board.
+
+        Raises:
+            ValidationError, NotComparable, EnvironmentUnfit: as
+                :func:`crlbench.site.source.read_board`.
+        """
+        board = folder.parents[1]
+        with no_collection():
+            stored = replace(read_board(board, self._catalog, folder), transient=False)
+            name = folder.relative_to(board).as_posix()
+            if {*stored.by_entry} != {name} or not board_tasks(stored.runs.runs[0].record):
+                return False
+            self._write(stored, name, folder, key)
+        drop_members()
+        drop_replicates()
+        return True
+
+    def _write(self, stored: StoredBoard, name: str, folder: Path, key: str) -> None:
+        real = next(iter(stored.board.entries), None)
+        placebo = next(iter(stored.board.controls), None)
+        head = {
+            "name": name,
+            "folder": folder,
+            "plan": stored.runs.plans.get(".", {}),
+            "date": stored.dates[name],
+            "badge": stored.badges[name],
+            "submitter": stored.submitters[name],
+            "panels": {} if real is None else panels_of_records(stored, real),
+        }
+        files = self._files(stored)
+        keep(self._cache, key, stored.runs.runs, (real, placebo), head, files)
+
+    def _files(self, stored: StoredBoard) -> Files:
+        files: Files = {}
+        for entry in stored.board.entries:
+            pages = runs.entry_pages(stored, entry)
+            files[runs.KEPT] = {page.path: self._renderer.html(page) for page in pages}
+            if entry.axes["efficiency"].value is not None:
+                script = items.entry_file(stored, entry)
+                files[items.KEPT] = {script.path: script.content}
+            data = json.dumps(compare.entry_data(entry), allow_nan=False)
+            files[compare.KEPT] = {compare.KEPT: data.encode()}
+        for what, table in tabulate_both(stored).items():
+            files[what] = {form: WRITERS[form](table) for form in KEPT_FORMS}
+        return files

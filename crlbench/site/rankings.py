@@ -1,0 +1,51 @@
+"""Rankings of entries, each computed once for all builds in which these entries stand together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from crlbench.base.parallel import each_of
+from crlbench.disk.hashing import digest
+from crlbench.site.known import Known
+from crlbench.verdict.board import Improvement, Ranked, improvement_of
+from crlbench.verdict.entry import Entry
+from crlbench.verdict.packing import Packer, unpack_plain
+from crlbench.verdict.ranking import AxisRanking
+
+
+class KeptRankings:
+    """Ranks entries as :mod:`crlbench.verdict.board` does."""
+
+    def __init__(self, known: Known) -> None:
+        self._known = known
+
+    def rank(self, wanted: Sequence[Ranked]) -> list[AxisRanking]:
+        """Every ranking, those that are not known by all processes."""
+        keys = [
+            _key([one.axis, one.recipe, one.unranked, one.replicates], one.entries)
+            for one in wanted
+        ]
+        pairs = zip(keys, wanted, strict=True)
+        missing = [(key, one) for key, one in pairs if key and self._known.get(key) is None]
+        packed = each_of(lambda pair: Packer().pack(pair[1].rank()), missing, few=2)
+        for (key, _), ranking in zip(missing, packed, strict=True):
+            self._known.put(key, ranking)
+        return [
+            unpack_plain(self._known.get(key)) if key else one.rank()
+            for key, one in zip(keys, wanted, strict=True)
+        ]
+
+    def improvement(self, entries: Sequence[Entry]) -> Improvement:
+        """As :func:`crlbench.verdict.board.improvement_of`."""
+        if not (key := _key(["improvement"], entries)):
+            return improvement_of(entries)
+        if self._known.get(key) is None:
+            self._known.put(key, Packer().pack(improvement_of(entries)))
+        return unpack_plain(self._known.get(key))
+
+
+def _key(given: list[Any], entries: Sequence[Entry]) -> str:
+    """Digest of what a result rests on; empty where an entry is not kept."""
+    keys = [entry.evidence.key for entry in entries]
+    return digest([given, keys]) if all(keys) else ""

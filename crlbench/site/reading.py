@@ -1,0 +1,134 @@
+"""All boards below a folder of results, by way of what is kept of each entry."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from crlbench.base.parallel import each_of, on_one_thread
+from crlbench.catalog.find import Catalog
+from crlbench.contribute.results.layout import find_entries
+from crlbench.disk.names import RECORD_NAME
+from crlbench.disk.packed import PACKED
+from crlbench.disk.parcels import BadParcel, Parcel
+from crlbench.errors import ValidationError
+from crlbench.site.cache import Cache, TemporaryCache, key_of, results_name, surroundings_of
+from crlbench.site.filling import Filler
+from crlbench.site.known import read_known
+from crlbench.site.rankings import KeptRankings
+from crlbench.site.repository import Repository
+from crlbench.site.shelf import Shelf
+from crlbench.site.source import Site, StoredBoard, find_track, in_order, read_board
+from crlbench.verdict.board import board_of
+from crlbench.verdict.board_conditions import board_tasks, same_conditions
+from crlbench.verdict.runs import Runs
+
+Advance = Callable[[int, int], object]
+"""Takes how many entries were read, and how many there are."""
+
+
+@on_one_thread
+def read_site(
+    results: Path,
+    catalog: Catalog,
+    url: str = "",
+    repository: Repository | None = None,
+    cache: Cache | None = None,
+    advance: Advance | None = None,
+) -> Site:
+    """Read every board below a folder of results.
+
+    Args:
+        url: where the site will stand.
+        repository: where the results stand.
+        cache: of what is kept of entries; None: nothing outlives the site.
+        advance: called as soon as another entry was read.
+
+    Raises:
+        ValidationError: there is none, or a result does not agree with itself.
+        NotComparable: a folder mixes conditions.
+        EnvironmentUnfit: a file may not be read.
+    """
+    entries = list(find_entries(results))
+    folders = sorted({entry.parents[1] for entry in entries})
+    if not folders:
+        raise ValidationError(f"{results}: no results; hand runs in with: crlbench submit RUN")
+    cache = TemporaryCache() if cache is None else cache
+    bare = Site((), catalog, url, repository, cache)
+    tracks = [entry.path for entry in catalog.entries("track").values()]
+    options = [url, "" if repository is None else repository.address]
+    bare = replace(bare, surroundings=surroundings_of(results, tracks, options))
+    parcels = _parcels(entries, bare, cache, advance)
+    known = read_known(cache, results_name(results))
+    boards = [
+        replace(_board(folder, parcels, catalog, KeptRankings(known)), known=known)
+        for folder in folders
+    ]
+    return replace(bare, boards=in_order(boards))
+
+
+def _parcels(
+    entries: Sequence[Path], site: Site, cache: Cache, advance: Advance | None
+) -> dict[Path, Path | None]:
+    """The parcel of each entry, made where there is none; None for one that cannot stand alone."""
+    filler = Filler(site, cache)
+
+    def parcel(folder: Path) -> Path | None:
+        key = key_of(folder, site.surroundings)
+        known = cache.find(key) is not None or filler.fill(folder, key)
+        return cache.place(key) if known else None
+
+    paths = {}
+    for folder, path in zip(entries, each_of(parcel, entries), strict=True):
+        paths[folder] = path
+        if advance is not None:
+            advance(len(paths), len(entries))
+    return paths
+
+
+def _board(
+    folder: Path, parcels: dict[Path, Path | None], catalog: Catalog, rankings: KeptRankings
+) -> StoredBoard:
+    """A board from its shelves, or as a whole where these cannot say all of it."""
+    inside = {entry: path for entry, path in parcels.items() if entry.parents[1] == folder}
+    if None in inside.values() or _has_others(folder, inside):
+        return read_board(folder, catalog)
+    try:
+        shelves = [Shelf(Parcel(path), entry) for entry, path in inside.items() if path]
+    except BadParcel as error:
+        raise ValidationError(f"{error}; it was changed while it was read") from None
+    every = sorted((run for shelf in shelves for run in shelf.runs), key=lambda run: run.order)
+    plans = {shelf.name: shelf.plan for shelf in shelves if shelf.plan}
+    runs = Runs(folder, tuple(every), plans)
+    if len({str(one) for shelf in shelves for one in shelf.conditions}) > 1:
+        same_conditions(runs)
+    track, later, why = find_track(runs, catalog)
+    arms = zip(*(shelf.arms for shelf in shelves), strict=True)
+    real, placebo = ([arm for arm in same if arm is not None] for same in arms)
+    board = board_of(
+        *(runs, real, placebo, board_tasks(runs.runs[0].record)),
+        unranked=why,
+        rank=rankings.rank,
+        improve=rankings.improvement,
+    )
+    return StoredBoard(
+        id=folder.name,
+        runs=runs,
+        board=board,
+        badges={shelf.name: shelf.badge for shelf in shelves},
+        submitters={shelf.name: shelf.submitter for shelf in shelves},
+        track=track,
+        dates={shelf.name: shelf.date for shelf in shelves},
+        later=later,
+        shelves={shelf.name: shelf for shelf in shelves},
+    )
+
+
+def _has_others(board: Path, entries: dict[Path, Path | None]) -> bool:
+    """Whether runs of a board stand elsewhere than in these folders of entries."""
+    for place, _, names in os.walk(board):
+        if RECORD_NAME in names or (PACKED in names and Path(place) not in entries):
+            return True
+    return False

@@ -1,0 +1,68 @@
+"""The completions that a run keeps for reading."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from crlbench.disk.packed import BadArchive as BadFrame
+from crlbench.disk.packed import decompress
+from crlbench.disk.reading import Malformed, json_value
+from crlbench.errors import ValidationError
+
+MAX_SAMPLE_BYTES = 8 * 2**20
+"""A sample file that unpacks to more than this is refused."""
+MAX_SAMPLE_LINES = 100_000
+
+SAMPLE_FIELDS = {"uid": str, "x": int, "prompt": str, "completion": str, "answer": str}
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One completion kept for reading."""
+
+    uid: str
+    x: int
+    """Completions consumed when it was drawn."""
+    prompt: str
+    completion: str
+    answer: str
+    score: float
+
+
+def read_samples(path: Path, content: bytes) -> Iterator[Sample]:
+    """The samples in a file's content, in stored order.
+
+    Raises:
+        ValidationError: they are malformed (names the line).
+    """
+    try:
+        data = decompress(content, MAX_SAMPLE_BYTES)
+    except BadFrame as error:
+        raise ValidationError(f"{path}: not a readable zstandard file: {error}") from None
+    if data.count(b"\n") > MAX_SAMPLE_LINES:
+        raise ValidationError(f"{path}: more than {MAX_SAMPLE_LINES} lines")
+    for number, line in enumerate(data.split(b"\n"), start=1):
+        if line.strip():
+            yield _sample(line, f"{path}: line {number}")
+
+
+def _sample(line: bytes, where: str) -> Sample:
+    try:
+        row = json_value(line)
+    except Malformed as error:
+        raise ValidationError(f"{where}: {error}") from None
+    if not isinstance(row, dict):
+        raise ValidationError(f"{where}: expected a JSON object")
+    for name, kind in SAMPLE_FIELDS.items():
+        if not isinstance(row.get(name), kind):
+            raise ValidationError(f"{where}: {name}: expected {kind.__name__}")
+    if more := sorted(row.keys() - SAMPLE_FIELDS.keys() - {"score"}):
+        raise ValidationError(f"{where}: {more[0]!r:.60}: no field of a sample")
+    score = row.get("score")
+    if isinstance(score, bool) or not isinstance(score, int | float):
+        raise ValidationError(f"{where}: score: expected a number")
+    if not abs(score) < 1e300:
+        raise ValidationError(f"{where}: score: {score!r:.40} is no score")
+    return Sample(**{name: row[name] for name in SAMPLE_FIELDS}, score=float(score))

@@ -1,0 +1,316 @@
+"""What is kept of entries: a build from it is the cold one, and nothing damaged or old is used."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+import tracemalloc
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+from crlbench import cli
+from crlbench.catalog.find import Catalog
+from crlbench.disk.parcels import Parcel
+from crlbench.errors import EnvironmentUnfit
+from crlbench.site import build as building
+from crlbench.site import cache as caching
+from crlbench.site.cache import DAYS_KEPT, Cache, TemporaryCache
+from crlbench.site.filling import Filler
+from crlbench.site.pages import File, Kept, Made
+from crlbench.site.reading import read_site
+from crlbench.site.source import Site
+
+STORED = Path(__file__).parents[2] / "leaderboard" / "results" / "mini-543da47d0c99"
+MODELS = ("tiny-llama@25666175", "tiny-mistral@7cc31561")
+
+
+@pytest.fixture(scope="module")
+def committed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two of the committed entries."""
+    results = tmp_path_factory.mktemp("committed") / "results"
+    for model in MODELS:
+        shutil.copytree(STORED / model / "ppo", results / STORED.name / model / "ppo")
+    return results
+
+
+@pytest.fixture(scope="module")
+def cold(committed: Path) -> Mapping[str, bytes]:
+    """The site of both, without a cache."""
+    return building.build(read_site(committed, Catalog()))
+
+
+@pytest.fixture(scope="module")
+def filled(committed: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A cache after a build."""
+    folder = tmp_path_factory.mktemp("cache")
+    building.build(read_site(committed, Catalog(), cache=Cache(folder)))
+    return folder
+
+
+@pytest.fixture
+def cache(filled: Path, tmp_path: Path) -> Cache:
+    return Cache(Path(shutil.copytree(filled, tmp_path / "cache")))
+
+
+@pytest.fixture
+def copied(committed: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(committed, tmp_path / "results"))
+
+
+@pytest.fixture
+def read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Names of the models whose entries are read, not found in the cache."""
+    names: list[str] = []
+    fill = Filler.fill
+
+    def noted(filler: Filler, folder: Path, key: str) -> bool:
+        names.append(folder.parts[-2])
+        return fill(filler, folder, key)
+
+    monkeypatch.setattr(Filler, "fill", noted)
+    return names
+
+
+@pytest.mark.slow
+def test_a_build_from_the_cache_is_the_cold_one(
+    committed: Path, cache: Cache, cold: Mapping[str, bytes], read: list[str]
+) -> None:
+    site = read_site(committed, Catalog(), cache=cache)
+    assert building.build(site) == cold
+    assert read == []
+
+
+@pytest.mark.slow
+def test_pages_are_not_made_again(
+    committed: Path, cache: Cache, cold: Mapping[str, bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("crlbench.site.models._page", lambda *_: pytest.fail("a page is made"))
+    monkeypatch.setattr("crlbench.site.runs._page", lambda *_: pytest.fail("a page is made"))
+    site = read_site(committed, Catalog(), cache=cache)
+    slugs = {model.partition("@")[0] for model in MODELS}
+    made = [one for one in building.parts(site) if callable(one)]
+    keyed = [one for one in made if getattr(one, "key", "")]
+    assert len(keyed) == len(site.catalog.entries("model"))
+    kept = building.KeptPages(site, cache)
+    paths = {page.path for one in keyed for page in kept.files(one)}
+    assert {f"models/{slug}.html" for slug in slugs} <= paths <= cold.keys()
+
+
+def other_submitter(text: str) -> str:
+    return text.replace('"submitter":"@', '"submitter":"@x')
+
+
+CHANGES: Mapping[str, Callable[[str], str]] = {
+    "submission.json": other_submitter,
+    "verification.jsonl": lambda _: "",
+    "plan.json": lambda text: f"{text}\n",
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CHANGES)
+def test_a_changed_file_makes_its_entry_be_read_again(
+    copied: Path, cache: Cache, read: list[str], name: str
+) -> None:
+    path = copied / STORED.name / MODELS[1] / "ppo" / name
+    path.write_text(CHANGES[name](path.read_text()))
+    site = read_site(copied, Catalog(), cache=cache)
+    assert read == [MODELS[1]]
+    assert building.build(site) == building.build(read_site(copied, Catalog()))
+
+
+@pytest.mark.slow
+def test_a_retraction_reaches_every_entry(
+    copied: Path, cache: Cache, read: list[str]
+) -> None:
+    (copied.parent / "retractions.jsonl").write_text("")
+    read_site(copied, Catalog(), cache=cache)
+    assert read == [*MODELS]
+
+
+@pytest.mark.slow
+def test_other_code_finds_nothing(
+    committed: Path, cache: Cache, read: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(caching, "code_digest", lambda: "of another version")
+    read_site(committed, Catalog(), cache=cache)
+    assert read == [*MODELS]
+
+
+def test_the_code_digest_is_that_of_every_file_it_rests_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seen: list[Path] = []
+    digest_files = caching.digest_files
+
+    def noted(paths: list[Path], root: Path) -> str:
+        seen.extend(paths)
+        return digest_files(paths, root)
+
+    monkeypatch.setattr(caching, "digest_files", noted)
+    caching.code_digest.__wrapped__()
+    names = {f"{path.parent.name}/{path.name}" for path in seen}
+    assert {"stats/swaps.py", "verdict/entry.py", "pages/svg.py", "site/runs.py"} <= names
+    assert {"crlbench/__init__.py", "catalog/find.py"} <= names
+    assert {"contract/records.py", "disk/arrays.py", "base/wording.py"} <= names
+    assert {"site/run.html.j2", "templates/report_parts.html.j2"} <= names
+
+
+@pytest.mark.slow
+def test_another_address_of_the_repository_finds_nothing(
+    committed: Path, cache: Cache, read: list[str]
+) -> None:
+    read_site(committed, Catalog(), "https://example.org/", cache=cache)
+    assert read == [*MODELS]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("place", [0.001, 0.3, 0.9])
+def test_a_damaged_parcel_is_made_again(
+    committed: Path, cache: Cache, cold: Mapping[str, bytes], read: list[str], place: float
+) -> None:
+    for path in cache.folder.iterdir():
+        content = bytearray(path.read_bytes())
+        at = int(place * len(content))
+        content[at : at + 200] = bytes(255 - byte for byte in content[at : at + 200])
+        path.write_bytes(content)
+    assert building.build(read_site(committed, Catalog(), cache=cache)) == cold
+    assert read == [*MODELS]
+    for path in cache.folder.iterdir():
+        Parcel(path).check()
+
+
+@pytest.mark.slow
+def test_a_parcel_under_the_key_of_another_is_not_taken(
+    committed: Path, cache: Cache, cold: Mapping[str, bytes], read: list[str]
+) -> None:
+    first, second = sorted(path for path in cache.folder.iterdir() if "-" not in path.name)
+    content = first.read_bytes()
+    first.write_bytes(second.read_bytes())
+    second.write_bytes(content)
+    assert building.build(read_site(committed, Catalog(), cache=cache)) == cold
+    assert read == [*MODELS]
+
+
+def test_what_no_build_used_for_long_is_removed(cache: Cache) -> None:
+    old, young = cache.folder / "old.parcel", cache.folder / "young.parcel"
+    other = cache.folder / "thesis.txt"
+    long_ago = time.time() - (DAYS_KEPT + 1) * 86_400
+    for path in (old, young, other):
+        path.write_bytes(b"")
+    for path in (old, other):
+        os.utime(path, (long_ago, long_ago))
+    cache.prune()
+    assert not old.exists() and young.exists() and other.exists()
+
+
+def test_the_oldest_go_where_there_are_too_many(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache, now = Cache(tmp_path), int(time.time())
+    for age in range(6):
+        path = cache.place(f"{age}")
+        path.write_bytes(bytes(100))
+        os.utime(path, (now - age, now - age))
+    monkeypatch.setattr(caching, "MOST_BYTES", 250)
+    cache._began = now - 3
+    cache.prune()
+    assert sorted(path.stem for path in tmp_path.iterdir()) == ["0", "1", "2", "3"]
+    cache._began = now + 1
+    cache.prune()
+    assert sorted(path.stem for path in tmp_path.iterdir()) == ["0", "1"]
+
+
+@pytest.mark.slow
+def test_a_temporary_cache_goes_with_the_site(committed: Path) -> None:
+    cache = TemporaryCache()
+    folder = cache.folder
+    site = read_site(committed, Catalog(), cache=cache)
+    assert any(folder.iterdir())
+    del cache, site
+    assert not folder.exists()
+
+
+def test_a_cache_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(EnvironmentUnfit, match="--no-cache"):
+        Cache(tmp_path / "file" / "cache")
+
+
+# -- the command ---------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_the_command_keeps_below_the_home(
+    committed: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    build = ["leaderboard", "build", "--results", str(committed), "--home", str(tmp_path / "home")]
+    assert cli.main([*build, "--out", str(tmp_path / "cold"), "--no-cache"]) == 0
+    assert not (tmp_path / "home" / "site").exists()
+    assert cli.main([*build, "--out", str(tmp_path / "kept")]) == 0
+    assert any((tmp_path / "home" / "site").iterdir())
+    assert cli.main([*build, "--out", str(tmp_path / "cold"), "--check"]) == 0
+    capsys.readouterr()
+
+
+def test_a_place_and_no_place_contradict_each_other(
+    committed: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    build = ["leaderboard", "build", "--results", str(committed), "--out", str(tmp_path / "out")]
+    assert cli.main([*build, "--cache", str(tmp_path), "--no-cache"]) == 2
+    assert "Give one of the two" in capsys.readouterr().err
+
+
+# -- writing -------------------------------------------------------------------------------
+
+
+def test_pages_are_written_as_they_are_made(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Memory holds one page, whatever their number."""
+    size, count = 2**20, 60
+
+    def page(number: int) -> Iterator[File]:
+        if not (tmp_path / "out").exists():
+            assert len([path for path in tmp_path.rglob("data-*") if path.is_file()]) == number
+        yield File(f"data/data-{number:02d}", bytes([number]) * size)
+
+    made: list[Made] = [lambda number=number: page(number) for number in range(count)]
+    monkeypatch.setattr(building, "parts", lambda _: made)
+    seen: list[tuple[int, int]] = []
+    tracemalloc.start()
+    try:
+        paths = building.publish(site, tmp_path / "out", 1, lambda *step: seen.append(step))
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert sum(path.startswith("data/") for path in paths) == count
+    assert peak < 20 * size
+    assert seen == [(number, count) for number in range(1, count + 1)]
+    assert building.compare(site, tmp_path / "out", 1) == []
+    assert (tmp_path / "out" / "data" / "data-07").read_bytes() == b"\7" * size
+
+
+def test_a_page_that_cannot_be_made_leaves_the_old_site(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    building.write({building.MARKER: b"old"}, tmp_path / "out")
+
+    def refuse() -> Iterator[File]:
+        yield File("data/one", b"1")
+        raise EnvironmentUnfit("no more")
+
+    monkeypatch.setattr(building, "parts", lambda _: [refuse])
+    with pytest.raises(EnvironmentUnfit, match="no more"):
+        building.publish(site, tmp_path / "out", 1)
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+    assert (tmp_path / "out" / building.MARKER).read_bytes() == b"old"
+
+
+def test_the_footer_takes_the_totals_and_nothing_else_does() -> None:
+    page = Kept("runs/one.html", b"a text with \0totals\0, then <p>\0totals\0; built</p>")
+    assert page.finished(b"3 runs") == b"a text with \0totals\0, then <p>3 runs; built</p>"
+    assert Kept("data/one.js", b"no footer").finished(b"3 runs") == b"no footer"
