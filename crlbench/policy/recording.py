@@ -50,7 +50,7 @@ class Recording:
         self._prompts: list[Tokens] = []
         self._tokens: list[list[int]] = []
 
-    def open(self, backbone: Any) -> None:
+    def start(self, backbone: Any) -> None:
         """Be ready for a batch of a backbone; its weights as they are now are those recorded."""
         self.forget()
         self._backbone, self._versions = backbone, _versions(backbone)

@@ -86,7 +86,8 @@ def test_every_condition_has_its_value_although_the_dump_leaves_it_out(
     own = {"data.share": 0.5, "data.shuffle": []}
     assert conditions.values() == track.conditions.values() | own
     assert complete(conditions)["data"]["shuffle"] == []
-    assert defaults(LaterConditions) == {"data": {"shuffle": [], "share": 0.5}}
+    later = {"data": {"shuffle": [], "share": 0.5}}
+    assert defaults(LaterConditions) == defaults(Conditions) | later
 
 
 def test_leaves_without_an_added_condition_state_its_default(
