@@ -18,6 +18,7 @@ from transformers.models.mistral.modeling_mistral import MistralDecoderLayer
 from transformers.models.qwen2.modeling_qwen2 import Qwen2DecoderLayer
 
 from crlbench.policy.attention import NAME
+from crlbench.policy.head import at_least_float32
 from crlbench.policy.operations import rms_norm, rotate, swiglu
 from crlbench.policy.token_tree import TokenTree
 
@@ -114,7 +115,9 @@ def decoder_states(
     """
     decoder = backbone.get_decoder()
     x = decoder.embed_tokens(ids)
-    cos, sin = (angle.unsqueeze(2) for angle in decoder.rotary_emb(x, position_ids=places))
+    # Angles are in the type of what they are made for: attention reads float32.
+    angles = decoder.rotary_emb(at_least_float32(x[..., :1]), position_ids=places)
+    cos, sin = (angle.unsqueeze(2) for angle in angles)
     for number, layer in enumerate(decoder.layers):
         x = _layer(layer, x, cos, sin, partial(attention, number), partial(apply, number))
     norm = decoder.norm

@@ -34,7 +34,8 @@ def fused_statistics(
     device = states.device.type
     half = torch.is_autocast_enabled(device)
     dtype = torch.get_autocast_dtype(device) if half else states.dtype
-    options = _Options(temperature, softcap, dtype)
+    learns = torch.is_grad_enabled() and any(x.requires_grad for x in (states, head.weight))
+    options = _Options(temperature, softcap, dtype, learns)
     return _Statistics.apply(states, head.weight, head.bias, tokens, options)
 
 
@@ -44,6 +45,8 @@ class _Options:
     softcap: float | None
     dtype: torch.dtype
     """Type of the products."""
+    learns: bool
+    """Whether a backward pass follows."""
 
 
 class _Statistics(torch.autograd.Function):
@@ -57,11 +60,11 @@ class _Statistics(torch.autograd.Function):
         options: _Options,
     ) -> tuple[Tensor, Tensor]:
         head = _Head(weight.detach(), bias, options)
-        learns = any(ctx.needs_input_grad[:3])
         with torch.autocast(states.device.type, enabled=False):
             narrow = states.detach().to(options.dtype)
             size = len(tokens) * len(weight) * narrow.element_size()
-            kept: list[Tensor] | None = [] if learns and size <= KEPT_LOGIT_BYTES else None
+            few = options.learns and size <= KEPT_LOGIT_BYTES
+            kept: list[Tensor] | None = [] if few else None
             statistics = head.statistics(narrow, tokens, kept)
         logprobs, entropy, total = statistics
         ctx.save_for_backward(narrow, weight, bias, tokens, entropy, total)

@@ -13,29 +13,35 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
+from crlbench.policy.head import at_least_float32
+
 
 class _RmsNorm(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, eps: float, dtype: torch.dtype) -> Tensor:
-        width = x.shape[-1]
-        norm = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
-        scale = norm.square_().div_(width).add_(eps).rsqrt_()
+        wide = at_least_float32(x)
+        norm = torch.linalg.vector_norm(wide, dim=-1, keepdim=True)
+        scale = norm.square_().div_(x.shape[-1]).add_(eps).rsqrt_()
         ctx.save_for_backward(x, weight, scale)
-        return (x * scale).mul_(weight).to(dtype)
+        return (wide * scale).mul_(weight).to(dtype)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         x, weight, scale = ctx.saved_tensors
-        wide = grad.to(x.dtype)
+        wide, factor, slope = at_least_float32(x), weight.to(scale.dtype), grad.to(scale.dtype)
         # A layer norm whose mean is 0 differs by the mean that its slope takes away.
         need = [ctx.needs_input_grad[0], ctx.needs_input_grad[1], False]
         d_x, d_weight, _ = torch.ops.aten.native_layer_norm_backward(
-            wide, x, [x.shape[-1]], torch.zeros_like(scale), scale, weight.to(x.dtype), None, need
+            slope, wide, [x.shape[-1]], torch.zeros_like(scale), scale, factor, None, need
         )
         if d_x is not None:
-            d_x += scale * (wide @ weight.to(x.dtype)).unsqueeze(-1) / x.shape[-1]
-        return d_x, None if d_weight is None else d_weight.to(weight.dtype), None, None
+            d_x += scale * (slope @ factor).unsqueeze(-1) / x.shape[-1]
+        return (
+            None if d_x is None else d_x.to(x.dtype),
+            None if d_weight is None else d_weight.to(weight.dtype),
+            *(None,) * 2,
+        )
 
 
 def rms_norm(x: Tensor, weight: Tensor, eps: float, dtype: torch.dtype) -> Tensor:

@@ -116,6 +116,10 @@ class Policy(nn.Module):
         finally:
             self.recorder = None
 
+    def forget_recording(self) -> None:
+        """Nothing that was recorded counts any more: the weights change."""
+        self._recording.forget()
+
     def _fused_states(self, *batch: Tensor) -> Tensor:
         """:func:`crlbench.policy.forward.states_packed`, by the products that are recorded."""
         tree = tree_of(*batch[1:])
@@ -123,7 +127,7 @@ class Policy(nn.Module):
         return tree.states_of_rows(tree_states(self.backbone, tree, apply))
 
     def _by_blocks(self, states: Tensor) -> BlockStatistics:
-        fused = self.fast and states.dtype == torch.float32 and states.device.type == "cpu"
+        fused = self.fused and states.dtype == torch.float32
         return fused_statistics if fused else block_statistics
 
     def trainable(self) -> dict[str, nn.Parameter]:

@@ -76,6 +76,7 @@ class Recording:
             for name, width in widths.items():
                 store = self._memory_of((number, name), count * width, dtype)
                 self._stores[number, name] = store.view(count, width)
+        self._memory = {name: self._memory[name] for name in self._stores}
 
     @property
     def bytes(self) -> int:

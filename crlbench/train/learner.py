@@ -232,6 +232,7 @@ class Learner(L.LightningModule):
     def step(self, objective: Objective) -> dict[str, float]:
         """One step of the update rule: its figures, and where it led in weight space."""
         done = self.update.step(self, objective)
+        self.learning.forget_recording()
         self.skipped_running = self.skipped_running + 1 if done.skipped else 0
         self.longest_skip = max(self.longest_skip, self.skipped_running)
         self.updated |= bool(done.moved)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections import Counter
 from collections.abc import Iterator
@@ -101,7 +102,9 @@ class PolicyOptimization(Learner):
         """What the policy did with all prompts; each rank takes its own."""
         prompts = batch.part(self.ranks.share(len(batch.uids)))
         key = DrawKey(self.seed, "rollout", batch.iteration)
-        with self.learning.recording():
+        # What is recorded cannot differ from decoding, so the check of decoding comes first.
+        records = self.decoding_checked and not self.update.whole_experience
+        with self.learning.recording() if records else contextlib.nullcontext():
             part = self.collector.collect(self.learning, prompts, key)
         collected = Collected.joined(self.ranks.gather([part]), self.collector.pad)
         if self.arm == "placebo":

@@ -29,6 +29,8 @@ class TracedAdamW(torch.optim.AdamW):
                     before = [p.detach().clone() for p in part]
                     self.param_groups = [{**group, "params": part}]
                     super().step()
+                    # The fused kernel writes past autograd: who keeps products must see it.
+                    torch.autograd.graph.increment_version(part)
                     for parameter, old in zip(part, before, strict=True):
                         torch.sub(parameter.detach(), old, out=parameter.grad)
         finally:

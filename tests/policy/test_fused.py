@@ -236,6 +236,33 @@ def test_under_autocast_a_recording_has_the_gradient_of_a_pass():
     assert gap(recorded, fresh) < 0.02 and gap(recorded, plain) < 0.02
 
 
+def test_an_adapter_on_a_base_in_bfloat16_under_autocast():
+    def learner(fast):
+        model = add_lora(model_of(MODELS["llama"]).bfloat16().requires_grad_(False), LORA, seed=1)
+        for name, parameter in model.named_parameters():
+            if "lora_B" in name:
+                nn.init.normal_(parameter, std=0.1, generator=torch.Generator().manual_seed(3))
+        return Policy(model, value_head=False, fast=fast)
+
+    with torch.autocast("cpu", torch.bfloat16):
+        ours, theirs = learner(True), learner(False)
+        with ours.recording():
+            rollout = sampled(ours)
+        # Decoding and a pass of the modules say the same of the same tokens.
+        outputs = theirs(*arguments(rollout)[:5], 1.0)
+        real = rollout.completion_mask
+        gap = (rollout.behavior_logprobs - outputs.logprobs)[real].abs().mean()
+        slopes = []
+        for policy in (ours, theirs):
+            policy.zero_grad()
+            policy(*arguments(rollout)).logprobs[real].sum().backward()
+            parameters = sorted(policy.named_parameters())
+            grads = [p.grad.flatten() for _, p in parameters if p.grad is not None]
+            slopes.append(torch.cat(grads))
+    assert gap < 0.02
+    assert float((slopes[0] - slopes[1]).norm() / slopes[1].norm()) < 0.04
+
+
 @pytest.mark.parametrize("trunk", [(), (5,)], ids=["nothing", "one token"])
 def test_prompts_may_have_little_in_common(trunk):
     ours, theirs = (policy_of(MODELS["llama"], fast=fast) for fast in (True, False))
@@ -256,7 +283,7 @@ def test_a_prompt_that_is_the_beginning_of_the_others_keeps_a_token():
 
 OTHERS = {
     "deepseek": lambda: random_model("deepseek"),
-    "gpt2": lambda: model_of(GPT2Config(n_layer=1, n_head=2, n_embd=16, vocab_size=131)),
+    "gpt2": lambda: model_of(GPT2Config(n_layer=1, n_head=2, n_embd=16, vocab_size=5000)),
     "gemma2": lambda: model_of(Gemma2Config(**SHARED, num_key_value_heads=2, head_dim=8)),
     "sliding window": lambda: random_model("mistral"),
 }
@@ -268,6 +295,11 @@ def test_other_models_keep_the_passes_of_their_modules(make):
     assert not serves(model)
     ours, theirs = (sampled(Policy(model, value_head=False, fast=fast)) for fast in (True, False))
     assert torch.equal(ours.behavior_logprobs, theirs.behavior_logprobs)
+    ours, theirs = (
+        Policy(model, value_head=False, fast=fast).eval()(*arguments(theirs)).logprobs
+        for fast in (True, False)
+    )
+    assert torch.equal(ours, theirs)
 
 
 @pytest.mark.parametrize("kept", [0, 1 << 20])

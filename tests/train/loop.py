@@ -54,6 +54,7 @@ def make(
     recipe="ppo",
     lora=False,
     audit=None,
+    fast=False,
     **options,
 ) -> PolicyOptimization:
     c = c or conditions()
@@ -67,6 +68,7 @@ def make(
         learner,
         value_head=recipe.critic is not None,
         reference=model(),
+        fast=fast,
     )
     sampler = DecodeLoop(ascii_tokenizer(), 1.0, 4, ends=(130,), pad=128)
     data = c.data

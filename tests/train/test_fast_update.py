@@ -7,10 +7,12 @@ from dataclasses import replace
 
 import pytest
 import torch
+from lightning.pytorch.callbacks import Callback
 
 from crlbench.algo import objective
 from crlbench.algo.recipes import load, names
 from crlbench.algo.step import TrustRegion
+from crlbench.policy import recording as recording_file
 from crlbench.policy.decode.loop import DrawKey
 from crlbench.policy.policy import Policy
 from crlbench.train import passes as passes_file
@@ -18,7 +20,7 @@ from crlbench.train.collect import Collected
 from crlbench.train.optimizer import TracedAdamW
 from crlbench.train.stream import make_batch
 from tests.support.checkpoints import CONFIGS, random_model
-from tests.train.loop import PROMPTS, conditions, fit, make
+from tests.train.loop import PROMPTS, conditions, fit, make, watch_steps
 
 RECIPES = [name for name in names() if not isinstance(load(name).step, TrustRegion)]
 
@@ -284,3 +286,63 @@ def test_in_bfloat16_later_epochs_keep_the_old_logprobs_of_the_first():
     assert len(stats) == 6 and stats[0]["ratio_max"] == 1.0
     assert all(step["ratio_max"] != 1.0 for step in stats[1:])
     assert (experience.old_logprobs - before)[mask].abs().mean() < 0.02
+
+
+class Losses(Callback):
+    """The losses of every step of a fit, by iteration."""
+
+    def __init__(self):
+        self.rows = []
+
+    def on_train_batch_end(self, trainer, module, *_):
+        self.rows.append(module.iteration.losses)
+
+
+@pytest.mark.parametrize("lora", [False, True], ids=["all weights", "adapter"])
+@pytest.mark.parametrize("recipe", ["grpo", "ppo", "dapo"])
+def test_a_fast_run_takes_the_steps_of_a_plain_one(recipe, lora, tmp_path):
+    """With several epochs of several minibatches: all but the first step see changed weights."""
+    changes = {"optimization.epochs": "2", "optimization.learning_rate": "1e-3"}
+    losses = []
+    for fast in (True, False):
+        c = conditions(**{name.replace(".", "__"): value for name, value in changes.items()})
+        module = make(c, recipe=recipe, score=every_other, lora=lora, fast=fast)
+        watch = Losses()
+        fit(module, tmp_path / str(fast), before=watch)
+        assert module.learning.fused == fast
+        losses.append([loss for steps in watch.rows[:4] for loss in steps])
+    assert len(losses[0]) == len(losses[1]) > 6
+    assert losses[0] == pytest.approx(losses[1], rel=2e-3, abs=2e-4)
+
+
+def test_products_are_looked_up_by_the_first_step_after_the_check_of_decoding(
+    tmp_path, monkeypatch
+):
+    looked, plain = [], recording_file._look_up
+
+    def look_up(*given):
+        looked.append((module.iterations_done, steps["taken"]))
+        return plain(*given)
+
+    monkeypatch.setattr(recording_file, "_look_up", look_up)
+    module = make(conditions(optimization__epochs="2"), recipe="grpo", fast=True)
+    steps = {"taken": 0}
+
+    def after(done):
+        steps["taken"] += 1
+
+    watch_steps(module, after=after)
+    fit(module, tmp_path)
+    each = steps["taken"] // module.iterations_done
+    assert each == 4
+    assert {(iteration, taken % each) for iteration, taken in looked} == {
+        (iteration, 0) for iteration in range(1, module.iterations_done)
+    }
+
+
+def test_the_optimizer_is_seen_by_whoever_keeps_products():
+    weight = torch.nn.Parameter(torch.ones(3))
+    weight.grad = torch.ones(3)
+    before = weight._version
+    TracedAdamW([weight], lr=0.1, fused=True).step()
+    assert weight._version > before
