@@ -22,6 +22,8 @@ from crlbench.train.stream import make_batch
 from tests.support.checkpoints import CONFIGS, random_model
 from tests.train.loop import PROMPTS, conditions, fit, make, watch_steps
 
+MORE_RUNS = (("grpo", True), ("ppo", False), ("ppo", True), ("dapo", False), ("dapo", True))
+"""Recipes, and whether an adapter learns."""
 RECIPES = [name for name in names() if not isinstance(load(name).step, TrustRegion)]
 
 
@@ -126,9 +128,7 @@ def test_the_figures_of_a_step_do_not_depend_on_its_micro_batches(monkeypatch):
     for budget in (30, 10_000):
         module, _, experience = ready("grpo")
         monkeypatch.setattr(passes_file, "budget_of", lambda *_, b=budget: b)
-        figures.append(
-            module.update.step(module, module.surrogate(experience.trimmed())).figures
-        )
+        figures.append(module.update.step(module, module.surrogate(experience.trimmed())).figures)
     one, other = figures
     for name, value in one.items():
         assert value == pytest.approx(other[name], rel=1e-5, abs=1e-7), name
@@ -298,8 +298,10 @@ class Losses(Callback):
         self.rows.append(module.iteration.losses)
 
 
-@pytest.mark.parametrize("lora", [False, True], ids=["all weights", "adapter"])
-@pytest.mark.parametrize("recipe", ["grpo", "ppo", "dapo"])
+@pytest.mark.parametrize(
+    ("recipe", "lora"),
+    [("grpo", False)] + [pytest.param(*given, marks=pytest.mark.slow) for given in MORE_RUNS],
+)
 def test_a_fast_run_takes_the_steps_of_a_plain_one(recipe, lora, tmp_path):
     """With several epochs of several minibatches: all but the first step see changed weights."""
     changes = {"optimization.epochs": "2", "optimization.learning_rate": "1e-3"}
