@@ -22,7 +22,7 @@ from pathlib import Path
 import numpy as np
 
 import crlbench
-from crlbench.contract.retractions import RETRACTIONS_NAME
+from crlbench.contract.retractions import RETRACTIONS_NAME, leaderboard_above
 from crlbench.disk.hashing import digest
 from crlbench.disk.parcels import BadParcel, Parcel, write_parcel
 from crlbench.errors import EnvironmentUnfit
@@ -138,7 +138,15 @@ def key_of(folder: Path, surroundings: str) -> str:
         surroundings: what :func:`surroundings_of` gives.
     """
     files = digest_files(sorted(path for path in folder.iterdir() if path.is_file()), folder)
-    return digest([surroundings, folder.parts[-3:], files])
+    return digest([surroundings, folder.absolute().parts[-3:], files, _retractions(folder)])
+
+
+def _retractions(folder: Path) -> str:
+    """Digest of the log that may take back an entry; empty where there is none."""
+    above = leaderboard_above(folder)
+    if above is None or not (above / RETRACTIONS_NAME).is_file():
+        return ""
+    return digest_files([above / RETRACTIONS_NAME], above)
 
 
 def results_name(results: Path) -> str:
@@ -146,21 +154,17 @@ def results_name(results: Path) -> str:
     return f"results-{digest(str(results.absolute()))[:32]}"
 
 
-def surroundings_of(results: Path, tracks: Sequence[Path], options: Sequence[str]) -> str:
+def surroundings_of(tracks: Sequence[Path], options: Sequence[str]) -> str:
     """Digest of what all entries of a build rest on beside their own files.
 
     Args:
-        results: the folder of all boards; retractions stand beside it.
         tracks: files of the catalogue's tracks.
         options: what else is written into pages.
     """
     frozen = leaderboard_folder()
     named = [*sorted(frozen.glob("tracks/*.toml")), *sorted(frozen.glob("archive/*/**/*.toml"))]
-    above = results.absolute().parent
-    log = [path for path in [above / RETRACTIONS_NAME] if path.is_file()]
-    parts = [digest_files(named, frozen), digest_files(log, above)]
     catalogue = [[path.stem, digest_files([path], path.parent)] for path in tracks]
-    return digest([code_digest(), *parts, catalogue, list(options)])
+    return digest([code_digest(), digest_files(named, frozen), catalogue, list(options)])
 
 
 @cache

@@ -59,7 +59,7 @@ def read_site(
     bare = Site((), catalog, url, repository, cache)
     tracks = [entry.path for entry in catalog.entries("track").values()]
     options = [url, "" if repository is None else repository.address]
-    bare = replace(bare, surroundings=surroundings_of(results, tracks, options))
+    bare = replace(bare, surroundings=surroundings_of(tracks, options))
     parcels = _parcels(entries, bare, cache, advance)
     known = read_known(cache, results_name(results))
     boards = [

@@ -131,6 +131,19 @@ def test_a_retraction_reaches_every_entry(
     assert read == [*MODELS]
 
 
+@pytest.mark.parametrize("results", ["leaderboard/results", "leaderboard", "."])
+def test_a_key_rests_on_the_retractions_that_the_census_reads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, results: str
+) -> None:
+    entry = tmp_path / "leaderboard" / "results" / "board" / "model" / "recipe"
+    entry.mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / results)
+    folder = entry.relative_to(Path.cwd())
+    before = caching.key_of(folder, caching.surroundings_of([], []))
+    (tmp_path / "leaderboard" / "retractions.jsonl").write_text("")
+    assert caching.key_of(folder, caching.surroundings_of([], [])) != before
+
+
 @pytest.mark.slow
 def test_other_code_finds_nothing(
     committed: Path, cache: Cache, read: list[str], monkeypatch: pytest.MonkeyPatch
