@@ -172,11 +172,27 @@ def _cache(options: Namespace) -> Any:
     if getattr(options, "no_cache", False):
         return TemporaryCache()
     if place := getattr(options, "cache", None):
+        _require_apart(f"--cache {place}", Path(place), options)
         return Cache(Path(place))
+    if options.home is not None:
+        place = options.home / CACHE
+        _require_apart(f"{place}: the folder of what is kept", place, options)
     try:
         return TemporaryCache() if options.home is None else Cache(options.home / CACHE)
     except EnvironmentUnfit:  # a home that cannot be written to
         return TemporaryCache()
+
+
+def _require_apart(name: str, cache: Path, options: Namespace) -> None:
+    """Refuse a cache that stands in the site or in the results, or has one of them inside."""
+    place = cache.resolve()
+    for what, other in (("--out", Path(options.out)), ("the results", _results(options))):
+        whole = other.resolve()
+        if place == whole or place in whole.parents or whole in place.parents:
+            raise UsageError(
+                f"{name} and {what} ({other}): one is the other, or inside of it. Name a folder "
+                "that is apart from both."
+            )
 
 
 def _results(options: Namespace) -> Path:

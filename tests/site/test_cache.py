@@ -277,6 +277,31 @@ def test_a_place_and_no_place_contradict_each_other(
     assert "Give one of the two" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("action", [[], ["--check"]])
+@pytest.mark.parametrize("place", ["out", "out/kept", ".", "results", "results/kept", "link/kept"])
+def test_a_cache_in_the_site_or_the_results_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], place: str, action: list[str]
+) -> None:
+    (tmp_path / "results").mkdir()
+    (tmp_path / "link").symlink_to("out")
+    build = ["leaderboard", "build", "--results", str(tmp_path / "results"), *action]
+    build += ["--out", str(tmp_path / "out"), "--cache", str(tmp_path / place)]
+    assert cli.main(build) == 2
+    assert "apart from both" in capsys.readouterr().err
+    assert {path.name for path in tmp_path.rglob("*")} == {"results", "link"}
+
+
+def test_a_site_in_the_cache_of_the_home_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "results").mkdir()
+    build = ["leaderboard", "build", "--results", str(tmp_path / "results")]
+    build += ["--home", str(tmp_path), "--out", str(tmp_path / "site" / "here")]
+    assert cli.main(build) == 2
+    assert "apart from both" in capsys.readouterr().err
+    assert {path.name for path in tmp_path.iterdir()} == {"results"}
+
+
 # -- writing -------------------------------------------------------------------------------
 
 
