@@ -40,6 +40,10 @@ DAYS_KEPT = 30
 MOST_BYTES = 3 * 10**9
 """Of all parcels, beside those that a build used; 400 entries take 1.6 GB."""
 ENDING = ".parcel"
+UNFINISHED = f".*{ENDING}-*"
+"""Names under which :func:`crlbench.disk.parcels.write_parcel` writes."""
+LONGEST_WRITE = 86_400
+"""Seconds; what is unfinished for longer belongs to a process that was killed."""
 KEY = "key"
 """The part of every parcel that says which key it belongs to."""
 
@@ -104,16 +108,30 @@ class Cache:
     def prune(self) -> None:
         """Remove parcels that no build used for :data:`DAYS_KEPT` days, or that are too many.
 
-        What was found or written since the cache was opened stays.
+        What was found or written since the cache was opened stays. What killed processes left
+        behind goes.
         """
         left, since = MOST_BYTES, int(self._began)
-        with suppress(OSError):
-            stats = [(path.stat(), path) for path in self.folder.glob(f"*{ENDING}")]
-            for stat, path in sorted(stats, key=lambda one: -one[0].st_mtime):
-                left -= stat.st_size
-                used = stat.st_mtime >= since
-                if not used and (left < 0 or stat.st_mtime < since - DAYS_KEPT * 86_400):
-                    path.unlink()
+        for stat, path in self._youngest_first(f"*{ENDING}"):
+            left -= stat.st_size
+            used = stat.st_mtime >= since
+            if not used and (left < 0 or stat.st_mtime < since - DAYS_KEPT * 86_400):
+                _remove(path)
+        for stat, path in self._youngest_first(UNFINISHED):
+            if stat.st_mtime < since - LONGEST_WRITE:
+                _remove(path)
+
+    def _youngest_first(self, names: str) -> list[tuple[os.stat_result, Path]]:
+        stats = []
+        for path in self.folder.glob(names):
+            with suppress(OSError):  # another build may remove it
+                stats.append((path.stat(), path))
+        return sorted(stats, key=lambda one: -one[0].st_mtime)
+
+
+def _remove(path: Path) -> None:
+    with suppress(OSError):  # of someone else, or removed by another build
+        path.unlink()
 
 
 class TemporaryCache(Cache):

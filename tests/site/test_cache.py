@@ -220,6 +220,36 @@ def test_what_no_build_used_for_long_is_removed(cache: Cache) -> None:
     assert not old.exists() and young.exists() and other.exists()
 
 
+def test_what_killed_processes_left_behind_is_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def die(*_: object) -> None:
+        raise OSError
+
+    cache = Cache(tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "replace", die)
+        patch.setattr(Path, "unlink", lambda *_, **__: None)
+        for key in ("old", "young"):
+            with pytest.raises(EnvironmentUnfit):
+                cache.put(key, {"head": b"{}"})
+    (old,) = tmp_path.glob(".old*")
+    os.utime(old, (time.time() - 90_000,) * 2)
+    cache.prune()
+    assert [path.name.partition(".parcel-")[0] for path in tmp_path.iterdir()] == [".young"]
+
+
+def test_one_that_cannot_be_removed_keeps_no_other(tmp_path: Path) -> None:
+    cache = Cache(tmp_path)
+    long_ago = (time.time() - (DAYS_KEPT + 1) * 86_400,) * 2
+    cache.place("folder").mkdir()
+    cache.put("file", {})
+    os.utime(cache.place("folder"), long_ago)
+    os.utime(cache.place("file"), (long_ago[0] - 1,) * 2)
+    cache.prune()
+    assert [path.stem for path in tmp_path.iterdir()] == ["folder"]
+
+
 def test_the_oldest_go_where_there_are_too_many(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
