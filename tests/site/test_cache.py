@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import time
@@ -10,15 +11,17 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
+import zstandard
 
 from crlbench import cli
 from crlbench.catalog.find import Catalog
-from crlbench.disk.parcels import Parcel
+from crlbench.disk.parcels import Parcel, write_parcel
 from crlbench.errors import EnvironmentUnfit
 from crlbench.site import build as building
 from crlbench.site import cache as caching
 from crlbench.site.cache import DAYS_KEPT, Cache, TemporaryCache
 from crlbench.site.filling import Filler
+from crlbench.site.known import PART, read_known
 from crlbench.site.pages import File, Kept, Made
 from crlbench.site.reading import read_site
 from crlbench.site.source import Site
@@ -206,6 +209,36 @@ def test_a_parcel_under_the_key_of_another_is_not_taken(
     second.write_bytes(content)
     assert building.build(read_site(committed, Catalog(), cache=cache)) == cold
     assert read == [*MODELS]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("change", ["[]", "{}", "no arms", "no run"])
+def test_a_sound_parcel_of_something_else_is_made_again(
+    committed: Path, cache: Cache, cold: Mapping[str, bytes], read: list[str], change: str
+) -> None:
+    for path in [path for path in cache.folder.iterdir() if "-" not in path.name]:
+        parcel = Parcel(path)
+        parts = {name: bytes(parcel.part(name)) for name in parcel.names}
+        head = json.loads(zstandard.decompress(parts["head"]))
+        heads = {
+            "no arms": head | {"arms": 7},
+            "no run": head | {"runs": [{}]},
+        }
+        content = json.dumps(heads[change]) if change in heads else change
+        write_parcel(path, parts | {"head": zstandard.compress(content.encode())})
+    assert building.build(read_site(committed, Catalog(), cache=cache)) == cold
+    assert read == [*MODELS]
+
+
+@pytest.mark.parametrize("content", [b"[]", b"7", b"null", b"[" * 100_000])
+def test_results_that_are_none_are_not_taken(tmp_path: Path, content: bytes) -> None:
+    cache = Cache(tmp_path)
+    cache.put("results-of-two", {PART: zstandard.compress(content)})
+    known = read_known(cache, "results-of-two")
+    assert known.get("one") is None
+    known.put("one", 1)
+    known.write()
+    assert read_known(cache, "results-of-two").get("one") == 1
 
 
 def test_what_no_build_used_for_long_is_removed(cache: Cache) -> None:
