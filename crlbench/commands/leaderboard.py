@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
@@ -167,20 +168,30 @@ def _site(options: Namespace, steps: Steps, url: str = "", repository: Any = Non
 
 def _cache(options: Namespace) -> Any:
     """Where what is kept of entries lies; None for a folder that goes with the command."""
-    from crlbench.site.cache import Cache, TemporaryCache
+    from crlbench.site.cache import Cache, SparedCache, TemporaryCache
 
     if getattr(options, "no_cache", False):
-        return TemporaryCache()
+        return TemporaryCache(_temporary(options))
     if place := getattr(options, "cache", None):
         _require_apart(f"--cache {place}", Path(place), options)
         return Cache(Path(place))
     if options.home is not None:
         place = options.home / CACHE
         _require_apart(f"{place}: the folder of what is kept", place, options)
+    spare = TemporaryCache(_temporary(options))
+    if options.home is None:
+        return spare
     try:
-        return TemporaryCache() if options.home is None else Cache(options.home / CACHE)
+        return SparedCache(options.home / CACHE, spare, partial(note, options))
     except EnvironmentUnfit:  # a home that cannot be written to
-        return TemporaryCache()
+        return spare
+
+
+def _temporary(options: Namespace) -> Path | None:
+    """Where temporary files lie: where the output will, if that can be written to already."""
+    above = Path(options.out).absolute().parent
+    writes = not getattr(options, "check", False)
+    return above if writes and above.is_dir() and os.access(above, os.W_OK) else None
 
 
 def _require_apart(name: str, cache: Path, options: Namespace) -> None:

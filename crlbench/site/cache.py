@@ -13,7 +13,7 @@ import os
 import platform
 import tempfile
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from importlib.metadata import version
@@ -49,10 +49,13 @@ KEY = "key"
 
 
 class Cache:
-    """A folder of parcels."""
+    """A folder of parcels that someone named."""
 
     lasting = True
     """Whether another build can find them."""
+    what = "--cache"
+    """Before the folder in messages."""
+    remedy = "Free space, name another folder, or give --no-cache."
 
     def __init__(self, folder: Path) -> None:
         """
@@ -65,10 +68,12 @@ class Cache:
             with tempfile.TemporaryFile(dir=folder):
                 pass
         except OSError as error:
-            raise EnvironmentUnfit(
-                f"--cache {folder}: cannot be written: {error.strerror}. Name another folder, or "
-                "give --no-cache."
-            ) from None
+            raise self._unfit(error) from None
+
+    def _unfit(self, error: OSError) -> EnvironmentUnfit:
+        return EnvironmentUnfit(
+            f"{self.what} {self.folder}: cannot be written: {error.strerror}. {self.remedy}"
+        )
 
     def place(self, key: str) -> Path:
         """The file of a key."""
@@ -100,10 +105,7 @@ class Cache:
         try:
             write_parcel(self.place(key), {KEY: key.encode(), **parts})
         except OSError as error:
-            raise EnvironmentUnfit(
-                f"--cache {self.folder}: cannot be written: {error.strerror}. Free space, name "
-                "another folder, or give --no-cache."
-            ) from None
+            raise self._unfit(error) from None
 
     def prune(self) -> None:
         """Remove parcels that no build used for :data:`DAYS_KEPT` days, or that are too many.
@@ -138,14 +140,61 @@ class TemporaryCache(Cache):
     """Parcels that go with the object."""
 
     lasting = False
+    what = "temporary files in"
+    remedy = "Free space there."
 
     def __init__(self, above: Path | None = None) -> None:
         """
         Args:
             above: the folder that it is made in; None for that of temporary files.
+
+        Raises:
+            EnvironmentUnfit: it cannot be made.
         """
-        self._place = tempfile.TemporaryDirectory(prefix="crlbench-site-", dir=above)
+        self.folder = Path(tempfile.gettempdir() if above is None else above)
+        try:
+            self._place = tempfile.TemporaryDirectory(prefix=".crlbench-site-", dir=self.folder)
+        except OSError as error:
+            raise self._unfit(error) from None
         super().__init__(Path(self._place.name))
+
+
+class SparedCache(Cache):
+    """A folder of parcels that nobody named: what cannot be written there goes with the object."""
+
+    what = "what is kept in"
+    remedy = "Free space there, or name another folder with --cache."
+
+    def __init__(self, folder: Path, spare: TemporaryCache, say: Callable[[str], object]) -> None:
+        """
+        Args:
+            spare: takes what cannot be written.
+            say: takes a sentence, the first time that something cannot be.
+
+        Raises:
+            EnvironmentUnfit: as :class:`Cache`.
+        """
+        super().__init__(folder)
+        self._spare, self._say = spare, say
+
+    def place(self, key: str) -> Path:
+        """The file of a key: the spare one where there is one."""
+        spare = self._spare.place(key)
+        return spare if spare.exists() else super().place(key)
+
+    def put(self, key: str, parts: Mapping[str, bytes]) -> None:
+        """Write the parcel of a key.
+
+        Raises:
+            EnvironmentUnfit: it can be written in neither folder.
+        """
+        try:
+            super().put(key, parts)
+        except EnvironmentUnfit as error:
+            with suppress(FileExistsError):  # any process may be the first
+                (self._spare.folder / "said").open("x").close()
+                self._say(f"{error} The build goes on; what it computes is not all kept.")
+            self._spare.put(key, parts)
 
 
 def key_of(folder: Path, surroundings: str) -> str:

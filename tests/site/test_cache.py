@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -19,7 +20,7 @@ from crlbench.disk.parcels import Parcel, write_parcel
 from crlbench.errors import EnvironmentUnfit
 from crlbench.site import build as building
 from crlbench.site import cache as caching
-from crlbench.site.cache import DAYS_KEPT, Cache, TemporaryCache
+from crlbench.site.cache import DAYS_KEPT, Cache, SparedCache, TemporaryCache
 from crlbench.site.filling import Filler
 from crlbench.site.known import PART, read_known
 from crlbench.site.pages import File, Kept, Made
@@ -316,6 +317,32 @@ def test_a_cache_that_cannot_be_made_is_named(tmp_path: Path) -> None:
         Cache(tmp_path / "file" / "cache")
 
 
+def test_temporary_files_have_a_place_and_a_message_of_their_own(tmp_path: Path) -> None:
+    cache = TemporaryCache(tmp_path)
+    assert cache.folder.parent == tmp_path
+    cache.place("key").mkdir()
+    with pytest.raises(EnvironmentUnfit, match="temporary files in") as refused:
+        cache.put("key", {})
+    assert "--no-cache" not in str(refused.value)
+    with pytest.raises(EnvironmentUnfit, match="temporary files in"):
+        TemporaryCache(tmp_path / "missing")
+
+
+def test_what_the_cache_of_nobody_cannot_take_goes_with_the_build(tmp_path: Path) -> None:
+    said: list[str] = []
+    cache = SparedCache(tmp_path / "kept", TemporaryCache(tmp_path), said.append)
+    for key in ("one", "two"):
+        cache.place(key).mkdir()
+        cache.put(key, {"head": b"{}"})
+        assert Parcel(cache.place(key)).part("head") == b"{}"
+    cache.put("three", {"head": b"3"})
+    assert cache.place("three").parent == tmp_path / "kept"
+    (sentence,) = said
+    assert "cannot be written" in sentence and "goes on" in sentence
+    del cache
+    assert [path.name for path in tmp_path.iterdir()] == ["kept"]
+
+
 # -- the command ---------------------------------------------------------------------------
 
 
@@ -330,6 +357,31 @@ def test_the_command_keeps_below_the_home(
     assert any((tmp_path / "home" / "site").iterdir())
     assert cli.main([*build, "--out", str(tmp_path / "cold"), "--check"]) == 0
     capsys.readouterr()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("named", [False, True])
+def test_a_place_that_is_taken_fails_where_someone_named_the_cache(
+    committed: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    named: bool,
+) -> None:
+    def full(path: Path, parts: object) -> None:
+        if (home / "site") in path.parents:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        write_parcel(path, parts)  # type: ignore[arg-type]
+
+    home = tmp_path / "home"
+    monkeypatch.setattr(caching, "write_parcel", full)
+    build = ["leaderboard", "build", "--results", str(committed), "--home", str(home)]
+    build += ["--out", str(tmp_path / "out")]
+    kept = ["--cache", str(home / "site")] if named else []
+    assert cli.main([*build, *kept]) == (EnvironmentUnfit("").exit_code if named else 0)
+    err = capsys.readouterr().err
+    assert err.count("No space left on device") == 1
+    assert {path.name for path in tmp_path.iterdir()} == ({"home"} if named else {"home", "out"})
 
 
 def test_a_place_and_no_place_contradict_each_other(
