@@ -107,6 +107,17 @@ class Cache:
         except OSError as error:
             raise self._unfit(error) from None
 
+    def drop(self, key: str) -> None:
+        """Forget the parcel of a key.
+
+        Raises:
+            EnvironmentUnfit: it cannot be removed.
+        """
+        try:
+            self.place(key).unlink(missing_ok=True)
+        except OSError as error:
+            raise self._unfit(error) from None
+
     def prune(self) -> None:
         """Remove parcels that no build used for :data:`DAYS_KEPT` days, or that are too many.
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from crlbench.catalog.find import Catalog
 from crlbench.disk.packed import drop_members
+from crlbench.errors import ValidationError
 from crlbench.site import compare, items, runs
 from crlbench.site.article import panels_of_records
 from crlbench.site.cache import Cache, key_of
@@ -20,6 +21,9 @@ from crlbench.site.source import Site, StoredBoard, read_board
 from crlbench.verdict.axes import drop_replicates
 from crlbench.verdict.board_conditions import board_tasks
 from crlbench.verdict.runs import no_collection
+
+TRIES = 3
+"""To read an entry whose files change."""
 
 
 class Filler:
@@ -43,9 +47,18 @@ class Filler:
         return self._cache.place(key) if self._cache.find(key) else self.made(folder)
 
     def made(self, folder: Path) -> Path | None:
-        """The same, made anew."""
-        key = key_of(folder, self._surroundings)
-        return self._cache.place(key) if self.fill(folder, key) else None
+        """The same, made anew.
+
+        Raises:
+            ValidationError: its files change while they are read.
+        """
+        for _ in range(TRIES):
+            key = key_of(folder, self._surroundings)
+            whole = self.fill(folder, key)
+            if key_of(folder, self._surroundings) == key:
+                return self._cache.place(key) if whole else None
+            self._cache.drop(key)
+        raise ValidationError(f"{folder}: changes while it is read. Build once it is whole.")
 
     def fill(self, folder: Path, key: str) -> bool:
         """Read the entry of a folder and write the parcel of its key.

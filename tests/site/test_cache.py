@@ -17,7 +17,7 @@ import zstandard
 from crlbench import cli
 from crlbench.catalog.find import Catalog
 from crlbench.disk.parcels import Parcel, write_parcel
-from crlbench.errors import EnvironmentUnfit
+from crlbench.errors import EnvironmentUnfit, ValidationError
 from crlbench.site import build as building
 from crlbench.site import cache as caching
 from crlbench.site.cache import DAYS_KEPT, Cache, SparedCache, TemporaryCache
@@ -133,6 +133,35 @@ def test_a_retraction_reaches_every_entry(
     (copied.parent / "retractions.jsonl").write_text("")
     read_site(copied, Catalog(), cache=cache)
     assert read == [*MODELS]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("times", [1, 9])
+def test_numbers_of_files_that_change_meanwhile_have_no_key_of_before(
+    copied: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, times: int
+) -> None:
+    fill, left = Filler.fill, [times]
+    path = copied / STORED.name / MODELS[1] / "ppo" / "submission.json"
+    before = path.read_text()
+
+    def changed_first(filler: Filler, folder: Path, key: str) -> bool:
+        if folder == path.parent and left[0]:
+            left[0] -= 1
+            path.write_text(other_submitter(path.read_text()))
+        return fill(filler, folder, key)
+
+    monkeypatch.setattr(Filler, "fill", changed_first)
+    cache = Cache(tmp_path / "cache")
+    if times > 1:
+        with pytest.raises(ValidationError, match="changes while it is read"):
+            read_site(copied, Catalog(), cache=cache)
+    else:
+        read_site(copied, Catalog(), cache=cache)
+        assert len([one for one in cache.folder.iterdir() if "-" not in one.name]) == len(MODELS)
+    left[0] = 0
+    path.write_text(before)
+    (stored,) = read_site(copied, Catalog(), cache=cache).boards
+    assert not any(name.startswith("@x") for name in stored.submitters.values())
 
 
 @pytest.mark.parametrize("results", ["leaderboard/results", "leaderboard", "."])
