@@ -35,6 +35,8 @@ ROOMS = (
 """Code that parcels rest on."""
 PACKAGES = ("jinja2", "markupsafe", "numpy", "pydantic", "scipy", "zstandard")
 """Packages that they rest on, by version."""
+IN_USE = 3600
+"""Seconds; a parcel that was found or written within them may be of a build that runs."""
 DAYS_KEPT = 30
 """A parcel that no build used for as long is removed."""
 MOST_BYTES = 3 * 10**9
@@ -121,17 +123,18 @@ class Cache:
     def prune(self) -> None:
         """Remove parcels that no build used for :data:`DAYS_KEPT` days, or that are too many.
 
-        What was found or written since the cache was opened stays. What killed processes left
-        behind goes.
+        What was found or written since the cache was opened, or for :data:`IN_USE`, stays. What
+        killed processes left behind goes.
         """
-        left, since = MOST_BYTES, int(self._began)
+        left, now = MOST_BYTES, time.time()
+        since = int(min(self._began, now - IN_USE))
         for stat, path in self._youngest_first(f"*{ENDING}"):
             left -= stat.st_size
             used = stat.st_mtime >= since
-            if not used and (left < 0 or stat.st_mtime < since - DAYS_KEPT * 86_400):
+            if not used and (left < 0 or stat.st_mtime < now - DAYS_KEPT * 86_400):
                 _remove(path)
         for stat, path in self._youngest_first(UNFINISHED):
-            if stat.st_mtime < since - LONGEST_WRITE:
+            if stat.st_mtime < now - LONGEST_WRITE:
                 _remove(path)
 
     def _youngest_first(self, names: str) -> list[tuple[os.stat_result, Path]]:

@@ -20,7 +20,7 @@ from crlbench.disk.parcels import Parcel, write_parcel
 from crlbench.errors import EnvironmentUnfit, ValidationError
 from crlbench.site import build as building
 from crlbench.site import cache as caching
-from crlbench.site.cache import DAYS_KEPT, Cache, SparedCache, TemporaryCache
+from crlbench.site.cache import DAYS_KEPT, IN_USE, Cache, SparedCache, TemporaryCache
 from crlbench.site.filling import Filler
 from crlbench.site.known import PART, read_known
 from crlbench.site.pages import File, Kept, Made
@@ -320,14 +320,24 @@ def test_the_oldest_go_where_there_are_too_many(
     for age in range(6):
         path = cache.place(f"{age}")
         path.write_bytes(bytes(100))
-        os.utime(path, (now - age, now - age))
+        os.utime(path, (now - IN_USE - 60 * age - 60,) * 2)
     monkeypatch.setattr(caching, "MOST_BYTES", 250)
-    cache._began = now - 3
+    cache._began = now - IN_USE - 60 * 4
     cache.prune()
     assert sorted(path.stem for path in tmp_path.iterdir()) == ["0", "1", "2", "3"]
-    cache._began = now + 1
+    cache._began = now
     cache.prune()
     assert sorted(path.stem for path in tmp_path.iterdir()) == ["0", "1"]
+
+
+def test_what_another_build_uses_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for key in ("used", "unused"):
+        Cache(tmp_path).put(key, {"head": b"{}"})
+        os.utime(Cache(tmp_path).place(key), (time.time() - 2 * IN_USE,) * 2)
+    os.utime(Cache(tmp_path).place("used"), (time.time() - IN_USE / 2,) * 2)
+    monkeypatch.setattr(caching, "MOST_BYTES", 0)
+    Cache(tmp_path).prune()
+    assert [path.stem for path in tmp_path.iterdir()] == ["used"]
 
 
 @pytest.mark.slow
