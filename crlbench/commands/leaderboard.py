@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
@@ -167,16 +168,42 @@ def _site(options: Namespace, steps: Steps, url: str = "", repository: Any = Non
 
 def _cache(options: Namespace) -> Any:
     """Where what is kept of entries lies; None for a folder that goes with the command."""
-    from crlbench.site.cache import Cache, TemporaryCache
+    from crlbench.site.cache import Cache, SparedCache, TemporaryCache
 
     if getattr(options, "no_cache", False):
-        return TemporaryCache()
+        return TemporaryCache(_temporary(options))
     if place := getattr(options, "cache", None):
+        _require_apart(f"--cache {place}", Path(place), options)
         return Cache(Path(place))
+    if options.home is not None:
+        place = options.home / CACHE
+        _require_apart(f"{place}: the folder of what is kept", place, options)
+    spare = TemporaryCache(_temporary(options))
+    if options.home is None:
+        return spare
     try:
-        return TemporaryCache() if options.home is None else Cache(options.home / CACHE)
+        return SparedCache(options.home / CACHE, spare, partial(note, options))
     except EnvironmentUnfit:  # a home that cannot be written to
-        return TemporaryCache()
+        return spare
+
+
+def _temporary(options: Namespace) -> Path | None:
+    """Where temporary files lie: where the output will, if that can be written to already."""
+    above = Path(options.out).absolute().parent
+    writes = not getattr(options, "check", False)
+    return above if writes and above.is_dir() and os.access(above, os.W_OK) else None
+
+
+def _require_apart(name: str, cache: Path, options: Namespace) -> None:
+    """Refuse a cache that stands in the site or in the results, or has one of them inside."""
+    place = cache.resolve()
+    for what, other in (("--out", Path(options.out)), ("the results", _results(options))):
+        whole = other.resolve()
+        if place == whole or place in whole.parents or whole in place.parents:
+            raise UsageError(
+                f"{name} and {what} ({other}): one is the other, or inside of it. Name a folder "
+                "that is apart from both."
+            )
 
 
 def _results(options: Namespace) -> Path:

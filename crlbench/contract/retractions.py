@@ -25,6 +25,8 @@ from crlbench.errors import ValidationError
 RETRACTIONS_NAME = "retractions.jsonl"
 ENTRY_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._+@=,:-]*(?:/[A-Za-z0-9][A-Za-z0-9._+@=,:-]*){2}$"
 MAX_REASON = 500
+LEADERBOARD_ABOVE = 3
+"""Index among an entry's parents of the folder above the results, which has the retractions."""
 
 
 def _a_day(text: str) -> str:
@@ -61,6 +63,16 @@ class Retraction(BaseModel):
         """
         what = "" if self.records == "all" else f" ({len(self.records)} of {records} records)"
         return f"Retracted on {self.date} by {self.by}{what}: {self.reason}"
+
+
+def leaderboard_above(entry: Path) -> Path | None:
+    """The folder that has the retractions of an entry; None where it stands too high for one.
+
+    Args:
+        entry: ``<board>/<model>/<recipe>`` below the results.
+    """
+    above = entry.absolute().parents
+    return above[LEADERBOARD_ABOVE] if len(above) > LEADERBOARD_ABOVE else None
 
 
 def read_retractions(folder: Path) -> tuple[Retraction, ...]:

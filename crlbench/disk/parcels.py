@@ -95,10 +95,12 @@ class Parcel:
         start = end + -end % ALIGNED
         try:
             index = {name: (place, size, d) for name, (place, size, d) in json.loads(text).items()}
-            whole = all(0 <= place <= len(view) - start - size for place, size, _ in index.values())
-        except (ValueError, TypeError, AttributeError):
+            numbers = [number for place, size, _ in index.values() for number in (place, size)]
+        except (ValueError, TypeError, AttributeError, RecursionError):
             raise BadParcel(f"{self.path}: its index is none") from None
-        if not whole:
+        if any(type(number) is not int or number < 0 for number in numbers):
+            raise BadParcel(f"{self.path}: its index has places that are none")
+        if any(place + size > len(view) - start for place, size, _ in index.values()):
             raise BadParcel(f"{self.path}: is cut off")
         return index, start
 

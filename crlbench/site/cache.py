@@ -13,7 +13,7 @@ import os
 import platform
 import tempfile
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from importlib.metadata import version
@@ -22,7 +22,7 @@ from pathlib import Path
 import numpy as np
 
 import crlbench
-from crlbench.contract.retractions import RETRACTIONS_NAME
+from crlbench.contract.retractions import RETRACTIONS_NAME, leaderboard_above
 from crlbench.disk.hashing import digest
 from crlbench.disk.parcels import BadParcel, Parcel, write_parcel
 from crlbench.errors import EnvironmentUnfit
@@ -35,20 +35,29 @@ ROOMS = (
 """Code that parcels rest on."""
 PACKAGES = ("jinja2", "markupsafe", "numpy", "pydantic", "scipy", "zstandard")
 """Packages that they rest on, by version."""
+IN_USE = 3600
+"""Seconds; a parcel that was found or written within them may be of a build that runs."""
 DAYS_KEPT = 30
 """A parcel that no build used for as long is removed."""
 MOST_BYTES = 3 * 10**9
 """Of all parcels, beside those that a build used; 400 entries take 1.6 GB."""
 ENDING = ".parcel"
+UNFINISHED = f".*{ENDING}-*"
+"""Names under which :func:`crlbench.disk.parcels.write_parcel` writes."""
+LONGEST_WRITE = 86_400
+"""Seconds; what is unfinished for longer belongs to a process that was killed."""
 KEY = "key"
 """The part of every parcel that says which key it belongs to."""
 
 
 class Cache:
-    """A folder of parcels."""
+    """A folder of parcels that someone named."""
 
     lasting = True
     """Whether another build can find them."""
+    what = "--cache"
+    """Before the folder in messages."""
+    remedy = "Free space, name another folder, or give --no-cache."
 
     def __init__(self, folder: Path) -> None:
         """
@@ -61,10 +70,12 @@ class Cache:
             with tempfile.TemporaryFile(dir=folder):
                 pass
         except OSError as error:
-            raise EnvironmentUnfit(
-                f"--cache {folder}: cannot be written: {error.strerror}. Name another folder, or "
-                "give --no-cache."
-            ) from None
+            raise self._unfit(error) from None
+
+    def _unfit(self, error: OSError) -> EnvironmentUnfit:
+        return EnvironmentUnfit(
+            f"{self.what} {self.folder}: cannot be written: {error.strerror}. {self.remedy}"
+        )
 
     def place(self, key: str) -> Path:
         """The file of a key."""
@@ -96,38 +107,108 @@ class Cache:
         try:
             write_parcel(self.place(key), {KEY: key.encode(), **parts})
         except OSError as error:
-            raise EnvironmentUnfit(
-                f"--cache {self.folder}: cannot be written: {error.strerror}. Free space, name "
-                "another folder, or give --no-cache."
-            ) from None
+            raise self._unfit(error) from None
+
+    def drop(self, key: str) -> None:
+        """Forget the parcel of a key.
+
+        Raises:
+            EnvironmentUnfit: it cannot be removed.
+        """
+        try:
+            self.place(key).unlink(missing_ok=True)
+        except OSError as error:
+            raise self._unfit(error) from None
 
     def prune(self) -> None:
         """Remove parcels that no build used for :data:`DAYS_KEPT` days, or that are too many.
 
-        What was found or written since the cache was opened stays.
+        What was found or written since the cache was opened, or for :data:`IN_USE`, stays. What
+        killed processes left behind goes.
         """
-        left, since = MOST_BYTES, int(self._began)
-        with suppress(OSError):
-            stats = [(path.stat(), path) for path in self.folder.glob(f"*{ENDING}")]
-            for stat, path in sorted(stats, key=lambda one: -one[0].st_mtime):
-                left -= stat.st_size
-                used = stat.st_mtime >= since
-                if not used and (left < 0 or stat.st_mtime < since - DAYS_KEPT * 86_400):
-                    path.unlink()
+        left, now = MOST_BYTES, time.time()
+        since = int(min(self._began, now - IN_USE))
+        for stat, path in self._youngest_first(f"*{ENDING}"):
+            left -= stat.st_size
+            used = stat.st_mtime >= since
+            if not used and (left < 0 or stat.st_mtime < now - DAYS_KEPT * 86_400):
+                _remove(path)
+        for stat, path in self._youngest_first(UNFINISHED):
+            if stat.st_mtime < now - LONGEST_WRITE:
+                _remove(path)
+
+    def _youngest_first(self, names: str) -> list[tuple[os.stat_result, Path]]:
+        stats = []
+        for path in self.folder.glob(names):
+            with suppress(OSError):  # another build may remove it
+                stats.append((path.stat(), path))
+        return sorted(stats, key=lambda one: -one[0].st_mtime)
+
+
+def _remove(path: Path) -> None:
+    with suppress(OSError):  # of someone else, or removed by another build
+        path.unlink()
 
 
 class TemporaryCache(Cache):
     """Parcels that go with the object."""
 
     lasting = False
+    what = "temporary files in"
+    remedy = "Free space there."
 
     def __init__(self, above: Path | None = None) -> None:
         """
         Args:
             above: the folder that it is made in; None for that of temporary files.
+
+        Raises:
+            EnvironmentUnfit: it cannot be made.
         """
-        self._place = tempfile.TemporaryDirectory(prefix="crlbench-site-", dir=above)
+        self.folder = Path(tempfile.gettempdir() if above is None else above)
+        try:
+            self._place = tempfile.TemporaryDirectory(prefix=".crlbench-site-", dir=self.folder)
+        except OSError as error:
+            raise self._unfit(error) from None
         super().__init__(Path(self._place.name))
+
+
+class SparedCache(Cache):
+    """A folder of parcels that nobody named: what cannot be written there goes with the object."""
+
+    what = "what is kept in"
+    remedy = "Free space there, or name another folder with --cache."
+
+    def __init__(self, folder: Path, spare: TemporaryCache, say: Callable[[str], object]) -> None:
+        """
+        Args:
+            spare: takes what cannot be written.
+            say: takes a sentence, the first time that something cannot be.
+
+        Raises:
+            EnvironmentUnfit: as :class:`Cache`.
+        """
+        super().__init__(folder)
+        self._spare, self._say = spare, say
+
+    def place(self, key: str) -> Path:
+        """The file of a key: the spare one where there is one."""
+        spare = self._spare.place(key)
+        return spare if spare.exists() else super().place(key)
+
+    def put(self, key: str, parts: Mapping[str, bytes]) -> None:
+        """Write the parcel of a key.
+
+        Raises:
+            EnvironmentUnfit: it can be written in neither folder.
+        """
+        try:
+            super().put(key, parts)
+        except EnvironmentUnfit as error:
+            with suppress(FileExistsError):  # any process may be the first
+                (self._spare.folder / "said").open("x").close()
+                self._say(f"{error} The build goes on; what it computes is not all kept.")
+            self._spare.put(key, parts)
 
 
 def key_of(folder: Path, surroundings: str) -> str:
@@ -138,7 +219,15 @@ def key_of(folder: Path, surroundings: str) -> str:
         surroundings: what :func:`surroundings_of` gives.
     """
     files = digest_files(sorted(path for path in folder.iterdir() if path.is_file()), folder)
-    return digest([surroundings, folder.parts[-3:], files])
+    return digest([surroundings, folder.absolute().parts[-3:], files, _retractions(folder)])
+
+
+def _retractions(folder: Path) -> str:
+    """Digest of the log that may take back an entry; empty where there is none."""
+    above = leaderboard_above(folder)
+    if above is None or not (above / RETRACTIONS_NAME).is_file():
+        return ""
+    return digest_files([above / RETRACTIONS_NAME], above)
 
 
 def results_name(results: Path) -> str:
@@ -146,21 +235,17 @@ def results_name(results: Path) -> str:
     return f"results-{digest(str(results.absolute()))[:32]}"
 
 
-def surroundings_of(results: Path, tracks: Sequence[Path], options: Sequence[str]) -> str:
+def surroundings_of(tracks: Sequence[Path], options: Sequence[str]) -> str:
     """Digest of what all entries of a build rest on beside their own files.
 
     Args:
-        results: the folder of all boards; retractions stand beside it.
         tracks: files of the catalogue's tracks.
         options: what else is written into pages.
     """
     frozen = leaderboard_folder()
     named = [*sorted(frozen.glob("tracks/*.toml")), *sorted(frozen.glob("archive/*/**/*.toml"))]
-    above = results.absolute().parent
-    log = [path for path in [above / RETRACTIONS_NAME] if path.is_file()]
-    parts = [digest_files(named, frozen), digest_files(log, above)]
     catalogue = [[path.stem, digest_files([path], path.parent)] for path in tracks]
-    return digest([code_digest(), *parts, catalogue, list(options)])
+    return digest([code_digest(), digest_files(named, frozen), catalogue, list(options)])
 
 
 @cache

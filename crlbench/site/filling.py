@@ -8,9 +8,10 @@ from pathlib import Path
 
 from crlbench.catalog.find import Catalog
 from crlbench.disk.packed import drop_members
+from crlbench.errors import ValidationError
 from crlbench.site import compare, items, runs
 from crlbench.site.article import panels_of_records
-from crlbench.site.cache import Cache
+from crlbench.site.cache import Cache, key_of
 from crlbench.site.formats import KEPT_FORMS, WRITERS
 from crlbench.site.pages import TOTALS
 from crlbench.site.render import Renderer
@@ -20,6 +21,9 @@ from crlbench.site.source import Site, StoredBoard, read_board
 from crlbench.verdict.axes import drop_replicates
 from crlbench.verdict.board_conditions import board_tasks
 from crlbench.verdict.runs import no_collection
+
+TRIES = 3
+"""To read an entry whose files change."""
 
 
 class Filler:
@@ -32,9 +36,29 @@ class Filler:
             cache: takes the parcels.
         """
         self._cache = cache
-        self._catalog: Catalog = site.catalog
+        self.catalog: Catalog = site.catalog
+        self._surroundings = site.surroundings
         self._renderer = Renderer(site, TOTALS.decode())
         self._renderer.compile()
+
+    def parcel(self, folder: Path) -> Path | None:
+        """The parcel of an entry, made where there is none; None as :meth:`fill` gives False."""
+        key = key_of(folder, self._surroundings)
+        return self._cache.place(key) if self._cache.find(key) else self.made(folder)
+
+    def made(self, folder: Path) -> Path | None:
+        """The same, made anew.
+
+        Raises:
+            ValidationError: its files change while they are read.
+        """
+        for _ in range(TRIES):
+            key = key_of(folder, self._surroundings)
+            whole = self.fill(folder, key)
+            if key_of(folder, self._surroundings) == key:
+                return self._cache.place(key) if whole else None
+            self._cache.drop(key)
+        raise ValidationError(f"{folder}: changes while it is read. Build once it is whole.")
 
     def fill(self, folder: Path, key: str) -> bool:
         """Read the entry of a folder and write the parcel of its key.
@@ -49,7 +73,7 @@ class Filler:
         """
         board = folder.parents[1]
         with no_collection():
-            stored = replace(read_board(board, self._catalog, folder), transient=False)
+            stored = replace(read_board(board, self.catalog, folder), transient=False)
             name = folder.relative_to(board).as_posix()
             if {*stored.by_entry} != {name} or not board_tasks(stored.runs.runs[0].record):
                 return False

@@ -61,6 +61,6 @@ def read_known(cache: Cache, name: str) -> Known:
     """What a cache holds under a name; nothing where there is no sound parcel."""
     packed = None
     if (parcel := cache.find(name)) is not None:
-        with suppress(BadParcel, ValueError, zstandard.ZstdError):
+        with suppress(BadParcel, ValueError, RecursionError, zstandard.ZstdError):
             packed = json.loads(zstandard.ZstdDecompressor().decompress(parcel.part(PART)))
-    return Known(packed, partial(cache.put, name))
+    return Known(packed if isinstance(packed, dict) else None, partial(cache.put, name))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from crlbench.disk.names import RECORD_NAME
 from crlbench.disk.packed import PACKED
 from crlbench.disk.parcels import BadParcel, Parcel
 from crlbench.errors import ValidationError
-from crlbench.site.cache import Cache, TemporaryCache, key_of, results_name, surroundings_of
+from crlbench.site.cache import Cache, TemporaryCache, results_name, surroundings_of
 from crlbench.site.filling import Filler
 from crlbench.site.known import read_known
 from crlbench.site.rankings import KeptRankings
@@ -59,29 +60,23 @@ def read_site(
     bare = Site((), catalog, url, repository, cache)
     tracks = [entry.path for entry in catalog.entries("track").values()]
     options = [url, "" if repository is None else repository.address]
-    bare = replace(bare, surroundings=surroundings_of(results, tracks, options))
-    parcels = _parcels(entries, bare, cache, advance)
+    bare = replace(bare, surroundings=surroundings_of(tracks, options))
+    filler = Filler(bare, cache)
+    parcels = _parcels(entries, filler, advance)
     known = read_known(cache, results_name(results))
     boards = [
-        replace(_board(folder, parcels, catalog, KeptRankings(known)), known=known)
+        replace(_board(folder, parcels, filler, KeptRankings(known)), known=known)
         for folder in folders
     ]
     return replace(bare, boards=in_order(boards))
 
 
 def _parcels(
-    entries: Sequence[Path], site: Site, cache: Cache, advance: Advance | None
+    entries: Sequence[Path], filler: Filler, advance: Advance | None
 ) -> dict[Path, Path | None]:
     """The parcel of each entry, made where there is none; None for one that cannot stand alone."""
-    filler = Filler(site, cache)
-
-    def parcel(folder: Path) -> Path | None:
-        key = key_of(folder, site.surroundings)
-        known = cache.find(key) is not None or filler.fill(folder, key)
-        return cache.place(key) if known else None
-
     paths = {}
-    for folder, path in zip(entries, each_of(parcel, entries), strict=True):
+    for folder, path in zip(entries, each_of(filler.parcel, entries), strict=True):
         paths[folder] = path
         if advance is not None:
             advance(len(paths), len(entries))
@@ -89,22 +84,19 @@ def _parcels(
 
 
 def _board(
-    folder: Path, parcels: dict[Path, Path | None], catalog: Catalog, rankings: KeptRankings
+    folder: Path, parcels: dict[Path, Path | None], filler: Filler, rankings: KeptRankings
 ) -> StoredBoard:
     """A board from its shelves, or as a whole where these cannot say all of it."""
     inside = {entry: path for entry, path in parcels.items() if entry.parents[1] == folder}
     if None in inside.values() or _has_others(folder, inside):
-        return read_board(folder, catalog)
-    try:
-        shelves = [Shelf(Parcel(path), entry) for entry, path in inside.items() if path]
-    except BadParcel as error:
-        raise ValidationError(f"{error}; it was changed while it was read") from None
+        return read_board(folder, filler.catalog)
+    shelves = [_shelf(path, entry, filler) for entry, path in inside.items() if path]
     every = sorted((run for shelf in shelves for run in shelf.runs), key=lambda run: run.order)
     plans = {shelf.name: shelf.plan for shelf in shelves if shelf.plan}
     runs = Runs(folder, tuple(every), plans)
     if len({str(one) for shelf in shelves for one in shelf.conditions}) > 1:
         same_conditions(runs)
-    track, later, why = find_track(runs, catalog)
+    track, later, why = find_track(runs, filler.catalog)
     arms = zip(*(shelf.arms for shelf in shelves), strict=True)
     real, placebo = ([arm for arm in same if arm is not None] for same in arms)
     board = board_of(
@@ -124,6 +116,22 @@ def _board(
         later=later,
         shelves={shelf.name: shelf for shelf in shelves},
     )
+
+
+def _shelf(path: Path, entry: Path, filler: Filler) -> Shelf:
+    """What is kept of an entry, made again where the parcel holds something else."""
+    with suppress(BadParcel):
+        return _opened(path, entry)
+    try:
+        return _opened(filler.made(entry) or path, entry)
+    except BadParcel as error:
+        raise ValidationError(f"{error}; it was changed while it was read") from None
+
+
+def _opened(path: Path, entry: Path) -> Shelf:
+    shelf = Shelf(Parcel(path), entry)
+    shelf.check()
+    return shelf
 
 
 def _has_others(board: Path, entries: dict[Path, Path | None]) -> bool:

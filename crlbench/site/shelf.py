@@ -33,6 +33,9 @@ LEVEL = 1
 RECORDS = 256
 """Records that a process keeps; pages ask for those of one entry again and again."""
 
+WRONG = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, RecursionError)
+"""What reading raises where something else was kept than an entry; :class:`BadParcel` is one."""
+
 READ: dict[str, Callable[[Any], Any]] = {
     "status": Status.model_validate,
     "subject": Subject.model_validate,
@@ -58,8 +61,20 @@ class Shelf:
         self.parcel, self._folder, self._touched = parcel, folder, False
         try:
             self._head: dict[str, Any] = json.loads(_unpacked(parcel.part("head")))
-        except (ValueError, zstandard.ZstdError) as error:
+        except (ValueError, RecursionError, zstandard.ZstdError) as error:
             raise BadParcel(f"{parcel.path}: {error}") from None
+
+    def check(self) -> None:
+        """Read all that boards are made of; it is kept.
+
+        Raises:
+            BadParcel: the parcel is sound, and holds something else than an entry.
+        """
+        try:
+            _ = (self.name, self.conditions, self.plan, self.date, self.badge, self.submitter)
+            _ = (self.panels, self.runs, self.arms)
+        except WRONG as error:
+            raise BadParcel(f"{self.parcel.path}: holds no entry: {error!r}") from None
 
     @property
     def name(self) -> str:

@@ -22,7 +22,12 @@ from typing import Any, Literal
 from crlbench.contract.attempts import DECLARED_SEEDS, LEDGER_NAME, PLACEBO_SEEDS, plan_hash
 from crlbench.contract.model_card import UNPINNED
 from crlbench.contract.records import SCORE_DROP, Status, Subject
-from crlbench.contract.retractions import Retraction, concerning, read_retractions
+from crlbench.contract.retractions import (
+    Retraction,
+    concerning,
+    leaderboard_above,
+    read_retractions,
+)
 from crlbench.disk.names import PLAN_NAME
 from crlbench.disk.packed import PACKED
 from crlbench.verdict.attempts import Attempts, Key, check_declared, key_of, read_attempts
@@ -30,8 +35,6 @@ from crlbench.verdict.badges import read_badges
 from crlbench.verdict.runs import Run, Runs
 
 PROVISIONAL_SEEDS, RANKED_SEEDS = DECLARED_SEEDS[:2]
-LEADERBOARD_ABOVE = 3
-"""Index among an entry's parents of the folder above the results, which has the retractions."""
 VANISHED = "vanished"
 """``status.rule`` of a run that left no record."""
 
@@ -232,10 +235,8 @@ class Archive:
         folder = self._folder(run)
         if folder is None or not (folder / PACKED).is_file():
             return ()
-        above = folder.absolute().parents
-        if len(above) <= LEADERBOARD_ABOVE:
+        if (leaderboard := leaderboard_above(folder)) is None:
             return ()
-        leaderboard = above[LEADERBOARD_ABOVE]
         if leaderboard not in self._retractions:
             self._retractions[leaderboard] = read_retractions(leaderboard)
         inside = [inner.record.record_id for inner in self._inside.get(folder, [])]

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from crlbench.disk import parcels
 from crlbench.disk.parcels import ArrayWriter, BadParcel, Parcel, read_array, write_parcel
 
 PARTS = {"head": b"{}", "empty": b"", "large": bytes(range(256))}
@@ -48,6 +49,25 @@ def test_a_changed_byte_is_noticed_wherever_it_says_something(path: Path) -> Non
 @pytest.mark.parametrize("size", [0, 10, 90, 200, 600])
 def test_what_was_cut_off_is_no_parcel(path: Path, size: int) -> None:
     path.write_bytes(path.read_bytes()[:size])
+    with pytest.raises(BadParcel):
+        opened(path)
+
+
+@pytest.mark.parametrize(
+    "index",
+    [
+        '{"head": [0.0, 2, "x"]}',
+        '{"head": [0, true, "x"]}',
+        '{"head": [0, NaN, "x"]}',
+        '{"head": [2, -1, "x"]}',
+        '{"head": [0, "2", "x"]}',
+        '{"head": [0, 2]}',
+        '["head"]',
+        "[" * 100_000,
+    ],
+)
+def test_an_index_that_says_nothing_is_none(path: Path, index: str) -> None:
+    path.write_bytes(parcels._head(index.encode()) + bytes(1024))
     with pytest.raises(BadParcel):
         opened(path)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import json
 import os
 import shutil
 import time
@@ -10,15 +12,17 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
+import zstandard
 
 from crlbench import cli
 from crlbench.catalog.find import Catalog
-from crlbench.disk.parcels import Parcel
-from crlbench.errors import EnvironmentUnfit
+from crlbench.disk.parcels import Parcel, write_parcel
+from crlbench.errors import EnvironmentUnfit, ValidationError
 from crlbench.site import build as building
 from crlbench.site import cache as caching
-from crlbench.site.cache import DAYS_KEPT, Cache, TemporaryCache
+from crlbench.site.cache import DAYS_KEPT, IN_USE, Cache, SparedCache, TemporaryCache
 from crlbench.site.filling import Filler
+from crlbench.site.known import PART, read_known
 from crlbench.site.pages import File, Kept, Made
 from crlbench.site.reading import read_site
 from crlbench.site.source import Site
@@ -132,6 +136,48 @@ def test_a_retraction_reaches_every_entry(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("times", [1, 9])
+def test_numbers_of_files_that_change_meanwhile_have_no_key_of_before(
+    copied: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, times: int
+) -> None:
+    fill, left = Filler.fill, [times]
+    path = copied / STORED.name / MODELS[1] / "ppo" / "submission.json"
+    before = path.read_text()
+
+    def changed_first(filler: Filler, folder: Path, key: str) -> bool:
+        if folder == path.parent and left[0]:
+            left[0] -= 1
+            path.write_text(other_submitter(path.read_text()))
+        return fill(filler, folder, key)
+
+    monkeypatch.setattr(Filler, "fill", changed_first)
+    cache = Cache(tmp_path / "cache")
+    if times > 1:
+        with pytest.raises(ValidationError, match="changes while it is read"):
+            read_site(copied, Catalog(), cache=cache)
+    else:
+        read_site(copied, Catalog(), cache=cache)
+        assert len([one for one in cache.folder.iterdir() if "-" not in one.name]) == len(MODELS)
+    left[0] = 0
+    path.write_text(before)
+    (stored,) = read_site(copied, Catalog(), cache=cache).boards
+    assert not any(name.startswith("@x") for name in stored.submitters.values())
+
+
+@pytest.mark.parametrize("results", ["leaderboard/results", "leaderboard", "."])
+def test_a_key_rests_on_the_retractions_that_the_census_reads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, results: str
+) -> None:
+    entry = tmp_path / "leaderboard" / "results" / "board" / "model" / "recipe"
+    entry.mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / results)
+    folder = entry.relative_to(Path.cwd())
+    before = caching.key_of(folder, caching.surroundings_of([], []))
+    (tmp_path / "leaderboard" / "retractions.jsonl").write_text("")
+    assert caching.key_of(folder, caching.surroundings_of([], [])) != before
+
+
+@pytest.mark.slow
 def test_other_code_finds_nothing(
     committed: Path, cache: Cache, read: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -195,6 +241,36 @@ def test_a_parcel_under_the_key_of_another_is_not_taken(
     assert read == [*MODELS]
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("change", ["[]", "{}", "no arms", "no run"])
+def test_a_sound_parcel_of_something_else_is_made_again(
+    committed: Path, cache: Cache, cold: Mapping[str, bytes], read: list[str], change: str
+) -> None:
+    for path in [path for path in cache.folder.iterdir() if "-" not in path.name]:
+        parcel = Parcel(path)
+        parts = {name: bytes(parcel.part(name)) for name in parcel.names}
+        head = json.loads(zstandard.decompress(parts["head"]))
+        heads = {
+            "no arms": head | {"arms": 7},
+            "no run": head | {"runs": [{}]},
+        }
+        content = json.dumps(heads[change]) if change in heads else change
+        write_parcel(path, parts | {"head": zstandard.compress(content.encode())})
+    assert building.build(read_site(committed, Catalog(), cache=cache)) == cold
+    assert read == [*MODELS]
+
+
+@pytest.mark.parametrize("content", [b"[]", b"7", b"null", b"[" * 100_000])
+def test_results_that_are_none_are_not_taken(tmp_path: Path, content: bytes) -> None:
+    cache = Cache(tmp_path)
+    cache.put("results-of-two", {PART: zstandard.compress(content)})
+    known = read_known(cache, "results-of-two")
+    assert known.get("one") is None
+    known.put("one", 1)
+    known.write()
+    assert read_known(cache, "results-of-two").get("one") == 1
+
+
 def test_what_no_build_used_for_long_is_removed(cache: Cache) -> None:
     old, young = cache.folder / "old.parcel", cache.folder / "young.parcel"
     other = cache.folder / "thesis.txt"
@@ -207,6 +283,36 @@ def test_what_no_build_used_for_long_is_removed(cache: Cache) -> None:
     assert not old.exists() and young.exists() and other.exists()
 
 
+def test_what_killed_processes_left_behind_is_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def die(*_: object) -> None:
+        raise OSError
+
+    cache = Cache(tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "replace", die)
+        patch.setattr(Path, "unlink", lambda *_, **__: None)
+        for key in ("old", "young"):
+            with pytest.raises(EnvironmentUnfit):
+                cache.put(key, {"head": b"{}"})
+    (old,) = tmp_path.glob(".old*")
+    os.utime(old, (time.time() - 90_000,) * 2)
+    cache.prune()
+    assert [path.name.partition(".parcel-")[0] for path in tmp_path.iterdir()] == [".young"]
+
+
+def test_one_that_cannot_be_removed_keeps_no_other(tmp_path: Path) -> None:
+    cache = Cache(tmp_path)
+    long_ago = (time.time() - (DAYS_KEPT + 1) * 86_400,) * 2
+    cache.place("folder").mkdir()
+    cache.put("file", {})
+    os.utime(cache.place("folder"), long_ago)
+    os.utime(cache.place("file"), (long_ago[0] - 1,) * 2)
+    cache.prune()
+    assert [path.stem for path in tmp_path.iterdir()] == ["folder"]
+
+
 def test_the_oldest_go_where_there_are_too_many(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -214,14 +320,24 @@ def test_the_oldest_go_where_there_are_too_many(
     for age in range(6):
         path = cache.place(f"{age}")
         path.write_bytes(bytes(100))
-        os.utime(path, (now - age, now - age))
+        os.utime(path, (now - IN_USE - 60 * age - 60,) * 2)
     monkeypatch.setattr(caching, "MOST_BYTES", 250)
-    cache._began = now - 3
+    cache._began = now - IN_USE - 60 * 4
     cache.prune()
     assert sorted(path.stem for path in tmp_path.iterdir()) == ["0", "1", "2", "3"]
-    cache._began = now + 1
+    cache._began = now
     cache.prune()
     assert sorted(path.stem for path in tmp_path.iterdir()) == ["0", "1"]
+
+
+def test_what_another_build_uses_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for key in ("used", "unused"):
+        Cache(tmp_path).put(key, {"head": b"{}"})
+        os.utime(Cache(tmp_path).place(key), (time.time() - 2 * IN_USE,) * 2)
+    os.utime(Cache(tmp_path).place("used"), (time.time() - IN_USE / 2,) * 2)
+    monkeypatch.setattr(caching, "MOST_BYTES", 0)
+    Cache(tmp_path).prune()
+    assert [path.stem for path in tmp_path.iterdir()] == ["used"]
 
 
 @pytest.mark.slow
@@ -240,6 +356,32 @@ def test_a_cache_that_cannot_be_made_is_named(tmp_path: Path) -> None:
         Cache(tmp_path / "file" / "cache")
 
 
+def test_temporary_files_have_a_place_and_a_message_of_their_own(tmp_path: Path) -> None:
+    cache = TemporaryCache(tmp_path)
+    assert cache.folder.parent == tmp_path
+    cache.place("key").mkdir()
+    with pytest.raises(EnvironmentUnfit, match="temporary files in") as refused:
+        cache.put("key", {})
+    assert "--no-cache" not in str(refused.value)
+    with pytest.raises(EnvironmentUnfit, match="temporary files in"):
+        TemporaryCache(tmp_path / "missing")
+
+
+def test_what_the_cache_of_nobody_cannot_take_goes_with_the_build(tmp_path: Path) -> None:
+    said: list[str] = []
+    cache = SparedCache(tmp_path / "kept", TemporaryCache(tmp_path), said.append)
+    for key in ("one", "two"):
+        cache.place(key).mkdir()
+        cache.put(key, {"head": b"{}"})
+        assert Parcel(cache.place(key)).part("head") == b"{}"
+    cache.put("three", {"head": b"3"})
+    assert cache.place("three").parent == tmp_path / "kept"
+    (sentence,) = said
+    assert "cannot be written" in sentence and "goes on" in sentence
+    del cache
+    assert [path.name for path in tmp_path.iterdir()] == ["kept"]
+
+
 # -- the command ---------------------------------------------------------------------------
 
 
@@ -256,12 +398,62 @@ def test_the_command_keeps_below_the_home(
     capsys.readouterr()
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("named", [False, True])
+def test_a_place_that_is_taken_fails_where_someone_named_the_cache(
+    committed: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    named: bool,
+) -> None:
+    def full(path: Path, parts: object) -> None:
+        if (home / "site") in path.parents:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        write_parcel(path, parts)  # type: ignore[arg-type]
+
+    home = tmp_path / "home"
+    monkeypatch.setattr(caching, "write_parcel", full)
+    build = ["leaderboard", "build", "--results", str(committed), "--home", str(home)]
+    build += ["--out", str(tmp_path / "out")]
+    kept = ["--cache", str(home / "site")] if named else []
+    assert cli.main([*build, *kept]) == (EnvironmentUnfit("").exit_code if named else 0)
+    err = capsys.readouterr().err
+    assert err.count("No space left on device") == 1
+    assert {path.name for path in tmp_path.iterdir()} == ({"home"} if named else {"home", "out"})
+
+
 def test_a_place_and_no_place_contradict_each_other(
     committed: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     build = ["leaderboard", "build", "--results", str(committed), "--out", str(tmp_path / "out")]
     assert cli.main([*build, "--cache", str(tmp_path), "--no-cache"]) == 2
     assert "Give one of the two" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("action", [[], ["--check"]])
+@pytest.mark.parametrize("place", ["out", "out/kept", ".", "results", "results/kept", "link/kept"])
+def test_a_cache_in_the_site_or_the_results_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], place: str, action: list[str]
+) -> None:
+    (tmp_path / "results").mkdir()
+    (tmp_path / "link").symlink_to("out")
+    build = ["leaderboard", "build", "--results", str(tmp_path / "results"), *action]
+    build += ["--out", str(tmp_path / "out"), "--cache", str(tmp_path / place)]
+    assert cli.main(build) == 2
+    assert "apart from both" in capsys.readouterr().err
+    assert {path.name for path in tmp_path.rglob("*")} == {"results", "link"}
+
+
+def test_a_site_in_the_cache_of_the_home_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "results").mkdir()
+    build = ["leaderboard", "build", "--results", str(tmp_path / "results")]
+    build += ["--home", str(tmp_path), "--out", str(tmp_path / "site" / "here")]
+    assert cli.main(build) == 2
+    assert "apart from both" in capsys.readouterr().err
+    assert {path.name for path in tmp_path.iterdir()} == {"results"}
 
 
 # -- writing -------------------------------------------------------------------------------
