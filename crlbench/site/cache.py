@@ -206,7 +206,7 @@ class SparedCache(Cache):
             super().put(key, parts)
         except EnvironmentUnfit as error:
             with suppress(FileExistsError):  # any process may be the first
-                (self._spare.folder / "said").open("x").close()
+                (self._spare.folder / "said").touch(exist_ok=False)
                 self._say(f"{error} The build goes on; what it computes is not all kept.")
             self._spare.put(key, parts)
 
