@@ -44,8 +44,8 @@ STOP_SIGNALS = {signal.SIGINT, signal.SIGTERM}
 _THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 KEPT_MEMORY = "glibc.malloc.mmap_threshold=8589934592:glibc.malloc.trim_threshold=17179869184"
-"""Let the C library keep what is freed: every page that the system gives anew costs a fault, which
-were a tenth of an update of a 135M model. Other C libraries do not read it."""
+"""Let the C library keep what is freed: every page that the system gives anew costs a fault. Faults
+took a tenth of an iteration of a 135M model. Other C libraries do not read it."""
 
 
 def environment_of(threads: int) -> dict[str, str]:

@@ -18,7 +18,7 @@ from transformers.models.mistral.modeling_mistral import MistralDecoderLayer
 from transformers.models.qwen2.modeling_qwen2 import Qwen2DecoderLayer
 
 from crlbench.policy.attention import NAME
-from crlbench.policy.head import at_least_float32
+from crlbench.policy.head import at_least_float32, product_dtype
 from crlbench.policy.operations import rms_norm, rotate, swiglu
 from crlbench.policy.token_tree import TokenTree
 
@@ -147,12 +147,6 @@ def _layer(
     h = rms_norm(x, norm.weight, norm.variance_epsilon, dtype)
     gate, up = (apply(name, getattr(mlp, name), h) for name in ("gate_proj", "up_proj"))
     return x + apply("down_proj", mlp.down_proj, swiglu(gate, up))
-
-
-def product_dtype(x: Tensor) -> torch.dtype:
-    """The type in which linear layers multiply."""
-    device = x.device.type
-    return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else x.dtype
 
 
 def tree_states(

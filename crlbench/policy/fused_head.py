@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from crlbench.contract.sizes import KEPT_LOGIT_BYTES
+from crlbench.policy.head import inside, logit_slopes, product_dtype
 
 WORDS = 1024
 """Words of the vocabulary that all tokens meet at once."""
@@ -31,11 +32,8 @@ def fused_statistics(
     softcap: float | None = None,
 ) -> tuple[Tensor, Tensor]:
     """As :func:`crlbench.policy.head.block_statistics`, from float32 states."""
-    device = states.device.type
-    half = torch.is_autocast_enabled(device)
-    dtype = torch.get_autocast_dtype(device) if half else states.dtype
     learns = torch.is_grad_enabled() and any(x.requires_grad for x in (states, head.weight))
-    options = _Options(temperature, softcap, dtype, learns)
+    options = _Options(temperature, softcap, product_dtype(states), learns)
     return _Statistics.apply(states, head.weight, head.bias, tokens, options)
 
 
@@ -156,7 +154,7 @@ class _Head:
                 kept.append(raw)
             for part in _parts(len(tokens)):
                 logits, _ = self.wide(raw[part])
-                rows, places = _inside(tokens[part], words)
+                rows, places = inside(tokens[part], words)
                 taken[part][rows] = logits[rows, places][:, None]
                 before = top[part]
                 higher = torch.maximum(before, logits.amax(-1, keepdim=True))
@@ -193,33 +191,11 @@ class _Head:
         return d_states, d_weight, d_bias
 
     def _gradient(self, raw: Tensor, words: slice, part: slice, slopes: _Slopes) -> Tensor:
-        """Slope (n, w) in the raw logits of a block, in float32.
-
-        d logprob / d logit = 1[token] - p and d entropy / d logit = -p (log p + entropy).
-        """
-        total, entropy, of_logprob, of_entropy = slopes.rows(part)
+        """Slope (n, w) in the raw logits of a block, in float32."""
         logits, bend = self.wide(raw)
-        d = logits.sub_(total)
-        if of_entropy is None:
-            assert of_logprob is not None  # backward has one of them at least
-            grad = d.exp_().mul_(-of_logprob)
-        else:
-            d.clamp_(min=torch.finfo(torch.float32).min / 4)
-            factor = (d + entropy).mul_(-of_entropy)
-            grad = d.exp_().mul_(factor if of_logprob is None else factor.sub_(of_logprob))
-        if of_logprob is not None:
-            rows, places = _inside(slopes.tokens[part], words)
-            grad[rows, places] += of_logprob[rows, 0]
-        if self.options.temperature != 1.0:
-            grad /= self.options.temperature
-        return grad if bend is None else grad.mul_(bend)
+        taken = inside(slopes.tokens[part], words)
+        return logit_slopes(logits, bend, taken, *slopes.rows(part), self.options.temperature)
 
 
 def _parts(count: int) -> Iterator[slice]:
     return (slice(start, min(start + ROWS, count)) for start in range(0, count, ROWS))
-
-
-def _inside(tokens: Tensor, words: slice) -> tuple[Tensor, Tensor]:
-    """Rows whose token is one of the block's words, and its place in the block."""
-    rows = ((tokens >= words.start) & (tokens < words.stop)).nonzero().squeeze(1)
-    return rows, tokens[rows] - words.start

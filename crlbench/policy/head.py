@@ -97,7 +97,7 @@ def block_statistics(
     tanh(x / softcap) * softcap if given. Under autocast the products run in its type; all
     else is at least float32.
     """
-    dtype = _product_dtype(states)
+    dtype = product_dtype(states)
     return _TokenStatistics.apply(
         states, head.weight, head.bias, tokens, temperature, softcap, dtype
     )
@@ -123,7 +123,8 @@ def _scaled(backbone: Any, states: Tensor) -> Tensor:
     return states if scale == 1.0 else states * scale
 
 
-def _product_dtype(states: Tensor) -> torch.dtype:
+def product_dtype(states: Tensor) -> torch.dtype:
+    """The type in which linear layers multiply: autocast's where it is on."""
     device = states.device.type
     return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else states.dtype
 
@@ -236,7 +237,7 @@ class _Head:
         mass, tilt, taken = torch.zeros_like(top), torch.zeros_like(top), torch.zeros_like(top)
         for words in self.word_blocks(len(tokens)):
             logits, _ = self.logits(states, words)
-            rows, places = _inside(tokens, words)
+            rows, places = inside(tokens, words)
             taken[rows] = logits[rows, places][:, None]
             higher = torch.maximum(top, logits.amax(-1, keepdim=True))
             down = top - higher
@@ -260,28 +261,50 @@ class _Head:
         of_logprob: Tensor | None,
         of_entropy: Tensor | None,
     ) -> Tensor:
-        """Slope (n, w) in the raw logits of a block of words.
-
-        d logprob / d logit = 1[token] - p and d entropy / d logit = -p (log p + entropy).
-        """
-        logits, slope = self.logits(states, words)
-        d = logits.sub_(total)
-        if of_entropy is None:
-            assert of_logprob is not None  # backward has one of them at least
-            grad = d.exp_().mul_(-of_logprob)
-        else:
-            d.clamp_(min=torch.finfo(self.wide).min / 4)
-            factor = (d + entropy).mul_(-of_entropy)
-            grad = d.exp_().mul_(factor if of_logprob is None else factor.sub_(of_logprob))
-        if of_logprob is not None:
-            rows, places = _inside(tokens, words)
-            grad[rows, places] += of_logprob[rows, 0]
-        if self.temperature != 1.0:
-            grad /= self.temperature
-        return (grad if slope is None else grad.mul_(slope)).to(self.table.dtype)
+        """Slope (n, w) in the raw logits of a block of words; see :func:`logit_slopes`."""
+        logits, bend = self.logits(states, words)
+        slopes = entropy, of_logprob, of_entropy
+        grad = logit_slopes(logits, bend, inside(tokens, words), total, *slopes, self.temperature)
+        return grad.to(self.table.dtype)
 
 
-def _inside(tokens: Tensor, words: slice) -> tuple[Tensor, Tensor]:
+def logit_slopes(
+    logits: Tensor,
+    bend: Tensor | None,
+    taken: tuple[Tensor, Tensor],
+    total: Tensor,
+    entropy: Tensor,
+    of_logprob: Tensor | None,
+    of_entropy: Tensor | None,
+    temperature: float,
+) -> Tensor:
+    """Slope (n, w) in the raw logits of a block of words, from logits over temperature (n, w).
+
+    d logprob / d logit = 1[token] - p and d entropy / d logit = -p (log p + entropy).
+
+    Args:
+        logits: overwritten.
+        bend: (n, w) slope of the cap, where there is one.
+        taken: rows and places of the tokens that are words of the block.
+        total: (n, 1) log-normalisers, as ``entropy`` and the slopes ``of_logprob``, ``of_entropy``.
+    """
+    d = logits.sub_(total)
+    if of_entropy is None:
+        assert of_logprob is not None  # backward has one of them at least
+        grad = d.exp_().mul_(-of_logprob)
+    else:
+        d.clamp_(min=torch.finfo(d.dtype).min / 4)
+        factor = (d + entropy).mul_(-of_entropy)
+        grad = d.exp_().mul_(factor if of_logprob is None else factor.sub_(of_logprob))
+    if of_logprob is not None:
+        rows, places = taken
+        grad[rows, places] += of_logprob[rows, 0]
+    if temperature != 1.0:
+        grad /= temperature
+    return grad if bend is None else grad.mul_(bend)
+
+
+def inside(tokens: Tensor, words: slice) -> tuple[Tensor, Tensor]:
     """Rows whose token is one of the block's words, and its place in the block."""
     rows = ((tokens >= words.start) & (tokens < words.stop)).nonzero().squeeze(1)
     return rows, tokens[rows] - words.start

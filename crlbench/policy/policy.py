@@ -109,7 +109,7 @@ class Policy(nn.Module):
     def recording(self) -> Iterator[None]:
         """What is sampled inside is taken down, so that the next pass need not repeat it."""
         if self.fused:
-            self._recording.start(self.backbone)
+            self._recording.expect(self.backbone)
             self.recorder = self._recording
         try:
             yield

@@ -21,8 +21,8 @@ from crlbench.policy.fused import (
     apply_linear,
     linear_modules,
     lora_out,
-    product_dtype,
 )
+from crlbench.policy.head import product_dtype
 from crlbench.policy.token_tree import TokenTree
 
 Name = tuple[int, str]
@@ -50,7 +50,7 @@ class Recording:
         self._prompts: list[Tokens] = []
         self._tokens: list[list[int]] = []
 
-    def start(self, backbone: Any) -> None:
+    def expect(self, backbone: Any) -> None:
         """Be ready for a batch of a backbone; its weights as they are now are those recorded."""
         self.forget()
         self._backbone, self._versions = backbone, _versions(backbone)

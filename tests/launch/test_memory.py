@@ -236,7 +236,7 @@ def test_the_fast_plan_takes_what_its_recording_holds() -> None:
     ids = torch.arange(8 * 40).view(8, 40) % 200
     nothing = torch.empty((64, 0), dtype=torch.int64)
     recording = Recording()
-    recording.start(backbone)
+    recording.expect(backbone)
     tree = TokenTree.of(ids, torch.ones_like(ids).bool(), nothing, nothing.bool())
     recording.begin(tree, 24)
     assert recording.bytes == fast.parts["recorded"] > 0
