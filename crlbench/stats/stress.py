@@ -1,0 +1,175 @@
+"""Stability under stress (protocol CRL-2): calm runs, and the same at three times the rate.
+
+Three shares of each arm, 1 best and 0 worst, from F, H, G and DD of :mod:`stability`:
+
+=======  ==================================================
+spread   1 - min(1, GMD(F) / max(mean G, .1))
+kept     mean of 1 - min(1, DD / max(G, .1))
+runs     1 - failed runs / runs
+=======  ==================================================
+
+A share of a task is the mean of its calm and its stress share, whatever the numbers of seeds, and
+Stab of the task is the geometric mean of the three. No share depends on the number of seeds by
+construction: with no failure the last is 1, and :func:`failure_bound` says how much that many runs
+show. The worst seeds of :mod:`stability_shares` are no part of it, because their share of n whole
+seeds changes with n.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from crlbench.stats.intervals import REPLICATES, ROOT_SEED, Replicates, times_drawn
+from crlbench.stats.sorting import gaps, sum_steps
+from crlbench.stats.stability import RunStability, seed_columns
+from crlbench.stats.stability_shares import LEAST_GAIN, gini_mean_difference, headline, kept, mirrored
+from crlbench.stats.thresholds import clopper_pearson
+
+STRESS_SEEDS = 3
+"""Runs of the stress arm on a task: its first seed indices."""
+STRESS_PARTS = ("spread", "kept", "runs")
+"""The shares, in the order of the last axis of :func:`arm_shares`."""
+COLUMNS = 5
+"""F, H, G, DD and whether the run failed, of each arm."""
+
+
+def arm_shares(columns: np.ndarray) -> np.ndarray:
+    """(..., 3) the shares of one arm, from (5, ..., n) F, H, G, DD and whether the run failed."""
+    ends, _, peaks, drawdowns, failed = columns
+    spread = _spread_share(gini_mean_difference(ends), peaks.mean(axis=-1))
+    return np.stack(
+        [spread, kept(peaks, drawdowns).mean(axis=-1), 1.0 - failed.mean(axis=-1)], axis=-1
+    )
+
+
+def _spread_share(gmd: np.ndarray, peak: np.ndarray) -> np.ndarray:
+    return 1.0 - np.minimum(1.0, gmd / np.maximum(peak, LEAST_GAIN))
+
+
+def selected_arm_shares(columns: np.ndarray, drawn: np.ndarray) -> np.ndarray:
+    """(..., S, 3) the shares of S selections of seeds of one arm.
+
+    Args:
+        columns: (5, ..., m) of all seeds.
+        drawn: (m, S) how often each seed is in each selection; columns sum to the same n.
+    """
+    ends, _, peaks, drawdowns, failed = columns
+    n = int(round(float(drawn[:, 0].sum(dtype=np.float64))))
+    steps, below = gaps(ends, drawn)
+    below = below.astype(np.float64)
+    gmd = sum_steps(steps, below * (n - below)) * 2.0 / (n * (n - 1))
+    rows = np.stack([peaks, kept(peaks, drawdowns), 1.0 - failed], axis=-2)
+    peak, still, runs = np.moveaxis(rows @ drawn.astype(np.float64) / n, -2, 0)
+    return np.stack([_spread_share(gmd, peak), still, runs], axis=-1)
+
+
+def stress_headline(calm: np.ndarray, stress: np.ndarray) -> np.ndarray:
+    """(...) Stab of a task from (..., 3) the shares of both arms, which count alike."""
+    return headline((calm + stress) / 2)
+
+
+def stress_replicates(
+    task: str,
+    calm: np.ndarray,
+    stress: np.ndarray,
+    count: int = REPLICATES,
+    seed: int = ROOT_SEED,
+) -> Replicates:
+    """Stab of one rated task, the seeds of both arms resampled, each among its own.
+
+    Replicates are moved so that their mean is the estimate, as in
+    :func:`crlbench.stats.resampling.stability_replicates`.
+
+    Args:
+        calm, stress: (5, n) and (5, m), as :func:`crlbench.stats.stability.seed_columns` gives.
+    """
+    value = float(stress_headline(arm_shares(calm), arm_shares(stress)))
+    parts = [
+        selected_arm_shares(columns, times_drawn(name, columns.shape[1], count, seed))
+        for name, columns in ((task, calm), (f"{task}/stress", stress))
+    ]
+    draws = stress_headline(*parts)
+    draws += value - draws.mean()
+    return Replicates(calm[0], value, draws, draws, np.full(count, value), bounds=(0.0, 1.0))
+
+
+def seed_rows(calm: np.ndarray, stress: np.ndarray) -> np.ndarray:
+    """(n, 10) the seeds of a task for the label-swap test: a seed's calm run, then its stress run.
+
+    Rows from the fourth on have no stress run and hold 0 there.
+
+    Args:
+        calm, stress: (5, n) and (5, 3).
+    """
+    rows = np.zeros((calm.shape[1], 2 * COLUMNS))
+    rows[:, :COLUMNS] = calm.T
+    rows[:STRESS_SEEDS, COLUMNS:] = stress.T
+    return rows
+
+
+def rows_headline(seeds: np.ndarray) -> np.ndarray:
+    """(S, n, 10) rows of :func:`seed_rows` to (S,) Stab of the task."""
+    columns = np.moveaxis(seeds, -1, 0)
+    stress = columns[COLUMNS:, ..., :STRESS_SEEDS]
+    return stress_headline(arm_shares(columns[:COLUMNS]), arm_shares(stress))
+
+
+def swapped_stress_differences(a: np.ndarray, b: np.ndarray, mine: np.ndarray) -> np.ndarray:
+    """(..., S) differences of Stab of two models under label swaps; a seed moves with both arms.
+
+    Args:
+        a, b: (..., n, 10) rows of :func:`seed_rows`.
+        mine: (2n, S) 1 where a seed of (a, b) belongs to the first model.
+    """
+    n = a.shape[-2]
+    both = np.moveaxis(np.concatenate([a, b], axis=-2), -1, 0)
+    few = [*range(STRESS_SEEDS), *range(n, n + STRESS_SEEDS)]
+
+    def stab(owned: np.ndarray) -> np.ndarray:
+        calm = selected_arm_shares(both[:COLUMNS], owned)
+        stress = selected_arm_shares(both[COLUMNS:, ..., few], owned[few])
+        return stress_headline(calm, stress)
+
+    values = stab(mine)
+    return values - (values[..., ::-1] if mirrored(mine) else stab(1 - mine))
+
+
+@dataclass(frozen=True)
+class TaskStress:
+    """Stability of one model on one task under both arms."""
+
+    calm: dict[str, float]
+    """Shares of the calm runs by :data:`STRESS_PARTS`."""
+    stress: dict[str, float]
+    """Shares of the stress runs."""
+    value: float
+    """Stab of the task, whether rated or not."""
+    runs: int
+    """Runs of both arms: what the share of failures rests on."""
+    failures: int
+    bound: float
+    """Upper end of the 95 % Clopper-Pearson interval of the failure rate."""
+
+
+def task_stress(calm: Sequence[RunStability], stress: Sequence[RunStability]) -> TaskStress:
+    """Stability of one task from at least two runs of each arm, failed ones included."""
+    arms = [arm_shares(seed_columns(runs)) for runs in (calm, stress)]
+    failures = sum(run.failed for run in (*calm, *stress))
+    runs = len(calm) + len(stress)
+    by_name = [dict(zip(STRESS_PARTS, map(float, shares), strict=True)) for shares in arms]
+    return TaskStress(
+        calm=by_name[0],
+        stress=by_name[1],
+        value=float(stress_headline(*arms)),
+        runs=runs,
+        failures=failures,
+        bound=failure_bound(failures, runs),
+    )
+
+
+def failure_bound(failures: int, runs: int) -> float:
+    """Upper end of the 95 % Clopper-Pearson interval of a failure rate: what runs cannot exclude."""
+    return clopper_pearson(failures, runs).high
