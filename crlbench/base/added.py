@@ -37,11 +37,12 @@ def stated(value: Any) -> Any:
     if not dataclasses.is_dataclass(value):
         return value
     fields = {f.name: (f, getattr(value, f.name)) for f in dataclasses.fields(value)}
-    return {
-        name: stated(inner)
-        for name, (f, inner) in fields.items()
-        if not (f.metadata.get(_MARK) and _is(f.default)(inner))
-    }
+    return {name: stated(inner) for name, (f, inner) in fields.items() if not is_absent(f, inner)}
+
+
+def is_absent(field: dataclasses.Field[Any], value: Any) -> bool:
+    """Whether a value of a dataclass's field is the default of one that came later."""
+    return bool(field.metadata.get(_MARK)) and _is(field.default)(value)
 
 
 def complete(model: BaseModel) -> dict[str, Any]:

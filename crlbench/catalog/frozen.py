@@ -24,6 +24,7 @@ from crlbench.disk.names import CODE, FROZEN
 from crlbench.disk.reading import Malformed, json_value
 from crlbench.disk.seal import is_sealed
 from crlbench.errors import CrlbenchError, EnvironmentUnfit, ValidationError, unknown_name
+from crlbench.reward.extract import last_line
 
 PACKAGE = Path(__file__).resolve().parents[1]
 BUILDING = (
@@ -34,6 +35,10 @@ BUILDING = (
     "crlbench.seeding",
 )
 """Modules that make rows and score nothing: digested with the generator, not the verifier."""
+
+
+ANSWER_OF = "answer_of"
+"""Optional function of a task's code: a completion to its canonical form."""
 
 
 class Message(TypedDict):
@@ -145,6 +150,28 @@ class Task:
     def audit(self, text: str, answer: str) -> float:
         """The second, stricter opinion, never trained on."""
         return self._audit(text, answer)
+
+    def answers_of(self, texts: Sequence[str]) -> list[str]:
+        """The canonical form of completions: what two of them must share to be one answer.
+
+        What the function ``answer_of(text)`` of the task's code makes of each, where there is one;
+        else the last line that holds more than whitespace, with single spaces inside.
+
+        Raises:
+            ValidationError: the task's function returns something that is no text.
+        """
+        make = getattr(self.code, ANSWER_OF, None)
+        return self._canonical(list(map(last_line, texts)) if make is None else map(make, texts))
+
+    def _canonical(self, forms: Iterable[Any]) -> list[str]:
+        checked = list(forms)
+        for form in checked:
+            if not isinstance(form, str):
+                raise ValidationError(
+                    f"task '{self.name}': {ANSWER_OF} returns {type(form).__name__}, and the "
+                    "canonical form of a completion is a text."
+                )
+        return checked
 
     def judge_of(
         self, name: str, texts: Sequence[str], answers: Sequence[str]

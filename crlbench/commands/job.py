@@ -248,14 +248,15 @@ def plan_of(
     """The plan of one model under one recipe on a board.
 
     Raises:
-        UsageError: the recipe needs several completions a prompt and the board has one, or it
-            cannot use the step rewards that the board pays.
+        UsageError: the recipe needs several completions a prompt and the board has one, it
+            cannot use the step rewards that the board pays, or it or a task has not the arm.
     """
     from crlbench.algo.recipe import to_config
 
     chosen.recipe.check_group(board.conditions.budget.completions)
     if board.conditions.data.reward == "process":
         _require_credit_of_steps(chosen.recipe)
+    _check_arms(settings.arm, chosen.recipe, tasks, catalog)
     return Declaration(
         board,
         _contender(*model, Path(settings.out) / board.folder, chosen.name, settings.fresh),
@@ -266,6 +267,25 @@ def plan_of(
         settings.out,
         _execution(settings, catalog),
     ).plan()
+
+
+def _check_arms(
+    arms: Sequence[str], recipe: Recipe, tasks: Sequence[str], catalog: Catalog
+) -> None:
+    """Refuse a stress arm without a learning rate, and a mode arm of episodes."""
+    from crlbench.algo.step import TrustRegion
+
+    if "stress" in arms and isinstance(recipe.step, TrustRegion):
+        raise UsageError(
+            f"--arm stress: recipe '{recipe.name}' takes trust-region steps, whose size no "
+            "learning rate decides, so it has no stress arm. Leave stress out of --arm."
+        )
+    episodes = [name for name in tasks if catalog.task_card(name).kind != "single-turn"]
+    if "mode" in arms and episodes:
+        raise UsageError(
+            f"--arm mode: task '{episodes[0]}' is not single-turn, and an episode has no greedy "
+            "answer to agree with. Leave mode out of --arm."
+        )
 
 
 def _execution(settings: Settings, catalog: Catalog) -> Execution:

@@ -12,13 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from crlbench.commands.flags import DEVICES, LOGGERS, STRATEGIES, require_positive
+from crlbench.contract.arms import ARMS
 from crlbench.contract.attempts import MAX_SEEDS
 from crlbench.contract.conditions import leaves
 from crlbench.disk.toml import dump_toml, read_toml
 from crlbench.errors import UsageError, require_known, unknown_name
 from crlbench.run.plan import Board
-
-ARMS = ("real", "placebo")
 
 
 @dataclass(frozen=True)

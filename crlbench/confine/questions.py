@@ -87,7 +87,7 @@ def _message(error: BaseException) -> str:
 
 
 def texts(code: types.ModuleType, function: str, answers: Sequence[str]) -> list[Any]:
-    """What ``gold`` or ``mutants`` of a module makes of each answer."""
+    """What ``gold`` or ``mutants`` of a module makes of each answer, ``answer_of`` of each text."""
     make = getattr(code, function)
     return [make(answer) for answer in answers]
 

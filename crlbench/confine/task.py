@@ -7,10 +7,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NoReturn
 
-from crlbench.catalog.frozen import Row, Task, checked_code, read_bytes
+from crlbench.catalog.frozen import ANSWER_OF, Row, Task, checked_code, read_bytes
 from crlbench.confine.room import Code, Limits, Room, Stopped, foreign
 from crlbench.disk.rowfiles import MAX_ROWS_BYTES
 from crlbench.errors import EnvironmentUnfit
+from crlbench.reward.extract import last_line
 from crlbench.reward.score import Score
 
 CASES = 512
@@ -101,9 +102,18 @@ class ConfinedTask(Task):
         (text,) = self._texts("gold", [row["answer"]])
         return text
 
+    def answers_of(self, texts: Sequence[str]) -> list[str]:
+        """The canonical forms that :meth:`Task.answers_of` says."""
+        if ANSWER_OF not in self.facts["functions"]:
+            return list(map(last_line, texts))
+        forms: list[str] = []
+        for start in range(0, len(texts), CASES):
+            forms += self._texts(ANSWER_OF, texts[start : start + CASES])
+        return forms
+
     def _texts(self, function: str, answers: Sequence[str]) -> list[Any]:
         texts = self.confined.ask("texts", function, answers, limit=TEXTS_BYTES)
-        is_sound = _is_text if function == "gold" else _are_texts
+        is_sound = _is_text if function in ("gold", ANSWER_OF) else _are_texts
         if not isinstance(texts, list) or not all(map(is_sound, texts)):
             raise Stopped(f"{self.confined.path}: {function}: what it returns is no text.")
         return texts

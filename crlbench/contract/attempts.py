@@ -21,9 +21,6 @@ LEDGER_NAME = "ledger.jsonl"
 DECLARED_SEEDS = (5, 10, 20)
 """Numbers of seeds that rank (protocol CRL-1, A.6); any other is a preview."""
 
-PLACEBO_SEEDS = 3
-"""The placebo arm runs on the first seed indices only (protocol CRL-1, A.4)."""
-
 Event = Literal[
     "plan",
     "start",

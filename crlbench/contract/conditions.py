@@ -28,7 +28,9 @@ The root of seeds, and no name of a score: see :data:`PROTOCOLS`."""
 
 PROTOCOL_NAME = "CRL-1"
 """The protocol of a track that names none."""
-PROTOCOLS = (PROTOCOL_NAME,)
+PROTOCOL_2 = "CRL-2"
+"""Ranks by what was not known before, and by stability under stress."""
+PROTOCOLS = (PROTOCOL_NAME, PROTOCOL_2)
 """What a track may be measured by: how runs become a score, and which fail."""
 PROTOCOL_LEAF = "protocol_name"
 """Leaf of a fingerprint; absent for :data:`PROTOCOL_NAME`."""
@@ -104,6 +106,9 @@ class Evaluation(_Frozen):
     end_draws: int = Field(ge=1, description="fresh draws of the curve's ID items at the ends")
     retain: tuple[str, ...] = Field(default=(), description="members of the retain panel")
     retain_items: int = Field(default=64, ge=1, description="items of each member, at most")
+    pass_draws: int = added(
+        0, ge=0, le=1024, description="further draws of ID and HARD items at the ends, for pass@k"
+    )
 
 
 class Rules(_Frozen):

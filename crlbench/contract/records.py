@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from crlbench.base.added import added
+from crlbench.contract.arms import Arm
 from crlbench.disk.hashing import digest
 
 SCHEMA_VERSION = 1
@@ -124,6 +125,13 @@ class SplitScore(_Part):
     end_ref: str | None
 
 
+class PassAt(_Part):
+    """pass@k of a split, by k as text."""
+
+    start: dict[str, float]
+    end: dict[str, float] | None
+
+
 class Status(_Part):
     state: Literal["completed", "failed", "partial"]
     rule: str | None = None
@@ -178,7 +186,7 @@ class RunRecord(_Part):
     task: TaskRef
     algo: Algo
     seed: Seed
-    arm: Literal["real", "placebo"]
+    arm: Arm
     curve: list[CurvePoint]
     splits: dict[str, SplitScore]
     health: dict[str, list[float | int | None]]
@@ -189,6 +197,8 @@ class RunRecord(_Part):
     """
     clipped_tokens: list[ClippedToken] = Field(default_factory=list)
     """The 20 tokens that were clipped most, most often first."""
+    pass_at_k: dict[str, PassAt] | None = added(None)
+    """By split, where the conditions ask for draws: the chance that one of k answers is right."""
     counts: dict[str, int]
     """Events over the whole run: dropped rows, skipped updates, ..."""
     status: Status
@@ -223,7 +233,7 @@ class Cell(_Part):
     recipe_sha256: str | None = None
     """Digest of that file when the plan was made."""
     task: str
-    arm: Literal["real", "placebo"]
+    arm: Arm
     seed_index: int
     track: str
     track_version: int
@@ -308,7 +318,7 @@ class StoredPlan(_Part):
     board_tasks: list[str]
     """All tasks of the board; ``tasks`` are those that are trained on."""
     tasks: list[str]
-    arms: dict[Literal["real", "placebo"], int]
+    arms: dict[Arm, int]
     """Number of seeds of each arm."""
     seeds: dict[str, list[Seed]]
     """Seeds by task; an arm runs a prefix of them."""

@@ -62,6 +62,7 @@ def replay_seconds(
         e = c.evaluation
         items += (e.end_draws + 1) * e.curve_items + 3 * e.end_items
         items += len(e.retain) * e.retain_items
+        items += e.pass_draws * (e.curve_items + e.end_items)
     steps = iterations * c.optimization.epochs * c.optimization.minibatches
     work = Workpiece(model, record.task.name, catalog, c)
     try:

@@ -11,6 +11,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from crlbench.catalog.find import Catalog
+from crlbench.contract.arms import CONTROLS
 from crlbench.contract.conditions import Conditions
 from crlbench.contract.records import Cell
 from crlbench.errors import CrlbenchError
@@ -58,13 +59,14 @@ class Workpiece:
 
 
 def count_scored(cell: Cell, conditions: Conditions) -> int:
-    """Completions that are scored and not learned from; a placebo's end is not scored."""
+    """Completions that are scored and not learned from; a control's end is not scored."""
     e, budget = conditions.evaluation, conditions.budget
     curve = (budget.grid // e.curve_every + 1) * e.curve_items
-    if cell.arm == "placebo":
+    if cell.arm in CONTROLS:
         return curve
     transfer = (len(cell.tasks) - 1) * e.curve_items
     end = (e.end_draws + 1) * e.curve_items + 3 * e.end_items + len(e.retain) * e.retain_items
+    end += e.pass_draws * (e.curve_items + e.end_items)
     return curve + transfer + end
 
 

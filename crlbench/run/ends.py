@@ -21,7 +21,14 @@ from crlbench.policy.policy import Policy
 from crlbench.policy.text.chat import render
 from crlbench.policy.weights.load import Reader
 from crlbench.reward.score import score
-from crlbench.run.subject import collector_of, decoder_of, prompts_of, shown_prompt
+from crlbench.run.subject import (
+    collector_of,
+    decoder_of,
+    prompts_of,
+    shown_prompt,
+    training_prompts,
+)
+from crlbench.stats.measures import PASS, PASS_SPLITS, TRAIN_GREEDY
 from crlbench.train.collect import Answers, Collector
 from crlbench.train.evaluation import passage_scores, samples, score_requests
 from crlbench.train.ranks import ALONE, Ranks
@@ -129,6 +136,7 @@ class Examiner:
         chosen members of the retain panel by ``retain/<member>``.
         """
         requests = self._id(task, seed, purpose) | self._others(task, seed, purpose)
+        requests |= self._many(task, seed, purpose)
         key = DrawKey(seed, purpose)
         requests |= {f"transfer/{t.name}": self._request(t, "id", key) for t in others}
         requests |= retain_requests(self.members, self.reader, self.conditions)
@@ -149,6 +157,24 @@ class Examiner:
         """``id_greedy``, the curve's items decoded greedily, and those of :data:`SPLITS`."""
         return _vectors(self._score(policy, self._others(task, seed, purpose)))
 
+    def many_draws(
+        self, policy: Policy, task: Task, seed: int, purpose: str
+    ) -> dict[str, np.ndarray]:
+        """``id_pass`` and ``hard_pass``: (draws, items), where the conditions ask for draws.
+
+        Draws of their own: items that are chosen by them have a start score that is not.
+        """
+        return _vectors(self._score(policy, self._many(task, seed, purpose)))
+
+    def greedy_training(self, policy: Policy, task: Task) -> tuple[Sequence[Prompt], SplitResult]:
+        """The training prompts of a run, and their greedy completions."""
+        c = self.conditions
+        collector = collector_of(task, self.reader, c, self.device)
+        cap, levels = collector.max_tokens, c.data.levels
+        prompts = training_prompts(task, self.reader, cap, levels, c.budget.prompts)
+        requests: Requests = {TRAIN_GREEDY: Request(collector, prompts, DrawKey(None, "mode"))}
+        return prompts, self._score(policy, requests)[TRAIN_GREEDY]
+
     def retain(self, policy: Policy) -> dict[str, np.ndarray]:
         """(1, items) scores of the chosen members of the retain panel, by ``retain/<member>``.
 
@@ -166,6 +192,13 @@ class Examiner:
         key = DrawKey(seed, purpose)
         splits = {split: self._request(task, split, key) for split in own_splits(task)}
         return {"id_greedy": self._request(task, "id", DrawKey(None, purpose))} | splits
+
+    def _many(self, task: Task, seed: int, purpose: str) -> Requests:
+        draws, key = self.conditions.evaluation.pass_draws, DrawKey(seed, f"{purpose}/pass")
+        splits = [name for name in PASS_SPLITS if name in task.card.splits] if draws else []
+        return {
+            name + PASS: replace(self._request(task, name, key), draws=draws) for name in splits
+        }
 
     def _request(self, task: Task, split: str, key: DrawKey) -> Request[Collector]:
         e = self.conditions.evaluation

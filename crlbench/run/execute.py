@@ -22,6 +22,7 @@ from crlbench.algo import recipes
 from crlbench.algo.recipe import Recipe, from_config
 from crlbench.catalog.frozen import Task
 from crlbench.catalog.retain_panel import Panel
+from crlbench.contract.arms import conditions_under
 from crlbench.contract.conditions import PROTOCOL, Conditions, leaves
 from crlbench.contract.events import Emit, Figures, progress
 from crlbench.contract.records import Cell, RunRecord
@@ -45,6 +46,7 @@ from crlbench.run.subject import (
     training_prompts,
 )
 from crlbench.seeding import seed_value
+from crlbench.stats.measures import TRAIN_GREEDY
 from crlbench.train.callbacks import (
     LastCheckpoint,
     RunRecorder,
@@ -93,9 +95,11 @@ def run_on(ranks: Ranks, cell: Cell, emit: Emit, should_stop: Callable[[], bool]
 
     iterations = conditions.budget.iterations
     emit(progress("start", 0, iterations))
-    scored = digest([cell.fingerprint, cell.entry_sha256])
-    starts = StartScores(examiner, module.learning, Path(cell.start_folder), scored, emit)
+    starts = start_scores(cell, examiner, module, emit)
     start = starts.of_run(task, others, should_stop)
+    if cell.arm == "mode":
+        module.agreement, right = starts.agreement(task, should_stop)
+        start = replace(start, vectors=start.vectors | {TRAIN_GREEDY: right})
     recorder, failure = train(cell, conditions, subject, task, module, emit, should_stop)
     end = None
     module.to(cell.device)  # Lightning may have left it on the CPU
@@ -109,6 +113,14 @@ def run_on(ranks: Ranks, cell: Cell, emit: Emit, should_stop: Callable[[], bool]
         record = ranks.agreed(write() if ranks.first else None)
         assert record is not None
         return record
+
+
+def start_scores(
+    cell: Cell, examiner: Examiner, module: PolicyOptimization, emit: Emit
+) -> StartScores:
+    """The start model's scores beside the runs of a cell's model; nothing was learned yet."""
+    scored = digest([cell.fingerprint, cell.entry_sha256])
+    return StartScores(examiner, module.learning, Path(cell.start_folder), scored, emit)
 
 
 def load(cell: Cell) -> tuple[Conditions, Subject, Task]:
@@ -168,7 +180,7 @@ def make_module(
         build=build,
         collector=collector_of(task, subject.reader, conditions, cell.device),
         recipe=recipe,
-        conditions=conditions,
+        conditions=conditions_under(cell.arm, conditions),
         seed=seed,
         arm=cell.arm,
         ranks=ranks,
@@ -290,6 +302,10 @@ def calibrate(cell: Cell) -> Figures:
         }
     )
     module = make_module(cell, short, subject, task)
+    if cell.arm == "mode":
+        examiner = Examiner(subject.reader, conditions, cell.device)
+        starts = start_scores(cell, examiner, module, lambda _: None)
+        module.agreement, _ = starts.agreement(task, lambda: False)
     startup = time.monotonic() - start
     marks: list[float] = []
     train(
@@ -299,7 +315,7 @@ def calibrate(cell: Cell) -> Figures:
     e = conditions.evaluation
     per_row = (evaluated - second) / e.curve_items
     items = (e.end_draws + 1) * e.curve_items + len(own_splits(task)) * e.end_items
-    items += len(e.retain) * e.retain_items
+    items += len(e.retain) * e.retain_items + e.pass_draws * (e.curve_items + e.end_items)
     return {
         "startup_s": startup,
         "iteration_s": second - first,

@@ -20,7 +20,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
-from crlbench.contract.attempts import PLACEBO_SEEDS
+from crlbench.contract.arms import Arm, seeds_of
 from crlbench.contract.conditions import PROTOCOL, Conditions, Track, fingerprint
 from crlbench.contract.record_files import read_record
 from crlbench.contract.records import Cell, RunRecord
@@ -37,7 +37,6 @@ LOG_NAME = "attempt.log"
 
 _REWRITE_PLAN = "Repeat the command that made these runs: it writes the plan of the ledger again."
 
-Arm = Literal["real", "placebo"]
 State = Literal["done", "started", "absent"]
 
 
@@ -273,7 +272,7 @@ class Declaration:
     tasks: Sequence[str]
     """Tasks to train on, a part of ``board.tasks``."""
     arms: Sequence[Arm]
-    """``real`` and, if wanted, ``placebo`` (first three seed indices only)."""
+    """``real`` and, if wanted, control arms (first three seed indices only)."""
     seeds: int
     """Number n of seed indices, always the prefix 0..n-1."""
     out: Path | str
@@ -288,8 +287,7 @@ class Declaration:
     @cached_property
     def _counts(self) -> dict[Arm, int]:
         """Number of seeds by arm."""
-        most: dict[Arm, int] = {"real": self.seeds, "placebo": min(self.seeds, PLACEBO_SEEDS)}
-        return {arm: most[arm] for arm in self.arms}
+        return {arm: seeds_of(arm, self.seeds) for arm in self.arms}
 
     @property
     def _indices(self) -> range:

@@ -14,6 +14,7 @@ import numpy as np
 from safetensors.torch import save
 
 from crlbench.catalog.frozen import Task
+from crlbench.contract.arms import PAID_BY_TASK
 from crlbench.contract.conditions import PROTOCOL, Conditions, protocol_name
 from crlbench.contract.machine import BEGUN_ON, machine_class
 from crlbench.contract.model_card import ModelCard
@@ -25,6 +26,7 @@ from crlbench.contract.records import (
     CurvePoint,
     FileDigest,
     Fingerprint,
+    PassAt,
     Protocol,
     RunRecord,
     Seed,
@@ -41,6 +43,8 @@ from crlbench.run import environment, store
 from crlbench.run.ends import End
 from crlbench.run.mend import config_toml, curve_csv, environment_json
 from crlbench.run.subject import Subject
+from crlbench.stats.measures import PASS, PASS_SPLITS
+from crlbench.stats.pass_at_k import pass_by_k
 from crlbench.train.callbacks import RunRecorder, RunStopped
 from crlbench.train.module import PolicyOptimization
 
@@ -58,7 +62,7 @@ class Finished:
     recorder: RunRecorder
     start: End
     end: End | None
-    """Absent for a failed run and for the placebo arm."""
+    """Absent for a failed run and for control arms."""
     failure: RunStopped | None
     started: float
     """Unix time at which this attempt began."""
@@ -121,6 +125,7 @@ def write_run(
         arm=cell.arm,
         curve=curve,
         splits=split_scores(vectors),
+        pass_at_k=pass_at_k(vectors, task) or None,
         health=health_columns(recorder.health),
         clipped_tokens=clipped_tokens(recorder, subject),
         counts=recorder.counts,
@@ -179,6 +184,21 @@ def split_scores(vectors: dict[str, np.ndarray]) -> dict[str, SplitScore]:
             end_ref=end_ref,
         )
     return scores
+
+
+def pass_at_k(vectors: dict[str, np.ndarray], task: Task) -> dict[str, PassAt]:
+    """pass@k of the splits that were drawn many times, by split."""
+    figures = {}
+    for split in PASS_SPLITS:
+        if f"start/{split}{PASS}" in vectors:
+            bounds = task.card.splits[split].floor, task.card.splits[split].ceiling
+            start, end = (
+                pass_by_k(vectors.get(f"{side}/{split}{PASS}"), *bounds)
+                for side in ("start", "end")
+            )
+            assert start is not None
+            figures[split] = PassAt(start=start, end=end)
+    return figures
 
 
 def mean(scores: np.ndarray) -> float:
@@ -275,8 +295,8 @@ def status(
     if cell.partial:  # too few items for a rule about scores
         return Status(state="partial", at=iterations)
     final = float(np.mean([point["score"] for point in finished.recorder.curve[-LAST:]]))
-    # What a content-free reward does to the score is what the placebo arm measures.
-    if cell.arm == "real" and final < mean(vectors["start/id"]) - conditions.rules.score_drop:
+    # What another reward does to the score is what the placebo and the mode arm measure.
+    if cell.arm in PAID_BY_TASK and final < mean(vectors["start/id"]) - conditions.rules.score_drop:
         return Status(state="failed", rule=SCORE_DROP, at=iterations)
     return Status(state="completed", at=iterations)
 

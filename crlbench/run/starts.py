@@ -1,7 +1,8 @@
 """The start model's scores, made once for all runs of a model and cached beside them.
 
 They belong to (model, task, conditions) and to no seed. They come in parts: the ID items of a
-task, its other splits, the retain panel. A missing part is made by the process that claims it
+task, its other splits, its many draws, the greedy answers that a mode arm pays for, the retain
+panel. A missing part is made by the process that claims it
 first, so that several processes divide the parts among them and no part is made twice. Of a run
 on several ranks the first one claims and writes for all, and all make the part together.
 
@@ -30,7 +31,9 @@ from crlbench.policy.policy import Policy
 from crlbench.run import store
 from crlbench.run.ends import End, Examiner
 from crlbench.seeding import seed_value
+from crlbench.stats.measures import TRAIN_GREEDY
 from crlbench.train.ranks import Ranks
+from crlbench.train.reward import Agreement
 
 PURPOSE = "start"
 RETAIN = "_retain"
@@ -63,12 +66,31 @@ class StartScores:
         assert end is not None
         return end
 
+    def agreement(
+        self, task: Task, should_stop: Callable[[], bool]
+    ) -> tuple[Agreement, np.ndarray]:
+        """What the mode arm of a task pays for, and (1, prompts) whether those answers are right.
+
+        Raises:
+            Interrupted: ``should_stop()`` turned true.
+        """
+        part = _mode(task)
+        self._prepare({part: partial(self._make_mode, task)}, should_stop)
+        rows = store.rows_of(self._read[part][_rows(part)]) if self._ranks.first else None
+        right = self._vectors(part)[TRAIN_GREEDY] if self._ranks.first else None
+        rows, right = self._ranks.agreed((rows, right))
+        assert rows is not None and right is not None
+        answers = {row["uid"]: row["answer"] for row in rows}
+        return Agreement(answers, task.answers_of), right
+
     @property
     def _ranks(self) -> Ranks:
         return self.examiner.ranks
 
     def _stored(self, task: Task, others: Sequence[Task]) -> End:
         vectors = self._vectors(_id(task)) | self._vectors(_splits(task))
+        if self.examiner.conditions.evaluation.pass_draws:
+            vectors |= self._vectors(_many(task))
         for other in others:
             vectors[f"transfer/{other.name}"] = self._vectors(_id(other))["id"]
         if self.examiner.members:
@@ -84,6 +106,8 @@ class StartScores:
             _id(task): partial(self._make_id, task),
             _splits(task): partial(self._make_splits, task),
         }
+        if self.examiner.conditions.evaluation.pass_draws:
+            parts[_many(task)] = partial(self._make_many, task)
         parts |= {_id(other): partial(self._make_id, other) for other in others}
         return parts | ({RETAIN: self._make_retain} if self.examiner.members else {})
 
@@ -142,6 +166,17 @@ class StartScores:
         vectors = self.examiner.other_splits(self.policy, task, _seed(task), PURPOSE)
         self._write(_splits(task), vectors)
 
+    def _make_many(self, task: Task) -> None:
+        vectors = self.examiner.many_draws(self.policy, task, _seed(task), PURPOSE)
+        self._write(_many(task), vectors)
+
+    def _make_mode(self, task: Task) -> None:
+        prompts, result = self.examiner.greedy_training(self.policy, task)
+        forms = task.answers_of(result.texts)
+        rows = [{"uid": p.uid, "answer": form} for p, form in zip(prompts, forms, strict=True)]
+        more = {_rows(_mode(task)): store.packed_rows(rows)}
+        self._write(_mode(task), {TRAIN_GREEDY: result.scores}, more)
+
     def _make_retain(self) -> None:
         self._write(RETAIN, self.examiner.retain(self.policy))
 
@@ -174,6 +209,14 @@ def _id(task: Task) -> str:
 
 def _splits(task: Task) -> str:
     return f"{task.name}_splits"
+
+
+def _many(task: Task) -> str:
+    return f"{task.name}_pass"
+
+
+def _mode(task: Task) -> str:
+    return f"{task.name}_mode"
 
 
 def _seed(task: Task) -> int:

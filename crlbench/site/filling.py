@@ -84,7 +84,6 @@ class Filler:
 
     def _write(self, stored: StoredBoard, name: str, folder: Path, key: str) -> None:
         real = next(iter(stored.board.entries), None)
-        placebo = next(iter(stored.board.controls), None)
         head = {
             "name": name,
             "folder": folder,
@@ -95,7 +94,7 @@ class Filler:
             "panels": {} if real is None else panels_of_records(stored, real),
         }
         files = self._files(stored)
-        keep(self._cache, key, stored.runs.runs, (real, placebo), head, files)
+        keep(self._cache, key, stored.runs.runs, (real, *stored.board.controls), head, files)
 
     def _files(self, stored: StoredBoard) -> Files:
         files: Files = {}

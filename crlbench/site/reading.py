@@ -97,10 +97,11 @@ def _board(
     if len({str(one) for shelf in shelves for one in shelf.conditions}) > 1:
         same_conditions(runs)
     track, later, why = find_track(runs, filler.catalog)
-    arms = zip(*(shelf.arms for shelf in shelves), strict=True)
-    real, placebo = ([arm for arm in same if arm is not None] for same in arms)
+    arms = [shelf.arms for shelf in shelves]
+    real = [entry for entry, *_ in arms if entry is not None]
+    controls = [control for _, *beside in arms for control in beside]
     board = board_of(
-        *(runs, real, placebo, board_tasks(runs.runs[0].record)),
+        *(runs, real, controls, board_tasks(runs.runs[0].record)),
         unranked=why,
         rank=rankings.rank,
         improve=rankings.improvement,

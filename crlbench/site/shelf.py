@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import zstandard
 
+from crlbench.contract.arms import ARMS
 from crlbench.contract.records import RunRecord, Status, Subject, TaskRef
 from crlbench.contract.verification import Proof
 from crlbench.disk.parcels import BadParcel, Parcel, read_array
@@ -111,7 +112,7 @@ class Shelf:
 
     @cached_property
     def runs(self) -> tuple[KeptRun, ...]:
-        """All runs of both arms, in order."""
+        """All runs of all arms, in order."""
         shared = {
             name: [READ.get(name, dict)(plain) for plain in values]
             for name, values in self._head["shared"].items()
@@ -129,11 +130,11 @@ class Shelf:
         return lambda: _record(self, number)
 
     @cached_property
-    def arms(self) -> tuple[Entry | None, Entry | None]:
-        """The entry, and its placebo arm; None for an arm without runs."""
+    def arms(self) -> tuple[Entry | None, *tuple[Entry, ...]]:
+        """The entry, None without runs of its real arm; then its control arms."""
         unpacker = self._unpacker()
-        real, placebo = (unpacker.unpack(arm) for arm in self._head.pop("arms"))
-        return real, placebo
+        real, *controls = (unpacker.unpack(arm) for arm in self._head.pop("arms"))
+        return real, *controls
 
     @cached_property
     def _evidence(self) -> list[KeptEvidence]:
@@ -143,7 +144,7 @@ class Shelf:
             return lambda: self._read_evidence(number)
 
         key = self.parcel.path.stem
-        return [KeptEvidence(f"{key} {number}", loader(number)) for number in range(2)]
+        return [KeptEvidence(f"{key} {number}", loader(number)) for number in range(len(ARMS))]
 
     def _read_evidence(self, number: int) -> Evidence:
         packed = json.loads(_unpacked(self.parcel.part(f"evidence {number}")))
@@ -198,7 +199,7 @@ def keep(
     cache: Cache,
     key: str,
     runs: tuple[Run, ...],
-    arms: tuple[Entry | None, Entry | None],
+    arms: tuple[Entry | None, *tuple[Entry, ...]],
     head: dict[str, Any],
     files: Files,
 ) -> None:
@@ -206,8 +207,8 @@ def keep(
 
     Args:
         key: names the parcel, and everything that it rests on.
-        runs: of both arms, in order, each with its record.
-        arms: the entry and its placebo arm.
+        runs: of all arms, in order, each with its record.
+        arms: the entry and its control arms.
         head: what :class:`Shelf` has as properties: name, plan, date, badge, submitter, panels.
         files: what rests on the entry alone.
 

@@ -7,7 +7,7 @@ templates of one source item add is added together first: they are drawn as one 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -26,14 +26,17 @@ Blocks = dict[int, np.ndarray]
 weights sum to 1. Clusters of equally many stand together by their position in the split."""
 
 
-def gen_blocks(splits: Mapping[str, Ends], panel: Mapping[str, Ends]) -> Blocks:
+def gen_blocks(
+    splits: Mapping[str, Ends], panel: Mapping[str, Ends], shares: Sequence[float] = WEIGHTS
+) -> Blocks:
     """Derivatives of Gen of one run, or of n runs at once.
 
     Args:
         splits: ``id``, ``hard``, ``format`` and ``transfer/<task>`` of every other task.
-        retained: members of the retain panel by name.
+        panel: members of the retain panel by name.
+        shares: weights of the parts of Gen.
     """
-    weights = dict(zip(PARTS, WEIGHTS, strict=True))
+    weights = dict(zip(PARTS, shares, strict=True))
     transfers = [name for name in sorted(splits) if name.startswith(TRANSFER)]
     rows = [
         weights["id"] * derivative(*splits[ID]),

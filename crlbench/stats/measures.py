@@ -41,6 +41,12 @@ TRANSFER = "transfer/"
 OWN_BOUNDS = ("hard", "format", "train_fixed")
 """Splits of other items than ID, with a floor and a ceiling of their own."""
 RETAIN = "retain/"
+PASS = "_pass"
+"""Ends the name of a split of many draws, as in ``id_pass``."""
+PASS_SPLITS = ("id", "hard")
+"""Splits that pass@k is given on."""
+TRAIN_GREEDY = "train_greedy"
+"""Greedy answers of the start model to the training prompts; of the mode arm alone."""
 
 Constants = Mapping[str, tuple[float, float]]
 """Floor and ceiling of tasks by name."""

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from crlbench.errors import ValidationError
+from crlbench.stats.measures import unit
+from crlbench.stats.novelty import is_right
 
 KS = (1, 4, 8, 32)
 """Answers that may be tried."""
@@ -47,6 +49,17 @@ def pass_scores(right: np.ndarray) -> dict[int, float]:
     """
     draws, counts = len(right), np.asarray(right).sum(axis=0)
     return {k: float(pass_at_k(counts, draws, k).mean()) for k in KS if k <= draws}
+
+
+def pass_by_k(scores: np.ndarray | None, floor: float, ceiling: float) -> dict[str, float] | None:
+    """The same of (draws, N) stored scores, by k as text; None without them.
+
+    A draw is right from half of the way from floor to ceiling on.
+    """
+    if scores is None:
+        return None
+    right = is_right(unit(scores.astype(np.float64), floor, ceiling))
+    return {str(k): value for k, value in pass_scores(right).items()}
 
 
 @dataclass(frozen=True)

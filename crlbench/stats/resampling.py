@@ -142,6 +142,31 @@ def lam_by_weight(
     return captured(means[:n], means[n:])
 
 
+def lam_of_some_by_weight(
+    task: str,
+    table: ItemTable,
+    chosen: np.ndarray,
+    count: int = REPLICATES,
+    seed: int = ROOT_SEED,
+) -> np.ndarray:
+    """(n, R) float32: Λ of each seed on some items, under each draw of all items.
+
+    All models of a board meet the same draws of a task, whichever items are chosen for each. A
+    draw without any of the items leaves Λ as it is.
+
+    Args:
+        table: of the chosen items alone.
+        chosen: (N,) bool, which of all items these are.
+    """
+    n = len(table.learned)
+    shares = _item_shares(task, len(chosen), count, seed)[chosen]
+    rows = np.concatenate([table.learned, table.head]).astype(np.float32)
+    total = shares.sum(axis=0)
+    even = rows.mean(axis=1, keepdims=True)
+    means = np.where(total > 0, rows @ shares / np.where(total > 0, total, 1.0), even)
+    return captured(means[:n], means[n:])
+
+
 def gain_replicates(
     task: str, table: ItemTable, count: int = REPLICATES, seed: int = ROOT_SEED
 ) -> Replicates:

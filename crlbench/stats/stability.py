@@ -26,6 +26,7 @@ from typing import Literal
 
 import numpy as np
 
+from crlbench.base.added import added_field
 from crlbench.errors import ValidationError
 from crlbench.stats.intervals import Interval
 from crlbench.stats.nulls import CurveNull, curve_nulls
@@ -250,6 +251,25 @@ def expected_dispersion(null: CurveNull) -> float:
 
 
 @dataclass(frozen=True)
+class TaskStress:
+    """Stability of one model on one task with a stress arm (protocol CRL-2)."""
+
+    calm: dict[str, float]
+    """Shares of the calm runs: dispersion, drawdown, failure."""
+    stress: dict[str, float]
+    """Shares of the stress runs."""
+    shares: dict[str, float]
+    """Their means, of which Stab is the geometric mean."""
+    value: float
+    """Stab of the task, whether rated or not."""
+    runs: int
+    """Runs of both arms: what the share of failures rests on."""
+    failures: int
+    bound: float
+    """Upper end of the 95 % Clopper-Pearson interval of the failure rate."""
+
+
+@dataclass(frozen=True)
 class TaskStability:
     """One model on one task."""
 
@@ -257,9 +277,10 @@ class TaskStability:
     runs: tuple[RunStability, ...]
     rating: Rating
     value: float | None
-    """Stab of the task; None where it is not rated."""
+    """Stab of the task; None where it is not rated, or lacks the stress arm that it rests on."""
     shares: dict[str, float] | None
-    """:data:`PARTS`; None for a single seed, which has no dispersion."""
+    """:data:`PARTS`, without risk under protocol CRL-2; None for a single seed, which has no
+    dispersion, and without the stress arm that Stab rests on."""
     gain: float
     """Mean of F - H."""
     gain_interval: Interval | None
@@ -284,6 +305,8 @@ class TaskStability:
     """Posterior mean."""
     failure_interval: Interval
     """Clopper-Pearson."""
+    stress: TaskStress | None = added_field(None)
+    """Under protocol CRL-2, where the stress arm was run."""
 
 
 def task_stability(runs: Sequence[RunStability], gain_interval: Interval | None) -> TaskStability:
@@ -372,7 +395,10 @@ def model_stability(tasks: Mapping[str, TaskStability], board: Iterable[str]) ->
     by_task = {name: tasks[name] for name in names if name in tasks}
     enough = bool(rated) and 2 * len(rated) >= len(names)
     reason = None if enough else f"rated on {len(rated)} of {len(names)} tasks, half are needed"
-    value = _mean_of(by_task, rated) if enough else None
+    without = [name for name in rated if by_task[name].value is None]
+    if enough and without:
+        reason = f"no three runs of the stress arm on {', '.join(without)} (--arm stress)"
+    value = _mean_of(by_task, rated) if reason is None else None
     return ModelStability(tasks=by_task, rated=rated, value=value, reason=reason)
 
 

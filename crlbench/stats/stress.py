@@ -2,11 +2,11 @@
 
 Three shares of each arm, 1 best and 0 worst, from F, H, G and DD of :mod:`stability`:
 
-=======  ==================================================
-spread   1 - min(1, GMD(F) / max(mean G, .1))
-kept     mean of 1 - min(1, DD / max(G, .1))
-runs     1 - failed runs / runs
-=======  ==================================================
+==========  ==================================================
+dispersion  1 - min(1, GMD(F) / max(mean G, .1))
+drawdown    mean of 1 - min(1, DD / max(G, .1))
+failure     1 - failed runs / runs
+==========  ==================================================
 
 A share of a task is the mean of its calm and its stress share, whatever the numbers of seeds, and
 Stab of the task is the geometric mean of the three. No share depends on the number of seeds by
@@ -18,20 +18,26 @@ seeds changes with n.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from crlbench.stats.intervals import REPLICATES, ROOT_SEED, Replicates, times_drawn
 from crlbench.stats.sorting import gaps, sum_steps
-from crlbench.stats.stability import RunStability, seed_columns
-from crlbench.stats.stability_shares import LEAST_GAIN, gini_mean_difference, headline, kept, mirrored
+from crlbench.stats.stability import RunStability, TaskStress, seed_columns
+from crlbench.stats.stability_shares import (
+    LEAST_GAIN,
+    gini_mean_difference,
+    headline,
+    kept,
+    mirrored,
+)
 from crlbench.stats.thresholds import clopper_pearson
 
 STRESS_SEEDS = 3
 """Runs of the stress arm on a task: its first seed indices."""
-STRESS_PARTS = ("spread", "kept", "runs")
-"""The shares, in the order of the last axis of :func:`arm_shares`."""
+STRESS_PARTS = ("dispersion", "drawdown", "failure")
+"""The shares, in the order of the last axis of :func:`arm_shares`; names as in
+:data:`crlbench.stats.stability_shares.PARTS`."""
 COLUMNS = 5
 """F, H, G, DD and whether the run failed, of each arm."""
 
@@ -137,32 +143,16 @@ def swapped_stress_differences(a: np.ndarray, b: np.ndarray, mine: np.ndarray) -
     return values - (values[..., ::-1] if mirrored(mine) else stab(1 - mine))
 
 
-@dataclass(frozen=True)
-class TaskStress:
-    """Stability of one model on one task under both arms."""
-
-    calm: dict[str, float]
-    """Shares of the calm runs by :data:`STRESS_PARTS`."""
-    stress: dict[str, float]
-    """Shares of the stress runs."""
-    value: float
-    """Stab of the task, whether rated or not."""
-    runs: int
-    """Runs of both arms: what the share of failures rests on."""
-    failures: int
-    bound: float
-    """Upper end of the 95 % Clopper-Pearson interval of the failure rate."""
-
-
 def task_stress(calm: Sequence[RunStability], stress: Sequence[RunStability]) -> TaskStress:
     """Stability of one task from at least two runs of each arm, failed ones included."""
     arms = [arm_shares(seed_columns(runs)) for runs in (calm, stress)]
     failures = sum(run.failed for run in (*calm, *stress))
     runs = len(calm) + len(stress)
-    by_name = [dict(zip(STRESS_PARTS, map(float, shares), strict=True)) for shares in arms]
+    by_name = [_named(shares) for shares in (*arms, (arms[0] + arms[1]) / 2)]
     return TaskStress(
         calm=by_name[0],
         stress=by_name[1],
+        shares=by_name[2],
         value=float(stress_headline(*arms)),
         runs=runs,
         failures=failures,
@@ -170,6 +160,10 @@ def task_stress(calm: Sequence[RunStability], stress: Sequence[RunStability]) ->
     )
 
 
+def _named(shares: np.ndarray) -> dict[str, float]:
+    return dict(zip(STRESS_PARTS, map(float, shares), strict=True))
+
+
 def failure_bound(failures: int, runs: int) -> float:
-    """Upper end of the 95 % Clopper-Pearson interval of a failure rate: what runs cannot exclude."""
+    """Upper end of the 95 % Clopper-Pearson interval of a failure rate: what runs leave open."""
     return clopper_pearson(failures, runs).high

@@ -25,7 +25,7 @@ from crlbench.train.learner import FirstOrder, Learner, Update
 from crlbench.train.metrics import RolloutMetrics, clipped_tokens
 from crlbench.train.old_tokens import OldTokens
 from crlbench.train.ranks import whole_weights
-from crlbench.train.reward import Reward, placebo_reward
+from crlbench.train.reward import Agreement, Reward, mode_reward, placebo_reward
 from crlbench.train.surrogate import Shown, Surrogate, decoding_gap
 from crlbench.train.trust_region import TrustRegion
 from crlbench.types import Experience, PromptBatch, Rollout
@@ -70,6 +70,7 @@ class PolicyOptimization(Learner):
         super().__init__(update=update or update_of(recipe.step), **settings)
         self.recipe = recipe
         self.arm = arm
+        self.agreement: Agreement | None = None
         self.last_iteration: Iteration | None = None
         self.kl_coefficient = recipe.kl.coefficient.start
         self.decoding_checked = False
@@ -107,8 +108,14 @@ class PolicyOptimization(Learner):
         with self.learning.recording() if records else contextlib.nullcontext():
             part = self.collector.collect(self.learning, prompts, key)
         collected = Collected.joined(self.ranks.gather([part]), self.collector.pad)
+        data = self.conditions.data
+        if self.arm == "mode":
+            assert self.agreement is not None  # found before the first iteration
+            agreed = mode_reward(
+                collected.reward, collected.rollout, batch, self.agreement, data.reward_scale
+            )
+            collected = replace(collected, reward=agreed)
         if self.arm == "placebo":
-            data = self.conditions.data
             blind = placebo_reward(
                 collected.reward,
                 batch,

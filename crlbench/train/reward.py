@@ -159,6 +159,33 @@ def action_ends(tokenizer: Any, ids: Tensor, actions: Tensor) -> list[int]:
     return [ends[count] for count in sums[: sums.index(len(ends) - 1) + 1]] if ids.numel() else []
 
 
+@dataclass(frozen=True)
+class Agreement:
+    """What the mode arm pays for: the start model's own greedy answers."""
+
+    answers: Mapping[str, str]
+    """Canonical form of the greedy completion, by the uid of its prompt."""
+    forms: Callable[[Sequence[str]], Sequence[str]]
+    """Completions to their canonical forms."""
+
+
+def mode_reward(
+    reward: Reward, rollout: Rollout, batch: PromptBatch, agreement: Agreement, scale: float
+) -> Reward:
+    """1 for each completion whose form is that of the start model's greedy one, else 0.
+
+    The control arm of protocol CRL-2: no label is read, so what remains of a gain was known
+    before. The score stays the verifier's.
+    """
+    forms = agreement.forms(rollout.texts)
+    uids = [batch.uids[group] for group in rollout.group.tolist()]
+    agreed = [
+        form == agreement.answers[uid] for form, uid in zip(forms, uids, strict=True)
+    ]
+    paid = torch.tensor(agreed, dtype=torch.float32, device=reward.score.device) * scale
+    return Reward(reward.score, paid, None, None)
+
+
 def placebo_reward(
     reward: Reward,
     batch: PromptBatch,

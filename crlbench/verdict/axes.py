@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from crlbench.base.added import is_absent
 from crlbench.base.wording import listed
 from crlbench.stats.generalization import (
     PARTS,
@@ -26,10 +27,12 @@ from crlbench.stats.intervals import (
     Replicates,
     least_seeds,
 )
+from crlbench.stats.novelty import LEAST_NEW
 from crlbench.stats.resampling import (
     axis_interval,
     efficiency_replicates,
     lam_by_weight,
+    lam_of_some_by_weight,
     linear_replicates,
     over_tasks,
     shortfall_interval,
@@ -46,6 +49,7 @@ from crlbench.stats.stability import (
     seed_columns,
     task_stability,
 )
+from crlbench.stats.stress import stress_replicates, task_stress
 from crlbench.verdict.task_runs import TaskRuns
 
 Axis = Literal["efficiency", "stability", "generalization"]
@@ -163,6 +167,16 @@ class Evidence:
         """(n, R) float32: Λ of each seed of a task with an area under each draw of items."""
         return _lam_by_weight(self, task)
 
+    def whole_replicates(self, task: str) -> Replicates | None:
+        """As :meth:`replicates` of efficiency, over all items whatever ranks."""
+        runs = self.tasks[task]
+        if not runs.ranks_new:
+            return self.replicates("efficiency", task)
+        if runs.table is None:
+            return None
+        draws, by_weight = (self.count, self.seed), self.lam_by_weight(task)
+        return efficiency_replicates(task, runs.table, runs.lam, trimmed_rows, *draws, by_weight)
+
 
 @lru_cache(maxsize=16)
 def _lam_by_weight(evidence: Evidence, task: str) -> np.ndarray:
@@ -175,16 +189,25 @@ def _replicates(evidence: Evidence, axis: Axis, task: str, n: int) -> Replicates
     """An entry's scores, its arms and its pairs all ask for the same ones; 240 kB each."""
     runs, seeds, draws = evidence.tasks[task], slice(n), (evidence.count, evidence.seed)
     if axis == "efficiency":
-        if runs.table is None:
+        table = runs.ranked_table
+        if table is None:
             return None
-        by_weight = evidence.lam_by_weight(task) if n == len(runs.measures) else None
-        return efficiency_replicates(
-            task, runs.table.of(seeds), runs.lam[seeds], trimmed_rows, *draws, by_weight
-        )
+        table, by_weight = table.of(seeds), None
+        if runs.ranks_new:
+            by_weight = lam_of_some_by_weight(task, table, runs.new_items, *draws)
+        elif n == len(runs.measures):
+            by_weight = evidence.lam_by_weight(task)
+        lam = runs.ranked_lam[seeds]
+        return efficiency_replicates(task, table, lam, trimmed_rows, *draws, by_weight)
     if axis == "stability":
         if runs.stability is None or len(runs.stability[seeds]) < MIN_SEEDS:
             return None
-        return stability_replicates(task, seed_columns(runs.stability[seeds]), *draws)
+        calm = seed_columns(runs.stability[seeds])
+        if not runs.stressed:
+            return stability_replicates(task, calm, *draws)
+        if runs.stress is None:
+            return None
+        return stress_replicates(task, calm, seed_columns(runs.stress), *draws)
     if runs.blocks is None:
         return None
     blocks = {size: rows[seeds] for size, rows in runs.blocks.items()}
@@ -202,9 +225,20 @@ def efficiency_score(evidence: Evidence) -> AxisScore:
     parts = {task: evidence.replicates("efficiency", task) for task in evidence.tasks}
     flat = [task for task, part in parts.items() if part is None]
     if flat:
-        reason = f"{listed(flat)}: a curve of one evaluation has no area."
-        return nothing("efficiency", reason, evidence)
+        return nothing("efficiency", _flat(evidence, flat), evidence)
     return score_of("efficiency", parts, evidence)
+
+
+def _flat(evidence: Evidence, flat: Sequence[str]) -> str:
+    """Why tasks have no Λ: no area, no greedy answers, or too few new items."""
+    tasks = evidence.tasks
+    if any(tasks[task].table is None for task in flat):
+        return f"{listed(flat)}: a curve of one evaluation has no area."
+    novelties = [(task, tasks[task].novelty) for task in flat]
+    if unknown := [task for task, part in novelties if part is None]:
+        return f"{listed(unknown)}: no greedy answers of the start model are stored."
+    counts = [f"{task} ({part.new_items})" for task, part in novelties if part is not None]
+    return f"saturated: a task needs {LEAST_NEW} new items, and these have fewer: {listed(counts)}."
 
 
 def generalization_score(evidence: Evidence) -> AxisScore:
@@ -236,8 +270,18 @@ def stability(evidence: Evidence, board: Sequence[str]) -> ModelStability:
     by_task = {}
     for task, runs in evidence.tasks.items():
         if runs.stability is not None:
-            by_task[task] = gate_task(task, runs.stability, evidence.count, evidence.seed)
+            calm = gate_task(task, runs.stability, evidence.count, evidence.seed)
+            by_task[task] = _under_stress(calm, runs) if runs.stressed else calm
     return model_stability(by_task, board)
+
+
+def _under_stress(calm: TaskStability, runs: TaskRuns) -> TaskStability:
+    """A task whose gate is that of the calm runs, and whose Stab rests on both arms."""
+    if runs.stress is None or runs.stability is None or calm.n < MIN_SEEDS:
+        return dataclasses.replace(calm, value=None, shares=None)
+    both = task_stress(runs.stability, runs.stress)
+    value = both.value if calm.rating == "rated" else None
+    return dataclasses.replace(calm, value=value, shares=both.shares, stress=both)
 
 
 def gate_task(
@@ -323,10 +367,15 @@ def _silence(parts: Sequence[Replicates]) -> str:
 def plain(value: Any) -> Any:
     """Only what JSON knows: dataclasses as objects, arrays and tuples as lists, NaN as None.
 
-    The metadata ``json`` of a field names another function for it; None leaves it out.
+    The metadata ``json`` of a field names another function for it; None leaves it out. A field that
+    was added later is left out at its default.
     """
     if dataclasses.is_dataclass(value):
-        writers = [(f.name, f.metadata.get("json", plain)) for f in dataclasses.fields(value)]
+        writers = [
+            (f.name, f.metadata.get("json", plain))
+            for f in dataclasses.fields(value)
+            if not is_absent(f, getattr(value, f.name))
+        ]
         return {name: write(getattr(value, name)) for name, write in writers if write}
     if isinstance(value, dict):
         return {str(key): plain(part) for key, part in value.items()}

@@ -17,12 +17,13 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from crlbench.base.parallel import on_one_thread
+from crlbench.contract.arms import ARMS, CONTROLS, Arm
 from crlbench.contract.conditions import Reference, Track
 from crlbench.contract.records import RunRecord
 from crlbench.errors import ValidationError, unknown_name
+from crlbench.stats.correlations import Correlation, correlations
 from crlbench.stats.intervals import LEVEL, MIN_SEEDS_TOGETHER, REPLICATES, ROOT_SEED
 from crlbench.stats.profiles import improvement
-from crlbench.stats.stability import seed_columns
 from crlbench.stats.swaps import SWAP_SEED
 from crlbench.stats.tiers import ALPHA
 from crlbench.verdict.axes import (
@@ -43,6 +44,7 @@ from crlbench.verdict.census import Archive, Standing
 from crlbench.verdict.efficiency import Efficiency, Speed, TaskEfficiency
 from crlbench.verdict.entry import Entry, Placebo, make_entry
 from crlbench.verdict.pairs import AxisPair, paired_axes
+from crlbench.verdict.protocols import rules_of
 from crlbench.verdict.ranking import AxisRanking, Contestant, rank_axis
 from crlbench.verdict.resources import known_track
 from crlbench.verdict.runs import Run, Runs
@@ -114,13 +116,15 @@ class Board:
     entries: tuple[Entry, ...]
     """Real arms, by recipe, then name."""
     controls: tuple[Entry, ...] = field(metadata=IN_MEMORY)
-    """Placebo arms, by model, then recipe."""
+    """Control arms, by model, recipe and arm."""
     placebo_only: tuple[str, ...]
-    """``model/recipe`` with runs of the placebo arm and none of the real one: no entries."""
+    """``model/recipe`` with runs of control arms and none of the real one: no entries."""
     rankings: dict[str, dict[Axis, AxisRanking]]
     """By recipe; every recipe that has an entry."""
     improvement: dict[str, Improvement]
     """By recipe, over the entries with a Λ."""
+    correlations: dict[str, tuple[Correlation, ...]]
+    """By recipe: how alike the three axes order its entries."""
     unranked: str | None
     """Why nothing on this board ranks, whoever takes part; None where something may."""
     margin: float
@@ -228,7 +232,7 @@ def board_of(
     Args:
         runs: of all entries, of one fingerprint and one class of hardware.
         entries: of the real arm, in any order.
-        controls: of the placebo arm.
+        controls: of the control arms.
         tasks: of the board.
         replicates, seed, unranked: as for :func:`summarise_board`.
         rank: makes all rankings; None: one after the other.
@@ -237,7 +241,7 @@ def board_of(
     first = runs.runs[0].record
     improve = improve or improvement_of
     entries = tuple(sorted(entries, key=lambda entry: (entry.recipe, entry.name)))
-    controls = tuple(sorted(controls, key=lambda entry: (entry.model, entry.recipe)))
+    controls = tuple(sorted(controls, key=lambda e: (e.model, e.recipe, ARMS.index(e.arm))))
     names = {entry.name for entry in entries}
     unranked = unranked or _why_unranked(first, _track(first))
     recipes = sorted({entry.recipe for entry in entries})
@@ -257,13 +261,18 @@ def board_of(
         tasks=tasks,
         entries=entries,
         controls=controls,
-        placebo_only=tuple(one.name for one in controls if one.name not in names),
+        placebo_only=tuple(
+            dict.fromkeys(one.name for one in controls if one.name not in names)
+        ),
         rankings={
             recipe: {one.axis: one for one in ranked if one.recipe == recipe}
             for recipe in by_recipe
         },
         improvement={
             recipe: improve(recipe_entries) for recipe, recipe_entries in by_recipe.items()
+        },
+        correlations={
+            recipe: correlate_axes(recipe_entries) for recipe, recipe_entries in by_recipe.items()
         },
         unranked=unranked,
         margin=MARGIN,
@@ -301,22 +310,32 @@ def _why_unranked(record: RunRecord, track: Track | None) -> str | None:
 def _entries(
     runs: Runs, board: Sequence[str], reference: Reference | None, count: int, seed: int
 ) -> tuple[list[Entry], list[Entry]]:
-    """Entries of the real arm, and of the placebo arm."""
+    """Entries of the real arm, and of the control arms."""
     archive, entries, controls = Archive(runs), list[Entry](), list[Entry]()
     for _, group in groupby(runs, key=lambda run: (run.model, run.recipe)):
-        arms: dict[str, list[Run]] = {"real": [], "placebo": []}
+        arms: dict[Arm, list[Run]] = {arm: [] for arm in ARMS}
         for run in group:
             arms[run.record.arm].append(run)
-        control = None
-        if arms["placebo"]:
-            control = make_entry(arms["placebo"], board, archive, reference, count, seed)
+        beside: dict[Arm, Entry] = {}
+        for arm in CONTROLS:
+            if not arms[arm]:
+                continue
+            control = make_entry(arms[arm], board, archive, reference, count, seed)
             controls.append(control)
+            if archive.counted(arms[arm]):
+                beside[arm] = control
         if arms["real"]:
-            comparable = control if archive.counted(arms["placebo"]) else None
             entries.append(
-                make_entry(arms["real"], board, archive, reference, count, seed, comparable)
+                make_entry(arms["real"], board, archive, reference, count, seed, beside)
             )
     return entries, controls
+
+
+def correlate_axes(entries: Sequence[Entry]) -> tuple[Correlation, ...]:
+    """Spearman's correlation of every pair of axes over the entries of a recipe."""
+    return correlations(
+        {axis: [entry.axes[axis].value for entry in entries] for axis in AXES}
+    )
 
 
 def rank_entries(
@@ -340,15 +359,16 @@ def _contestant(axis: Axis, entry: Entry) -> Contestant:
     score, tasks = entry.axes[axis], entry.evidence.tasks
     task_runs = {task: tasks[task] for task in score.by_task}
     seeds = {
-        "efficiency": lambda runs: runs.lam,
-        "stability": lambda runs: seed_columns(runs.stability).T,
+        "efficiency": lambda runs: runs.ranked_lam,
+        "stability": lambda runs: runs.stability_rows,
         "generalization": lambda runs: runs.gen,
     }[axis]
     parts = None
     if axis == "generalization":
         parts = {task: runs.gen_parts for task, runs in task_runs.items()}
     by_task = {task: seeds(runs) for task, runs in task_runs.items()}
-    return Contestant(entry.name, score.value, by_task, score.drawn, score.spread, parts)
+    weights = rules_of(next(iter(tasks.values())).runs[0].record).weights
+    return Contestant(entry.name, score.value, by_task, score.drawn, score.spread, parts, weights)
 
 
 def improvement_of(entries: Sequence[Entry]) -> Improvement:
@@ -358,7 +378,10 @@ def improvement_of(entries: Sequence[Entry]) -> Improvement:
     tasks = sorted({task for entry in with_score for task in entry.evidence.tasks})
     strata, few = [], np.zeros((len(with_score), len(with_score)), dtype=bool)
     for task in tasks:
-        rows = [e.evidence.tasks[task].lam if task in e.evidence.tasks else [] for e in with_score]
+        rows = [
+            e.evidence.tasks[task].ranked_lam if task in e.evidence.tasks else []
+            for e in with_score
+        ]
         seeds = np.array([len(row) for row in rows])
         both = np.minimum.outer(seeds, seeds)
         few |= (both > 0) & (both < MIN_SEEDS_TOGETHER)

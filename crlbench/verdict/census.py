@@ -13,13 +13,14 @@ so that nobody moves a verified entry by adding to it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
-from crlbench.contract.attempts import DECLARED_SEEDS, LEDGER_NAME, PLACEBO_SEEDS, plan_hash
+from crlbench.contract.arms import CONTROL_SEEDS, CONTROLS, PAID_BY_TASK, Arm
+from crlbench.contract.attempts import DECLARED_SEEDS, LEDGER_NAME, plan_hash
 from crlbench.contract.model_card import UNPINNED
 from crlbench.contract.records import SCORE_DROP, Status, Subject
 from crlbench.contract.retractions import (
@@ -32,11 +33,19 @@ from crlbench.disk.names import PLAN_NAME
 from crlbench.disk.packed import PACKED
 from crlbench.verdict.attempts import Attempts, Key, check_declared, key_of, read_attempts
 from crlbench.verdict.badges import read_badges
+from crlbench.verdict.protocols import rules_of
 from crlbench.verdict.runs import Run, Runs
 
 PROVISIONAL_SEEDS, RANKED_SEEDS = DECLARED_SEEDS[:2]
 VANISHED = "vanished"
 """``status.rule`` of a run that left no record."""
+
+SHOWS: Mapping[Arm, str] = {
+    "placebo": "any reward would have brought",
+    "mode": "agreeing with the start model would have brought",
+    "stress": "breaks at three times the learning rate",
+}
+"""What a control arm is for."""
 
 Standing = Literal["partial", "retracted", "preview", "provisional", "ranked"]
 
@@ -60,8 +69,8 @@ class Census:
     """Tasks of the board without a run that counts."""
     doubts: tuple[str, ...] = ()
     """What the ledger leaves open of how the runs came to be; sentences."""
-    uncontrolled: tuple[str, ...] = ()
-    """Cells of the placebo arm that a rank needs and that are not stored; of the real arm only."""
+    uncontrolled: Mapping[Arm, tuple[str, ...]] = field(default_factory=dict)
+    """By control arm the cells that a rank needs and that are not stored; of the real arm only."""
     unrankable: tuple[str, ...] = ()
     """What about the model itself keeps it from ranks, whatever its runs are; sentences."""
     extended: bool = False
@@ -113,18 +122,19 @@ class Census:
 
     @property
     def decides(self) -> bool:
-        """Whether verdicts on pairs may lean on it, which need no placebo arm as ranks do."""
+        """Whether verdicts on pairs may lean on it, which need no control arm as ranks do."""
         return not (self.shortened or self.retracted or self._obstacles())
 
     def _control(self) -> tuple[str, ...]:
-        if not self.uncontrolled:
-            return ()
-        needs = "A rank needs the placebo arm, which shows what any reward would have brought"
-        if len(self.uncontrolled) == PLACEBO_SEEDS * len(self.runs):
-            return (f"{needs}: --arm real,placebo.",)
+        return tuple(self._lacks(arm, cells) for arm, cells in self.uncontrolled.items() if cells)
+
+    def _lacks(self, arm: Arm, cells: tuple[str, ...]) -> str:
+        needs = f"A rank needs the {arm} arm, which shows what {SHOWS[arm]}"
+        if len(cells) == CONTROL_SEEDS * len(self.runs):
+            return f"{needs}: --arm real,{arm}."
         return (
-            f"{needs}; --arm real,placebo runs what is missing (with --repeat what has lost its "
-            f"record): {_list_names(self.uncontrolled)}.",
+            f"{needs}; --arm real,{arm} runs what is missing (with --repeat what has lost its "
+            f"record): {_list_names(cells)}."
         )
 
     def _obstacles(self) -> tuple[str, ...]:
@@ -173,11 +183,11 @@ class Archive:
         self._retractions: dict[Path, tuple[Retraction, ...]] = {}
         self._attempts: dict[Path, Attempts | None] = {}
         self._settled: dict[Path, Attempts | None] = {}
-        self._placebo: dict[tuple[str, str], list[Run]] = {}
+        self._controls: dict[tuple[str, str, str], list[Run]] = {}
         self._folders: dict[Path, Path | None] = {}
         for run in runs:
-            if run.arm == "placebo":
-                self._placebo.setdefault((run.model, run.recipe), []).append(run)
+            if run.arm in CONTROLS:
+                self._controls.setdefault((run.model, run.recipe, run.arm), []).append(run)
 
     def plan(self, run: Run) -> dict[str, Any]:
         """The plan above a run; empty without one."""
@@ -226,9 +236,9 @@ class Archive:
         task, arm, index = key_of(run)
         return index >= settled.planned.get((task, arm), 0)
 
-    def placebo(self, run: Run) -> list[Run]:
-        """All runs of the placebo arm of a run's entry."""
-        return self._placebo.get((run.model, run.recipe), [])
+    def controls(self, run: Run, arm: Arm) -> list[Run]:
+        """All runs of a control arm of a run's entry."""
+        return self._controls.get((run.model, run.recipe, arm), [])
 
     def retracted(self, run: Run) -> tuple[str, ...]:
         """What was taken back of a run's entry, in sentences; only submitted entries can be."""
@@ -244,15 +254,18 @@ class Archive:
         retractions = concerning(self._retractions[leaderboard], name, inside)
         return tuple(line.sentence(len(inside)) for line in retractions)
 
-    def uncontrolled(self, run: Run, tasks: Iterable[str]) -> tuple[str, ...]:
-        """Cells of the placebo arm of a run's entry that a rank needs and that are not stored."""
-        controls = {
-            (control.record.task.name, control.record.seed.index)
-            for control in self.placebo(run)
-            if control.record.status.state != "partial" and not self.waits(control)
-        }
-        cells = [(task, index) for task in sorted(tasks) for index in range(PLACEBO_SEEDS)]
-        return tuple(cell_name(*cell) for cell in cells if cell not in controls)
+    def uncontrolled(self, run: Run, tasks: Iterable[str]) -> dict[Arm, tuple[str, ...]]:
+        """By control arm the cells of a run's entry that a rank needs and that are not stored."""
+        cells = [(task, index) for task in sorted(tasks) for index in range(CONTROL_SEEDS)]
+        lacking = {}
+        for arm in rules_of(run.record).needed:
+            controls = {
+                (control.record.task.name, control.record.seed.index)
+                for control in self.controls(run, arm)
+                if control.record.status.state != "partial" and not self.waits(control)
+            }
+            lacking[arm] = tuple(cell_name(*cell) for cell in cells if cell not in controls)
+        return lacking
 
     def check(self, runs: Iterable[Run]) -> None:
         """Refuse runs that their ledger, or without one their plan, does not know."""
@@ -304,7 +317,8 @@ def take_census(runs: Sequence[Run], board: Iterable[str], archive: Archive) -> 
     counted = [run for run in runs if shortened or run.record.status.state != "partial"]
     attempts, arm = archive.attempts(runs[0]), runs[0].record.arm
     settled = archive.settled(runs[0])
-    control = archive.placebo(runs[0]) if arm == "real" else []
+    control = [run for other in CONTROLS for run in archive.controls(runs[0], other)]
+    control = control if arm == "real" else []
     declared = _count_declared(archive.plan(runs[0]), settled, arm)
     vanished_cells, missing = ([], []) if shortened else _without(runs, counted, declared, attempts)
     tasks: dict[str, list[Run]] = {}
@@ -312,7 +326,7 @@ def take_census(runs: Sequence[Run], board: Iterable[str], archive: Archive) -> 
         tasks.setdefault(run.record.task.name, []).append(run)
     # The start of a task that left no run at all is unknown, so that it stays absent.
     vanished = [(task, index) for task, index in vanished_cells if task in tasks]
-    for task, index in vanished if arm == "real" else ():
+    for task, index in vanished if arm in PAID_BY_TASK else ():
         tasks[task].append(vanished_run(tasks[task][0], index))
     return Census(
         runs={
@@ -327,7 +341,7 @@ def take_census(runs: Sequence[Run], board: Iterable[str], archive: Archive) -> 
         partial=tuple(_cell(run) for run in partial),
         absent=tuple(sorted(set(board) - set(tasks))),
         doubts=_doubts(attempts, [*runs, *control]),
-        uncontrolled=archive.uncontrolled(runs[0], tasks) if arm == "real" else (),
+        uncontrolled=archive.uncontrolled(runs[0], tasks) if arm == "real" else {},
         unrankable=_unrankable(runs[0].record.subject),
         extended=settled is not None and any(e.ended for e in settled.extensions(arm)),
         retracted=archive.retracted(runs[0]),
@@ -380,10 +394,10 @@ def name_cells(cells: Sequence[Key]) -> str:
 
 
 def counts_as_failed(run: Run) -> bool:
-    """Losing score is what the placebo arm measures, and no failure there."""
+    """Losing score is what the placebo and the mode arm measure, and no failure there."""
     status = run.record.status
     return status.state == "failed" and not (
-        run.record.arm == "placebo" and status.rule == SCORE_DROP
+        run.record.arm not in PAID_BY_TASK and status.rule == SCORE_DROP
     )
 
 

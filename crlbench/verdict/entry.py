@@ -1,13 +1,15 @@
-"""One entry: a model with one recipe under one arm, and the placebo beside the real one."""
+"""One entry: a model with one recipe under one arm, and the controls beside the real one."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
+from crlbench.base.added import added_field
+from crlbench.contract.arms import Arm
 from crlbench.contract.conditions import Reference
 from crlbench.disk.names import PLAN_NAME
 from crlbench.stats.intervals import (
@@ -40,6 +42,8 @@ from crlbench.verdict.axes import (
 )
 from crlbench.verdict.census import Archive, Census, Standing, name_cells, take_census
 from crlbench.verdict.efficiency import Efficiency, efficiency
+from crlbench.verdict.entry_novelty import EntryNovelty, entry_novelty
+from crlbench.verdict.protocols import Rules, rules_of
 from crlbench.verdict.runs import Run
 from crlbench.verdict.task_runs import read_task
 from crlbench.verdict.task_summary import (
@@ -53,19 +57,24 @@ ELICITATION = 0.25
 """Share of Λ that the placebo reaches from which it is called mostly elicitation."""
 
 
+NO_ESTIMATE = Estimate(None, None, 0)
+
+
 @dataclass(frozen=True)
 class Placebo:
-    """The same model and recipe under a content-free reward (protocol A.4)."""
+    """The same model and recipe under another reward: a coin (protocol A.4), or agreement with the
+    start model (CRL-2). All Λ are over all items."""
 
     n: int
     lam: Estimate
-    """Λ_placebo."""
+    """Λ of the control."""
     net: Estimate
-    """Λ* = Λ - Λ_placebo, over the tasks of both."""
+    """Λ - Λ of the control, over the tasks of both: Λ* beside a placebo, *Taught* beside a mode
+    arm."""
     by_task: dict[str, Estimate]
-    """Λ_placebo of each task."""
+    """Λ of the control on each task."""
     elicitation: bool | None
-    """Λ_placebo > Λ / 4, "mostly elicitation"; None where Λ is not above 0."""
+    """Λ of the control > Λ / 4, "mostly elicitation"; None where Λ is not above 0."""
     failed: tuple[str, ...]
     """Cells and rules; losing score is no failure here."""
     missing: tuple[str, ...]
@@ -89,7 +98,7 @@ class Entry:
     family: str
     kind: str
     recipe: str
-    arm: Literal["real", "placebo"] = field(metadata=IN_MEMORY)
+    arm: Arm = field(metadata=IN_MEMORY)
     standing: Standing
     why: tuple[str, ...]
     """What keeps the entry from a rank, or from a full one; sentences for people."""
@@ -108,7 +117,7 @@ class Entry:
     gain: Estimate = field(metadata=IN_MEMORY)
     gain_u: Estimate = field(metadata=IN_MEMORY)
     lam: Estimate = field(metadata=IN_MEMORY)
-    """Headline: task-balanced interquartile mean."""
+    """Λ over all items: task-balanced interquartile mean."""
     lam_mean: Estimate = field(metadata=IN_MEMORY)
     """Plain mean over seeds and tasks."""
     failed: tuple[str, ...]
@@ -122,13 +131,17 @@ class Entry:
     absent: tuple[str, ...]
     """Tasks of the board without a run."""
     axes: dict[Axis, AxisScore]
-    """One per axis; of the placebo arm efficiency alone."""
+    """One per axis; of a control arm efficiency alone."""
     efficiency: Efficiency | None
-    """None of the placebo arm, as stability and generalization are."""
+    """None of a control arm, as stability and generalization are."""
     stability: ModelStability | None
     generalization: Generalization | None
     placebo: Placebo | None
+    novelty: EntryNovelty | None
+    """What was known before; None where the runs do not say it."""
     evidence: Evidence = field(metadata=IN_MEMORY, repr=False, compare=False)
+    mode: Placebo | None = added_field(None)
+    """The arm that is paid for agreeing with the start model; its net is *Taught*."""
 
     @property
     def ranks(self) -> bool:
@@ -160,7 +173,7 @@ def make_entry(
     reference: Reference | None,
     count: int = REPLICATES,
     seed: int = ROOT_SEED,
-    control: Entry | None = None,
+    controls: Mapping[Arm, Entry] | None = None,
 ) -> Entry:
     """The entry of all runs of one model and recipe under one arm.
 
@@ -168,12 +181,18 @@ def make_entry(
         runs: by task and seed index; at least one.
         board: tasks of the board.
         reference: of the track, for the speed profile.
-        control: the placebo arm of the real one, where some of its runs count.
+        controls: control arms of the real one, where some of their runs count.
     """
-    census, first = take_census(runs, board, archive), runs[0]
+    census, first, beside = take_census(runs, board, archive), runs[0], controls or {}
     real = first.record.arm == "real"
-    evidence = gather(census, count, seed, stability=real)
-    score = efficiency_score(evidence)
+    stressed = beside.get("stress")
+    evidence = gather(
+        census, count, seed, stability=real, stress=None if stressed is None else stressed.evidence
+    )
+    score, whole = efficiency_score(evidence), _whole(evidence)
+    lam = Estimate(None, None, score.n)
+    if len(whole) == len(evidence.tasks):
+        lam = _headline(list(whole.values()))
     replicates = {task: task_replicates(evidence, task) for task in evidence.tasks}
     tasks = [
         task_summary(task_runs.runs, task_runs.measures, replicates[task])
@@ -182,7 +201,7 @@ def make_entry(
     axes: dict[Axis, AxisScore] = {"efficiency": score}
     efficiency_axis = stability_axis = generalization_axis = None
     if real:
-        efficiency_axis = efficiency(evidence.tasks, _lams(evidence, score), reference, seed)
+        efficiency_axis = efficiency(evidence.tasks, _lams(evidence, whole), reference, seed)
         stability_axis, generalization_axis = stability(evidence, board), generalization(evidence)
         axes["stability"] = stability_score(evidence, stability_axis)
         axes["generalization"] = generalization_score(evidence)
@@ -207,7 +226,7 @@ def make_entry(
         end=mean_or_none([task.end for task in tasks]),
         gain=_over_tasks([part.gain for part in replicates.values()], tasks),
         gain_u=_over_tasks([part.gain_u for part in replicates.values()], tasks),
-        lam=Estimate(score.value, score.interval, score.n),
+        lam=lam,
         lam_mean=_over_tasks([part.lam for part in replicates.values()], tasks),
         failed=census.failed,
         vanished=census.vanished,
@@ -218,30 +237,51 @@ def make_entry(
         efficiency=efficiency_axis,
         stability=stability_axis,
         generalization=generalization_axis,
-        placebo=None if control is None else _placebo(control, evidence, score),
+        placebo=_control(beside.get("placebo"), evidence, rules_of(first.record)),
+        novelty=entry_novelty(
+            {task: runs.novelty for task, runs in evidence.tasks.items()},
+            lam,
+            {task: runs.passes for task, runs in evidence.tasks.items()},
+        ),
         evidence=evidence,
+        mode=_control(beside.get("mode"), evidence, rules_of(first.record)),
     )
 
 
 def gather(
-    census: Census, count: int = REPLICATES, seed: int = ROOT_SEED, stability: bool = True
+    census: Census,
+    count: int = REPLICATES,
+    seed: int = ROOT_SEED,
+    stability: bool = True,
+    stress: Evidence | None = None,
 ) -> Evidence:
-    """Read the runs that count. Constants of other tasks are those of the entry's own records."""
+    """Read the runs that count. Constants of other tasks are those of the entry's own records.
+
+    Args:
+        stress: of the stress arm, where it was run.
+    """
+    stress_runs = {} if stress is None else {t: r.runs for t, r in stress.tasks.items()}
     runs = [run for task_runs in census.runs.values() for run in task_runs]
     constants: Constants = {
         run.record.task.name: (run.record.task.floor, run.record.task.ceiling) for run in runs
     }
     tasks = {
-        task: read_task(task, task_runs, constants, stability)
+        task: read_task(task, task_runs, constants, stability, stress_runs.get(task, ()))
         for task, task_runs in census.runs.items()
     }
     return Evidence(tasks, {task: census.prefix(task) for task in tasks}, count, seed)
 
 
-def _lams(evidence: Evidence, score: AxisScore) -> dict[str, Estimate]:
-    """Λ of each task; without a value where a run has no area."""
+def _whole(evidence: Evidence) -> dict[str, Replicates]:
+    """Replicates of Λ over all items by task, of those whose runs have an area."""
+    parts = {task: evidence.whole_replicates(task) for task in evidence.tasks}
+    return {task: part for task, part in parts.items() if part is not None}
+
+
+def _lams(evidence: Evidence, whole: Mapping[str, Replicates]) -> dict[str, Estimate]:
+    """Λ of each task over all items; without a value where a run has no area."""
     nothing = {t: Estimate(None, None, len(r.measures)) for t, r in evidence.tasks.items()}
-    return nothing | score.by_task
+    return nothing | {task: task_estimate(part) for task, part in whole.items()}
 
 
 def _notes(archive: Archive, run: Run) -> tuple[str, ...]:
@@ -272,23 +312,32 @@ def _runs(cells: Sequence[Key]) -> str:
     return "1 run" if len(cells) == 1 else f"{len(cells)} runs"
 
 
-def _placebo(control: Entry, real: Evidence, score: AxisScore) -> Placebo:
-    """What the placebo arm says of the real one."""
-    parts = {task: control.evidence.replicates("efficiency", task) for task in control.task_names}
-    replicates = {task: part for task, part in parts.items() if part is not None}
-    common = [task for task in replicates if task in score.by_task]
-    lam = _headline(list(replicates.values()))
-    net, reason = _net(real, replicates, common)
-    value = score.value
-    comparable = (
-        value is not None and lam.value is not None and set(replicates) == set(score.by_task)
-    )
+def _control(control: Entry | None, real: Evidence, rules: Rules) -> Placebo | None:
+    """What a control arm says of the real one, both over all items; None without it.
+
+    Under protocol CRL-2 a placebo that only lost is not subtracted.
+    """
+    if control is None:
+        return None
+    replicates, own = _whole(control.evidence), _whole(real)
+    own = own if len(own) == len(real.tasks) else {}
+    common = [task for task in replicates if task in own]
+    lam, of_real = _headline(list(replicates.values())), _headline(list(own.values()))
+    net, reason = _net(own, replicates, common)
+    kept = control.arm == "placebo" and rules.ranks_new
+    if kept and lam.value is not None and lam.value < 0:
+        net, reason = NO_ESTIMATE, "The placebo's Λ is below 0, and a loss is not subtracted."
+    value = of_real.value
+    comparable = set(replicates) == set(own)
+    elicitation = None
+    if comparable and lam.value is not None and value is not None and value > 0:
+        elicitation = lam.value > ELICITATION * value
     return Placebo(
         n=control.n,
         lam=lam,
         net=net,
         by_task={task: task_estimate(part) for task, part in replicates.items()},
-        elicitation=lam.value > ELICITATION * value if comparable and value > 0 else None,
+        elicitation=elicitation,
         failed=control.failed,
         missing=(*control.vanished, *control.missing),
         reason=reason,
@@ -304,18 +353,19 @@ def _over_tasks(parts: Sequence[Replicates | None], tasks: Sequence[TaskSummary]
 
 def _headline(parts: Sequence[Replicates]) -> Estimate:
     if not parts:
-        return Estimate(None, None, 0)
+        return NO_ESTIMATE
     value = float(np.mean([part.location for part in parts]))
     return Estimate(value, axis_interval(parts), min(len(part.values) for part in parts))
 
 
 def _net(
-    real: Evidence, placebo: Mapping[str, Replicates], common: Sequence[str]
+    real: Mapping[str, Replicates], placebo: Mapping[str, Replicates], common: Sequence[str]
 ) -> tuple[Estimate, str | None]:
-    """Λ*: the arms share items and, in their different numbers, no seeds."""
+    """Λ of the real arm minus that of a control: they share items and, in their different numbers,
+    no seeds."""
     if not common:
-        return Estimate(None, None, 0), "The two arms have no task in common."
-    pairs = [(placebo[task], real.replicates("efficiency", task)) for task in common]
+        return NO_ESTIMATE, "The two arms have no task in common."
+    pairs = [(placebo[task], real[task]) for task in common]
     sizes = [min(len(p.values), len(r.values)) for p, r in pairs]
     value = float(np.mean([r.location - p.location for p, r in pairs]))
     together, by_seed, by_item = (

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from crlbench.disk.parcels import ArrayWriter, BadParcel
+from crlbench.stats.correlations import Correlation
 from crlbench.stats.generalization import (
     Forgetting,
     ModelGeneralization,
@@ -22,8 +23,10 @@ from crlbench.stats.generalization import (
 )
 from crlbench.stats.intervals import Interval, Replicates
 from crlbench.stats.measures import Curve, Honesty, ItemTable, SplitMeasure
+from crlbench.stats.novelty import Novelty
+from crlbench.stats.pass_at_k import PassAtK
 from crlbench.stats.profiles import Profile
-from crlbench.stats.stability import ModelStability, RunStability, TaskStability
+from crlbench.stats.stability import ModelStability, RunStability, TaskStability, TaskStress
 from crlbench.stats.thresholds import Arrival
 from crlbench.stats.tiers import Leader, Ranking, Standing
 from crlbench.verdict.axes import Axis, AxisScore, Estimate, Evidence, Generalization
@@ -31,6 +34,7 @@ from crlbench.verdict.board import Improvement
 from crlbench.verdict.census import vanished
 from crlbench.verdict.efficiency import Efficiency, Speed, TaskEfficiency
 from crlbench.verdict.entry import Entry, Placebo
+from crlbench.verdict.entry_novelty import EntryNovelty
 from crlbench.verdict.pairs import Effect, Pair, PairAxis
 from crlbench.verdict.ranking import AxisRanking
 from crlbench.verdict.run_measures import RunMeasure
@@ -48,6 +52,7 @@ CLASSES: tuple[type, ...] = (
     *(Interval, Replicates),
     *(Pair, PairAxis, Effect),
     *(AxisRanking, Ranking, Standing, Leader, Improvement),
+    *(EntryNovelty, Novelty, PassAtK, Correlation, TaskStress),
 )
 """Dataclasses that entries, pairs and rankings are made of."""
 _FIELDS = tuple(tuple(field.name for field in dataclasses.fields(kind)) for kind in CLASSES)

@@ -26,6 +26,7 @@ from crlbench.stats.intervals import (
 from crlbench.stats.profiles import improvement
 from crlbench.stats.resampling import wider_difference
 from crlbench.stats.stability import headline, seed_columns, shares
+from crlbench.stats.stress import arm_shares, stress_headline
 from crlbench.verdict.axes import AXES, MARGIN, Axis
 from crlbench.verdict.entry import Entry
 
@@ -225,10 +226,13 @@ def _location(entry: Entry, axis: Axis, task: str, n: int) -> float:
     """Λ, Stab or Gen of one task over its first n seeds."""
     runs = entry.evidence.tasks[task]
     if axis == "efficiency":
-        return float(trimmed_mean(runs.lam[:n]))
+        return float(trimmed_mean(runs.ranked_lam[:n]))
     if axis == "generalization":
         return float(runs.gen[:n].mean())
-    return float(headline(shares(*seed_columns(runs.stability[:n]))))
+    calm = seed_columns(runs.stability[:n])
+    if runs.stressed:
+        return float(stress_headline(arm_shares(calm), arm_shares(seed_columns(runs.stress))))
+    return float(headline(shares(*calm)))
 
 
 def _effect(
@@ -256,7 +260,7 @@ def _improvement(a: Entry, b: Entry, pair: AxisPair) -> float | None:
     if min(pair.seeds.values(), default=0) < MIN_SEEDS_TOGETHER:
         return None
     strata = [
-        np.stack([entry.evidence.tasks[task].lam[:n] for entry in (a, b)])
+        np.stack([entry.evidence.tasks[task].ranked_lam[:n] for entry in (a, b)])
         for task, n in pair.seeds.items()
     ]
     return float(improvement(strata)[1, 0])

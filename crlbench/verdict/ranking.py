@@ -12,6 +12,7 @@ from crlbench.base.parallel import spread
 from crlbench.stats.generalization import WEIGHTS, weightings
 from crlbench.stats.intervals import MIN_SEEDS, REPLICATES, plain_mean, trimmed_mean
 from crlbench.stats.stability_shares import headline, shares, swapped_differences
+from crlbench.stats.stress import COLUMNS, rows_headline, swapped_stress_differences
 from crlbench.stats.swaps import FLOOR, SWAP_SEED, Randomisation, randomise
 from crlbench.stats.tiers import ALPHA, Ranking, pool_errors, rank, tiers_of_many
 from crlbench.verdict.axes import Axis
@@ -44,13 +45,16 @@ class Contestant:
     name: str
     value: float
     seeds: Mapping[str, np.ndarray]
-    """Per task that counts (n,) numbers, or (n, 5) columns for stability; the prefix of seeds."""
+    """Per task that counts (n,) numbers, for stability (n, 5) columns or (n, 10) with a stress arm;
+    the prefix of seeds."""
     drawn: np.ndarray
     """(R,) replicates of the headline."""
     spread: np.ndarray
     """(3, R) its parts, see :func:`crlbench.stats.resampling.spread`."""
     parts: Mapping[str, np.ndarray] | None = None
     """Generalization: per task (n, 5) the four λ and corrected Fgt."""
+    weights: tuple[float, ...] = WEIGHTS
+    """Generalization: of the four λ, by the board's protocol."""
 
 
 def rank_axis(
@@ -109,15 +113,20 @@ def axis_test(
 
     Args:
         strata: per task (M, n) Λ or Gen, or for stability (M, n, 5) F, H, G, DD and whether it
-            failed; NaN from some seed on, or throughout, where a model has no more.
+            failed, (M, n, 10) with the same of a stress run; NaN from some seed on, or throughout,
+            where a model has no more.
         spread: (M, 3, replicates) of each model. Stability is not resampled over items.
     """
     if axis == "stability":
+        stressed = bool(strata) and strata[0].shape[-1] == 2 * COLUMNS
+        location, differences = _stab, swapped_differences
+        if stressed:
+            location, differences = rows_headline, swapped_stress_differences
         return randomise(
-            strata, names, _stab, replicates, seed, differences=swapped_differences, alpha=alpha
+            strata, names, location, replicates, seed, differences=differences, alpha=alpha
         )
-    location = trimmed_mean if axis == "efficiency" else plain_mean
-    return randomise(strata, names, location, replicates, seed, alpha=alpha, spread=spread)
+    mean = trimmed_mean if axis == "efficiency" else plain_mean
+    return randomise(strata, names, mean, replicates, seed, alpha=alpha, spread=spread)
 
 
 def _stab(seeds: np.ndarray) -> np.ndarray:
@@ -159,7 +168,8 @@ def _survival(
     parts, models = [c.parts for c in contestants], len(contestants)
     first, second = pairs = np.triu_indices(models, 1)
     mean, inside, from_zero = _moments(parts, names)
-    all_weights = np.concatenate([[WEIGHTS], weightings()])
+    protocol_weights = contestants[0].weights
+    all_weights = np.concatenate([[protocol_weights], weightings(weights=protocol_weights)])
     weights = np.concatenate([all_weights, -np.ones((len(all_weights), 1))], axis=1)
     means = np.stack([_mean_parts(p) for p in parts])
 

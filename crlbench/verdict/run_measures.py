@@ -18,7 +18,9 @@ from crlbench.stats.measures import (
     MAX_POINTS,
     MIN_HEADROOM,
     OWN_BOUNDS,
+    PASS,
     RETAIN,
+    TRAIN_GREEDY,
     TRANSFER,
     Constants,
     Curve,
@@ -88,7 +90,7 @@ class TaskItems:
         self.whole = [
             full_curve(run, rows) for run, rows in zip(self.runs, self.curves, strict=True)
         ]
-        names = sorted({name for run in self.runs for name in run.record.splits})
+        names = sorted({n for run in self.runs for n in run.record.splits if not _apart(n)})
         self.splits = {name: SplitItems(self.runs, name, constants) for name in names}
 
     @cached_property
@@ -130,7 +132,17 @@ class TaskItems:
     @cached_property
     def table(self) -> ItemTable | None:
         """The item table; None where a run has no area (one point)."""
-        rows = [self._rows(i) for i in range(len(self.runs))]
+        return self.table_of(slice(None))
+
+    def table_of(self, chosen: slice | np.ndarray) -> ItemTable | None:
+        """The table of some items alone, as if a run had no others; None as for :attr:`table`.
+
+        A failed run falls to 0 or to the start on these items, whichever is less.
+
+        Args:
+            chosen: (N,) bool.
+        """
+        rows = [self._rows(i, chosen) for i in range(len(self.runs))]
         if any(row is None for row in rows):
             return None
         learned, head, final = zip(*rows, strict=True)
@@ -143,7 +155,9 @@ class TaskItems:
             scale=ceiling - floor,
         )
 
-    def _rows(self, i: int) -> tuple[np.ndarray, np.ndarray, np.ndarray | None] | None:
+    def _rows(
+        self, i: int, chosen: slice | np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None] | None:
         """(N,) learned, head and final of one run, in u."""
         run, curve = self.runs[i], self.whole[i]
         if len(curve.x) < 2:
@@ -156,14 +170,19 @@ class TaskItems:
                 f"{items.shape[1]} items: the ends must be scored on the curve's items"
             )
         weights = trapezoid_weights(np.array(curve.x), self.budgets[i])
-        start = unit(start, *self.bounds[i])
+        start, items = unit(start, *self.bounds[i])[chosen], items[:, chosen]
         learned = weights[: curve.measured] @ items - start
         if run.record.status.state == "failed":
             learned = learned + weights[curve.measured :].sum() * fallen(start)
         if ends_by_rule(run.record):
             return learned, start, fallen(start)
         final = split.ends[i]
-        return learned, start, None if final is None else unit(final, *self.bounds[i])
+        return learned, start, None if final is None else unit(final, *self.bounds[i])[chosen]
+
+
+def _apart(split: str) -> bool:
+    """Whether a split is no score of an end: many draws, or answers to training prompts."""
+    return split.endswith(PASS) or split == TRAIN_GREEDY
 
 
 class SplitItems:
@@ -401,6 +420,7 @@ def split_bounds(record: RunRecord, split: str, constants: Constants) -> tuple[f
     if split.startswith(TRANSFER):
         task = split.removeprefix(TRANSFER)
         return constants.get(task) or _leaf_bounds(record, f"tasks.{task}.bounds.{ID}")
+    split = split.removesuffix(PASS)
     if split in OWN_BOUNDS:
         return _leaf_bounds(record, f"tasks.{record.task.name}.bounds.{split}")
     if split == AUDITED and learned_reward(record):

@@ -22,8 +22,13 @@ from crlbench.stats.generalization import (
     templates_of_runs,
 )
 from crlbench.stats.measures import ID, RETAIN, TRANSFER, Constants, Curve, ItemTable, fallen, unit
-from crlbench.stats.stability import RunStability, runs_stability
+from crlbench.stats.novelty import Novelty
+from crlbench.stats.pass_at_k import PassAtK
+from crlbench.stats.stability import RunStability, runs_stability, seed_columns
+from crlbench.stats.stress import STRESS_SEEDS, seed_rows
 from crlbench.verdict.census import vanished
+from crlbench.verdict.novelties import find_new_items, passes_of
+from crlbench.verdict.protocols import rules_of
 from crlbench.verdict.run_measures import RunMeasure, TaskItems, task_bounds
 from crlbench.verdict.runs import Run
 
@@ -64,11 +69,43 @@ class TaskRuns:
     """(n, 5) the four λ of Gen and corrected Fgt; None where one is missing."""
     blocks: Blocks | None
     """Derivatives of Gen by the weights of items; None with ``gen_parts``."""
+    novelty: Novelty | None
+    """What was known before; None without greedy answers of the start model, or without an area."""
+    new_table: ItemTable | None
+    """Of the new items, where these rank; None for fewer than 64 of them."""
+    new_items: np.ndarray | None
+    """(N,) bool, which items these are; None with ``new_table``."""
+    passes: tuple[PassAtK, ...]
+    """pass@k; empty where the conditions ask for no draws."""
+    ranks_new: bool
+    """Whether Λ_new ranks, and not Λ."""
+    stress: tuple[RunStability, ...] | None
+    """The stress arm, where Stab rests on it; None without its three runs."""
+    stressed: bool
+    """Whether Stab rests on the stress arm."""
 
     @property
     def lam(self) -> np.ndarray:
-        """(n,) Λ."""
+        """(n,) Λ over all items."""
         return np.array([m.lam for m in self.measures])
+
+    @property
+    def ranked_table(self) -> ItemTable | None:
+        """The items that the ranked Λ rests on; None without one."""
+        return self.new_table if self.ranks_new else self.table
+
+    @property
+    def ranked_lam(self) -> np.ndarray:
+        """(n,) the Λ that ranks: of the new items or of all; empty for a saturated task."""
+        if not self.ranks_new:
+            return self.lam
+        return np.array([] if self.novelty is None else self.novelty.seeds)
+
+    @property
+    def stability_rows(self) -> np.ndarray:
+        """(n, q) what Stab of the task is made of, by seed: q is 5, or 10 with a stress arm."""
+        calm = seed_columns(self.stability)
+        return seed_rows(calm, seed_columns(self.stress)) if self.stressed else calm.T
 
     @property
     def gen(self) -> np.ndarray:
@@ -77,7 +114,11 @@ class TaskRuns:
 
 
 def read_task(
-    task: str, runs: Sequence[Run], constants: Constants, stability: bool = True
+    task: str,
+    runs: Sequence[Run],
+    constants: Constants,
+    stability: bool = True,
+    stress: Sequence[Run] = (),
 ) -> TaskRuns:
     """Measure the runs of one task.
 
@@ -85,12 +126,15 @@ def read_task(
         runs: by seed index, vanished ones included; at least one.
         constants: floor and ceiling of other tasks, for the transfer splits.
         stability: whether it is asked for; the null of a curve is costly.
+        stress: runs of the stress arm by seed index, vanished ones included.
 
     Raises:
         ValidationError: as :func:`crlbench.verdict.run_measures.measure_task`.
     """
-    items = TaskItems(runs, constants)
-    general = _generalization(task, items)
+    items, rules = TaskItems(runs, constants), rules_of(runs[0].record)
+    general = _generalization(task, items, rules.weights)
+    found = find_new_items(items)
+    ranked = rules.ranks_new and found is not None and found.table is not None
     whole = all(run.value is not None for run in general)
     return TaskRuns(
         task=task,
@@ -101,8 +145,23 @@ def read_task(
         stability=_stability(task, items) if stability else None,
         generalization=general,
         gen_parts=_gen_parts(general) if whole else None,
-        blocks=_blocks(items, general) if whole else None,
+        blocks=_blocks(items, general, rules.weights) if whole else None,
+        novelty=None if found is None else found.novelty,
+        new_table=found.table if ranked and found is not None else None,
+        new_items=found.chosen if ranked and found is not None else None,
+        passes=passes_of(runs, constants),
+        ranks_new=rules.ranks_new,
+        stress=_stress(task, stress) if stability and rules.stressed else None,
+        stressed=rules.stressed,
     )
+
+
+def _stress(task: str, runs: Sequence[Run]) -> tuple[RunStability, ...] | None:
+    """The first three runs of a task's stress arm; None where one is not there."""
+    first = runs[:STRESS_SEEDS]
+    if [run.seed for run in first] != [*range(STRESS_SEEDS)]:
+        return None
+    return _stability(f"{task}/stress", TaskItems(first, {}))
 
 
 def seed_curve(run: Run, m: RunMeasure) -> SeedCurve:
@@ -154,7 +213,9 @@ def _stability(task: str, items: TaskItems) -> tuple[RunStability, ...] | None:
     )
 
 
-def _generalization(task: str, items: TaskItems) -> tuple[RunGeneralization, ...]:
+def _generalization(
+    task: str, items: TaskItems, weights: Sequence[float]
+) -> tuple[RunGeneralization, ...]:
     """The parts of Gen of every run."""
     members = {n.removeprefix(RETAIN): s for n, s in items.splits.items() if n.startswith(RETAIN)}
     templates = _templates(items)
@@ -164,7 +225,7 @@ def _generalization(task: str, items: TaskItems) -> tuple[RunGeneralization, ...
         loss = None
         if all(ends is not None for ends in panel.values()):
             loss = forgetting(panel, task, m.seed)
-        results.append(run_generalization(m.splits, m.honesty, loss, templates[i]))
+        results.append(run_generalization(m.splits, m.honesty, loss, templates[i], weights))
     return tuple(results)
 
 
@@ -188,7 +249,9 @@ def _both_ends(ends: Sequence[Ends]) -> tuple[np.ndarray, np.ndarray]:
     return before, np.stack([fallen(s) if e is None else e for s, e in ends])
 
 
-def _blocks(items: TaskItems, general: Sequence[RunGeneralization]) -> Blocks:
+def _blocks(
+    items: TaskItems, general: Sequence[RunGeneralization], weights: Sequence[float]
+) -> Blocks:
     """Derivatives of Gen of every run, all of which were scored on everything."""
 
     def ends(name: str) -> tuple[np.ndarray, np.ndarray]:
@@ -196,7 +259,7 @@ def _blocks(items: TaskItems, general: Sequence[RunGeneralization]) -> Blocks:
 
     names = [ID, HARD, FORMAT, *(TRANSFER + name for name in general[0].transfers)]
     panel = [name for name in items.splits if name.startswith(RETAIN)]
-    return gen_blocks({n: ends(n) for n in names}, {n: ends(n) for n in panel})
+    return gen_blocks({n: ends(n) for n in names}, {n: ends(n) for n in panel}, weights)
 
 
 def _gen_parts(runs: Sequence[RunGeneralization]) -> np.ndarray:

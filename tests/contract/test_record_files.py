@@ -52,7 +52,8 @@ DAMAGE = {
     "edited": (replaced('"completed"', '"failed"'), "record_id: does not belong to the content"),
     "two fields": (
         changed(arm="third", submitter=3),
-        r"arm: Input should be 'real' or 'placebo' .*submitter: Input should be a valid string",
+        r"arm: Input should be 'real', 'placebo', 'mode' or 'stress' .*"
+        r"submitter: Input should be a valid string",
     ),
     "a name twice": (replaced('"arm":', '"arm":"placebo","arm":'), "'arm' stands twice"),
     "NaN": (replaced('"curve":[{', '"curve":[{"score":NaN,'), "stands twice|not a finite number"),

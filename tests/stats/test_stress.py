@@ -95,7 +95,8 @@ def test_selections_of_seeds_are_those_of_the_seeds_themselves() -> None:
 def test_replicates_have_the_estimate_as_their_mean() -> None:
     calm, stress = seed_columns(runs(6, 5)), seed_columns(runs(7, 3))
     part = stress_replicates("addition", calm, stress, 500)
-    assert part.location == pytest.approx(float(stress_headline(arm_shares(calm), arm_shares(stress))))
+    value = float(stress_headline(arm_shares(calm), arm_shares(stress)))
+    assert part.location == pytest.approx(value)
     assert part.drawn.mean() == pytest.approx(part.location)
     assert part.drawn.std() > 0
     again = stress_replicates("addition", calm, stress, 500)

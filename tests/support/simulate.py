@@ -33,6 +33,8 @@ from crlbench.verdict.resources import known_track
 from tests.support.ledgers import Writer
 
 TASKS = ("addition", "counting", "key-value", "list-ops")
+PACE = {"real": 1.0, "placebo": 0.0, "mode": 0.5, "stress": 1.1}
+"""How fast an arm learns, in slopes of the real one."""
 RETAIN = {"copy": 0.02, "arithmetic": 0.08, "text": 0.0}
 """Members of the retain panel, with their floors."""
 
@@ -72,6 +74,14 @@ class Plan:
     track_version: int = 0
     placebo: int = 0
     """Seeds of the placebo arm beside those of the real one; a rank needs three."""
+    mode: int = 0
+    """Seeds of the mode arm beside them."""
+    stress: int = 0
+    """Seeds of the stress arm beside them."""
+    stress_failed: tuple[tuple[str, int, int], ...] = ()
+    """As ``failed``, of the stress arm."""
+    protocol: str = "CRL-1"
+    pass_draws: int = 0
     board: tuple[str, ...] = TASKS
     """All tasks of the track; ``tasks`` are those that are run."""
     learning_rate: float | None = None
@@ -87,6 +97,8 @@ def conditions(plan: Plan) -> dict[str, Any]:
     data["evaluation"] |= {"curve_items": plan.items, "end_items": plan.items}
     # So that a run can fail between two evaluations.
     data["budget"]["iterations_per_point"] = 2
+    if plan.pass_draws:
+        data["evaluation"]["pass_draws"] = plan.pass_draws
     if plan.learning_rate is not None:
         data["optimization"]["learning_rate"] = plan.learning_rate
     if plan.partial:
@@ -105,6 +117,8 @@ def control(plan: Plan) -> dict[str, Any]:
     retain = {name: {"floor": floor, "ceiling": 1.0} for name, floor in RETAIN.items()}
     body = {"protocol": 1, "track": "mini", "track_version": plan.track_version}
     body |= {"tasks": tasks, "retain": retain}
+    if plan.protocol != "CRL-1":
+        body["protocol_name"] = plan.protocol
     return leaves(body | {"conditions": conditions(plan)})
 
 
@@ -133,8 +147,10 @@ def _run_files(name: str, plan: Plan) -> Mapping[str, bytes]:
 
 def _write_arms(folder: Path, plan: Plan) -> None:
     arms = [plan]
-    if plan.placebo:
-        arms.append(replace(plan, arm="placebo", seeds=plan.placebo))
+    for arm in ("placebo", "mode", "stress"):
+        if seeds := getattr(plan, arm):
+            failed = plan.stress_failed if arm == "stress" else ()
+            arms.append(replace(plan, arm=arm, seeds=seeds, failed=failed))
     write_run(folder, *arms)
 
 
@@ -321,7 +337,7 @@ def _vectors(plan: Plan, task: str, index: int) -> dict[str, np.ndarray]:
     run = _generator("run", plan.model, plan.recipe, plan.arm, task, index)
     common = _generator("common", task, index).normal(0, 0.3)
     noise = np.sqrt(plan.shared) * common + np.sqrt(1 - plan.shared) * run.normal(0, 0.3)
-    slope = (0.0 if plan.arm == "placebo" else plan.slope) + noise
+    slope = PACE[plan.arm] * plan.slope + noise
     budget = conditions(plan)["budget"]
     rows = budget["prompts"] * budget["completions"]
     iterations = budget["grid"] * budget["iterations_per_point"]
@@ -339,7 +355,25 @@ def _vectors(plan: Plan, task: str, index: int) -> dict[str, np.ndarray]:
         if ended:
             end = difficulty + shift + transfer * slope * (1 - np.exp(-2.5))
             vectors[f"end/{split}"] = _draw(run, end, draws)
+    if plan.pass_draws:
+        vectors |= _many(plan, task, index, difficulty, slope, ended)
     return vectors | _audited(plan, task, index, vectors) | _retained(plan, task, index, ended)
+
+
+def _many(
+    plan: Plan, task: str, index: int, difficulty: np.ndarray, slope: float, ended: bool
+) -> dict[str, np.ndarray]:
+    """Further draws of ID and HARD items, with generators of their own."""
+    found = {}
+    for split, shift, transfer in (("id", 0.0, 1.0), ("hard", -1.5, 0.8)):
+        start = _generator("many", plan.model, task, split)
+        logit = difficulty + shift
+        found[f"start/{split}_pass"] = _draw(start, logit, plan.pass_draws)
+        if ended:
+            run = _generator("many", plan.model, plan.recipe, task, split, index)
+            logit = logit + transfer * slope * (1 - np.exp(-2.5))
+            found[f"end/{split}_pass"] = _draw(run, logit, plan.pass_draws)
+    return found
 
 
 def _audited(
@@ -506,7 +540,7 @@ def _record(
                 "source_tree_sha256": digest("source"),
             },
             "protocol": {
-                "name": "CRL-1",
+                "name": plan.protocol,
                 "version": 1,
                 "track": "mini",
                 "track_version": plan.track_version,

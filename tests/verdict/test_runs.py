@@ -90,7 +90,8 @@ def test_unreadable_records(cell: Path, content: bytes, message: str):
 
 def test_a_wrong_field_is_named(cell: Path):
     damage(cell / "record.json", arm="sham")
-    with pytest.raises(ValidationError, match="arm: Input should be 'real' or 'placebo'"):
+    arms = "'real', 'placebo', 'mode' or 'stress'"
+    with pytest.raises(ValidationError, match=f"arm: Input should be {arms}"):
         load_runs(cell)
     damage(cell / "record.json", arm="real", extra=1)
     with pytest.raises(ValidationError, match="extra: Extra inputs"):

@@ -1,0 +1,52 @@
+"""What a protocol decides of a verdict: what ranks, which parts count, which arms a rank needs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from crlbench.contract.arms import Arm
+from crlbench.contract.conditions import PROTOCOL_2, PROTOCOL_NAME, protocol_name
+from crlbench.contract.records import RunRecord
+from crlbench.disk.names import RECORD_NAME
+from crlbench.errors import ValidationError
+from crlbench.stats.generalization import WEIGHTS, WEIGHTS_2
+
+
+@dataclass(frozen=True)
+class Rules:
+    """The choices of one protocol."""
+
+    name: str
+    ranks_new: bool
+    """Whether the first axis is Λ_new; else it is Λ over all items."""
+    stressed: bool
+    """Whether Stab rests on the stress arm too."""
+    weights: tuple[float, ...]
+    """Of the parts of Gen."""
+    needed: tuple[Arm, ...]
+    """Control arms without which nothing ranks."""
+
+
+RULES: Mapping[str, Rules] = {
+    rules.name: rules
+    for rules in (
+        Rules(PROTOCOL_NAME, False, False, WEIGHTS, ("placebo",)),
+        Rules(PROTOCOL_2, True, True, WEIGHTS_2, ("placebo", "mode")),
+    )
+}
+
+
+def rules_of(record: RunRecord) -> Rules:
+    """The rules of a record's protocol.
+
+    Raises:
+        ValidationError: this crlbench knows no such protocol.
+    """
+    name = protocol_name(record.fingerprint.leaves)
+    if name not in RULES:
+        raise ValidationError(
+            f"{record.task.name}: {RECORD_NAME}: protocol {name!r:.40} is none that this crlbench "
+            f"knows ({', '.join(RULES)}). Update crlbench"
+        )
+    return RULES[name]
