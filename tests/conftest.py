@@ -13,7 +13,7 @@ from hypothesis import settings
 from crlbench.launch import worker
 from tests.support.chromium import launched
 
-pytest_plugins = ("tests.support.boards", "tests.support.run_folders")
+pytest_plugins = ("tests.support.arm_runs", "tests.support.boards", "tests.support.run_folders")
 
 for name in [name for name in os.environ if name.startswith("CRLBENCH_")]:
     if name not in (

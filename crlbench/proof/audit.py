@@ -16,6 +16,7 @@ from crlbench.proof.figures import (
     check_cost,
     check_curve,
     check_figures,
+    check_passes,
     check_splits,
     check_vectors,
 )
@@ -26,8 +27,8 @@ from crlbench.seeding import seed_value
 from crlbench.verdict.runs import Run
 
 CHECKS = (
-    check_forms, check_curve, check_splits, check_vectors, check_samples, check_figures,
-    check_cost, check_clock, check_status, check_digests, check_files, check_machine,
+    check_forms, check_curve, check_splits, check_passes, check_vectors, check_samples,
+    check_figures, check_cost, check_clock, check_status, check_digests, check_files, check_machine,
 )
 
 

@@ -9,7 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from crlbench.catalog.find import Catalog
-from crlbench.contract.conditions import Conditions, stated_conditions
+from crlbench.contract.conditions import (
+    PROTOCOL_NAME,
+    Conditions,
+    protocol_name,
+    stated_conditions,
+)
 from crlbench.contract.records import RunRecord
 from crlbench.errors import EnvironmentUnfit
 from crlbench.run.archive import catalog_of
@@ -63,6 +68,8 @@ def replay_seconds(
         items += (e.end_draws + 1) * e.curve_items + 3 * e.end_items
         items += len(e.retain) * e.retain_items
         items += e.pass_draws * (e.curve_items + e.end_items)
+    elif protocol_name(record.fingerprint.leaves) != PROTOCOL_NAME:
+        items += c.evaluation.curve_items + 3 * c.evaluation.end_items
     steps = iterations * c.optimization.epochs * c.optimization.minibatches
     work = Workpiece(model, record.task.name, catalog, c)
     try:

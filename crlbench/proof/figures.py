@@ -8,10 +8,13 @@ from typing import Any
 
 import numpy as np
 
+from crlbench.contract.arms import PAID_BY_TASK
 from crlbench.contract.records import CurvePoint, SplitScore
 from crlbench.contract.verification import Finding
 from crlbench.disk.names import ITEMS
 from crlbench.proof.facts import Facts
+from crlbench.stats.measures import PASS, PASS_SPLITS, TRAIN_GREEDY
+from crlbench.stats.pass_at_k import pass_by_k
 
 ALWAYS = (
     "reward", "score", "audit", "length", "truncated", "repetition", "group_variance",
@@ -51,6 +54,12 @@ ROUNDING = 1e-12
 """Distance of two ways to add the same numbers."""
 SLACK = 1e-5
 """Rounding of these bounds: sums in float32."""
+
+MET = 8
+"""Prompts that the start answers wrongly, met in training, from which on agreement and score must
+differ somewhere."""
+PAID = 0.05
+"""Mean reward below which both may be nothing at all."""
 
 Column = Sequence[float | int | None]
 
@@ -156,13 +165,39 @@ def is_whole(value: float) -> bool:
 def _check_rewards(facts: Facts) -> Iterator[Finding]:
     """Where the outcome is what is learned from, the reward paid is the verifier's score."""
     data = facts.conditions.data
-    if facts.record.arm != "real" or data.reward != "outcome":
+    if facts.record.arm == "mode":
+        yield from _check_agreement(facts)
+    if facts.record.arm not in PAID_BY_TASK or data.reward != "outcome":
         return
     pairs = zip(_column(facts, "reward"), _column(facts, "score"), strict=True)
     for i, (reward, score) in enumerate(pairs):
         expected = score * data.reward_scale
         if not math.isclose(reward, expected, rel_tol=10 * ROUNDED, abs_tol=ROUNDED):
             yield facts.finding(f"health.reward[{i}]", reward, expected, f"health.score[{i}], paid")
+
+
+def _check_agreement(facts: Facts) -> Iterator[Finding]:
+    """A mode arm is paid for whole completions, and not as the labels would pay.
+
+    Where the start model's greedy answers are wrong on some of the training prompts, agreement
+    and score cannot be equal in every iteration.
+    """
+    budget, scale = facts.conditions.budget, facts.conditions.data.reward_scale
+    paid = [reward / scale for reward in _column(facts, "reward")]
+    for i, share in enumerate(paid):
+        if not is_whole(share * budget.rows):
+            field = f"health.reward[{i}]"
+            yield facts.finding(field, share * scale, f"a share of {budget.rows} completions")
+    ref = f"start/{TRAIN_GREEDY}"
+    if ref not in facts.run.vector_names or not paid:
+        return
+    wrong = 1.0 - float(facts.run.items(ref, "splits").astype(np.float64).mean())
+    met, scores = wrong * len(paid) * budget.prompts, _column(facts, "score")
+    equal = all(math.isclose(a, b, abs_tol=ROUNDED) for a, b in zip(paid, scores, strict=True))
+    if equal and met >= MET and math.fsum(paid) / len(paid) >= PAID:
+        why = f"the start answers {wrong:.0%} of the training prompts wrongly when greedy"
+        expected = "agreement with the start model, which no label decides"
+        yield facts.finding("health.reward", "health.score in every iteration", expected, why)
 
 
 def _check_lengths(facts: Facts) -> Iterator[Finding]:
@@ -250,11 +285,17 @@ def _sizes(facts: Facts) -> dict[str, dict[str, Any]]:
     """Items (None: of the retain panel) and draws at the start and at the end, by split."""
     e = facts.conditions.evaluation
     fresh = {"n": e.curve_items, "start": e.end_draws, "end": e.end_draws}
-    sizes = {"id": fresh, "id_audit": fresh, "id_greedy": fresh | {"start": 1, "end": 1}}
+    sizes: dict[str, dict[str, Any]] = {"id": fresh, "id_audit": fresh}
+    sizes["id_greedy"] = fresh | {"start": 1, "end": 1}
     ends = {"n": e.end_items, "start": 1, "end": 1}
     sizes |= {name: ends for name in facts.split_digests if name not in ("train", "id")}
     others = (task for task in facts.tasks if task != facts.record.task.name)
     sizes |= {f"transfer/{task}": fresh | {"end": 1} for task in others}
+    if e.pass_draws:
+        many = {"start": e.pass_draws, "end": e.pass_draws}
+        sizes |= {n + PASS: sizes[n] | many for n in PASS_SPLITS if n in sizes}
+    if facts.record.arm == "mode":
+        sizes[TRAIN_GREEDY] = {"n": None, "start": 1, "end": 1}
     return sizes | {f"retain/{m}": {"n": None, "start": 1, "end": 1} for m in e.retain}
 
 
@@ -268,6 +309,9 @@ def _check_split(
     yield from facts.differs(f"{field}.draws", split.draws, sizes["start"])
     if sizes["n"] is not None:
         yield from facts.differs(f"{field}.n", split.n, sizes["n"])
+    elif name == TRAIN_GREEDY:
+        if split.n < (least := facts.conditions.budget.prompts):
+            yield facts.finding(f"{field}.n", split.n, f"at least {least}")
     elif not 1 <= split.n <= facts.conditions.evaluation.retain_items:
         most = facts.conditions.evaluation.retain_items
         yield facts.finding(f"{field}.n", split.n, f"1 to {most}")
@@ -294,6 +338,30 @@ def _check_score(
     mean = float(vector.astype(np.float64).mean())
     if not abs(stored - mean) <= ROUNDING:
         yield facts.finding(f"{field}.{name}", stored, mean, f"the mean of {ref}")
+
+
+def check_passes(facts: Facts) -> Iterator[Finding]:
+    """pass@k is what the stored draws give."""
+    stored = facts.record.pass_at_k or {}
+    splits = [n for n in PASS_SPLITS if n + PASS in facts.record.splits]
+    yield from facts.differs("pass_at_k", sorted(stored), sorted(splits), "splits of many draws")
+    for name in [n for n in splits if n in stored]:
+        split = facts.record.splits[name + PASS]
+        bounds = [facts.leaf(f"bounds.{name}.{end}") for end in ("floor", "ceiling")]
+        for side, ref in (("start", split.start_ref), ("end", split.end_ref)):
+            vector = None if ref is None else facts.run.items(ref, f"splits.{name}{PASS}")
+            expected = pass_by_k(vector, *bounds)
+            given = getattr(stored[name], side)
+            if not _alike(given, expected):
+                yield facts.finding(f"pass_at_k.{name}.{side}", given, expected, f"the draws {ref}")
+
+
+def _alike(stored: dict[str, float] | None, expected: dict[str, float] | None) -> bool:
+    if stored is None or expected is None:
+        return stored is expected
+    return stored.keys() == expected.keys() and all(
+        abs(stored[k] - expected[k]) <= ROUNDING for k in expected
+    )
 
 
 def check_vectors(facts: Facts) -> Iterator[Finding]:

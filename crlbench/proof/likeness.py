@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from crlbench.contract.arms import PAID_BY_TASK
 from crlbench.contract.conditions import diff, leaves
 from crlbench.contract.machine import machine_class
 from crlbench.contract.records import (
@@ -131,6 +132,7 @@ class _Beside:
         """Whether other tokens were sampled, by digested iteration."""
 
     def all(self) -> Iterator[Difference]:
+        yield from self._start()
         yield from self._evaluation(0)
         for update in range(1, self.iterations + 1):
             if update <= self.with_digests:
@@ -176,6 +178,13 @@ class _Beside:
             if name in self.trace.health and name not in OF_TOKENS
         )
 
+    def _start(self) -> Iterator[Difference]:
+        """What the start model answers, where a replay of the first iterations asked it."""
+        if not self.trace.files:
+            for ref in sorted(self.trace.items):
+                if ref.startswith("start/"):
+                    yield from self._end(ref, 0)
+
     # The parts of an iteration.
 
     def _tensors(self, update: int) -> Iterator[Difference]:
@@ -200,7 +209,8 @@ class _Beside:
         return "no draw of the replay lies near enough to the edge of its token"
 
     def _why_rewards(self, update: int) -> str:
-        if self.other_tokens[update - 1] or (self.learned and self.stored.record.arm == "real"):
+        rounds = self.learned and self.stored.record.arm in PAID_BY_TASK
+        if self.other_tokens[update - 1] or rounds:
             return ""
         return "the same completions are paid the same on every machine"
 
@@ -300,7 +310,7 @@ class _Beside:
         yield from self._compare_captured()
         for ref in sorted(self.trace.items):
             if not ref.startswith("curve/"):
-                yield from self._end(ref)
+                yield from self._end(ref, self.iterations)
         data = self.stored.record.model_dump(mode="json", include=set(WHOLE))
         for name, (before, after) in diff(leaves(data), leaves(dict(self.trace.whole))).items():
             yield Difference(self.iterations, name, before, after, within=not name.endswith("_ref"))
@@ -332,12 +342,12 @@ class _Beside:
             within = gap <= self.band.captured
             yield Difference(self.iterations, "captured (Λ)", before, after, within, gap)
 
-    def _end(self, ref: str) -> Iterator[Difference]:
+    def _end(self, ref: str, update: int) -> Iterator[Difference]:
         """The items of a split at one end."""
         before, after = self.stored.vector(ref, "splits"), self.trace.vector(ref)
         if after is None or before.shape != after.shape:
             shape = None if after is None else after.shape
-            yield Difference(self.iterations, f"items of {ref}", before.shape, shape, within=False)
+            yield Difference(update, f"items of {ref}", before.shape, shape, within=False)
             return
         if np.array_equal(before, after):
             return
@@ -351,7 +361,7 @@ class _Beside:
         else:
             within = gap <= self.band.end + FEW / before.size
         what = f"items of {ref}, {changed} of {before.size}"
-        yield Difference(self.iterations, what, float(a.mean()), float(b.mean()), within, gap)
+        yield Difference(update, what, float(a.mean()), float(b.mean()), within, gap)
 
 
 def captured(

@@ -17,7 +17,8 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict
 
 from crlbench.catalog.find import Catalog
-from crlbench.contract.conditions import stated_conditions
+from crlbench.catalog.frozen import Task
+from crlbench.contract.conditions import PROTOCOL_NAME, protocol_name, stated_conditions
 from crlbench.contract.events import Emit
 from crlbench.contract.record_files import read_record
 from crlbench.contract.records import (
@@ -35,10 +36,14 @@ from crlbench.launch.devices import RUN_ON_DEVICES, Place, free_port, run_ranks
 from crlbench.launch.local import LocalLauncher
 from crlbench.policy.decode.loop import ClosestDraws, watched_draws
 from crlbench.run import environment, store
+from crlbench.run.ends import Examiner
 from crlbench.run.environment import machine_of
-from crlbench.run.execute import load, make_module, ranks_of, run_cell, train
+from crlbench.run.execute import load, make_module, ranks_of, run_cell, start_scores, train
 from crlbench.run.launcher import Outcome
 from crlbench.run.record import compact, curve_point, health_columns
+from crlbench.run.starts import StartScores
+from crlbench.stats.measures import TRAIN_GREEDY
+from crlbench.train.module import PolicyOptimization
 
 REPLAY = "crlbench.proof.replay:replay_cell"
 """What a worker runs on a cell to be replayed."""
@@ -104,6 +109,8 @@ def _first_iterations(
     with ranks_of(cell) as ranks:
         conditions, subject, task = load(cell)
         module = make_module(cell, conditions, subject, task, ranks)
+        examiner = Examiner(subject.reader, conditions, cell.device, ranks=ranks)
+        start = _start(cell, start_scores(cell, examiner, module, emit), module, task, should_stop)
         recorder, failure = train(cell, conditions, subject, task, module, emit, should_stop)
         status = Status(state="completed", at=module.iterations_done)
         if failure is not None:
@@ -115,12 +122,32 @@ def _first_iterations(
             digests=[IterationDigest.model_validate(row) for row in recorder.digests],
             health=health_columns(recorder.health),
             curve=[curve_point(point) for point in recorder.curve],
-            items={f"curve/{point['x']}": point["items"] for point in recorder.curve},
+            items=start | {f"curve/{point['x']}": point["items"] for point in recorder.curve},
             closest=_closest(watch, cell),
         )
         if ranks.first:
             store.write_json(Path(cell.folder) / TRACE_NAME, trace.model_dump(mode="json"))
         return trace
+
+
+def _start(
+    cell: Cell,
+    starts: StartScores,
+    module: PolicyOptimization,
+    task: Task,
+    should_stop: Callable[[], bool],
+) -> dict[str, list[Any]]:
+    """Vectors of the start model that a result rests on beyond its curve, by name.
+
+    Under protocol CRL-2 its greedy answers; of a mode arm those to the training prompts, which the
+    module is given as well.
+    """
+    vectors: dict[str, np.ndarray] = {}
+    if protocol_name(cell.control) != PROTOCOL_NAME:
+        vectors |= starts.splits_of(task, should_stop)
+    if cell.arm == "mode":
+        module.agreement, vectors[TRAIN_GREEDY] = starts.agreement(task, should_stop)
+    return {f"start/{name}": vector.tolist() for name, vector in vectors.items()}
 
 
 def replay_on_devices(cell: Cell, emit: Emit, should_stop: Callable[[], bool]) -> Trace:

@@ -36,6 +36,7 @@ from crlbench.run.subject import (
     scorer_of,
     shown_prompt,
 )
+from crlbench.stats.measures import TRAIN_GREEDY
 from crlbench.train.reward import verified_text
 from crlbench.verdict.runs import Run
 
@@ -80,6 +81,7 @@ def check_items(facts: Facts, rows: Rows, task: Task) -> Iterator[Finding]:
         EnvironmentUnfit: the rows are not on this machine.
     """
     run, places = facts.run, list(_places(facts, task))
+    yield from _check_training(facts, task)
     if len(rows) != len(places):
         lines = f"{len(rows)} lines", f"{len(places)} lines"
         yield finding_in(run, "(whole)", *lines, file=SAMPLES)
@@ -89,6 +91,16 @@ def check_items(facts: Facts, rows: Rows, task: Task) -> Iterator[Finding]:
             if row[name] != (expected := getattr(place, name)):
                 field = f"line {number}: {name}"
                 yield finding_in(run, field, row[name], expected, file=SAMPLES)
+
+
+def _check_training(facts: Facts, task: Task) -> Iterator[Finding]:
+    """A mode arm has an answer of the start model to every training prompt."""
+    split = facts.record.splits.get(TRAIN_GREEDY)
+    if split is not None and "train" in task.card.splits:
+        levels = facts.conditions.data.levels
+        count = sum(row["level"] in levels for row in task.rows("train"))
+        why = "training prompts at the levels of the conditions"
+        yield from facts.differs(f"splits.{TRAIN_GREEDY}.n", split.n, count, why)
 
 
 def _places(facts: Facts, task: Task) -> Iterator[_Place]:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
+from crlbench.contract.arms import PAID_BY_TASK
 from crlbench.contract.records import SCORE_DROP
 from crlbench.contract.verification import Finding
 from crlbench.proof.facts import Facts, describe_status
@@ -79,13 +80,13 @@ def _check_skipped(facts: Facts) -> Iterator[Finding]:
 
 
 def _final(facts: Facts) -> Iterator[Finding]:
-    """Whether the score fell: of the real arm, and where the run was not shortened."""
+    """Whether the score fell: of arms that the task pays, where the run was not shortened."""
     record = facts.record
     if record.status.state == "partial" or not record.curve or "id" not in record.splits:
         return
     final = float(np.mean([point.score for point in record.curve[-LAST:]]))
     limit = record.splits["id"].start - facts.conditions.rules.score_drop
-    fell = record.arm == "real" and final < limit
+    fell = record.arm in PAID_BY_TASK and final < limit
     if fell != (record.status.rule == SCORE_DROP):
         at = facts.conditions.budget.iterations
         expected = f"failed by {SCORE_DROP} at {at}" if fell else f"completed at {at}"

@@ -127,6 +127,11 @@ class Examiner:
     ranks: Ranks = ALONE
     """Who decodes and verifies together; each is told everything."""
 
+    @property
+    def draws_many(self) -> bool:
+        """Whether the conditions ask for the draws of pass@k."""
+        return self.conditions.evaluation.pass_draws > 0
+
     def whole(
         self, policy: Policy, task: Task, others: Sequence[Task], seed: int, purpose: str, x: int
     ) -> End:
@@ -195,7 +200,7 @@ class Examiner:
 
     def _many(self, task: Task, seed: int, purpose: str) -> Requests:
         draws, key = self.conditions.evaluation.pass_draws, DrawKey(seed, f"{purpose}/pass")
-        splits = [name for name in PASS_SPLITS if name in task.card.splits] if draws else []
+        splits = [name for name in PASS_SPLITS if draws and name in task.card.splits]
         return {
             name + PASS: replace(self._request(task, name, key), draws=draws) for name in splits
         }

@@ -66,6 +66,18 @@ class StartScores:
         assert end is not None
         return end
 
+    def splits_of(self, task: Task, should_stop: Callable[[], bool]) -> dict[str, np.ndarray]:
+        """The start's scores on a task's splits but ID, its greedy answers to ID items among them.
+
+        Raises:
+            Interrupted: ``should_stop()`` turned true.
+        """
+        part = _splits(task)
+        self._prepare({part: partial(self._make_splits, task)}, should_stop)
+        vectors = self._ranks.agreed(self._vectors(part) if self._ranks.first else None)
+        assert vectors is not None
+        return vectors
+
     def agreement(
         self, task: Task, should_stop: Callable[[], bool]
     ) -> tuple[Agreement, np.ndarray]:
@@ -89,7 +101,7 @@ class StartScores:
 
     def _stored(self, task: Task, others: Sequence[Task]) -> End:
         vectors = self._vectors(_id(task)) | self._vectors(_splits(task))
-        if self.examiner.conditions.evaluation.pass_draws:
+        if self.examiner.draws_many:
             vectors |= self._vectors(_many(task))
         for other in others:
             vectors[f"transfer/{other.name}"] = self._vectors(_id(other))["id"]
@@ -106,7 +118,7 @@ class StartScores:
             _id(task): partial(self._make_id, task),
             _splits(task): partial(self._make_splits, task),
         }
-        if self.examiner.conditions.evaluation.pass_draws:
+        if self.examiner.draws_many:
             parts[_many(task)] = partial(self._make_many, task)
         parts |= {_id(other): partial(self._make_id, other) for other in others}
         return parts | ({RETAIN: self._make_retain} if self.examiner.members else {})

@@ -17,6 +17,8 @@ from typing import Any
 
 import numpy as np
 
+from crlbench.contract.arms import PAID_BY_TASK
+from crlbench.contract.conditions import PROTOCOL_NAME, protocol_name
 from crlbench.contract.machine import machine_class
 from crlbench.contract.records import IterationDigest
 from crlbench.contract.stored import exists
@@ -24,6 +26,8 @@ from crlbench.contract.verification import Finding
 from crlbench.disk.hashing import canonical_json, digest
 from crlbench.disk.names import DIGESTS, ITEMS, RECORD_NAME
 from crlbench.errors import CrlbenchError
+from crlbench.stats.measures import GREEDY
+from crlbench.verdict.arm_agreement import contradict_arms
 from crlbench.verdict.runs import Run, load_runs
 
 MOVED = 2
@@ -57,6 +61,11 @@ class _Began:
         """Whether machines draw the same tokens, but for draws on an edge."""
         leaves = self.run.record.fingerprint.leaves
         return leaves.get("conditions.hardware.precision") == "fp32"
+
+    @cached_property
+    def divides(self) -> bool:
+        """Whether the start's greedy answers decide what ranks."""
+        return protocol_name(self.run.record.fingerprint.leaves) != PROTOCOL_NAME
 
     @cached_property
     def drawn(self) -> str:
@@ -138,6 +147,7 @@ class Peers:
             if start.run.folder != began.run.folder:
                 yield from _starts(began, start)
             by_draws[began.drawn].append(began)
+        yield from contradict_arms(began.run for began in begun_runs)
         if len(elsewhere) >= ENOUGH and 2 * sum(elsewhere) < len(elsewhere):
             name, count = begun_runs[0].run.name, elsewhere.count(False)
             why = "the first draws of runs that began alike, made on other machines"
@@ -174,13 +184,17 @@ def _draws(one: _Began, other: _Began) -> Iterator[Finding]:
     if one.machine == other.machine:
         names += ["completions"]
     # Another scale of rewards is another leaf of the draws; an arm has rewards of its own.
-    if _same_tokens(one, other) and one.run.record.arm == other.run.record.arm:
+    if _same_tokens(one, other) and _paid_alike(one.run.arm, other.run.arm):
         names += ["rewards"] if one.machine == other.machine else []
     for name in names:
         if getattr(a, name) != getattr(b, name):
             why = f"{other.run.name} began alike: the same model, task, seed and draws"
             digest, expected = getattr(a, name)[:12], getattr(b, name)[:12]
             yield Finding(one.run.name, DIGESTS, f"{name} of iteration 1", digest, expected, why)
+
+
+def _paid_alike(one: str, other: str) -> bool:
+    return one == other or {one, other} <= set(PAID_BY_TASK)
 
 
 def _same_tokens(one: _Began, other: _Began) -> bool:
@@ -200,6 +214,8 @@ def _starts(one: _Began, other: _Began) -> Iterator[Finding]:
         )
         changes = a.size if a.shape != b.shape else int((np.abs(a - b) > ROUNDED).sum())
         most_changes = MOVED * max(1, a.size // 256) if one.exact else a.size // 10
+        if name == GREEDY and one.divides and one.machine == other.machine:
+            most_changes = 0
         if changes > most_changes:
             why = f"{changes} of {a.size} items are others than in {other.run.name}"
             score, expected = split.start, other_splits[name].start

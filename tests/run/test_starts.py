@@ -36,6 +36,7 @@ class SlowExaminer:
 
     members = ("copy",)
     ranks = ALONE
+    draws_many = False
 
     def __init__(self, log: Path, at: Callable[[str], None] = lambda part: None) -> None:
         self.log = log

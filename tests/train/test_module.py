@@ -12,9 +12,11 @@ from crlbench.algo.recipes import load
 from crlbench.algo.select import DropUniformGroups
 from crlbench.contract.dynamics import UPDATE_STATS
 from crlbench.errors import ValidationError
+from crlbench.policy.decode.loop import DrawKey
 from crlbench.reward.score import Score
 from crlbench.train.callbacks import RunRecorder, RunStopped, StopOnDivergence
 from crlbench.train.passes import one_row_per_prompt
+from crlbench.train.reward import Agreement
 from crlbench.train.stream import PromptStream
 from tests.train.loop import (
     PROMPTS,
@@ -151,6 +153,27 @@ def test_the_placebo_pays_the_same_mean_blindly(tmp_path):
     agreement = torch.corrcoef(torch.stack([reward.outcome, reward.score]))[0, 1]
     assert abs(float(agreement)) < 0.15
     assert torch.equal(reward.outcome, module.collect(batch).reward.outcome)
+
+
+@pytest.mark.parametrize("scale", [1.0, 0.5])
+def test_the_mode_pays_for_the_form_of_the_greedy_answer_alone(scale):
+    c = conditions(budget__prompts="8", budget__completions="64", data__reward_scale=str(scale))
+    module = make(c, arm="mode", score=lambda texts, answers: [Score(0.0) for _ in texts])
+    module.configure_model()
+    stream = PromptStream(PROMPTS, seed=1, per_iteration=8, completions=64, iterations=1, pad=128)
+    batch = next(iter(stream))
+    texts = module.collector.sampler.sample(
+        module.learning, batch, DrawKey(module.seed, "rollout", batch.iteration)
+    ).texts
+    forms = [text[:1] for text in texts]
+    answers = {uid: forms[64 * i] for i, uid in enumerate(batch.uids)}
+    module.agreement = Agreement(answers, lambda texts: [text[:1] for text in texts])
+    collected = module.collect(batch)
+    assert collected.rollout.texts == texts
+    expected = [scale * (forms[i] == answers[batch.uids[i // 64]]) for i in range(len(texts))]
+    assert collected.reward.outcome.tolist() == expected
+    assert 0 < sum(expected) < scale * len(expected)
+    assert not collected.reward.score.any() and collected.reward.steps is None
 
 
 class Poison:

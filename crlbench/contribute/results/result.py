@@ -14,6 +14,7 @@ from typing import Any
 from crlbench.base.wording import first_of
 from crlbench.catalog.find import Catalog
 from crlbench.catalog.frozen import Task
+from crlbench.contract.arms import ARMS
 from crlbench.contract.stored import exists
 from crlbench.contract.verification import Finding
 from crlbench.contribute.results.changes import Base
@@ -163,7 +164,7 @@ class _Entry:
         """Every planned run is there, and the ledger knows how it came to be."""
         archive = Archive(self.runs)
         board = board_tasks(self.first.record)
-        for arm in ("real", "placebo"):
+        for arm in ARMS:
             runs = [run for run in self.runs if run.record.arm == arm]
             if not runs and arm == "real":
                 yield f"{self.folder}: holds no run of the real arm"

@@ -1,0 +1,137 @@
+"""Mode and stress arms of a bundled model, really trained for a few iterations."""
+
+from __future__ import annotations
+
+import json
+from math import comb
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from crlbench import cli
+from crlbench.contract.arms import ARMS, STRESS_FACTOR, conditions_under, seeds_of
+from crlbench.contract.conditions import Conditions, stated_conditions
+from crlbench.contract.record_files import read_record
+from crlbench.contract.records import RunRecord
+from crlbench.verdict.board import summarise_board
+from crlbench.verdict.runs import load_runs
+from tests.support.arm_runs import MODEL, TASK, TRACK
+
+
+def record_of(entry: Path, arm: str, seed: int = 0) -> RunRecord:
+    return read_record(entry / TASK / arm / f"seed-{seed:02d}" / "record.json", own=True)
+
+
+def digests(entry: Path, arm: str) -> list[dict[str, Any]]:
+    lines = (entry / TASK / arm / "seed-00" / "digests.jsonl").read_text().splitlines()
+    return [json.loads(line) for line in lines]
+
+
+def vectors(entry: Path, arm: str, seed: int = 0) -> dict[str, np.ndarray]:
+    with np.load(entry / TASK / arm / f"seed-{seed:02d}" / "items.npz") as archive:
+        return {name: archive[name] for name in archive.files}
+
+
+def test_control_arms_have_three_seeds_at_most() -> None:
+    assert [seeds_of(arm, 10) for arm in ARMS] == [10, 3, 3, 3]
+    assert [seeds_of(arm, 2) for arm in ARMS] == [2, 2, 2, 2]
+
+
+def test_every_arm_is_planned_run_and_recorded(trained_arms: Path) -> None:
+    plan = json.loads((trained_arms / "plan.json").read_text())
+    assert plan["arms"] == {"real": 2, "placebo": 2, "mode": 2, "stress": 2}
+    records = [record_of(trained_arms, arm, seed) for arm in ARMS for seed in (0, 1)]
+    assert all(r.status.state == "completed" and r.protocol.name == "CRL-2" for r in records)
+    assert len({r.fingerprint.hash for r in records}) == 1
+    assert [r.splits["id"].end is None for r in records] == [False] * 2 + [True] * 6
+
+
+def test_arms_begin_alike_and_part_by_their_rewards(trained_arms: Path) -> None:
+    first = {arm: digests(trained_arms, arm)[0] for arm in ARMS}
+    for name in ("prompts", "completions"):
+        assert len({row[name] for row in first.values()}) == 1
+    rewards = {arm: row["rewards"] for arm, row in first.items()}
+    assert rewards["real"] == rewards["stress"]
+    assert len({rewards[arm] for arm in ("real", "placebo", "mode")}) == 3
+    assert len({row["parameters"] for row in first.values()}) == 4
+
+
+def test_the_mode_arm_is_paid_for_agreement_and_scored_by_the_verifier(trained_arms: Path) -> None:
+    real, mode = record_of(trained_arms, "real").health, record_of(trained_arms, "mode").health
+    assert mode["score"][0] == real["score"][0]
+    assert mode["reward"] != mode["score"]
+    assert all(float(64 * reward).is_integer() for reward in mode["reward"])
+    greedy = vectors(trained_arms, "mode")["start/train_greedy"]
+    assert greedy.shape[0] == 1 and 0.5 < greedy.mean() < 0.9
+
+
+def test_the_stress_arm_learns_at_three_times_the_rate(trained_arms: Path) -> None:
+    real, stress = (record_of(trained_arms, arm) for arm in ("real", "stress"))
+    norms = [record.health["update_norm"][0] for record in (real, stress)]
+    assert norms[1] / norms[0] == pytest.approx(STRESS_FACTOR, rel=0.15)
+    leaves = [record.fingerprint.leaves for record in (real, stress)]
+    assert leaves[0] == leaves[1]
+    conditions = Conditions.model_validate(stated_conditions(leaves[0]))
+    changed = conditions_under("stress", conditions)
+    assert changed.optimization.learning_rate == pytest.approx(3e-4)
+    assert changed.model_copy(update={"optimization": conditions.optimization}) == conditions
+    assert all(conditions_under(a, conditions) == conditions for a in ARMS if a != "stress")
+
+
+def test_pass_at_k_is_what_the_draws_give(trained_arms: Path) -> None:
+    record, stored = record_of(trained_arms, "real"), vectors(trained_arms, "real")
+    assert set(record.pass_at_k) == {"id", "hard"}
+    for split, n in (("id", 96), ("hard", 24)):
+        for side in ("start", "end"):
+            draws = stored[f"{side}/{split}_pass"]
+            assert draws.shape == (32, n)
+            counts = draws.sum(axis=0)
+            for k, value in getattr(record.pass_at_k[split], side).items():
+                chances = [1 - comb(32 - int(c), int(k)) / comb(32, int(k)) for c in counts]
+                assert value == pytest.approx(np.mean(chances), rel=1e-12)
+    assert record_of(trained_arms, "mode").pass_at_k["id"].end is None
+
+
+def test_many_draws_are_others_than_those_of_the_start_score(trained_arms: Path) -> None:
+    stored = vectors(trained_arms, "real")
+    assert not np.array_equal(stored["start/id"], stored["start/id_pass"][:4])
+
+
+def test_runs_of_an_entry_share_its_start(trained_arms: Path) -> None:
+    starts = [
+        {n: v for n, v in vectors(trained_arms, arm, seed).items() if n.startswith("start/")}
+        for arm in ARMS
+        for seed in (0, 1)
+    ]
+    for other in starts[1:]:
+        for name in starts[0]:
+            assert np.array_equal(starts[0][name], other[name])
+
+
+def test_the_board_has_both_controls_and_lacks_seeds(trained_arms: Path) -> None:
+    (entry,) = summarise_board(load_runs(trained_arms), 50).entries
+    assert entry.standing == "preview" and entry.placebo.n == entry.mode.n == 2
+    lacks = [why.split(",")[0] for why in entry.why if "seed-02" in why]
+    assert lacks == ["A rank needs the placebo arm", "A rank needs the mode arm"]
+    assert "no three runs of the stress arm" in entry.axes["stability"].reason or (
+        "rated on" in entry.axes["stability"].reason
+    )
+    assert entry.novelty.known + entry.novelty.new == pytest.approx(entry.efficiency.L, abs=1e-12)
+
+
+def test_a_trust_region_has_no_stress_arm(
+    arms_catalog: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    where = ["--track", TRACK, "--model", MODEL, "--out", str(tmp_path), "--recipe", "trpo"]
+    command = ["--catalog", str(arms_catalog), "evaluate", *where, "--arm", "real,stress"]
+    assert cli.main(command) == 2
+    assert "--arm stress: recipe 'trpo' takes trust-region steps" in capsys.readouterr().err
+
+
+def test_an_unknown_arm_is_named_with_those_there_are(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["evaluate", "--model", MODEL, "--arm", "coin", "--out", str(tmp_path)]) == 2
+    assert "mode" in capsys.readouterr().err
