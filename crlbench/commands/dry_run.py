@@ -15,6 +15,7 @@ from crlbench.commands.console import count, note, out, out_json
 from crlbench.commands.running import Job, checked_memory, disk_bytes, say_vanished
 from crlbench.commands.settings import shard
 from crlbench.contract.attempts import DECLARED_SEEDS
+from crlbench.contract.conditions import protocol_name
 from crlbench.contract.events import Emit, Event, Figures
 from crlbench.contract.records import Cell, Status
 from crlbench.errors import OK, CrlbenchError
@@ -24,6 +25,7 @@ from crlbench.run.plan import Plan, label, of_shard, state
 from crlbench.run.progress import duration
 from crlbench.run.session import survey
 from crlbench.run.store import check_writable
+from crlbench.verdict.protocols import RULES
 
 
 def dry_run(options: Namespace, job: Job) -> int:
@@ -112,7 +114,8 @@ def _describe(plan: Plan) -> dict[str, Any]:
         "recipe": body["recipe"]["name"],
         "tasks": body["tasks"],
         "arms": body["arms"],
-        "preview": body["arms"].get("real") not in DECLARED_SEEDS or "placebo" not in body["arms"],
+        "preview": body["arms"].get("real") not in DECLARED_SEEDS
+        or not set(RULES[protocol_name(body["control"])].needed) <= set(body["arms"]),
     }
 
 

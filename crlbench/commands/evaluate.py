@@ -35,7 +35,8 @@ def add_flags(parser: ArgumentParser) -> None:
         help="try every stage once: 2 tasks, 1 seed, 3 iterations; marked partial")
     group = parser.add_argument_group("Advanced")
     more = group.add_argument
-    more("--arm", metavar="A,B", help="real, placebo or both: real,placebo (real)")
+    more("--arm", metavar="A,B",
+         help="arms to run, of real, placebo, mode, stress: real,placebo (real)")
     add_training_flags(group, "--jobs")
     add_training_flags(group, "--set",
         help="change a condition, e.g. optimization.epochs=2 (then in the open division)")

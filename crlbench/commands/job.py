@@ -90,7 +90,7 @@ def declare(options: Namespace, request: TrainingRequest) -> Job:
     plans = [plan_of(board, model, recipe, tasks, settings, catalog) for model in cards.items()]
     _check_devices(settings, board, list(cards.values()), recipe.recipe)
     say_division(request.track, request.reasons, settings)
-    say_preview(settings, cards.values())
+    say_preview(settings, cards.values(), board.track.protocol)
     return Job(settings, catalog, board, plans, [*cards.values()], admitted)
 
 

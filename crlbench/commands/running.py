@@ -46,6 +46,7 @@ from crlbench.run.plan import Board, Plan, label
 from crlbench.run.progress import Progress
 from crlbench.run.session import StopSwitch, Work, opened, run_missing, survey
 from crlbench.run.store import check_space, check_writable
+from crlbench.verdict.protocols import RULES
 
 if TYPE_CHECKING:
     from crlbench.run.admission import Admitted
@@ -125,7 +126,7 @@ def say_division(track: str, reasons: Sequence[str], settings: Settings) -> None
             warn(f"  {reason}")
 
 
-def say_preview(settings: Settings, cards: Iterable[ModelCard]) -> None:
+def say_preview(settings: Settings, cards: Iterable[ModelCard], protocol: str) -> None:
     """What keeps runs from ever ranking is announced when they are declared."""
     if settings.smoke or "real" not in settings.arm:
         return
@@ -136,8 +137,14 @@ def say_preview(settings: Settings, cards: Iterable[ModelCard]) -> None:
             warn(f"preview: the entry of model '{card.slug}' names no commit, so it never ranks")
     if settings.seeds not in DECLARED_SEEDS:
         warn(f"preview: {count(settings.seeds, 'seed')} declared; a rank needs 5, 10 or 20")
-    elif "placebo" not in settings.arm:
-        warn("preview: a rank also needs the placebo arm (--arm real,placebo)")
+        return
+    rules = RULES[protocol]
+    if absent := [arm for arm in rules.needed if arm not in settings.arm]:
+        arms = f"{absent[0]} arm" if len(absent) == 1 else f"{' and '.join(absent)} arms"
+        every = ",".join(("real", *rules.needed))
+        warn(f"preview: a rank also needs the {arms} (--arm {every})")
+    elif rules.stressed and "stress" not in settings.arm:
+        warn("preview of stability: it is ranked with the stress arm (--arm ...,stress)")
 
 
 def say_end(options: Namespace, ending: Ending, page: Path | None) -> int:

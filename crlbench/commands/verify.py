@@ -40,7 +40,7 @@ def add_flags(parser: ArgumentParser) -> None:
         help="retrain the first R updates (3), or a whole run: all; an update is an iteration, "
         "a rollout and its optimizer steps")
     add("--seed-index", metavar="I", default="random",
-        help="seed to replay, for every task, real and placebo: an index, or random; "
+        help="seed to replay, for every task and arm: an index, or random; "
         "the choice is printed (random)")
     add("--tolerance", metavar="T", choices=TOLERANCES, default="class",
         help="class: equal bits on the class of machine of the run, a band on others; "

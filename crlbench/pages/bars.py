@@ -60,6 +60,63 @@ def _sum(bar: Bar, digits: int) -> str:
     return f"{number(bar.head, digits)} {sign} {number(abs(bar.learned), digits)}"
 
 
+@dataclass(frozen=True)
+class PartedBar:
+    """E = H + L_known + L_new of one task or entry."""
+
+    label: str
+    head: float
+    known: float
+    new: float
+
+    @property
+    def total(self) -> float:
+        """E."""
+        return self.head + self.known + self.new
+
+    @property
+    def ends(self) -> tuple[float, float, float, float]:
+        """Where the parts meet, from 0."""
+        return 0.0, self.head, self.head + self.known, self.total
+
+    @property
+    def blocks(self) -> tuple[Glyph, ...]:
+        """H, L_known and L_new beside one another; a loss is drawn thinner, over what it takes."""
+        hues = (color("head"), color("learned"), color("better"))
+        glyphs = []
+        for low, high, hue in zip(self.ends, self.ends[1:], hues, strict=False):
+            is_loss = high < low
+            left, right = min(low, high), max(low, high)
+            glyphs.append(
+                barred(left, right, color("loss") if is_loss else hue, 10 if is_loss else 16)
+            )
+        return tuple(glyphs)
+
+
+def parted_bars(bars: Sequence[PartedBar]) -> str:
+    """E = H + L_known + L_new: the start, what it answers greedily, and what it does not."""
+    layout = Layout(48, 4, 356, middle=28, reach=12)
+    low = min(0.0, *(min(bar.ends) for bar in bars))
+    high = max(0.2, *(max(bar.ends) for bar in bars))
+    x = layout.scale(low, high * 1.02)
+    description = " ".join(
+        f"{bar.label}: E {number(bar.total)} is H {number(bar.head)}, L_known "
+        f"{number(bar.known, signed=True)} and L_new {number(bar.new, signed=True)}."
+        for bar in bars
+    )
+    rows = [Row(bar.blocks, bar.label, _parts(bar)) for bar in bars]
+    title = "Area under the curve, E, as head start, known before and new"
+    return draw_rows(title, description, rows, x, layout, number_ticks(x.low, x.high, least=1))
+
+
+def _parts(bar: PartedBar) -> str:
+    signs = ["+" if part >= 0 else "−" for part in (bar.known, bar.new)]
+    return (
+        f"{number(bar.head, 2)} {signs[0]} {number(abs(bar.known), 2)} {signs[1]} "
+        f"{number(abs(bar.new), 2)} = {number(bar.total, 2)}"
+    )
+
+
 def entry_bars(task: str, entries: Sequence[tuple[str, Bar, str]], widest: float) -> str:
     """E = H + L of every entry on one task, on a scale that all tasks of a page share.
 
@@ -85,7 +142,8 @@ def share_bars(task: str, shares: Mapping[str, float], value: float | None) -> s
     description = f"{sentence}; geometric mean {number(value)}."
     above = layout.upper + layout.height * len(shares)
     rule = line(0, above, layout.width, above, ZERO)
-    title, x = f"The four shares of stability on {task}", layout.scale(0, 1)
+    how_many = {3: "three", 4: "four"}.get(len(shares), str(len(shares)))
+    title, x = f"The {how_many} shares of stability on {task}", layout.scale(0, 1)
     ticks = number_ticks(0, 1, most=3, least=1)
     return draw_rows(title, description, rows, x, layout, ticks, ground=rule)
 

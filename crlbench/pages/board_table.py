@@ -7,10 +7,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from rich.console import Group
 
 from crlbench.base import wording
-from crlbench.pages import words
+from crlbench.pages import page_novelty, words
+from crlbench.pages.page_axes import correlations
 from crlbench.pages.table import Row, Table, headings, plain_sheet, terminal_sheet
 from crlbench.stats.tiers import Leader
-from crlbench.verdict.axes import AXES, AXIS_SIGNS, AXIS_WORDS, Axis, AxisScore, Estimate
+from crlbench.verdict.axes import AXES, AXIS_WORDS, Axis, AxisScore, Estimate
 from crlbench.verdict.board import Board
 from crlbench.verdict.entry import Entry, Placebo
 from crlbench.verdict.ranking import AxisRanking
@@ -93,8 +94,9 @@ def _verdict(board: Board) -> Iterator[Table]:
             yield _alone(entries[0], board)
             continue
         for axis in AXES:
-            yield _axis(axis, rankings[axis], entries)
-        beside = [s for entry in entries for s in _beside(entry, with_name=True)]
+            yield _axis(axis, board.signs[axis], rankings[axis], entries)
+        beside = [*correlations(board, recipe)]
+        beside += [s for entry in entries for s in _beside(entry, with_name=True)]
         if beside:
             yield _table(f"Beside the verdict, {recipe}", (), (), beside)
 
@@ -111,7 +113,7 @@ def _alone(entry: Entry, board: Board) -> Table:
     return _table(title, ("Axis", "Score", "On other tasks"), rows, sentences)
 
 
-def _axis(axis: Axis, axis_ranking: AxisRanking, entries: Sequence[Entry]) -> Table:
+def _axis(axis: Axis, sign: str, axis_ranking: AxisRanking, entries: Sequence[Entry]) -> Table:
     by_name = {entry.name: entry for entry in entries}
     standings = {s.model: s for s in axis_ranking.ranking.standings}
     rows = []
@@ -121,7 +123,6 @@ def _axis(axis: Axis, axis_ranking: AxisRanking, entries: Sequence[Entry]) -> Ta
         rows.append((name, _score(score), _wider(score), tier, rank_span(axis_ranking, name)))
     sentences = list(_ranking_sentences(axis_ranking))
     sentences += [s for e in entries for s in _reasons(e, (axis,), with_name=True)]
-    sign = AXIS_SIGNS[axis]
     title = f"{AXIS_WORDS[axis].capitalize()} ({sign}), {axis_ranking.recipe}"
     return _table(title, ("Entry", sign, "On other tasks", "Tier", "Rank"), rows, sentences)
 
@@ -164,8 +165,12 @@ def _why(entry: Entry) -> Iterator[str]:
 
 def _beside(entry: Entry, with_name: bool = False) -> Iterator[str]:
     who = f"{entry.name}: " if with_name else ""
+    if entry.novelty is not None:
+        yield from (who + said for said in page_novelty.sentences(entry.novelty))
     if entry.placebo is not None:
         yield who + placebo_sentence(entry.placebo)
+    if entry.mode is not None:
+        yield who + mode_sentence(entry.mode)
     if entry.generalization.hacked:
         cells = ", ".join(entry.generalization.hacked[:6])
         yield f"{who}The reward runs ahead of the audit by more than .05 in {cells}."
@@ -180,6 +185,14 @@ def placebo_sentence(placebo: Placebo) -> str:
     if placebo.reason is not None:
         sentence += f" ({placebo.reason.rstrip('.')})"
     return sentence + (", mostly elicitation." if placebo.elicitation else ".")
+
+
+def mode_sentence(mode: Placebo) -> str:
+    """What the mode arm says, in one sentence."""
+    return (
+        f"Mode arm, {wording.count(mode.n, 'seed')}: Λ {words.estimate(mode.lam)}; "
+        f"taught, Λ − Λ(mode), {words.estimate(mode.net, signed=True)}."
+    )
 
 
 def _ranking_sentences(axis_ranking: AxisRanking) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""The three axes on the page: their headlines, what ranks, and the placebo beside them."""
+"""The three axes on the page: their headlines, what ranks, and the control arms beside them."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ from typing import Any
 from markupsafe import Markup
 
 from crlbench.base import wording
+from crlbench.pages import words
 from crlbench.pages.dots import Dot, axis_strip, interval_plot
+from crlbench.stats.correlations import ALIKE
 from crlbench.stats.generalization import REWEIGHTINGS
 from crlbench.stats.tiers import Ranking, Standing
-from crlbench.verdict.axes import AXES, AXIS_SIGNS, AXIS_WORDS, Axis, AxisScore, Estimate
+from crlbench.verdict.axes import AXES, AXIS_WORDS, Axis, AxisScore
 from crlbench.verdict.board import Board
 from crlbench.verdict.entry import Entry, Placebo
 from crlbench.verdict.ranking import AxisRanking
@@ -26,7 +28,7 @@ def _card(entry: Entry, board: Board, axis: Axis) -> dict[str, Any]:
     score = entry.axes[axis]
     return {
         "axis": axis,
-        "sign": AXIS_SIGNS[axis],
+        "sign": board.signs[axis],
         "title": AXIS_WORDS[axis].capitalize(),
         "value": wording.number(score.value),
         "interval": score.interval,
@@ -102,6 +104,7 @@ def rankings(board: Board, anchors: dict[str, str]) -> list[dict[str, Any]]:
             "recipe": recipe,
             "axes": [_ranking(by_axis[axis], board, anchors) for axis in axes],
             "improvement": _improvement(recipe, board),
+            "correlations": correlations(board, recipe),
         }
         for recipe, by_axis in sorted(board.rankings.items())
         if sizes[recipe] > 1
@@ -112,7 +115,7 @@ def _ranking(axis_ranking: AxisRanking, board: Board, anchors: dict[str, str]) -
     ranking = axis_ranking.ranking
     leader = ranking.leader
     return {
-        "sign": AXIS_SIGNS[axis_ranking.axis],
+        "sign": board.signs[axis_ranking.axis],
         "title": AXIS_WORDS[axis_ranking.axis].capitalize(),
         "reason": wording.sentence(ranking.reason),
         "rows": [_ranked(s, axis_ranking, board, anchors) for s in ranking.standings],
@@ -152,22 +155,38 @@ def _improvement(recipe: str, board: Board) -> dict[str, Any] | None:
 
 def placebo(entry: Entry) -> dict[str, Any]:
     """The placebo arm beside the real one, or a sentence that there is none."""
-    control = entry.placebo
-    if control is None:
+    if entry.placebo is None:
         return {"lack": "These runs have no placebo."}
-    lam = _estimate(entry)
+    labels = ("Λ, placebo", "Λ*, real minus placebo", "Λ with the real and with a placebo reward")
+    panel = _control(entry, entry.placebo, labels)
+    return panel | {"verdict": _elicitation(entry.placebo)}
+
+
+def mode(entry: Entry) -> dict[str, Any] | None:
+    """The mode arm beside the real one; None without it."""
+    if entry.mode is None:
+        return None
+    labels = ("Λ, mode", "Taught, real minus mode", "Λ with the real reward and with agreement")
+    panel = _control(entry, entry.mode, labels)
+    return panel | {"verdict": _taught(entry, entry.mode), "marked": False}
+
+
+def _control(entry: Entry, control: Placebo, labels: tuple[str, str, str]) -> dict[str, Any]:
+    """A control arm beside the real one, both over all items.
+
+    Args:
+        labels: of its Λ, of the difference, and of the figure.
+    """
+    lam, tasks = entry.lam, {} if entry.efficiency is None else entry.efficiency.tasks
+    real = {t: one.lam for t, one in tasks.items() if lam.value is not None}
     rows = [
-        {
-            "task": task,
-            "real": entry.axes["efficiency"].by_task.get(task),
-            "placebo": control.by_task.get(task),
-        }
-        for task in sorted({*entry.axes["efficiency"].by_task, *control.by_task})
+        {"task": task, "real": real.get(task), "control": control.by_task.get(task)}
+        for task in sorted({*real, *control.by_task})
     ]
     dots = [
         Dot("Λ, real reward", lam.value, lam.interval),
-        Dot("Λ, placebo", control.lam.value, control.lam.interval),
-        Dot("Λ*, real minus placebo", control.net.value, control.net.interval, strong=True),
+        Dot(labels[0], control.lam.value, control.lam.interval),
+        Dot(labels[1], control.net.value, control.net.interval, strong=True),
     ]
     return {
         "lack": "",
@@ -175,18 +194,24 @@ def placebo(entry: Entry) -> dict[str, Any]:
         "failed": list(control.failed),
         "missing": list(control.missing),
         "rows": rows,
-        "real": lam,
-        "placebo": control.lam,
-        "net": control.net,
-        "verdict": _elicitation(control),
         "marked": bool(control.elicitation),
-        "figure": Markup(interval_plot(dots, "Λ with the real and with a placebo reward")),
+        "figure": Markup(interval_plot(dots, labels[2])),
     }
 
 
-def _estimate(entry: Entry) -> Estimate:
-    score = entry.axes["efficiency"]
-    return Estimate(score.value, score.interval, score.n)
+def _taught(entry: Entry, control: Placebo) -> str:
+    """What the labels brought beyond agreement with the start model."""
+    lam, net = entry.lam.value, control.net
+    if lam is None or control.lam.value is None or net.value is None:
+        return wording.sentence(control.reason) or "Λ is not known for both arms."
+    share = ""
+    if lam > 0:
+        share = f" That is {wording.percent(control.lam.value / lam, 0)} of Λ without any label."
+    return (
+        f"Paid for agreeing with the start model, Λ is {wording.number(control.lam.value)}; with "
+        f"labels it is {wording.number(lam)}.{share} Taught: "
+        f"{wording.number(net.value, signed=True)} {words.span(net.interval)}".rstrip() + "."
+    )
 
 
 def _elicitation(control: Placebo) -> str:
@@ -202,3 +227,24 @@ def _elicitation(control: Placebo) -> str:
     if control.lam.value <= 0:
         return f"{blind}, Λ is {wording.number(control.lam.value)}: such a reward raises nothing."
     return f"{blind}, Λ is at most a quarter of what it is with the real one."
+
+
+def correlations(board: Board, recipe: str) -> list[str]:
+    """How alike the axes order the entries of a recipe, in sentences."""
+    known = [pair for pair in board.correlations.get(recipe, ()) if pair.rho is not None]
+    if not known:
+        return []
+    signs = board.signs
+    parts = [
+        f"{signs[pair.first]} and {signs[pair.second]} {wording.number(pair.rho, 2)}"
+        for pair in known
+    ]
+    n = min(pair.n for pair in known)
+    sentences = [f"Rank correlation of the axes over {n} entries (Spearman): {', '.join(parts)}."]
+    sentences += [
+        f"{AXIS_WORDS[pair.first].capitalize()} and {AXIS_WORDS[pair.second]} order entries as "
+        f"one axis would (above {wording.number(ALIKE, 1)})."
+        for pair in known
+        if pair.one
+    ]
+    return sentences

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from crlbench.base import wording
+from crlbench.contract.arms import PAID_BY_TASK
 from crlbench.contract.records import RunRecord
 from crlbench.verdict.entry import Entry
 from crlbench.verdict.runs import Run
@@ -87,7 +88,7 @@ def _row(record: RunRecord) -> dict[str, str]:
 
 def _counts(record: RunRecord) -> str:
     status = record.status
-    if record.arm == "placebo":
+    if record.arm not in PAID_BY_TASK:
         if status.rule == FINAL:
             return "not as a failure: losing score is what this arm measures"
         return "as measured up to the failure, then u = 0 at most"

@@ -9,6 +9,7 @@ from typing import Any
 from markupsafe import Markup
 
 from crlbench.base import wording
+from crlbench.contract.arms import Arm
 from crlbench.pages import words
 from crlbench.pages.bars import Bar, stacked_bars
 from crlbench.pages.curves import Curve, SeedCurve, learning_curves
@@ -18,16 +19,24 @@ from crlbench.verdict.axes import Estimate
 from crlbench.verdict.entry import Entry
 from crlbench.verdict.task_summary import TaskSummary
 
+HOW: dict[Arm, str] = {
+    "real": "",
+    "placebo": " with a content-free reward",
+    "mode": " paid for agreeing with the start model",
+    "stress": " at three times the learning rate",
+}
+"""How an arm was trained, after the name of its recipe."""
+
 
 def lead(entry: Entry) -> str:
     """The result in one breath."""
     budgets = sorted({task.budget for task in entry.tasks})
     each = " on each task" if len(entry.tasks) > 1 else ""
     after = f"After {budgets[-1]:,} completions of {entry.recipe}{each}"
-    reward = " with a content-free reward" if entry.arm == "placebo" else ""
+    reward = HOW[entry.arm]
     if entry.end is None:
         control = "a control, whose end is not scored"
-        reason = control if entry.arm == "placebo" else "the end was not scored for every run"
+        reason = "the end was not scored for every run" if entry.arm == "real" else control
         return f"{after}{reward}; {reason}."
     direction = "up from" if entry.end >= entry.start else "down from"
     return (

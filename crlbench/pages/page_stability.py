@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,14 @@ from markupsafe import Markup
 from crlbench.base import wording
 from crlbench.pages import words
 from crlbench.pages.bars import share_bars
-from crlbench.stats.stability import PARTS, SEEDS_FOR_IQR, RunStability, TaskStability
+from crlbench.stats.stability import (
+    PARTS,
+    SEEDS_FOR_IQR,
+    RunStability,
+    TaskStability,
+    TaskStress,
+)
+from crlbench.stats.stress import STRESS_PARTS
 from crlbench.verdict.entry import Entry
 
 LABELS = {
@@ -27,14 +35,17 @@ def stability(entry: Entry) -> dict[str, Any] | None:
     tasks = entry.stability.tasks
     if not tasks:
         return None
+    parts = _parts(tasks.values())
     return {
         "value": entry.stability.value,
         "reason": entry.stability.reason,
         "rated": len(entry.stability.rated),
         "of": len(tasks),
-        "columns": [LABELS[part] for part in PARTS],
-        "rows": [_shares_row(task, measures) for task, measures in tasks.items()],
-        "figures": [_panel(task, measures) for task, measures in tasks.items()],
+        "stressed": [_stress_row(task, measures.stress) for task, measures in tasks.items()
+                     if measures.stress is not None],
+        "columns": [LABELS[part] for part in parts],
+        "rows": [_shares_row(task, measures, parts) for task, measures in tasks.items()],
+        "figures": [_panel(task, measures, parts) for task, measures in tasks.items()],
         "parts": [_parts_row(task, measures) for task, measures in tasks.items()],
         "iqr": any(measures.n >= SEEDS_FOR_IQR for measures in tasks.values()),
         "run_columns": RUN_COLUMNS,
@@ -42,11 +53,29 @@ def stability(entry: Entry) -> dict[str, Any] | None:
     }
 
 
-def _panel(task: str, measures: TaskStability) -> dict[str, Any]:
+def _parts(tasks: Iterable[TaskStability]) -> tuple[str, ...]:
+    """The shares of which Stab is made: without the worst seeds where a stress arm enters."""
+    return STRESS_PARTS if any(one.stress is not None for one in tasks) else PARTS
+
+
+def _stress_row(task: str, both: TaskStress) -> dict[str, Any]:
+    """The shares of both arms, and what the share of failures rests on."""
+    none = f"no failure in {both.runs} runs"
+    some = f"{both.failures} of {both.runs} runs failed"
+    return {
+        "task": task,
+        "calm": [both.calm[part] for part in STRESS_PARTS],
+        "stress": [both.stress[part] for part in STRESS_PARTS],
+        "said": f"{some if both.failures else none}; the rate may be as high as "
+        f"{wording.percent(both.bound, 0)}",
+    }
+
+
+def _panel(task: str, measures: TaskStability, parts: Sequence[str]) -> dict[str, Any]:
     """The bars of a rated task; what an unrated one lacks."""
     figure = Markup("")
     if measures.shares is not None and measures.rating == "rated":
-        shares = {LABELS[part]: measures.shares[part] for part in PARTS}
+        shares = {LABELS[part]: measures.shares[part] for part in parts}
         figure = Markup(share_bars(task, shares, measures.value))
     return {"task": task, "figure": figure, "note": _rating(measures)}
 
@@ -57,11 +86,11 @@ def _rating(measures: TaskStability) -> str:
     return f"{measures.rating}: {late}"
 
 
-def _shares_row(task: str, measures: TaskStability) -> dict[str, Any]:
+def _shares_row(task: str, measures: TaskStability, parts: Sequence[str]) -> dict[str, Any]:
     shares = measures.shares or {}
     return {
         "task": task,
-        "shares": [shares.get(part) for part in PARTS],
+        "shares": [shares.get(part) for part in parts],
         "value": measures.value,
         "rating": measures.rating,
         "gain": measures.gain,

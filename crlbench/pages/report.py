@@ -23,6 +23,7 @@ from crlbench.pages import (
     page_costs,
     page_failures,
     page_health,
+    page_novelty,
     page_results,
     page_samples,
     page_splits,
@@ -130,7 +131,9 @@ def _entry(entry: Entry, runs: list[Run], board: Board) -> dict[str, Any]:
         "entry": entry,
         "board": ranked,
         "standing": entry.standing,
-        "badge": words.STANDINGS[entry.standing].capitalize() if entry.arm == "real" else "Placebo",
+        "badge": words.STANDINGS[entry.standing].capitalize()
+        if entry.arm == "real"
+        else entry.arm.capitalize(),
         "lead": page_results.lead(entry),
         "sentences": sentences(entry, board),
         "tiles": page_results.tiles(entry, with_lam=ranked is None),
@@ -141,7 +144,9 @@ def _entry(entry: Entry, runs: list[Run], board: Board) -> dict[str, Any]:
         "generalization": page_splits.generalization(entry),
         "transfer": page_splits.transfer_matrix(entry),
         "honesty": page_splits.honesty(entry),
+        "novelty": None if ranked is None else page_novelty.novelty(ranked),
         "placebo": None if ranked is None else page_axes.placebo(ranked),
+        "mode": None if ranked is None else page_axes.mode(ranked),
         "health": [page_health.health_panel(task.task, runs) for task in entry.tasks],
         "samples": page_samples.sample_panels(tasks, runs),
         "failures": page_failures.failures(entry, runs),

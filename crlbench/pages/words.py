@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from crlbench.base.wording import NONE, count, listed, number
+from crlbench.contract.arms import Arm
 from crlbench.stats.intervals import MIN_SEEDS_ALONE, MOST_SEEDS, Interval, Paired, Verdict
 from crlbench.stats.measures import AUDITED
 from crlbench.verdict.axes import Estimate
@@ -102,10 +103,19 @@ def standing(entry: Entry, board: Board) -> list[str]:
     return sentences
 
 
+CONTROL_WORDS: dict[Arm, str] = {
+    "placebo": "with a content-free reward",
+    "mode": "paid for agreeing with the start model",
+    "stress": "at three times the learning rate",
+}
+"""What a control arm is."""
+
+
 def _seeds(entry: Entry) -> str:
     seeds = count(entry.n, "seed")
-    if entry.arm == "placebo":
-        return f"{seeds} of the placebo arm: a control with a content-free reward, never ranked."
+    if entry.arm != "real":
+        control = CONTROL_WORDS[entry.arm]
+        return f"{seeds} of the {entry.arm} arm: a control {control}, never ranked."
     if entry.standing == "partial":
         return f"{seeds} of a shortened run: it shows that everything works, and nothing else."
     if entry.standing == "retracted":

@@ -10,6 +10,7 @@ from crlbench.pages import (
     page_axes,
     page_costs,
     page_failures,
+    page_novelty,
     page_results,
     page_splits,
     page_stability,
@@ -21,7 +22,7 @@ from crlbench.site import techniques
 from crlbench.site.pages import Page, entry_path
 from crlbench.site.runs import entry_facts, machine
 from crlbench.site.source import StoredBoard
-from crlbench.verdict.axes import AXIS_SIGNS, AXIS_WORDS, Axis
+from crlbench.verdict.axes import AXIS_WORDS, Axis
 from crlbench.verdict.entry import Entry
 from crlbench.verdict.pairs import PairAxis
 
@@ -72,7 +73,9 @@ def article(stored: StoredBoard, entry: Entry, anchor: str) -> dict[str, Any]:
             "generalization": page_splits.generalization(entry),
             "transfer": page_splits.transfer_matrix(entry),
             "honesty": page_splits.honesty(entry),
+            "novelty": page_novelty.novelty(entry),
             "placebo": page_axes.placebo(entry),
+            "mode": page_axes.mode(entry),
             "failures": panels["failures"],
             "costs": panels["costs"],
             **page_results.results(entry),
@@ -123,16 +126,18 @@ def nearest(stored: StoredBoard, entry: Entry) -> Sequence[Entry]:
 def _rival(stored: StoredBoard, entry: Entry, other: Entry) -> dict[str, Any]:
     """The verdict on every axis, as this entry minus the other."""
     pairs = stored.pairs.compare(other, entry).axes
-    return {"entry": other, "verdicts": [_verdict(axis, pair) for axis, pair in pairs.items()]}
+    signs = stored.board.signs
+    verdicts = [_verdict(signs[axis], axis, pair) for axis, pair in pairs.items()]
+    return {"entry": other, "verdicts": verdicts}
 
 
-def _verdict(axis: Axis, pair: PairAxis) -> dict[str, str]:
+def _verdict(sign: str, axis: Axis, pair: PairAxis) -> dict[str, str]:
     """One axis; without a verdict where one of the two may not bear one."""
     effect, more = pair.effect, words.more_seeds(pair.effect)
     preview = pair.call == "preview"
     call = "a preview, no verdict" if preview else words.verdict(effect)
     return {
-        "sign": AXIS_SIGNS[axis],
+        "sign": sign,
         "title": AXIS_WORDS[axis].capitalize(),
         "call": "no number" if effect is None else call,
         "tone": effect.call if effect is not None and not preview else "",

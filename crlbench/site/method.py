@@ -16,7 +16,7 @@ from crlbench.stats.generalization import PARTS as SPLITS
 from crlbench.stats.intervals import REPLICATES, TRIM, expanded_tail
 from crlbench.stats.measures import ID, MIN_HEADROOM
 from crlbench.stats.stability_shares import WORST_SEEDS, kept, rounded_up, worst_seeds
-from crlbench.verdict.axes import AXES, AXIS_SIGNS
+from crlbench.verdict.axes import AXES
 from crlbench.verdict.entry import ELICITATION, Entry
 from crlbench.verdict.pairs import paired_axes
 
@@ -33,7 +33,7 @@ def pages(site: Site) -> Iterator[Page]:
     data: dict[str, Any] = {
         "stored": stored,
         "recipe": recipe,
-        "signs": AXIS_SIGNS,
+        "signs": stored.board.signs,
         "fingerprint": fingerprint_example(stored),
         "badges": badges(stored),
         "entry": entry,
@@ -197,7 +197,7 @@ def placebo(entry: Entry) -> dict[str, Any] | None:
     """Λ of both arms; None without a placebo arm."""
     if entry.placebo is None or entry.placebo.net.value is None:
         return None
-    value = entry.axes["efficiency"].value
+    value = entry.lam.value
     return {"found": entry.placebo, "bar": ELICITATION * value, "value": value}
 
 

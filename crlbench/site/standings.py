@@ -11,7 +11,7 @@ from markupsafe import Markup
 
 from crlbench.base import wording
 from crlbench.pages import words
-from crlbench.pages.page_axes import place, rank_words
+from crlbench.pages.page_axes import correlations, place, rank_words
 from crlbench.pages.table import Cell, Column
 from crlbench.site import figures
 from crlbench.site.facets import Facets, choices, facets, model_size, parameters
@@ -43,6 +43,15 @@ MEANINGS: dict[Axis, str] = {
     "ones, other wordings and other tasks, minus what was forgotten. 1 = all of it, 0 = none.",
 }
 """What the number of an axis says, in two sentences."""
+MEANINGS_2: dict[Axis, str] = {
+    "efficiency": "Λ_new: how much of the possible improvement the model made on items that its "
+    "start answers wrongly when greedy, averaged over training. 1 = solved at once, 0 = none.",
+    "stability": "Stab: do seeds agree, do gains last, how often do runs fail, in calm runs and at "
+    "three times the learning rate? 1 = no sign of instability.",
+    "generalization": "Gen: how much of the possible improvement was made on harder items, other "
+    "wordings and other tasks, minus what was forgotten. 1 = all of it, 0 = none.",
+}
+"""The same under protocol CRL-2."""
 
 ANCHORS: dict[Axis, float] = {"efficiency": 0.0, "stability": 1.0, "generalization": 0.0}
 """What every figure of an axis shows: nothing learned, or no sign of instability."""
@@ -52,7 +61,16 @@ COLUMNS: dict[Axis | None, tuple[Column, ...]] = {
     "efficiency": (
         Column("head", "number", "Head start: 0 at a task's floor, 1 at its ceiling", title="H"),
         Column("learned", "number", "Area that learning added; E = H + L", title="L"),
+        Column(
+            "known",
+            "number",
+            "Share of L on items that the start model answers rightly when greedy",
+            title="Known before",
+            visible=True,
+        ),
+        Column("whole", "number", "Λ over all items, known ones included", title="Λ, all items"),
         Column("net", "number", "Λ minus Λ under a reward without content", title="Λ*"),
+        Column("taught", "number", "Λ minus Λ paid for agreeing with the start", title="Taught"),
         Column("sampled", "number", "Sampled score, before → after", title="Sampled"),
         Column("greedy", "number", "Greedy score, before → after", title="Greedy"),
     ),
@@ -160,6 +178,8 @@ class Standings:
     """Columns that are the same in every row, which stand nowhere else: label and text."""
     start: str
     """Whether Λ follows the greedy score before training; empty for few entries."""
+    alike: Sequence[str]
+    """How alike the axes order the entries, in sentences; empty for few entries."""
     decoding: str
     """Scores before and after training, sampled and greedy; empty where one is not known."""
 
@@ -186,7 +206,10 @@ def standings(stored: StoredBoard, recipe: str) -> Standings:
     labels = [(column.title, text) for column, text in common.items()]
     every_column = tuple(chain.from_iterable(columns.values()))
     start, decoding = describe_start(entries), describe_decoding(entries)
-    return Standings(stored, recipe, panels, filters, every_column, labels, start, decoding)
+    alike = correlations(stored.board, recipe)
+    return Standings(
+        stored, recipe, panels, filters, every_column, labels, start, alike, decoding
+    )
 
 
 def _describe(stored: StoredBoard, entry: Entry) -> _Profile:
@@ -225,13 +248,14 @@ def _panel(
     leaders = tuple(row for row in rows if row.tier == 1)
     claim, answer = _answer(leaders, len(ranked))
     first, behind = leader_and_others(stored, recipe, axis)
+    signs = stored.board.signs
     elsewhere = describe_other_tasks(axis, first, behind, stored.pairs) if first else ""
     return Panel(
         axis=axis,
-        sign=AXIS_SIGNS[axis],
+        sign=signs[axis],
         title=AXIS_WORDS[axis].capitalize(),
         question=QUESTIONS[axis],
-        meaning=MEANINGS[axis],
+        meaning=(MEANINGS if signs == AXIS_SIGNS else MEANINGS_2)[axis],
         rows=tuple(row for row in rows if row.tier is not None),
         unranked=tuple(row for row in rows if row.tier is None),
         columns=(*columns.get(axis, ()), *columns[None]),
@@ -240,7 +264,7 @@ def _panel(
         reason=wording.sentence(stored.board.unranked or axis_ranking.ranking.reason),
         tiers=len(axis_ranking.ranking.anchors),
         leaders=leaders,
-        luck=_luck(axis, axis_ranking.ranking.leader, rows),
+        luck=_luck(signs[axis], axis_ranking.ranking.leader, rows),
         claim=claim,
         all_tie=1 < len(leaders) == len(ranked),
         answer=answer,
@@ -261,14 +285,14 @@ def leader_and_others(
     return None if first is None else by_name[first], behind
 
 
-def _luck(axis: Axis, leader: Leader | None, rows: Sequence[Row]) -> str:
+def _luck(sign: str, leader: Leader | None, rows: Sequence[Row]) -> str:
     if leader is None or leader.shrunken is None:
         return ""
     first = next(row for row in rows if row.name == leader.model)
     if wording.number(leader.shrunken) == wording.number(first.score.value):
         return ""
     return (
-        f"The top estimate is partly luck. Corrected for that, the {AXIS_SIGNS[axis]} of "
+        f"The top estimate is partly luck. Corrected for that, the {sign} of "
         f"{first.display_name} is {wording.number(leader.shrunken)}."
     )
 
@@ -328,7 +352,10 @@ def _cells(stored: StoredBoard, entry: Entry, entry_facets: Facets) -> Cells:
     net = None if entry.placebo is None else entry.placebo.net.value
     failures = len(entry.failed) + len(entry.vanished)
     gen = entry.generalization.model
+    novelty = entry.novelty
     scores = {"head": entry.efficiency.H, "learned": entry.efficiency.L, "net": net}
+    scores |= {"whole": entry.lam.value, "taught": entry.mode and entry.mode.net.value}
+    scores |= {"known": novelty and novelty.known_share}
     scores |= {**gen.parts, "forgot": gen.forgetting}
     ends = {key: mean_scores([entry], split) for key, split in DECODED.items()}
     texts = {

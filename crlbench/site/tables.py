@@ -72,6 +72,13 @@ ENTRY_COLUMNS = (
     Column("net", "number", "Λ* = Λ - Λ(placebo); efficiency rows only", "net.value"),
     Column("net_low", "number", "lower end of its 95 % interval", "net.interval.low"),
     Column("net_high", "number", "upper end", "net.interval.high"),
+    Column("all_items", "number", "Λ over all items; efficiency rows only"),
+    Column("learned_known", "number", "L on items that the start answers rightly when greedy"),
+    Column("learned_new", "number", "L on the other items: the two add up to L"),
+    Column("new_items", "number", "Λ_new: Λ on the other items alone; empty if saturated"),
+    Column("strict_items", "number", "the same without second choices of the start model"),
+    Column("mode", "number", "Λ under agreement with the start model"),
+    Column("taught", "number", "Λ - Λ(mode)"),
 )
 
 
@@ -133,7 +140,14 @@ def _place(stored: StoredBoard, entry: Entry, axis: Axis) -> Subject:
 
 def _beside(entry: Entry) -> Subject:
     """What stands beside Λ."""
-    return pick(entry.efficiency, "H", "E", "L") | pick(entry.placebo, "lam", "net")
+    found = pick(entry.efficiency, "H", "E", "L") | pick(entry.placebo, "lam", "net")
+    found |= {"all_items": entry.lam.value}
+    if (known := entry.novelty) is not None:
+        found |= {"learned_known": known.known, "learned_new": known.new}
+        found |= {"new_items": known.lam_new, "strict_items": known.lam_strict}
+    if entry.mode is not None:
+        found |= {"mode": entry.mode.lam.value, "taught": entry.mode.net.value}
+    return found
 
 
 DIFFERENCE = (

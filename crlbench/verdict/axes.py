@@ -61,6 +61,8 @@ AXIS_WORDS: dict[Axis, str] = {
 }
 """For people."""
 AXIS_SIGNS: dict[Axis, str] = {"efficiency": "Λ", "stability": "Stab", "generalization": "Gen"}
+NEW_SIGN = "Λ_new"
+"""Of sample efficiency where the new items alone rank (protocol CRL-2)."""
 
 MARGIN = 0.05
 """Half-width of the region of equivalence, the same on every axis."""

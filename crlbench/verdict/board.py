@@ -18,7 +18,7 @@ import numpy as np
 
 from crlbench.base.parallel import on_one_thread
 from crlbench.contract.arms import ARMS, CONTROLS, Arm
-from crlbench.contract.conditions import Reference, Track
+from crlbench.contract.conditions import Reference, Track, protocol_name
 from crlbench.contract.records import RunRecord
 from crlbench.errors import ValidationError, unknown_name
 from crlbench.stats.correlations import Correlation, correlations
@@ -32,6 +32,7 @@ from crlbench.verdict.axes import (
     AXIS_WORDS,
     IN_MEMORY,
     MARGIN,
+    NEW_SIGN,
     Axis,
     AxisScore,
     Estimate,
@@ -44,7 +45,7 @@ from crlbench.verdict.census import Archive, Standing
 from crlbench.verdict.efficiency import Efficiency, Speed, TaskEfficiency
 from crlbench.verdict.entry import Entry, Placebo, make_entry
 from crlbench.verdict.pairs import AxisPair, paired_axes
-from crlbench.verdict.protocols import rules_of
+from crlbench.verdict.protocols import RULES, rules_of
 from crlbench.verdict.ranking import AxisRanking, Contestant, rank_axis
 from crlbench.verdict.resources import known_track
 from crlbench.verdict.runs import Run, Runs
@@ -140,6 +141,12 @@ class Board:
         """Entries and controls, by model, recipe and arm."""
         arms = (*self.entries, *self.controls)
         return tuple(sorted(arms, key=lambda e: (e.model, e.recipe, e.arm)))
+
+    @property
+    def signs(self) -> dict[Axis, str]:
+        """The symbol of each axis under the board's protocol."""
+        new = RULES[protocol_name(self.conditions)].ranks_new
+        return AXIS_SIGNS | ({"efficiency": NEW_SIGN} if new else {})
 
     def entry(self, name: str) -> Entry:
         """The entry of that name.

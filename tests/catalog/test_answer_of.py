@@ -1,4 +1,4 @@
-"""The canonical form of a completion: the task's own, or its last line squeezed; here and confined."""
+"""The canonical form of a completion: the task's own, or its last line squeezed."""
 
 from __future__ import annotations
 

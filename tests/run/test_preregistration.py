@@ -197,35 +197,54 @@ def test_the_end_of_a_run_is_noted_later_where_its_command_died(plan_of: PlanOf)
 def test_a_declaration_that_never_ranks_is_said(
     capsys: pytest.CaptureFixture[str], change: dict[str, Any], said: str
 ) -> None:
-    say_preview(Settings(**change), ())
+    say_preview(Settings(**change), (), "CRL-1")
     assert capsys.readouterr().err == (f"preview: {said}\n" if said else "")
 
 
 def test_a_model_that_never_ranks_is_said(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    say_preview(Settings(seeds=5, arm=BOTH), [Catalog().load_model("qwen3-0.6b")])
+    say_preview(Settings(seeds=5, arm=BOTH), [Catalog().load_model("qwen3-0.6b")], "CRL-1")
     assert capsys.readouterr().err == ""
     unlisted = Catalog().load_model(str(write_checkpoint(tmp_path / "mine")))
     loose = Catalog().load_model("qwen3-0.6b")
     source = loose.source.model_copy(update={"revision": "unpinned"})
-    say_preview(
-        Settings(seeds=5, arm=BOTH), [unlisted, loose.model_copy(update={"source": source})]
-    )
+    cards = [unlisted, loose.model_copy(update={"source": source})]
+    say_preview(Settings(seeds=5, arm=BOTH), cards, "CRL-1")
     assert capsys.readouterr().err == (
         "preview: model 'mine' has no entry in models/, so it never ranks\n"
         "preview: the entry of model 'qwen3-0.6b' names no commit, so it never ranks\n"
     )
 
 
-@pytest.mark.parametrize(("arm", "state"), [("real", "failed"), ("placebo", "completed")])
-def test_only_the_real_arm_fails_by_a_lower_score(
+@pytest.mark.parametrize(
+    ("arms", "said"),
+    [
+        (("real",), "preview: a rank also needs the placebo and mode arms"),
+        (("real", "placebo"), "preview: a rank also needs the mode arm"),
+        (("real", "placebo", "mode"), "preview of stability: it is ranked with the stress arm"),
+        (("real", "placebo", "mode", "stress"), ""),
+    ],
+)
+def test_protocol_2_names_the_arms_that_are_lacking(
+    capsys: pytest.CaptureFixture[str], arms: tuple[str, ...], said: str
+) -> None:
+    say_preview(Settings(seeds=5, arm=arms), (), "CRL-2")
+    err = capsys.readouterr().err
+    assert err.startswith(said) and bool(err) == bool(said)
+
+
+@pytest.mark.parametrize(
+    ("arm", "state"),
+    [("real", "failed"), ("placebo", "completed"), ("mode", "completed"), ("stress", "failed")],
+)
+def test_only_arms_that_the_task_pays_fail_by_a_lower_score(
     plan_of: PlanOf, track: Track, arm: str, state: str
 ) -> None:
     (cell,) = plan_of(tasks=("addition",), seeds=1, arms=(arm,)).cells
     lower = SimpleNamespace(failure=None, recorder=SimpleNamespace(curve=3 * [{"score": 0.2}]))
     found = status(cell, track.conditions, lower, {"start/id": np.ones((4, 8))})
-    assert found.state == state and (found.rule == "score_drop") == (arm == "real")
+    assert found.state == state and (found.rule == "score_drop") == (state == "failed")
 
 
 def test_other_rules_hold_for_the_placebo_arm_too(plan_of: PlanOf, track: Track) -> None:
