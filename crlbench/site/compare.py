@@ -263,7 +263,7 @@ def _index(site: Site) -> bytes:
             "page": quote(entry_path(stored.id, entry.model, entry.recipe), safe="/@"),
             "data": quote(entry_data_path(stored.id, entry.model, entry.recipe), safe="/@"),
             "items": quote(items_path(stored.id, entry.model, entry.recipe), safe="/@")
-            if entry.axes["efficiency"].value is not None
+            if entry.lam.value is not None
             else None,
         }
         for stored in site.boards

@@ -101,7 +101,7 @@ class Filler:
         for entry in stored.board.entries:
             pages = runs.entry_pages(stored, entry)
             files[runs.KEPT] = {page.path: self._renderer.html(page) for page in pages}
-            if entry.axes["efficiency"].value is not None:
+            if entry.lam.value is not None:
                 script = items.entry_file(stored, entry)
                 files[items.KEPT] = {script.path: script.content}
             data = json.dumps(compare.entry_data(entry), allow_nan=False)

@@ -32,7 +32,7 @@ def pages(site: Site) -> Iterator[Made]:
     """One script per entry that has a Λ."""
     for stored in site.boards:
         for entry in stored.board.entries:
-            if entry.axes["efficiency"].value is not None:
+            if entry.lam.value is not None:
                 yield partial(_files, stored, entry)
 
 

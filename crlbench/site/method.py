@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from crlbench.contract.conditions import fingerprint
+from crlbench.contract.conditions import PROTOCOL_NAME, fingerprint, protocol_name
 from crlbench.contract.verification import PROOFS
 from crlbench.site.pages import Page
 from crlbench.site.source import Site, StoredBoard
@@ -25,10 +25,10 @@ CHANGED = "conditions.optimization.learning_rate"
 
 
 def pages(site: Site) -> Iterator[Page]:
-    """The one page."""
-    stored = site.boards[0]
+    """The one page; its example is of protocol CRL-1, whose formulas it works out."""
+    stored = next((board for board in site.boards if _is_first(board)), site.boards[0])
     recipe = stored.recipes[0]
-    entry = example(stored, recipe)
+    entry = example(stored, recipe) if _is_first(stored) else None
     task = None if entry is None else example_task(entry)
     data: dict[str, Any] = {
         "stored": stored,
@@ -181,6 +181,10 @@ def tiers(stored: StoredBoard, entry: Entry) -> dict[str, Any]:
             "leader": ranking.leader,
         }
     return {"axes": by_axis, "alpha": stored.board.alpha}
+
+
+def _is_first(stored: StoredBoard) -> bool:
+    return protocol_name(stored.board.conditions) == PROTOCOL_NAME
 
 
 def verdict(stored: StoredBoard, entry: Entry) -> dict[str, Any] | None:

@@ -10,10 +10,9 @@ import math
 from collections.abc import Sequence
 from statistics import fmean
 
-import numpy as np
-
 from crlbench.base import wording
 from crlbench.site.pairs import Pairs
+from crlbench.stats.correlations import spearman
 from crlbench.stats.intervals import student_cdf
 from crlbench.verdict.axes import Axis
 from crlbench.verdict.entry import Entry
@@ -39,12 +38,12 @@ def describe_start(entries: Sequence[Entry]) -> str:
     """Whether Λ follows the greedy score before training, in a sentence; empty for few entries."""
     pairs = []
     for entry in entries:
-        scores, lam = mean_scores([entry], DECODED["greedy"]), entry.axes["efficiency"].value
+        scores, lam = mean_scores([entry], DECODED["greedy"]), entry.lam.value
         if scores is not None and lam is not None:
             pairs.append((scores[0], lam))
     if len(pairs) < MIN_ENTRIES:
         return ""
-    rho = rank_correlation(*zip(*pairs, strict=True))
+    rho = spearman(*zip(*pairs, strict=True))
     if rho is None:
         return ""
     evidence = f"rank correlation {wording.number(rho, 2)} over {len(pairs)} entries"
@@ -99,20 +98,6 @@ def describe_other_tasks(
         f"Over similar tasks that were not run, {len(ahead)} of {total} {verb} 0: "
         f"{wording.listed(ahead, 4)}."
     )
-
-
-def rank_correlation(first: Sequence[float], second: Sequence[float]) -> float | None:
-    """Spearman's rank correlation, ties at their mean rank; None where one side is constant."""
-    if len(set(first)) < 2 or len(set(second)) < 2:
-        return None
-    return float(np.corrcoef(_mean_ranks(first), _mean_ranks(second))[0, 1])
-
-
-def _mean_ranks(values: Sequence[float]) -> list[float]:
-    return [
-        sum(other < value for other in values) + (sum(other == value for other in values) + 1) / 2
-        for value in values
-    ]
 
 
 def _excludes_zero(rho: float, n: int) -> bool:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import starmap
+from itertools import chain, starmap
 from typing import Any
 
 from markupsafe import Markup
 
 from crlbench.base import wording
+from crlbench.contract.arms import CONTROLS, Arm
 from crlbench.pages import (
     page_arrival,
     page_costs,
@@ -80,20 +81,21 @@ def run_data(stored: StoredBoard, entry: Entry, task: str) -> dict[str, Any]:
     part = part_of(entry, task)
     task_summary = part.tasks[0]
     real = list(stored.arm(entry.name, "real", task))
-    placebo = list(stored.arm(entry.name, "placebo", task))
+    beside = {arm: list(stored.arm(entry.name, arm, task)) for arm in CONTROLS}
+    every = [*real, *chain.from_iterable(beside.values())]
     return {
         **entry_facts(stored, entry),
         "part": part,
         "task": task_summary,
         "lead": page_results.lead(part),
         "tiles": _tiles(entry, task_summary),
-        "curves": _curves(task_summary, placebo, f"{entry.model} {entry.recipe}"),
+        "curves": _curves(task_summary, beside, f"{entry.model} {entry.recipe}"),
         "arrival": _arrival(part, task),
         "seeds": _seeds(task_summary),
         "item": _item(part, real),
-        "identities": [_identity(run, stored.archive.attempts(run)) for run in [*real, *placebo]],
-        "machine": machine(real or placebo),
-        "environment": page_costs.environment_panel([*real, *placebo]),
+        "identities": [_identity(run, stored.archive.attempts(run)) for run in every],
+        "machine": machine(real or every),
+        "environment": page_costs.environment_panel(every),
         "folder": f"{RESULTS}/{stored.id}/{entry.name}",
     }
 
@@ -167,38 +169,50 @@ def _item(entry: Entry, real: Sequence[Run]) -> dict[str, Any]:
 
 def _tiles(entry: Entry, task: TaskSummary) -> list[dict[str, str]]:
     """The three axes and the areas of the task: label, number and note."""
-    lam = entry.axes["efficiency"].by_task.get(task.task)
+    lam = entry.efficiency.tasks[task.task].lam
     stability = entry.stability.tasks.get(task.task)
     gen = entry.axes["generalization"].by_task.get(task.task)
     tile, note = page_results.tile, page_results.interval_note
     stab = None if stability is None else stability.value
     return [
-        tile("Λ, headroom captured", wording.number(lam.value if lam else None), note(lam)),
+        tile("Λ, headroom captured", wording.number(lam.value), note(lam)),
         tile("Gain in score", wording.number(task.gain.value, signed=True), note(task.gain)),
         tile("Stab", wording.number(stab), stability.rating if stability else "no rating"),
         tile("Gen", wording.number(gen.value if gen else None, signed=True), note(gen)),
     ]
 
 
-def _curves(task: TaskSummary, placebo: Sequence[Run], label: str) -> list[tuple[str, str, Markup]]:
+CONTROL_NOTES: dict[Arm, str] = {
+    "placebo": "with a reward that knows nothing of the task",
+    "mode": "paid for agreeing with the start model's own greedy answer",
+    "stress": "at three times the learning rate",
+}
+"""What stands beside the curves of a control arm."""
+
+
+def _curves(
+    task: TaskSummary, beside: Mapping[Arm, Sequence[Run]], label: str
+) -> list[tuple[str, str, Markup]]:
     """Title, note and figure of each arm, on one axis."""
     top = page_results.score_top([task])
     real = page_results.curve_series(task, label)
     panels = [("Every seed", "with the real reward", page_results.curve_figure(task, real, top))]
-    if placebo:
-        control = _control(placebo)
+    for arm, runs in beside.items():
+        if not runs:
+            continue
+        control = _control(arm, runs)
         highest = page_results.next_tenth([value for seed in control.seeds for value in seed.y])
         figure = page_results.curve_figure(task, control, max(top, highest))
-        panels.append(("Placebo", "with a reward that knows nothing of the task", figure))
+        panels.append((arm.capitalize(), CONTROL_NOTES[arm], figure))
     return panels
 
 
-def _control(runs: Sequence[Run]) -> Curve:
-    """The placebo arm, whose end is not scored."""
+def _control(arm: Arm, runs: Sequence[Run]) -> Curve:
+    """A control arm, whose end is not scored."""
     curves = [(run.record.seed.index, full_curve(run)) for run in runs]
     seeds = [SeedCurve(index, curve.x, curve.score, curve.measured) for index, curve in curves]
     start = sum(run.record.splits[ID].start for run in runs) / len(runs)
-    return Curve("placebo", seeds, start, None)
+    return Curve(arm, seeds, start, None)
 
 
 def _arrival(entry: Entry, task: str) -> dict[str, Any] | None:

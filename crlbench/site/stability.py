@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -102,7 +102,7 @@ def _row(stored: StoredBoard, entry: Entry) -> Row:
         tier=ranking.tier(entry.name),
         score=entry.axes["stability"],
         shares={
-            LABELS[part]: float(np.mean([share[part] for share in shares])) if shares else None
+            LABELS[part]: _mean([share[part] for share in shares if part in share])
             for part in PARTS
         },
         drawdown=float(np.mean(drawdowns)) if drawdowns else None,
@@ -110,6 +110,11 @@ def _row(stored: StoredBoard, entry: Entry) -> Row:
         failures=_failures(stored, entry),
         runs=sum(len(measures.runs) for measures in tasks.values()),
     )
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    """The mean; None without values, as where protocol CRL-2 has no such share."""
+    return float(np.mean(values)) if values else None
 
 
 def _failures(stored: StoredBoard, entry: Entry) -> tuple[tuple[str, int], ...]:

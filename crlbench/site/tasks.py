@@ -49,8 +49,8 @@ class Learner:
 
     def value(self, task: str) -> float:
         """Λ on the task, lowest where it has none."""
-        estimate = self.entry.axes["efficiency"].by_task.get(task)
-        return -float("inf") if estimate is None or estimate.value is None else estimate.value
+        known = self.entry.efficiency.tasks.get(task)
+        return -float("inf") if known is None or known.lam.value is None else known.lam.value
 
 
 def pages(site: Site) -> Iterator[Made]:
@@ -231,7 +231,7 @@ def _learner_row(task: str, learner: Learner) -> dict[str, Any]:
     stability = entry.stability.tasks.get(task)
     return {
         "entry": entry,
-        "lam": entry.axes["efficiency"].by_task.get(task),
+        "lam": entry.efficiency.tasks[task].lam,
         "start": summary.start,
         "end": summary.end,
         "gain": summary.gain,

@@ -14,9 +14,10 @@ from scipy import stats
 from crlbench.catalog.find import Catalog
 from crlbench.site import home
 from crlbench.site.pages import whole
-from crlbench.site.reach import describe_other_tasks, describe_start, rank_correlation
+from crlbench.site.reach import describe_other_tasks, describe_start
 from crlbench.site.reading import read_site
 from crlbench.site.standings import standings
+from crlbench.stats.correlations import spearman
 from crlbench.verdict.board import summarise_board
 from crlbench.verdict.runs import load_runs
 from tests.site.stored import html, site_of
@@ -83,7 +84,7 @@ def test_entries_without_greedy_scores_or_alike_say_nothing():
 def test_the_rank_correlation_is_that_of_scipy(digits: int):
     first, second = np.random.default_rng(digits).normal(size=(2, 12)).round(digits)
     expected = stats.spearmanr(first, second)[0]
-    assert rank_correlation(first.tolist(), second.tolist()) == pytest.approx(expected)
+    assert spearman(first.tolist(), second.tolist()) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("even", [True, False])
