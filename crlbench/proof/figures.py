@@ -15,6 +15,7 @@ from crlbench.disk.names import ITEMS
 from crlbench.proof.facts import Facts
 from crlbench.stats.measures import PASS, PASS_SPLITS, TRAIN_GREEDY
 from crlbench.stats.pass_at_k import pass_by_k
+from crlbench.verdict.arm_agreement import must_differ
 
 ALWAYS = (
     "reward", "score", "audit", "length", "truncated", "repetition", "group_variance",
@@ -55,9 +56,6 @@ ROUNDING = 1e-12
 SLACK = 1e-5
 """Rounding of these bounds: sums in float32."""
 
-MET = 8
-"""Prompts that the start answers wrongly, met in training, from which on agreement and score must
-differ somewhere."""
 PAID = 0.05
 """Mean reward below which both may be nothing at all."""
 
@@ -188,13 +186,12 @@ def _check_agreement(facts: Facts) -> Iterator[Finding]:
         if not is_whole(share * budget.rows):
             field = f"health.reward[{i}]"
             yield facts.finding(field, share * scale, f"a share of {budget.rows} completions")
-    ref = f"start/{TRAIN_GREEDY}"
-    if ref not in facts.run.vector_names or not paid:
+    if not must_differ(facts.record, len(paid)):
         return
-    wrong = 1.0 - float(facts.run.items(ref, "splits").astype(np.float64).mean())
-    met, scores = wrong * len(paid) * budget.prompts, _column(facts, "score")
-    equal = all(math.isclose(a, b, abs_tol=ROUNDED) for a, b in zip(paid, scores, strict=True))
-    if equal and met >= MET and math.fsum(paid) / len(paid) >= PAID:
+    pairs = zip(paid, _column(facts, "score"), strict=True)
+    equal = all(math.isclose(a, b, abs_tol=ROUNDED) for a, b in pairs)
+    if equal and math.fsum(paid) / len(paid) >= PAID:
+        wrong = 1 - facts.record.splits[TRAIN_GREEDY].start
         why = f"the start answers {wrong:.0%} of the training prompts wrongly when greedy"
         expected = "agreement with the start model, which no label decides"
         yield facts.finding("health.reward", "health.score in every iteration", expected, why)

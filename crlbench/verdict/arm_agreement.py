@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from crlbench.contract.arms import STRESS_FACTOR
-from crlbench.contract.records import IterationDigest
+from crlbench.contract.records import IterationDigest, RunRecord
 from crlbench.contract.verification import Finding
 from crlbench.disk.names import DIGESTS, RECORD_NAME
 from crlbench.stats.measures import TRAIN_GREEDY
 from crlbench.verdict.runs import Run
 
 MET = 8
-"""Prompts with a wrong greedy answer that the digested iterations are expected to meet, from which
-on a mode run must differ from its real run."""
+"""Prompts with a wrong greedy answer that iterations are expected to meet, from which on agreement
+with the start model and the label must differ somewhere."""
 SLOWEST, FASTEST = STRESS_FACTOR / 2, STRESS_FACTOR * 2
 """Between which lies the length of a stress run's first steps, in those of its real run. Adam's
 steps are as long as the rate says (Kingma and Ba 2015, section 2.1)."""
@@ -46,16 +46,26 @@ def contradict_arms(runs: Iterable[Run]) -> Iterator[Finding]:
 def _paid_by_labels(mode: Run, real: Run) -> Iterator[Finding]:
     """All digested iterations were paid alike, though agreement and label must differ in some."""
     pairs = _pairs(mode, real)
-    split = mode.record.splits.get(TRAIN_GREEDY)
-    prompts = mode.record.fingerprint.leaves.get("conditions.budget.prompts")
-    if not pairs or split is None or not isinstance(prompts, int):
+    if not must_differ(mode.record, len(pairs)):
         return
-    met = (1.0 - split.start) * len(pairs) * prompts
-    if met >= MET and all(a.rewards == b.rewards for a, b in pairs) and _was_paid(mode):
-        why = f"{real.name} was paid the same; the start answers {1 - split.start:.0%} of the "
+    if all(a.rewards == b.rewards for a, b in pairs) and _was_paid(mode):
+        wrong = 1 - mode.record.splits[TRAIN_GREEDY].start
+        why = f"{real.name} was paid the same; the start answers {wrong:.0%} of the "
         why += "training prompts wrongly when greedy, so that agreement is not the label"
         rewards = pairs[0][0].rewards[:12]
         yield Finding(mode.name, DIGESTS, "rewards", rewards, "those of another arm", why)
+
+
+def must_differ(mode: RunRecord, iterations: int) -> bool:
+    """Whether a mode run is paid otherwise than by labels within so many iterations.
+
+    It need not be where its start model answers nearly all training prompts rightly when greedy.
+    """
+    split = mode.splits.get(TRAIN_GREEDY)
+    prompts = mode.fingerprint.leaves.get("conditions.budget.prompts")
+    if split is None or not isinstance(prompts, int):
+        return False
+    return (1.0 - split.start) * iterations * prompts >= MET
 
 
 def _was_paid(run: Run) -> bool:

@@ -1,9 +1,10 @@
 """Runs that are another run's under a new name.
 
 Two runs of different entries in models/, tasks or seeds never measure the same: their curves differ
-in some of thousands of items, and their digests in the weights. Neither do the two arms of a cell,
-unless no completion, or every one, was right: then both are paid alike. Two recipes may, where the
-part in which they differ never acts: runs of one model, task, seed and arm are not compared.
+in some of thousands of items, and their digests in the weights. Neither do two arms of a cell,
+unless no completion, or every one, was right: then both are paid alike. So are the real arm and a
+mode arm whose start model answers all training prompts rightly when greedy. Two recipes may, where
+the part in which they differ never acts: runs of one model, task, seed and arm are not compared.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import numpy as np
 
 from crlbench.contract.records import DIGESTED_ITERATIONS
 from crlbench.errors import CrlbenchError
+from crlbench.verdict.arm_agreement import must_differ
 from crlbench.verdict.runs import Run, load_runs
 
 PARTING_ITERATIONS = 10
@@ -37,9 +39,14 @@ class _KnownRun:
     """Whether the other arm of its cell may measure the same: it was paid the same for all that
     the mark is of, or had too few iterations for the curves to part."""
 
+    agrees: bool
+    """Of a mode arm: whether agreement with its start model may be what labels pay."""
+
     def may_equal(self, other: _KnownRun) -> bool:
         """Whether two runs can have measured the same."""
         same_arm = self.arm == other.arm or (self.may_equal_arm and other.may_equal_arm)
+        if {self.arm, other.arm} == {"real", "mode"}:
+            same_arm = same_arm or self.agrees or other.agrees
         return self.cell == other.cell and same_arm
 
 
@@ -96,4 +103,5 @@ def _describe(run: Run, mark: str, entry: Path | None = None) -> _KnownRun:
         cell=(r.subject.slug, r.task.name, r.seed.index),
         arm=r.arm,
         may_equal_arm=early or all(score in (0.0, 1.0) for score in rewards),
+        agrees=r.arm == "mode" and not must_differ(r, len(rewards)),
     )
