@@ -11,6 +11,7 @@ from crlbench.catalog.find import Catalog
 from crlbench.catalog.frozen import Task
 from crlbench.confine.task import ConfinedTask
 from crlbench.errors import ValidationError
+from crlbench.suite.gauntlet.verdicts import check_total
 from tests.support.confined import frozen_again
 
 TEXTS = ["41", "so\n  it is   41 \n\n", "", " \n", "It is 7,\nno: 8.", "a\u2028b", "\ud800"]
@@ -50,3 +51,28 @@ def test_a_form_that_is_no_text_is_refused(tmp_path: Path) -> None:
         Task(folder).answers_of(["41"])
     with ConfinedTask(folder) as task, pytest.raises(Exception, match="no text"):
         task.answers_of(["41"])
+
+
+COUNTER = """
+
+CALLS = []
+
+
+def answer_of(text):
+    CALLS.append(text)
+    return str(len(CALLS))
+"""
+
+
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        (HOOK, ""),
+        ("\n\ndef answer_of(text):\n    return text[5]\n", "answer_of: IndexError"),
+        ("\n\ndef answer_of(text):\n    return None\n", "answer_of returns NoneType"),
+        (COUNTER, "and then"),
+    ],
+)
+def test_the_gauntlet_tries_the_form_on_any_text(tmp_path: Path, code: str, said: str) -> None:
+    problems = check_total(Task(with_code(tmp_path, code)), "quick").problems
+    assert (said in problems[0]) if said else problems == []

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from functools import partial
 
-from crlbench.catalog.frozen import Row, Task
+from crlbench.catalog.frozen import ANSWER_OF, Row, Task
 from crlbench.confine.room import Stopped
 from crlbench.errors import ValidationError
 from crlbench.reward.score import outcomes
@@ -147,7 +147,8 @@ def check_adversarial(task: Task, level: Level = "full") -> Finding:
 
 
 def check_total(task: Task, level: Level = "full") -> Finding:
-    """Verifier and audit return a number from 0 to 1 for any text whatever."""
+    """Verifier and audit return a number from 0 to 1 for any text whatever, and a task's canonical
+    form is a text, the same again."""
     answers = {row["template"]: row["answer"] for row in all_rows(task)}
     noise = [*itertools.islice(random_texts(task.name), effort_of(task, level).texts)]
     phrases = [*battery([row["answer"] for row in task.rows("id")]).values()]
@@ -163,7 +164,25 @@ def check_total(task: Task, level: Level = "full") -> Finding:
                 raise
             except ValidationError as error:
                 finding.problems.append(f"{function}: {error}")
+    finding.problems += _check_forms(task, texts)
     return finding
+
+
+def _check_forms(task: Task, texts: Sequence[str]) -> list[str]:
+    """What is wrong with the canonical forms of a task that defines them."""
+    if ANSWER_OF not in ask(task, "facts")["functions"]:
+        return []
+    try:
+        first, again = task.answers_of(texts), task.answers_of(texts[::-1])[::-1]
+    except Stopped:
+        raise
+    except Exception as error:
+        return [f"{ANSWER_OF}: {type(error).__name__}: {error}"]
+    return [
+        f"{ANSWER_OF} made {a!r} and then {b!r} of {text!r}"
+        for text, a, b in zip(texts, first, again, strict=True)
+        if a != b
+    ]
 
 
 def check_pure(task: Task, level: Level = "full") -> Finding:
