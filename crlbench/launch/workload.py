@@ -154,7 +154,9 @@ def _work(
     evaluations = []
     for splits in tasks:
         end_splits = [splits[name] for name in SPLITS if name in splits]
-        batches = [([splits["id"]], e.curve_items, e.end_draws + 1)]
+        batches = [([splits["id"]], e.curve_items, e.end_draws + 1 + e.pass_draws)]
+        if e.pass_draws and "hard" in splits:
+            batches.append(([splits["hard"]], e.end_items, 1 + e.pass_draws))
         batches += [(end_splits, e.end_items * len(end_splits), 1)] if end_splits else []
         for found, count, draws in batches:
             prompt, completion = (

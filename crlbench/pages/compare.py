@@ -81,8 +81,8 @@ def _side(comparison: Comparison, side: Side) -> dict[str, Any]:
         "index": comparison.sides.index(side),
         "badge": words.standing_words(side),
         "heads": [
-            {"sign": AXIS_SIGNS[axis], "score": score, "wider": span(score.wider)}
-            for axis, score in side.axes.items()
+            {"sign": score.sign, "score": score, "wider": span(score.wider)}
+            for score in side.axes.values()
         ],
         "notes": words.side_notes(side)[1:],
     }

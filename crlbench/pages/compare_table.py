@@ -14,7 +14,7 @@ from crlbench.pages import compare_words as words
 from crlbench.pages.table import INDENT, WRAP, Cell, Row, Table, escape, headings
 from crlbench.pages.words import difference, more_seeds, span
 from crlbench.stats.thresholds import TAUS, Arrival
-from crlbench.verdict.axes import AXIS_SIGNS, AXIS_WORDS
+from crlbench.verdict.axes import AXIS_WORDS
 from crlbench.verdict.compare import Comparison, Side
 from crlbench.verdict.compare_axis import BY_WORDS, TaskView
 from crlbench.verdict.compare_unequal import lines as differing
@@ -144,8 +144,8 @@ def _groups(notes: Sequence[Sequence[str]]) -> tuple[tuple[str, ...], ...]:
 def _entry(side: Side) -> list[Row]:
     """A row per headline, and those of the placebo arm; the entry is named in the first."""
     scores = [
-        (AXIS_SIGNS[axis], number(score.value), span(score.interval), span(score.wider))
-        for axis, score in side.axes.items()
+        (score.sign, number(score.value), span(score.interval), span(score.wider))
+        for score in side.axes.values()
     ]
     if side.placebo is not None:
         for name, one in (("Λ placebo", side.placebo.lam), ("Λ* (net)", side.placebo.net)):

@@ -31,7 +31,7 @@ from crlbench.site.pages import (
 )
 from crlbench.site.source import Site, StoredBoard
 from crlbench.stats.intervals import Interval
-from crlbench.verdict.axes import AXES, AXIS_SIGNS, AXIS_WORDS, Axis
+from crlbench.verdict.axes import AXES, AXIS_WORDS, Axis
 from crlbench.verdict.compare_axis import mean_curve
 from crlbench.verdict.compare_unequal import SHOWN, unequal
 from crlbench.verdict.efficiency import TaskEfficiency, arrivals
@@ -169,7 +169,7 @@ def _matrix(stored: StoredBoard, recipe: str, axis: Axis, pairs: Pairs) -> Matri
         rows.append(Row(entry, standing.tier, cells))
     return Matrix(
         axis=axis,
-        sign=AXIS_SIGNS[axis],
+        sign=stored.board.signs[axis],
         title=AXIS_WORDS[axis].capitalize(),
         leaders=tuple(leader.display_name for leader in leaders),
         rows=tuple(rows),

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from crlbench.base.added import is_absent
+from crlbench.base.added import added_field, is_absent
 from crlbench.base.wording import listed
 from crlbench.stats.generalization import (
     PARTS,
@@ -105,6 +105,13 @@ class AxisScore:
     """(R,) replicates of the headline, the noise of single answers counted once."""
     spread: np.ndarray | None = field(metadata=IN_MEMORY, repr=False, compare=False)
     """(3, R) its parts, see :func:`crlbench.stats.resampling.spread`."""
+    new: bool = added_field(False)
+    """Whether it is Λ_new, of the new items alone."""
+
+    @property
+    def sign(self) -> str:
+        """Its symbol."""
+        return NEW_SIGN if self.new else AXIS_SIGNS[self.axis]
 
 
 @dataclass(frozen=True)
@@ -325,7 +332,12 @@ def _templates(runs: Sequence[RunGeneralization]) -> dict[int, float]:
 def nothing(axis: Axis, reason: str, evidence: Evidence) -> AxisScore:
     """No score, and why."""
     n = min((len(runs.measures) for runs in evidence.tasks.values()), default=0)
-    return AxisScore(axis, None, None, None, n, {}, reason, None, None, None)
+    new = _is_new(axis, evidence)
+    return AxisScore(axis, None, None, None, n, {}, reason, None, None, None, new)
+
+
+def _is_new(axis: Axis, evidence: Evidence) -> bool:
+    return axis == "efficiency" and any(runs.ranks_new for runs in evidence.tasks.values())
 
 
 def score_of(axis: Axis, parts: Mapping[str, Replicates], evidence: Evidence) -> AxisScore:
@@ -347,6 +359,7 @@ def score_of(axis: Axis, parts: Mapping[str, Replicates], evidence: Evidence) ->
         silence=None if interval is not None else _silence(replicates),
         drawn=over_tasks(replicates),
         spread=spread(replicates),
+        new=_is_new(axis, evidence),
     )
 
 
