@@ -65,7 +65,7 @@ COLUMNS: dict[Axis | None, tuple[Column, ...]] = {
             "known",
             "number",
             "Share of L on items that the start model answers rightly when greedy",
-            title="Known before",
+            title="Known",
             visible=True,
         ),
         Column("whole", "number", "Λ over all items, known ones included", title="Λ, all items"),
@@ -92,6 +92,8 @@ COLUMNS: dict[Axis | None, tuple[Column, ...]] = {
     ),
 }
 """Columns that a reader may show or hide, of the table of one axis; None for those of all three."""
+OPTIONAL = ("whole", "taught")
+"""Columns that are left out where no entry fills them: those of protocol CRL-2."""
 
 
 @dataclass(frozen=True)
@@ -198,8 +200,9 @@ def standings(stored: StoredBoard, recipe: str) -> Standings:
     profiles = {entry.name: _describe(stored, entry) for entry in entries}
     filters = [one for one in choices(t.facets for t in profiles.values()) if len(one[2]) > 1]
     common = _find_common([one.cells for one in profiles.values()])
+    blank = {k for k in OPTIONAL if all(one.cells[k].order is None for one in profiles.values())}
     columns = {
-        axis: tuple(column for column in group if column not in common)
+        axis: tuple(c for c in group if c not in common and c.key not in blank)
         for axis, group in COLUMNS.items()
     }
     panels = tuple(_panel(stored, recipe, axis, entries, profiles, columns) for axis in AXES)
@@ -354,8 +357,9 @@ def _cells(stored: StoredBoard, entry: Entry, entry_facets: Facets) -> Cells:
     gen = entry.generalization.model
     novelty = entry.novelty
     scores = {"head": entry.efficiency.H, "learned": entry.efficiency.L, "net": net}
-    scores |= {"whole": entry.lam.value, "taught": entry.mode and entry.mode.net.value}
-    scores |= {"known": novelty and novelty.known_share}
+    scores["whole"] = entry.lam.value if entry.axes["efficiency"].new else None
+    scores["taught"] = entry.mode and entry.mode.net.value
+    scores["known"] = novelty and novelty.known_share
     scores |= {**gen.parts, "forgot": gen.forgetting}
     ends = {key: mean_scores([entry], split) for key, split in DECODED.items()}
     texts = {

@@ -55,7 +55,7 @@
 
   /** What a row is sorted by: a number where it looks like one, null where there is none. */
   function key(cell) {
-    const value = cell.dataset.value;
+    const value = cell.dataset.value ?? cell.textContent; // a text is sorted by itself
     if (!value) return null;
     return Number.isNaN(Number(value)) ? value : Number(value);
   }

@@ -41,7 +41,7 @@ def entries(starts: Any, lams: Any, end: float | None = 0.8) -> list[Any]:
     """Entries of one task, as far as the sentence reads them."""
     return [
         SimpleNamespace(
-            axes={"efficiency": SimpleNamespace(value=lam)},
+            lam=SimpleNamespace(value=lam),
             tasks=[
                 SimpleNamespace(splits=[SimpleNamespace(name="id_greedy", start=start, end=end)])
             ],
