@@ -1,0 +1,63 @@
+"""Which arms of a cell may measure the same: a mode arm may, where agreement is what labels pay."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from crlbench.contract.records import SplitScore
+from crlbench.contribute.results.copies import Known, marks
+from crlbench.verdict.runs import Run, load_runs
+from tests.support.simulate import Plan, write_board
+
+PLAN = Plan(tasks=("addition",), seeds=1, mode=1, stress=1, placebo=1, items=16)
+
+
+@pytest.fixture(scope="module")
+def arms(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
+    runs = load_runs(write_board(tmp_path_factory.mktemp("arms"), PLAN)).runs
+    return {run.arm: run for run in runs}
+
+
+def copied(run: Run, arm: str, right: float | None = None) -> Run:
+    """The run under the name of another arm, whose start is right on that share of prompts."""
+    splits = dict(run.record.splits)
+    if right is not None:
+        splits["train_greedy"] = SplitScore(
+            start=right, end=None, n=2048, draws=1, start_ref="start/train_greedy", end_ref=None
+        )
+    return replace(run, record=run.record.model_copy(update={"arm": arm, "splits": splits}))
+
+
+def like(real: Run, other: Run) -> list[str]:
+    """What a run is refused for beside a stored real one."""
+    known = Known.of([real.folder])
+    assert known.unreadable == []
+    return known.like(other)
+
+
+@pytest.mark.parametrize(
+    ("arm", "right", "refused"),
+    [
+        ("placebo", None, True),
+        ("stress", None, True),
+        ("mode", 0.7, True),
+        ("mode", None, False),
+        ("mode", 1.0, False),
+    ],
+)
+def test_a_copied_real_run_is_refused_unless_labels_and_agreement_pay_alike(
+    arms: dict[str, Run], arm: str, right: float | None, refused: bool
+) -> None:
+    real = arms["real"]
+    assert [*marks(real)][1:]  # its curve says something
+    found = like(real, copied(real, arm, right))
+    assert bool(found) == refused and all("real/seed-00" in name for name in found)
+
+
+def test_arms_that_measured_otherwise_are_all_accepted(arms: dict[str, Run]) -> None:
+    for arm in ("placebo", "mode", "stress"):
+        other = arms[arm]  # simulated runs share one file of digests
+        record = other.record.model_copy(update={"digest_root": arm})
+        assert like(arms["real"], replace(other, record=record)) == []
