@@ -16,8 +16,8 @@ from crlbench.stats.stability import (
     SEEDS_FOR_IQR,
     RunStability,
     TaskStability,
-    TaskStress,
 )
+from crlbench.stats.stability_shares import TaskStress
 from crlbench.stats.stress import STRESS_PARTS
 from crlbench.verdict.entry import Entry
 

@@ -14,6 +14,7 @@ from crlbench.pages import words
 from crlbench.pages.page_axes import correlations, place, rank_words
 from crlbench.pages.table import Cell, Column
 from crlbench.site import figures
+from crlbench.site.axis_words import ANCHORS, MEANINGS, MEANINGS_2, QUESTIONS
 from crlbench.site.facets import Facets, choices, facets, model_size, parameters
 from crlbench.site.reach import (
     DECODED,
@@ -27,35 +28,6 @@ from crlbench.stats.tiers import Leader, Standing
 from crlbench.verdict.axes import AXES, AXIS_SIGNS, AXIS_WORDS, Axis, AxisScore
 from crlbench.verdict.entry import Entry
 from crlbench.verdict.ranking import AxisRanking
-
-QUESTIONS: dict[Axis, str] = {
-    "efficiency": "Learns fastest",
-    "stability": "Most stable",
-    "generalization": "Generalizes best",
-}
-"""What the leader of an axis answers."""
-MEANINGS: dict[Axis, str] = {
-    "efficiency": "Λ: how much of the possible improvement the model made, averaged over training. "
-    "1 = solved at once, 0 = no improvement. A high start earns no credit.",
-    "stability": "Stab: do seeds agree, do gains last, how bad are the worst seeds, how often do "
-    "runs fail? 1 = no sign of instability.",
-    "generalization": "Gen: how much of the possible improvement was made on fresh items, harder "
-    "ones, other wordings and other tasks, minus what was forgotten. 1 = all of it, 0 = none.",
-}
-"""What the number of an axis says, in two sentences."""
-MEANINGS_2: dict[Axis, str] = {
-    "efficiency": "Λ_new: how much of the possible improvement the model made on items that its "
-    "start answers wrongly when greedy, averaged over training. 1 = solved at once, 0 = none.",
-    "stability": "Stab: do seeds agree, do gains last, how often do runs fail, in calm runs and at "
-    "three times the learning rate? 1 = no sign of instability.",
-    "generalization": "Gen: how much of the possible improvement was made on harder items, other "
-    "wordings and other tasks, minus what was forgotten. 1 = all of it, 0 = none.",
-}
-"""The same under protocol CRL-2."""
-
-ANCHORS: dict[Axis, float] = {"efficiency": 0.0, "stability": 1.0, "generalization": 0.0}
-"""What every figure of an axis shows: nothing learned, or no sign of instability."""
-
 
 COLUMNS: dict[Axis | None, tuple[Column, ...]] = {
     "efficiency": (

@@ -33,6 +33,7 @@ from crlbench.stats.nulls import CurveNull, curve_nulls
 from crlbench.stats.sorting import row_at, sorted_rows
 from crlbench.stats.stability_shares import (
     PARTS,
+    TaskStress,
     failure_posterior,
     gini_mean_difference,
     headline,
@@ -248,25 +249,6 @@ def expected_drawdown(null: CurveNull) -> float:
 def expected_dispersion(null: CurveNull) -> float:
     """The dispersion within a run whose mean never really falls."""
     return null.expectation(dispersion_within)
-
-
-@dataclass(frozen=True)
-class TaskStress:
-    """Stability of one model on one task with a stress arm (protocol CRL-2)."""
-
-    calm: dict[str, float]
-    """Shares of the calm runs: dispersion, drawdown, failure."""
-    stress: dict[str, float]
-    """Shares of the stress runs."""
-    shares: dict[str, float]
-    """Their means, of which Stab is the geometric mean."""
-    value: float
-    """Stab of the task, whether rated or not."""
-    runs: int
-    """Runs of both arms: what the share of failures rests on."""
-    failures: int
-    bound: float
-    """Upper end of the 95 % Clopper-Pearson interval of the failure rate."""
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,8 @@ and label swaps are. Notation as in :mod:`stability`.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from crlbench.stats.sorting import gaps, mean_of_ranks, row_at, sum_steps
@@ -164,3 +166,22 @@ def mirrored(mine: np.ndarray) -> bool:
 def headline(parts: np.ndarray) -> np.ndarray:
     """Stab of a task, (...): geometric mean over the last axis."""
     return np.prod(parts, axis=-1) ** (1.0 / parts.shape[-1])
+
+
+@dataclass(frozen=True)
+class TaskStress:
+    """Stability of one model on one task with a stress arm (protocol CRL-2)."""
+
+    calm: dict[str, float]
+    """Shares of the calm runs: dispersion, drawdown, failure."""
+    stress: dict[str, float]
+    """Shares of the stress runs."""
+    shares: dict[str, float]
+    """Their means, of which Stab is the geometric mean."""
+    value: float
+    """Stab of the task, whether rated or not."""
+    runs: int
+    """Runs of both arms: what the share of failures rests on."""
+    failures: int
+    bound: float
+    """Upper end of the 95 % Clopper-Pearson interval of the failure rate."""

@@ -23,9 +23,10 @@ import numpy as np
 
 from crlbench.stats.intervals import REPLICATES, ROOT_SEED, Replicates, times_drawn
 from crlbench.stats.sorting import gaps, sum_steps
-from crlbench.stats.stability import RunStability, TaskStress, seed_columns
+from crlbench.stats.stability import RunStability, seed_columns
 from crlbench.stats.stability_shares import (
     LEAST_GAIN,
+    TaskStress,
     gini_mean_difference,
     headline,
     kept,

@@ -171,7 +171,6 @@ class Evidence:
         n = len(self.tasks[task].measures) if n is None else n
         return self.kept.get((axis, task, n)) or _replicates(self, axis, task, n)
 
-
     def lam_by_weight(self, task: str) -> np.ndarray:
         """(n, R) float32: Λ of each seed of a task with an area under each draw of items."""
         return _lam_by_weight(self, task)
@@ -386,11 +385,8 @@ def plain(value: Any) -> Any:
     was added later is left out at its default.
     """
     if dataclasses.is_dataclass(value):
-        writers = [
-            (f.name, f.metadata.get("json", plain))
-            for f in dataclasses.fields(value)
-            if not is_absent(f, getattr(value, f.name))
-        ]
+        fields = [f for f in dataclasses.fields(value) if not is_absent(f, getattr(value, f.name))]
+        writers = [(f.name, f.metadata.get("json", plain)) for f in fields]
         return {name: write(getattr(value, name)) for name, write in writers if write}
     if isinstance(value, dict):
         return {str(key): plain(part) for key, part in value.items()}

@@ -340,9 +340,7 @@ def _entries(
 
 def correlate_axes(entries: Sequence[Entry]) -> tuple[Correlation, ...]:
     """Spearman's correlation of every pair of axes over the entries of a recipe."""
-    return correlations(
-        {axis: [entry.axes[axis].value for entry in entries] for axis in AXES}
-    )
+    return correlations({axis: [entry.axes[axis].value for entry in entries] for axis in AXES})
 
 
 def rank_entries(
@@ -385,10 +383,8 @@ def improvement_of(entries: Sequence[Entry]) -> Improvement:
     tasks = sorted({task for entry in with_score for task in entry.evidence.tasks})
     strata, few = [], np.zeros((len(with_score), len(with_score)), dtype=bool)
     for task in tasks:
-        rows = [
-            e.evidence.tasks[task].ranked_lam if task in e.evidence.tasks else []
-            for e in with_score
-        ]
+        by_entry = [e.evidence.tasks.get(task) for e in with_score]
+        rows = [[] if runs is None else runs.ranked_lam for runs in by_entry]
         seeds = np.array([len(row) for row in rows])
         both = np.minimum.outer(seeds, seeds)
         few |= (both > 0) & (both < MIN_SEEDS_TOGETHER)

@@ -26,7 +26,8 @@ from crlbench.stats.measures import Curve, Honesty, ItemTable, SplitMeasure
 from crlbench.stats.novelty import Novelty
 from crlbench.stats.pass_at_k import PassAtK
 from crlbench.stats.profiles import Profile
-from crlbench.stats.stability import ModelStability, RunStability, TaskStability, TaskStress
+from crlbench.stats.stability import ModelStability, RunStability, TaskStability
+from crlbench.stats.stability_shares import TaskStress
 from crlbench.stats.thresholds import Arrival
 from crlbench.stats.tiers import Leader, Ranking, Standing
 from crlbench.verdict.axes import Axis, AxisScore, Estimate, Evidence, Generalization

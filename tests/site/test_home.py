@@ -88,8 +88,8 @@ def test_luck_is_told_where_it_changes_the_number(panels: Mapping[str, Panel]):
     shown = wording.number(value)
     alike = next(x for x in (value + 1e-5, value - 1e-5) if wording.number(x) == shown)
     for shrunken in (value, alike, None):
-        assert _luck("efficiency", Leader(best.name, value, shrunken, None, None), rows) == ""
-    said = _luck("efficiency", Leader(best.name, value, value - 0.1, None, None), rows)
+        assert _luck("Λ", Leader(best.name, value, shrunken, None, None), rows) == ""
+    said = _luck("Λ", Leader(best.name, value, value - 0.1, None, None), rows)
     assert said.endswith(f"{best.display_name} is {wording.number(value - 0.1)}.")
 
 
