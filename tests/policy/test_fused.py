@@ -207,7 +207,7 @@ def test_layers_that_do_not_fit_are_computed_again(monkeypatch):
     policy = policy_of(MODELS["llama"])
     modules = linear_modules(policy.backbone.get_decoder().layers[0]).values()
     of_a_layer = 4 * sum(module.out_features for module in modules)
-    tokens = len(TRUNK) + 3 * 9 + 12 * (MOST - 1)
+    tokens = len(TRUNK) + sum(LENGTHS) + 12 * (MOST - 1)
     monkeypatch.setattr(recording_file, "RECORDED_BYTES", of_a_layer * tokens)
     with policy.recording():
         rollout = sampled(policy)
@@ -278,7 +278,9 @@ def test_a_prompt_that_is_the_beginning_of_the_others_keeps_a_token():
     tree = TokenTree.of(ids, mask, nothing, nothing.bool())
     assert tree.trunk_ids.tolist() == [5]
     assert tree.prompt_ids[tree.prompt_mask].tolist() == [6, 6, 7, 8]
-    assert [places.tolist() for places in tree.places[:2]] == [[0], [[1, 1, 1], [1, 2, 3]]]
+    assert tree.node_ids.tolist() == [6, 7, 8]
+    assert [places.tolist() for places in tree.places[:2]] == [[0], [1, 2, 3]]
+    assert tree.ends.tolist() == [1, 3]
 
 
 OTHERS = {
