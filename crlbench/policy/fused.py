@@ -114,13 +114,13 @@ def decoder_states(
     places: Tensor,
     attention: Attention,
     apply: Map = apply_linear,
-    told: Tensor | None = None,
+    predictors: Tensor | None = None,
 ) -> Tensor:
     """(rows, n, H): the states of tokens (rows, t) at positions (rows, t), after the last norm.
 
     ``attention`` says what a token sees; ``apply`` runs the linear layers. States are those of the
-    tokens at ``told`` (n,) of a row, or of all: the last layer runs for the others only as far as
-    these read them.
+    tokens at ``predictors`` (n,) of a row, or of all: the last layer runs for the others only as
+    far as these read them.
     """
     decoder = backbone.get_decoder()
     x = decoder.embed_tokens(ids)
@@ -130,7 +130,7 @@ def decoder_states(
     last = len(decoder.layers) - 1
     for number, layer in enumerate(decoder.layers):
         by_number = partial(attention, number), partial(apply, number)
-        x = _layer(layer, x, cos, sin, *by_number, told if number == last else None)
+        x = _layer(layer, x, cos, sin, *by_number, predictors if number == last else None)
     norm = decoder.norm
     return rms_norm(x, norm.weight, norm.variance_epsilon, x.dtype)
 
@@ -142,9 +142,9 @@ def _layer(
     sin: Tensor,
     attention: Callable[..., Tensor],
     apply: Callable[..., Tensor],
-    told: Tensor | None,
+    predictors: Tensor | None,
 ) -> Tensor:
-    """(rows, n, H) after one layer, of the tokens at ``told``; angles (rows, t, 1, width)."""
+    """(rows, n, H) after one layer, of the tokens at ``predictors``; angles (rows, t, 1, width)."""
     dtype = product_dtype(x)
     attend, norm = layer.self_attn, layer.input_layernorm
     h = rms_norm(x, norm.weight, norm.variance_epsilon, dtype)
@@ -153,8 +153,8 @@ def _layer(
         return apply(name, getattr(attend, name), h).unflatten(-1, (-1, attend.head_dim))
 
     key, value = rotate(heads("k_proj"), cos, sin), heads("v_proj")
-    if told is not None:
-        x, h, cos, sin = (y.index_select(1, told) for y in (x, h, cos, sin))
+    if predictors is not None:
+        x, h, cos, sin = (y.index_select(1, predictors) for y in (x, h, cos, sin))
     query = rotate(heads("q_proj"), cos, sin)
     read = attention(attend, *(y.transpose(1, 2) for y in (query, key, value)))
     x = x + apply("o_proj", attend.o_proj, read.flatten(2).to(dtype))
@@ -170,7 +170,7 @@ def tree_states(
     apply: Map = apply_linear,
     look: Callable[[int, Tensor, Tensor], None] | None = None,
 ) -> Tensor:
-    """(1, n, H): the states of a tree's tokens at :attr:`TokenTree.told`; ``apply`` runs the
+    """(1, n, H): the states of a tree's tokens at :attr:`TokenTree.predictors`; ``apply`` runs the
     linear layers.
 
     ``look`` is shown each layer's keys and values, (1, key heads, N, width).
@@ -180,11 +180,11 @@ def tree_states(
     def attention(number: int, module: Any, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         if look is not None:
             look(number, key, value)
-        read = tree.attend_told if number == last else tree.attend
+        read = tree.attend_predictors if number == last else tree.attend
         return read(module, query, key, value)
 
     places = tree.in_one_row(tree.places)
-    return decoder_states(backbone, tree.row, places, attention, apply, tree.told)
+    return decoder_states(backbone, tree.row, places, attention, apply, tree.predictors)
 
 
 def tree_of(prompt_ids: Tensor, prompt_mask: Tensor, ids: Tensor, mask: Tensor) -> TokenTree:

@@ -95,11 +95,11 @@ class Recording:
         out = apply_linear(number, name, module, x)
         if (store := self._stores.get((number, name))) is not None:
             assert self._tree is not None  # begun
-            where = self._tree.ends if self._is_told(number, name) else slice(self._tree.stem)
+            where = self._tree.ends if self._of_predictors(number, name) else slice(self._tree.stem)
             store[where] = out[0]
         return out
 
-    def _is_told(self, number: int, name: str) -> bool:
+    def _of_predictors(self, number: int, name: str) -> bool:
         """Whether a linear layer runs for the tokens alone whose states predict others."""
         return number == len(self._backbone.get_decoder().layers) - 1 and name not in OF_ALL
 
@@ -132,8 +132,11 @@ class Recording:
             self.forget()
             return None
         prompts = {tokens: number for number, tokens in enumerate(self._prompts)}
-        told = enumerate(self._tokens)
-        rows = {(number // self._tree.each, *tokens): number for number, tokens in told}
+        each = self._tree.each
+        rows = {
+            (prompts[self._prompts[number // each]], *tokens): number
+            for number, tokens in enumerate(self._tokens)
+        }
         trunk = tuple(tree.trunk_ids.tolist())
         of_prompts = [
             prompts.get((*trunk, *row[real].tolist()), -1)
@@ -146,10 +149,10 @@ class Recording:
         if min(of_prompts) < 0 or min(of_rows) < 0:
             return None
         index = self._index(tree, torch.tensor(of_prompts), torch.tensor(of_rows))
-        told = index[tree.told]
+        predictors = index[tree.predictors]
 
         def apply(number: int, name: str, module: Any, x: Tensor) -> Tensor:
-            some = told if self._is_told(number, name) else index
+            some = predictors if self._of_predictors(number, name) else index
             return _look_up(self._stores.get((number, name)), some, number, name, module, x)
 
         return apply

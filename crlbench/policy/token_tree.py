@@ -89,7 +89,7 @@ class TokenTree:
         return self.trunk + self.nodes[:, -1]
 
     @cached_property
-    def told(self) -> Tensor:
+    def predictors(self) -> Tensor:
         """(P + P * G * t,) int64: where the tokens stand whose states predict others."""
         return torch.cat([self.ends, torch.arange(self.stem, self.stem + self.ids.numel())])
 
@@ -140,9 +140,9 @@ class TokenTree:
         reads.append(of_places if self._apart else of_places.index_select(0, self.firsts))
         return self._with_completions(module, reads, rows, whole)
 
-    def attend_told(self, module: Any, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        """The same of the tokens at :attr:`told` alone, from their queries (1, heads, n, width)
-        and from all keys and values."""
+    def attend_predictors(self, module: Any, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        """The same of the tokens at :attr:`predictors` alone, from their queries
+        (1, heads, n, width) and from all keys and values."""
         _, stems, whole = self._seen(key, value)
         _, of_prompts, _ = self.sights
         count = len(self.nodes)
@@ -193,7 +193,7 @@ class TokenTree:
 
     def states_of_rows(self, states: Tensor) -> Tensor:
         """(P * G, t + 1, H): the states that predict the tokens of each row and one more, from
-        the states at :attr:`told` (1, P + P * G * t, H)."""
+        the states at :attr:`predictors` (1, P + P * G * t, H)."""
         count = len(self.nodes)
         first = states[0, :count].unsqueeze(1).repeat_interleave(self.each, dim=0)
         rest = states[0, count:].reshape(len(self.ids), -1, states.shape[-1])
