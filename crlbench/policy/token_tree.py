@@ -47,13 +47,13 @@ class TokenTree:
         columns = torch.arange(longest) + (prompt_ids.shape[1] - lengths)[:, None]
         rows = prompt_ids.gather(1, columns.clamp(max=prompt_ids.shape[1] - 1))
         trunk = _common(rows[:, : int(lengths.min()) - 1]) if count > 1 else 0
-        node_ids, nodes = _branch(rows[:, trunk:].numpy(), (lengths - trunk).numpy())
-        width = longest - trunk
-        places = torch.arange(width) - (longest - lengths)[:, None]
-        nodes = torch.from_numpy(nodes).gather(1, places.clamp(min=0))
-        return TokenTree(
-            rows[0, :trunk], torch.from_numpy(node_ids), nodes, places >= 0, ids, mask
+        node_ids, nodes = map(
+            torch.from_numpy, _branch(rows[:, trunk:].numpy(), (lengths - trunk).numpy())
         )
+        # From right to left: a row ends with its own last token.
+        places = torch.arange(longest - trunk) - (longest - lengths)[:, None]
+        nodes = nodes.gather(1, places.clamp(min=0))
+        return TokenTree(rows[0, :trunk], node_ids, nodes, places >= 0, ids, mask)
 
     @property
     def trunk(self) -> int:
