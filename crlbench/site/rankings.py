@@ -7,6 +7,8 @@ from typing import Any
 
 from crlbench.base.parallel import each_of
 from crlbench.disk.hashing import digest
+from crlbench.site.cache import Cache
+from crlbench.site.kept_tests import KeptTests
 from crlbench.site.known import Known
 from crlbench.verdict.board import Improvement, Ranked, improvement_of
 from crlbench.verdict.entry import Entry
@@ -17,8 +19,14 @@ from crlbench.verdict.ranking import AxisRanking
 class KeptRankings:
     """Ranks entries as :mod:`crlbench.verdict.board` does."""
 
-    def __init__(self, known: Known) -> None:
-        self._known = known
+    def __init__(self, known: Known, cache: Cache, board: str) -> None:
+        """
+        Args:
+            known: rankings of the build before.
+            cache: has the tests that they were made of.
+            board: names it among all boards that a cache may know.
+        """
+        self._known, self._cache, self._board = known, cache, board
 
     def rank(self, wanted: Sequence[Ranked]) -> list[AxisRanking]:
         """Every ranking, those that are not known by all processes."""
@@ -28,7 +36,13 @@ class KeptRankings:
         ]
         pairs = zip(keys, wanted, strict=True)
         missing = [(key, one) for key, one in pairs if key and self._known.get(key) is None]
-        packed = each_of(lambda pair: Packer().pack(pair[1].rank()), missing, few=2)
+
+        def rank(pair: tuple[str, Ranked]) -> Any:
+            lasting = self._cache.lasting
+            tests = KeptTests(self._cache, self._board, pair[1]) if lasting else None
+            return Packer().pack(pair[1].rank(tests))
+
+        packed = each_of(rank, missing, few=2)
         for (key, _), ranking in zip(missing, packed, strict=True):
             self._known.put(key, ranking)
         return [

@@ -63,9 +63,13 @@ def read_site(
     bare = replace(bare, surroundings=surroundings_of(tracks, options))
     filler = Filler(bare, cache)
     parcels = _parcels(entries, filler, advance)
-    known = read_known(cache, results_name(results))
+    named = results_name(results)
+    known = read_known(cache, named)
     boards = [
-        replace(_board(folder, parcels, filler, KeptRankings(known)), known=known)
+        replace(
+            _board(folder, parcels, filler, KeptRankings(known, cache, f"{named} {folder.name}")),
+            known=known,
+        )
         for folder in folders
     ]
     return replace(bare, boards=in_order(boards))

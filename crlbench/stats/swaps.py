@@ -53,7 +53,7 @@ from crlbench.stats.intervals import (
 )
 from crlbench.stats.sorting import gaps, sum_steps
 from crlbench.stats.stability_shares import mirrored
-from crlbench.stats.step_down import Row, measured
+from crlbench.stats.step_down import Before, Measured, Row, measured
 
 REPLICATES = 10_000
 SWAP_SEED = derive(0, "report", "randomisation")
@@ -71,6 +71,19 @@ FLOOR = 0.01
 """The squared standard error is at least this share of what it would be with the paired
 differences taken from 0 in place of their mean. That is the same under every swap, and keeps
 statistics finite where all seeds of few differ alike."""
+
+
+@dataclass(frozen=True, eq=False)
+class Tested:
+    """What a later test of these models and of more takes over: each pair rests on its two."""
+
+    tasks: tuple[tuple[str, int], ...]
+    """Name and number of seeds of each task, which its draws rest on."""
+    columns: int
+    nothing: float
+    """Below this a difference counted as 0."""
+    measured: Measured
+    """All pairs, in the order of the upper triangle."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,6 +111,8 @@ class Randomisation:
     critical: float = np.nan
     """A pair of |t| above this is significant at the ``alpha`` that was asked for: the bar of the
     last step of the step-down. NaN where no pair could be tested."""
+    tested: Tested | None = None
+    """For a later test; None where all swaps were enumerated, which more tasks would change."""
 
 
 def randomise(
@@ -109,6 +124,7 @@ def randomise(
     differences: Differences | None = None,
     alpha: float = 0.05,
     spread: np.ndarray | None = None,
+    before: tuple[Tested, np.ndarray] | None = None,
 ) -> Randomisation:
     """Test every pair of models.
 
@@ -130,6 +146,9 @@ def randomise(
             that does to a difference no swap of seeds can show. Every replicate therefore moves
             as an item resample of the pair does, and the standard error grows by as much, with
             the noise of single answers, which is in the seeds already, taken out.
+        before: an earlier test with the same location, replicates, seed and differences, and
+            (models,) where its models, which have the same values and spread, are among these,
+            in ascending order. Its pairs are not computed again, where tasks allow that.
 
     Raises:
         ValidationError: shapes that do not fit, a task named twice, a value that is infinite
@@ -148,7 +167,11 @@ def randomise(
     items = None if spread is None else _Items.of(spread, (first, second), columns)
     size = max((float(np.nanmax(np.abs(v), initial=0.0)) for v in values), default=0.0)
     work = _Pairs(tasks, (first, second), items, columns, NOTHING * size)
-    test = measured(work, len(first), columns, alpha)
+    of_tasks = tuple(zip(names, sizes, strict=True))
+    earlier = None
+    if before is not None and not exact and _still_holds(before[0], of_tasks, work):
+        earlier = Before(_places(before[1], models), before[0].measured)
+    test = measured(work, len(first), columns, alpha, earlier)
     comparable, t = test.shared > 0, test.t
 
     def square_form(pairs: np.ndarray, mirrored: float, diagonal: float) -> np.ndarray:
@@ -167,7 +190,22 @@ def randomise(
         smallest=_smallest(columns, exact),
         critical=test.critical,
         reason=_reason(values, models, bool(comparable.any())),
+        tested=None if exact else Tested(of_tasks, columns, work.nothing, test),
     )
+
+
+def _still_holds(earlier: Tested, tasks: tuple[tuple[str, int], ...], work: _Pairs) -> bool:
+    """Whether the pairs of an earlier test have the statistics that they would have now."""
+    square, columns = earlier.measured.square, earlier.columns
+    before, now = (square <= columns * nothing**2 for nothing in (earlier.nothing, work.nothing))
+    drawn_alike = columns == work.columns and {*earlier.tasks} <= {*tasks}
+    return drawn_alike and bool((before == now).all())
+
+
+def _places(of_models: np.ndarray, models: int) -> np.ndarray:
+    """The numbers of the pairs of some models among those of all, in the upper triangle."""
+    first, second = (of_models[ends] for ends in np.triu_indices(len(of_models), 1))
+    return first * (2 * models - first - 1) // 2 + second - first - 1
 
 
 def draw_swaps(
@@ -209,24 +247,28 @@ class _Summed:
     fixed: float = 0.0
     """Variance that the choice of items adds."""
 
-    def studentise(self, nothing: float) -> None:
+    def studentise(self, nothing: float) -> float:
         """Divide by the standard errors, then by the root mean square; in place.
 
         Args:
             nothing: a root mean square of the differences that counts as 0.
+
+        Returns:
+            The sum of the squared differences.
         """
         t = self.differences
-        if t @ t <= len(t) * nothing**2:
+        if (square := float(t @ t)) <= len(t) * nothing**2:
             t[:] = 0.0
-            return
+            return square
         if self.square > 0:
             t /= np.sqrt(self.square + self.fixed)
-            return
+            return square
         variance = np.subtract(self.from_zero, self.centred, out=self.centred)
         np.maximum(variance, FLOOR * self.from_zero, out=variance)
         variance += self.fixed
         t /= np.sqrt(variance, out=variance)
         t /= np.sqrt(t @ t / len(t))
+        return square
 
 
 @dataclass(frozen=True)
@@ -253,10 +295,10 @@ class _Pairs:
                 rows.append(Row(0, np.nan))
                 continue
             whole = _add_up(pair_tables, out[place], centred, spare)
-            rows.append(Row(whole.tasks, float(out[place, 0]) / whole.tasks))
+            difference = float(out[place, 0]) / whole.tasks
             if self.items is not None:
                 self.items.move(pair, whole)
-            whole.studentise(self.nothing)
+            rows.append(Row(whole.tasks, difference, whole.studentise(self.nothing)))
         return rows
 
 
@@ -321,11 +363,9 @@ class _Items:
     second: np.ndarray
     """(pairs,) the models of each pair."""
     centred: np.ndarray
-    """(M, R) item resamples of each headline, less their mean."""
-    both: np.ndarray
-    """(pairs,) variance of their differences."""
-    fixed: np.ndarray
-    """(pairs,) the part of it that no swap of seeds shows."""
+    """(M, 3, R) replicates of each headline, less their mean."""
+    squares: np.ndarray
+    """(M, 3) sums of their squares."""
 
     @staticmethod
     def of(spread: np.ndarray, pairs: tuple[np.ndarray, np.ndarray], columns: int) -> _Items:
@@ -335,29 +375,30 @@ class _Items:
                 f"item replicates of shape {spread.shape} for {columns - 1} swaps; one of each "
                 "kind is needed for every swap"
             )
-        deviations = spread - spread.mean(axis=2, keepdims=True)
-        variances = [_pair_variances(deviations[:, kind], pairs) for kind in range(3)]
-        return _Items(*pairs, deviations[:, 2], variances[2], split_variance(*variances)[1])
+        centred = spread - spread.mean(axis=2, keepdims=True)
+        squares = [[kind @ kind for kind in kinds] for kinds in centred]
+        return _Items(*pairs, centred, np.array(squares).reshape(-1, 3))
 
     def move(self, pair: int, whole: _Summed) -> None:
         """Move every replicate as the items do, and add to the variance what that adds."""
-        if self.both[pair] <= 0:
+        a, b = self.first[pair], self.second[pair]
+        variances = self._variances(a, b)
+        if (both := variances[2]) <= 0:
             return
-        moves = self.centred[self.first[pair]] - self.centred[self.second[pair]]
-        moves *= whole.tasks * np.sqrt(min(1.0, self.fixed[pair] / self.both[pair]))
+        fixed = float(split_variance(*variances)[1])
+        moves = self.centred[a, 2] - self.centred[b, 2]
+        moves *= whole.tasks * np.sqrt(min(1.0, fixed / both))
         whole.differences[1:] += moves
-        whole.fixed = whole.tasks**2 * float(self.fixed[pair])
+        whole.fixed = whole.tasks**2 * fixed
 
-
-def _pair_variances(centred: np.ndarray, pairs: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
-    """(pairs,) variances of the differences of (M, R) replicates of mean 0."""
-    first, second = pairs
-    products = centred @ centred.T / centred.shape[1]
-    diagonal = np.diag(products)
-    sums = diagonal[first] + diagonal[second]
-    variances = sums - 2.0 * products[first, second]
-    # What is left of two equal rows is rounding.
-    return np.where(variances > NOTHING * sums, variances, 0.0)
+    def _variances(self, a: int, b: int) -> np.ndarray:
+        """(3,) variances of the differences of two models' replicates, by the two alone: the bits
+        of a product of matrices depend on how many models there are."""
+        sums = self.squares[a] + self.squares[b]
+        products = [x @ y for x, y in zip(self.centred[a], self.centred[b], strict=True)]
+        variances = sums - 2.0 * np.array(products)
+        # What is left of two equal rows is rounding.
+        return np.where(variances > NOTHING * sums, variances, 0.0) / self.centred.shape[2]
 
 
 @dataclass(frozen=True)

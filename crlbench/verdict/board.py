@@ -43,7 +43,7 @@ from crlbench.verdict.census import Archive, Standing
 from crlbench.verdict.efficiency import Efficiency, Speed, TaskEfficiency
 from crlbench.verdict.entry import Entry, Placebo, make_entry
 from crlbench.verdict.pairs import AxisPair, paired_axes
-from crlbench.verdict.ranking import AxisRanking, Contestant, rank_axis
+from crlbench.verdict.ranking import AxisRanking, Contestant, Tests, rank_axis
 from crlbench.verdict.resources import known_track
 from crlbench.verdict.runs import Run, Runs
 from crlbench.verdict.task_runs import X_AXES, SeedCurve, XAxis
@@ -96,9 +96,9 @@ class Ranked(NamedTuple):
     unranked: str | None
     replicates: int
 
-    def rank(self) -> AxisRanking:
-        """The ranking."""
-        return rank_entries(*self)
+    def rank(self, tests: Tests | None = None) -> AxisRanking:
+        """The ranking; ``tests`` as for :func:`crlbench.verdict.ranking.rank_axis`."""
+        return rank_entries(*self, tests)
 
 
 @dataclass(frozen=True)
@@ -320,7 +320,12 @@ def _entries(
 
 
 def rank_entries(
-    axis: Axis, recipe: str, entries: Sequence[Entry], unranked: str | None, replicates: int
+    axis: Axis,
+    recipe: str,
+    entries: Sequence[Entry],
+    unranked: str | None,
+    replicates: int,
+    tests: Tests | None = None,
 ) -> AxisRanking:
     """Rank the entries of one recipe; ``unranked`` says why nothing may be ranked."""
     taking = [entry for entry in entries if entry.ranks]
@@ -333,6 +338,7 @@ def rank_entries(
         left_out=[entry.name for entry in entries if not entry.ranks],
         reason=unranked,
         replicates=replicates,
+        tests=tests,
     )
 
 
