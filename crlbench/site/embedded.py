@@ -14,9 +14,14 @@ def literal(data: Any) -> str:
 
 def script(name: str, data: Any, key: str | None = None) -> bytes:
     """``crlbench.<name> = data``, or with a key ``crlbench.<name>[key] = data``."""
+    return script_of(name, literal(data), key)
+
+
+def script_of(name: str, text: str, key: str | None = None) -> bytes:
+    """The same of data that :func:`literal` has written."""
     target = f"crlbench.{name}"
     lines = ["window.crlbench = window.crlbench || {};"]
     if key is not None:
         lines.append(f"{target} = {target} || {{}};")
         target += f"[{literal(key)}]"
-    return "\n".join([*lines, f"{target} = {literal(data)};", ""]).encode()
+    return "\n".join([*lines, f"{target} = {text};", ""]).encode()

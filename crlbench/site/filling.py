@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -105,8 +104,7 @@ class Filler:
             if entry.axes["efficiency"].value is not None:
                 script = items.entry_file(stored, entry)
                 files[items.KEPT] = {script.path: script.content}
-            data = json.dumps(compare.entry_data(entry), allow_nan=False)
-            files[compare.KEPT] = {compare.KEPT: data.encode()}
+            files[compare.KEPT] = compare.own_texts(entry)
         for what, table in tabulate_both(stored).items():
             files[what] = {form: WRITERS[form](table) for form in KEPT_FORMS}
         return files

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import zstandard
 
+from crlbench.disk.parcels import Parcel
 from crlbench.site.cache import KEY, Cache
 from crlbench.site.pages import TOTALS, Kept, Keyed, whole
 from crlbench.site.render import Renderer
@@ -34,7 +35,46 @@ class KeptPages:
                 content = zstandard.ZstdDecompressor().decompress(parcel.part(path))
                 yield Kept(path, content)
             return
+        parts = Parts(self._cache, f"parts-{item.parts}") if item.parts else None
+        self._renderer.kept_parts = parts
         made = [Kept(part.path, self._renderer.content(part)) for part in whole([item])]
-        compress = zstandard.ZstdCompressor(level=LEVEL).compress
-        self._cache.put(name, {one.path: compress(one.content) for one in made})
+        self._cache.put(name, {one.path: _packed(one.content) for one in made})
+        if parts is not None:
+            parts.write()
         yield from made
+
+
+def _packed(content: bytes) -> bytes:
+    return zstandard.ZstdCompressor(level=LEVEL).compress(content)
+
+
+class Parts:
+    """Parts of the pages of one item, from one parcel: :class:`crlbench.site.render.KeptParts`."""
+
+    def __init__(self, cache: Cache, name: str) -> None:
+        self._cache, self._name = cache, name
+        self._parcel = cache.find(name)
+        self._made: dict[str, str] = {}
+
+    def get(self, key: str, make: Callable[[], str]) -> str:
+        """The part of a key; made where there is none."""
+        if self._parcel is not None and key in self._parcel.names:
+            return zstandard.ZstdDecompressor().decompress(self._parcel.part(key)).decode()
+        if key not in self._made:
+            self._made[key] = make()
+        return self._made[key]
+
+    def write(self) -> None:
+        """Keep what was made.
+
+        Raises:
+            EnvironmentUnfit: it cannot be written.
+        """
+        if self._made:
+            before = {} if self._parcel is None else self._before(self._parcel)
+            made = {key: _packed(part.encode()) for key, part in self._made.items()}
+            self._cache.put(self._name, before | made)
+
+    @staticmethod
+    def _before(parcel: Parcel) -> dict[str, bytes]:
+        return {name: bytes(parcel.part(name)) for name in parcel.names if name != KEY}

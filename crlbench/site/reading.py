@@ -20,7 +20,7 @@ from crlbench.site.filling import Filler
 from crlbench.site.known import read_known
 from crlbench.site.rankings import KeptRankings
 from crlbench.site.repository import Repository
-from crlbench.site.shelf import Shelf
+from crlbench.site.shelf import KeptPlans, Shelf
 from crlbench.site.source import Site, StoredBoard, find_track, in_order, read_board
 from crlbench.verdict.board import board_of
 from crlbench.verdict.board_conditions import board_tasks, same_conditions
@@ -96,7 +96,7 @@ def _board(
         return read_board(folder, filler.catalog)
     shelves = [_shelf(path, entry, filler) for entry, path in inside.items() if path]
     every = sorted((run for shelf in shelves for run in shelf.runs), key=lambda run: run.order)
-    plans = {shelf.name: shelf.plan for shelf in shelves if shelf.plan}
+    plans = KeptPlans({shelf.name: shelf for shelf in shelves if shelf.has_plan})
     runs = Runs(folder, tuple(every), plans)
     if len({str(one) for shelf in shelves for one in shelf.conditions}) > 1:
         same_conditions(runs)

@@ -8,8 +8,8 @@ writes them to one parcel. Boards, rankings, pairs and all other pages are made 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
-from functools import cached_property, lru_cache
+from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ from crlbench.stats.intervals import Replicates
 from crlbench.verdict.axes import AXES, Axis, Evidence
 from crlbench.verdict.entry import Entry
 from crlbench.verdict.kept_runs import KeptRun, columns_of
-from crlbench.verdict.packing import KeptEvidence, Packer, Unpacker
+from crlbench.verdict.packing import FIELDS, KeptEntry, KeptEvidence, Packer, Unpacker
 from crlbench.verdict.runs import Run
 from crlbench.verdict.transfers import transfer_cells
 
@@ -42,6 +42,24 @@ READ: dict[str, Callable[[Any], Any]] = {
     "task_ref": TaskRef.model_validate,
 }
 """Columns of runs that are written once for all that share them, and how they are read."""
+
+KNOWN = (
+    *("name", "model", "display_name", "family", "kind", "recipe", "arm", "standing", "why"),
+    *("decides", "notes", "declared", "n", "failed", "vanished", "missing", "partial", "absent"),
+)
+"""Fields of an entry that are read at once."""
+GROUPS = {
+    "axes": ("axes",),
+    "tasks": ("tasks",),
+    "efficiency": ("efficiency",),
+    "stability": ("stability",),
+    "generalization": ("generalization",),
+    "rest": ("start", "end", "gain", "gain_u", "lam", "lam_mean", "placebo"),
+}
+"""Fields that are read when one of their group is asked for."""
+APART = ("plan", "panels")
+"""What stands outside of the head: little asks for it."""
+GROUP_OF = {name: group for group, names in GROUPS.items() for name in names}
 
 Files = dict[str, dict[str, bytes]]
 """By group and path from the root of the site."""
@@ -71,8 +89,8 @@ class Shelf:
             BadParcel: the parcel is sound, and holds something else than an entry.
         """
         try:
-            _ = (self.name, self.conditions, self.plan, self.date, self.badge, self.submitter)
-            _ = (self.panels, self.runs, self.arms)
+            _ = (self.name, self.conditions, self.date, self.badge, self.submitter)
+            _ = (self.has_plan, self.runs, self.arms)
         except WRONG as error:
             raise BadParcel(f"{self.parcel.path}: holds no entry: {error!r}") from None
 
@@ -87,9 +105,13 @@ class Shelf:
         return self._head["conditions"]
 
     @property
+    def has_plan(self) -> bool:
+        return self._head["has_plan"]
+
+    @property
     def plan(self) -> dict[str, Any]:
-        """The stored plan."""
-        return self._head["plan"]
+        """The stored plan; empty where there is none."""
+        return json.loads(_unpacked(self.parcel.part("plan")))
 
     @property
     def date(self) -> str:
@@ -104,10 +126,10 @@ class Shelf:
     def submitter(self) -> str:
         return self._head["submitter"]
 
-    @property
+    @cached_property
     def panels(self) -> dict[str, Any]:
         """What of the entry's page is made of its records."""
-        return self._head["panels"]
+        return json.loads(_unpacked(self.parcel.part("panels")))
 
     @cached_property
     def runs(self) -> tuple[KeptRun, ...]:
@@ -131,23 +153,32 @@ class Shelf:
     @cached_property
     def arms(self) -> tuple[Entry | None, Entry | None]:
         """The entry, and its placebo arm; None for an arm without runs."""
-        unpacker = self._unpacker()
-        real, placebo = (unpacker.unpack(arm) for arm in self._head.pop("arms"))
+        real, placebo = (self._arm(number, arm) for number, arm in enumerate(self._head["arms"]))
         return real, placebo
 
-    @cached_property
-    def _evidence(self) -> list[KeptEvidence]:
-        """Of the arms that have runs, read when it is asked for."""
+    def _arm(self, number: int, known: dict[str, Any] | None) -> Entry | None:
+        """An entry, whose numbers are read when something asks for them."""
+        if known is None:
+            return None
+        fields = {name: self._unpacker().unpack(part) for name, part in known.items()}
+        evidence = KeptEvidence(
+            f"{self.parcel.path.stem} {number}", partial(self._read_evidence, number)
+        )
+        given = {name: fields[name] for name in KNOWN} | {"_task_names": fields["task_names"]}
+        return KeptEntry.of(given | {"evidence": evidence}, partial(self._read_arm, number))
 
-        def loader(number: int) -> Callable[[], Evidence]:
-            return lambda: self._read_evidence(number)
+    def _read_arm(self, number: int, name: str) -> dict[str, Any]:
+        """A field of an arm, with those that are read with it."""
+        packed = self._read(f"arm {number} {GROUP_OF[name]}")
+        return dict(zip(GROUPS[GROUP_OF[name]], self._unpacker().unpack(packed), strict=True))
 
-        key = self.parcel.path.stem
-        return [KeptEvidence(f"{key} {number}", loader(number)) for number in range(2)]
+    def _read_evidence(self, number: int, name: str) -> Mapping[str, Any]:
+        """A field of the evidence of an arm, with those that are read with it."""
+        place = FIELDS.get(name, name)
+        return self._unpacker().unpack_field(place, self._read(f"evidence {number} {place}"))
 
-    def _read_evidence(self, number: int) -> Evidence:
-        packed = json.loads(_unpacked(self.parcel.part(f"evidence {number}")))
-        return self._unpacker().unpack_evidence(packed)
+    def _read(self, name: str) -> Any:
+        return json.loads(_unpacked(self.parcel.part(name)))
 
     def _unpacker(self) -> Unpacker:
         return Unpacker(
@@ -155,7 +186,6 @@ class Shelf:
             vanished=lambda number, index: self.runs[number].vanished(index),
             small=lambda number: self._array("small", number),
             large=lambda number: self._array("large", number),
-            evidence=self._evidence.__getitem__,
         )
 
     def _array(self, size: str, number: int) -> np.ndarray:
@@ -177,6 +207,22 @@ class Shelf:
     def record_lines(self) -> list[bytes]:
         """The records of its runs as text."""
         return _unpacked(self.parcel.part("records")).split(b"\n")
+
+
+class KeptPlans(Mapping[str, dict[str, Any]]):
+    """Plans by entry, read when something asks for them."""
+
+    def __init__(self, shelves: Mapping[str, Shelf]) -> None:
+        self._shelves = shelves
+
+    def __getitem__(self, name: str) -> dict[str, Any]:
+        return self._shelves[name].plan
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._shelves)
+
+    def __len__(self) -> int:
+        return len(self._shelves)
 
 
 def _unpacked(part: memoryview) -> bytes:
@@ -218,8 +264,10 @@ def keep(
         keep_replicates(arms[0].evidence)
         arms[0].evidence.transfers = transfer_cells(arms[0])
     packer, compress = Packer(runs), zstandard.ZstdCompressor(level=LEVEL).compress
-    packed_arms = [packer.pack(arm) for arm in arms]
-    evidence = [packer.pack_evidence(one) for one in packer.evidence]
+    packed = dict[str, Any]()
+    for number, arm in enumerate(arms):
+        packed |= {} if arm is None else _pack_arm(packer, number, arm)
+    packed |= {name: head[name] for name in APART}
     contents, places = [], {}
     start = 0
     for group, by_path in files.items():
@@ -229,25 +277,40 @@ def keep(
             start += len(contents[-1])
     records = b"\n".join(run.record.model_dump_json().encode() for run in runs)
     rows, shared = _table(runs, head["folder"])
-    whole = head | {
+    whole = {name: part for name, part in head.items() if name not in ("folder", *APART)} | {
         "runs": rows,
         "shared": shared,
         "conditions": _conditions(runs),
-        "arms": packed_arms,
+        "arms": [None if arm is None else _known(packer, arm) for arm in arms],
+        "has_plan": bool(head["plan"]),
         "small": packer.small.index,
         "large": packer.large.index,
         "files": places,
     }
-    del whole["folder"]
     parts = {
         "head": compress(json.dumps(whole).encode()),
-        **{f"evidence {i}": compress(json.dumps(e).encode()) for i, e in enumerate(evidence)},
+        **{name: compress(json.dumps(part).encode()) for name, part in packed.items()},
         "small": packer.small.content(),
         "large": packer.large.content(),
         "records": compress(records),
         "files": b"".join(contents),
     }
     cache.put(key, parts)
+
+
+def _known(packer: Packer, arm: Entry) -> dict[str, Any]:
+    """What is known of an arm without reading more."""
+    return {name: packer.pack_alone(getattr(arm, name)) for name in (*KNOWN, "task_names")}
+
+
+def _pack_arm(packer: Packer, number: int, arm: Entry) -> dict[str, Any]:
+    """The other fields of an arm and of its evidence, by the names of their parts."""
+    fields = {
+        f"arm {number} {group}": packer.pack_alone(tuple(getattr(arm, name) for name in names))
+        for group, names in GROUPS.items()
+    }
+    evidence = packer.pack_evidence(arm.evidence)
+    return fields | {f"evidence {number} {name}": part for name, part in evidence.items()}
 
 
 def keep_replicates(evidence: Evidence) -> None:
@@ -291,4 +354,3 @@ def _conditions(runs: tuple[Run, ...]) -> list[list[Any]]:
         if one not in found:
             found.append(one)
     return found
-

@@ -108,6 +108,12 @@ class StoredBoard:
             self._keys[recipe] = digest(keys) if all(keys) else ""
         return self._keys[recipe]
 
+    @property
+    def key(self) -> str:
+        """Digest of all its entries; empty if one is not kept."""
+        keys = [self.key_of(recipe) for recipe in self.recipes]
+        return digest([self.recipes, keys]) if all(keys) else ""
+
     @cached_property
     def _keys(self) -> dict[str, str]:
         return {}
@@ -145,9 +151,7 @@ class StoredBoard:
     def arm(self, entry: str, arm: str, task: str | None = None) -> tuple[Run, ...]:
         """The stored runs of one arm of an entry, of one task or of all."""
         return tuple(
-            run
-            for run in self.by_entry[entry]
-            if run.arm == arm and task in (None, run.task)
+            run for run in self.by_entry[entry] if run.arm == arm and task in (None, run.task)
         )
 
     @property

@@ -375,13 +375,13 @@ def facts(stored: StoredBoard, recipe: str) -> list[tuple[str, Any]]:
     return [
         ("Track", f"{board.track} v{board.track_version}, {board.division} division"),
         ("Tasks", wording.listed(board.tasks)),
-        ("Training", f"{wording.grouped(_completions(stored))} completions per run"),
+        ("Training", f"{wording.grouped(completions_of(stored))} completions per run"),
         ("Hardware", board.hardware or "not stated"),
         ("Records", f"{len(recipe_runs):,}"),
         ("Fingerprint", board.fingerprint),
     ]
 
 
-def _completions(stored: StoredBoard) -> int:
+def completions_of(stored: StoredBoard) -> int:
     """What a whole run of the board is trained on."""
     return max(run.completions for run in stored.runs)

@@ -22,7 +22,6 @@ from crlbench.contract.records import RunRecord
 from crlbench.errors import ValidationError, unknown_name
 from crlbench.stats.intervals import LEVEL, MIN_SEEDS_TOGETHER, REPLICATES, ROOT_SEED
 from crlbench.stats.profiles import improvement
-from crlbench.stats.stability import seed_columns
 from crlbench.stats.swaps import SWAP_SEED
 from crlbench.stats.tiers import ALPHA
 from crlbench.verdict.axes import (
@@ -343,17 +342,11 @@ def rank_entries(
 
 
 def _contestant(axis: Axis, entry: Entry) -> Contestant:
-    score, tasks = entry.axes[axis], entry.evidence.tasks
-    task_runs = {task: tasks[task] for task in score.by_task}
-    seeds = {
-        "efficiency": lambda runs: runs.lam,
-        "stability": lambda runs: seed_columns(runs.stability).T,
-        "generalization": lambda runs: runs.gen,
-    }[axis]
+    score, evidence = entry.axes[axis], entry.evidence
+    by_task = {task: evidence.seeds(axis, task) for task in score.by_task}
     parts = None
     if axis == "generalization":
-        parts = {task: runs.gen_parts for task, runs in task_runs.items()}
-    by_task = {task: seeds(runs) for task, runs in task_runs.items()}
+        parts = {task: evidence.seeds("parts", task) for task in score.by_task}
     return Contestant(entry.name, score.value, by_task, score.drawn, score.spread, parts)
 
 
@@ -361,10 +354,12 @@ def improvement_of(entries: Sequence[Entry]) -> Improvement:
     """How likely each entry with a Λ improves more than each other one."""
     with_score = [entry for entry in entries if entry.axes["efficiency"].value is not None]
     names = tuple(entry.name for entry in with_score)
-    tasks = sorted({task for entry in with_score for task in entry.evidence.tasks})
+    tasks = sorted({task for entry in with_score for task in entry.task_names})
     strata, few = [], np.zeros((len(with_score), len(with_score)), dtype=bool)
     for task in tasks:
-        rows = [e.evidence.tasks[task].lam if task in e.evidence.tasks else [] for e in with_score]
+        rows = [
+            e.evidence.seeds("efficiency", task) if task in e.task_names else [] for e in with_score
+        ]
         seeds = np.array([len(row) for row in rows])
         both = np.minimum.outer(seeds, seeds)
         few |= (both > 0) & (both < MIN_SEEDS_TOGETHER)

@@ -25,7 +25,7 @@ from crlbench.stats.intervals import (
 )
 from crlbench.stats.profiles import improvement
 from crlbench.stats.resampling import wider_difference
-from crlbench.stats.stability import headline, seed_columns, shares
+from crlbench.stats.stability import headline, shares
 from crlbench.verdict.axes import AXES, MARGIN, Axis
 from crlbench.verdict.entry import Entry
 
@@ -223,12 +223,12 @@ def _pair_axis(pair: AxisPair, a: Entry, b: Entry, silence: Silence) -> PairAxis
 
 def _location(entry: Entry, axis: Axis, task: str, n: int) -> float:
     """Λ, Stab or Gen of one task over its first n seeds."""
-    runs = entry.evidence.tasks[task]
+    seeds = entry.evidence.seeds(axis, task)[:n]
     if axis == "efficiency":
-        return float(trimmed_mean(runs.lam[:n]))
+        return float(trimmed_mean(seeds))
     if axis == "generalization":
-        return float(runs.gen[:n].mean())
-    return float(headline(shares(*seed_columns(runs.stability[:n]))))
+        return float(seeds.mean())
+    return float(headline(shares(*seeds.T)))
 
 
 def _effect(
@@ -256,7 +256,7 @@ def _improvement(a: Entry, b: Entry, pair: AxisPair) -> float | None:
     if min(pair.seeds.values(), default=0) < MIN_SEEDS_TOGETHER:
         return None
     strata = [
-        np.stack([entry.evidence.tasks[task].lam[:n] for entry in (a, b)])
+        np.stack([entry.evidence.seeds("efficiency", task)[:n] for entry in (a, b)])
         for task, n in pair.seeds.items()
     ]
     return float(improvement(strata)[1, 0])
