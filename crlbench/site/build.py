@@ -20,10 +20,11 @@ from crlbench.errors import EnvironmentUnfit, UsageError, ValidationError
 from crlbench.site import addresses
 from crlbench.site.kept_pages import KeptPages
 from crlbench.site.kinds import parts
+from crlbench.site.known import complete
 from crlbench.site.pages import Keyed, Made, whole
 from crlbench.site.render import Renderer
 from crlbench.site.source import Site
-from crlbench.site.transfer import complete_transfers
+from crlbench.site.transfer import transfer_jobs
 from crlbench.site.wanted import wanted_pairs
 from crlbench.verdict.resources import leaderboard_folder
 
@@ -129,8 +130,8 @@ def _each_file(
 def _prepare(site: Site, jobs: int | None) -> None:
     """Compute what pages show of several entries together, and keep it for the next build."""
     stored = site.boards[0]
-    stored.pairs.complete(wanted_pairs(site), partial(_release, site), jobs)
-    complete_transfers(site, jobs)
+    of_pairs = stored.pairs.jobs(wanted_pairs(site), partial(_release, site))
+    complete([*transfer_jobs(site), *of_pairs], jobs)
     stored.known.write()
 
 

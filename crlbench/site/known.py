@@ -7,17 +7,38 @@ used, and no others.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import zstandard
 
+from crlbench.base.parallel import each_of
 from crlbench.disk.parcels import BadParcel
 from crlbench.site.cache import Cache
 
 PART = "results"
+
+
+class Job(NamedTuple):
+    """Computes results of several entries."""
+
+    make: Callable[[], Any]
+    """Runs in any process."""
+    keep: Callable[[Any], object]
+    """Takes what was made."""
+
+
+def complete(jobs: Sequence[Job], processes: int | None = None) -> None:
+    """Do all jobs, those that take longest first.
+
+    Args:
+        processes: as many as there are cores where it is None.
+    """
+    made = each_of(lambda job: job.make(), jobs, processes, few=2)
+    for job, result in zip(jobs, made, strict=True):
+        job.keep(result)
 
 
 class Known:

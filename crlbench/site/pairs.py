@@ -7,11 +7,11 @@ show are compared first, by all processes; any other is compared where a page as
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
-from crlbench.base.parallel import each_of
 from crlbench.disk.hashing import digest
-from crlbench.site.known import Known
+from crlbench.site.known import Job, Known
 from crlbench.verdict.axes import MARGIN
 from crlbench.verdict.entry import Entry
 from crlbench.verdict.packing import Packer, unpack_plain
@@ -56,14 +56,11 @@ class Pairs:
         packed = self._known.get(wanted.key)
         return wanted.compare() if packed is None else unpack_plain(packed)
 
-    def complete(
-        self, wanted: Iterable[Wanted], done: Callable[[], object], jobs: int | None = None
-    ) -> None:
-        """Compare what is wanted and not known, and keep all that is wanted.
+    def jobs(self, wanted: Iterable[Wanted], done: Callable[[], object]) -> list[Job]:
+        """What compares the pairs that are wanted and not known; all that is wanted is kept.
 
         Args:
             done: called after some pairs, to let go of their replicates.
-            jobs: processes; as many as there are cores where it is None.
         """
         by_key = {pair.key: pair for pair in wanted if pair.key}
         missing = sorted(
@@ -77,6 +74,8 @@ class Pairs:
             done()
             return packed
 
-        for keys, packed in zip(blocks, each_of(compare, blocks, jobs), strict=True):
+        def keep(keys: list[str], packed: list[Any]) -> None:
             for key, pair in zip(keys, packed, strict=True):
                 self._known.put(key, pair)
+
+        return [Job(partial(compare, keys), partial(keep, keys)) for keys in blocks]

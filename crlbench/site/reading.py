@@ -24,7 +24,7 @@ from crlbench.site.shelf import KeptPlans, Shelf
 from crlbench.site.source import Site, StoredBoard, find_track, in_order, read_board
 from crlbench.verdict.board import board_of
 from crlbench.verdict.board_conditions import board_tasks, same_conditions
-from crlbench.verdict.runs import Runs
+from crlbench.verdict.runs import Runs, no_collection
 
 Advance = Callable[[int, int], object]
 """Takes how many entries were read, and how many there are."""
@@ -64,14 +64,17 @@ def read_site(
     filler = Filler(bare, cache)
     parcels = _parcels(entries, filler, advance)
     named = results_name(results)
-    known = read_known(cache, named)
-    boards = [
-        replace(
-            _board(folder, parcels, filler, KeptRankings(known, cache, f"{named} {folder.name}")),
-            known=known,
-        )
-        for folder in folders
-    ]
+    with no_collection():
+        known = read_known(cache, named)
+        boards = [
+            replace(
+                _board(
+                    folder, parcels, filler, KeptRankings(known, cache, f"{named} {folder.name}")
+                ),
+                known=known,
+            )
+            for folder in folders
+        ]
     return replace(bare, boards=in_order(boards))
 
 

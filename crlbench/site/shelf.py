@@ -46,10 +46,10 @@ READ: dict[str, Callable[[Any], Any]] = {
 KNOWN = (
     *("name", "model", "display_name", "family", "kind", "recipe", "arm", "standing", "why"),
     *("decides", "notes", "declared", "n", "failed", "vanished", "missing", "partial", "absent"),
+    "axes",
 )
 """Fields of an entry that are read at once."""
 GROUPS = {
-    "axes": ("axes",),
     "tasks": ("tasks",),
     "efficiency": ("efficiency",),
     "stability": ("stability",),

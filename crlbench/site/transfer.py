@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
-from crlbench.base.parallel import each_of
 from crlbench.disk.hashing import digest
 from crlbench.pages import heat
 from crlbench.pages.page_splits import MIN_MATRIX
 from crlbench.site.families import by_recipe, families
+from crlbench.site.known import Job
 from crlbench.site.pages import Page, model_slug
 from crlbench.site.source import Site, StoredBoard
 from crlbench.verdict.axes import Estimate
@@ -86,23 +87,21 @@ def pages(site: Site) -> Iterator[Page]:
     )
 
 
-def complete_transfers(site: Site, jobs: int | None = None) -> None:
-    """Compute the matrices that the page shows and that are not known, recipe by recipe.
-
-    Args:
-        jobs: processes; as many as there are cores where it is None.
-    """
+def transfer_jobs(site: Site) -> list[Job]:
+    """What computes the matrices that the page shows and that are not known, by recipe."""
     homes = [(family.home, recipe) for family in families(site) for recipe in family.home.recipes]
     keyed = {key: (stored, recipe) for stored, recipe in homes if (key := _key(stored, recipe))}
-    missing = [key for key, (stored, _) in keyed.items() if stored.known.get(key) is None]
 
-    def pack(key: str) -> Any:
-        matrices = _matrices(*keyed[key])
-        keyed[key][0].release()
+    def pack(stored: StoredBoard, recipe: str) -> Any:
+        matrices = _matrices(stored, recipe)
+        stored.release()
         return Packer().pack(tuple(map(_plain, matrices)))
 
-    for key, packed in zip(missing, each_of(pack, missing, jobs, few=2), strict=True):
-        keyed[key][0].known.put(key, packed)
+    return [
+        Job(partial(pack, stored, recipe), partial(stored.known.put, key))
+        for key, (stored, recipe) in keyed.items()
+        if stored.known.get(key) is None
+    ]
 
 
 def _key(stored: StoredBoard, recipe: str) -> str:
