@@ -127,18 +127,19 @@ def _board(
 
 def _shelf(path: Path, entry: Path, filler: Filler) -> Shelf:
     """What is kept of an entry, made again where the parcel holds something else."""
-    with suppress(BadParcel):
-        return _opened(path, entry)
-    try:
-        return _opened(filler.made(entry) or path, entry)
-    except BadParcel as error:
-        raise ValidationError(f"{error}; it was changed while it was read") from None
 
+    def remake() -> None:
+        if filler.made(entry) != path:
+            raise ValidationError(f"{entry}: changes while it is read. Build once it is whole.")
 
-def _opened(path: Path, entry: Path) -> Shelf:
-    shelf = Shelf(Parcel(path), entry)
-    shelf.check()
-    return shelf
+    for again in (False, True):
+        if again:
+            remake()
+        with suppress(BadParcel):
+            shelf = Shelf(Parcel(path), entry, remake)
+            shelf.check()
+            return shelf
+    raise ValidationError(f"{path}: holds no entry; it was changed while it was read")
 
 
 def _has_others(board: Path, entries: dict[Path, Path | None]) -> bool:

@@ -19,6 +19,7 @@ import zstandard
 from crlbench.contract.records import RunRecord, Status, Subject, TaskRef
 from crlbench.contract.verification import Proof
 from crlbench.disk.parcels import BadParcel, Parcel, read_array
+from crlbench.site.briefs import Brief, make_brief
 from crlbench.site.cache import Cache
 from crlbench.stats.intervals import Replicates
 from crlbench.verdict.axes import AXES, Axis, Evidence
@@ -46,7 +47,7 @@ READ: dict[str, Callable[[Any], Any]] = {
 KNOWN = (
     *("name", "model", "display_name", "family", "kind", "recipe", "arm", "standing", "why"),
     *("decides", "notes", "declared", "n", "failed", "vanished", "missing", "partial", "absent"),
-    "axes",
+    *("axes", "placebo"),
 )
 """Fields of an entry that are read at once."""
 GROUPS = {
@@ -54,7 +55,7 @@ GROUPS = {
     "efficiency": ("efficiency",),
     "stability": ("stability",),
     "generalization": ("generalization",),
-    "rest": ("start", "end", "gain", "gain_u", "lam", "lam_mean", "placebo"),
+    "rest": ("start", "end", "gain", "gain_u", "lam", "lam_mean"),
 }
 """Fields that are read when one of their group is asked for."""
 APART = ("plan", "panels")
@@ -68,15 +69,16 @@ Files = dict[str, dict[str, bytes]]
 class Shelf:
     """An entry as it is kept."""
 
-    def __init__(self, parcel: Parcel, folder: Path) -> None:
+    def __init__(self, parcel: Parcel, folder: Path, remake: Callable[[], object]) -> None:
         """
         Args:
             folder: of the entry's files.
+            remake: writes the parcel anew, where a part that is asked for was changed.
 
         Raises:
             BadParcel: the parcel holds no entry.
         """
-        self.parcel, self._folder, self._touched = parcel, folder, False
+        self.parcel, self._folder, self._remake, self._touched = parcel, folder, remake, False
         try:
             self._head: dict[str, Any] = json.loads(_unpacked(parcel.part("head")))
         except (ValueError, RecursionError, zstandard.ZstdError) as error:
@@ -111,7 +113,7 @@ class Shelf:
     @property
     def plan(self) -> dict[str, Any]:
         """The stored plan; empty where there is none."""
-        return json.loads(_unpacked(self.parcel.part("plan")))
+        return self._read("plan")
 
     @property
     def date(self) -> str:
@@ -127,9 +129,14 @@ class Shelf:
         return self._head["submitter"]
 
     @cached_property
+    def brief(self) -> Brief:
+        """The entry in short."""
+        return self._unpacker().unpack(self._head["brief"])
+
+    @cached_property
     def panels(self) -> dict[str, Any]:
         """What of the entry's page is made of its records."""
-        return json.loads(_unpacked(self.parcel.part("panels")))
+        return self._read("panels")
 
     @cached_property
     def runs(self) -> tuple[KeptRun, ...]:
@@ -178,7 +185,20 @@ class Shelf:
         return self._unpacker().unpack_field(place, self._read(f"evidence {number} {place}"))
 
     def _read(self, name: str) -> Any:
-        return json.loads(_unpacked(self.parcel.part(name)))
+        return json.loads(_unpacked(self._part(name)))
+
+    def _part(self, name: str) -> memoryview:
+        """A part of the parcel.
+
+        Raises:
+            BadParcel: it was changed, and is not there either once the parcel was made anew.
+        """
+        try:
+            return self.parcel.part(name)
+        except BadParcel:
+            self._remake()
+            self.parcel = Parcel(self.parcel.path)
+            return self.parcel.part(name)
 
     def _unpacker(self) -> Unpacker:
         return Unpacker(
@@ -190,7 +210,7 @@ class Shelf:
 
     def _array(self, size: str, number: int) -> np.ndarray:
         self._touched = True
-        return read_array(self.parcel.part(size), self._head[size][number])
+        return read_array(self._part(size), self._head[size][number])
 
     def release(self) -> None:
         """Let go of the replicates that were read; they are read again where they are asked for."""
@@ -200,13 +220,13 @@ class Shelf:
 
     def files(self, group: str) -> Iterator[tuple[str, bytes]]:
         """Path and content of its files of a group, as :func:`keep` was given them."""
-        part = self.parcel.part("files")
+        part = self._part("files")
         for path, place, size in self._head["files"].get(group, ()):
             yield path, _unpacked(part[place : place + size])
 
     def record_lines(self) -> list[bytes]:
         """The records of its runs as text."""
-        return _unpacked(self.parcel.part("records")).split(b"\n")
+        return _unpacked(self._part("records")).split(b"\n")
 
 
 class KeptPlans(Mapping[str, dict[str, Any]]):
@@ -282,6 +302,7 @@ def keep(
         "shared": shared,
         "conditions": _conditions(runs),
         "arms": [None if arm is None else _known(packer, arm) for arm in arms],
+        "brief": None if arms[0] is None else packer.pack_alone(make_brief(arms[0])),
         "has_plan": bool(head["plan"]),
         "small": packer.small.index,
         "large": packer.large.index,

@@ -24,6 +24,7 @@ from crlbench.disk.packed import PACKED
 from crlbench.disk.reading import Malformed, read_bytes, toml_table
 from crlbench.errors import UsageError
 from crlbench.pages.reproduce import changed_conditions
+from crlbench.site.briefs import Brief, make_brief
 from crlbench.site.cache import Cache
 from crlbench.site.known import Known
 from crlbench.site.pairs import Pairs
@@ -135,6 +136,11 @@ class StoredBoard:
     def archive(self) -> Archive:
         """Plans and ledgers."""
         return Archive(self.runs)
+
+    def brief(self, entry: Entry) -> Brief:
+        """An entry in short."""
+        shelf = self.shelves.get(entry.name)
+        return make_brief(entry) if shelf is None else shelf.brief
 
     def release(self) -> None:
         """Let go of what was read from shelves; it is read again where it is asked for."""

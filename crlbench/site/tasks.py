@@ -258,17 +258,9 @@ def _order(task: str) -> Any:
 
 def _learner_row(task: str, learner: Learner) -> dict[str, Any]:
     entry = learner.entry
-    summary = next(t for t in entry.tasks if t.task == task)
-    stability = entry.stability.tasks.get(task)
     return {
         "entry": entry,
         "lam": entry.axes["efficiency"].by_task.get(task),
-        "start": summary.start,
-        "end": summary.end,
-        "gain": summary.gain,
-        "stab": None if stability is None else stability.value,
-        "rating": "" if stability is None else stability.rating,
         "gen": entry.axes["generalization"].by_task.get(task),
-        "seeds": len(summary.seeds),
-        "failed": sum(seed.state == "failed" for seed in summary.seeds),
+        **learner.stored.brief(entry)["tasks"][task],
     }
