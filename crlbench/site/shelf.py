@@ -8,7 +8,9 @@ writes them to one parcel. Boards, rankings, pairs and all other pages are made 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from typing import Any
@@ -25,7 +27,15 @@ from crlbench.stats.intervals import Replicates
 from crlbench.verdict.axes import AXES, Axis, Evidence
 from crlbench.verdict.entry import Entry
 from crlbench.verdict.kept_runs import KeptRun, columns_of
-from crlbench.verdict.packing import FIELDS, KeptEntry, KeptEvidence, Packer, Unpacker
+from crlbench.verdict.packing import (
+    FIELDS,
+    REPLICATED,
+    KeptEntry,
+    KeptEvidence,
+    KeptScore,
+    Packer,
+    Unpacker,
+)
 from crlbench.verdict.runs import Run
 from crlbench.verdict.transfers import transfer_cells
 
@@ -172,12 +182,21 @@ class Shelf:
             f"{self.parcel.path.stem} {number}", partial(self._read_evidence, number)
         )
         given = {name: fields[name] for name in KNOWN} | {"_task_names": fields["task_names"]}
+        given["axes"] = {
+            axis: KeptScore.of(score, partial(self._read_replicates, number, axis))
+            for axis, score in fields["axes"].items()
+        }
         return KeptEntry.of(given | {"evidence": evidence}, partial(self._read_arm, number))
 
     def _read_arm(self, number: int, name: str) -> dict[str, Any]:
         """A field of an arm, with those that are read with it."""
         packed = self._read(f"arm {number} {GROUP_OF[name]}")
         return dict(zip(GROUPS[GROUP_OF[name]], self._unpacker().unpack(packed), strict=True))
+
+    def _read_replicates(self, number: int, axis: Axis, _: str) -> dict[str, Any]:
+        """The replicates of an arm's headline."""
+        drawn, spread = self._unpacker().unpack(self._read(f"arm {number} replicates of {axis}"))
+        return {"drawn": drawn, "spread": spread}
 
     def _read_evidence(self, number: int, name: str) -> Mapping[str, Any]:
         """A field of the evidence of an arm, with those that are read with it."""
@@ -204,13 +223,17 @@ class Shelf:
         return Unpacker(
             runs=self.runs.__getitem__,
             vanished=lambda number, index: self.runs[number].vanished(index),
-            small=lambda number: self._array("small", number),
-            large=lambda number: self._array("large", number),
+            small=lambda number: read_array(self._part("small"), self._head["small"][number]),
+            large=self._large,
         )
 
-    def _array(self, size: str, number: int) -> np.ndarray:
+    def _large(self, number: int) -> np.ndarray:
+        """An array that is a part of its own."""
         self._touched = True
-        return read_array(self._part(size), self._head[size][number])
+        kind, shape, offset, value = self._head["large"][number]
+        if offset is None:
+            return read_array(memoryview(b""), [kind, shape, None, value])
+        return read_array(self._part(f"large {number}"), [kind, shape, 0, None])
 
     def release(self) -> None:
         """Let go of the replicates that were read; they are read again where they are asked for."""
@@ -312,16 +335,29 @@ def keep(
         "head": compress(json.dumps(whole).encode()),
         **{name: compress(json.dumps(part).encode()) for name, part in packed.items()},
         "small": packer.small.content(),
-        "large": packer.large.content(),
         "records": compress(records),
         "files": b"".join(contents),
+        **_large_parts(packer),
     }
     cache.put(key, parts)
 
 
+def _large_parts(packer: Packer) -> dict[str, bytes]:
+    """Large arrays, a part each: what is not asked for is not compared with its digest."""
+    content, parts = packer.large.content(), {}
+    for number, (kind, shape, offset, _) in enumerate(packer.large.index):
+        if offset is not None:
+            size = math.prod(shape) * np.dtype(kind).itemsize
+            parts[f"large {number}"] = content[offset : offset + size]
+    return parts
+
+
 def _known(packer: Packer, arm: Entry) -> dict[str, Any]:
     """What is known of an arm without reading more."""
-    return {name: packer.pack_alone(getattr(arm, name)) for name in (*KNOWN, "task_names")}
+    bare = {name: None for name in REPLICATED}
+    fields = {name: getattr(arm, name) for name in (*KNOWN, "task_names")}
+    fields["axes"] = {axis: replace(score, **bare) for axis, score in arm.axes.items()}
+    return {name: packer.pack_alone(field) for name, field in fields.items()}
 
 
 def _pack_arm(packer: Packer, number: int, arm: Entry) -> dict[str, Any]:
@@ -329,6 +365,10 @@ def _pack_arm(packer: Packer, number: int, arm: Entry) -> dict[str, Any]:
     fields = {
         f"arm {number} {group}": packer.pack_alone(tuple(getattr(arm, name) for name in names))
         for group, names in GROUPS.items()
+    }
+    fields |= {
+        f"arm {number} replicates of {axis}": packer.pack_alone((score.drawn, score.spread))
+        for axis, score in arm.axes.items()
     }
     evidence = packer.pack_evidence(arm.evidence)
     return fields | {f"evidence {number} {name}": part for name, part in evidence.items()}

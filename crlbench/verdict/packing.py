@@ -187,7 +187,33 @@ class KeptEntry(Entry):
         return _load_field(self, name)
 
 
-def _load_field(of: KeptEvidence | KeptEntry, name: str) -> Any:
+class KeptScore(AxisScore):
+    """The headline of an axis whose replicates are read when something asks for them."""
+
+    @staticmethod
+    def of(score: AxisScore, load: Callable[[str], Mapping[str, Any]]) -> KeptScore:
+        """
+        Args:
+            score: without replicates.
+            load: as for :class:`KeptEvidence`.
+        """
+        made = object.__new__(KeptScore)
+        made.__dict__.update(vars(score), _load=load)
+        for name in REPLICATED:
+            del made.__dict__[name]
+        return made
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in REPLICATED:
+            raise AttributeError(name)
+        return _load_field(self, name)
+
+
+REPLICATED = ("drawn", "spread")
+"""Fields of a score that are replicates."""
+
+
+def _load_field(of: KeptEvidence | KeptEntry | KeptScore, name: str) -> Any:
     try:
         loaded = of._load(name)
     except LookupError:
