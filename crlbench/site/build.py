@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -15,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from crlbench.base.parallel import each_of, on_one_thread
+from crlbench.base.parallel import each_of, on_one_thread, spread
 from crlbench.errors import EnvironmentUnfit, UsageError, ValidationError
 from crlbench.site import addresses
 from crlbench.site.kept_pages import KeptPages
@@ -192,6 +193,7 @@ def _replacing(folder: Path) -> Iterator[Path]:
             if folder.exists():
                 os.replace(folder, old)
             os.replace(fresh, folder)
+            spread(shutil.rmtree, [path for path in old.glob("*/*") if path.is_dir()])
     except OSError as error:
         raise EnvironmentUnfit(f"{folder}: cannot be written: {error.strerror}") from error
 

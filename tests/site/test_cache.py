@@ -22,7 +22,7 @@ from crlbench.site import build as building
 from crlbench.site import cache as caching
 from crlbench.site.cache import DAYS_KEPT, IN_USE, Cache, SparedCache, TemporaryCache
 from crlbench.site.filling import Filler
-from crlbench.site.known import PART, read_known
+from crlbench.site.known import PART, packed_text, read_known
 from crlbench.site.pages import File, Kept, Made
 from crlbench.site.reading import read_site
 from crlbench.site.source import Site
@@ -266,7 +266,7 @@ def test_results_that_are_none_are_not_taken(tmp_path: Path, content: bytes) -> 
     cache.put("results-of-two", {PART: zstandard.compress(content)})
     known = read_known(cache, "results-of-two")
     assert known.get("one") is None
-    known.put("one", 1)
+    known.put("one", packed_text(1))
     known.write()
     assert read_known(cache, "results-of-two").get("one") == 1
 
