@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from weakref import ref
 
 from crlbench.base.parallel import each_of, on_one_thread
 from crlbench.catalog.find import Catalog
@@ -122,24 +123,33 @@ def _board(
         dates={shelf.name: shelf.date for shelf in shelves},
         later=later,
         shelves={shelf.name: shelf for shelf in shelves},
+        filler=filler,
     )
 
 
 def _shelf(path: Path, entry: Path, filler: Filler) -> Shelf:
     """What is kept of an entry, made again where the parcel holds something else."""
 
-    def remake() -> None:
-        if filler.made(entry) != path:
-            raise ValidationError(f"{entry}: changes while it is read. Build once it is whole.")
+    alive = ref(filler)  # or shelves, which entries lead to, would hold the cache in a circle
 
-    for again in (False, True):
-        if again:
-            remake()
-        with suppress(BadParcel):
-            shelf = Shelf(Parcel(path), entry, remake)
-            shelf.check()
-            return shelf
-    raise ValidationError(f"{path}: holds no entry; it was changed while it was read")
+    def remake() -> Path:
+        made = None if (maker := alive()) is None else maker.made(entry)
+        if made is None or made.name != path.name:
+            raise ValidationError(f"{entry}: changes while it is read. Build once it is whole.")
+        return made
+
+    with suppress(BadParcel):
+        return _opened(path, entry, remake)
+    try:
+        return _opened(remake(), entry, remake)
+    except BadParcel as error:
+        raise ValidationError(f"{error}; it was changed while it was read") from None
+
+
+def _opened(path: Path, entry: Path, remake: Callable[[], Path]) -> Shelf:
+    shelf = Shelf(Parcel(path), entry, remake)
+    shelf.check()
+    return shelf
 
 
 def _has_others(board: Path, entries: dict[Path, Path | None]) -> bool:

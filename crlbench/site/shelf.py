@@ -79,11 +79,12 @@ Files = dict[str, dict[str, bytes]]
 class Shelf:
     """An entry as it is kept."""
 
-    def __init__(self, parcel: Parcel, folder: Path, remake: Callable[[], object]) -> None:
+    def __init__(self, parcel: Parcel, folder: Path, remake: Callable[[], Path]) -> None:
         """
         Args:
             folder: of the entry's files.
-            remake: writes the parcel anew, where a part that is asked for was changed.
+            remake: writes the parcel anew, where a part that is asked for was changed, and says
+                where.
 
         Raises:
             BadParcel: the parcel holds no entry.
@@ -215,8 +216,7 @@ class Shelf:
         try:
             return self.parcel.part(name)
         except BadParcel:
-            self._remake()
-            self.parcel = Parcel(self.parcel.path)
+            self.parcel = Parcel(self._remake())
             return self.parcel.part(name)
 
     def _unpacker(self) -> Unpacker:

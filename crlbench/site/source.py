@@ -66,6 +66,8 @@ class StoredBoard:
     """By entry, what is kept of it; empty where the board was read as a whole."""
     known: Known = field(default_factory=Known, repr=False, compare=False)
     """Results of several entries; all boards of a site have the same."""
+    filler: object = field(default=None, repr=False, compare=False)
+    """What fills its shelves again where a part was damaged."""
     transient: bool = True
     """Whether vectors are dropped as soon as a page was made of them."""
 
