@@ -68,7 +68,6 @@ class Renderer:
         }
         self.kept_parts: KeptParts | None = None
         self.environment.globals |= {
-            "part_of": self.part_of,
             "archive_path": archive_path,
             "board_path": board_path,
             "entry_path": entry_path,
@@ -92,6 +91,7 @@ class Renderer:
         text = self.environment.get_template(page.template).render(
             page=page,
             link=page.link,
+            part_of=self.part_of,
             menu=MENU,
             site=self.site,
             totals=self.totals,
