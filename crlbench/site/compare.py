@@ -8,7 +8,7 @@ recipe differ: its difference would belong to neither.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import astuple, dataclass
 from functools import partial
 from itertools import combinations
@@ -18,7 +18,7 @@ from urllib.parse import quote
 
 from crlbench.base.wording import visible
 from crlbench.pages.compare_words import SIGNS
-from crlbench.site.embedded import literal, script, script_of
+from crlbench.site.embedded import literal, object_of, script, script_of
 from crlbench.site.pages import (
     COMPARE,
     File,
@@ -291,16 +291,11 @@ def _entries(stored: StoredBoard, pairs: Pairs) -> Iterator[File]:
         shelf = stored.shelves.get(entry.name)
         texts = own_texts(entry) if shelf is None else dict(shelf.files(KEPT))
         own = {name: content.decode() for name, content in texts.items()}
-        text = _object(own | {"pairs": _object(by_first.get(entry.name, {}))})
+        text = object_of(own | {"pairs": object_of(by_first.get(entry.name, {}))})
         where = (stored.id, entry.model, entry.recipe)
         key = f"{stored.id}/{entry.name}"
         yield File(entry_data_path(*where), script_of("entries", text, key))
         yield File(entry_data_path(*where, kind="json"), f"{text}\n".encode())
-
-
-def _object(values: Mapping[str, str]) -> str:
-    """What :func:`literal` writes for an object, from what it wrote for its values."""
-    return "{" + ",".join(f"{literal(key)}:{values[key]}" for key in sorted(values)) + "}"
 
 
 def own_texts(entry: Entry) -> dict[str, bytes]:

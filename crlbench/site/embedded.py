@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 
@@ -10,6 +11,11 @@ def literal(data: Any) -> str:
     """JSON in ASCII without a sign that ends a script: a literal, whatever a stranger wrote."""
     text = json.dumps(data, separators=(",", ":"), sort_keys=True, allow_nan=False)
     return text.replace("<", "\\u003c")
+
+
+def object_of(values: Mapping[str, str]) -> str:
+    """What :func:`literal` writes for an object, from what it wrote for its values."""
+    return "{" + ",".join(f"{literal(key)}:{values[key]}" for key in sorted(values)) + "}"
 
 
 def script(name: str, data: Any, key: str | None = None) -> bytes:

@@ -15,7 +15,7 @@ from crlbench.site.formats import KEPT_FORMS, WRITERS
 from crlbench.site.pages import TOTALS
 from crlbench.site.render import Renderer
 from crlbench.site.run_tables import tabulate_both
-from crlbench.site.shelf import Files, keep
+from crlbench.site.shelving import Files, keep
 from crlbench.site.source import Site, StoredBoard, read_board
 from crlbench.verdict.axes import drop_replicates
 from crlbench.verdict.board_conditions import board_tasks

@@ -48,9 +48,9 @@ from crlbench.stats.intervals import (
     TRIM,
     Location,
     plain_mean,
-    split_variance,
     trimmed_mean,
 )
+from crlbench.stats.pair_statistics import NOTHING, Items, Summed
 from crlbench.stats.sorting import gaps, sum_steps
 from crlbench.stats.stability_shares import mirrored
 from crlbench.stats.step_down import Before, Measured, Row, measured
@@ -65,12 +65,6 @@ Ownership is 1 where a value belongs to the first model; rows are its values, th
 
 MOST_NARROW = 22
 """Seeds up to which counts, and products of two that add up to them, fit into a byte."""
-NOTHING = 1e-12
-"""A difference below this share of the values is none."""
-FLOOR = 0.01
-"""The squared standard error is at least this share of what it would be with the paired
-differences taken from 0 in place of their mean. That is the same under every swap, and keeps
-statistics finite where all seeds of few differ alike."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -164,7 +158,7 @@ def randomise(
         _Task(name, rows, _seed_counts(name, rows), draws, location, differences)
         for name, rows, draws in zip(names, values, swaps, strict=True)
     ]
-    items = None if spread is None else _Items.of(spread, (first, second), columns)
+    items = None if spread is None else Items.of(spread, (first, second), columns)
     size = max((float(np.nanmax(np.abs(v), initial=0.0)) for v in values), default=0.0)
     work = _Pairs(tasks, (first, second), items, columns, NOTHING * size)
     of_tasks = tuple(zip(names, sizes, strict=True))
@@ -231,46 +225,6 @@ def draw_swaps(
     return draws, False
 
 
-@dataclass
-class _Summed:
-    """One pair's differences under every swap, summed over its tasks, and their variance."""
-
-    differences: np.ndarray
-    """(C,)"""
-    from_zero: float
-    """Variance, were the paired differences of the seeds taken from 0; the same for all swaps."""
-    centred: np.ndarray
-    """(C,) what that is less if they are taken from the mean of their task."""
-    square: float
-    """Mean square of the differences that have no variance, because a seed is several numbers."""
-    tasks: int
-    fixed: float = 0.0
-    """Variance that the choice of items adds."""
-
-    def studentise(self, nothing: float) -> float:
-        """Divide by the standard errors, then by the root mean square; in place.
-
-        Args:
-            nothing: a root mean square of the differences that counts as 0.
-
-        Returns:
-            The sum of the squared differences.
-        """
-        t = self.differences
-        if (square := float(t @ t)) <= len(t) * nothing**2:
-            t[:] = 0.0
-            return square
-        if self.square > 0:
-            t /= np.sqrt(self.square + self.fixed)
-            return square
-        variance = np.subtract(self.from_zero, self.centred, out=self.centred)
-        np.maximum(variance, FLOOR * self.from_zero, out=variance)
-        variance += self.fixed
-        t /= np.sqrt(variance, out=variance)
-        t /= np.sqrt(t @ t / len(t))
-        return square
-
-
 @dataclass(frozen=True)
 class _Pairs:
     """Computes the statistics of pairs, each by itself."""
@@ -278,7 +232,7 @@ class _Pairs:
     tasks: Sequence[_Task]
     models: tuple[np.ndarray, np.ndarray]
     """(pairs,) first and second of each pair."""
-    items: _Items | None
+    items: Items | None
     columns: int
     nothing: float
     """A difference that counts as 0."""
@@ -340,7 +294,7 @@ def _tables(task: _Task, first: np.ndarray, second: np.ndarray) -> list[_Table |
 
 def _add_up(
     tables: Sequence[_Table], out: np.ndarray, centred: np.ndarray, spare: np.ndarray
-) -> _Summed:
+) -> Summed:
     """Of one pair, in the memory of the last three: (C,) each, ``out`` holds zeros."""
     from_zero, square = 0.0, 0.0
     centred[:] = 0.0
@@ -352,53 +306,7 @@ def _add_up(
             centred += table.swaps.looked_up(table.centred, spare)
             from_zero += table.from_zero
         out += table.swaps.looked_up(d, spare)
-    return _Summed(out, from_zero, centred, square, len(tables))
-
-
-@dataclass(frozen=True)
-class _Items:
-    """What the choice of items does to each pair's difference of headlines."""
-
-    first: np.ndarray
-    second: np.ndarray
-    """(pairs,) the models of each pair."""
-    centred: np.ndarray
-    """(M, 3, R) replicates of each headline, less their mean."""
-    squares: np.ndarray
-    """(M, 3) sums of their squares."""
-
-    @staticmethod
-    def of(spread: np.ndarray, pairs: tuple[np.ndarray, np.ndarray], columns: int) -> _Items:
-        """From (M, 3, columns - 1) replicates."""
-        if spread.shape != (len(spread), 3, columns - 1):
-            raise ValidationError(
-                f"item replicates of shape {spread.shape} for {columns - 1} swaps; one of each "
-                "kind is needed for every swap"
-            )
-        centred = spread - spread.mean(axis=2, keepdims=True)
-        squares = [[kind @ kind for kind in kinds] for kinds in centred]
-        return _Items(*pairs, centred, np.array(squares).reshape(-1, 3))
-
-    def move(self, pair: int, whole: _Summed) -> None:
-        """Move every replicate as the items do, and add to the variance what that adds."""
-        a, b = self.first[pair], self.second[pair]
-        variances = self._variances(a, b)
-        if (both := variances[2]) <= 0:
-            return
-        fixed = float(split_variance(*variances)[1])
-        moves = self.centred[a, 2] - self.centred[b, 2]
-        moves *= whole.tasks * np.sqrt(min(1.0, fixed / both))
-        whole.differences[1:] += moves
-        whole.fixed = whole.tasks**2 * fixed
-
-    def _variances(self, a: int, b: int) -> np.ndarray:
-        """(3,) variances of the differences of two models' replicates, by the two alone: the bits
-        of a product of matrices depend on how many models there are."""
-        sums = self.squares[a] + self.squares[b]
-        products = [x @ y for x, y in zip(self.centred[a], self.centred[b], strict=True)]
-        variances = sums - 2.0 * np.array(products)
-        # What is left of two equal rows is rounding.
-        return np.where(variances > NOTHING * sums, variances, 0.0) / self.centred.shape[2]
+    return Summed(out, from_zero, centred, square, len(tables))
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,9 @@ import numpy as np
 from crlbench.base.parallel import spread
 from crlbench.stats.generalization import WEIGHTS, weightings
 from crlbench.stats.intervals import MIN_SEEDS, REPLICATES, plain_mean, trimmed_mean
+from crlbench.stats.pair_statistics import FLOOR
 from crlbench.stats.stability_shares import headline, shares, swapped_differences
-from crlbench.stats.swaps import FLOOR, SWAP_SEED, Randomisation, Tested, randomise
+from crlbench.stats.swaps import SWAP_SEED, Randomisation, Tested, randomise
 from crlbench.stats.tiers import ALPHA, Ranking, pool_errors, rank, tiers_of_many
 from crlbench.verdict.axes import Axis
 

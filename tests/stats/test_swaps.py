@@ -12,13 +12,12 @@ import pytest
 
 from crlbench.errors import ValidationError
 from crlbench.stats.intervals import plain_mean, task_balanced_iqm, trimmed_mean, variance_parts
+from crlbench.stats.pair_statistics import Items, Summed
 from crlbench.stats.step_down import Row, StepDown, measured
 from crlbench.stats.swaps import (
     SWAP_SEED,
     Randomisation,
-    _Items,
     _Pairs,
-    _Summed,
     draw_swaps,
     randomise,
 )
@@ -203,7 +202,7 @@ def test_items_move_every_pair_as_they_move_its_difference():
     spread = generator.normal(1.0, [[0.5], [0.3], [0.4]], (models, 3, count))
     spread[-1] = spread[-2]
     first, second = np.triu_indices(models, 1)
-    items = _Items.of(spread, (first, second), count + 1)
+    items = Items.of(spread, (first, second), count + 1)
     for pair, (a, b) in enumerate(zip(first, second, strict=True)):
         differences, tasks = generator.normal(size=count + 1), pair % 3 + 1
         wanted, variance = differences.copy(), 0.0
@@ -212,7 +211,7 @@ def test_items_move_every_pair_as_they_move_its_difference():
         if moved.any():
             wanted[1:] += tasks * np.sqrt(min(1.0, fixed / moved.var())) * moved
             variance = tasks**2 * fixed
-        whole = _Summed(differences, 1.5, np.full(count + 1, 0.5), 0.0, tasks)
+        whole = Summed(differences, 1.5, np.full(count + 1, 0.5), 0.0, tasks)
         items.move(pair, whole)
         np.testing.assert_allclose(whole.differences, wanted, atol=1e-12)
         assert whole.fixed == pytest.approx(variance, abs=1e-12)
