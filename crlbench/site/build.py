@@ -12,7 +12,6 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -24,6 +23,7 @@ from crlbench.site.kinds import parts
 from crlbench.site.known import complete
 from crlbench.site.pages import Keyed, Made, whole
 from crlbench.site.render import Renderer
+from crlbench.site.shelf import release_shelves
 from crlbench.site.source import Site
 from crlbench.site.transfer import transfer_jobs
 from crlbench.site.wanted import wanted_pairs
@@ -109,7 +109,7 @@ def _each_file(
             (one.path, take(_checked(one.path), renderer.content(one)))
             for one in (kept.files(item) if keyed else whole([item]))
         ]
-        _release(site)
+        release_shelves()
         return files
 
     found = {path: take(path, content) for path, content in _static()}
@@ -131,14 +131,9 @@ def _each_file(
 def _prepare(site: Site, jobs: int | None) -> None:
     """Compute what pages show of several entries together, and keep it for the next build."""
     stored = site.boards[0]
-    of_pairs = stored.pairs.jobs(wanted_pairs(site), partial(_release, site))
+    of_pairs = stored.pairs.jobs(wanted_pairs(site), release_shelves)
     complete([*transfer_jobs(site), *of_pairs], jobs)
     stored.known.write()
-
-
-def _release(site: Site) -> None:
-    for stored in site.boards:
-        stored.release()
 
 
 def _checked(path: str) -> str:

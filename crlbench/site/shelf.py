@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from typing import Any
+from weakref import WeakSet
 
 import numpy as np
 import zstandard
@@ -67,7 +68,7 @@ class Shelf:
         Raises:
             BadParcel: the parcel holds no entry.
         """
-        self.parcel, self._folder, self._remake, self._touched = parcel, folder, remake, False
+        self.parcel, self._folder, self._remake = parcel, folder, remake
         try:
             self._head: dict[str, Any] = json.loads(_unpacked(parcel.part("head")))
         except (ValueError, RecursionError, zstandard.ZstdError) as error:
@@ -207,17 +208,11 @@ class Shelf:
 
     def _large(self, number: int) -> np.ndarray:
         """An array that is a part of its own."""
-        self._touched = True
+        _touched.add(self)
         kind, shape, offset, value = self._head["large"][number]
         if offset is None:
             return read_array(memoryview(b""), [kind, shape, None, value])
         return read_array(self._part(f"large {number}"), [kind, shape, 0, None])
-
-    def release(self) -> None:
-        """Let go of the replicates that were read; they are read again where they are asked for."""
-        if self._touched:
-            self._touched = False
-            self.parcel.release()
 
     def files(self, group: str) -> Iterator[tuple[str, bytes]]:
         """Path and content of its files of a group, as :func:`keep` was given them."""
@@ -228,6 +223,17 @@ class Shelf:
     def record_lines(self) -> list[bytes]:
         """The records of its runs as text."""
         return _unpacked(self._part("records")).split(b"\n")
+
+
+_touched: WeakSet[Shelf] = WeakSet()
+"""Shelves whose large arrays were read."""
+
+
+def release_shelves() -> None:
+    """Let go of the replicates that were read; they are read again where they are asked for."""
+    for shelf in list(_touched):
+        shelf.parcel.release()
+    _touched.clear()
 
 
 class KeptPlans(Mapping[str, dict[str, Any]]):

@@ -144,11 +144,6 @@ class StoredBoard:
         shelf = self.shelves.get(entry.name)
         return make_brief(entry) if shelf is None else shelf.brief
 
-    def release(self) -> None:
-        """Let go of what was read from shelves; it is read again where it is asked for."""
-        for shelf in self.shelves.values():
-            shelf.release()
-
     def forget(self, entry: Entry) -> None:
         """Drop what was read of its runs' vectors: of many entries they are most of the memory."""
         if not self.transient:
@@ -162,14 +157,21 @@ class StoredBoard:
             run for run in self.by_entry[entry] if run.arm == arm and task in (None, run.task)
         )
 
-    @property
+    @cached_property
     def recipes(self) -> tuple[str, ...]:
         """By number of entries, the largest first; then by name."""
         sizes = {recipe: len(self.entries(recipe)) for recipe in self.board.rankings}
         return tuple(sorted(sizes, key=lambda recipe: (-sizes[recipe], recipe)))
 
     def entries(self, recipe: str) -> tuple[Entry, ...]:
-        return tuple(entry for entry in self.board.entries if entry.recipe == recipe)
+        return self._by_recipe.get(recipe, ())
+
+    @cached_property
+    def _by_recipe(self) -> dict[str, tuple[Entry, ...]]:
+        found: dict[str, list[Entry]] = {}
+        for entry in self.board.entries:
+            found.setdefault(entry.recipe, []).append(entry)
+        return {recipe: tuple(entries) for recipe, entries in found.items()}
 
 
 @dataclass(frozen=True)

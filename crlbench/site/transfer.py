@@ -18,6 +18,7 @@ from crlbench.site.cache import Cache
 from crlbench.site.families import by_recipe, families
 from crlbench.site.known import Job
 from crlbench.site.pages import Page, model_slug
+from crlbench.site.shelf import release_shelves
 from crlbench.site.source import Site, StoredBoard
 from crlbench.verdict.axes import Estimate
 from crlbench.verdict.packing import Packer, unpack_plain
@@ -121,7 +122,7 @@ def _find(cache: Cache | None, key: str) -> tuple[Matrix, ...] | None:
 def _make(cache: Cache | None, stored: StoredBoard, recipe: str) -> tuple[Matrix, ...]:
     """The matrices of a recipe, computed and kept."""
     matrices, key = _matrices(stored, recipe), _key(stored, recipe)
-    stored.release()
+    release_shelves()
     if key and cache is not None:
         packed = json.dumps(Packer().pack(tuple(map(_plain, matrices)))).encode()
         cache.put(f"transfer-{key}", {KEPT: zstandard.ZstdCompressor().compress(packed)})
