@@ -168,7 +168,7 @@ class StepDown:
         """
         self._alpha = alpha
         self._largest = np.zeros(columns)
-        self._staying = np.array([np.nan])
+        self._staying = 0
         self._adjusted: list[float] = []
         self._steps: list[tuple[np.ndarray, np.ndarray]] = []
 
@@ -196,7 +196,7 @@ class StepDown:
         self._steps.append((columns, values))
         self._adjusted.append(_reaching(self._largest, observed))
         if len(self._adjusted) == 1 or self._adjusted[-1] > self._alpha:
-            self._staying = self._largest.copy()
+            self._staying = len(self._adjusted)
 
     def adjusted(self) -> np.ndarray:
         """(P,) p-values adjusted by max-|t| step-down.
@@ -210,7 +210,12 @@ class StepDown:
     def critical(self) -> float:
         """The (1 - alpha) quantile of the largest |t| among the pairs that are not significant,
         which lies between them and those that are; NaN without a pair."""
-        return _upper_quantile(self._staying, self._alpha)
+        if not self._staying:
+            return np.nan
+        largest = np.zeros_like(self._largest)
+        for columns, values in self._steps[: self._staying]:
+            largest[columns] = values
+        return _upper_quantile(largest, self._alpha)
 
     def stairs(self) -> Stairs:
         """How the largest |t| grew."""
