@@ -134,14 +134,15 @@ def _place(stored: StoredBoard, entry: Entry, axis: Axis) -> Subject:
         "tier": place and place.tier,
         "leads": entry.name in ranking.anchors,
         "unranked": None if place else why,
-        **(_beside(entry) if axis == "efficiency" else {}),
+        **(_beside(stored, entry) if axis == "efficiency" else {}),
     }
 
 
-def _beside(entry: Entry) -> Subject:
+def _beside(stored: StoredBoard, entry: Entry) -> Subject:
     """What stands beside Λ."""
-    found = pick(entry.efficiency, "H", "E", "L") | pick(entry.placebo, "lam", "net")
-    found |= {"all_items": entry.lam.value}
+    brief = stored.brief(entry)
+    found = brief["numbers"] | pick(entry.placebo, "lam", "net")
+    found |= {"all_items": brief["lam"]}
     if (known := entry.novelty) is not None:
         found |= {"learned_known": known.known, "learned_new": known.new}
         found |= {"new_items": known.lam_new, "strict_items": known.lam_strict}

@@ -15,6 +15,7 @@ from crlbench.base.added import added_field, is_absent
 from crlbench.base.wording import listed
 from crlbench.stats.generalization import (
     PARTS,
+    WEIGHTS,
     ModelGeneralization,
     RunGeneralization,
     model_generalization,
@@ -148,11 +149,14 @@ class Evidence:
         prefix: Mapping[str, int],
         count: int = REPLICATES,
         seed: int = ROOT_SEED,
+        weights: tuple[float, ...] = WEIGHTS,
     ) -> None:
         self.tasks = dict(tasks)
         self.prefix = dict(prefix)
         """Per task, how many seed indices from 0 on are there without a gap."""
         self.count, self.seed = count, seed
+        self.weights = weights
+        """Of the parts of Gen, by the protocol of the runs."""
         self.kept: Mapping[tuple[Axis, str, int], Replicates] = {}
         """Replicates that are known already, by axis, task and number of seeds."""
         self.transfers: TransferCells | None = None
@@ -170,6 +174,23 @@ class Evidence:
         """
         n = len(self.tasks[task].measures) if n is None else n
         return self.kept.get((axis, task, n)) or _replicates(self, axis, task, n)
+
+    def seeds(self, part: Axis | Literal["parts"], task: str) -> np.ndarray | None:
+        """What all runs of a task are on an axis; None where one has no number.
+
+        Args:
+            part: efficiency, (n,) the Λ that ranks, none for a saturated task; stability, (n, q)
+                as :attr:`TaskRuns.stability_rows`; generalization, (n,) Gen; ``parts``, (n, 5) what
+                Gen is made of.
+        """
+        runs = self.tasks[task]
+        if part == "stability":
+            return None if runs.stability is None else runs.stability_rows
+        if part == "efficiency":
+            return None if any(m.lam is None for m in runs.measures) else runs.ranked_lam
+        if runs.gen_parts is None:
+            return None
+        return runs.gen if part == "generalization" else runs.gen_parts
 
     def lam_by_weight(self, task: str) -> np.ndarray:
         """(n, R) float32: Λ of each seed of a task with an area under each draw of items."""

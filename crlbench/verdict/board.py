@@ -45,8 +45,8 @@ from crlbench.verdict.census import Archive, Standing
 from crlbench.verdict.efficiency import Efficiency, Speed, TaskEfficiency
 from crlbench.verdict.entry import Entry, Placebo, make_entry
 from crlbench.verdict.pairs import AxisPair, paired_axes
-from crlbench.verdict.protocols import RULES, rules_of
-from crlbench.verdict.ranking import AxisRanking, Contestant, rank_axis
+from crlbench.verdict.protocols import RULES
+from crlbench.verdict.ranking import AxisRanking, Contestant, Tests, rank_axis
 from crlbench.verdict.resources import known_track
 from crlbench.verdict.runs import Run, Runs
 from crlbench.verdict.task_runs import X_AXES, SeedCurve, XAxis
@@ -99,9 +99,9 @@ class Ranked(NamedTuple):
     unranked: str | None
     replicates: int
 
-    def rank(self) -> AxisRanking:
-        """The ranking."""
-        return rank_entries(*self)
+    def rank(self, tests: Tests | None = None) -> AxisRanking:
+        """The ranking; ``tests`` as for :func:`crlbench.verdict.ranking.rank_axis`."""
+        return rank_entries(*self, tests)
 
 
 @dataclass(frozen=True)
@@ -344,7 +344,12 @@ def correlate_axes(entries: Sequence[Entry]) -> tuple[Correlation, ...]:
 
 
 def rank_entries(
-    axis: Axis, recipe: str, entries: Sequence[Entry], unranked: str | None, replicates: int
+    axis: Axis,
+    recipe: str,
+    entries: Sequence[Entry],
+    unranked: str | None,
+    replicates: int,
+    tests: Tests | None = None,
 ) -> AxisRanking:
     """Rank the entries of one recipe; ``unranked`` says why nothing may be ranked."""
     taking = [entry for entry in entries if entry.ranks]
@@ -357,34 +362,30 @@ def rank_entries(
         left_out=[entry.name for entry in entries if not entry.ranks],
         reason=unranked,
         replicates=replicates,
+        tests=tests,
     )
 
 
 def _contestant(axis: Axis, entry: Entry) -> Contestant:
-    score, tasks = entry.axes[axis], entry.evidence.tasks
-    task_runs = {task: tasks[task] for task in score.by_task}
-    seeds = {
-        "efficiency": lambda runs: runs.ranked_lam,
-        "stability": lambda runs: runs.stability_rows,
-        "generalization": lambda runs: runs.gen,
-    }[axis]
+    score, evidence = entry.axes[axis], entry.evidence
+    by_task = {task: evidence.seeds(axis, task) for task in score.by_task}
     parts = None
     if axis == "generalization":
-        parts = {task: runs.gen_parts for task, runs in task_runs.items()}
-    by_task = {task: seeds(runs) for task, runs in task_runs.items()}
-    weights = rules_of(next(iter(tasks.values())).runs[0].record).weights
-    return Contestant(entry.name, score.value, by_task, score.drawn, score.spread, parts, weights)
+        parts = {task: evidence.seeds("parts", task) for task in score.by_task}
+    drawn = score.drawn, score.spread
+    return Contestant(entry.name, score.value, by_task, *drawn, parts, evidence.weights)
 
 
 def improvement_of(entries: Sequence[Entry]) -> Improvement:
     """How likely each entry with a Λ improves more than each other one."""
     with_score = [entry for entry in entries if entry.axes["efficiency"].value is not None]
     names = tuple(entry.name for entry in with_score)
-    tasks = sorted({task for entry in with_score for task in entry.evidence.tasks})
+    tasks = sorted({task for entry in with_score for task in entry.task_names})
     strata, few = [], np.zeros((len(with_score), len(with_score)), dtype=bool)
     for task in tasks:
-        by_entry = [e.evidence.tasks.get(task) for e in with_score]
-        rows = [[] if runs is None else runs.ranked_lam for runs in by_entry]
+        rows = [
+            e.evidence.seeds("efficiency", task) if task in e.task_names else [] for e in with_score
+        ]
         seeds = np.array([len(row) for row in rows])
         both = np.minimum.outer(seeds, seeds)
         few |= (both > 0) & (both < MIN_SEEDS_TOGETHER)

@@ -269,7 +269,8 @@ def gather(
         task: read_task(task, task_runs, constants, stability, stress_runs.get(task, ()))
         for task, task_runs in census.runs.items()
     }
-    return Evidence(tasks, {task: census.prefix(task) for task in tasks}, count, seed)
+    prefix = {task: census.prefix(task) for task in tasks}
+    return Evidence(tasks, prefix, count, seed, rules_of(runs[0].record).weights)
 
 
 def _whole(evidence: Evidence) -> dict[str, Replicates]:

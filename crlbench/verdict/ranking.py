@@ -5,15 +5,17 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
 from crlbench.base.parallel import spread
 from crlbench.stats.generalization import WEIGHTS, weightings
 from crlbench.stats.intervals import MIN_SEEDS, REPLICATES, plain_mean, trimmed_mean
+from crlbench.stats.pair_statistics import FLOOR
 from crlbench.stats.stability_shares import headline, shares, swapped_differences
 from crlbench.stats.stress import COLUMNS, rows_headline, swapped_stress_differences
-from crlbench.stats.swaps import FLOOR, SWAP_SEED, Randomisation, randomise
+from crlbench.stats.swaps import SWAP_SEED, Randomisation, Tested, randomise
 from crlbench.stats.tiers import ALPHA, Ranking, pool_errors, rank, tiers_of_many
 from crlbench.verdict.axes import Axis
 
@@ -57,6 +59,17 @@ class Contestant:
     """Generalization: of the four λ, by the board's protocol."""
 
 
+class Tests(Protocol):
+    """Keeps the test of an axis for the ranking of these entries and more."""
+
+    def before(self, names: Sequence[str]) -> tuple[Tested, np.ndarray] | None:
+        """An earlier test of some of these entries, and where they are among them, in ascending
+        order; None where there is none."""
+
+    def keep(self, names: Sequence[str], tested: Tested) -> None:
+        """Take the test of these entries."""
+
+
 def rank_axis(
     axis: Axis,
     recipe: str,
@@ -66,6 +79,7 @@ def rank_axis(
     reason: str | None,
     alpha: float = ALPHA,
     replicates: int = REPLICATES,
+    tests: Tests | None = None,
 ) -> AxisRanking:
     """Rank the entries that have a score.
 
@@ -73,6 +87,7 @@ def rank_axis(
         unrated: entries that would rank and have no score on this axis.
         left_out: entries that do not rank.
         reason: why nothing on this board ranks; None where something may.
+        tests: of the same axis and replicates; None: the test is made anew, and not kept.
     """
     missing, others = tuple(sorted(unrated)), tuple(sorted(left_out))
     if reason is not None:
@@ -84,9 +99,13 @@ def rank_axis(
     names = sorted({task for c in contestants for task in c.seeds})
     strata = [_stratum([c.seeds.get(task) for c in contestants]) for task in names]
     moves = np.stack([c.spread for c in contestants]) if contestants else None
-    test = axis_test(axis, strata, names, alpha, replicates, spread=moves)
+    who = [c.name for c in contestants]
+    before = None if tests is None else tests.before(who)
+    test = axis_test(axis, strata, names, alpha, replicates, spread=moves, before=before)
+    if tests is not None and test.tested is not None:
+        tests.keep(who, test.tested)
     ranking = rank(
-        [c.name for c in contestants],
+        who,
         [c.value for c in contestants],
         test,
         alpha,
@@ -108,6 +127,7 @@ def axis_test(
     replicates: int = REPLICATES,
     seed: int = SWAP_SEED,
     spread: np.ndarray | None = None,
+    before: tuple[Tested, np.ndarray] | None = None,
 ) -> Randomisation:
     """The label-swap test with the statistic of an axis.
 
@@ -116,17 +136,17 @@ def axis_test(
             failed, (M, n, 10) with the same of a stress run; NaN from some seed on, or throughout,
             where a model has no more.
         spread: (M, 3, replicates) of each model. Stability is not resampled over items.
+        before: an earlier test of some of the models, and where they are among these.
     """
+    given = {"replicates": replicates, "seed": seed, "alpha": alpha, "before": before}
     if axis == "stability":
-        stressed = bool(strata) and strata[0].shape[-1] == 2 * COLUMNS
-        location, differences = _stab, swapped_differences
-        if stressed:
+        if strata and strata[0].shape[-1] == 2 * COLUMNS:
             location, differences = rows_headline, swapped_stress_differences
-        return randomise(
-            strata, names, location, replicates, seed, differences=differences, alpha=alpha
-        )
-    mean = trimmed_mean if axis == "efficiency" else plain_mean
-    return randomise(strata, names, mean, replicates, seed, alpha=alpha, spread=spread)
+        else:
+            location, differences = _stab, swapped_differences
+        return randomise(strata, names, location, differences=differences, **given)
+    location = trimmed_mean if axis == "efficiency" else plain_mean
+    return randomise(strata, names, location, spread=spread, **given)
 
 
 def _stab(seeds: np.ndarray) -> np.ndarray:
