@@ -20,7 +20,7 @@ from crlbench.pages.report import environment
 from crlbench.pages.svg import series_color
 from crlbench.pages.words import more_seeds, span
 from crlbench.stats.thresholds import TAUS
-from crlbench.verdict.axes import AXIS_SIGNS, AXIS_WORDS, Axis
+from crlbench.verdict.axes import AXIS_WORDS
 from crlbench.verdict.compare import Comparison, Side
 from crlbench.verdict.compare_axis import BY_WORDS
 from crlbench.verdict.compare_unequal import value
@@ -59,7 +59,7 @@ def page_data(comparison: Comparison) -> dict[str, Any]:
             for one in comparison.unequal
         ],
         "sides": [_side(comparison, side) for side in comparison.sides],
-        "axes": [(AXIS_SIGNS[axis], AXIS_WORDS[axis]) for axis in comparison.axes],
+        "axes": [(comparison.signs[axis], AXIS_WORDS[axis]) for axis in comparison.axes],
         "placebo": any(side.placebo is not None for side in comparison.sides),
         "tiles": _tiles(comparison),
         "matrix": _matrix(comparison) if len(comparison.sides) > 2 else None,
@@ -95,7 +95,7 @@ def _tiles(comparison: Comparison) -> list[dict[str, Any]]:
     (pair,) = comparison.pairs
     return [
         {
-            "axis": words.axis_name(axis),
+            "axis": words.axis_name(axis, comparison.signs[axis]),
             "call": axis_pair.effect.call if axis_pair.effect else None,
             "sign": _sign(axis_pair.effect),
             "value": number(axis_pair.effect.value, 3, True) if axis_pair.effect else NONE,
@@ -122,7 +122,7 @@ def _matrix(comparison: Comparison) -> list[dict[str, Any]]:
                 n, pair = by_keys.get((row.key, column.key), (0, None))
                 cells.append(None if pair is None else _cell(n, pair.axes[axis]))
             rows.append({"side": row, "cells": cells})
-        tables.append({"name": words.axis_name(axis), "rows": rows})
+        tables.append({"name": words.axis_name(axis, comparison.signs[axis]), "rows": rows})
     return tables
 
 
@@ -139,7 +139,10 @@ def _pair(comparison: Comparison, n: int, pair: Pair) -> dict[str, Any]:
     effects = [e for one in pair.axes.values() for e in (one.effect, *one.by_task.values())]
     margin = None if comparison.watermark else comparison.margin
     scale = effect_scale(effects, margin)
-    groups = [_group(axis_pair, axis, scale, margin) for axis, axis_pair in pair.axes.items()]
+    groups = [
+        _group(words.axis_name(axis, comparison.signs[axis]), axis_pair, scale, margin)
+        for axis, axis_pair in pair.axes.items()
+    ]
     return {
         "id": f"pair-{n}",
         "pair": pair,
@@ -155,10 +158,10 @@ def _pair(comparison: Comparison, n: int, pair: Pair) -> dict[str, Any]:
     }
 
 
-def _group(axis_pair: PairAxis, axis: Axis, scale: Any, margin: float | None) -> dict[str, Any]:
+def _group(name: str, axis_pair: PairAxis, scale: Any, margin: float | None) -> dict[str, Any]:
     """The rows of one axis: its headline, then the tasks."""
     return {
-        "head": _row(words.axis_name(axis), axis_pair.effect, scale, margin),
+        "head": _row(name, axis_pair.effect, scale, margin),
         "rows": [_row(task, effect, scale, margin) for task, effect in axis_pair.by_task.items()],
     }
 
@@ -237,5 +240,5 @@ def _parts(comparison: Comparison) -> list[dict[str, Any]]:
             for name in names
         ]
         if rows:
-            tables.append({"axis": words.axis_name(axis), "rows": rows})
+            tables.append({"axis": words.axis_name(axis, comparison.signs[axis]), "rows": rows})
     return tables

@@ -106,7 +106,8 @@ def _tables(comparison: Comparison) -> list[Table]:
 def _pair(comparison: Comparison, pair: Pair) -> Table:
     rows = []
     for axis, contrast in pair.axes.items():
-        rows.append(_effect_row(words.axis_name(axis), contrast.effect, strong=True))
+        name = words.axis_name(axis, comparison.signs[axis])
+        rows.append(_effect_row(name, contrast.effect, strong=True))
         if contrast.effect is not None and contrast.effect.wider is not None:
             rows.append(Row(("  on other tasks", "", "", span(contrast.effect.wider), "", "", "")))
         for task, effect in contrast.by_task.items():

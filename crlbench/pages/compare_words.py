@@ -6,7 +6,7 @@ from crlbench.base.wording import NONE, clean, count, listed, number
 from crlbench.pages.words import STANDINGS, VERDICT_SIGNS, chance_of_a_false_verdict, more_seeds
 from crlbench.stats.intervals import MIN_SEEDS_ALONE, MIN_SEEDS_TOGETHER
 from crlbench.stats.resampling import MIN_TASKS
-from crlbench.verdict.axes import AXIS_SIGNS, AXIS_WORDS, Axis
+from crlbench.verdict.axes import AXIS_WORDS, Axis
 from crlbench.verdict.compare import Comparison, Side
 from crlbench.verdict.compare_axis import BY_WORDS
 from crlbench.verdict.pairs import Call, Effect, Pair, PairAxis
@@ -46,10 +46,10 @@ def pair_title(comparison: Comparison, pair: Pair) -> str:
     return f"{title(second)} against {title(first)}"
 
 
-def axis_name(axis: Axis) -> str:
+def axis_name(axis: Axis, sign: str) -> str:
     """``Sample efficiency Λ``."""
     word = AXIS_WORDS[axis]
-    return f"{word[0].upper()}{word[1:]} {AXIS_SIGNS[axis]}"
+    return f"{word[0].upper()}{word[1:]} {sign}"
 
 
 def board_name(side: Side) -> str:
@@ -183,7 +183,7 @@ def side_notes(side: Side) -> list[str]:
         *map(_ended, (*side.why, *side.notes)),
     ]
     notes += [
-        f"{axis_name(axis)}: {_ended(score.reason)}"
+        f"{axis_name(axis, score.sign)}: {_ended(score.reason)}"
         for axis, score in side.axes.items()
         if score.reason is not None
     ]

@@ -18,7 +18,7 @@ import numpy as np
 
 from crlbench.base.parallel import on_one_thread
 from crlbench.errors import UsageError
-from crlbench.verdict.axes import AXES, MARGIN, Axis, AxisScore, plain, score_of
+from crlbench.verdict.axes import AXES, AXIS_SIGNS, MARGIN, Axis, AxisScore, plain, score_of
 from crlbench.verdict.census import Standing
 from crlbench.verdict.compare_axis import By, TaskView, set_side_by_side, task_views
 from crlbench.verdict.compare_read import Loaded
@@ -88,6 +88,12 @@ class Comparison:
     pairs: tuple[Pair, ...]
     crlbench: tuple[str, ...]
     bootstrap: dict[str, Any]
+
+    @property
+    def signs(self) -> dict[Axis, str]:
+        """The symbol of each compared axis; under two protocols, that of the first."""
+        signs = {axis: {side.axes[axis].sign for side in self.sides} for axis in self.axes}
+        return {a: s.pop() if len(s) == 1 else AXIS_SIGNS[a] for a, s in signs.items()}
 
     def side(self, key: str) -> Side:
         """The entry that is called ``key`` here."""

@@ -241,7 +241,7 @@ def a_protocol_before_the_first(folder: Path) -> None:
     restated(folder, {"protocol": 0}, version=0)
 
 
-@forgery("validate", "protocol 'CRL-9 1' is not known: this checkout has 'CRL-1 1'")
+@forgery("validate", "protocol 'CRL-9 1' is not known: this checkout has 'CRL-1, CRL-2 1'")
 def a_protocol_that_nobody_wrote(folder: Path) -> None:
     restated(folder, {PROTOCOL_LEAF: "CRL-9"}, name="CRL-9")
 
