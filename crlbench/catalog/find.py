@@ -220,12 +220,15 @@ class Catalog:
     def load_model(self, spec: str) -> ModelCard:
         """The card of an entry, of a local checkpoint or of ``org/name@<40 hex>``.
 
-        In that order: an entry's name, an existing folder or GGUF file, a hub id with a full
-        commit. All but entries are synthesised and marked ``unlisted``.
+        In that order: an entry's name, or ``name@checkpoint`` where its design has several
+        pretrainings; an existing folder or GGUF file; a hub id with a full commit. All but entries
+        are synthesised and marked ``unlisted``.
         """
         entries = self.entries("model")
-        if spec in entries:
-            return read_model_card(entries[spec].path)
+        slug, at, checkpoint = spec.partition("@")
+        if slug in entries:
+            card = read_model_card(entries[slug].path)
+            return card.at(checkpoint) if at else card
         path = spec if "\0" in spec else os.path.expanduser(spec)  # which refuses a zero byte
         if os.path.isdir(path):  # which takes any text, unlike Path
             return local_card(Path(path).resolve())

@@ -129,7 +129,7 @@ def _sort(recomputed: Recomputed, run: Run, here: Comparison, base: Base | None)
 def model_of(run: Run) -> str:
     """The name under which the run's model was asked for, as far as it is known."""
     config = config_of(run) or {}
-    return str(config.get("model", run.record.subject.slug))
+    return str(config.get("model", run.record.subject.spec))
 
 
 def _samples(

@@ -32,6 +32,7 @@ INSIDE = r"^(\.|[A-Za-z0-9_][A-Za-z0-9_.+-]*(/[A-Za-z0-9_][A-Za-z0-9_.+-]*)*)$"
 HUB_ID = r"^[A-Za-z0-9_][A-Za-z0-9_.-]*/[A-Za-z0-9_][A-Za-z0-9_.-]*$"
 FIELD_NAME = "^[A-Za-z][A-Za-z0-9_]*$"
 LANGUAGE = "^[a-z]{2,3}$"
+CHECKPOINT = r"^i[0-9]{1,3}o[0-9]{1,3}$"
 PACKAGE_NAME = r"^(@[A-Za-z0-9][A-Za-z0-9._-]*/)?[A-Za-z0-9][A-Za-z0-9._-]*$"
 PACKAGE_VERSION = r"^[A-Za-z0-9][A-Za-z0-9.+!_-]*$"
 Line = Annotated[str, Field(pattern=LINE, max_length=4000)]
@@ -39,6 +40,8 @@ Line = Annotated[str, Field(pattern=LINE, max_length=4000)]
 FieldName = Annotated[str, Field(pattern=FIELD_NAME, max_length=100)]
 FileName = Annotated[str, Field(pattern=FILE_NAME, max_length=255)]
 SideName = Annotated[str, Field(pattern=SIDE_NAME, max_length=255)]
+CheckpointName = Annotated[str, Field(pattern=CHECKPOINT)]
+"""A pretraining of a design: initialisation and order of the corpus, by number."""
 PackageName = Annotated[str, Field(pattern=PACKAGE_NAME, max_length=200)]
 RULES = {
     r"^[0-9a-f]{64}$": "64 lowercase hexadecimal digits",
@@ -56,6 +59,7 @@ RULES = {
     INSIDE: "a folder below the entry's own, as a/b: never absolute, never with '..'",
     FIELD_NAME: "a name of letters, digits and '_'",
     LANGUAGE: "a code of ISO 639-1, two letters (or three of ISO 639-3)",
+    CHECKPOINT: "the initialisation and the corpus order of a pretraining, as i0o1",
     PACKAGE_NAME: "a package as its registry calls it",
     PACKAGE_VERSION: "a version as the registry calls it",
 }

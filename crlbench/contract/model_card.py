@@ -20,6 +20,7 @@ from crlbench.contract.fields import (
     LINE_OR_NOTHING,
     PACKAGE_VERSION,
     Address,
+    CheckpointName,
     Count,
     FieldName,
     FileName,
@@ -34,7 +35,7 @@ from crlbench.disk import line_ends
 from crlbench.disk.hashing import digest, require_sha256
 from crlbench.disk.side_files import first_change, side_digests
 from crlbench.disk.toml import read_toml
-from crlbench.errors import ValidationError
+from crlbench.errors import UsageError, ValidationError
 
 CONTEXT_FIELDS = ("max_position_embeddings", "n_positions", "n_ctx", "max_seq_len")
 """How configs call the longest sequence."""
@@ -141,6 +142,14 @@ class ModelCard(Card):
     source: Source
     weights_sha256: dict[FileName, Sha256] = {}
     """File name inside the weights folder to digest, checked when the weights are loaded."""
+    checkpoint: CheckpointName | None = None
+    """Which pretraining of a design these weights are, where the design has several."""
+    checkpoints: dict[CheckpointName, dict[FileName, Sha256]] = {}
+    """The weights of the others, which lie in folders of their names inside that of this one and
+    are asked for as ``<slug>@<checkpoint>``. They are no part of what this one is."""
+    maker: Line | None = None
+    """Command that makes a checkpoint whose weights are not here, with its numbers added:
+    ``--init I --order O``."""
     side_sha256: dict[SideName, Sha256] = {}
     """Digests of the files beside the weights that decide what the model is: config, tokenizer,
     chat template, generation settings. All of them, or none where a hub's commit pins them."""
@@ -225,7 +234,46 @@ class ModelCard(Card):
             raise ValueError("the table chat_template needs the frame chat")
         if self.source.kind == "path" and not self.weights_sha256:
             raise ValueError("bundled weights need the table weights_sha256 (file = digest)")
+        if self.checkpoints and (self.checkpoint is None or self.source.kind != "path"):
+            raise ValueError(
+                "an entry with the table checkpoints has bundled weights, and says in checkpoint"
+                " which of all they are"
+            )
+        if self.checkpoint in self.checkpoints:
+            raise ValueError(f"checkpoints holds {self.checkpoint}, which is the entry itself")
         return self
+
+    def at(self, checkpoint: str) -> ModelCard:
+        """The card of one pretraining of the design.
+
+        Raises:
+            UsageError: the entry has none of that name.
+        """
+        if checkpoint == self.checkpoint:
+            return self
+        if checkpoint not in self.checkpoints:
+            names = ", ".join(sorted({*self.checkpoints, self.checkpoint or ""} - {""})) or "none"
+            raise UsageError(
+                f"model '{self.slug}' has no checkpoint '{checkpoint:.40}'. Known: {names}."
+            )
+        folder = f"{self.source.path}/{checkpoint}"
+        return self.model_copy(
+            update={
+                "display_name": f"{self.display_name} {checkpoint}",
+                "source": self.source.model_copy(update={"path": folder}),
+                "weights_sha256": self.checkpoints[checkpoint],
+                "checkpoint": checkpoint,
+                "checkpoints": {},
+            }
+        )
+
+    @property
+    def making(self) -> str | None:
+        """The command that makes the weights of this checkpoint, where the entry states one."""
+        if self.maker is None or self.checkpoint is None:
+            return None
+        init, order = self.checkpoint[1:].split("o")
+        return f"{self.maker} --init {init} --order {order}"
 
     @property
     def weights_dir(self) -> Path | None:
@@ -252,9 +300,10 @@ class ModelCard(Card):
         """SHA-256 of the fields that the card states.
 
         The side files of an entry are left out: they are compared when it is loaded, and an entry
-        that states them later keeps the names of its stored runs.
+        that states them later keeps the names of its stored runs. So are the other checkpoints of
+        its design.
         """
-        left_out = set() if self.unlisted else {"side_sha256"}
+        left_out = {"checkpoints"} if self.unlisted else {"checkpoints", "side_sha256"}
         content = self.model_dump(
             mode="json", by_alias=True, exclude_defaults=True, exclude=left_out
         )
@@ -340,11 +389,13 @@ def check_pinned_weights(card: ModelCard, folder: Path, *, all_here: bool = True
         if not path.is_file():
             if not all_here:
                 continue
-            raise ValidationError(f"model '{card.slug}': {path} is missing.")
+            hint = f" Make it: {card.making}." if card.making else ""
+            raise ValidationError(f"model '{card.slug}': {path} is missing.{hint}")
         if (actual := require_sha256(path)) != expected:
             raise ValidationError(
                 f"model '{card.slug}': {path} was changed: its sha256 is {actual}, the entry says "
                 f"{expected}. Restore the file, or make an entry for the new weights."
+                + (" A machine of another class makes other bits." if card.making else "")
             )
 
 

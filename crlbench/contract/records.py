@@ -68,6 +68,13 @@ class Subject(_Part):
     listed: bool
     params_total: int
     params_trainable: int
+    checkpoint: str | None = added(None)
+    """Which pretraining of the design it was, where the design has several."""
+
+    @property
+    def spec(self) -> str:
+        """The name by which an entry of the catalogue is asked for."""
+        return self.slug if self.checkpoint is None else f"{self.slug}@{self.checkpoint}"
 
 
 class TaskRef(_Part):

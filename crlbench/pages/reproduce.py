@@ -64,7 +64,7 @@ def _model(record: RunRecord) -> str:
     subject = record.subject
     if not subject.listed and subject.hf_id and subject.revision:
         return f"{subject.hf_id}@{subject.revision}"
-    return subject.slug
+    return subject.spec
 
 
 def _shortened(record: RunRecord, differing: dict[str, Any]) -> list[str]:

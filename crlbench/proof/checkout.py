@@ -230,7 +230,7 @@ def _precedes(version: str, other: str) -> bool:
 def _compare_model(here: Comparison, model: str, catalog: Catalog) -> None:
     subject = here.run.record.subject
     try:
-        card = catalog.load_model(subject.slug if subject.listed else model)
+        card = catalog.load_model(subject.spec if subject.listed else model)
         if card.unlisted:
             from crlbench.run.admission import admit, as_filed
 
@@ -240,8 +240,8 @@ def _compare_model(here: Comparison, model: str, catalog: Catalog) -> None:
         return
     stored, why = subject.model_dump(mode="json"), "the entry here"
     for name, value in json.loads(canonical_json(card_fields(card))).items():
-        if stored[name] != value:
-            here.differ(f"subject.{name}", stored[name], value, why)
+        if stored.get(name) != value:
+            here.differ(f"subject.{name}", stored.get(name), value, why)
     if not _may_have(card, subject.params_total):
         here.differ("subject.params_total", subject.params_total, card.params_total, why)
     if card.digest == subject.entry_sha256:

@@ -112,7 +112,7 @@ def out_of_reach(records: Iterable[RunRecord], catalog: Catalog) -> str | None:
                 f"budget: {rows:,} completions an iteration, and nobody can replay more than "
                 f"{MAX_ROWS:,}"
             )
-        total += replay_seconds(record, record.subject.slug, UPDATES, extra)
+        total += replay_seconds(record, record.subject.spec, UPDATES, extra)
     if total > MAX_SECONDS:
         return (
             f"conditions: its first {UPDATES} updates take about {duration(total)} on one core, "

@@ -215,7 +215,7 @@ def cell_of(
     place = f"{subject.slug}/{algo.name}/{record.task.name}/{record.arm}/seed-{record.seed.index}"
     machine = record.environment
     return Cell(
-        model=subject.slug if subject.listed else model,
+        model=subject.spec if subject.listed else model,
         recipe=algo.name,
         recipe_config=algo.config,
         recipe_file=_text(recipes.python_file(algo.name, catalog.extra)),

@@ -267,7 +267,7 @@ def card_fields(card: ModelCard) -> dict[str, Any]:
         "quantisation": card.quantisation,
         "adapter": card.adapter.model_dump(mode="json") if card.adapter else None,
         "listed": not card.unlisted,
-    }
+    } | ({} if card.checkpoint is None else {"checkpoint": card.checkpoint})
 
 
 def task_record(task: Task) -> TaskRef:

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from architectures import CONTEXT
-from corpus import FAMILIES, RANKED
 from scoring import Score
 
 from crlbench.disk.side_files import side_digests
@@ -24,12 +23,25 @@ def weights_digest(folder: Path) -> str:
 
 def added(name: str) -> date:
     """The day on which a model joined the others."""
+    if name.startswith("tiny2-"):
+        return date(2026, 11, 27)
     return date(2026, 11, 21) if name in FIRST else date(2026, 11, 22)
 
 
-def entry(name: str, folder: Path, family: str, counts: tuple[int, int], data: str) -> str:
-    """The text of ``models/<name>.toml``."""
+def entry(
+    name: str,
+    folder: Path,
+    family: str,
+    counts: tuple[int, int],
+    data: str,
+    checkpoints: dict[str, dict[str, str]],
+) -> str:
+    """The text of ``models/<name>.toml``; ``checkpoints``: digests of further pretrainings."""
     total, active = counts
+    several = {
+        "checkpoint": "i0o0",
+        "maker": f"python models/tiny/pretrain.py --model {name}",
+    }
     return dump_toml(
         {
             "schema": 1,
@@ -50,9 +62,11 @@ def entry(name: str, folder: Path, family: str, counts: tuple[int, int], data: s
             " out of the training text by rule, and a test checks it.",
             "contact": "crlbench maintainers",
             "added": added(name),
+            **(several if name.startswith("tiny2-") else {}),
             "source": {"path": f"tiny/{folder.name}"},
             "weights_sha256": {"model.safetensors": weights_digest(folder)},
             "side_sha256": side_digests(folder),
+            **({"checkpoints": checkpoints} if checkpoints else {}),
         }
     )
 
@@ -104,12 +118,12 @@ prompts that are answered neither always nor never rightly.
 
 
 def _draws(scores: dict[str, dict[str, Score]]) -> int:
-    return len(scores["id"][RANKED[0]].histogram) - 1
+    return len(next(iter(scores["id"].values())).histogram) - 1
 
 
 def _score_table(scores: dict[str, dict[str, Score]]) -> str:
     lines = ["| task | split | sampled | greedy | sampled by level |", "|---|---|---|---|---|"]
-    for task in FAMILIES:
+    for task in scores["id"]:
         for split, by_task in scores.items():
             if task not in by_task:
                 continue
@@ -120,7 +134,7 @@ def _score_table(scores: dict[str, dict[str, Score]]) -> str:
 
 
 def _spread_table(by_task: dict[str, Score]) -> str:
-    columns = range(len(by_task[RANKED[0]].histogram))
+    columns = range(len(next(iter(by_task.values())).histogram))
     lines = [
         f"| task | {' | '.join(map(str, columns))} | mixed |",
         f"|---|{'---|' * len(columns)}---|",

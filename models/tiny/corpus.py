@@ -3,11 +3,13 @@
 A document is <bos>, the user text, a newline, the answer, <eos>. Items come from the tasks'
 own ``item(rng, level, template)``; an item that an evaluation split may hold is drawn again,
 so no evaluation key occurs in any document. Level 3 and the paraphrased templates are rare,
-so that they can be generalised to but are not mastered. As on the web, some answers are
-wrong: in the last part of the corpus a share of the documents carries the answer to another
-item of the same kind. A model that samples from what it has read is then wrong at times even
-where it knows better, which is what reinforcement learning can put right quickly. The first
-part is clean, because noise slows the learning of the tasks themselves.
+so that they can be generalised to but are not mastered.
+
+There are two mixes. That of the first models has wrong answers, as the web has: in the last part
+of the corpus a share of the documents carries the answer to another item of the same kind. A
+model that samples from what it has read is then wrong at times even where it knows better, and
+reinforcement learning puts that right quickly, without teaching anything. The second mix has none,
+and more families.
 """
 
 from __future__ import annotations
@@ -54,6 +56,27 @@ class Mix:
     """Share of the documents from ``clean`` on that carry the answer to another item."""
     clean: int = 72_000
     """Documents before this number are never noisy."""
+
+
+SECOND = Mix(
+    families={
+        "addition": 0.12,
+        "list-ops": 0.08,
+        "counting": 0.08,
+        "key-value": 0.09,
+        "modular": 0.08,
+        "letters": 0.07,
+        "chains": 0.10,
+        "sequences": 0.08,
+        "clock": 0.07,
+        "runs": 0.06,
+        "brackets": 0.06,
+        "hops": 0.06,
+        "common": 0.05,
+    },
+    noise=0.0,
+)
+"""The mix of the models ``tiny2-*``."""
 
 
 @dataclass(frozen=True)

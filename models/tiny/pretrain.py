@@ -1,10 +1,15 @@
 """Make a bundled model: ``python models/tiny/pretrain.py --model tiny-llama``.
 
-All base models read the same documents in the same order under the same schedule;
-``tiny-llama-sft`` continues tiny-llama on the training splits of the ranked tasks. The
-command writes the model's folder (weights, config, tokenizer, model card) and its entry
-``models/<name>.toml``. With the same library versions, threads and processor kind, the
-weights come out bit for bit.
+There are two generations. Models of one read the same documents under the same schedule.
+``tiny-*`` are one pretraining each; ``tiny-llama-sft`` continues tiny-llama on the training splits
+of the ranked tasks. ``tiny2-*`` read a corpus without wrong answers, are taken at an early moment
+of their schedule, and come in several pretrainings of a design: ``--init I --order O`` is
+initialisation I on corpus order O. Those of one order read the same documents.
+
+The command writes the model's folder (weights, config, tokenizer, model card) and its entry
+``models/<name>.toml``. A further pretraining of a design goes into a folder inside it; its digest
+is compared with that of the entry, or joins it. With the same library versions, threads and
+processor kind, the weights come out bit for bit.
 """
 
 from __future__ import annotations
@@ -15,7 +20,7 @@ import itertools
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,18 +28,24 @@ import card
 import corpus
 import tokenizer
 import torch
-from architectures import ARCHITECTURES, parameter_counts
+from architectures import ARCHITECTURES, EQUAL, parameter_counts
 from scoring import Score, read_split, score
 from training import Row, Schedule, train
 from transformers import AutoModelForCausalLM, __version__
 from transformers.utils import logging
 
 from crlbench import seeding
+from crlbench.contract.model_card import read_model_card
 
 SEED = 0
 HERE = Path(__file__).resolve().parent
 SFT = "tiny-llama-sft"
 MODELS = (*ARCHITECTURES, SFT)
+"""The first generation."""
+SECOND = tuple(name.replace("tiny-", "tiny2-", 1) for name in EQUAL)
+"""The second."""
+MOMENT = 2000
+"""Updates after which models of the second generation are taken."""
 PRETRAINING = Schedule(
     updates=3000,
     batch=32,
@@ -63,10 +74,20 @@ SPLITS = {"id": (512, 8), "hard": (256, 8), "format": (320, 8)}
 """Split -> (prompts, samples a prompt) of the model card."""
 
 
+def architecture_of(name: str) -> str:
+    """The architecture of a model of either generation."""
+    return name.removesuffix("-sft").replace("tiny2-", "tiny-", 1)
+
+
+def mix_of(name: str) -> corpus.Mix:
+    """The corpus of a model's generation."""
+    return corpus.SECOND if name in SECOND else corpus.Mix()
+
+
 def new_model(name: str, seed: int) -> Any:
     """A randomly initialised model of an architecture; the same draw for every name."""
     torch.manual_seed(seeding.derive(seed, "init"))
-    return AutoModelForCausalLM.from_config(ARCHITECTURES[name]())
+    return AutoModelForCausalLM.from_config(ARCHITECTURES[architecture_of(name)]())
 
 
 def fine_tuning_rows(seed: int) -> Iterator[Row]:
@@ -79,15 +100,14 @@ def fine_tuning_rows(seed: int) -> Iterator[Row]:
             yield corpus.tokens(row["messages"][-1]["content"], row["answer"])
 
 
-def make(name: str, seed: int = SEED) -> tuple[Any, list[dict[str, float]]]:
+def make(name: str, init: int = SEED, order: int = SEED) -> tuple[Any, list[dict[str, float]]]:
     """The trained model and its losses per update."""
-    report = _progress(FINE_TUNING.updates if name == SFT else PRETRAINING.updates)
     if name == SFT:
-        model = load(HERE / "tiny-llama")
-        return model, train(model, fine_tuning_rows(seed), FINE_TUNING, seed, report)
-    model = new_model(name, seed)
-    rows = (document.tokens() for document in corpus.documents(seed, corpus.Mix()))
-    return model, train(model, rows, PRETRAINING, seed, report)
+        model, report = load(HERE / "tiny-llama"), _progress(FINE_TUNING.updates)
+        return model, train(model, fine_tuning_rows(order), FINE_TUNING, order, report)
+    model, until = new_model(name, init), MOMENT if name in SECOND else PRETRAINING.updates
+    rows = (document.tokens() for document in corpus.documents(order, mix_of(name)))
+    return model, train(model, rows, PRETRAINING, order, _progress(until), until)
 
 
 def load(folder: Path) -> Any:
@@ -105,26 +125,28 @@ def save(model: Any, folder: Path) -> None:
     tokenizer.write(folder)
 
 
-def measure(model: Any, seed: int) -> dict[str, dict[str, Score]]:
+def measure(model: Any, seed: int, families: Iterable[str]) -> dict[str, dict[str, Score]]:
     """Scores by split and task."""
     return {
-        split: {task: score(model, task, split, *size, seed) for task in corpus.FAMILIES}
+        split: {task: score(model, task, split, *size, seed) for task in families}
         for split, size in SPLITS.items()
     }
 
 
 def data_statement(name: str) -> str:
     """What a model was trained on, in words."""
-    mix = corpus.Mix()
-    count = PRETRAINING.updates * PRETRAINING.batch
+    mix = mix_of(name)
+    count = (MOMENT if name in SECOND else PRETRAINING.updates) * PRETRAINING.batch
     shares = ", ".join(f"{family} {share:.0%}" for family, share in mix.families.items())
     levels = ", ".join(f"level {level} {share:.0%}" for level, share in mix.levels.items())
     text = (
         f"{count:,} synthetic documents of the benchmark's own task families ({shares};"
         f" {levels}; canonical template {mix.templates[0]:.0%}, each of the"
         f" {len(mix.templates) - 1} others {mix.templates[1]:.0%}), without any evaluation key."
-        f" From document {mix.clean:,} on, {mix.noise:.0%} carry the answer to another item."
     )
+    if mix.noise:
+        share = f"{mix.noise:.0%} carry the answer to another item."
+        text += f" From document {mix.clean:,} on, {share}"
     if name == SFT:
         rows = FINE_TUNING.updates * FINE_TUNING.batch
         text += (
@@ -143,7 +165,7 @@ def training_statement(
     return {
         "command": f"`python models/tiny/pretrain.py --model {name} --threads {threads}`",
         "seed": SEED,
-        "updates x batch": f"{schedule.updates} x {schedule.batch} documents",
+        "updates x batch": f"{len(history)} x {schedule.batch} documents",
         "optimiser": f"AdamW, betas {schedule.betas}, weight decay {schedule.weight_decay} on"
         f" matrices, gradients clipped at {schedule.max_grad_norm}",
         "learning rate": f"{schedule.learning_rate:g}, {schedule.warmup} updates of warm-up,"
@@ -175,19 +197,50 @@ def _progress(updates: int) -> Any:
     return report
 
 
+def make_further(name: str, init: int, order: int, out: Path) -> int:
+    """Another pretraining of a design whose entry is there; 3 if its weights are others."""
+    checkpoint, entry = f"i{init}o{order}", out / f"{name}.toml"
+    folder = out / "tiny" / name / checkpoint
+    model, _ = make(name, init, order)
+    save(model, folder)
+    digest, known = card.weights_digest(folder), read_model_card(entry).checkpoints
+    stated = known.get(checkpoint, {}).get("model.safetensors")
+    if stated is None:
+        with entry.open("a", encoding="utf-8") as file:
+            file.write(f'\n[checkpoints.{checkpoint}]\n"model.safetensors" = "{digest}"\n')
+        print(f"{folder}: {digest} joined {entry}")
+    elif stated != digest:
+        print(
+            f"{folder}: sha256 {digest}, and {entry} says {stated}. A machine of another class"
+            " makes other bits: this is another pretraining, and needs an entry of its own.",
+            file=sys.stderr,
+        )
+        return 3
+    else:
+        print(f"{folder}: as {entry} says, to the last bit")
+    return 0
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Train, store, score, and write the card and the entry."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--model", required=True, choices=MODELS)
+    parser.add_argument("--model", required=True, choices=(*MODELS, *SECOND))
+    parser.add_argument("--init", type=int, default=SEED, help="initialisation of tiny2-* (0)")
+    parser.add_argument("--order", type=int, default=SEED, help="corpus order of tiny2-* (0)")
     parser.add_argument("--threads", type=int, default=1, help="CPU threads (default 1)")
     parser.add_argument("--out", type=Path, default=HERE.parent, help="folder for entry and tiny/")
     options = parser.parse_args(arguments)
+    name, further = options.model, (options.init, options.order) != (SEED, SEED)
+    if further and name not in SECOND:
+        parser.error(f"{name} is one pretraining: --init and --order are for tiny2-*")
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     logging.set_verbosity_error()
     torch.set_num_threads(options.threads)
     torch.use_deterministic_algorithms(True)
+    if further:
+        return make_further(name, options.init, options.order, options.out)
 
-    name, folder = options.model, options.out / "tiny" / options.model
+    folder = options.out / "tiny" / name
     start = time.perf_counter()
     model, history = make(name)
     seconds = time.perf_counter() - start
@@ -195,15 +248,16 @@ def main(arguments: list[str] | None = None) -> int:
 
     stored = load(folder)
     counts, data = parameter_counts(stored), data_statement(name)
-    scores = measure(stored, SEED)
-    architecture = name.removesuffix("-sft")
-    design = inspect.getdoc(ARCHITECTURES[architecture]) or ""
+    scores = measure(stored, SEED, mix_of(name).families)
+    design = inspect.getdoc(ARCHITECTURES[architecture_of(name)]) or ""
     training = training_statement(name, history, seconds, options.threads)
     text = card.readme(name, design, counts, data, training, scores)
     (folder / "README.md").write_text(text, encoding="utf-8")
     family = stored.config.model_type
-    entry = card.entry(name, folder, family, counts, data)
-    (options.out / f"{name}.toml").write_text(entry, encoding="utf-8")
+    file = options.out / f"{name}.toml"
+    others = read_model_card(file).checkpoints if file.exists() else {}
+    entry = card.entry(name, folder, family, counts, data, others)
+    file.write_text(entry, encoding="utf-8")
     print(text)
     return 0
 

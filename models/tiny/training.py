@@ -78,13 +78,17 @@ def train(
     schedule: Schedule,
     seed: int,
     report: Callable[[int, dict[str, float]], None] = lambda update, losses: None,
+    until: int | None = None,
 ) -> list[dict[str, float]]:
-    """Optimise ``model`` in place; one dict of losses (nats a token) per update."""
+    """Optimise ``model`` in place; one dict of losses (nats a token) per update.
+
+    Training ends after ``until`` updates of the schedule, or with it.
+    """
     optimizer = _optimizer(model, schedule)
-    model.train()
     history = []
-    stream = itertools.islice(batches(rows, schedule, seed), schedule.updates)
+    stream = itertools.islice(batches(rows, schedule, seed), until or schedule.updates)
     for update, batch in enumerate(stream):
+        model.train()
         for group in optimizer.param_groups:
             group["lr"] = schedule.rate(update)
         loss, losses = _loss(model, *collate(batch, schedule.prompt_weight))

@@ -115,7 +115,7 @@ def subject_of(folder: Path) -> Subject:
         runs=tuple(runs),
         badges=read_badges(folder),
         open_division=first.protocol.division == "open",
-        model=first.subject.slug,
+        model=first.subject.spec,
     )
 
 

@@ -100,7 +100,7 @@ def _describe(run: Run, mark: str, entry: Path | None = None) -> _KnownRun:
     early = not of_digests and len(scores) < PARTING_ITERATIONS
     return _KnownRun(
         name=f"{entry}: {run.name}",
-        cell=(r.subject.slug, r.task.name, r.seed.index),
+        cell=(r.subject.spec, r.task.name, r.seed.index),
         arm=r.arm,
         may_equal_arm=early or all(score in (0.0, 1.0) for score in rewards),
         agrees=r.arm == "mode" and not must_differ(r, len(rewards)),

@@ -223,7 +223,7 @@ class _Entry:
             yield f"{self.folder}: {reason}"
             return
         extra = tuple(map(str, catalog_of(self.first.record, catalog).extra))
-        seconds = sum(replay_seconds(r, r.subject.slug, UPDATES, extra) for r in records)
+        seconds = sum(replay_seconds(r, r.subject.spec, UPDATES, extra) for r in records)
         if seconds > 60 * MINUTES:
             self.notes.append(
                 f"A replay takes about {duration(seconds)} on one core, and those who keep a "

@@ -1,0 +1,81 @@
+"""What a pretraining can do on the way: ``python models/tiny/moments.py --design tiny-llama``.
+
+Pretrains a design once on the second mix and, at moments of it (numbers of updates), writes the
+weights as they are and scores every family. A start of reinforcement learning is such a moment.
+Each moment is a folder that ``crlbench evaluate --model FOLDER`` takes, and a line of
+``scores.jsonl``: sampled at temperature 1, greedy, and by level, on held-out prompts.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import json
+import sys
+import time
+from dataclasses import asdict, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import corpus
+import torch
+from architectures import ARCHITECTURES
+from pretrain import PRETRAINING, load, new_model, save
+from scoring import score
+from training import train
+from transformers.utils import logging
+
+ITEMS, DRAWS = 256, 4
+
+
+def watch(
+    options: argparse.Namespace, model: Any, started: float, update: int, losses: dict[str, float]
+) -> None:
+    """Write and score the model after an update, if that is one of the moments."""
+    done = update + 1
+    if done % 100 == 0:
+        seconds = time.perf_counter() - started
+        print(f"update {done}, answer loss {losses['answer']:.3f}, {seconds:.0f} s")
+    if done not in options.moments:
+        return
+    name = f"{options.design}-i{options.init}o{options.order}-{done}"
+    save(copy.deepcopy(model), options.out / name)
+    stored = load(options.out / name)
+    scores = {
+        family: asdict(score(stored, family, "id", ITEMS, DRAWS, seed=0))
+        for family in options.mix.families
+    }
+    with (options.out / "scores.jsonl").open("a", encoding="utf-8") as file:
+        file.write(json.dumps({"model": name, "updates": done, "scores": scores}) + "\n")
+    for family, of in scores.items():
+        print(f"  {family}: {of['sampled']:.3f} sampled, {of['greedy']:.3f} greedy")
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Pretrain up to the last moment."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--design", required=True, choices=ARCHITECTURES)
+    parser.add_argument("--init", type=int, default=0, help="initialisation (default 0)")
+    parser.add_argument("--order", type=int, default=0, help="order of the corpus (default 0)")
+    parser.add_argument("--noise", type=float, default=0.0, help="share of wrong answers")
+    parser.add_argument(
+        "--moments", type=int, nargs="+", default=[1200, 1600, 2000, 2500, 3000], metavar="N"
+    )
+    parser.add_argument("--out", type=Path, required=True, help="folder for the moments")
+    options = parser.parse_args(arguments)
+    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+    logging.set_verbosity_error()
+    torch.set_num_threads(1)
+    torch.use_deterministic_algorithms(True)
+    options.out.mkdir(parents=True, exist_ok=True)
+    options.mix = replace(corpus.SECOND, noise=options.noise, clean=0)
+    model = new_model(options.design, options.init)
+    rows = (document.tokens() for document in corpus.documents(options.order, options.mix))
+    report = partial(watch, options, model, time.perf_counter())
+    train(model, rows, PRETRAINING, options.order, report, until=max(options.moments))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

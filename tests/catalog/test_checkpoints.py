@@ -1,0 +1,107 @@
+"""Designs with several pretrainings: how one is asked for, stored, verified and missed."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from safetensors.torch import load_file, save_file
+
+from crlbench import cli
+from crlbench.catalog.find import CHECKOUT, Catalog
+from crlbench.contract.record_files import read_record
+from crlbench.disk.hashing import sha256_file
+from crlbench.errors import UsageError, ValidationError
+from crlbench.policy.weights.files import check_weights
+from crlbench.run.admission import locate
+from tests.support.commands import command
+
+MAKER = "python make.py --model twin"
+
+
+def entry(more: str = "", head: str = 'checkpoint = "i0o0"\n') -> str:
+    """The text of the entry ``twin``, which is tiny-llama under another name."""
+    text = (CHECKOUT / "models/tiny-llama.toml").read_text(encoding="utf-8")
+    text = text.replace('"tiny-llama"', '"twin"').replace("tiny/tiny-llama", "twin")
+    return text.replace("[source]", f'{head}maker = "{MAKER}"\n\n[source]') + more
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    """A catalogue with the design ``twin`` of two checkpoints; i1o0 has other weights."""
+    models = tmp_path / "catalog/models"
+    shutil.copytree(CHECKOUT / "models/tiny/tiny-llama", models / "twin")
+    other = models / "twin/i1o0"
+    shutil.copytree(CHECKOUT / "models/tiny/tiny-llama", other)
+    weights = load_file(other / "model.safetensors")
+    weights["model.norm.weight"] *= 1.5
+    save_file(weights, other / "model.safetensors", metadata={"format": "pt"})
+    digest = sha256_file(other / "model.safetensors")
+    table = f'\n[checkpoints.i1o0]\n"model.safetensors" = "{digest}"\n'
+    (models / "twin.toml").write_text(entry(table), encoding="utf-8")
+    return tmp_path / "catalog"
+
+
+def test_a_checkpoint_is_a_card_of_its_own(place: Path) -> None:
+    catalog = Catalog([place])
+    whole, same, other = (catalog.load_model(f"twin{at}") for at in ("", "@i0o0", "@i1o0"))
+    assert whole == same and whole.checkpoint == "i0o0"
+    assert other.weights_dir == place / "models/twin/i1o0" and other.checkpoint == "i1o0"
+    assert other.slug == "twin" and other.display_name == "twin i1o0"
+    assert len({whole.revision, other.revision}) == len({whole.digest, other.digest}) == 2
+    check_weights(other, locate(other))
+
+
+def test_another_checkpoint_moves_no_identity(place: Path) -> None:
+    before = Catalog([place]).load_model("twin").digest
+    (place / "models/twin.toml").write_text(entry(), encoding="utf-8")
+    assert Catalog([place]).load_model("twin").digest == before
+
+
+def test_an_unknown_checkpoint_names_those_that_are_known(place: Path) -> None:
+    with pytest.raises(UsageError, match=r"no checkpoint 'i7o7'\. Known: i0o0, i1o0\."):
+        Catalog([place]).load_model("twin@i7o7")
+    with pytest.raises(UsageError, match=r"'tiny-llama' has no checkpoint 'i0o0'\. Known: none\."):
+        Catalog([place]).load_model("tiny-llama@i0o0")
+
+
+def test_missing_weights_come_with_the_command_that_makes_them(place: Path) -> None:
+    (place / "models/twin/i1o0/model.safetensors").unlink()
+    card = Catalog([place]).load_model("twin@i1o0")
+    with pytest.raises(ValidationError, match=rf"is missing\. Make it: {MAKER} --init 1 --order 0"):
+        check_weights(card, locate(card))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (entry('\n[checkpoints.i1o0]\n"a" = "b"\n'), "64 lowercase hexadecimal digits"),
+        (entry(f'\n[checkpoints.x]\n"a" = "{"0" * 64}"\n'), "as i0o1"),
+        (entry(f'\n[checkpoints.i1o0]\n"a" = "{"0" * 64}"\n', head=""), "says in checkpoint"),
+        (entry(f'\n[checkpoints.i0o0]\n"a" = "{"0" * 64}"\n'), "which is the entry itself"),
+    ],
+)
+def test_entries_that_contradict_themselves_are_refused(
+    place: Path, text: str, message: str
+) -> None:
+    (place / "models/twin.toml").write_text(text, encoding="utf-8")
+    with pytest.raises(ValidationError, match=message):
+        Catalog([place]).load_model("twin")
+
+
+@pytest.mark.slow
+def test_two_checkpoints_are_two_entries_of_a_board_and_both_verify(
+    place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out"
+    more = ("--catalog", str(place), "--model", "twin@i1o0", "-q")
+    assert cli.main(command(Path("twin"), out, *more)) == 0
+    records = {path: read_record(path) for path in out.rglob("record.json")}
+    assert {r.subject.checkpoint for r in records.values()} == {"i0o0", "i1o0"}
+    assert len({r.subject.revision for r in records.values()}) == 2
+    for path in records:
+        entry_folder = path.parents[3]
+        arguments = ["verify", str(entry_folder), "--seed-index", "0", "--catalog", str(place)]
+        assert cli.main(arguments) == 0
+        assert "equal to the last bit" in capsys.readouterr().out
