@@ -1,0 +1,152 @@
+"""Minimum-effect tiers of protocol CRL-2: a tier breaks only where the margin is exceeded.
+
+All pairs of M entries get simultaneous 95 % bounds of their differences. A pair is *separated* if
+the bound next to 0 lies beyond the margin. Entries stand by estimate, and a tier ends where every
+entry above is separated from every entry below. So a tier is more than the margin better than the
+next one, entry by entry, and no pair can be in two tiers and equivalent at once: equivalence has
+its interval inside the margin.
+
+The bar of the bounds is the quantile of the largest |t| among all pairs of equal entries, each with
+its own standard error (:func:`crlbench.stats.rank_over_tasks.bar`). It is the procedure of Games
+and Howell (1976) with a bar for unequal errors. Equal spreads and sizes are the worst case of such
+bars (Hayter 1984). The boundary of the hypothesis is a true difference equal to the margin; the
+error there is simulated (``python benchmarks/simulations.py --part effects``).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from crlbench.errors import ValidationError
+from crlbench.stats.rank_over_tasks import bar
+from crlbench.stats.tiers import ALPHA, rank_intervals
+
+MOST_DF = 60
+"""Degrees of freedom above this count as this many: the bar hardly falls any further."""
+
+
+@dataclass(frozen=True)
+class MinimumEffect:
+    """M entries in tiers that differ by more than a margin."""
+
+    order: tuple[int, ...]
+    """Positions of the entries by estimate, the highest first."""
+    tier: np.ndarray
+    """(M,) from 1 on."""
+    separated: np.ndarray
+    """(M, M) True where the row is better than the column by more than the margin."""
+    ranks: np.ndarray
+    """(M, 2) best and worst rank, where "better" is by more than the margin."""
+    low: np.ndarray
+    """(M, M) simultaneous lower bounds of row minus column; NaN where a pair is not compared."""
+    high: np.ndarray
+    """(M, M) simultaneous upper bounds."""
+    margin: float
+
+
+def minimum_effect_tiers(
+    estimates: Sequence[float] | np.ndarray,
+    errors: np.ndarray,
+    df: float | np.ndarray,
+    margin: float,
+    alpha: float = ALPHA,
+    equivalent: np.ndarray | None = None,
+    difference: np.ndarray | None = None,
+) -> MinimumEffect:
+    """Tiers of M entries.
+
+    Args:
+        estimates: (M,) headlines, finite.
+        errors: (M, M) standard error of each difference; NaN for a pair that is not compared. The
+            diagonal is not read.
+        df: degrees of freedom of the errors, one number or (M, M).
+        margin: that a difference must exceed; 0 gives plain simultaneous tiers.
+        alpha: probability of a false separation among all pairs.
+        equivalent: (M, M) pairs whose verdict is equivalent; none of them is separated, however
+            the verdict was found.
+        difference: (M, M) row minus column, where it is not that of the estimates (entries that
+            were compared on fewer tasks than they have).
+
+    Raises:
+        ValidationError: shapes that do not fit, an estimate that is not finite, an error below 0.
+    """
+    values = np.asarray(estimates, dtype=np.float64)
+    models = len(values)
+    table = np.array(errors, dtype=np.float64)
+    _check(values, table, margin)
+    d = values[:, None] - values if difference is None else np.asarray(difference, np.float64)
+    np.fill_diagonal(table, 0.0)
+    reach = critical(models, df, alpha) * table
+    low, high = d - reach, d + reach
+    separated = low > margin
+    if equivalent is not None:
+        separated &= ~np.asarray(equivalent, dtype=bool)
+    np.fill_diagonal(separated, False)
+    order = np.argsort(-values, kind="stable")
+    return MinimumEffect(
+        order=tuple(order.tolist()),
+        tier=break_tiers(order, separated),
+        separated=separated,
+        ranks=rank_intervals(separated),
+        low=low,
+        high=high,
+        margin=margin,
+    )
+
+
+def break_tiers(order: np.ndarray, separated: np.ndarray) -> np.ndarray:
+    """(M,) tiers: one ends where all above are separated from all below.
+
+    Args:
+        order: (M,) positions from the first to the last.
+        separated: (M, M) by position.
+    """
+    models, tiers = len(order), np.empty(len(order), dtype=int)
+    sorted_pairs = separated[np.ix_(order, order)]
+    tier = 1
+    for place in range(models):
+        if place and sorted_pairs[:place, place:].all():
+            tier += 1
+        tiers[order[place]] = tier
+    return tiers
+
+
+def critical(models: int, df: float | np.ndarray, alpha: float = ALPHA) -> np.ndarray:
+    """Bar of |t| for all pairs of that many entries, of the shape of ``df``."""
+    whole = np.clip(np.floor(np.nan_to_num(np.asarray(df, np.float64), nan=1.0)), 1, MOST_DF)
+    if models < 2:
+        return np.zeros(whole.shape)
+    degrees, index = np.unique(whole, return_inverse=True)
+    bars = np.array([bar(models, int(one) + 1, alpha) for one in degrees])
+    return bars[index].reshape(whole.shape)
+
+
+def pair_errors(drawn: np.ndarray, seeds: int) -> np.ndarray:
+    """(M, M) standard errors of all differences from replicates with shared draws.
+
+    Args:
+        drawn: (M, R) replicates of each headline, the noise of single answers counted once.
+        seeds: per task, the fewest; the bootstrap variance of n is (n - 1) / n of the unbiased.
+    """
+    if seeds < 2:
+        raise ValidationError("standard errors of differences need at least 2 seeds per task")
+    products = np.atleast_2d(np.cov(drawn, bias=True))
+    own = np.diag(products)
+    variances = np.maximum(0.0, own[:, None] + own - 2.0 * products)
+    return np.sqrt(variances) * math.sqrt(seeds / (seeds - 1))
+
+
+def _check(values: np.ndarray, errors: np.ndarray, margin: float) -> None:
+    if not np.isfinite(values).all():
+        raise ValidationError("tiers: every entry needs a finite estimate; leave the others out")
+    if errors.shape != (len(values), len(values)):
+        raise ValidationError(
+            f"tiers: {len(values)} estimates and standard errors of shape {errors.shape}; one is "
+            "needed for each pair"
+        )
+    if (errors < 0).any() or margin < 0:
+        raise ValidationError("tiers: standard errors and the margin must not be below 0")
