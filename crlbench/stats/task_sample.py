@@ -134,4 +134,4 @@ def skewness(values: np.ndarray) -> np.ndarray:
     third = np.mean(deviations**3, axis=-1)
     scale = np.abs(values).max(axis=-1)
     spread = second > (1e-12 * scale) ** 2
-    return np.divide(third, np.where(spread, second, 1.0) ** 1.5, out=third * 0.0, where=spread)
+    return np.where(spread, third / np.where(spread, second, 1.0) ** 1.5, 0.0)

@@ -1,0 +1,330 @@
+"""The mean of a design over its checkpoints, and the difference of two designs (protocol CRL-2).
+
+A design is pretrained several times, and every checkpoint is trained with every task and seed::
+
+    y = design + checkpoint(design) + task + design x task + checkpoint x task + seed
+
+The *interval on these tasks* asks which mean other checkpoints of the design would have on the same
+tasks: Student's t with the variance of :mod:`crlbench.stats.checkpoints` and, where they are given,
+of the items, in union with a bootstrap that draws checkpoints (initialisations and orders crossed),
+seeds and items. The *wider interval* asks about other tasks as well. It adds the variance of the
+design's means between tasks; what a checkpoint does on single tasks is in both parts and counts
+twice, which is little. Its half on the side of the tasks' long tail is longer
+(:mod:`crlbench.stats.task_sample`).
+
+With one checkpoint the intervals are of this checkpoint alone, over seeds and items, and say so.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from statistics import NormalDist
+
+import numpy as np
+
+from crlbench.errors import ValidationError
+from crlbench.stats.checkpoints import (
+    Layout,
+    MeanVariance,
+    crossed_table,
+    crossed_variance,
+    independent_variance,
+    read_layout,
+)
+from crlbench.stats.design_draws import draw_design
+from crlbench.stats.intervals import (
+    LEVEL,
+    REPLICATES,
+    ROOT_SEED,
+    Interval,
+    expanded,
+    least_seeds,
+    student_quantile,
+)
+from crlbench.stats.resampling import MIN_TASKS, Rows, trimmed_rows
+from crlbench.stats.task_sample import FEWEST_LEVEL, over_tasks, refusal, skewness, stretch
+
+
+@dataclass(frozen=True, eq=False)
+class Design:
+    """The runs of one design."""
+
+    name: str
+    labels: tuple[str, ...]
+    """(R,) of its checkpoints, like ``i0o1``."""
+    tasks: tuple[str, ...]
+    """(K,) names."""
+    seeds: np.ndarray
+    """(R, K, n) score of every run."""
+    location: Rows = trimmed_rows
+    """Over the seeds of a checkpoint and task."""
+    items: np.ndarray | None = None
+    """(B,) what the mean of the design would be under each draw of items; None: not drawn."""
+
+    def __post_init__(self) -> None:
+        shape = (len(self.labels), len(self.tasks))
+        if self.seeds.ndim != 3 or self.seeds.shape[:2] != shape or not self.seeds.size:
+            raise ValidationError(
+                f"design {self.name}: runs of shape {self.seeds.shape} for {shape[0]} checkpoints "
+                f"and {shape[1]} tasks; every checkpoint needs the same seeds of every task"
+            )
+        if not np.isfinite(self.seeds).all():
+            raise ValidationError(f"design {self.name}: a score is missing or infinite")
+
+    @cached_property
+    def layout(self) -> Layout:
+        """How its checkpoints hang together."""
+        return read_layout(self.labels)
+
+    @cached_property
+    def cells(self) -> np.ndarray:
+        """(R, K) location over seeds."""
+        return self.location(np.moveaxis(self.seeds, -1, 0))
+
+    @property
+    def checkpoint_means(self) -> np.ndarray:
+        """(R,) means over tasks."""
+        return self.cells.mean(axis=1)
+
+    @property
+    def task_means(self) -> np.ndarray:
+        """(K,) means over checkpoints."""
+        return self.cells.mean(axis=0)
+
+    @property
+    def value(self) -> float:
+        """The estimate: the mean over checkpoints and tasks."""
+        return float(self.cells.mean())
+
+
+@dataclass(frozen=True)
+class DesignEstimate:
+    """A mean or a difference of designs."""
+
+    value: float
+    about: str
+    """What the intervals are about: the design, or one checkpoint alone."""
+    checkpoints: int
+    """R (the smaller number, of a difference)."""
+    error: float | None
+    """Standard error on these tasks; None where there is no interval of a design."""
+    df: float | None
+    """Degrees of freedom of the error."""
+    interval: Interval | None
+    """95 % on these tasks."""
+    reason: str | None
+    """Why there is none."""
+    wider: Interval | None
+    """95 % over other tasks as well."""
+    wider_reason: str | None
+    """Why there is none."""
+
+    @property
+    def of_designs(self) -> bool:
+        """Whether a sentence on a design may rest on it."""
+        return self.checkpoints > 1
+
+
+def design_mean(
+    design: Design,
+    others: Sequence[Design] = (),
+    count: int = REPLICATES,
+    seed: int = ROOT_SEED,
+    level: float = LEVEL,
+) -> DesignEstimate:
+    """The mean of one design.
+
+    Args:
+        others: designs of the same board. The variance of crossed checkpoints is pooled over all
+            designs with the same crossing, as if it were the same in all; alone it is refused.
+        count, seed: of the bootstrap.
+        level: of the intervals.
+    """
+    if design.layout.plan == "one":
+        return _of_one_checkpoint(design, count, seed, level)
+    found, reason = _variance(design, (design, *others))
+    drawn = None if found is None else draw_design(design, count, seed)
+    return _estimate(_Sides(design), found, reason, drawn, (count, seed), level)
+
+
+def design_difference(
+    base: Design,
+    design: Design,
+    count: int = REPLICATES,
+    seed: int = ROOT_SEED,
+    level: float = LEVEL,
+) -> DesignEstimate:
+    """The mean of ``design`` minus that of ``base`` on their common tasks.
+
+    The variance is that of these two designs; the two may differ in it.
+
+    Raises:
+        ValidationError: the tasks are not the same in the same order.
+    """
+    if design.tasks != base.tasks:
+        raise ValidationError(
+            f"designs {base.name} and {design.name}: the difference needs the same tasks"
+        )
+    single = [one.name for one in (base, design) if one.layout.plan == "one"]
+    sides = _Sides(design, base)
+    if single:
+        reason = f"{' and '.join(single)}: one checkpoint, which says nothing about its design"
+        return _estimate(sides, None, reason, None, (count, seed), level)
+    same = base.layout.plan == design.layout.plan == "crossed"
+    pooled = (base, design) if same and _shape(base) == _shape(design) else None
+    parts, reasons = [], []
+    for one in (base, design):
+        found, reason = _variance(one, pooled or (one,))
+        parts.append(found)
+        reasons.append(reason)
+    reason = next((text for text in reasons if text is not None), None)
+    whole = None
+    if reason is None:
+        # Pooled mean squares are the same for both, and so are their degrees of freedom.
+        variance = parts[0].variance + parts[1].variance
+        whole = MeanVariance(variance, parts[0].df if pooled else _satterthwaite(parts))
+    drawn = None
+    if reason is None:
+        drawn = draw_design(design, count, seed) - draw_design(base, count, seed)
+    return _estimate(sides, whole, reason, drawn, (count, seed), level)
+
+
+@dataclass(frozen=True)
+class _Sides:
+    """One design, or two of which the second is taken off the first."""
+
+    design: Design
+    base: Design | None = None
+
+    @property
+    def value(self) -> float:
+        return self.design.value - (0.0 if self.base is None else self.base.value)
+
+    @property
+    def task_means(self) -> np.ndarray:
+        off = 0.0 if self.base is None else self.base.task_means
+        return self.design.task_means - off
+
+    @property
+    def checkpoints(self) -> int:
+        return min(len(one.labels) for one in (self.design, self.base) if one is not None)
+
+    @property
+    def about(self) -> str:
+        if self.base is None:
+            return self.design.layout.about
+        about = [one.layout.about for one in (self.base, self.design)]
+        return "two designs" if about == ["the design"] * 2 else f"{about[1]} minus {about[0]}"
+
+    @property
+    def items(self) -> float:
+        """Variance that the choice of items adds."""
+        drawn = [one.items for one in (self.design, self.base) if one is not None]
+        if any(part is None for part in drawn):
+            return 0.0
+        return float(np.var(drawn[0] - drawn[1] if len(drawn) == 2 else drawn[0]))
+
+
+def _variance(design: Design, pooled: Sequence[Design]) -> tuple[MeanVariance | None, str | None]:
+    """Of the mean of a design's checkpoints, or why there is none."""
+    layout = design.layout
+    if layout.refusal is not None:
+        return None, f"{design.name}: {layout.refusal}"
+    if layout.plan != "crossed":
+        return independent_variance(design.checkpoint_means), None
+    alike = [
+        one for one in pooled if one.layout.plan == "crossed" and _shape(one) == _shape(design)
+    ]
+    if len(alike) < 2:
+        return None, (
+            f"{design.name}: the variance of few crossed checkpoints is not known from one design; "
+            "give at least two designs with the same crossing"
+        )
+    return crossed_variance(
+        np.stack([crossed_table(one.checkpoint_means, one.layout) for one in alike])
+    ), None
+
+
+def _shape(design: Design) -> tuple[int, int]:
+    return len(set(design.layout.initialisations)), len(set(design.layout.orders))
+
+
+def _satterthwaite(parts: Sequence[MeanVariance]) -> np.ndarray:
+    """Degrees of freedom of a sum of independent variances."""
+    total = sum(part.variance for part in parts)
+    weights = sum(part.variance**2 / part.df for part in parts)
+    return total**2 / weights if weights > 0 else sum(part.df for part in parts)
+
+
+def _estimate(
+    sides: _Sides,
+    found: MeanVariance | None,
+    reason: str | None,
+    drawn: np.ndarray | None,
+    draws: tuple[int, int],
+    level: float,
+) -> DesignEstimate:
+    value, tasks = sides.value, len(sides.task_means)
+    if found is None:
+        return DesignEstimate(
+            value, sides.about, sides.checkpoints, None, None, None, reason, None, reason
+        )
+    items = MeanVariance(np.array(sides.items), np.array(math.inf))
+    inner = MeanVariance(found.variance + items.variance, _satterthwaite((found, items)))
+    error, df = math.sqrt(float(inner.variance)), float(inner.df)
+    half = student_quantile(0.5 + level / 2, df) * error
+    interval = Interval(value - half, value + half, level)
+    interval = interval.union(_percentiles(value, drawn, error, df, level))
+    wider, wider_reason = None, refusal(tasks)
+    if tasks >= MIN_TASKS:
+        wider = _wider(sides, found, draws, level).union(interval)
+        wider_reason = None
+    return DesignEstimate(
+        value, sides.about, sides.checkpoints, error, df, interval, None, wider, wider_reason
+    )
+
+
+def _percentiles(
+    value: float, drawn: np.ndarray, error: float, df: float, level: float
+) -> Interval:
+    """Of the bootstrap, moved until its spread is the standard error."""
+    spread = float(drawn.std())
+    if spread <= 0:
+        return Interval(value, value, level)
+    tail = NormalDist().cdf(-student_quantile(0.5 + level / 2, df))
+    low, high = np.quantile(drawn - drawn.mean(), [tail, 1.0 - tail]) * (error / spread)
+    return Interval(value + float(low), value + float(high), level)
+
+
+def _wider(
+    sides: _Sides, checkpoints: MeanVariance, draws: tuple[int, int], level: float
+) -> Interval:
+    """Over other checkpoints and other tasks."""
+    means = sides.task_means
+    between = independent_variance(means)
+    total = float(between.variance + checkpoints.variance)
+    df = float(_satterthwaite((between, checkpoints)))
+    single = sides.base is None
+    raised = single and len(means) == MIN_TASKS and level == LEVEL
+    quantile = student_quantile(0.5 + (FEWEST_LEVEL if raised else level) / 2, df)
+    low, high = stretch(sides.value, quantile * math.sqrt(total), skewness(means))
+    bootstrap = over_tasks(means, None, (), not single, *draws, level).interval
+    return Interval(float(low), float(high), level).union(bootstrap)
+
+
+def _of_one_checkpoint(design: Design, count: int, seed: int, level: float) -> DesignEstimate:
+    """Over seeds and items; over tasks as of this checkpoint alone."""
+    n, tasks = design.seeds.shape[2], len(design.tasks)
+    about = design.layout.about
+    if n < least_seeds(tasks):
+        reason = f"{design.name}: {n} seeds of a task; an interval needs {least_seeds(tasks)}"
+        return DesignEstimate(design.value, about, 1, None, None, None, reason, None, reason)
+    drawn, sizes = draw_design(design, count, seed), [n] * tasks
+    interval = expanded(drawn, sizes, level)
+    wide = over_tasks(design.task_means, drawn, sizes, False, count, seed, level)
+    return DesignEstimate(
+        design.value, about, 1, None, None, interval, None, wide.interval, wide.reason
+    )

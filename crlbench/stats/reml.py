@@ -1,0 +1,279 @@
+"""Restricted likelihood of variance components, exact for any design (Patterson and Thompson 1971).
+
+The model is y = X b + sum of Z_j u_j + e, where X has the fixed effects, Z_j says which level of
+random term j every number has, u_j has variance v_j and e variance v_e. With V = sum of v_j Z_j Z_jᵀ
++ v_e I and P = V⁻¹ - V⁻¹X (XᵀV⁻¹X)⁻¹ XᵀV⁻¹, minus twice the restricted log-likelihood is ::
+
+    log|V| + log|XᵀV⁻¹X| + yᵀPy + (N - p) log 2π - log|XᵀX|
+
+:class:`Dense` computes it from products of the size of the random effects. Where the design is
+balanced, the projected Z_j Z_jᵀ have the same eigenvectors, and :class:`Strata` needs nothing but
+one sum of squares per distinct set of eigenvalues: the lines of an analysis of variance.
+
+Both give the gradient and Fisher's information in the variances, so :func:`minimise` needs a few
+steps. Variances stay at 0 or above; on the way a term may stand at 0 and leave it again.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+ALIKE = 1e-8
+"""Eigenvalues that differ by less, relative to the largest, are one."""
+STEPS, HALVINGS = 200, 40
+ENOUGH = 1e-10
+"""A step that promises to lower the deviance by less ends the search."""
+
+
+class Point(NamedTuple):
+    """The likelihood at some variances."""
+
+    deviance: float
+    """Minus twice the restricted log-likelihood."""
+    gradient: np.ndarray
+    """(J + 1,) by each variance, the residual's last."""
+    information: np.ndarray
+    """(J + 1, J + 1) expected second derivatives of the deviance."""
+
+
+class Likelihood(Protocol):
+    """A restricted likelihood of J terms and a residual."""
+
+    terms: int
+    scale: float
+    """Variance of the numbers beside the fixed effects."""
+
+    def at(self, variances: np.ndarray) -> Point:
+        """At (J + 1,) variances, the residual's last and above 0."""
+        ...
+
+
+@dataclass(frozen=True)
+class Strata:
+    """A balanced design as independent sums of squares."""
+
+    df: np.ndarray
+    """(S,) degrees of freedom."""
+    squares: np.ndarray
+    """(S,) sums of squares."""
+    coefficients: np.ndarray
+    """(S, J + 1) expected mean square of a stratum = coefficients @ variances."""
+
+    @property
+    def terms(self) -> int:
+        """J."""
+        return self.coefficients.shape[1] - 1
+
+    @property
+    def scale(self) -> float:
+        """Variance of the numbers beside the fixed effects."""
+        return float(self.squares.sum() / self.df.sum())
+
+    def at(self, variances: np.ndarray) -> Point:
+        """See :class:`Likelihood`."""
+        expected = self.coefficients @ variances
+        parts = self.df * np.log(expected) + self.squares / expected
+        slope = self.df / expected - self.squares / expected**2
+        weighted = self.coefficients * (self.df / expected**2)[:, None]
+        constant = self.df.sum() * math.log(2 * math.pi)
+        return Point(
+            float(parts.sum() + constant),
+            slope @ self.coefficients,
+            self.coefficients.T @ weighted,
+        )
+
+
+class Dense:
+    """Any design, by products of the size of the random effects."""
+
+    def __init__(self, y: np.ndarray, fixed: np.ndarray, random: Sequence[np.ndarray]) -> None:
+        """
+        Args:
+            y: (N,) numbers.
+            fixed: (N, p) of full rank.
+            random: of each term (N, levels) zeros and ones.
+        """
+        self.terms = len(random)
+        basis, triangle = np.linalg.qr(fixed)
+        self._rows = len(y) - fixed.shape[1]
+        self._log_fixed = 2.0 * float(np.log(np.abs(np.diag(triangle))).sum())
+        z = np.concatenate(random, axis=1)
+        self._ends = np.cumsum([part.shape[1] for part in random])
+        self._own = np.concatenate([basis, y[:, None]], axis=1)
+        self._inner = z.T @ z
+        self._cross = z.T @ self._own
+        self._outer = self._own.T @ self._own
+        left = y - basis @ (basis.T @ y)
+        self.scale = float(left @ left / self._rows)
+
+    def at(self, variances: np.ndarray) -> Point:
+        """See :class:`Likelihood`."""
+        residual = variances[-1]
+        sizes = np.diff(self._ends, prepend=0)
+        root = np.sqrt(np.repeat(variances[:-1], sizes) / residual)
+        whole = np.eye(len(root)) + root[:, None] * self._inner * root
+        triangle = np.linalg.cholesky(whole)
+
+        def half(columns: np.ndarray) -> np.ndarray:
+            return np.linalg.solve(triangle, root[:, None] * columns)
+
+        # V⁻¹ between the columns of [Z, X, y], without any matrix of N rows.
+        inner, cross = half(self._inner), half(self._cross)
+        z_z = (self._inner - inner.T @ inner) / residual
+        z_o = (self._cross - inner.T @ cross) / residual
+        o_o = (self._outer - cross.T @ cross) / residual
+        x_x, x_y = o_o[:-1, :-1], o_o[:-1, -1]
+        fixed = np.linalg.solve(x_x, np.concatenate([z_o[:, :-1].T, x_y[:, None]], axis=1))
+        p_zz = z_z - z_o[:, :-1] @ fixed[:, :-1]
+        p_zy = z_o[:, -1] - z_o[:, :-1] @ fixed[:, -1]
+        p_yy = float(o_o[-1, -1] - x_y @ fixed[:, -1])
+        log_v = 2.0 * float(np.log(np.diag(triangle)).sum())
+        log_v += (self._rows + len(x_x)) * math.log(residual)
+        deviance = log_v + float(np.linalg.slogdet(x_x)[1]) + p_yy
+        # The columns of X were made orthonormal: log|XᵀX| of the definition is 0 for them.
+        deviance += self._rows * math.log(2 * math.pi)
+        return Point(deviance, *self._derivatives(variances, p_zz, p_zy, p_yy))
+
+    def _derivatives(
+        self, variances: np.ndarray, p_zz: np.ndarray, p_zy: np.ndarray, p_yy: float
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """From ZᵀPZ, ZᵀPy and yᵀPy; those of the residual follow from PVP = P."""
+        starts = np.concatenate([[0], self._ends[:-1]])
+        term, residual = variances[:-1], variances[-1]
+        traces = np.add.reduceat(np.diag(p_zz), starts)
+        squares = np.add.reduceat(p_zy**2, starts)
+        products = np.add.reduceat(np.add.reduceat(p_zz**2, starts, axis=0), starts, axis=1)
+        trace = (self._rows - term @ traces) / residual
+        square = (p_yy - term @ squares) / residual
+        mixed = (traces - products @ term) / residual
+        last = (trace - term @ mixed) / residual
+        gradient = np.append(traces - squares, trace - square)
+        information = np.block([[products, mixed[:, None]], [mixed[None], np.array([[last]])]])
+        return gradient, information
+
+
+@dataclass(frozen=True)
+class Minimum:
+    """Where the deviance is least."""
+
+    deviance: float
+    variances: np.ndarray
+    """(J + 1,) the residual's last."""
+
+
+def minimise(
+    likelihood: Likelihood,
+    start: np.ndarray | None = None,
+    hold: int | None = None,
+) -> Minimum:
+    """The variances of least deviance, by Fisher's scoring on what is not at its limit.
+
+    Args:
+        start: (J + 1,) variances; an even share of the scale where it is None.
+        hold: this variance keeps its value of ``start``.
+    """
+    count, scale = likelihood.terms + 1, likelihood.scale
+    least = np.zeros(count)
+    least[-1] = 1e-12 * scale
+    if start is None:
+        start = np.full(count, scale / count)
+    here = np.maximum(np.asarray(start, dtype=np.float64), least)
+    moving = np.ones(count, dtype=bool)
+    if hold is not None:
+        here[hold] = max(least[hold], float(start[hold]))
+        moving[hold] = False
+    point = likelihood.at(here)
+    for _ in range(STEPS):
+        free = moving & ((here > least) | (point.gradient < 0))
+        step = np.zeros(count)
+        if free.any():
+            step[free] = _solve(point.information[np.ix_(free, free)], -point.gradient[free])
+        if -(step @ point.gradient) < ENOUGH:
+            break
+        moved = _descend(likelihood, here, step, least, point)
+        if moved is None:
+            break
+        here, point = moved
+    return Minimum(point.deviance, here)
+
+
+def _descend(
+    likelihood: Likelihood, here: np.ndarray, step: np.ndarray, least: np.ndarray, point: Point
+) -> tuple[np.ndarray, Point] | None:
+    """The first of ever shorter steps that lowers the deviance; None where none does."""
+    share = 1.0
+    for _ in range(HALVINGS):
+        there = np.maximum(least, here + share * step)
+        found = likelihood.at(there)
+        if found.deviance < point.deviance - 1e-4 * min(1.0, share) * ENOUGH:
+            return there, found
+        share /= 2
+    return None
+
+
+def _solve(information: np.ndarray, right: np.ndarray) -> np.ndarray:
+    """A step of Fisher's scoring; the shortest one where the information is singular."""
+    scale = np.sqrt(np.maximum(np.diag(information), np.finfo(float).tiny))
+    scaled = information / np.outer(scale, scale)
+    return np.linalg.lstsq(scaled, right / scale, rcond=1e-12)[0] / scale
+
+
+def strata_of(y: np.ndarray, fixed: np.ndarray, random: Sequence[np.ndarray]) -> Strata | None:
+    """The strata of a balanced design; None where the terms have no common eigenvectors.
+
+    Args:
+        y: (N,) numbers.
+        fixed: (N, p) of full rank.
+        random: of each term (N, levels) zeros and ones.
+    """
+    decomposition = decompose(fixed, random)
+    return None if decomposition is None else decomposition.strata(y)
+
+
+@dataclass(frozen=True)
+class Decomposition:
+    """The common eigenvectors of the terms of a balanced design."""
+
+    vectors: np.ndarray
+    """(N, N - p) beside the fixed effects, those of one stratum together."""
+    starts: np.ndarray
+    """(S,) first vector of each stratum."""
+    df: np.ndarray
+    """(S,)"""
+    coefficients: np.ndarray
+    """(S, J + 1)"""
+
+    def strata(self, y: np.ndarray) -> Strata:
+        """Of (N,) numbers."""
+        squares = np.add.reduceat((self.vectors.T @ y) ** 2, self.starts)
+        return Strata(self.df, squares, self.coefficients)
+
+
+def decompose(fixed: np.ndarray, random: Sequence[np.ndarray]) -> Decomposition | None:
+    """Common eigenvectors; None where there are none."""
+    rows, columns = fixed.shape
+    beside = np.linalg.qr(fixed, mode="complete")[0][:, columns:]
+    products = [(beside.T @ z) @ (beside.T @ z).T for z in random]
+    # Weights without a common measure keep different sets of eigenvalues apart.
+    weights = np.sqrt(np.array([2.0, 3.0, 5.0, 7.0, 11.0, 13.0, 17.0, 19.0, 23.0, 29.0]))
+    mixed = sum(w * part for w, part in zip(np.resize(weights, len(products)), products, strict=True))
+    vectors = np.linalg.eigh(mixed)[1]
+    values = np.empty((rows - columns, len(random)))
+    for j, part in enumerate(products):
+        images = part @ vectors
+        values[:, j] = np.einsum("nv,nv->v", vectors, images)
+        if np.abs(images - vectors * values[:, j]).max() > ALIKE * max(1.0, values[:, j].max()):
+            return None
+    keys = np.round(values / (ALIKE * 10 * max(1.0, float(values.max())))).astype(np.int64)
+    _, first, index, df = np.unique(
+        keys, axis=0, return_index=True, return_inverse=True, return_counts=True
+    )
+    order = np.argsort(index.ravel(), kind="stable")
+    starts = np.concatenate([[0], np.cumsum(df)[:-1]])
+    coefficients = np.concatenate([values[first], np.ones((len(df), 1))], axis=1)
+    return Decomposition((beside @ vectors)[:, order], starts, df.astype(float), coefficients)
