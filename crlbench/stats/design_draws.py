@@ -18,7 +18,7 @@ from crlbench.stats.intervals import REPLICATES, ROOT_SEED, times_drawn
 from crlbench.stats.resampling import Rows
 
 
-class Drawn(Protocol):
+class Runs(Protocol):
     """What of a design is drawn."""
 
     @property
@@ -35,7 +35,7 @@ class Drawn(Protocol):
     def layout(self) -> Layout: ...
 
 
-def draw_design(design: Drawn, count: int = REPLICATES, seed: int = ROOT_SEED) -> np.ndarray:
+def draw_design(design: Runs, count: int = REPLICATES, seed: int = ROOT_SEED) -> np.ndarray:
     """(count,) replicates of the mean over checkpoints and tasks.
 
     Raises:

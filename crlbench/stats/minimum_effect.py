@@ -22,11 +22,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from crlbench.errors import ValidationError
+from crlbench.stats.intervals import split_variance
 from crlbench.stats.rank_over_tasks import bar
 from crlbench.stats.tiers import ALPHA, rank_intervals
 
 MOST_DF = 60
 """Degrees of freedom above this count as this many: the bar hardly falls any further."""
+NOTHING = 1e-12
+"""A variance below this share of its parts is rounding."""
 
 
 @dataclass(frozen=True)
@@ -125,19 +128,32 @@ def critical(models: int, df: float | np.ndarray, alpha: float = ALPHA) -> np.nd
     return bars[index].reshape(whole.shape)
 
 
-def pair_errors(drawn: np.ndarray, seeds: int) -> np.ndarray:
-    """(M, M) standard errors of all differences from replicates with shared draws.
+def pair_errors(spreads: np.ndarray, seeds: int) -> np.ndarray:
+    """(M, M) standard errors of all differences, seeds and items paired, every noise counted once.
 
     Args:
-        drawn: (M, R) replicates of each headline, the noise of single answers counted once.
+        spreads: (M, 3, R) replicates of each headline with shared draws, as
+            :func:`crlbench.stats.resampling.spread` gives them: seeds and items, seeds, items.
         seeds: per task, the fewest; the bootstrap variance of n is (n - 1) / n of the unbiased.
+
+    Raises:
+        ValidationError: a single seed, which says nothing about how seeds differ.
     """
     if seeds < 2:
         raise ValidationError("standard errors of differences need at least 2 seeds per task")
+    both, by_seed, by_item = (_difference_variances(spreads[:, kind]) for kind in range(3))
+    by_seed, by_item = split_variance(both, by_seed, by_item)
+    return np.sqrt(by_seed * seeds / (seeds - 1) + by_item)
+
+
+def _difference_variances(drawn: np.ndarray) -> np.ndarray:
+    """(M, M) variances of the differences of (M, R) replicates."""
     products = np.atleast_2d(np.cov(drawn, bias=True))
     own = np.diag(products)
-    variances = np.maximum(0.0, own[:, None] + own - 2.0 * products)
-    return np.sqrt(variances) * math.sqrt(seeds / (seeds - 1))
+    sums = own[:, None] + own
+    variances = sums - 2.0 * products
+    # What is left of two equal rows is rounding.
+    return np.where(variances > NOTHING * sums, variances, 0.0)
 
 
 def _check(values: np.ndarray, errors: np.ndarray, margin: float) -> None:

@@ -1,8 +1,8 @@
 """Restricted likelihood of variance components, exact for any design (Patterson and Thompson 1971).
 
-The model is y = X b + sum of Z_j u_j + e, where X has the fixed effects, Z_j says which level of
-random term j every number has, u_j has variance v_j and e variance v_e. With V = sum of v_j Z_j Z_jᵀ
-+ v_e I and P = V⁻¹ - V⁻¹X (XᵀV⁻¹X)⁻¹ XᵀV⁻¹, minus twice the restricted log-likelihood is ::
+The model is y = X b + sum of Z_j u_j + e. X has the fixed effects, Z_j says which level of random
+term j every number has, u_j has variance v_j and e variance v_e. With V = sum of v_j Z_j Z_jᵀ + v_e I
+and P = V⁻¹ - V⁻¹X (XᵀV⁻¹X)⁻¹ XᵀV⁻¹, minus twice the restricted log-likelihood is ::
 
     log|V| + log|XᵀV⁻¹X| + yᵀPy + (N - p) log 2π - log|XᵀX|
 
@@ -261,7 +261,9 @@ def decompose(fixed: np.ndarray, random: Sequence[np.ndarray]) -> Decomposition 
     products = [(beside.T @ z) @ (beside.T @ z).T for z in random]
     # Weights without a common measure keep different sets of eigenvalues apart.
     weights = np.sqrt(np.array([2.0, 3.0, 5.0, 7.0, 11.0, 13.0, 17.0, 19.0, 23.0, 29.0]))
-    mixed = sum(w * part for w, part in zip(np.resize(weights, len(products)), products, strict=True))
+    mixed = sum(
+        w * part for w, part in zip(np.resize(weights, len(products)), products, strict=True)
+    )
     vectors = np.linalg.eigh(mixed)[1]
     values = np.empty((rows - columns, len(random)))
     for j, part in enumerate(products):

@@ -119,9 +119,7 @@ def student_ends(
     return stretch(values.mean(axis=-1), quantile * error, skewness(values))
 
 
-def stretch(
-    value: np.ndarray, half: np.ndarray, skew: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
+def stretch(value: np.ndarray, half: np.ndarray, skew: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Ends ``value`` ± ``half``, the half on the side of the long tail times exp(|skewness|)."""
     low = value - half * np.exp(np.maximum(0.0, -skew))
     return low, value + half * np.exp(np.maximum(0.0, skew))

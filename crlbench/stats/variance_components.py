@@ -129,8 +129,9 @@ def indicators(factors: Mapping[str, Sequence[object] | np.ndarray], term: str) 
 
 def levels_of(factors: Mapping[str, Sequence[object] | np.ndarray], term: str) -> np.ndarray:
     """(N,) number of the level of a term."""
-    columns = [np.unique(np.asarray(factors[name]), return_inverse=True)[1] for name in
-               term.split(":")]
+    columns = [
+        np.unique(np.asarray(factors[name]), return_inverse=True)[1] for name in term.split(":")
+    ]
     return np.unique(np.stack(columns, axis=1), axis=0, return_inverse=True)[1].ravel()
 
 
@@ -262,7 +263,7 @@ def board_factors(
 def _cells(
     fixed: np.ndarray, random: Sequence[np.ndarray]
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """First number of each set of numbers that share all levels, the set of each, and their sizes."""
+    """First number of each cell (numbers that share all levels), cell of each, and sizes."""
     keys = np.stack([part.argmax(axis=1) for part in random], axis=1)
     rows = np.unique(np.round(fixed, 9), axis=0, return_inverse=True)[1].ravel()
     _, first, index, counts = np.unique(
