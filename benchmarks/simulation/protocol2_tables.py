@@ -109,9 +109,9 @@ def designs(found: list[Found]) -> Table:
         cells.append(f"{worst.mean():+.4f}")
         lines.append((row.what, str(row.scene.tasks), _boards(columns), *cells))
     before = (
-        "Coverage of 95 % intervals on these tasks and over other tasks. Target: 93 to 98 %; bias "
-        "below .01. Crossed checkpoints (3 x 2): the mean has its variance from eight designs, that "
-        "of a pair from two; shares of the variance in brackets. One checkpoint: of it alone."
+        "Coverage of 95 % intervals on these tasks and over other tasks. Target: 93 to 98 %, bias "
+        "below .01. Crossed checkpoints (3 x 2): the mean takes its variance from eight designs, "
+        "that of a pair from two; shares of the variance in brackets. One checkpoint: of it alone."
     )
     return head, lines, before, "– is refused."
 

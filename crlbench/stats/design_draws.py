@@ -58,6 +58,15 @@ def draw_design(design: Runs, count: int = REPLICATES, seed: int = ROOT_SEED) ->
     return drawn + design.items - design.items.mean()
 
 
+def seed_variances(design: Runs, count: int = REPLICATES, seed: int = ROOT_SEED) -> list[float]:
+    """Per task the variance of the replicates of the first checkpoint's location over seeds."""
+    n = design.seeds.shape[2]
+    return [
+        float(np.var(design.location.resampled(values, times_drawn(task, n, count, seed))))
+        for task, values in zip(design.tasks, design.seeds[0], strict=True)
+    ]
+
+
 def checkpoint_weights(
     name: str, layout: Layout, count: int = REPLICATES, seed: int = ROOT_SEED
 ) -> np.ndarray:

@@ -6,13 +6,18 @@ A design is pretrained several times, and every checkpoint is trained with every
 
 The *interval on these tasks* asks which mean other checkpoints of the design would have on the same
 tasks: Student's t with the variance of :mod:`crlbench.stats.checkpoints` and, where they are given,
-of the items, in union with a bootstrap that draws checkpoints (initialisations and orders crossed),
-seeds and items. The *wider interval* asks about other tasks as well. It adds the variance of the
+of the items. The *wider interval* asks about other tasks as well. It adds the variance of the
 design's means between tasks; what a checkpoint does on single tasks is in both parts and counts
 twice, which is little. Its half on the side of the tasks' long tail is longer
 (:mod:`crlbench.stats.task_sample`).
 
+A bootstrap that draws checkpoints (initialisations and orders crossed), seeds and items gives
+replicates for ranks and shares. Its percentiles are no interval: three checkpoints resampled reach
+from the worst to the best of them at most. So the replicates are moved until their spread is the
+standard error.
+
 With one checkpoint the intervals are of this checkpoint alone, over seeds and items, and say so.
+There the bootstrap is in union with Student's t over the seeds.
 """
 
 from __future__ import annotations
@@ -21,7 +26,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from statistics import NormalDist
 
 import numpy as np
 
@@ -34,13 +38,14 @@ from crlbench.stats.checkpoints import (
     independent_variance,
     read_layout,
 )
-from crlbench.stats.design_draws import draw_design
+from crlbench.stats.design_draws import draw_design, seed_variances
 from crlbench.stats.intervals import (
     LEVEL,
     REPLICATES,
     ROOT_SEED,
     Interval,
     expanded,
+    half_width,
     least_seeds,
     student_quantile,
 )
@@ -121,6 +126,8 @@ class DesignEstimate:
     """95 % over other tasks as well."""
     wider_reason: str | None
     """Why there is none."""
+    drawn: np.ndarray | None
+    """(B,) replicates with the spread of the error; None where there is no interval."""
 
     @property
     def of_designs(self) -> bool:
@@ -147,7 +154,7 @@ def design_mean(
         return _of_one_checkpoint(design, count, seed, level)
     found, reason = _variance(design, (design, *others))
     drawn = None if found is None else draw_design(design, count, seed)
-    return _estimate(_Sides(design), found, reason, drawn, (count, seed), level)
+    return _estimate(_Sides(design), found, reason, drawn, level)
 
 
 def design_difference(
@@ -172,7 +179,7 @@ def design_difference(
     sides = _Sides(design, base)
     if single:
         reason = f"{' and '.join(single)}: one checkpoint, which says nothing about its design"
-        return _estimate(sides, None, reason, None, (count, seed), level)
+        return _refused(sides, reason)
     same = base.layout.plan == design.layout.plan == "crossed"
     pooled = (base, design) if same and _shape(base) == _shape(design) else None
     parts, reasons = [], []
@@ -189,7 +196,7 @@ def design_difference(
     drawn = None
     if reason is None:
         drawn = draw_design(design, count, seed) - draw_design(base, count, seed)
-    return _estimate(sides, whole, reason, drawn, (count, seed), level)
+    return _estimate(sides, whole, reason, drawn, level)
 
 
 @dataclass(frozen=True)
@@ -264,67 +271,78 @@ def _estimate(
     found: MeanVariance | None,
     reason: str | None,
     drawn: np.ndarray | None,
-    draws: tuple[int, int],
     level: float,
 ) -> DesignEstimate:
     value, tasks = sides.value, len(sides.task_means)
     if found is None:
-        return DesignEstimate(
-            value, sides.about, sides.checkpoints, None, None, None, reason, None, reason
-        )
+        return _refused(sides, reason)
     items = MeanVariance(np.array(sides.items), np.array(math.inf))
     inner = MeanVariance(found.variance + items.variance, _satterthwaite((found, items)))
     error, df = math.sqrt(float(inner.variance)), float(inner.df)
     half = student_quantile(0.5 + level / 2, df) * error
     interval = Interval(value - half, value + half, level)
-    interval = interval.union(_percentiles(value, drawn, error, df, level))
     wider, wider_reason = None, refusal(tasks)
     if tasks >= MIN_TASKS:
-        wider = _wider(sides, found, draws, level).union(interval)
+        wider = _wider(sides, found, level).union(interval)
         wider_reason = None
     return DesignEstimate(
-        value, sides.about, sides.checkpoints, error, df, interval, None, wider, wider_reason
+        value=value,
+        about=sides.about,
+        checkpoints=sides.checkpoints,
+        error=error,
+        df=df,
+        interval=interval,
+        reason=None,
+        wider=wider,
+        wider_reason=wider_reason,
+        drawn=_rescale(drawn, value, error),
     )
 
 
-def _percentiles(
-    value: float, drawn: np.ndarray, error: float, df: float, level: float
-) -> Interval:
-    """Of the bootstrap, moved until its spread is the standard error."""
+def _rescale(drawn: np.ndarray, value: float, error: float) -> np.ndarray:
+    """Replicates around the estimate, with the spread of its standard error."""
     spread = float(drawn.std())
-    if spread <= 0:
-        return Interval(value, value, level)
-    tail = NormalDist().cdf(-student_quantile(0.5 + level / 2, df))
-    low, high = np.quantile(drawn - drawn.mean(), [tail, 1.0 - tail]) * (error / spread)
-    return Interval(value + float(low), value + float(high), level)
+    return value + (drawn - drawn.mean()) * (error / spread if spread > 0 else 0.0)
 
 
-def _wider(
-    sides: _Sides, checkpoints: MeanVariance, draws: tuple[int, int], level: float
-) -> Interval:
+def _wider(sides: _Sides, checkpoints: MeanVariance, level: float) -> Interval:
     """Over other checkpoints and other tasks."""
     means = sides.task_means
     between = independent_variance(means)
     total = float(between.variance + checkpoints.variance)
     df = float(_satterthwaite((between, checkpoints)))
-    single = sides.base is None
-    raised = single and len(means) == MIN_TASKS and level == LEVEL
+    raised = sides.base is None and len(means) == MIN_TASKS and level == LEVEL
     quantile = student_quantile(0.5 + (FEWEST_LEVEL if raised else level) / 2, df)
     low, high = stretch(sides.value, quantile * math.sqrt(total), skewness(means))
-    bootstrap = over_tasks(means, None, (), not single, *draws, level).interval
-    return Interval(float(low), float(high), level).union(bootstrap)
+    return Interval(float(low), float(high), level)
 
 
 def _of_one_checkpoint(design: Design, count: int, seed: int, level: float) -> DesignEstimate:
     """Over seeds and items; over tasks as of this checkpoint alone."""
     n, tasks = design.seeds.shape[2], len(design.tasks)
-    about = design.layout.about
     if n < least_seeds(tasks):
         reason = f"{design.name}: {n} seeds of a task; an interval needs {least_seeds(tasks)}"
-        return DesignEstimate(design.value, about, 1, None, None, None, reason, None, reason)
+        return _refused(_Sides(design), reason)
     drawn, sizes = draw_design(design, count, seed), [n] * tasks
     interval = expanded(drawn, sizes, level)
+    half = half_width(seed_variances(design, count, seed), sizes, level)
+    students = Interval(design.value - half, design.value + half, level)
     wide = over_tasks(design.task_means, drawn, sizes, False, count, seed, level)
     return DesignEstimate(
-        design.value, about, 1, None, None, interval, None, wide.interval, wide.reason
+        value=design.value,
+        about=design.layout.about,
+        checkpoints=1,
+        error=None,
+        df=None,
+        interval=interval.union(students),
+        reason=None,
+        wider=wide.interval,
+        wider_reason=wide.reason,
+        drawn=drawn,
+    )
+
+
+def _refused(sides: _Sides, reason: str) -> DesignEstimate:
+    return DesignEstimate(
+        sides.value, sides.about, sides.checkpoints, None, None, None, reason, None, reason, None
     )

@@ -15,7 +15,6 @@ error there is simulated (``python benchmarks/simulations.py --part effects``).
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -1,10 +1,11 @@
 """Restricted likelihood of variance components, exact for any design (Patterson and Thompson 1971).
 
 The model is y = X b + sum of Z_j u_j + e. X has the fixed effects, Z_j says which level of random
-term j every number has, u_j has variance v_j and e variance v_e. With V = sum of v_j Z_j Z_jᵀ + v_e I
-and P = V⁻¹ - V⁻¹X (XᵀV⁻¹X)⁻¹ XᵀV⁻¹, minus twice the restricted log-likelihood is ::
+term j every number has, u_j has variance v_j and e variance v_e. Minus twice the restricted
+log-likelihood is, with V = sum of v_j Z_j Z_jᵀ + v_e I::
 
-    log|V| + log|XᵀV⁻¹X| + yᵀPy + (N - p) log 2π - log|XᵀX|
+    log|V| + log|XᵀV⁻¹X| - log|XᵀX| + yᵀPy + (N - p) log 2π
+    P = V⁻¹ - V⁻¹X (XᵀV⁻¹X)⁻¹ XᵀV⁻¹
 
 :class:`Dense` computes it from products of the size of the random effects. Where the design is
 balanced, the projected Z_j Z_jᵀ have the same eigenvectors, and :class:`Strata` needs nothing but
@@ -99,9 +100,9 @@ class Dense:
             random: of each term (N, levels) zeros and ones.
         """
         self.terms = len(random)
-        basis, triangle = np.linalg.qr(fixed)
+        # With orthonormal columns, log|XᵀX| is 0.
+        basis = np.linalg.qr(fixed)[0]
         self._rows = len(y) - fixed.shape[1]
-        self._log_fixed = 2.0 * float(np.log(np.abs(np.diag(triangle))).sum())
         z = np.concatenate(random, axis=1)
         self._ends = np.cumsum([part.shape[1] for part in random])
         self._own = np.concatenate([basis, y[:, None]], axis=1)
@@ -135,7 +136,6 @@ class Dense:
         log_v = 2.0 * float(np.log(np.diag(triangle)).sum())
         log_v += (self._rows + len(x_x)) * math.log(residual)
         deviance = log_v + float(np.linalg.slogdet(x_x)[1]) + p_yy
-        # The columns of X were made orthonormal: log|XᵀX| of the definition is 0 for them.
         deviance += self._rows * math.log(2 * math.pi)
         return Point(deviance, *self._derivatives(variances, p_zz, p_zy, p_yy))
 

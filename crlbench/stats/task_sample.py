@@ -25,9 +25,9 @@ from crlbench.errors import ValidationError
 from crlbench.stats.intervals import LEVEL, REPLICATES, ROOT_SEED, Interval
 from crlbench.stats.resampling import MIN_TASKS, widen
 
-FEWEST_LEVEL = 0.96
-"""Level of Student's quantile for one entry on four tasks. At .95 the interval covers 92.2 % of
-boards whose tasks have the skewness of an exponential distribution (docs/statistics.md)."""
+FEWEST_LEVEL = 0.965
+"""Level of Student's quantile for one entry on four tasks. At .95 the interval covers 92 % of
+boards whose tasks are as skewed as an exponential distribution, which no sample of four shows."""
 
 
 @dataclass(frozen=True)
