@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import lru_cache
 
 import numpy as np
 
@@ -17,9 +18,18 @@ from crlbench.stats.intervals import (
 )
 from crlbench.stats.minimum_effect import minimum_effect_tiers, pair_errors
 from crlbench.stats.rank_over_tasks import rank_over_tasks
+from crlbench.stats.reml import Decomposition, decompose, minimise
 from crlbench.stats.resampling import spread, trimmed_rows, widen
 from crlbench.stats.task_sample import over_tasks
-from crlbench.stats.variance_components import RESIDUAL, components_of_designs
+from crlbench.stats.variance_components import (
+    RESIDUAL,
+    board_factors,
+    cell_strata,
+    design_terms,
+    fixed_columns,
+    indicators,
+    profile_bar,
+)
 
 from . import measures
 from .setting import World
@@ -196,21 +206,43 @@ def false_discoveries(scene: Scene, generator: np.random.Generator, seed: int, c
 def component_intervals(
     scene: Scene, generator: np.random.Generator, seed: int, count: int
 ) -> Found:
-    """Estimates and profile intervals of the variance components."""
-    board = draw(scene, generator)
+    """Estimates of the variance components, and whether their profile intervals hold the truth.
+
+    An interval holds a variance if the likelihood-ratio test does not reject it, so that its ends
+    need not be looked for.
+    """
+    terms, found, index = _strata(scene)
+    board = draw(scene, generator).seeds
+    likelihood = cell_strata(board.ravel(), index, scene.seeds, found)
+    best, truth = minimise(likelihood), true_variances(scene)
+    columns: Found = {}
+    for place, name in enumerate((*terms, RESIDUAL)):
+        columns[f"{name}: variance"] = float(best.variances[place])
+        if name in truth:
+            start = best.variances.copy()
+            start[place] = truth[name]
+            rise = minimise(likelihood, start, hold=place).deviance - best.deviance
+            columns[f"{name}: hit"] = float(rise <= profile_bar())
+    return columns
+
+
+@lru_cache(maxsize=8)
+def _strata(scene: Scene) -> tuple[tuple[str, ...], Decomposition, np.ndarray]:
+    """Terms of a scene, the strata of its cells, and the cell of each number."""
     starts, orders = np.array([label[1:].split("o") for label in scene.labels]).astype(int).T
-    components = components_of_designs(board.seeds, starts.tolist(), orders.tolist())
-    found: Found = {}
-    for one in components.components:
-        true = true_variances(scene).get(one.name)
-        found[f"{one.name}: variance"] = one.variance
-        if true is not None:
-            found[f"{one.name}: hit"] = _holds(one.interval, true)
-    return found
+    shape = (len(scene.designs), len(scene.labels), scene.tasks)
+    terms = design_terms(starts.tolist(), orders.tolist())
+    factors = board_factors((*shape, 1), starts.tolist(), orders.tolist())
+    cells = math.prod(shape)
+    found = decompose(
+        fixed_columns(cells, factors, ()), [indicators(factors, term) for term in terms]
+    )
+    assert found is not None
+    return terms, found, np.repeat(np.arange(cells), scene.seeds)
 
 
 def true_variances(scene: Scene) -> dict[str, float]:
-    """Of the terms of :func:`crlbench.stats.variance_components.components_of_designs`.
+    """Of the terms of :func:`crlbench.stats.variance_components.design_terms`.
 
     The designs of a scene are set and not drawn, so that their component has no truth.
     """

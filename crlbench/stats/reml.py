@@ -255,8 +255,10 @@ class Decomposition:
 
 
 def decompose(fixed: np.ndarray, random: Sequence[np.ndarray]) -> Decomposition | None:
-    """Common eigenvectors; None where there are none."""
+    """Common eigenvectors; None where there are none, or nothing beside the fixed effects."""
     rows, columns = fixed.shape
+    if rows == columns:
+        return None
     beside = np.linalg.qr(fixed, mode="complete")[0][:, columns:]
     products = [(beside.T @ z) @ (beside.T @ z).T for z in random]
     # Weights without a common measure keep different sets of eigenvalues apart.

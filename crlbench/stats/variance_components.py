@@ -188,11 +188,16 @@ def cell_strata(y: np.ndarray, index: np.ndarray, count: int, found: Decompositi
     )
 
 
+def profile_bar(level: float = LEVEL) -> float:
+    """How much the deviance may rise inside a profile interval: a quantile of chi-square (1)."""
+    return float(chdtri(1.0, 1.0 - level))
+
+
 def profile(
     likelihood: Likelihood, best: Minimum, component: int, level: float = LEVEL
 ) -> Interval:
     """Profile-likelihood interval of one variance; its ends are exact to a millionth."""
-    bar = float(chdtri(1.0, 1.0 - level))
+    bar = profile_bar(level)
     estimate, warm = float(best.variances[component]), best.variances
 
     def above(variance: float) -> float:
@@ -222,28 +227,31 @@ def components_of_designs(
 ) -> Components:
     """The components of a board of designs with crossed checkpoints.
 
-    Terms: ``design``, ``initialisation`` and ``order`` (inside a design), ``checkpoint`` (what an
-    initialisation does on an order beside that), ``task``, ``design:task``, ``checkpoint:task`` and
-    the seeds. Where no order has two initialisations, or no initialisation two orders, checkpoints
-    are one term.
+    Terms: ``design``, ``design:initialisation`` and ``design:order`` (inside a design),
+    ``design:checkpoint`` (what an initialisation does on an order beside that), ``task``,
+    ``design:task``, ``design:checkpoint:task`` and the seeds. Where checkpoints are not crossed,
+    they are one term.
 
     Args:
         seeds: (D, R, K, n) score of every run.
         initialisations, orders: (R,) of the checkpoints, the same in every design.
     """
     factors = board_factors(seeds.shape, initialisations, orders)
-    apart = ["design:initialisation", "design:order"]
-    crossed = len(set(initialisations)) * len(set(orders)) == len(orders) > 1
-    both = crossed and min(len(set(initialisations)), len(set(orders))) > 1
-    terms = [
+    return variance_components(seeds.ravel(), factors, design_terms(initialisations, orders))
+
+
+def design_terms(initialisations: Sequence[int], orders: Sequence[int]) -> tuple[str, ...]:
+    """Terms of a board of designs; see :func:`components_of_designs`."""
+    rows, columns = len(set(initialisations)), len(set(orders))
+    crossed = rows * columns == len(orders) and min(rows, columns) > 1
+    return (
         "design",
-        *(apart if both else []),
+        *(("design:initialisation", "design:order") if crossed else ()),
         "design:checkpoint",
         "task",
         "design:task",
         "design:checkpoint:task",
-    ]
-    return variance_components(seeds.ravel(), factors, terms)
+    )
 
 
 def board_factors(
