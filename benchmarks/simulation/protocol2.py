@@ -78,7 +78,7 @@ def design_intervals(scene: Scene, generator: np.random.Generator, seed: int, co
     found |= _covering("mean of a pair, wider", pair.wider, wide)
     if one:
         return found
-    difference = design_difference(*designs[:2], count=count, seed=seed)
+    difference = design_difference(*designs[:2])
     theirs, wider = _design_truth(scene, board, 1)
     found |= _covering("difference", difference.interval, theirs - here)
     found |= _covering("difference, wider", difference.wider, wider - wide)

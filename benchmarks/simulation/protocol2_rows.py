@@ -124,6 +124,10 @@ def _designs() -> Iterator[Row]:
             scene = Scene(skewed, tasks, 3, LABELS["3 x 2"], PAIR + EIGHT[2:])
             what = f"3 x 2 (thirds), skewed tasks, checkpoint {spread:g}"
             yield _row("designs", "design intervals", what, scene)
+        uneven = Spreads(split="thirds", uneven=True)
+        scene = Scene(uneven, tasks, 3, LABELS["3 x 2"], PAIR + EIGHT[2:])
+        what = "3 x 2 (thirds), normal tasks, checkpoint .15 and .05 by turns"
+        yield _row("designs", "design intervals", what, scene)
 
 
 def _components() -> Iterator[Row]:

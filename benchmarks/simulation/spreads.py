@@ -35,7 +35,8 @@ class Spreads:
     shape: Shape = "normal"
     """Of tasks and of design x task."""
     uneven: bool = False
-    """Seeds of every second entry have half of the spread, those of the others one and a half."""
+    """Seeds and checkpoints of every second entry have half of the spread, those of the first, the
+    third and so on one and a half."""
 
 
 @dataclass(frozen=True)
@@ -79,12 +80,12 @@ def draw(scene: Scene, generator: np.random.Generator) -> Board:
     task = s.task * unit_noise(generator, s.shape, tasks)
     own = s.design_task * unit_noise(generator, s.shape, designs * tasks).reshape(designs, tasks)
     design_tasks = means + task + own
-    checkpoints = _checkpoints(s, labels, designs, generator)
+    sizes = np.resize([1.5, 0.5] if s.uneven else [1.0], designs)
+    checkpoints = sizes[:, None] * _checkpoints(s, labels, designs, generator)
     single = s.checkpoint_task * generator.normal(size=(designs, count, tasks))
     on_tasks = design_tasks[:, None] + checkpoints[..., None] + single
     noise = s.seed * generator.normal(size=(designs, count, tasks, scene.seeds))
-    if s.uneven:
-        noise *= np.resize([0.5, 1.5], designs)[:, None, None, None]
+    noise *= sizes[:, None, None, None]
     return Board(on_tasks[..., None] + noise, checkpoints, on_tasks, design_tasks)
 
 

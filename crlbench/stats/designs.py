@@ -12,9 +12,9 @@ twice, which is little. Its half on the side of the tasks' long tail is longer
 (:mod:`crlbench.stats.task_sample`).
 
 A bootstrap that draws checkpoints (initialisations and orders crossed), seeds and items gives
-replicates for ranks and shares. Its percentiles are no interval: three checkpoints resampled reach
-from the worst to the best of them at most. So the replicates are moved until their spread is the
-standard error.
+replicates (:func:`design_replicates`). Its percentiles are no interval: three checkpoints resampled
+reach from the worst to the best of them at most. So the replicates are moved until their spread is
+the standard error.
 
 With one checkpoint the intervals are of this checkpoint alone, over seeds and items, and say so.
 There the bootstrap is in union with Student's t over the seeds.
@@ -126,8 +126,6 @@ class DesignEstimate:
     """95 % over other tasks as well."""
     wider_reason: str | None
     """Why there is none."""
-    drawn: np.ndarray | None
-    """(B,) replicates with the spread of the error; None where there is no interval."""
 
     @property
     def of_designs(self) -> bool:
@@ -147,23 +145,16 @@ def design_mean(
     Args:
         others: designs of the same board. The variance of crossed checkpoints is pooled over all
             designs with the same crossing, as if it were the same in all; alone it is refused.
-        count, seed: of the bootstrap.
+        count, seed: of the bootstrap of one checkpoint.
         level: of the intervals.
     """
     if design.layout.plan == "one":
         return _of_one_checkpoint(design, count, seed, level)
     found, reason = _variance(design, (design, *others))
-    drawn = None if found is None else draw_design(design, count, seed)
-    return _estimate(_Sides(design), found, reason, drawn, level)
+    return _estimate(_Sides(design), found, reason, level)
 
 
-def design_difference(
-    base: Design,
-    design: Design,
-    count: int = REPLICATES,
-    seed: int = ROOT_SEED,
-    level: float = LEVEL,
-) -> DesignEstimate:
+def design_difference(base: Design, design: Design, level: float = LEVEL) -> DesignEstimate:
     """The mean of ``design`` minus that of ``base`` on their common tasks.
 
     The variance is that of these two designs; the two may differ in it.
@@ -193,10 +184,36 @@ def design_difference(
         # Pooled mean squares are the same for both, and so are their degrees of freedom.
         variance = parts[0].variance + parts[1].variance
         whole = MeanVariance(variance, parts[0].df if pooled else _satterthwaite(parts))
-    drawn = None
-    if reason is None:
-        drawn = draw_design(design, count, seed) - draw_design(base, count, seed)
-    return _estimate(sides, whole, reason, drawn, level)
+    return _estimate(sides, whole, reason, level)
+
+
+def design_replicates(
+    estimate: DesignEstimate,
+    design: Design,
+    base: Design | None = None,
+    count: int = REPLICATES,
+    seed: int = ROOT_SEED,
+) -> np.ndarray:
+    """(count,) bootstrap replicates around an estimate, with the spread of its standard error.
+
+    Args:
+        estimate: what :func:`design_mean` or :func:`design_difference` gave for the designs.
+        base: of a difference.
+
+    Raises:
+        ValidationError: the estimate has no standard error.
+    """
+    if estimate.error is None:
+        raise ValidationError(
+            f"design {design.name}: no replicates without a standard error"
+            + ("" if estimate.reason is None else f" ({estimate.reason})")
+        )
+    drawn = draw_design(design, count, seed)
+    if base is not None:
+        drawn = drawn - draw_design(base, count, seed)
+    spread = float(drawn.std())
+    scale = estimate.error / spread if spread > 0 else 0.0
+    return estimate.value + scale * (drawn - drawn.mean())
 
 
 @dataclass(frozen=True)
@@ -263,14 +280,13 @@ def _satterthwaite(parts: Sequence[MeanVariance]) -> np.ndarray:
     """Degrees of freedom of a sum of independent variances."""
     total = sum(part.variance for part in parts)
     weights = sum(part.variance**2 / part.df for part in parts)
-    return total**2 / weights if weights > 0 else sum(part.df for part in parts)
+    return total**2 / weights if weights > 0 else min(part.df for part in parts)
 
 
 def _estimate(
     sides: _Sides,
     found: MeanVariance | None,
     reason: str | None,
-    drawn: np.ndarray | None,
     level: float,
 ) -> DesignEstimate:
     value, tasks = sides.value, len(sides.task_means)
@@ -295,14 +311,7 @@ def _estimate(
         reason=None,
         wider=wider,
         wider_reason=wider_reason,
-        drawn=_rescale(drawn, value, error),
     )
-
-
-def _rescale(drawn: np.ndarray, value: float, error: float) -> np.ndarray:
-    """Replicates around the estimate, with the spread of its standard error."""
-    spread = float(drawn.std())
-    return value + (drawn - drawn.mean()) * (error / spread if spread > 0 else 0.0)
 
 
 def _wider(sides: _Sides, checkpoints: MeanVariance, level: float) -> Interval:
@@ -338,11 +347,10 @@ def _of_one_checkpoint(design: Design, count: int, seed: int, level: float) -> D
         reason=None,
         wider=wide.interval,
         wider_reason=wide.reason,
-        drawn=drawn,
     )
 
 
 def _refused(sides: _Sides, reason: str) -> DesignEstimate:
     return DesignEstimate(
-        sides.value, sides.about, sides.checkpoints, None, None, None, reason, None, reason, None
+        sides.value, sides.about, sides.checkpoints, None, None, None, reason, None, reason
     )

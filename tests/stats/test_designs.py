@@ -11,7 +11,12 @@ from scipy import stats
 from crlbench.errors import ValidationError
 from crlbench.stats.checkpoints import crossed_table, crossed_variance, read_layout
 from crlbench.stats.design_draws import checkpoint_weights, draw_design
-from crlbench.stats.designs import Design, design_difference, design_mean
+from crlbench.stats.designs import (
+    Design,
+    design_difference,
+    design_mean,
+    design_replicates,
+)
 from crlbench.stats.intervals import Stratum, bootstrap, plain_mean
 from crlbench.stats.resampling import mean_rows
 from crlbench.stats.task_sample import over_tasks, skewness
@@ -67,11 +72,11 @@ def test_a_difference_of_independent_checkpoints_is_welchs() -> None:
     base, design = make("a", THREE), make("b", SIX[:1] + ("i1o1", "i2o2", "i3o3"), key=1)
     a, b = (one.seeds.mean(axis=(1, 2)) for one in (base, design))
     welch = stats.ttest_ind(b, a, equal_var=False)
-    found = design_difference(base, design, count=COUNT)
+    found = design_difference(base, design)
     assert ends(found.interval) == pytest.approx(tuple(welch.confidence_interval(0.95)))
     assert found.df == pytest.approx(welch.df)
     assert (found.about, found.checkpoints) == ("two designs", 3)
-    back = design_difference(design, base, count=COUNT)
+    back = design_difference(design, base)
     assert ends(back.interval) == pytest.approx((-found.interval.high, -found.interval.low))
 
 
@@ -85,7 +90,7 @@ def test_crossed_checkpoints_pool_their_mean_squares() -> None:
     assert found.error == pytest.approx(float(np.sqrt(pooled.variance)))
     assert found.df == pytest.approx(float(pooled.df))
     pair = crossed_variance(tables[:2])
-    between = design_difference(*designs[:2], count=COUNT)
+    between = design_difference(*designs[:2])
     assert between.error == pytest.approx(float(np.sqrt(2 * pair.variance)))
     assert between.df == pytest.approx(float(pair.df))
     half = stats.t.ppf(0.975, between.df) * between.error
@@ -101,7 +106,7 @@ def test_what_cannot_be_known_is_refused() -> None:
     assert other.interval is None
     ragged = design_mean(make("a", SIX[:5]), count=COUNT)
     assert "neither independent" in ragged.reason
-    single = design_difference(make("a", THREE), make("b", ("i0o0",)), count=COUNT)
+    single = design_difference(make("a", THREE), make("b", ("i0o0",)))
     assert single.interval is None and not single.of_designs
     assert single.reason == "b: one checkpoint, which says nothing about its design"
     few = design_mean(make("a", THREE, tasks=3), count=COUNT)
@@ -128,7 +133,7 @@ def test_one_checkpoint_speaks_of_itself_alone() -> None:
 def test_one_corpus_order_is_said_so() -> None:
     found = design_mean(make("a", ("i0o1", "i1o1", "i2o1")), count=COUNT)
     assert found.about == "the design on corpus order 1" and found.df == 2
-    between = design_difference(make("b", THREE), make("a", ("i0o1", "i1o1", "i2o1")), count=COUNT)
+    between = design_difference(make("b", THREE), make("a", ("i0o1", "i1o1", "i2o1")))
     assert between.about == "the design on corpus order 1 minus the design"
 
 
@@ -140,20 +145,27 @@ def test_items_widen_the_interval_and_count_once() -> None:
     found = design_mean(noisy, count=COUNT)
     assert found.error**2 == pytest.approx(own.error**2 + np.var(items[0]))
     other = make("b", THREE, key=1, items=items[1])
-    alone = design_difference(plain, make("b", THREE, key=1), count=COUNT)
-    both = design_difference(noisy, other, count=COUNT)
+    alone = design_difference(plain, make("b", THREE, key=1))
+    both = design_difference(noisy, other)
     assert both.error**2 == pytest.approx(alone.error**2 + np.var(items[1] - items[0]))
     # Two designs that answer alike under every draw of items lose nothing.
-    same = design_difference(noisy, make("b", THREE, key=1, items=items[0]), count=COUNT)
+    same = design_difference(noisy, make("b", THREE, key=1, items=items[0]))
     assert same.error == pytest.approx(alone.error)
     with pytest.raises(ValidationError, match="500 replicates over items and 400 draws"):
-        design_mean(noisy, count=400)
+        draw_design(noisy, 400)
 
 
 def test_replicates_have_the_spread_of_the_error() -> None:
-    found = design_mean(make("a", SIX), [make("b", SIX, key=1)], count=4000)
-    assert found.drawn.std() == pytest.approx(found.error)
-    assert found.drawn.mean() == pytest.approx(found.value)
+    a, b = make("a", SIX), make("b", SIX, key=1)
+    mean, between = design_mean(a, [b]), design_difference(a, b)
+    for estimate, sides in ((mean, (a,)), (between, (b, a))):
+        drawn = design_replicates(estimate, *sides, count=COUNT)
+        assert (drawn.std(), drawn.mean()) == pytest.approx((estimate.error, estimate.value))
+    # Draws of two designs that share nothing but seeds are independent.
+    raw = [draw_design(one, 4000) for one in (a, b)]
+    assert abs(np.corrcoef(raw)[0, 1]) < 0.1
+    with pytest.raises(ValidationError, match="no replicates without a standard error .a: the var"):
+        design_replicates(design_mean(a), a)
 
 
 def test_checkpoints_are_drawn_crossed() -> None:
@@ -211,7 +223,7 @@ def test_means_and_differences_are_covered(labels: tuple[str, ...], tasks: int) 
         runs = runs + 0.05 * generator.normal(size=(2, count, tasks, 1))
         runs = runs + 0.014 * generator.normal(size=(2, count, tasks, 3))
         a, b = (Design(name, labels, names, rows) for name, rows in zip("ab", runs, strict=True))
-        mean, between = design_mean(a, [b], count=50), design_difference(a, b, count=50)
+        mean, between = design_mean(a, [b]), design_difference(a, b)
         here, gap = own[0].mean(), (own[1] - own[0]).mean()
         for place, (interval, truth) in enumerate(
             ((mean.interval, here), (mean.wider, 0), (between.interval, gap), (between.wider, 0))

@@ -242,7 +242,7 @@ def test_the_ends_of_a_profile_interval_are_where_the_test_rejects(balanced: boo
 
 
 def test_the_profile_of_independent_numbers_is_that_of_chi_square() -> None:
-    """The residual inside groups that are far apart: df (log v + s / v) rises by 3.84 at the ends."""
+    """Groups far apart: the residual's deviance is df (log v + s / v), up by 3.84 at the ends."""
     generator = np.random.default_rng(10)
     cube = 50 * generator.normal(size=(5, 1)) + 0.1 * generator.normal(size=(5, 9))
     found = of(pd.DataFrame({"y": cube.ravel(), "g": np.arange(5).repeat(9)}), ("g",))
