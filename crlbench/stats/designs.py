@@ -336,7 +336,7 @@ def _of_one_checkpoint(design: Design, count: int, seed: int, level: float) -> D
     interval = expanded(drawn, sizes, level)
     half = half_width(seed_variances(design, count, seed), sizes, level)
     students = Interval(design.value - half, design.value + half, level)
-    wide = over_tasks(design.task_means, drawn, sizes, False, count, seed, level)
+    wide = over_tasks(design.task_means, drawn, sizes, count=count, seed=seed, level=level)
     return DesignEstimate(
         value=design.value,
         about=design.layout.about,

@@ -1,10 +1,11 @@
 """Minimum-effect tiers of protocol CRL-2: a tier breaks only where the margin is exceeded.
 
 All pairs of M entries get simultaneous 95 % bounds of their differences. A pair is *separated* if
-the bound next to 0 lies beyond the margin. Entries stand by estimate, and a tier ends where every
-entry above is separated from every entry below. So a tier is more than the margin better than the
-next one, entry by entry, and no pair can be in two tiers and equivalent at once: equivalence has
-its interval inside the margin.
+the bound next to 0 lies beyond the margin. Entries stand by estimate. The first of a tier is its
+anchor, and the tier ends where two things hold: the anchor is separated from every entry below, and
+no entry above is equivalent to one below. So whoever stands in a lower tier is worse than the
+anchor by more than the margin, and no pair is in two tiers and equivalent at once. Two members of
+neighbouring tiers need not be separated from each other.
 
 The bar of the bounds is the quantile of the largest |t| among all pairs of equal entries, each with
 its own standard error (:func:`crlbench.stats.rank_over_tasks.bar`). It is the procedure of Games
@@ -21,7 +22,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from crlbench.errors import ValidationError
-from crlbench.stats.intervals import split_variance
+from crlbench.stats.false_discovery import equivalence_p
+from crlbench.stats.intervals import EQUIVALENCE_LEVEL, split_variance
 from crlbench.stats.rank_over_tasks import bar
 from crlbench.stats.tiers import ALPHA, rank_intervals
 
@@ -39,6 +41,8 @@ class MinimumEffect:
     """Positions of the entries by estimate, the highest first."""
     tier: np.ndarray
     """(M,) from 1 on."""
+    anchors: tuple[int, ...]
+    """Position of the first entry of each tier."""
     separated: np.ndarray
     """(M, M) True where the row is better than the column by more than the margin."""
     ranks: np.ndarray
@@ -68,8 +72,8 @@ def minimum_effect_tiers(
         df: degrees of freedom of the errors, one number or (M, M).
         margin: that a difference must exceed; 0 gives plain simultaneous tiers.
         alpha: probability of a false separation among all pairs.
-        equivalent: (M, M) pairs whose verdict is equivalent; none of them is separated, however
-            the verdict was found.
+        equivalent: (M, M) pairs whose verdict is equivalent; None: those whose 90 % interval, from
+            the same errors, lies inside the margin.
         difference: (M, M) row minus column, where it is not that of the estimates (entries that
             were compared on fewer tasks than they have).
 
@@ -84,14 +88,16 @@ def minimum_effect_tiers(
     np.fill_diagonal(table, 0.0)
     reach = critical(models, df, alpha) * table
     low, high = d - reach, d + reach
-    separated = low > margin
-    if equivalent is not None:
-        separated &= ~np.asarray(equivalent, dtype=bool)
+    if equivalent is None:
+        equivalent = equivalence_p(d, table, df, margin) <= (1.0 - EQUIVALENCE_LEVEL) / 2
+    separated = (low > margin) & ~np.asarray(equivalent, dtype=bool)
     np.fill_diagonal(separated, False)
     order = np.argsort(-values, kind="stable")
+    tier, anchors = break_tiers(order, separated, np.asarray(equivalent, dtype=bool))
     return MinimumEffect(
         order=tuple(order.tolist()),
-        tier=break_tiers(order, separated),
+        tier=tier,
+        anchors=anchors,
         separated=separated,
         ranks=rank_intervals(separated),
         low=low,
@@ -100,21 +106,25 @@ def minimum_effect_tiers(
     )
 
 
-def break_tiers(order: np.ndarray, separated: np.ndarray) -> np.ndarray:
-    """(M,) tiers: one ends where all above are separated from all below.
+def break_tiers(
+    order: np.ndarray, separated: np.ndarray, equivalent: np.ndarray
+) -> tuple[np.ndarray, tuple[int, ...]]:
+    """(M,) tiers, and the positions of their anchors.
 
     Args:
         order: (M,) positions from the first to the last.
-        separated: (M, M) by position.
+        separated, equivalent: (M, M) by position.
     """
-    models, tiers = len(order), np.empty(len(order), dtype=int)
-    sorted_pairs = separated[np.ix_(order, order)]
-    tier = 1
-    for place in range(models):
-        if place and sorted_pairs[:place, place:].all():
-            tier += 1
-        tiers[order[place]] = tier
-    return tiers
+    tiers, anchors = np.empty(len(order), dtype=int), list[int]()
+    for place, entry in enumerate(order):
+        above, below = order[:place], order[place:]
+        breaks = not anchors or (
+            separated[anchors[-1], below].all() and not equivalent[np.ix_(above, below)].any()
+        )
+        if breaks:
+            anchors.append(int(entry))
+        tiers[entry] = len(anchors)
+    return tiers, tuple(anchors)
 
 
 def critical(models: int, df: float | np.ndarray, alpha: float = ALPHA) -> np.ndarray:

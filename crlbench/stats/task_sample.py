@@ -49,6 +49,7 @@ def over_tasks(
     within: np.ndarray | None = None,
     seeds: Sequence[int] = (),
     difference: bool = False,
+    bounds: tuple[float, float] = (-math.inf, math.inf),
     count: int = REPLICATES,
     seed: int = ROOT_SEED,
     level: float = LEVEL,
@@ -62,6 +63,7 @@ def over_tasks(
         seeds: (K,) seeds of each task; needed with ``within``.
         difference: the values are differences of two entries on the same tasks. What both share
             is gone from them, skewness with it.
+        bounds: between which the mean lies by its definition; the interval ends there.
         count, seed: of the bootstrap over tasks.
         level: of the interval.
 
@@ -82,8 +84,7 @@ def over_tasks(
     middle = float(numbers.mean()) if tasks else math.nan
     if tasks < MIN_TASKS:
         return OverTasks(middle, None, tasks, refusal(tasks))
-    low, high = student_ends(numbers, difference, level)
-    interval = Interval(float(low), float(high), level)
+    interval = Interval(*map(float, student_ends(numbers, difference, level)), level)
     # Without replicates, seeds play no part in the bootstrap: any number that is enough.
     drawn = np.full(1, middle) if within is None else within
     sizes = list(seeds) if within is not None else [MIN_TASKS] * tasks
@@ -91,7 +92,9 @@ def over_tasks(
     if bootstrap is None:
         few = f"{min(sizes)} seeds on a task say too little about how seeds differ"
         return OverTasks(middle, None, tasks, few)
-    return OverTasks(middle, interval.union(bootstrap), tasks, None)
+    union = interval.union(bootstrap)
+    low, high = max(bounds[0], union.low), min(bounds[1], union.high)
+    return OverTasks(middle, Interval(low, high, level), tasks, None)
 
 
 def refusal(tasks: int) -> str:

@@ -38,12 +38,24 @@ def test_a_tier_breaks_only_where_the_bound_exceeds_the_margin() -> None:
     assert plain.tier.tolist() == [1, 1, 2] and plain.ranks.tolist() == [[1, 2], [1, 2], [3, 3]]
 
 
-def test_a_chain_is_one_tier() -> None:
-    """First and last are far apart, each neighbour is near: no place where all are separated."""
+def test_a_chain_breaks_where_the_anchor_is_separated() -> None:
+    """Steps of .05 with narrow bounds: each neighbour is near, and nobody is equivalent."""
     values = np.linspace(0.6, 0.2, 9)
     found = minimum_effect_tiers(values, even(9, 0.005), 30, 0.05)
-    assert found.separated[0, 8] and found.tier.tolist() == [1] * 9
+    assert found.low[0, 1] < 0.05 < found.low[0, 2]
+    assert found.tier.tolist() == [1, 1, 2, 2, 3, 3, 4, 4, 5]
+    assert found.anchors == (0, 2, 4, 6, 8)
     assert found.ranks[0].tolist() == [1, 9 - found.separated[0].sum()]
+
+
+def test_equivalent_neighbours_stay_in_one_tier() -> None:
+    """Steps of .02: neighbours are equivalent, and first and last far apart."""
+    values = 0.6 - 0.02 * np.arange(9)
+    found = minimum_effect_tiers(values, even(9, 0.005), 30, 0.05)
+    assert found.separated[0, 8] and found.tier.tolist() == [1] * 9
+    nobody = np.zeros((9, 9), dtype=bool)
+    broken = minimum_effect_tiers(values, even(9, 0.005), 30, 0.05, equivalent=nobody)
+    assert broken.tier.max() == 3
 
 
 def test_entries_stand_by_estimate_and_ties_in_their_order() -> None:
@@ -66,8 +78,9 @@ def test_no_pair_is_in_two_tiers_and_equivalent() -> None:
         equivalent = gaps + reach <= 0.05
         broken += two.any()
         assert not (two & equivalent).any()
-        # And whoever stands in a higher tier is separated from all below.
-        assert found.separated[found.tier[:, None] < found.tier].all()
+        # And every anchor is separated from all lower tiers.
+        for anchor in found.anchors:
+            assert found.separated[anchor, found.tier > found.tier[anchor]].all()
     assert broken > 100
     said = np.zeros((2, 2), dtype=bool)
     assert (
@@ -94,11 +107,19 @@ def test_degrees_of_freedom_may_differ_by_pair() -> None:
     assert critical(1, 16) == 0
 
 
-def test_breaks_need_every_pair_across() -> None:
+def test_breaks_need_the_anchor_and_no_equivalent_pair() -> None:
     separated = np.array([[0, 1, 1], [0, 0, 0], [0, 0, 0]], dtype=bool)
-    assert break_tiers(np.array([0, 1, 2]), separated).tolist() == [1, 2, 2]
+    nobody, order = np.zeros((3, 3), dtype=bool), np.array([0, 1, 2])
+    assert break_tiers(order, separated, nobody)[0].tolist() == [1, 2, 2]
+    # The anchor must be separated from everyone below, also from one with a larger error.
     separated[0, 2] = False
-    assert break_tiers(np.array([0, 1, 2]), separated).tolist() == [1, 1, 1]
+    assert break_tiers(order, separated, nobody)[0].tolist() == [1, 1, 1]
+    separated[0] = [0, 0, 1]
+    assert break_tiers(order, separated, nobody)[0].tolist() == [1, 1, 2]
+    alike = nobody.copy()
+    alike[1, 2] = alike[2, 1] = True
+    tiers, anchors = break_tiers(order, separated, alike)
+    assert tiers.tolist() == [1, 1, 1] and anchors == (0,)
 
 
 def test_what_does_not_fit_is_refused() -> None:

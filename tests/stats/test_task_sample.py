@@ -91,6 +91,15 @@ def test_what_is_no_number_per_task_is_refused() -> None:
         over_tasks([0.1, 0.2, 0.3, 0.4], np.zeros(10), [5, 5, 5])
 
 
+def test_an_interval_ends_at_the_bounds_of_the_number() -> None:
+    values = [0.1, 0.5, 0.9, 0.7, 0.2]
+    free = over_tasks(values, count=COUNT).interval
+    assert free.low < 0.15 and free.high > 0.85
+    held = over_tasks(values, bounds=(0.15, 0.85), count=COUNT).interval
+    assert held == Interval(0.15, 0.85)
+    assert over_tasks(values, bounds=(-math.inf, 2.0), count=COUNT).interval == free
+
+
 def test_tasks_without_spread_have_a_point() -> None:
     assert over_tasks([0.5] * 6, count=COUNT).interval == Interval(0.5, 0.5)
 
