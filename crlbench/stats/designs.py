@@ -8,8 +8,8 @@ The *interval on these tasks* asks which mean other checkpoints of the design wo
 tasks: Student's t with the variance of :mod:`crlbench.stats.checkpoints` and, where they are given,
 of the items. The *wider interval* asks about other tasks as well. It adds the variance of the
 design's means between tasks; what a checkpoint does on single tasks is in both parts and counts
-twice, which is little. Its half on the side of the tasks' long tail is longer
-(:mod:`crlbench.stats.task_sample`).
+twice, which is little. Its half on the side of the tasks' long tail is longer, as far as the tasks
+make the sum skewed (:mod:`crlbench.stats.task_sample`).
 
 A bootstrap that draws checkpoints (initialisations and orders crossed), seeds and items gives
 replicates (:func:`design_replicates`). Its percentiles are no interval: three checkpoints resampled
@@ -319,10 +319,13 @@ def _wider(sides: _Sides, checkpoints: MeanVariance, level: float) -> Interval:
     means = sides.task_means
     between = independent_variance(means)
     total = float(between.variance + checkpoints.variance)
-    df = float(_satterthwaite((between, checkpoints)))
+    # Checkpoints make the sum less skewed than the tasks are.
+    share = float(between.variance) / total if total > 0 else 0.0
     raised = sides.base is None and len(means) == MIN_TASKS and level == LEVEL
-    quantile = student_quantile(0.5 + (FEWEST_LEVEL if raised else level) / 2, df)
-    low, high = stretch(sides.value, quantile * math.sqrt(total), skewness(means))
+    used = level + (FEWEST_LEVEL - LEVEL) * share if raised else level
+    quantile = student_quantile(0.5 + used / 2, float(_satterthwaite((between, checkpoints))))
+    skew = skewness(means) * share**1.5
+    low, high = stretch(sides.value, quantile * math.sqrt(total), skew)
     return Interval(float(low), float(high), level)
 
 
