@@ -122,7 +122,7 @@ def tier_errors(
     gaps = true[:, None] - true
     for name, least in (("margin", margin), ("no margin", 0.0)):
         tiers = minimum_effect_tiers(values, errors, df, least)
-        wrong = tiers.separated & (gaps <= least + 1e-12)
+        wrong = tiers.beats & (gaps <= least + 1e-12)
         broken = tiers.tier[:, None] < tiers.tier
         anchored = broken[list(tiers.anchors)] & (gaps[list(tiers.anchors)] <= least + 1e-12)
         right = gaps > least + 1e-12
@@ -130,7 +130,7 @@ def tier_errors(
         found[f"{name}: false tier"] = float(anchored.any())
         found[f"{name}: tiers"] = float(tiers.tier.max())
         if right.any():
-            found[f"{name}: found"] = float(tiers.separated[right].mean())
+            found[f"{name}: found"] = float(tiers.beats[right].mean())
         alike = equivalence_p(values[:, None] - values, errors, df, margin) <= 0.05
         if least == margin:
             found["in two tiers and equivalent"] = float((broken & alike).any())

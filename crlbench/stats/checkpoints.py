@@ -80,13 +80,13 @@ def read_layout(labels: Sequence[str]) -> Layout:
     """
     pairs = []
     for label in labels:
-        found = LABEL.fullmatch(label)
-        if found is None:
+        match = LABEL.fullmatch(label)
+        if match is None:
             raise ValidationError(
                 f"checkpoint '{label}': a label names an initialisation and a corpus order, "
                 "as in i0o1"
             )
-        pairs.append((int(found[1]), int(found[2])))
+        pairs.append((int(match[1]), int(match[2])))
     if not pairs or len(set(pairs)) < len(pairs):
         raise ValidationError(f"checkpoints {list(labels)}: name at least one, and each once")
     first, second = (tuple(side) for side in zip(*pairs, strict=True))
@@ -137,11 +137,11 @@ def mean_squares(table: np.ndarray) -> np.ndarray:
     rows, columns = table.shape[-2:]
     by_row, by_column = table.mean(axis=-1, keepdims=True), table.mean(axis=-2, keepdims=True)
     mean = table.mean(axis=(-2, -1), keepdims=True)
-    left = table - by_row - by_column + mean
+    remainder = table - by_row - by_column + mean
     sums = (
         columns * ((by_row - mean) ** 2).sum(axis=(-2, -1)) / (rows - 1),
         rows * ((by_column - mean) ** 2).sum(axis=(-2, -1)) / (columns - 1),
-        (left**2).sum(axis=(-2, -1)) / ((rows - 1) * (columns - 1)),
+        (remainder**2).sum(axis=(-2, -1)) / ((rows - 1) * (columns - 1)),
     )
     return np.stack(sums, axis=-1)
 

@@ -48,14 +48,14 @@ def draw_design(design: Runs, count: int = REPLICATES, seed: int = ROOT_SEED) ->
         for row, values in zip(means, design.seeds[:, k], strict=True):
             row += design.location.resampled(values, times)
     weights = checkpoint_weights(design.name, design.layout, count, seed)
-    drawn = (weights * means).sum(axis=0) / len(design.tasks)
+    replicates = (weights * means).sum(axis=0) / len(design.tasks)
     if design.items is None:
-        return drawn
+        return replicates
     if len(design.items) != count:
         raise ValidationError(
             f"design {design.name}: {len(design.items)} replicates over items and {count} draws"
         )
-    return drawn + design.items - design.items.mean()
+    return replicates + design.items - design.items.mean()
 
 
 def seed_variances(design: Runs, count: int = REPLICATES, seed: int = ROOT_SEED) -> list[float]:

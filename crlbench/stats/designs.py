@@ -150,8 +150,8 @@ def design_mean(
     """
     if design.layout.plan == "one":
         return _of_one_checkpoint(design, count, seed, level)
-    found, reason = _variance(design, (design, *others))
-    return _estimate(_Sides(design), found, reason, level)
+    spread, reason = _mean_variance(design, (design, *others))
+    return _estimate(_Sides(design), spread, reason, level)
 
 
 def design_difference(base: Design, design: Design, level: float = LEVEL) -> DesignEstimate:
@@ -170,20 +170,20 @@ def design_difference(base: Design, design: Design, level: float = LEVEL) -> Des
     sides = _Sides(design, base)
     if single:
         reason = f"{' and '.join(single)}: one checkpoint, which says nothing about its design"
-        return _refused(sides, reason)
+        return _refuse(sides, reason)
     same = base.layout.plan == design.layout.plan == "crossed"
-    pooled = (base, design) if same and _shape(base) == _shape(design) else None
+    pool = (base, design) if same and _shape(base) == _shape(design) else None
     parts, reasons = [], []
     for one in (base, design):
-        found, reason = _variance(one, pooled or (one,))
-        parts.append(found)
+        spread, reason = _mean_variance(one, pool or (one,))
+        parts.append(spread)
         reasons.append(reason)
     reason = next((text for text in reasons if text is not None), None)
     whole = None
     if reason is None:
         # Pooled mean squares are the same for both, and so are their degrees of freedom.
         variance = parts[0].variance + parts[1].variance
-        whole = MeanVariance(variance, parts[0].df if pooled else _satterthwaite(parts))
+        whole = MeanVariance(variance, parts[0].df if pool else _satterthwaite(parts))
     return _estimate(sides, whole, reason, level)
 
 
@@ -208,12 +208,12 @@ def design_replicates(
             f"design {design.name}: no replicates without a standard error"
             + ("" if estimate.reason is None else f" ({estimate.reason})")
         )
-    drawn = draw_design(design, count, seed)
+    replicates = draw_design(design, count, seed)
     if base is not None:
-        drawn = drawn - draw_design(base, count, seed)
-    spread = float(drawn.std())
+        replicates = replicates - draw_design(base, count, seed)
+    spread = float(replicates.std())
     scale = estimate.error / spread if spread > 0 else 0.0
-    return estimate.value + scale * (drawn - drawn.mean())
+    return estimate.value + scale * (replicates - replicates.mean())
 
 
 @dataclass(frozen=True)
@@ -246,29 +246,31 @@ class _Sides:
     @property
     def items(self) -> float:
         """Variance that the choice of items adds."""
-        drawn = [one.items for one in (self.design, self.base) if one is not None]
-        if any(part is None for part in drawn):
+        rows = [one.items for one in (self.design, self.base) if one is not None]
+        if any(row is None for row in rows):
             return 0.0
-        return float(np.var(drawn[0] - drawn[1] if len(drawn) == 2 else drawn[0]))
+        return float(np.var(rows[0] - rows[1] if len(rows) == 2 else rows[0]))
 
 
-def _variance(design: Design, pooled: Sequence[Design]) -> tuple[MeanVariance | None, str | None]:
+def _mean_variance(
+    design: Design, pool: Sequence[Design]
+) -> tuple[MeanVariance | None, str | None]:
     """Of the mean of a design's checkpoints, or why there is none."""
     layout = design.layout
     if layout.refusal is not None:
         return None, f"{design.name}: {layout.refusal}"
     if layout.plan != "crossed":
         return independent_variance(design.checkpoint_means), None
-    alike = [
-        one for one in pooled if one.layout.plan == "crossed" and _shape(one) == _shape(design)
+    same_crossing = [
+        one for one in pool if one.layout.plan == "crossed" and _shape(one) == _shape(design)
     ]
-    if len(alike) < 2:
+    if len(same_crossing) < 2:
         return None, (
             f"{design.name}: the variance of few crossed checkpoints is not known from one design; "
             "give at least two designs with the same crossing"
         )
     return crossed_variance(
-        np.stack([crossed_table(one.checkpoint_means, one.layout) for one in alike])
+        np.stack([crossed_table(one.checkpoint_means, one.layout) for one in same_crossing])
     ), None
 
 
@@ -285,21 +287,23 @@ def _satterthwaite(parts: Sequence[MeanVariance]) -> np.ndarray:
 
 def _estimate(
     sides: _Sides,
-    found: MeanVariance | None,
+    checkpoints: MeanVariance | None,
     reason: str | None,
     level: float,
 ) -> DesignEstimate:
     value, tasks = sides.value, len(sides.task_means)
-    if found is None:
-        return _refused(sides, reason)
+    if checkpoints is None:
+        return _refuse(sides, reason)
     items = MeanVariance(np.array(sides.items), np.array(math.inf))
-    inner = MeanVariance(found.variance + items.variance, _satterthwaite((found, items)))
+    inner = MeanVariance(
+        checkpoints.variance + items.variance, _satterthwaite((checkpoints, items))
+    )
     error, df = math.sqrt(float(inner.variance)), float(inner.df)
     half = student_quantile(0.5 + level / 2, df) * error
     interval = Interval(value - half, value + half, level)
     wider, wider_reason = None, refusal(tasks)
     if tasks >= MIN_TASKS:
-        wider = _wider(sides, found, level).union(interval)
+        wider = _wider(sides, checkpoints, level).union(interval)
         wider_reason = None
     return DesignEstimate(
         value=value,
@@ -321,9 +325,9 @@ def _wider(sides: _Sides, checkpoints: MeanVariance, level: float) -> Interval:
     total = float(between.variance + checkpoints.variance)
     # Checkpoints make the sum less skewed than the tasks are.
     share = float(between.variance) / total if total > 0 else 0.0
-    raised = sides.base is None and len(means) == MIN_TASKS and level == LEVEL
-    used = level + (FEWEST_LEVEL - LEVEL) * share if raised else level
-    quantile = student_quantile(0.5 + used / 2, float(_satterthwaite((between, checkpoints))))
+    is_fewest = sides.base is None and len(means) == MIN_TASKS and level == LEVEL
+    level_here = level + (FEWEST_LEVEL - LEVEL) * share if is_fewest else level
+    quantile = student_quantile(0.5 + level_here / 2, float(_satterthwaite((between, checkpoints))))
     skew = skewness(means) * share**1.5
     low, high = stretch(sides.value, quantile * math.sqrt(total), skew)
     return Interval(float(low), float(high), level)
@@ -334,12 +338,12 @@ def _of_one_checkpoint(design: Design, count: int, seed: int, level: float) -> D
     n, tasks = design.seeds.shape[2], len(design.tasks)
     if n < least_seeds(tasks):
         reason = f"{design.name}: {n} seeds of a task; an interval needs {least_seeds(tasks)}"
-        return _refused(_Sides(design), reason)
-    drawn, sizes = draw_design(design, count, seed), [n] * tasks
-    interval = expanded(drawn, sizes, level)
+        return _refuse(_Sides(design), reason)
+    replicates, sizes = draw_design(design, count, seed), [n] * tasks
+    interval = expanded(replicates, sizes, level)
     half = half_width(seed_variances(design, count, seed), sizes, level)
     students = Interval(design.value - half, design.value + half, level)
-    wide = over_tasks(design.task_means, drawn, sizes, count=count, seed=seed, level=level)
+    wide = over_tasks(design.task_means, replicates, sizes, count=count, seed=seed, level=level)
     return DesignEstimate(
         value=design.value,
         about=design.layout.about,
@@ -353,7 +357,7 @@ def _of_one_checkpoint(design: Design, count: int, seed: int, level: float) -> D
     )
 
 
-def _refused(sides: _Sides, reason: str) -> DesignEstimate:
+def _refuse(sides: _Sides, reason: str) -> DesignEstimate:
     return DesignEstimate(
         sides.value, sides.about, sides.checkpoints, None, None, None, reason, None, reason
     )

@@ -50,18 +50,18 @@ def adjust(p: Sequence[float] | np.ndarray) -> np.ndarray:
         ValidationError: a p-value below 0 or above 1.
     """
     values = np.asarray(p, dtype=np.float64)
-    tested = np.isfinite(values)
-    if ((values[tested] < 0) | (values[tested] > 1)).any() or np.isinf(values).any():
+    mask = np.isfinite(values)
+    if ((values[mask] < 0) | (values[mask] > 1)).any() or np.isinf(values).any():
         raise ValidationError("p-values must lie between 0 and 1")
-    known = values[tested]
-    m = len(known)
-    order = np.argsort(known, kind="stable")
+    tests = values[mask]
+    m = len(tests)
+    order = np.argsort(tests, kind="stable")
     places = np.arange(1, m + 1)
-    steps = known[order] * m * np.sum(1.0 / places) / places
+    steps = tests[order] * m * np.sum(1.0 / places) / places
     q = np.empty(m)
     q[order] = np.minimum(1.0, np.minimum.accumulate(steps[::-1])[::-1])
     results = np.full(len(values), np.nan)
-    results[tested] = q
+    results[mask] = q
     return results
 
 
@@ -96,20 +96,20 @@ def discoveries(
         margin: half-width of the region of equivalence.
         rate: wanted.
     """
-    differ, alike = difference_p(value, error, df), equivalence_p(value, error, df, margin)
-    q = adjust(np.concatenate([differ, alike]))
-    q_differ, q_alike = q[: len(differ)], q[len(differ) :]
+    differ, equivalence = difference_p(value, error, df), equivalence_p(value, error, df, margin)
+    q = adjust(np.concatenate([differ, equivalence]))
+    q_differ, q_equivalent = q[: len(differ)], q[len(differ) :]
     # As in a verdict: equivalence is asked first.
-    says_alike = alike <= (1.0 - EQUIVALENCE_LEVEL) / 2
-    says_apart = ~says_alike & (differ <= 1.0 - LEVEL)
+    says_equivalent = equivalence <= (1.0 - EQUIVALENCE_LEVEL) / 2
+    says_different = ~says_equivalent & (differ <= 1.0 - LEVEL)
     return FalseDiscovery(
         rate=rate,
-        differ=int(says_apart.sum()),
-        differ_stay=int((says_apart & (q_differ <= rate)).sum()),
-        equivalent=int(says_alike.sum()),
-        equivalent_stay=int((says_alike & (q_alike <= rate)).sum()),
+        differ=int(says_different.sum()),
+        differ_stay=int((says_different & (q_differ <= rate)).sum()),
+        equivalent=int(says_equivalent.sum()),
+        equivalent_stay=int((says_equivalent & (q_equivalent <= rate)).sum()),
         q_differ=q_differ,
-        q_equivalent=q_alike,
+        q_equivalent=q_equivalent,
     )
 
 

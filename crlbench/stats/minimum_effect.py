@@ -1,11 +1,11 @@
 """Minimum-effect tiers of protocol CRL-2: a tier breaks only where the margin is exceeded.
 
-All pairs of M entries get simultaneous 95 % bounds of their differences. A pair is *separated* if
-the bound next to 0 lies beyond the margin. Entries stand by estimate. The first of a tier is its
-anchor, and the tier ends where two things hold: the anchor is separated from every entry below, and
-no entry above is equivalent to one below. So whoever stands in a lower tier is worse than the
-anchor by more than the margin, and no pair is in two tiers and equivalent at once. Two members of
-neighbouring tiers need not be separated from each other.
+All pairs of M entries get simultaneous 95 % bounds of their differences. One entry *beats* another
+if the bound next to 0 lies beyond the margin. Entries stand by estimate. The first of a tier is its
+anchor, and the tier ends where two things hold: the anchor beats every entry below, and no entry
+above is equivalent to one below. So whoever stands in a lower tier is worse than the anchor by more
+than the margin, and no pair is in two tiers and equivalent at once. Two members of neighbouring
+tiers need not differ by as much.
 
 The bar of the bounds is the quantile of the largest |t| among all pairs of equal entries, each with
 its own standard error (:func:`crlbench.stats.rank_over_tasks.bar`). It is the procedure of Games
@@ -43,7 +43,7 @@ class MinimumEffect:
     """(M,) from 1 on."""
     anchors: tuple[int, ...]
     """Position of the first entry of each tier."""
-    separated: np.ndarray
+    beats: np.ndarray
     """(M, M) True where the row is better than the column by more than the margin."""
     ranks: np.ndarray
     """(M, 2) best and worst rank, where "better" is by more than the margin."""
@@ -71,7 +71,7 @@ def minimum_effect_tiers(
             diagonal is not read.
         df: degrees of freedom of the errors, one number or (M, M).
         margin: that a difference must exceed; 0 gives plain simultaneous tiers.
-        alpha: probability of a false separation among all pairs.
+        alpha: probability that some entry beats another one falsely.
         equivalent: (M, M) pairs whose verdict is equivalent; None: those whose 90 % interval, from
             the same errors, lies inside the margin.
         difference: (M, M) row minus column, where it is not that of the estimates (entries that
@@ -90,16 +90,16 @@ def minimum_effect_tiers(
     low, high = d - reach, d + reach
     if equivalent is None:
         equivalent = equivalence_p(d, table, df, margin) <= (1.0 - EQUIVALENCE_LEVEL) / 2
-    separated = (low > margin) & ~np.asarray(equivalent, dtype=bool)
-    np.fill_diagonal(separated, False)
+    beats = (low > margin) & ~np.asarray(equivalent, dtype=bool)
+    np.fill_diagonal(beats, False)
     order = np.argsort(-values, kind="stable")
-    tier, anchors = break_tiers(order, separated, np.asarray(equivalent, dtype=bool))
+    tier, anchors = break_tiers(order, beats, np.asarray(equivalent, dtype=bool))
     return MinimumEffect(
         order=tuple(order.tolist()),
         tier=tier,
         anchors=anchors,
-        separated=separated,
-        ranks=rank_intervals(separated),
+        beats=beats,
+        ranks=rank_intervals(beats),
         low=low,
         high=high,
         margin=margin,
@@ -107,19 +107,19 @@ def minimum_effect_tiers(
 
 
 def break_tiers(
-    order: np.ndarray, separated: np.ndarray, equivalent: np.ndarray
+    order: np.ndarray, beats: np.ndarray, equivalent: np.ndarray
 ) -> tuple[np.ndarray, tuple[int, ...]]:
     """(M,) tiers, and the positions of their anchors.
 
     Args:
         order: (M,) positions from the first to the last.
-        separated, equivalent: (M, M) by position.
+        beats, equivalent: (M, M) by position.
     """
     tiers, anchors = np.empty(len(order), dtype=int), list[int]()
     for place, entry in enumerate(order):
         above, below = order[:place], order[place:]
         breaks = not anchors or (
-            separated[anchors[-1], below].all() and not equivalent[np.ix_(above, below)].any()
+            beats[anchors[-1], below].all() and not equivalent[np.ix_(above, below)].any()
         )
         if breaks:
             anchors.append(int(entry))
@@ -155,11 +155,11 @@ def pair_errors(spreads: np.ndarray, seeds: int) -> np.ndarray:
     return np.sqrt(by_seed * seeds / (seeds - 1) + by_item)
 
 
-def _difference_variances(drawn: np.ndarray) -> np.ndarray:
+def _difference_variances(replicates: np.ndarray) -> np.ndarray:
     """(M, M) variances of the differences of (M, R) replicates."""
-    products = np.atleast_2d(np.cov(drawn, bias=True))
-    own = np.diag(products)
-    sums = own[:, None] + own
+    products = np.atleast_2d(np.cov(replicates, bias=True))
+    diagonal = np.diag(products)
+    sums = diagonal[:, None] + diagonal
     variances = sums - 2.0 * products
     # What is left of two equal rows is rounding.
     return np.where(variances > NOTHING * sums, variances, 0.0)

@@ -71,9 +71,9 @@ def rank_over_tasks(
         return RanksOverTasks(None, None, math.nan, "a rank needs two models")
     if tasks < MIN_TASKS:
         return RanksOverTasks(None, None, math.nan, refusal(tasks))
-    needed = bar(models, tasks, alpha)
-    better = task_t(table) > needed
-    return RanksOverTasks(rank_intervals(better), better, needed, None)
+    threshold = bar(models, tasks, alpha)
+    better = task_t(table) > threshold
+    return RanksOverTasks(rank_intervals(better), better, threshold, None)
 
 
 def task_t(table: np.ndarray) -> np.ndarray:
@@ -81,9 +81,9 @@ def task_t(table: np.ndarray) -> np.ndarray:
     d = table[..., :, None, :] - table[..., None, :, :]
     mean, error = d.mean(axis=-1), d.std(axis=-1, ddof=1) / math.sqrt(table.shape[-1])
     # A difference that is the same on every task but for rounding has no doubt.
-    known = error > 1e-14 * np.abs(table).max(initial=1.0)
+    has_error = error > 1e-14 * np.abs(table).max(initial=1.0)
     sure = np.where(mean == 0, 0.0, np.copysign(np.inf, mean))
-    return np.divide(mean, error, out=sure, where=known)
+    return np.divide(mean, error, out=sure, where=has_error)
 
 
 @lru_cache(maxsize=64)
@@ -105,8 +105,8 @@ def bar(models: int, tasks: int, alpha: float = ALPHA, draws: int = DRAWS) -> fl
         mean = some.mean(axis=-1)
         some -= mean[..., None]
         products = some @ some.transpose(0, 2, 1)
-        own = np.einsum("bmm->bm", products)
-        squares = own[:, first] + own[:, second] - 2.0 * products[:, first, second]
+        sums = np.einsum("bmm->bm", products)
+        squares = sums[:, first] + sums[:, second] - 2.0 * products[:, first, second]
         t = (mean @ signs.T) / np.sqrt(squares / (tasks * (tasks - 1)))
         largest[start : start + len(some)] = np.abs(t).max(axis=1)
     return float(np.quantile(largest, 1.0 - alpha, method="higher"))

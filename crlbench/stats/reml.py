@@ -77,15 +77,15 @@ class Strata:
 
     def at(self, variances: np.ndarray) -> Point:
         """See :class:`Likelihood`."""
-        expected = self.coefficients @ variances
-        parts = self.df * np.log(expected) + self.squares / expected
-        slope = self.df / expected - self.squares / expected**2
-        weighted = self.coefficients * (self.df / expected**2)[:, None]
+        mean_squares = self.coefficients @ variances
+        parts = self.df * np.log(mean_squares) + self.squares / mean_squares
+        slope = self.df / mean_squares - self.squares / mean_squares**2
+        weights = self.coefficients * (self.df / mean_squares**2)[:, None]
         constant = self.df.sum() * math.log(2 * math.pi)
         return Point(
             float(parts.sum() + constant),
             slope @ self.coefficients,
-            self.coefficients.T @ weighted,
+            self.coefficients.T @ weights,
         )
 
 
@@ -109,8 +109,8 @@ class Dense:
         self._inner = z.T @ z
         self._cross = z.T @ self._own
         self._outer = self._own.T @ self._own
-        left = y - basis @ (basis.T @ y)
-        self.scale = float(left @ left / self._rows)
+        remainder = y - basis @ (basis.T @ y)
+        self.scale = float(remainder @ remainder / self._rows)
 
     def at(self, variances: np.ndarray) -> Point:
         """See :class:`Likelihood`."""
@@ -150,10 +150,10 @@ class Dense:
         products = np.add.reduceat(np.add.reduceat(p_zz**2, starts, axis=0), starts, axis=1)
         trace = (self._rows - term @ traces) / residual
         square = (p_yy - term @ squares) / residual
-        mixed = (traces - products @ term) / residual
-        last = (trace - term @ mixed) / residual
+        cross = (traces - products @ term) / residual
+        last = (trace - term @ cross) / residual
         gradient = np.append(traces - squares, trace - square)
-        information = np.block([[products, mixed[:, None]], [mixed[None], np.array([[last]])]])
+        information = np.block([[products, cross[:, None]], [cross[None], np.array([[last]])]])
         return gradient, information
 
 
@@ -195,10 +195,10 @@ def minimise(
             step[free] = _solve(point.information[np.ix_(free, free)], -point.gradient[free])
         if -(step @ point.gradient) < ENOUGH:
             break
-        moved = _descend(likelihood, here, step, least, point)
-        if moved is None:
+        descent = _descend(likelihood, here, step, least, point)
+        if descent is None:
             break
-        here, point = moved
+        here, point = descent
     return Minimum(point.deviance, here)
 
 
@@ -209,9 +209,9 @@ def _descend(
     share = 1.0
     for _ in range(HALVINGS):
         there = np.maximum(least, here + share * step)
-        found = likelihood.at(there)
-        if found.deviance < point.deviance - 1e-4 * min(1.0, share) * ENOUGH:
-            return there, found
+        point_there = likelihood.at(there)
+        if point_there.deviance < point.deviance - 1e-4 * min(1.0, share) * ENOUGH:
+            return there, point_there
         share /= 2
     return None
 
@@ -219,8 +219,8 @@ def _descend(
 def _solve(information: np.ndarray, right: np.ndarray) -> np.ndarray:
     """A step of Fisher's scoring; the shortest one where the information is singular."""
     scale = np.sqrt(np.maximum(np.diag(information), np.finfo(float).tiny))
-    scaled = information / np.outer(scale, scale)
-    return np.linalg.lstsq(scaled, right / scale, rcond=1e-12)[0] / scale
+    standard = information / np.outer(scale, scale)
+    return np.linalg.lstsq(standard, right / scale, rcond=1e-12)[0] / scale
 
 
 def strata_of(y: np.ndarray, fixed: np.ndarray, random: Sequence[np.ndarray]) -> Strata | None:
@@ -263,10 +263,10 @@ def decompose(fixed: np.ndarray, random: Sequence[np.ndarray]) -> Decomposition 
     products = [(beside.T @ z) @ (beside.T @ z).T for z in random]
     # Weights without a common measure keep different sets of eigenvalues apart.
     weights = np.sqrt(np.array([2.0, 3.0, 5.0, 7.0, 11.0, 13.0, 17.0, 19.0, 23.0, 29.0]))
-    mixed = sum(
+    combination = sum(
         w * part for w, part in zip(np.resize(weights, len(products)), products, strict=True)
     )
-    vectors = np.linalg.eigh(mixed)[1]
+    vectors = np.linalg.eigh(combination)[1]
     values = np.empty((rows - columns, len(random)))
     for j, part in enumerate(products):
         images = part @ vectors

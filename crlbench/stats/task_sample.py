@@ -86,9 +86,9 @@ def over_tasks(
         return OverTasks(middle, None, tasks, refusal(tasks))
     interval = Interval(*map(float, student_ends(numbers, difference, level)), level)
     # Without replicates, seeds play no part in the bootstrap: any number that is enough.
-    drawn = np.full(1, middle) if within is None else within
+    replicates = np.full(1, middle) if within is None else within
     sizes = list(seeds) if within is not None else [MIN_TASKS] * tasks
-    bootstrap = widen(drawn, numbers.tolist(), sizes, count, seed, level)
+    bootstrap = widen(replicates, numbers.tolist(), sizes, count, seed, level)
     if bootstrap is None:
         few = f"{min(sizes)} seeds on a task say too little about how seeds differ"
         return OverTasks(middle, None, tasks, few)
@@ -117,8 +117,8 @@ def student_ends(
     """
     tasks = values.shape[-1]
     error = values.std(axis=-1, ddof=1) / math.sqrt(tasks)
-    raised = tasks == MIN_TASKS and not difference and level == LEVEL
-    quantile = stdtrit(tasks - 1, 0.5 + (FEWEST_LEVEL if raised else level) / 2)
+    is_fewest = tasks == MIN_TASKS and not difference and level == LEVEL
+    quantile = stdtrit(tasks - 1, 0.5 + (FEWEST_LEVEL if is_fewest else level) / 2)
     return stretch(values.mean(axis=-1), quantile * error, skewness(values))
 
 

@@ -81,8 +81,8 @@ class Components:
         Raises:
             KeyError: there is none.
         """
-        found = {one.name: one for one in self.components}
-        return found[name]
+        by_name = {one.name: one for one in self.components}
+        return by_name[name]
 
 
 def variance_components(
@@ -108,7 +108,7 @@ def variance_components(
     y = np.asarray(values, dtype=np.float64)
     _check(y, factors, terms)
     random = [indicators(factors, term) for term in terms]
-    likelihood = restricted(y, fixed_columns(len(y), factors, fixed), random, terms)
+    likelihood = restricted_likelihood(y, fixed_columns(len(y), factors, fixed), random, terms)
     best = minimise(likelihood)
     ends = [profile(likelihood, best, j, level) for j in range(len(terms) + 1)]
     levels = [part.shape[1] for part in random] + [len(y)]
@@ -144,7 +144,7 @@ def fixed_columns(
     return vectors[:, sizes > 1e-10 * sizes[0]]
 
 
-def restricted(
+def restricted_likelihood(
     y: np.ndarray, fixed: np.ndarray, random: Sequence[np.ndarray], names: Sequence[str]
 ) -> Likelihood:
     """The restricted likelihood, of strata where the design is balanced.
@@ -155,26 +155,28 @@ def restricted(
     cells, index, counts = _cells(fixed, random)
     even = bool((counts == counts[0]).all())
     if even:
-        found = decompose(fixed[cells], [part[cells] for part in random])
-        if found is not None:
-            _check_rank(found.coefficients, counts[0] > 1, names)
-            return cell_strata(y, index, int(counts[0]), found)
+        decomposition = decompose(fixed[cells], [part[cells] for part in random])
+        if decomposition is not None:
+            _check_rank(decomposition.coefficients, counts[0] > 1, names)
+            return cell_strata(y, index, int(counts[0]), decomposition)
     dense = Dense(y, fixed, random)
     information = dense.at(np.full(len(random) + 1, dense.scale / (len(random) + 1))).information
     _check_rank(information, False, names)
     return dense
 
 
-def cell_strata(y: np.ndarray, index: np.ndarray, count: int, found: Decomposition) -> Strata:
+def cell_strata(
+    y: np.ndarray, index: np.ndarray, count: int, decomposition: Decomposition
+) -> Strata:
     """Strata of numbers of which ``count`` each share all levels: between the cells, and inside.
 
     Args:
         index: (N,) cell of each number.
-        found: of the cells.
+        decomposition: of the cells.
     """
     means = np.bincount(index, y) / count
-    between = found.strata(means)
-    coefficients = found.coefficients.copy()
+    between = decomposition.strata(means)
+    coefficients = decomposition.coefficients.copy()
     coefficients[:, :-1] *= count
     if count == 1:
         return Strata(between.df, between.squares, coefficients)
@@ -204,9 +206,9 @@ def profile(
         nonlocal warm
         start = warm.copy()
         start[component] = variance
-        found = minimise(likelihood, start, hold=component)
-        warm = found.variances
-        return found.deviance - best.deviance - bar
+        there = minimise(likelihood, start, hold=component)
+        warm = there.variances
+        return there.deviance - best.deviance - bar
 
     floor = 1e-9 * likelihood.scale
     low, high = 0.0, max(2.0 * estimate, 1e-3 * likelihood.scale)
@@ -243,10 +245,10 @@ def components_of_designs(
 def design_terms(initialisations: Sequence[int], orders: Sequence[int]) -> tuple[str, ...]:
     """Terms of a board of designs; see :func:`components_of_designs`."""
     rows, columns = len(set(initialisations)), len(set(orders))
-    crossed = rows * columns == len(orders) and min(rows, columns) > 1
+    has_crossing = rows * columns == len(orders) and min(rows, columns) > 1
     return (
         "design",
-        *(("design:initialisation", "design:order") if crossed else ()),
+        *(("design:initialisation", "design:order") if has_crossing else ()),
         "design:checkpoint",
         "task",
         "design:task",
@@ -309,8 +311,8 @@ def _check_rank(coefficients: np.ndarray, inside: bool, names: Sequence[str]) ->
     table = coefficients
     if inside:
         table = np.concatenate([table, np.eye(table.shape[1])[-1:]])
-    scaled = table / np.maximum(np.abs(table).max(axis=0), 1e-300)
-    if np.linalg.matrix_rank(scaled, tol=1e-9) < table.shape[1]:
+    standard = table / np.maximum(np.abs(table).max(axis=0), 1e-300)
+    if np.linalg.matrix_rank(standard, tol=1e-9) < table.shape[1]:
         raise ValidationError(
             f"variance components: the data cannot tell {', '.join(names)} and the residual apart; "
             "a term with one level, or with one number a level, must be left out"

@@ -45,14 +45,14 @@ def test_a_chain_breaks_where_the_anchor_is_separated() -> None:
     assert found.low[0, 1] < 0.05 < found.low[0, 2]
     assert found.tier.tolist() == [1, 1, 2, 2, 3, 3, 4, 4, 5]
     assert found.anchors == (0, 2, 4, 6, 8)
-    assert found.ranks[0].tolist() == [1, 9 - found.separated[0].sum()]
+    assert found.ranks[0].tolist() == [1, 9 - found.beats[0].sum()]
 
 
 def test_equivalent_neighbours_stay_in_one_tier() -> None:
     """Steps of .02: neighbours are equivalent, and first and last far apart."""
     values = 0.6 - 0.02 * np.arange(9)
     found = minimum_effect_tiers(values, even(9, 0.005), 30, 0.05)
-    assert found.separated[0, 8] and found.tier.tolist() == [1] * 9
+    assert found.beats[0, 8] and found.tier.tolist() == [1] * 9
     nobody = np.zeros((9, 9), dtype=bool)
     broken = minimum_effect_tiers(values, even(9, 0.005), 30, 0.05, equivalent=nobody)
     assert broken.tier.max() == 3
@@ -80,7 +80,7 @@ def test_no_pair_is_in_two_tiers_and_equivalent() -> None:
         assert not (two & equivalent).any()
         # And every anchor is separated from all lower tiers.
         for anchor in found.anchors:
-            assert found.separated[anchor, found.tier > found.tier[anchor]].all()
+            assert found.beats[anchor, found.tier > found.tier[anchor]].all()
     assert broken > 100
     said = np.zeros((2, 2), dtype=bool)
     assert (
@@ -97,7 +97,7 @@ def test_pairs_that_are_not_compared_break_nothing() -> None:
     errors[0, 2] = errors[2, 0] = np.nan
     found = minimum_effect_tiers([0.9, 0.5, 0.1], errors, 16, 0.05)
     assert found.tier.tolist() == [1, 1, 1] and np.isnan(found.low[0, 2])
-    assert found.separated[0, 1] and found.separated[1, 2]
+    assert found.beats[0, 1] and found.beats[1, 2]
 
 
 def test_degrees_of_freedom_may_differ_by_pair() -> None:
@@ -108,17 +108,17 @@ def test_degrees_of_freedom_may_differ_by_pair() -> None:
 
 
 def test_breaks_need_the_anchor_and_no_equivalent_pair() -> None:
-    separated = np.array([[0, 1, 1], [0, 0, 0], [0, 0, 0]], dtype=bool)
+    beats = np.array([[0, 1, 1], [0, 0, 0], [0, 0, 0]], dtype=bool)
     nobody, order = np.zeros((3, 3), dtype=bool), np.array([0, 1, 2])
-    assert break_tiers(order, separated, nobody)[0].tolist() == [1, 2, 2]
+    assert break_tiers(order, beats, nobody)[0].tolist() == [1, 2, 2]
     # The anchor must be separated from everyone below, also from one with a larger error.
-    separated[0, 2] = False
-    assert break_tiers(order, separated, nobody)[0].tolist() == [1, 1, 1]
-    separated[0] = [0, 0, 1]
-    assert break_tiers(order, separated, nobody)[0].tolist() == [1, 1, 2]
+    beats[0, 2] = False
+    assert break_tiers(order, beats, nobody)[0].tolist() == [1, 1, 1]
+    beats[0] = [0, 0, 1]
+    assert break_tiers(order, beats, nobody)[0].tolist() == [1, 1, 2]
     alike = nobody.copy()
     alike[1, 2] = alike[2, 1] = True
-    tiers, anchors = break_tiers(order, separated, alike)
+    tiers, anchors = break_tiers(order, beats, alike)
     assert tiers.tolist() == [1, 1, 1] and anchors == (0,)
 
 
@@ -174,5 +174,5 @@ def test_false_separations_are_rare(gaps: tuple[float, ...]) -> None:
         d = seeds[:, None] - seeds
         errors = np.sqrt((d.var(axis=-1, ddof=1) / 5).sum(axis=-1)) / 4
         found = minimum_effect_tiers(seeds.mean(axis=(1, 2)), errors, 16, margin)
-        wrong.append((found.separated & (true[:, None] - true <= margin)).any())
+        wrong.append((found.beats & (true[:, None] - true <= margin)).any())
     assert np.mean(wrong) < 0.07

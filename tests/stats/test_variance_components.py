@@ -21,7 +21,7 @@ from crlbench.stats.variance_components import (
     indicators,
     profile,
     profile_bar,
-    restricted,
+    restricted_likelihood,
     variance_components,
 )
 
@@ -156,7 +156,9 @@ def test_strata_and_dense_products_are_one_likelihood() -> None:
     terms = ["design", "design:checkpoint", "task", "design:task", "design:checkpoint:task"]
     dense = dense_of(y.ravel(), factors, terms)
     fixed = fixed_columns(y.size, factors, ())
-    strata = restricted(y.ravel(), fixed, [indicators(factors, term) for term in terms], terms)
+    strata = restricted_likelihood(
+        y.ravel(), fixed, [indicators(factors, term) for term in terms], terms
+    )
     assert isinstance(strata, Strata) and len(strata.df) == 6
     assert strata.df.sum() == y.size - 1
     assert strata.scale == pytest.approx(dense.scale)
@@ -225,7 +227,7 @@ def test_the_ends_of_a_profile_interval_are_where_the_test_rejects(balanced: boo
     terms = ("g", "g:c")
     random = [indicators(factors, term) for term in terms]
     fixed = fixed_columns(len(frame), factors, ())
-    likelihood = restricted(frame["y"].to_numpy(), fixed, random, terms)
+    likelihood = restricted_likelihood(frame["y"].to_numpy(), fixed, random, terms)
     best = minimise(likelihood)
     assert profile_bar() == pytest.approx(stats.chi2.ppf(0.95, 1))
     for component in range(3):
@@ -324,7 +326,7 @@ def test_profile_intervals_cover() -> None:
         y = 0.2 * generator.normal(size=8)[g]
         y = y + math.sqrt(0.02) * generator.normal(size=(8, 3))[g, c]
         y = y + 0.05 * generator.normal(size=len(g))
-        likelihood = restricted(y, fixed, random, terms)
+        likelihood = restricted_likelihood(y, fixed, random, terms)
         best = minimise(likelihood)
         for component in range(3):
             start = best.variances.copy()
