@@ -28,6 +28,7 @@ from crlbench.stats.variance_components import (
     design_terms,
     fixed_columns,
     indicators,
+    loose_limits,
     profile_bar,
 )
 
@@ -220,10 +221,12 @@ def component_intervals(
     for place, name in enumerate((*terms, RESIDUAL)):
         columns[f"{name}: variance"] = float(best.variances[place])
         if name in truth:
-            start = best.variances.copy()
+            least = loose_limits(likelihood, place)
+            base = minimise(likelihood, best.variances, least=least)
+            start = base.variances.copy()
             start[place] = truth[name]
-            rise = minimise(likelihood, start, hold=place).deviance - best.deviance
-            columns[f"{name}: hit"] = float(rise <= profile_bar())
+            there = minimise(likelihood, start, hold=place, least=least)
+            columns[f"{name}: hit"] = float(there.deviance - base.deviance <= profile_bar())
     return columns
 
 

@@ -12,7 +12,7 @@ balanced, the projected Z_j Z_jᵀ have the same eigenvectors, and :class:`Strat
 one sum of squares per distinct set of eigenvalues: the lines of an analysis of variance.
 
 Both give the gradient and Fisher's information in the variances, so :func:`minimise` needs a few
-steps. Variances stay at 0 or above; on the way a term may stand at 0 and leave it again.
+steps. On the way a variance may stand at its lower limit and leave it again.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ import numpy as np
 
 ALIKE = 1e-8
 """Eigenvalues that differ by less, relative to the largest, are one."""
+RANK = 1e-10
+"""Columns of Z whose square is less, relative to the largest, follow from others."""
 STEPS, HALVINGS = 200, 40
 ENOUGH = 1e-10
 """A step that promises to lower the deviance by less ends the search."""
@@ -50,7 +52,10 @@ class Likelihood(Protocol):
     """Variance of the numbers beside the fixed effects."""
 
     def at(self, variances: np.ndarray) -> Point:
-        """At (J + 1,) variances, the residual's last and above 0."""
+        """At (J + 1,) variances, the residual's last and above 0.
+
+        Others may be below 0; the deviance is infinite where V is not positive definite.
+        """
         ...
 
 
@@ -78,6 +83,8 @@ class Strata:
     def at(self, variances: np.ndarray) -> Point:
         """See :class:`Likelihood`."""
         mean_squares = self.coefficients @ variances
+        if mean_squares.min() <= 0:
+            return _nowhere(len(variances))
         parts = self.df * np.log(mean_squares) + self.squares / mean_squares
         slope = self.df / mean_squares - self.squares / mean_squares**2
         weights = self.coefficients * (self.df / mean_squares**2)[:, None]
@@ -104,30 +111,32 @@ class Dense:
         basis = np.linalg.qr(fixed)[0]
         self._rows = len(y) - fixed.shape[1]
         z = np.concatenate(random, axis=1)
-        self._ends = np.cumsum([part.shape[1] for part in random])
-        self._own = np.concatenate([basis, y[:, None]], axis=1)
-        self._inner = z.T @ z
-        self._cross = z.T @ self._own
-        self._outer = self._own.T @ self._own
+        self._sizes = [part.shape[1] for part in random]
+        # Z in an orthonormal basis of its columns: Z = QR, and Qᵀ[X, y].
+        squares, vectors = np.linalg.eigh(z.T @ z)
+        known = squares > RANK * squares[-1]
+        root = np.sqrt(squares[known])
+        both = np.concatenate([basis, y[:, None]], axis=1)
+        self._inner = root[:, None] * vectors[:, known].T
+        self._cross = vectors[:, known].T @ (z.T @ both) / root[:, None]
+        self._beside = both.T @ both - self._cross.T @ self._cross
         remainder = y - basis @ (basis.T @ y)
         self.scale = float(remainder @ remainder / self._rows)
 
     def at(self, variances: np.ndarray) -> Point:
         """See :class:`Likelihood`."""
         residual = variances[-1]
-        sizes = np.diff(self._ends, prepend=0)
-        root = np.sqrt(np.repeat(variances[:-1], sizes) / residual)
-        whole = np.eye(len(root)) + root[:, None] * self._inner * root
-        triangle = np.linalg.cholesky(whole)
-
-        def half(columns: np.ndarray) -> np.ndarray:
-            return np.linalg.solve(triangle, root[:, None] * columns)
-
+        weights = np.repeat(variances[:-1], self._sizes) / residual
+        whole = np.eye(len(self._inner)) + (self._inner * weights) @ self._inner.T
+        try:
+            triangle = np.linalg.cholesky(whole)
+        except np.linalg.LinAlgError:
+            return _nowhere(len(variances))
         # V⁻¹ between the columns of [Z, X, y], without any matrix of N rows.
-        inner, cross = half(self._inner), half(self._cross)
-        z_z = (self._inner - inner.T @ inner) / residual
-        z_o = (self._cross - inner.T @ cross) / residual
-        o_o = (self._outer - cross.T @ cross) / residual
+        inner, cross = (np.linalg.solve(triangle, part) for part in (self._inner, self._cross))
+        z_z = inner.T @ inner / residual
+        z_o = inner.T @ cross / residual
+        o_o = (self._beside + cross.T @ cross) / residual
         x_x, x_y = o_o[:-1, :-1], o_o[:-1, -1]
         fixed = np.linalg.solve(x_x, np.concatenate([z_o[:, :-1].T, x_y[:, None]], axis=1))
         p_zz = z_z - z_o[:, :-1] @ fixed[:, :-1]
@@ -143,7 +152,7 @@ class Dense:
         self, variances: np.ndarray, p_zz: np.ndarray, p_zy: np.ndarray, p_yy: float
     ) -> tuple[np.ndarray, np.ndarray]:
         """From ZᵀPZ, ZᵀPy and yᵀPy; those of the residual follow from PVP = P."""
-        starts = np.concatenate([[0], self._ends[:-1]])
+        starts = np.cumsum([0, *self._sizes[:-1]])
         term, residual = variances[:-1], variances[-1]
         traces = np.add.reduceat(np.diag(p_zz), starts)
         squares = np.add.reduceat(p_zy**2, starts)
@@ -170,32 +179,35 @@ def minimise(
     likelihood: Likelihood,
     start: np.ndarray | None = None,
     hold: int | None = None,
+    least: np.ndarray | None = None,
 ) -> Minimum:
     """The variances of least deviance, by Fisher's scoring on what is not at its limit.
 
     Args:
         start: (J + 1,) variances; an even share of the scale where it is None.
         hold: this variance keeps its value of ``start``.
+        least: (J + 1,) lower limits; None: 0. The residual stays above 0.
     """
     count, scale = likelihood.terms + 1, likelihood.scale
-    least = np.zeros(count)
-    least[-1] = 1e-12 * scale
+    limits = np.zeros(count) if least is None else least.copy()
+    limits[-1] = max(limits[-1], 1e-12 * scale)
     if start is None:
         start = np.full(count, scale / count)
-    here = np.maximum(np.asarray(start, dtype=np.float64), least)
     moving = np.ones(count, dtype=bool)
     if hold is not None:
-        here[hold] = max(least[hold], float(start[hold]))
         moving[hold] = False
+    here = np.maximum(start, limits)
+    if not math.isfinite(likelihood.at(here).deviance):
+        here = np.maximum(here, np.maximum(limits, 0.0))
     point = likelihood.at(here)
     for _ in range(STEPS):
-        free = moving & ((here > least) | (point.gradient < 0))
+        free = moving & ((here > limits) | (point.gradient < 0))
         step = np.zeros(count)
         if free.any():
             step[free] = _solve(point.information[np.ix_(free, free)], -point.gradient[free])
         if -(step @ point.gradient) < ENOUGH:
             break
-        descent = _descend(likelihood, here, step, least, point)
+        descent = _descend(likelihood, here, step, limits, point)
         if descent is None:
             break
         here, point = descent
@@ -203,17 +215,22 @@ def minimise(
 
 
 def _descend(
-    likelihood: Likelihood, here: np.ndarray, step: np.ndarray, least: np.ndarray, point: Point
+    likelihood: Likelihood, here: np.ndarray, step: np.ndarray, limits: np.ndarray, point: Point
 ) -> tuple[np.ndarray, Point] | None:
     """The first of ever shorter steps that lowers the deviance; None where none does."""
     share = 1.0
     for _ in range(HALVINGS):
-        there = np.maximum(least, here + share * step)
+        there = np.maximum(limits, here + share * step)
         point_there = likelihood.at(there)
         if point_there.deviance < point.deviance - 1e-4 * min(1.0, share) * ENOUGH:
             return there, point_there
         share /= 2
     return None
+
+
+def _nowhere(count: int) -> Point:
+    """Where V is not positive definite."""
+    return Point(math.inf, np.zeros(count), np.eye(count))
 
 
 def _solve(information: np.ndarray, right: np.ndarray) -> np.ndarray:

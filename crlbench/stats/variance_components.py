@@ -2,9 +2,9 @@
 
 Terms are named by their factors: ``task`` is the tasks, ``design:task`` what a design does on one
 task beside that. The estimates have the largest restricted likelihood, with no variance below 0.
-The interval of a component holds every value that a likelihood-ratio test at 5 % does not reject,
-where all other components take their best values for it. In a balanced design without a component
-at 0 the estimates are those of the analysis of variance.
+The interval of a component holds every value that a likelihood-ratio test at 5 % does not reject
+(:func:`profile`). In a balanced design without a component at 0 the estimates are those of the
+analysis of variance.
 
 Why this is written here: MixedLM of statsmodels is made for independent groups. Crossed terms fit
 only as one group with dense matrices of all numbers; its optimiser is unaware that a variance ends
@@ -198,30 +198,46 @@ def profile_bar(level: float = LEVEL) -> float:
 def profile(
     likelihood: Likelihood, best: Minimum, component: int, level: float = LEVEL
 ) -> Interval:
-    """Profile-likelihood interval of one variance; its ends are exact to a millionth."""
-    bar = profile_bar(level)
-    estimate, warm = float(best.variances[component]), best.variances
+    """Profile-likelihood interval of one variance; its ends are exact to a millionth.
+
+    The other components may go below 0 on the way, as long as V stays positive definite. Held at
+    0, those that are 0 in truth would push their share onto this one, and it would be covered too
+    seldom.
+    """
+    bar, scale = profile_bar(level), likelihood.scale
+    least = loose_limits(likelihood, component)
+    base = minimise(likelihood, best.variances, least=least)
+    estimate, warm = float(base.variances[component]), base.variances
 
     def above(variance: float) -> float:
         nonlocal warm
         start = warm.copy()
         start[component] = variance
-        there = minimise(likelihood, start, hold=component)
+        there = minimise(likelihood, start, hold=component, least=least)
         warm = there.variances
-        return there.deviance - best.deviance - bar
+        return there.deviance - base.deviance - bar
 
-    floor = 1e-9 * likelihood.scale
-    low, high = 0.0, max(2.0 * estimate, 1e-3 * likelihood.scale)
-    least = 0.0 if component < likelihood.terms else floor
-    if estimate > floor and above(least) > 0:
-        low = float(brentq(above, least, estimate, xtol=1e-6 * estimate))
-    warm = best.variances
+    floor = 1e-9 * scale
+    low, high = 0.0, max(2.0 * estimate, 1e-3 * scale)
+    bottom = 0.0 if component < likelihood.terms else floor
+    if estimate > floor and above(bottom) > 0:
+        low = float(brentq(above, bottom, estimate, xtol=1e-6 * estimate))
+    warm = base.variances
     while above(high) <= 0:
         high *= 2.0
-        if high > WIDEST * likelihood.scale:
+        if high > WIDEST * scale:
             return Interval(low, math.inf, level)
     high = float(brentq(above, estimate, high, xtol=1e-6 * high))
-    return Interval(low, high, level)
+    # The estimate has all components at 0 or above, and may differ a little.
+    own = float(best.variances[component])
+    return Interval(min(low, own), max(high, own), level)
+
+
+def loose_limits(likelihood: Likelihood, component: int) -> np.ndarray:
+    """(J + 1,) lower limits of a profile: 0 of the component, none of the others."""
+    least = np.full(likelihood.terms + 1, -math.inf)
+    least[component] = 0.0
+    return least
 
 
 def components_of_designs(

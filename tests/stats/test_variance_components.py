@@ -19,6 +19,7 @@ from crlbench.stats.variance_components import (
     components_of_designs,
     fixed_columns,
     indicators,
+    loose_limits,
     profile,
     profile_bar,
     restricted_likelihood,
@@ -164,10 +165,19 @@ def test_strata_and_dense_products_are_one_likelihood() -> None:
     assert strata.scale == pytest.approx(dense.scale)
     best = minimise(strata)
     generator = np.random.default_rng(0)
-    for point in (best.variances, *generator.uniform(0.001, 0.05, (3, 6))):
+    below = np.array([-0.001, 0.004, 0.05, 0.03, 0.01, 0.0002])
+    for point in (best.variances, below, *generator.uniform(0.001, 0.05, (3, 6))):
         for ours, theirs in zip(strata.at(point), dense.at(point), strict=True):
             assert ours == pytest.approx(theirs, rel=1e-6, abs=1e-6)
     assert minimise(dense).variances == pytest.approx(best.variances, rel=1e-4, abs=1e-7)
+    # Too far below 0 there is no covariance matrix, and no likelihood.
+    for likelihood in (strata, dense):
+        assert likelihood.at(np.array([0.1, 0.1, 0.1, 0.1, -0.1, 0.01])).deviance == math.inf
+    for component in range(6):
+        least = loose_limits(strata, component)
+        ours, theirs = (minimise(one, least=least) for one in (strata, dense))
+        assert ours.deviance == pytest.approx(theirs.deviance, abs=1e-6)
+        assert ours.deviance <= best.deviance + 1e-9
 
 
 def test_the_deviance_is_that_of_the_definition() -> None:
@@ -233,10 +243,13 @@ def test_the_ends_of_a_profile_interval_are_where_the_test_rejects(balanced: boo
     for component in range(3):
         interval = profile(likelihood, best, component)
         assert interval.low <= best.variances[component] <= interval.high
+        least = loose_limits(likelihood, component)
+        base = minimise(likelihood, least=least)
         for end in (interval.low, interval.high):
-            start = best.variances.copy()
+            start = base.variances.copy()
             start[component] = end
-            rise = minimise(likelihood, start, hold=component).deviance - best.deviance
+            there = minimise(likelihood, start, hold=component, least=least)
+            rise = there.deviance - base.deviance
             if end > 0:
                 assert rise == pytest.approx(profile_bar(), abs=1e-3)
             else:
@@ -329,8 +342,10 @@ def test_profile_intervals_cover() -> None:
         likelihood = restricted_likelihood(y, fixed, random, terms)
         best = minimise(likelihood)
         for component in range(3):
-            start = best.variances.copy()
+            least = loose_limits(likelihood, component)
+            base = minimise(likelihood, best.variances, least=least)
+            start = base.variances.copy()
             start[component] = truth[component]
-            rise = minimise(likelihood, start, hold=component).deviance - best.deviance
-            hits[component] += rise <= profile_bar()
+            there = minimise(likelihood, start, hold=component, least=least)
+            hits[component] += there.deviance - base.deviance <= profile_bar()
     assert ((hits / 400 >= 0.91) & (hits / 400 <= 0.985)).all(), hits / 400
