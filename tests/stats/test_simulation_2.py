@@ -1,7 +1,7 @@
 """What protocol CRL-2's statistics promise, on simulated boards: see benchmarks/simulations.py.
 
 By default few boards, with bounds that only a broken estimator misses; the counts and bounds of
-docs/statistics.md with CRLBENCH_FULL=1.
+docs/designs.md with CRLBENCH_FULL=1.
 """
 
 from __future__ import annotations
