@@ -22,7 +22,7 @@ from crlbench.stats.false_discovery import discoveries
 from crlbench.stats.intervals import Interval
 from crlbench.stats.minimum_effect import minimum_effect_tiers, pair_errors
 from crlbench.stats.rank_over_tasks import rank_over_tasks
-from crlbench.stats.task_sample import over_tasks
+from crlbench.stats.task_sample import interval_over_tasks
 from crlbench.stats.variance_components import RESIDUAL, variance_components
 from crlbench.verdict.axes import MARGIN
 from crlbench.verdict.board import summarise_board
@@ -73,7 +73,7 @@ def table_of_entries(entries: Sequence[Entry]) -> str:
     ]
     for at in tiers.order:
         score = scores[at]
-        wide = over_tasks(
+        wide = interval_over_tasks(
             by_task[at], score.drawn, [score.n] * len(tasks), bounds=(-math.inf, MOST)
         ).interval
         cells = (

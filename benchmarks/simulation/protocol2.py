@@ -20,7 +20,7 @@ from crlbench.stats.minimum_effect import minimum_effect_tiers, pair_errors
 from crlbench.stats.rank_over_tasks import rank_over_tasks
 from crlbench.stats.reml import Decomposition, decompose, minimise
 from crlbench.stats.resampling import spread, trimmed_rows, widen
-from crlbench.stats.task_sample import over_tasks
+from crlbench.stats.task_sample import interval_over_tasks
 from crlbench.stats.variance_components import (
     RESIDUAL,
     board_factors,
@@ -54,7 +54,7 @@ def task_intervals(scene: Scene, generator: np.random.Generator, seed: int, coun
         ("difference", second - first, within[1] - within[0], truth, True),
     )
     for name, values, drawn, true, paired in cases:
-        wide = over_tasks(values, drawn, sizes, paired, count=count, seed=seed).interval
+        wide = interval_over_tasks(values, drawn, sizes, paired, count=count, seed=seed).interval
         found |= _covering(name, wide, true)
         found[f"{name}, Student's"] = _holds(student_interval(values.tolist()), true)
         before = widen(drawn, values.tolist(), sizes, count, seed)

@@ -50,7 +50,7 @@ from crlbench.stats.intervals import (
     student_quantile,
 )
 from crlbench.stats.resampling import MIN_TASKS, Rows, trimmed_rows
-from crlbench.stats.task_sample import FEWEST_LEVEL, over_tasks, refusal, skewness, stretch
+from crlbench.stats.task_sample import FEWEST_LEVEL, interval_over_tasks, refusal, skewness, stretch
 
 
 @dataclass(frozen=True, eq=False)
@@ -343,7 +343,9 @@ def _of_one_checkpoint(design: Design, count: int, seed: int, level: float) -> D
     interval = expanded(replicates, sizes, level)
     half = half_width(seed_variances(design, count, seed), sizes, level)
     students = Interval(design.value - half, design.value + half, level)
-    wide = over_tasks(design.task_means, replicates, sizes, count=count, seed=seed, level=level)
+    wide = interval_over_tasks(
+        design.task_means, replicates, sizes, count=count, seed=seed, level=level
+    )
     return DesignEstimate(
         value=design.value,
         about=design.layout.about,

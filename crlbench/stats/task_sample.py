@@ -44,7 +44,7 @@ class OverTasks:
     """Why there is no interval; None where there is one."""
 
 
-def over_tasks(
+def interval_over_tasks(
     values: Sequence[float] | np.ndarray,
     within: np.ndarray | None = None,
     seeds: Sequence[int] = (),
@@ -110,7 +110,7 @@ def student_ends(
 
     Args:
         values: (..., K) numbers of K tasks, four or more.
-        difference: see :func:`over_tasks`.
+        difference: see :func:`interval_over_tasks`.
 
     Returns:
         Two (...) arrays.

@@ -19,7 +19,7 @@ from crlbench.stats.designs import (
 )
 from crlbench.stats.intervals import Stratum, bootstrap, plain_mean
 from crlbench.stats.resampling import mean_rows
-from crlbench.stats.task_sample import over_tasks
+from crlbench.stats.task_sample import interval_over_tasks
 
 COUNT = 500
 SIX = tuple(f"i{i}o{o}" for i in range(3) for o in range(2))
@@ -124,7 +124,7 @@ def test_one_checkpoint_speaks_of_itself_alone() -> None:
     df = int(variances.sum() ** 2 / (variances**2 / 4).sum())
     half = stats.t.ppf(0.975, df) * np.sqrt(variances.sum())
     assert found.interval.high - found.value == pytest.approx(half, rel=0.15)
-    wide = over_tasks(design.seeds[0].mean(axis=1), count=COUNT).interval
+    wide = interval_over_tasks(design.seeds[0].mean(axis=1), count=COUNT).interval
     assert found.wider.low <= wide.low + 1e-9 and found.wider.high >= wide.high - 1e-9
     assert (found.about, found.of_designs) == ("one checkpoint (i2o1)", False)
     little = design_mean(make("a", ("i0o0",), seeds=2), count=COUNT)

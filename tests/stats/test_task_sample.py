@@ -11,7 +11,13 @@ from scipy import stats
 from crlbench.errors import ValidationError
 from crlbench.stats.intervals import Interval
 from crlbench.stats.resampling import MIN_TASKS, widen
-from crlbench.stats.task_sample import OverTasks, over_tasks, skewness, stretch, student_ends
+from crlbench.stats.task_sample import (
+    OverTasks,
+    interval_over_tasks,
+    skewness,
+    stretch,
+    student_ends,
+)
 
 COUNT = 1000
 BOARDS = 4000
@@ -61,7 +67,7 @@ def test_skewness_is_scipys_and_0_without_spread() -> None:
 def test_it_holds_the_intervals_of_protocol_1() -> None:
     values = [0.24, 0.54, 0.73, 0.86]
     within = np.random.default_rng(0).normal(np.mean(values), 0.4, COUNT)
-    found = over_tasks(values, within, [5] * 4, difference=True, count=COUNT)
+    found = interval_over_tasks(values, within, [5] * 4, difference=True, count=COUNT)
     before = widen(within, values, [5] * 4, COUNT)
     assert found.interval.low <= before.low and found.interval.high >= before.high
     # The spread inside the tasks is the larger part here.
@@ -71,14 +77,14 @@ def test_it_holds_the_intervals_of_protocol_1() -> None:
 
 @pytest.mark.parametrize("tasks", [0, 1, 2, 3])
 def test_fewer_than_four_tasks_are_refused_with_a_reason(tasks: int) -> None:
-    found = over_tasks(np.linspace(0.2, 0.8, tasks))
+    found = interval_over_tasks(np.linspace(0.2, 0.8, tasks))
     assert found.interval is None and found.tasks == tasks and MIN_TASKS == 4
     assert "at least 4" in found.reason
     assert found.reason.startswith("1 task:" if tasks == 1 else f"{tasks} tasks:")
 
 
 def test_too_few_seeds_are_refused_with_a_reason() -> None:
-    found = over_tasks([0.1, 0.2, 0.3, 0.4], np.zeros(COUNT), [2, 5, 5, 5], count=COUNT)
+    found = interval_over_tasks([0.1, 0.2, 0.3, 0.4], np.zeros(COUNT), [2, 5, 5, 5], count=COUNT)
     assert found == OverTasks(pytest.approx(0.25), None, 4, found.reason)
     assert found.reason.startswith("2 seeds")
 
@@ -86,22 +92,22 @@ def test_too_few_seeds_are_refused_with_a_reason() -> None:
 def test_what_is_no_number_per_task_is_refused() -> None:
     for values in ([0.1, math.nan, 0.3, 0.4], [[0.1, 0.2], [0.3, 0.4]], [0.1, math.inf, 0, 0]):
         with pytest.raises(ValidationError, match="one finite number for each task"):
-            over_tasks(values)
+            interval_over_tasks(values)
     with pytest.raises(ValidationError, match="4 tasks and seeds for 3"):
-        over_tasks([0.1, 0.2, 0.3, 0.4], np.zeros(10), [5, 5, 5])
+        interval_over_tasks([0.1, 0.2, 0.3, 0.4], np.zeros(10), [5, 5, 5])
 
 
 def test_an_interval_ends_at_the_bounds_of_the_number() -> None:
     values = [0.1, 0.5, 0.9, 0.7, 0.2]
-    free = over_tasks(values, count=COUNT).interval
+    free = interval_over_tasks(values, count=COUNT).interval
     assert free.low < 0.15 and free.high > 0.85
-    held = over_tasks(values, bounds=(0.15, 0.85), count=COUNT).interval
+    held = interval_over_tasks(values, bounds=(0.15, 0.85), count=COUNT).interval
     assert held == Interval(0.15, 0.85)
-    assert over_tasks(values, bounds=(-math.inf, 2.0), count=COUNT).interval == free
+    assert interval_over_tasks(values, bounds=(-math.inf, 2.0), count=COUNT).interval == free
 
 
 def test_tasks_without_spread_have_a_point() -> None:
-    assert over_tasks([0.5] * 6, count=COUNT).interval == Interval(0.5, 0.5)
+    assert interval_over_tasks([0.5] * 6, count=COUNT).interval == Interval(0.5, 0.5)
 
 
 SHAPES = {
