@@ -130,7 +130,7 @@ class DesignEstimate:
     @property
     def of_designs(self) -> bool:
         """Whether a sentence on a design may rest on it."""
-        return self.checkpoints > 1
+        return self.checkpoints > 1 and self.interval is not None
 
 
 def design_mean(

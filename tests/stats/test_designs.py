@@ -101,6 +101,7 @@ def test_crossed_checkpoints_pool_their_mean_squares() -> None:
 def test_what_cannot_be_known_is_refused() -> None:
     alone = design_mean(make("a", SIX), count=COUNT)
     assert alone.interval is None and alone.wider is None and "two designs" in alone.reason
+    assert alone.checkpoints == 6 and not alone.of_designs
     assert alone.value == pytest.approx(make("a", SIX).seeds.mean())
     # Another crossing is no help.
     other = design_mean(make("a", SIX), [make("b", SIX[:4], key=1)], count=COUNT)
