@@ -58,6 +58,9 @@ class Row:
         if self.part == "tiers":
             targeted = ("8 equal", "4 equal", "4 + 4", "8 equal, unequal tasks")
             return self.what in targeted and self.world.seeds <= 10
+        if self.part == "effects":
+            # Boards that are answered item by item are costly.
+            return self.world is None
         return self.part in ("coverage", "aa", "bias", *PARTS_2)
 
 

@@ -14,7 +14,7 @@ initialisations MI, of the orders MJ and of what is left ME, and::
     variance of the mean = E[MI + MJ - ME] / (I J)
 
 Two orders have one degree of freedom, so that Satterthwaite's approximation (1946) fails for one
-design: with three by two checkpoints that are in truth independent it covers 71 %. So the mean
+design: if its three by two checkpoints are in truth independent, it covers less than 80 %. So mean
 squares are pooled over two designs or more, and the variance is the larger of MI + MJ - ME
 (Satterthwaite's degrees of freedom, from the two that add) and of the plain variance of all
 checkpoints (all their degrees of freedom). Its coverage is 93.5 to 98 %, however the variance is
