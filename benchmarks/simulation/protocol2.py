@@ -84,6 +84,10 @@ def design_intervals(scene: Scene, generator: np.random.Generator, seed: int, co
     found |= _covering("difference", difference.interval, theirs - here)
     found |= _covering("difference, wider", difference.wider, wider - wide)
     found["error of the difference"] = difference.value - (theirs - here)
+    if designs[0].layout.plan == "crossed":
+        pooled = design_difference(*designs[:2], others=designs[2:])
+        found |= _covering("pooled difference", pooled.interval, theirs - here)
+        found |= _covering("pooled difference, wider", pooled.wider, wider - wide)
     return found
 
 

@@ -91,7 +91,7 @@ def ranks(found: list[Found]) -> Table:
     return head, lines, before, ""
 
 
-KINDS = ("mean", "mean of a pair", "difference")
+KINDS = ("mean", "mean of a pair", "difference", "pooled difference")
 
 
 def designs(found: list[Found]) -> Table:
@@ -111,10 +111,11 @@ def designs(found: list[Found]) -> Table:
         lines.append((row.what, str(row.scene.tasks), _boards(columns), *cells))
     before = (
         "Coverage of 95 % intervals on these tasks and over other tasks, in %; bias below .01. "
-        f"{TARGET} Crossed checkpoints (3 x 2): the mean takes its variance from eight designs, "
-        "that of a pair from two; shares of the variance in brackets. One checkpoint: of it alone."
+        f"{TARGET} Crossed checkpoints (3 x 2): the mean and the pooled difference take their "
+        "variance from eight designs, the others from two; shares of the variance in brackets. One "
+        "checkpoint: of it alone."
     )
-    return head, lines, before, "– is refused."
+    return head, lines, before, "– is refused, or the same as its neighbour."
 
 
 def components(found: list[Found]) -> Table:
@@ -142,20 +143,22 @@ def precision(found: list[Found]) -> Table:
     head += ("detectable, other tasks",)
     lines = []
     for row, columns in found:
-        one, two = ("entry", "difference") if "task" in row.kind else ("mean", "difference")
+        place = (str(row.scene.tasks), str(row.scene.seeds), _boards(columns))
         if row.kind == "task intervals":
-            cells = ("–", "–", "–", *_widths(columns, one, two))
+            cells = ("–", "–", "–", *_widths(columns, "entry", "difference"))
         elif row.kind == "seed intervals":
-            cells = (*_widths(columns, one, two), "–", "–", "–")
+            cells = (*_widths(columns, "mean", "difference"), "–", "–", "–")
         else:
             wide = _widths(columns, "mean, wider", "difference, wider")
-            cells = (*_widths(columns, one, two), *wide)
-        lines.append(
-            (row.what, str(row.scene.tasks), str(row.scene.seeds), _boards(columns), *cells)
-        )
+            cells = (*_widths(columns, "mean", "difference"), *wide)
+        lines.append((row.what, *place, *cells))
+        if "pooled difference: half" in columns:
+            wide = _widths(columns, "mean, wider", "pooled difference, wider")
+            cells = (*_widths(columns, "mean", "pooled difference"), *wide)
+            lines.append((f"{row.what}, pooled", *place, *cells))
     before = (
         "Median half-widths of 95 % intervals, and the difference that excludes 0 with a "
-        f"probability of {POWER:.0%}."
+        f"probability of {POWER:.0%}. Pooled: the difference takes its variance from eight designs."
     )
     return head, lines, before, ""
 

@@ -154,10 +154,18 @@ def design_mean(
     return _estimate(_Sides(design), spread, reason, level)
 
 
-def design_difference(base: Design, design: Design, level: float = LEVEL) -> DesignEstimate:
+def design_difference(
+    base: Design, design: Design, others: Sequence[Design] = (), level: float = LEVEL
+) -> DesignEstimate:
     """The mean of ``design`` minus that of ``base`` on their common tasks.
 
     The variance is that of these two designs; the two may differ in it.
+
+    Args:
+        others: designs of the same board with the same crossing. The variance of crossed
+            checkpoints is pooled over them too, as if it were the same in all: shorter, and too
+            short if these two vary more than the others. Name them before any result.
+        level: of the intervals.
 
     Raises:
         ValidationError: the tasks are not the same in the same order.
@@ -172,7 +180,7 @@ def design_difference(base: Design, design: Design, level: float = LEVEL) -> Des
         reason = f"{' and '.join(single)}: one checkpoint, which says nothing about its design"
         return _refuse(sides, reason)
     same = base.layout.plan == design.layout.plan == "crossed"
-    pool = (base, design) if same and _shape(base) == _shape(design) else None
+    pool = (base, design, *others) if same and _shape(base) == _shape(design) else None
     parts, reasons = [], []
     for one in (base, design):
         spread, reason = _mean_variance(one, pool or (one,))

@@ -94,6 +94,9 @@ def test_crossed_checkpoints_pool_their_mean_squares() -> None:
     between = design_difference(*designs[:2])
     assert between.error == pytest.approx(float(np.sqrt(2 * pair.variance)))
     assert between.df == pytest.approx(float(pair.df))
+    board = design_difference(*designs[:2], others=designs[2:])
+    assert board.error == pytest.approx(float(np.sqrt(2 * pooled.variance)))
+    assert board.df == pytest.approx(float(pooled.df)) and board.value == between.value
     half = stats.t.ppf(0.975, between.df) * between.error
     assert ends(between.interval) == pytest.approx((between.value - half, between.value + half))
 
