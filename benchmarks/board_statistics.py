@@ -15,6 +15,7 @@ import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from textwrap import fill
 
 import numpy as np
 
@@ -30,6 +31,8 @@ from crlbench.verdict.entry import Entry
 from crlbench.verdict.runs import load_runs
 
 AXIS = "efficiency"
+WIDTH = 119
+"""Characters of a line of text, as in the documents."""
 MOST = 1.0
 """Of Λ: everything at once."""
 
@@ -88,12 +91,13 @@ def table_of_entries(entries: Sequence[Entry]) -> str:
         lines.append("| " + " | ".join(cells) + " |")
     pairs = np.triu_indices(len(values), 1)
     line = discoveries((values[:, None] - values)[pairs], errors[pairs], df, MARGIN)
-    lines.append(
-        f"\n{len(pairs[0])} pairs: {line.differ} verdicts of a difference, of which "
+    below = (
+        f"{len(pairs[0])} pairs: {line.differ} verdicts of a difference, of which "
         f"{line.differ_stay} stay at a false-discovery rate of {line.rate:.0%}; "
         f"{line.equivalent} of equivalence, of which {line.equivalent_stay} stay. A tier breaks at "
         f"a margin of {MARGIN:g}. The bar of the ranks over tasks is |t| = {ranks.bar:.1f}."
     )
+    lines.append(f"\n{fill(below, WIDTH)}")
     return "\n".join(lines)
 
 
