@@ -8,10 +8,10 @@ analysis of variance.
 
 Why this is written here: MixedLM of statsmodels is made for independent groups. Crossed terms fit
 only as one group with dense matrices of all numbers; its optimiser is unaware that a variance ends
-at 0, and its profile is a row of points without an interval. lme-python (0.2.7) fits crossed terms,
-stopped above the least deviance on boards like ours, and has no interval of a variance. The other
-libraries on the Python index wrap R, or are made for genetics or boosted trees. The likelihood
-needs two pages; the tests compare it with statsmodels and with the analysis of variance.
+at 0, and its profile is a row of points without an interval. lme-python (0.2.7) fits and profiles
+crossed terms, but stopped above the least deviance on a board of eight designs. The other libraries
+on the Python index wrap R, or are made for genetics or boosted trees. The likelihood needs two
+pages; the tests compare it with statsmodels and with the analysis of variance.
 """
 
 from __future__ import annotations
