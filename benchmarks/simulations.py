@@ -5,6 +5,8 @@
 Boards of models whose true learning is known are answered one item at a time and judged with the
 package's own estimators: coverage of intervals, false wins of tiers and of a model against itself,
 bias of the null corrections, power, and what happens where seeds are skewed or runs fail. The
+parts of protocol CRL-2 (tasks, effects, discovery, ranks, designs, components, precision) have
+boards with the spreads that were measured on mini, and are made only where --part names them. The
 same --seed gives the same tables for any number of processes. --keep holds finished rows, from
 which a call that was stopped goes on.
 """
@@ -20,18 +22,21 @@ from datetime import date
 from pathlib import Path
 
 from simulation.engine import simulate_rows
-from simulation.rows import PARTS, rows
-from simulation.tables import markdown
+from simulation.protocol2_rows import rows_2
+from simulation.protocol2_tables import TABLES_2
+from simulation.rows import PARTS, PARTS_2, rows
+from simulation.tables import TABLES, markdown
 
 from crlbench import __version__
 
 BOARDS, FULL = 200, 2000
 SHOWN = 5
+ALL_PARTS = (*PARTS, *PARTS_2)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--part", nargs="+", choices=PARTS, default=list(PARTS))
+    parser.add_argument("--part", nargs="+", choices=ALL_PARTS, default=list(PARTS))
     parser.add_argument("--only", default="", help="rows whose name has this text")
     parser.add_argument("--boards", type=int, default=BOARDS, help=f"of each row; full: {FULL}")
     parser.add_argument("--others", type=int, help="of rows without a target (as many)")
@@ -43,15 +48,16 @@ def main() -> None:
     options.others = options.others or options.boards
     if min(options.boards, options.others, options.replicates, options.jobs) < 1:
         parser.error("--boards, --others, --replicates and --jobs must be at least 1")
-    known = rows(tuple(options.part))
+    parts = tuple(options.part)
+    known = [*rows(parts), *rows_2(parts)]
     wanted = [row for row in known if options.only in row.name]
     if not wanted:
         near = "; ".join(nearest(options.only, [row.name for row in known]))
         parser.error(f"--only {options.only}: no row of these parts has it; the nearest: {near}")
-    for part in PARTS:
+    for part in ALL_PARTS:
         chosen = [row for row in wanted if row.part == part]
         if chosen:
-            print(markdown(part, _run(chosen, options)), flush=True)
+            print(markdown(part, _run(chosen, options), TABLES | TABLES_2), flush=True)
     command = shlex.join(["python", "benchmarks/simulations.py", *sys.argv[1:]])
     print(f"crlbench {__version__}, {date.today()}, seed {options.seed}; `{command}`")
 

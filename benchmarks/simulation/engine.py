@@ -16,11 +16,12 @@ import crlbench.verdict
 from crlbench.seeding import derive
 
 from . import measures, nulls
+from .protocol2 import MEASURES
 from .rows import Row
 
 CHUNK = 10
 """Boards that a process takes at a time."""
-OWN = ("setting", "truth", "world", "scores", "measures", "nulls")
+OWN = ("setting", "truth", "world", "scores", "measures", "nulls", "spreads", "protocol2")
 
 Columns = dict[str, np.ndarray]
 """(boards,) per thing that was counted."""
@@ -33,6 +34,9 @@ def one(row: Row, board: int, seed: int, count: int) -> dict[str, float]:
         return nulls.bias(row.shape, row.grid, generator, board % 40)
     if row.kind == "forgetting":
         return nulls.forgetting_bias(generator, board % 40)
+    if row.kind in MEASURES:
+        scene, draws = row.scene or row.world, derive(seed, row.name, board, "draws")
+        return MEASURES[row.kind](scene, generator, draws, count)
     measure = measures.intervals if row.kind == "intervals" else measures.wins
     return measure(row.world, generator, derive(seed, row.name, board, "draws"), count)
 

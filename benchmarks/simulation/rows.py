@@ -8,9 +8,23 @@ from itertools import combinations, cycle
 from typing import Literal
 
 from .setting import MINI, SMALL, Axis, Entry, Grid, World
+from .spreads import Scene
 
-Part = Literal["coverage", "tiers", "aa", "bias", "power", "robustness"]
+Part = Literal["coverage", "tiers", "aa", "bias", "power", "robustness"] | Literal[
+    "tasks", "effects", "discovery", "ranks", "designs", "components", "precision"
+]
 PARTS: tuple[Part, ...] = ("coverage", "tiers", "aa", "bias", "power", "robustness")
+"""Of protocol CRL-1."""
+PARTS_2: tuple[Part, ...] = (
+    "tasks",
+    "effects",
+    "discovery",
+    "ranks",
+    "designs",
+    "components",
+    "precision",
+)
+"""Of protocol CRL-2; see :mod:`simulation.protocol2_rows`."""
 AXES: tuple[Axis, ...] = ("efficiency", "stability", "generalization")
 SIGNS = {"efficiency": "Λ", "stability": "Stab", "generalization": "Gen"}
 EFFECTS = (0.04, 0.08, 0.12)
@@ -26,7 +40,8 @@ class Row:
     """What is simulated for one line of a table."""
 
     part: Part
-    kind: Literal["intervals", "wins", "nulls", "forgetting"]
+    kind: str
+    """``intervals``, ``wins``, ``nulls``, ``forgetting``, or a measure of protocol CRL-2."""
     name: str
     """Once; it names the draws."""
     what: str
@@ -34,6 +49,8 @@ class Row:
     world: World | None = None
     shape: str = ""
     grid: Grid = MINI
+    scene: Scene | None = None
+    """Of protocol CRL-2."""
 
     @property
     def has_target(self) -> bool:
@@ -41,7 +58,10 @@ class Row:
         if self.part == "tiers":
             targeted = ("8 equal", "4 equal", "4 + 4", "8 equal, unequal tasks")
             return self.what in targeted and self.world.seeds <= 10
-        return self.part in ("coverage", "aa", "bias")
+        if self.part == "effects":
+            # Boards that are answered item by item are costly.
+            return self.world is None
+        return self.part in ("coverage", "aa", "bias", *PARTS_2)
 
 
 def rows(parts: tuple[Part, ...] = PARTS) -> list[Row]:

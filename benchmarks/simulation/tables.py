@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from textwrap import fill
 
 import numpy as np
@@ -192,7 +192,8 @@ def _share(hits: np.ndarray) -> str:
     return f"{100 * value:.1f} % ({100 * low:.1f} to {100 * high:.1f})"
 
 
-TABLES: dict[Part, tuple[str, Callable[[list[Found]], Table]]] = {
+Maker = tuple[str, Callable[[list[Found]], Table]]
+TABLES: dict[Part, Maker] = {
     "coverage": ("Coverage of nominal 95 % intervals", coverage),
     "tiers": ("Family-wise error of tiers", tiers),
     "aa": ("False wins of a model against itself", aa),
@@ -202,9 +203,9 @@ TABLES: dict[Part, tuple[str, Callable[[list[Found]], Table]]] = {
 }
 
 
-def markdown(part: Part, found: list[Found]) -> str:
+def markdown(part: Part, found: list[Found], known: Mapping[Part, Maker] = TABLES) -> str:
     """One table under its heading, with what is said around it."""
-    title, make = TABLES[part]
+    title, make = known[part]
     head, lines, *around = make(found)
     before, after = around or ("", "")
     rows = [head, ["---"] * len(head), *lines]
