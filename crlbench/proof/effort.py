@@ -62,14 +62,14 @@ def replay_seconds(
     c = conditions_of(record)
     budget, every = c.budget, c.evaluation.curve_every * c.budget.iterations_per_point
     iterations = budget.iterations if updates is None else min(updates, budget.iterations)
-    items = (iterations // every + 1) * c.evaluation.curve_items
-    if updates is None:
-        e = c.evaluation
+    e = c.evaluation
+    items = (iterations // every + 1) * e.curve_items
+    # Under CRL-2 the start model is asked again, item by item.
+    if updates is None or protocol_name(record.fingerprint.leaves) != PROTOCOL_NAME:
         items += (e.end_draws + 1) * e.curve_items + 3 * e.end_items
-        items += len(e.retain) * e.retain_items
         items += e.pass_draws * (e.curve_items + e.end_items)
-    elif protocol_name(record.fingerprint.leaves) != PROTOCOL_NAME:
-        items += c.evaluation.curve_items + 3 * c.evaluation.end_items
+    if updates is None:
+        items += len(e.retain) * e.retain_items
     steps = iterations * c.optimization.epochs * c.optimization.minibatches
     work = Workpiece(model, record.task.name, catalog, c)
     try:

@@ -139,12 +139,13 @@ def _start(
 ) -> dict[str, list[Any]]:
     """Vectors of the start model that a result rests on beyond its curve, by name.
 
-    Under protocol CRL-2 its greedy answers; of a mode arm those to the training prompts, which the
-    module is given as well.
+    Under protocol CRL-2 all of the task's own: which items were known, how often, and what many
+    draws find, is asked item by item. Of a mode arm also the answers to the training prompts, which
+    the module is given.
     """
     vectors: dict[str, np.ndarray] = {}
     if protocol_name(cell.control) != PROTOCOL_NAME:
-        vectors |= starts.splits_of(task, should_stop)
+        vectors |= starts.of_run(task, (), should_stop).vectors
     if cell.arm == "mode":
         module.agreement, vectors[TRAIN_GREEDY] = starts.agreement(task, should_stop)
     return {f"start/{name}": vector.tolist() for name, vector in vectors.items()}

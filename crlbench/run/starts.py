@@ -66,18 +66,6 @@ class StartScores:
         assert end is not None
         return end
 
-    def splits_of(self, task: Task, should_stop: Callable[[], bool]) -> dict[str, np.ndarray]:
-        """The start's scores on a task's splits but ID, its greedy answers to ID items among them.
-
-        Raises:
-            Interrupted: ``should_stop()`` turned true.
-        """
-        part = _splits(task)
-        self._prepare({part: partial(self._make_splits, task)}, should_stop)
-        vectors = self._ranks.agreed(self._vectors(part) if self._ranks.first else None)
-        assert vectors is not None
-        return vectors
-
     def agreement(
         self, task: Task, should_stop: Callable[[], bool]
     ) -> tuple[Agreement, np.ndarray]:

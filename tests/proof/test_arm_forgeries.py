@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from crlbench import cli
+from crlbench.stats.pass_at_k import pass_by_k
 from tests.support import tampering
 from tests.support.arm_runs import TASK, forge
 
@@ -126,6 +127,39 @@ def test_greedy_answers_that_were_changed(
     assert verify(arms_catalog, entry, "--recompute-only") == 0
     said = replayed(arms_catalog, entry / TASK / "real" / "seed-00", capsys)
     assert "before the first update: items of start/id_greedy, 1 of 96" in said
+
+
+def move_right_answers(vectors: dict[str, np.ndarray], name: str) -> None:
+    """Right answers to new items become right answers to known ones: every mean stays."""
+    known = vectors["start/id_greedy"][0, 32:] > 0
+    for row in vectors[f"start/{name}"][:, 32:]:  # beyond the completions that are stored to read
+        right, wrong = np.flatnonzero(~known & (row > 0)), np.flatnonzero(known & (row == 0))
+        count = min(len(right), len(wrong))
+        row[right[:count]], row[wrong[:count]] = 0, 1
+
+
+@pytest.mark.parametrize("name", ["id", "id_pass"])
+def test_right_answers_that_moved_from_new_items_to_known_ones(
+    arms_catalog: Path, entry: Path, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In all runs alike: Λ_new or the strict set becomes another, and no mean does."""
+    for run in (entry / TASK).glob("*/seed-*"):
+        draws: dict[str, np.ndarray] = {}
+
+        def move(vectors: dict[str, np.ndarray], kept: dict[str, np.ndarray] = draws) -> None:
+            move_right_answers(vectors, name)
+            kept.update(vectors)
+
+        def state(record: dict[str, Any], kept: dict[str, np.ndarray] = draws) -> None:
+            bounds = record["task"]["floor"], record["task"]["ceiling"]
+            by_k = pass_by_k(kept["start/id_pass"], *bounds)
+            record["pass_at_k"]["id"]["start"] = by_k
+
+        tampering.edit_items(run, move)
+        tampering.edit_record(run, state)
+    assert verify(arms_catalog, entry, "--recompute-only") == 0
+    said = replayed(arms_catalog, entry / TASK / "real" / "seed-00", capsys)
+    assert f"before the first update: items of start/{name}, " in said
 
 
 def test_a_stress_arm_at_the_rate_of_the_track(
