@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from math import comb
 from pathlib import Path
 from typing import Any
@@ -11,10 +12,14 @@ import numpy as np
 import pytest
 
 from crlbench import cli
+from crlbench.catalog.find import Catalog
 from crlbench.contract.arms import ARMS, STRESS_FACTOR, conditions_under, seeds_of
 from crlbench.contract.conditions import Conditions, stated_conditions
 from crlbench.contract.record_files import read_record
 from crlbench.contract.records import RunRecord
+from crlbench.errors import Interrupted
+from crlbench.proof.replay import cell_of
+from crlbench.run.execute import run_cell
 from crlbench.verdict.board import summarise_board
 from crlbench.verdict.runs import load_runs
 from tests.support.arm_runs import MODEL, TASK, TRACK
@@ -135,3 +140,26 @@ def test_an_unknown_arm_is_named_with_those_there_are(
 ) -> None:
     assert cli.main(["evaluate", "--model", MODEL, "--arm", "coin", "--out", str(tmp_path)]) == 2
     assert "mode" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("arm", ["mode", "stress"])
+def test_an_interrupted_arm_ends_with_the_same_bits(
+    trained_arms: Path, arms_catalog: Path, tmp_path: Path, arm: str
+) -> None:
+    """Also where the start's greedy answers have to be made again: nothing was learned by then."""
+    whole, seen = record_of(trained_arms, arm), [0]
+    cell = cell_of(whole, MODEL, [TASK], Catalog([str(arms_catalog)]), tmp_path, None)
+    cell = cell.model_copy(update={"confined": False})
+
+    def note(event: Any) -> None:
+        if event.get("phase") == "train":
+            seen.append(event["iteration"])
+
+    with pytest.raises(Interrupted, match="after iteration 1 of 3"):
+        run_cell(cell, note, lambda: seen[-1] >= 1)
+    shutil.rmtree(cell.start_folder)
+    seen[:] = [0]
+    again = run_cell(cell, note, lambda: False)
+    assert min(seen[1:]) == 2
+    for name in ("items.npz", "policy.safetensors", "digests.jsonl"):
+        assert again.files[name] == whole.files[name]
