@@ -30,8 +30,10 @@ Map = Callable[[int, str, Any, Tensor], Tensor]
 """From a layer's number, the name of one of its linear layers, that module and its input: what it
 puts out."""
 Attention = Callable[[int, Any, Tensor, Tensor, Tensor], Tensor]
-"""From a layer's number, its attention module, queries (rows, heads, t, width), keys and values
-(rows, key heads, t, width): what every token reads, (rows, t, heads, width)."""
+"""From a layer's number, its attention module, queries (rows, heads, q, width), keys and values
+(rows, key heads, t, width): what every query reads, (rows, q, heads, width)."""
+OF_ALL = ("k_proj", "v_proj")
+"""The linear layers of the last decoder layer that run for every token: others may read them."""
 
 
 def serves(backbone: Any) -> bool:
@@ -107,19 +109,28 @@ def lora_out(module: Any) -> Tensor:
 
 
 def decoder_states(
-    backbone: Any, ids: Tensor, places: Tensor, attention: Attention, apply: Map = apply_linear
+    backbone: Any,
+    ids: Tensor,
+    places: Tensor,
+    attention: Attention,
+    apply: Map = apply_linear,
+    predictors: Tensor | None = None,
 ) -> Tensor:
-    """(rows, t, H): the states of tokens (rows, t) at positions (rows, t), after the last norm.
+    """(rows, n, H): the states of tokens (rows, t) at positions (rows, t), after the last norm.
 
-    ``attention`` says what a token sees; ``apply`` runs the linear layers.
+    ``attention`` says what a token sees; ``apply`` runs the linear layers. States are those of the
+    tokens at ``predictors`` (n,) of a row, or of all: the last layer runs for the others only as
+    far as these read them.
     """
     decoder = backbone.get_decoder()
     x = decoder.embed_tokens(ids)
     # Angles are in the type of what they are made for: attention reads float32.
     angles = decoder.rotary_emb(at_least_float32(x[..., :1]), position_ids=places)
     cos, sin = (angle.unsqueeze(2) for angle in angles)
+    last = len(decoder.layers) - 1
     for number, layer in enumerate(decoder.layers):
-        x = _layer(layer, x, cos, sin, partial(attention, number), partial(apply, number))
+        by_number = partial(attention, number), partial(apply, number)
+        x = _layer(layer, x, cos, sin, *by_number, predictors if number == last else None)
     norm = decoder.norm
     return rms_norm(x, norm.weight, norm.variance_epsilon, x.dtype)
 
@@ -131,16 +142,20 @@ def _layer(
     sin: Tensor,
     attention: Callable[..., Tensor],
     apply: Callable[..., Tensor],
+    predictors: Tensor | None,
 ) -> Tensor:
-    """(rows, t, H) after one layer; angles (rows, t, 1, width)."""
+    """(rows, n, H) after one layer, of the tokens at ``predictors``; angles (rows, t, 1, width)."""
     dtype = product_dtype(x)
     attend, norm = layer.self_attn, layer.input_layernorm
     h = rms_norm(x, norm.weight, norm.variance_epsilon, dtype)
-    query, key, value = (
-        apply(name, getattr(attend, name), h).unflatten(-1, (-1, attend.head_dim))
-        for name in ("q_proj", "k_proj", "v_proj")
-    )
-    query, key = rotate(query, cos, sin), rotate(key, cos, sin)
+
+    def heads(name: str) -> Tensor:
+        return apply(name, getattr(attend, name), h).unflatten(-1, (-1, attend.head_dim))
+
+    key, value = rotate(heads("k_proj"), cos, sin), heads("v_proj")
+    if predictors is not None:
+        x, h, cos, sin = (y.index_select(1, predictors) for y in (x, h, cos, sin))
+    query = rotate(heads("q_proj"), cos, sin)
     read = attention(attend, *(y.transpose(1, 2) for y in (query, key, value)))
     x = x + apply("o_proj", attend.o_proj, read.flatten(2).to(dtype))
     norm, mlp = layer.post_attention_layernorm, layer.mlp
@@ -155,17 +170,21 @@ def tree_states(
     apply: Map = apply_linear,
     look: Callable[[int, Tensor, Tensor], None] | None = None,
 ) -> Tensor:
-    """(1, N, H): the states of a tree's tokens; ``apply`` runs the linear layers.
+    """(1, n, H): the states of a tree's tokens at :attr:`TokenTree.predictors`; ``apply`` runs the
+    linear layers.
 
     ``look`` is shown each layer's keys and values, (1, key heads, N, width).
     """
+    last = backbone.config.get_text_config().num_hidden_layers - 1
 
     def attention(number: int, module: Any, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         if look is not None:
             look(number, key, value)
-        return tree.attend(module, query, key, value)
+        read = tree.attend_predictors if number == last else tree.attend
+        return read(module, query, key, value)
 
-    return decoder_states(backbone, tree.row, tree.in_one_row(tree.places), attention, apply)
+    places = tree.in_one_row(tree.places)
+    return decoder_states(backbone, tree.row, places, attention, apply, tree.predictors)
 
 
 def tree_of(prompt_ids: Tensor, prompt_mask: Tensor, ids: Tensor, mask: Tensor) -> TokenTree:

@@ -7,7 +7,6 @@ computed again. Backward it multiplies as ever.
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import torch
@@ -16,6 +15,7 @@ from torch.autograd.function import once_differentiable
 
 from crlbench.contract.sizes import RECORDED_BYTES
 from crlbench.policy.fused import (
+    OF_ALL,
     Map,
     adapted,
     apply_linear,
@@ -94,8 +94,14 @@ class Recording:
         """As :func:`apply_linear` for trunk and prompts (1, N, in); what it gives is recorded."""
         out = apply_linear(number, name, module, x)
         if (store := self._stores.get((number, name))) is not None:
-            store[: out.shape[1]] = out[0]
+            assert self._tree is not None  # begun
+            where = self._tree.ends if self._of_predictors(number, name) else slice(self._tree.stem)
+            store[where] = out[0]
         return out
+
+    def _of_predictors(self, number: int, name: str) -> bool:
+        """Whether a linear layer runs for the tokens alone whose states predict others."""
+        return number == len(self._backbone.get_decoder().layers) - 1 and name not in OF_ALL
 
     def of_tokens(self, rows: Tensor, ids: Tensor) -> Map:
         """The same for the next tokens (b,) of some completions: for inputs (b, 1, in)."""
@@ -126,8 +132,11 @@ class Recording:
             self.forget()
             return None
         prompts = {tokens: number for number, tokens in enumerate(self._prompts)}
-        told = enumerate(self._tokens)
-        rows = {(number // self._tree.each, *tokens): number for number, tokens in told}
+        each = self._tree.each
+        rows = {
+            (prompts[self._prompts[number // each]], *tokens): number
+            for number, tokens in enumerate(self._tokens)
+        }
         trunk = tuple(tree.trunk_ids.tolist())
         of_prompts = [
             prompts.get((*trunk, *row[real].tolist()), -1)
@@ -140,36 +149,40 @@ class Recording:
         if min(of_prompts) < 0 or min(of_rows) < 0:
             return None
         index = self._index(tree, torch.tensor(of_prompts), torch.tensor(of_rows))
-        return partial(_look_up, self._stores, index)
+        predictors = index[tree.predictors]
+
+        def apply(number: int, name: str, module: Any, x: Tensor) -> Tensor:
+            some = predictors if self._of_predictors(number, name) else index
+            return _look_up(self._stores.get((number, name)), some, number, name, module, x)
+
+        return apply
 
     def _index(self, tree: TokenTree, prompts: Tensor, rows: Tensor) -> Tensor:
         """(N,) int64: where the tokens of a tree were recorded, any place for padding."""
         assert self._tree is not None  # begun
-        trunk, width = self._tree.trunk, self._tree.prompt_ids.shape[1]
-        ends = trunk + (prompts + 1) * width
+        trunk, width = self._tree.trunk, self._tree.nodes.shape[1]
+        nodes = self._tree.nodes[prompts]
         lengths = torch.tensor([len(tokens) for tokens in self._prompts])[prompts]
 
         def stem(places: Tensor, prompt: Tensor) -> Tensor:
             """Of places in prompts: on the trunk, or counted from the end of the prompt."""
-            own = ends[prompt] - lengths[prompt] + places
-            return torch.where(places < trunk, places, own)
+            own = nodes[prompt, (width - lengths[prompt] + places).clamp(min=0)]
+            return torch.where(places < trunk, places, trunk + own)
 
-        of_trunk, of_prompts, _ = tree.places
-        every = torch.arange(len(prompts))[:, None]
+        of_trunk, of_nodes, _ = tree.places
         tokens = torch.arange(tree.ids.shape[1])
         parts = (
             stem(of_trunk, torch.zeros_like(of_trunk)),
-            stem(of_prompts, every.expand_as(of_prompts)),
+            stem(of_nodes, tree.firsts // tree.nodes.shape[1]),
             self._tree.stem + rows[:, None] * self._room + tokens,
         )
         return tree.in_one_row(parts)[0]
 
 
 def _look_up(
-    stores: dict[Name, Tensor], index: Tensor, number: int, name: str, module: Any, x: Tensor
+    store: Tensor | None, index: Tensor, number: int, name: str, module: Any, x: Tensor
 ) -> Tensor:
-    """A linear layer whose product was recorded."""
-    store = stores.get((number, name))
+    """A linear layer whose product was recorded in ``store`` at ``index``, if it was."""
     if store is None or store.dtype != product_dtype(x):
         return apply_linear(number, name, module, x)
     base, small = getattr(module, "base_layer", module), adapted(module, x)

@@ -1,7 +1,8 @@
 """Prompts and their completions as a tree of tokens, each of which is run once.
 
-Prompts of a task begin alike: what all of them begin with is the trunk. What is left of each
-prompt hangs on it, and on that hang its completions. All tokens stand in one row, trunk first.
+Prompts of a task begin alike: what all of them begin with is the trunk. Beyond it they part, and
+what some of them begin with is a node, run once for all of those. Completions hang on the last
+node of their prompt. All tokens stand in one row: trunk, nodes, completions.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -20,14 +22,17 @@ from crlbench.policy.forward import positions
 
 @dataclass(frozen=True)
 class TokenTree:
-    """A trunk of C tokens, P prompts of at most L more, and P * G completions of t tokens."""
+    """A trunk of C tokens, M nodes of P prompts with at most L tokens more, and P * G completions
+    of t tokens."""
 
     trunk_ids: Tensor
     """(C,) int64; none where prompts have nothing in common."""
-    prompt_ids: Tensor
-    """(P, L) int64, left padded; at least one token of each prompt is real."""
+    node_ids: Tensor
+    """(M,) int64: the tokens of nodes, those that come earlier in their prompts first."""
+    nodes: Tensor
+    """(P, L) int64: the node at each place of a prompt, left padded with any."""
     prompt_mask: Tensor
-    """(P, L) bool."""
+    """(P, L) bool; at least one token of each prompt is real."""
     ids: Tensor
     """(P * G, t) int64, right padded; t may be 0."""
     mask: Tensor
@@ -37,11 +42,18 @@ class TokenTree:
     def of(prompt_ids: Tensor, prompt_mask: Tensor, ids: Tensor, mask: Tensor) -> TokenTree:
         """The tree of left-padded prompts (P, L) and of completions (P * G, t) by prompt."""
         lengths = prompt_mask.sum(1)
-        trunk = _common(prompt_ids, prompt_mask) if len(prompt_ids) > 1 else 0
-        width = int(lengths.max()) - trunk
-        rest = prompt_mask & (positions(prompt_mask) >= trunk)
-        first = prompt_ids[0, prompt_mask[0]][:trunk]
-        return TokenTree(first, prompt_ids[:, -width:], rest[:, -width:], ids, mask)
+        count, longest = len(lengths), int(lengths.max())
+        # From left to right: row i begins with its own first token.
+        columns = torch.arange(longest) + (prompt_ids.shape[1] - lengths)[:, None]
+        rows = prompt_ids.gather(1, columns.clamp(max=prompt_ids.shape[1] - 1))
+        trunk = _common(rows[:, : int(lengths.min()) - 1]) if count > 1 else 0
+        node_ids, nodes = map(
+            torch.from_numpy, _branch(rows[:, trunk:].numpy(), (lengths - trunk).numpy())
+        )
+        # From right to left: a row ends with its own last token.
+        places = torch.arange(longest - trunk) - (longest - lengths)[:, None]
+        nodes = nodes.gather(1, places.clamp(min=0))
+        return TokenTree(rows[0, :trunk], node_ids, nodes, places >= 0, ids, mask)
 
     @property
     def trunk(self) -> int:
@@ -51,36 +63,59 @@ class TokenTree:
     @property
     def each(self) -> int:
         """G."""
-        return len(self.ids) // len(self.prompt_ids)
+        return len(self.ids) // len(self.nodes)
 
     @property
     def stem(self) -> int:
-        """Tokens of the trunk and of all prompts, padding included; completions follow them."""
-        return self.trunk + self.prompt_ids.numel()
+        """Tokens of the trunk and of all nodes; completions follow them."""
+        return self.trunk + len(self.node_ids)
+
+    @property
+    def prompt_ids(self) -> Tensor:
+        """(P, L) int64: what is left of each prompt, left padded with any token."""
+        return self.node_ids[self.nodes]
+
+    @cached_property
+    def firsts(self) -> Tensor:
+        """(M,) int64: of the places of prompts, row by row, one at which each node stands."""
+        places = self.prompt_mask.flatten().nonzero().squeeze(1).flip(0)
+        firsts = torch.empty_like(self.node_ids)
+        firsts[self.nodes.flatten()[places]] = places
+        return firsts
+
+    @cached_property
+    def ends(self) -> Tensor:
+        """(P,) int64: where the last token of each prompt stands in the one row."""
+        return self.trunk + self.nodes[:, -1]
+
+    @cached_property
+    def predictors(self) -> Tensor:
+        """(P + P * G * t,) int64: where the tokens stand whose states predict others."""
+        return torch.cat([self.ends, torch.arange(self.stem, self.stem + self.ids.numel())])
 
     @cached_property
     def places(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Positions (C,), (P, L) and (P * G, t) int64 of the tokens in their rows."""
+        """Positions (C,), (M,) and (P * G, t) int64 of the tokens in their rows."""
         ends = self.trunk + self.prompt_mask.sum(1).repeat_interleave(self.each)[:, None]
         return (
             torch.arange(self.trunk),
-            self.trunk + positions(self.prompt_mask),
+            self.trunk + positions(self.prompt_mask).flatten()[self.firsts],
             ends + positions(self.mask),
         )
 
     def in_one_row(self, parts: tuple[Tensor, Tensor, Tensor]) -> Tensor:
-        """(1, N) from what belongs to trunk, prompts and completions."""
+        """(1, N) from what belongs to trunk, nodes and completions."""
         return torch.cat([part.reshape(-1) for part in parts]).unsqueeze(0)
 
     @property
     def row(self) -> Tensor:
         """(1, N) int64: the tokens."""
-        return self.in_one_row((self.trunk_ids, self.prompt_ids, self.ids))
+        return self.in_one_row((self.trunk_ids, self.node_ids, self.ids))
 
     @cached_property
     def sights(self) -> tuple[Tensor, Tensor, Tensor]:
         """What tokens see: (1, 1, C, C), (P, 1, L, C + L) and (P * G, 1, t, C + L + t) bool."""
-        length, tokens = self.prompt_ids.shape[1], self.ids.shape[1]
+        length, tokens = self.nodes.shape[1], self.ids.shape[1]
         causal = torch.ones((self.trunk, self.trunk), dtype=torch.bool).tril()
         itself = torch.eye(length, dtype=torch.bool)
         # Padding sees itself, because attention to nothing is no number.
@@ -95,41 +130,73 @@ class TokenTree:
 
     def attend(self, module: Any, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         """What every token reads (1, N, heads, width), from (1, heads, N, width)."""
-        trunks, prompts, rows = zip(*(self.split(x) for x in (query, key, value)), strict=True)
-        causal, of_prompts, of_completions = self.sights
-        shared = [x.expand(len(self.prompt_ids), -1, -1, -1) for x in trunks[1:]]
-        stems = [torch.cat(pair, dim=2) for pair in zip(shared, prompts[1:], strict=True)]
+        trunk, prompts, rows = self.split(query)
+        trunks, stems, whole = self._seen(key, value)
+        causal, of_prompts, _ = self.sights
         reads = []
         if self.trunk:
-            reads.append(_read(module, trunks[0], trunks[1:], causal))
-        reads.append(_read(module, prompts[0], stems, of_prompts))
+            reads.append(_read(module, trunk, trunks, causal).flatten(0, 1))
+        of_places = _read(module, prompts, stems, of_prompts).flatten(0, 1)
+        reads.append(of_places if self._apart else of_places.index_select(0, self.firsts))
+        return self._with_completions(module, reads, rows, whole)
+
+    def attend_predictors(self, module: Any, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        """The same of the tokens at :attr:`predictors` alone, from their queries
+        (1, heads, n, width) and from all keys and values."""
+        _, stems, whole = self._seen(key, value)
+        _, of_prompts, _ = self.sights
+        count = len(self.nodes)
+        last = query[0, :, :count].transpose(0, 1).unsqueeze(2)
+        reads = [_read(module, last, stems, of_prompts[:, :, -1:]).flatten(0, 1)]
+        return self._with_completions(module, reads, self._rows(query[0, :, count:]), whole)
+
+    def _seen(self, key: Tensor, value: Tensor) -> tuple[list[Tensor], list[Tensor], list[Tensor]]:
+        """Keys and values that the trunk, prompts and completions see; completions may be none."""
+        trunks, prompts, rows = zip(*(self.split(x) for x in (key, value)), strict=True)
+        shared = [x.expand(len(self.nodes), -1, -1, -1) for x in trunks]
+        stems = [torch.cat(pair, dim=2) for pair in zip(shared, prompts, strict=True)]
+        whole = []
         if self.ids.shape[1]:
             whole = [
                 torch.cat([stem.repeat_interleave(self.each, dim=0), own], dim=2)
-                for stem, own in zip(stems, rows[1:], strict=True)
+                for stem, own in zip(stems, rows, strict=True)
             ]
-            reads.append(_read(module, rows[0], whole, of_completions))
-        return torch.cat([read.flatten(0, 1) for read in reads]).unsqueeze(0)
+        return list(trunks), stems, whole
+
+    def _with_completions(
+        self, module: Any, reads: list[Tensor], rows: Tensor, whole: list[Tensor]
+    ) -> Tensor:
+        """What stems read, (n, heads, width), and completions after it, in one row."""
+        if whole:
+            reads.append(_read(module, rows, whole, self.sights[2]).flatten(0, 1))
+        return torch.cat(reads).unsqueeze(0)
 
     def split(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """(1, heads, N, width) as (1, heads, C, width), (P, heads, L, width) and
         (P * G, heads, t, width)."""
-        heads, width = x.shape[1], x.shape[3]
-        trunk, prompts, rows = x[0].split(
-            [self.trunk, self.prompt_ids.numel(), self.ids.numel()], dim=1
+        trunk, nodes, rows = x[0].split(
+            [self.trunk, len(self.node_ids), self.ids.numel()], dim=1
         )
-        return (
-            trunk.unsqueeze(0),
-            prompts.view(heads, len(self.prompt_ids), -1, width).transpose(0, 1),
-            rows.reshape(heads, len(self.ids), self.ids.shape[1], width).transpose(0, 1),
-        )
+        if not self._apart:
+            nodes = nodes.index_select(1, self.nodes.flatten())
+        prompts = nodes.unflatten(1, tuple(self.nodes.shape)).transpose(0, 1)
+        return trunk.unsqueeze(0), prompts, self._rows(rows)
+
+    def _rows(self, x: Tensor) -> Tensor:
+        """(heads, P * G * t, width) as (P * G, heads, t, width)."""
+        return x.reshape(x.shape[0], *self.ids.shape, x.shape[2]).transpose(0, 1)
+
+    @cached_property
+    def _apart(self) -> bool:
+        """Whether nodes are the places of prompts, one after the other."""
+        return torch.equal(self.nodes.flatten(), torch.arange(len(self.node_ids)))
 
     def states_of_rows(self, states: Tensor) -> Tensor:
         """(P * G, t + 1, H): the states that predict the tokens of each row and one more, from
-        all states (1, N, H)."""
-        prompts = states[0, self.trunk : self.stem].unflatten(0, (len(self.prompt_ids), -1))
-        first = prompts[:, -1:].repeat_interleave(self.each, dim=0)
-        rest = states[0, self.stem :].reshape(len(self.ids), -1, states.shape[-1])
+        the states at :attr:`predictors` (1, P + P * G * t, H)."""
+        count = len(self.nodes)
+        first = states[0, :count].unsqueeze(1).repeat_interleave(self.each, dim=0)
+        rest = states[0, count:].reshape(len(self.ids), -1, states.shape[-1])
         return torch.cat([first, rest], dim=1)
 
 
@@ -139,12 +206,25 @@ def _read(module: Any, query: Tensor, pair: Sequence[Tensor], sight: Tensor) -> 
     return attend_whole(module, query, key, value, sight, scaling=module.scaling)
 
 
-def _common(ids: Tensor, mask: Tensor) -> int:
-    """How many tokens left-padded prompts have in common at their beginning; each has more."""
-    rows = [row[real].tolist() for row, real in zip(ids, mask, strict=True)]
-    count = 0
-    for column in zip(*(row[:-1] for row in rows), strict=False):
-        if len(set(column)) > 1:
-            break
-        count += 1
-    return count
+def _common(rows: Tensor) -> int:
+    """How many tokens rows (P, n) have in common at their beginning."""
+    return int((rows == rows[0]).all(0).long().cumprod(0).sum())
+
+
+def _branch(rows: np.ndarray, lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The nodes of rows (P, L) of which the first ``lengths`` (P,) tokens count.
+
+    Their tokens (M,), and which stands at each place (P, L), any where none does.
+    """
+    places = np.zeros_like(rows)
+    tokens: list[np.ndarray] = []
+    count, words = 0, int(rows.max()) + 1
+    for place in range(rows.shape[1]):
+        here = np.flatnonzero(lengths > place)
+        before = places[here, place - 1] if place else np.zeros_like(here)
+        keys = before * words + rows[here, place]
+        distinct, places[here, place] = np.unique(keys, return_inverse=True)
+        places[here, place] += count
+        count += len(distinct)
+        tokens.append(distinct % words)
+    return np.concatenate(tokens), places

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any
 
 from crlbench.base import wording
 from crlbench.contract.conditions import Conditions, stated_conditions
+from crlbench.disk.hashing import digest
 from crlbench.pages import words
 from crlbench.site.facets import badge_words
-from crlbench.site.pages import BOARDS, Page, archive_path
+from crlbench.site.pages import BOARDS, Keyed, Made, Page, archive_path
 from crlbench.site.source import Site, StoredBoard
 from crlbench.verdict.axes import AXES
 from crlbench.verdict.resources import known_track
@@ -33,7 +35,7 @@ GROUPS = {
 }
 
 
-def pages(site: Site) -> Iterator[Page]:
+def pages(site: Site) -> Iterator[Made]:
     """The list of boards, and a page for each."""
     yield Page(
         path=BOARDS,
@@ -45,26 +47,33 @@ def pages(site: Site) -> Iterator[Page]:
         section="board",
     )
     for stored in site.boards:
-        board = stored.board
-        yield Page(
-            path=archive_path(stored.id),
-            template="archive.html.j2",
-            title=f"{board.track} v{board.track_version}: what was held fixed",
-            about=f"All conditions behind fingerprint {board.fingerprint}: tasks, digests, budget, "
-            "hyper-parameters, packages, hardware, and every entry.",
-            data={
-                "stored": stored,
-                "status": status(stored),
-                "groups": list(conditions(stored.leaves)),
-                "tasks": tasks(stored.leaves),
-                "retain": members(stored.leaves, "retain"),
-                "other": other(stored.leaves),
-                "environments": environments(stored),
-                "pilot": pilot(stored),
-                "entries": {recipe: list(entries(stored, recipe)) for recipe in stored.recipes},
-            },
-            section="board",
-        )
+        key = stored.key
+        given = ["board", site.surroundings, stored.id, stored.track, stored.later]
+        given += [stored.board.unranked, key]
+        yield Keyed(digest(given) if key and site.surroundings else "", partial(_pages, stored))
+
+
+def _pages(stored: StoredBoard) -> Iterator[Page]:
+    board = stored.board
+    yield Page(
+        path=archive_path(stored.id),
+        template="archive.html.j2",
+        title=f"{board.track} v{board.track_version}: what was held fixed",
+        about=f"All conditions behind fingerprint {board.fingerprint}: tasks, digests, budget, "
+        "hyper-parameters, packages, hardware, and every entry.",
+        data={
+            "stored": stored,
+            "status": status(stored),
+            "groups": list(conditions(stored.leaves)),
+            "tasks": tasks(stored.leaves),
+            "retain": members(stored.leaves, "retain"),
+            "other": other(stored.leaves),
+            "environments": environments(stored),
+            "pilot": pilot(stored),
+            "entries": {recipe: list(entries(stored, recipe)) for recipe in stored.recipes},
+        },
+        section="board",
+    )
 
 
 def _sort_boards(site: Site) -> list[StoredBoard]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from crlbench.pages import (
@@ -52,32 +52,74 @@ def article(stored: StoredBoard, entry: Entry, anchor: str) -> dict[str, Any]:
     Args:
         anchor: what the ids of its parts begin with.
     """
-    board, panels = stored.board, panels_of_records(stored, entry)
-    return {
-        **entry_facts(stored, entry),
-        "standing": words.STANDINGS[entry.standing].capitalize(),
-        "machine": panels["machine"],
-        "rivals": [_rival(stored, entry, other) for other in rivals(stored, entry)],
-        "item": {
-            "anchor": anchor,
-            "folds": True,
-            "lead": page_results.lead(entry),
-            "sentences": report.sentences(entry, board),
-            "tiles": page_results.tiles(entry, with_lam=False),
-            "cards": page_axes.cards(entry, board),
-            "arrivals": page_arrival.arrivals(entry),
-            # Pages of tasks have every run.
-            "stability": _without_runs(page_stability.stability(entry)),
-            "splits": page_splits.split_panels(entry),
-            "generalization": page_splits.generalization(entry),
-            "transfer": page_splits.transfer_matrix(entry),
-            "honesty": page_splits.honesty(entry),
-            "placebo": page_axes.placebo(entry),
-            "failures": panels["failures"],
-            "costs": panels["costs"],
-            **page_results.results(entry),
+    board = stored.board
+    return Content(
+        {
+            **entry_facts(stored, entry),
+            "standing": words.STANDINGS[entry.standing].capitalize(),
+            "rivals": [_rival(stored, entry, other) for other in rivals(stored, entry)],
+            "item": Content(
+                {
+                    "anchor": anchor,
+                    "folds": True,
+                    "lead": page_results.lead(entry),
+                    "sentences": report.sentences(entry, board),
+                    "cards": page_axes.cards(entry, board),
+                },
+                {
+                    ("tiles",): lambda: {"tiles": page_results.tiles(entry, with_lam=False)},
+                    RESULTS: lambda: page_results.results(entry),
+                    REST: lambda: _rest(stored, entry),
+                },
+            ),
         },
+        {("machine",): lambda: {"machine": panels_of_records(stored, entry)["machine"]}},
+    )
+
+
+RESULTS = ("curves", "lam_figure", "bar_figure", "lost")
+"""What :func:`crlbench.pages.page_results.results` gives."""
+REST = (
+    *("arrivals", "stability", "splits", "generalization", "transfer", "honesty", "placebo"),
+    *("failures", "costs"),
+)
+"""What the lower half of an article shows; it rests on the entry alone."""
+
+
+def _rest(stored: StoredBoard, entry: Entry) -> dict[str, Any]:
+    panels = panels_of_records(stored, entry)
+    return {
+        "arrivals": page_arrival.arrivals(entry),
+        # Pages of tasks have every run.
+        "stability": _without_runs(page_stability.stability(entry)),
+        "splits": page_splits.split_panels(entry),
+        "generalization": page_splits.generalization(entry),
+        "transfer": page_splits.transfer_matrix(entry),
+        "honesty": page_splits.honesty(entry),
+        "placebo": page_axes.placebo(entry),
+        "failures": panels["failures"],
+        "costs": panels["costs"],
     }
+
+
+class Content(dict[str, Any]):
+    """What a page shows; some of it is made when the page asks for it."""
+
+    def __init__(
+        self,
+        known: Mapping[str, Any],
+        later: Mapping[tuple[str, ...], Callable[[], Mapping[str, Any]]],
+    ) -> None:
+        """
+        Args:
+            later: by the names of several values what makes them.
+        """
+        super().__init__(known)
+        self._later = {name: make for names, make in later.items() for name in names}
+
+    def __missing__(self, name: str) -> Any:
+        self.update(self._later[name]())
+        return self[name]
 
 
 def panels_of_records(stored: StoredBoard, entry: Entry) -> dict[str, Any]:

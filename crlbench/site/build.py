@@ -8,22 +8,24 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from crlbench.base.parallel import each_of, on_one_thread
+from crlbench.base.parallel import each_of, on_one_thread, spread
 from crlbench.errors import EnvironmentUnfit, UsageError, ValidationError
 from crlbench.site import addresses
 from crlbench.site.kept_pages import KeptPages
 from crlbench.site.kinds import parts
+from crlbench.site.known import complete
 from crlbench.site.pages import Keyed, Made, whole
 from crlbench.site.render import Renderer
+from crlbench.site.shelf import release_shelves
 from crlbench.site.source import Site
-from crlbench.site.transfer import complete_transfers
+from crlbench.site.transfer import transfer_jobs
 from crlbench.site.wanted import wanted_pairs
 from crlbench.verdict.resources import leaderboard_folder
 
@@ -107,7 +109,7 @@ def _each_file(
             (one.path, take(_checked(one.path), renderer.content(one)))
             for one in (kept.files(item) if keyed else whole([item]))
         ]
-        _release(site)
+        release_shelves()
         return files
 
     found = {path: take(path, content) for path, content in _static()}
@@ -129,14 +131,9 @@ def _each_file(
 def _prepare(site: Site, jobs: int | None) -> None:
     """Compute what pages show of several entries together, and keep it for the next build."""
     stored = site.boards[0]
-    stored.pairs.complete(wanted_pairs(site), partial(_release, site), jobs)
-    complete_transfers(site, jobs)
+    of_pairs = stored.pairs.jobs(wanted_pairs(site), release_shelves)
+    complete([*transfer_jobs(site), *of_pairs], jobs)
     stored.known.write()
-
-
-def _release(site: Site) -> None:
-    for stored in site.boards:
-        stored.release()
 
 
 def _checked(path: str) -> str:
@@ -191,6 +188,7 @@ def _replacing(folder: Path) -> Iterator[Path]:
             if folder.exists():
                 os.replace(folder, old)
             os.replace(fresh, folder)
+            spread(shutil.rmtree, [path for path in old.glob("*/*") if path.is_dir()])
     except OSError as error:
         raise EnvironmentUnfit(f"{folder}: cannot be written: {error.strerror}") from error
 

@@ -7,7 +7,6 @@ recipe differ: its difference would belong to neither.
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import astuple, dataclass
@@ -19,7 +18,7 @@ from urllib.parse import quote
 
 from crlbench.base.wording import visible
 from crlbench.pages.compare_words import SIGNS
-from crlbench.site.embedded import literal, script
+from crlbench.site.embedded import literal, object_of, script, script_of
 from crlbench.site.pages import (
     COMPARE,
     File,
@@ -196,9 +195,7 @@ REVERSED: dict[Call, Call] = {"better": "worse", "worse": "better"}
 def compared_pairs(stored: StoredBoard) -> Pairs:
     """Every pair of a board that is compared: the second minus the first."""
     entries, names = {entry.name: entry for entry in stored.board.entries}, chosen(stored)
-    pairs = {
-        (a, b): stored.pairs.compare(entries[a], entries[b]) for a, b in _returning(names)
-    }
+    pairs = {(a, b): stored.pairs.compare(entries[a], entries[b]) for a, b in _returning(names)}
     return {both: pairs[both] for both in names}
 
 
@@ -287,17 +284,23 @@ def _unequal(site: Site) -> dict[str, dict[str, Any]]:
 
 def _entries(stored: StoredBoard, pairs: Pairs) -> Iterator[File]:
     """The file of every entry, as a script and as JSON; a pair stands with its first entry."""
-    by_first: dict[str, dict[str, Any]] = {}
+    by_first: dict[str, dict[str, str]] = {}
     for (first, second), pair in pairs.items():
-        by_first.setdefault(first, {})[second] = _plain_pair(pair)
+        by_first.setdefault(first, {})[second] = literal(_plain_pair(pair))
     for entry in stored.board.entries:
         shelf = stored.shelves.get(entry.name)
-        data = entry_data(entry) if shelf is None else json.loads(dict(shelf.files(KEPT))[KEPT])
-        data |= {"pairs": by_first.get(entry.name, {})}
+        texts = own_texts(entry) if shelf is None else dict(shelf.files(KEPT))
+        own = {name: content.decode() for name, content in texts.items()}
+        text = object_of(own | {"pairs": object_of(by_first.get(entry.name, {}))})
         where = (stored.id, entry.model, entry.recipe)
         key = f"{stored.id}/{entry.name}"
-        yield File(entry_data_path(*where), script("entries", data, key))
-        yield File(entry_data_path(*where, kind="json"), f"{literal(data)}\n".encode())
+        yield File(entry_data_path(*where), script_of("entries", text, key))
+        yield File(entry_data_path(*where, kind="json"), f"{text}\n".encode())
+
+
+def own_texts(entry: Entry) -> dict[str, bytes]:
+    """What is drawn of an entry by itself, value by value, as it is written."""
+    return {name: literal(value).encode() for name, value in entry_data(entry).items()}
 
 
 def _plain_pair(pair: Pair) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,7 +15,7 @@ from crlbench.site.formats import KEPT_FORMS, WRITERS
 from crlbench.site.pages import TOTALS
 from crlbench.site.render import Renderer
 from crlbench.site.run_tables import tabulate_both
-from crlbench.site.shelf import Files, keep
+from crlbench.site.shelving import Files, keep
 from crlbench.site.source import Site, StoredBoard, read_board
 from crlbench.verdict.axes import drop_replicates
 from crlbench.verdict.board_conditions import board_tasks
@@ -105,8 +104,7 @@ class Filler:
             if entry.axes["efficiency"].value is not None:
                 script = items.entry_file(stored, entry)
                 files[items.KEPT] = {script.path: script.content}
-            data = json.dumps(compare.entry_data(entry), allow_nan=False)
-            files[compare.KEPT] = {compare.KEPT: data.encode()}
+            files[compare.KEPT] = compare.own_texts(entry)
         for what, table in tabulate_both(stored).items():
             files[what] = {form: WRITERS[form](table) for form in KEPT_FORMS}
         return files

@@ -5,22 +5,33 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
+from crlbench.disk.hashing import digest
 from crlbench.site.facets import format_count, model_size
-from crlbench.site.pages import Made, Page, board_path
+from crlbench.site.pages import Keyed, Made, Page, board_path
 from crlbench.site.source import Site, StoredBoard
-from crlbench.site.standings import facts, standings
+from crlbench.site.standings import completions_of, facts, standings
 from crlbench.verdict.resources import known_track
 
 
 def pages(site: Site) -> Iterator[Made]:
     """Standings of every board and recipe; the first are the front page too."""
+    boards = list(_boards(site))
+    menu = [(stored.id, stored.title, *rest) for stored, *rest in boards]
     front = True
     for stored in site.boards:
+        recipes = [(name, len(stored.entries(name))) for name in stored.recipes]
+        completions = completions_of(stored)
         for recipe in stored.recipes:
-            if front:
-                yield partial(_page, site, stored, recipe, "index.html")
-                front = False
-            yield partial(_page, site, stored, recipe, board_path(stored.id, recipe))
+            paths = ["index.html"] if front else []
+            front = False
+            for path in [*paths, board_path(stored.id, recipe)]:
+                key = stored.key_of(recipe)
+                given = ["home", site.surroundings, path, stored.id, stored.track, stored.later]
+                given += [stored.board.unranked, recipes, completions, menu, key]
+                yield Keyed(
+                    digest(given) if key and site.surroundings else "",
+                    partial(_page, site, stored, recipe, path),
+                )
 
 
 def _page(site: Site, stored: StoredBoard, recipe: str, path: str) -> Iterator[Page]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import zstandard
 
+from crlbench.disk.parcels import BadParcel
 from crlbench.site.cache import KEY, Cache
 from crlbench.site.pages import TOTALS, Kept, Keyed, whole
 from crlbench.site.render import Renderer
@@ -29,12 +30,55 @@ class KeptPages:
             EnvironmentUnfit: the cache cannot be written.
         """
         name = f"pages-{item.key}"
-        if (parcel := self._cache.find(name)) is not None:
-            for path in (name for name in parcel.names if name != KEY):
-                content = zstandard.ZstdDecompressor().decompress(parcel.part(path))
-                yield Kept(path, content)
+        if (kept := _unpacked(self._cache, name)) is not None:
+            yield from (Kept(path, content) for path, content in kept.items())
             return
+        parts = Parts(self._cache, f"parts-{item.parts}") if item.parts else None
+        self._renderer.kept_parts = parts
         made = [Kept(part.path, self._renderer.content(part)) for part in whole([item])]
-        compress = zstandard.ZstdCompressor(level=LEVEL).compress
-        self._cache.put(name, {one.path: compress(one.content) for one in made})
+        self._cache.put(name, {one.path: _packed(one.content) for one in made})
+        if parts is not None:
+            parts.write()
         yield from made
+
+
+def _packed(content: bytes) -> bytes:
+    return zstandard.ZstdCompressor(level=LEVEL).compress(content)
+
+
+def _unpacked(cache: Cache, name: str) -> dict[str, bytes] | None:
+    """The parts of a parcel; None where there is none, or it is damaged."""
+    if (parcel := cache.find(name)) is None:
+        return None
+    unpack = zstandard.ZstdDecompressor().decompress
+    try:
+        return {part: unpack(parcel.part(part)) for part in parcel.names if part != KEY}
+    except (BadParcel, zstandard.ZstdError):
+        return None
+
+
+class Parts:
+    """Parts of the pages of one item, from one parcel: :class:`crlbench.site.render.KeptParts`."""
+
+    def __init__(self, cache: Cache, name: str) -> None:
+        self._cache, self._name = cache, name
+        self._before = _unpacked(cache, name) or {}
+        self._made: dict[str, str] = {}
+
+    def get(self, key: str, make: Callable[[], str]) -> str:
+        """The part of a key; made where there is none."""
+        if key in self._before:
+            return self._before[key].decode()
+        if key not in self._made:
+            self._made[key] = make()
+        return self._made[key]
+
+    def write(self) -> None:
+        """Keep what was made.
+
+        Raises:
+            EnvironmentUnfit: it cannot be written.
+        """
+        if self._made:
+            whole = self._before | {key: part.encode() for key, part in self._made.items()}
+            self._cache.put(self._name, {key: _packed(part) for key, part in whole.items()})

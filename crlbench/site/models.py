@@ -96,7 +96,8 @@ def pages(site: Site) -> Iterator[Made]:
     homes = [family.home for family in families(site)]
     recipe_pages = {stored.id: list_compared_models(stored) for stored in homes}
     for model in by_slug.values():
-        yield Keyed(_key(site, model, recipe_pages), partial(_pages, model, recipe_pages))
+        make = partial(_pages, model, recipe_pages)
+        yield Keyed(_key(site, model, recipe_pages), make, _key_of_parts(model))
 
 
 def _key(site: Site, model: Model, recipe_pages: Mapping[str, Collection[str]]) -> str:
@@ -112,6 +113,12 @@ def _key(site: Site, model: Model, recipe_pages: Mapping[str, Collection[str]]) 
     card = None if model.card is None else [model.card.digest, model.card.model_dump(mode="json")]
     shown = [model.slug, card, _recipes(model, recipe_pages), entries]
     return digest(["models", site.surroundings, shown])
+
+
+def _key_of_parts(model: Model) -> str:
+    """Digest of the entries of a model, which parts of their pages rest on; empty for none."""
+    keys = [entry.evidence.key for _, entry in model.entries]
+    return digest([model.slug, keys]) if keys and all(keys) else ""
 
 
 def _pages(model: Model, recipe_pages: Mapping[str, Collection[str]]) -> Iterator[Page]:
@@ -293,10 +300,7 @@ def _describe_change(model: Model) -> str:
             "The catalogue has no entry of this name. This page shows what the records of the runs "
             "state."
         )
-    ran = {
-        stored.by_entry[entry.name][0].subject.entry_sha256
-        for stored, entry in model.entries
-    }
+    ran = {stored.by_entry[entry.name][0].subject.entry_sha256 for stored, entry in model.entries}
     if ran == {model.card.digest}:
         return ""
     return (

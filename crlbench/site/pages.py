@@ -88,6 +88,9 @@ class Keyed:
     key: str
     """Digest of everything that they show; empty where it is not known."""
     make: Callable[[], Iterable[Part]]
+    parts: str = ""
+    """Digest of what some parts of them rest on, which are kept by themselves; empty where there
+    are none."""
 
     def __call__(self) -> Iterable[Part]:
         return self.make()

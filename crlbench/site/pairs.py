@@ -7,14 +7,13 @@ show are compared first, by all processes; any other is compared where a page as
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple
+from functools import partial
+from typing import NamedTuple
 
-from crlbench.base.parallel import each_of
 from crlbench.disk.hashing import digest
-from crlbench.site.known import Known
+from crlbench.site.known import Job, Known, packed_text
 from crlbench.verdict.axes import MARGIN
 from crlbench.verdict.entry import Entry
-from crlbench.verdict.packing import Packer, unpack_plain
 from crlbench.verdict.pairs import Pair, compare_pair
 
 TOGETHER = 24
@@ -53,30 +52,28 @@ class Pairs:
     def compare(self, first: Entry, second: Entry, tasks: Sequence[str] | None = None) -> Pair:
         """Second minus first, as :func:`crlbench.verdict.pairs.compare_pair`."""
         wanted = Wanted(first, second, None if tasks is None else tuple(tasks))
-        packed = self._known.get(wanted.key)
-        return wanted.compare() if packed is None else unpack_plain(packed)
+        return self._known.get(wanted.key) or wanted.compare()
 
-    def complete(
-        self, wanted: Iterable[Wanted], done: Callable[[], object], jobs: int | None = None
-    ) -> None:
-        """Compare what is wanted and not known, and keep all that is wanted.
+    def jobs(self, wanted: Iterable[Wanted], done: Callable[[], object]) -> list[Job]:
+        """What compares the pairs that are wanted and not known; all that is wanted is kept.
 
         Args:
             done: called after some pairs, to let go of their replicates.
-            jobs: processes; as many as there are cores where it is None.
         """
         by_key = {pair.key: pair for pair in wanted if pair.key}
         missing = sorted(
-            (key for key in by_key if self._known.get(key) is None),
+            (key for key in by_key if not self._known.has(key)),
             key=lambda key: (by_key[key].first.name, by_key[key].second.name),
         )
         blocks = [missing[at : at + TOGETHER] for at in range(0, len(missing), TOGETHER)]
 
-        def compare(keys: list[str]) -> list[Any]:
-            packed = [Packer().pack(by_key[key].compare()) for key in keys]
+        def compare(keys: list[str]) -> list[str]:
+            texts = [packed_text(by_key[key].compare()) for key in keys]
             done()
-            return packed
+            return texts
 
-        for keys, packed in zip(blocks, each_of(compare, blocks, jobs), strict=True):
-            for key, pair in zip(keys, packed, strict=True):
-                self._known.put(key, pair)
+        def keep(keys: list[str], texts: list[str]) -> None:
+            for key, text in zip(keys, texts, strict=True):
+                self._known.put(key, text)
+
+        return [Job(partial(compare, keys), partial(keep, keys)) for keys in blocks]

@@ -7,18 +7,25 @@ from typing import Any
 
 from crlbench.base.parallel import each_of
 from crlbench.disk.hashing import digest
-from crlbench.site.known import Known
+from crlbench.site.cache import Cache
+from crlbench.site.kept_tests import KeptTests
+from crlbench.site.known import Known, packed_text
 from crlbench.verdict.board import Improvement, Ranked, improvement_of
 from crlbench.verdict.entry import Entry
-from crlbench.verdict.packing import Packer, unpack_plain
 from crlbench.verdict.ranking import AxisRanking
 
 
 class KeptRankings:
     """Ranks entries as :mod:`crlbench.verdict.board` does."""
 
-    def __init__(self, known: Known) -> None:
-        self._known = known
+    def __init__(self, known: Known, cache: Cache, board: str) -> None:
+        """
+        Args:
+            known: rankings of the build before.
+            cache: has the tests that they were made of.
+            board: names it among all boards that a cache may know.
+        """
+        self._known, self._cache, self._board = known, cache, board
 
     def rank(self, wanted: Sequence[Ranked]) -> list[AxisRanking]:
         """Every ranking, those that are not known by all processes."""
@@ -27,12 +34,17 @@ class KeptRankings:
             for one in wanted
         ]
         pairs = zip(keys, wanted, strict=True)
-        missing = [(key, one) for key, one in pairs if key and self._known.get(key) is None]
-        packed = each_of(lambda pair: Packer().pack(pair[1].rank()), missing, few=2)
-        for (key, _), ranking in zip(missing, packed, strict=True):
-            self._known.put(key, ranking)
+        missing = [(key, one) for key, one in pairs if key and not self._known.has(key)]
+
+        def rank(pair: tuple[str, Ranked]) -> str:
+            lasting = self._cache.lasting
+            tests = KeptTests(self._cache, self._board, pair[1]) if lasting else None
+            return packed_text(pair[1].rank(tests))
+
+        for (key, _), text in zip(missing, each_of(rank, missing, few=2), strict=True):
+            self._known.put(key, text)
         return [
-            unpack_plain(self._known.get(key)) if key else one.rank()
+            self._known.get(key) if key else one.rank()
             for key, one in zip(keys, wanted, strict=True)
         ]
 
@@ -40,9 +52,9 @@ class KeptRankings:
         """As :func:`crlbench.verdict.board.improvement_of`."""
         if not (key := _key(["improvement"], entries)):
             return improvement_of(entries)
-        if self._known.get(key) is None:
-            self._known.put(key, Packer().pack(improvement_of(entries)))
-        return unpack_plain(self._known.get(key))
+        if not self._known.has(key):
+            self._known.put(key, packed_text(improvement_of(entries)))
+        return self._known.get(key)
 
 
 def _key(given: list[Any], entries: Sequence[Entry]) -> str:

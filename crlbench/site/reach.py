@@ -13,12 +13,13 @@ from statistics import fmean
 import numpy as np
 
 from crlbench.base import wording
+from crlbench.site.briefs import SPLITS, Brief
 from crlbench.site.pairs import Pairs
 from crlbench.stats.intervals import student_cdf
 from crlbench.verdict.axes import Axis
 from crlbench.verdict.entry import Entry
 
-DECODED = {"sampled": "id", "greedy": "id_greedy"}
+DECODED = dict(zip(("sampled", "greedy"), SPLITS, strict=True))
 """Splits by the columns that show their scores."""
 MIN_ENTRIES = 5
 """Fewer entries have no rank correlation worth a sentence."""
@@ -26,20 +27,20 @@ ERROR = 0.05
 """Level of the two-sided test of a rank correlation against 0."""
 
 
-def mean_scores(entries: Sequence[Entry], split: str) -> tuple[float, float] | None:
+def mean_scores(entries: Sequence[Brief], split: str) -> tuple[float, float] | None:
     """Mean score on a split before and after training; None where one was not scored."""
-    tasks = [task for entry in entries for task in entry.tasks]
-    parts = [part for task in tasks for part in task.splits if part.name == split]
-    if len(parts) < len(tasks) or any(part.end is None for part in parts):
+    by_entry = [entry["scores"][split] for entry in entries]
+    if None in by_entry:
         return None
-    return fmean(part.start for part in parts), fmean(part.end for part in parts)
+    parts = [part for parts in by_entry for part in parts]
+    return fmean(start for start, _ in parts), fmean(end for _, end in parts)
 
 
-def describe_start(entries: Sequence[Entry]) -> str:
+def describe_start(entries: Sequence[Brief], lams: Sequence[float | None]) -> str:
     """Whether Λ follows the greedy score before training, in a sentence; empty for few entries."""
     pairs = []
-    for entry in entries:
-        scores, lam = mean_scores([entry], DECODED["greedy"]), entry.axes["efficiency"].value
+    for entry, lam in zip(entries, lams, strict=True):
+        scores = mean_scores([entry], DECODED["greedy"])
         if scores is not None and lam is not None:
             pairs.append((scores[0], lam))
     if len(pairs) < MIN_ENTRIES:
@@ -56,7 +57,7 @@ def describe_start(entries: Sequence[Entry]) -> str:
     return f"The greedy score before training is not shown to order Λ ({evidence})."
 
 
-def describe_decoding(entries: Sequence[Entry]) -> str:
+def describe_decoding(entries: Sequence[Brief]) -> str:
     """Mean scores before and after training, sampled and greedy; empty where one is not known."""
     sampled, greedy = (mean_scores(entries, split) for split in DECODED.values())
     if sampled is None or greedy is None:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from weakref import ref
 
 from crlbench.base.parallel import each_of, on_one_thread
 from crlbench.catalog.find import Catalog
@@ -20,11 +21,11 @@ from crlbench.site.filling import Filler
 from crlbench.site.known import read_known
 from crlbench.site.rankings import KeptRankings
 from crlbench.site.repository import Repository
-from crlbench.site.shelf import Shelf
+from crlbench.site.shelf import KeptPlans, Shelf
 from crlbench.site.source import Site, StoredBoard, find_track, in_order, read_board
 from crlbench.verdict.board import board_of
 from crlbench.verdict.board_conditions import board_tasks, same_conditions
-from crlbench.verdict.runs import Runs
+from crlbench.verdict.runs import Runs, no_collection
 
 Advance = Callable[[int, int], object]
 """Takes how many entries were read, and how many there are."""
@@ -63,11 +64,18 @@ def read_site(
     bare = replace(bare, surroundings=surroundings_of(tracks, options))
     filler = Filler(bare, cache)
     parcels = _parcels(entries, filler, advance)
-    known = read_known(cache, results_name(results))
-    boards = [
-        replace(_board(folder, parcels, filler, KeptRankings(known)), known=known)
-        for folder in folders
-    ]
+    named = results_name(results)
+    with no_collection():
+        known = read_known(cache, named)
+        boards = [
+            replace(
+                _board(
+                    folder, parcels, filler, KeptRankings(known, cache, f"{named} {folder.name}")
+                ),
+                known=known,
+            )
+            for folder in folders
+        ]
     return replace(bare, boards=in_order(boards))
 
 
@@ -92,7 +100,7 @@ def _board(
         return read_board(folder, filler.catalog)
     shelves = [_shelf(path, entry, filler) for entry, path in inside.items() if path]
     every = sorted((run for shelf in shelves for run in shelf.runs), key=lambda run: run.order)
-    plans = {shelf.name: shelf.plan for shelf in shelves if shelf.plan}
+    plans = KeptPlans({shelf.name: shelf for shelf in shelves if shelf.has_plan})
     runs = Runs(folder, tuple(every), plans)
     if len({str(one) for shelf in shelves for one in shelf.conditions}) > 1:
         same_conditions(runs)
@@ -115,21 +123,31 @@ def _board(
         dates={shelf.name: shelf.date for shelf in shelves},
         later=later,
         shelves={shelf.name: shelf for shelf in shelves},
+        filler=filler,
     )
 
 
 def _shelf(path: Path, entry: Path, filler: Filler) -> Shelf:
     """What is kept of an entry, made again where the parcel holds something else."""
+
+    alive = ref(filler)  # or shelves, which entries lead to, would hold the cache in a circle
+
+    def remake() -> Path:
+        made = None if (maker := alive()) is None else maker.made(entry)
+        if made is None or made.name != path.name:
+            raise ValidationError(f"{entry}: changes while it is read. Build once it is whole.")
+        return made
+
     with suppress(BadParcel):
-        return _opened(path, entry)
+        return _opened(path, entry, remake)
     try:
-        return _opened(filler.made(entry) or path, entry)
+        return _opened(remake(), entry, remake)
     except BadParcel as error:
         raise ValidationError(f"{error}; it was changed while it was read") from None
 
 
-def _opened(path: Path, entry: Path) -> Shelf:
-    shelf = Shelf(Parcel(path), entry)
+def _opened(path: Path, entry: Path, remake: Callable[[], Path]) -> Shelf:
+    shelf = Shelf(Parcel(path), entry, remake)
     shelf.check()
     return shelf
 

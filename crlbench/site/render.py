@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
 from jinja2 import FileSystemLoader
+from markupsafe import Markup
 
 from crlbench import __version__
 from crlbench.base import wording
+from crlbench.disk.hashing import digest
 from crlbench.pages import words
 from crlbench.pages.compare_words import SIGNS
 from crlbench.pages.report import environment
@@ -32,6 +37,13 @@ MENU = tuple((kind.section, kind.label, kind.front) for kind in KINDS if kind.la
 """Key, label and address of what every page leads to."""
 
 
+class KeptParts(Protocol):
+    """Parts of pages from the build before."""
+
+    def get(self, key: str, make: Callable[[], str]) -> str:
+        """The part of a key; made where there is none."""
+
+
 class Renderer:
     """Renders the pages of one site."""
 
@@ -54,6 +66,7 @@ class Renderer:
             "sign": SIGNS.get,
             "size": wording.memory,
         }
+        self.kept_parts: KeptParts | None = None
         self.environment.globals |= {
             "archive_path": archive_path,
             "board_path": board_path,
@@ -78,12 +91,33 @@ class Renderer:
         text = self.environment.get_template(page.template).render(
             page=page,
             link=page.link,
+            part_of=self.part_of,
             menu=MENU,
             site=self.site,
             totals=self.totals,
             version=__version__,
         )
         return text.encode()
+
+    def part_of(
+        self, content: Mapping[str, Any], template: str, sheet: Mapping[str, Any]
+    ) -> Markup:
+        """A part of an article that rests on its entry alone, made or as it was kept.
+
+        Args:
+            content: what :func:`crlbench.site.article.article` gives.
+            sheet: whether the page has a single article.
+        """
+        item, entry = content["item"], content["entry"]
+
+        def make() -> str:
+            given = {"page": sheet, "item": item, "e": entry, "d": content}
+            return self.environment.get_template(template).render(given)
+
+        if self.kept_parts is None or not entry.evidence.key:
+            return Markup(make())
+        key = [template, entry.evidence.key, item["anchor"], sheet["single"]]
+        return Markup(self.kept_parts.get(digest(key), make))
 
     def content(self, part: Part) -> bytes:
         """The bytes of a page or of any other file."""

@@ -1,17 +1,17 @@
 """What is kept of one submitted entry: its numbers, its records, and the files that need no other.
 
-An entry's numbers are a function of its own runs alone. So are the pages of its runs, its scores
-and its rows in the tables of a board. One process makes them while the runs are in memory, and
-writes them to one parcel. Boards, rankings, pairs and all other pages are made from parcels.
+Boards, rankings, pairs and all pages are made from such parcels, which
+:mod:`crlbench.site.shelving` writes. What little asks for is read when something does.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
-from functools import cached_property, lru_cache
+from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from typing import Any
+from weakref import WeakSet
 
 import numpy as np
 import zstandard
@@ -19,17 +19,12 @@ import zstandard
 from crlbench.contract.records import RunRecord, Status, Subject, TaskRef
 from crlbench.contract.verification import Proof
 from crlbench.disk.parcels import BadParcel, Parcel, read_array
-from crlbench.site.cache import Cache
-from crlbench.stats.intervals import Replicates
-from crlbench.verdict.axes import AXES, Axis, Evidence
+from crlbench.site.briefs import Brief
+from crlbench.verdict.axes import Axis
 from crlbench.verdict.entry import Entry
-from crlbench.verdict.kept_runs import KeptRun, columns_of
-from crlbench.verdict.packing import KeptEvidence, Packer, Unpacker
-from crlbench.verdict.runs import Run
-from crlbench.verdict.transfers import transfer_cells
+from crlbench.verdict.kept_runs import KeptRun
+from crlbench.verdict.packing import FIELDS, KeptEntry, KeptEvidence, KeptScore, Unpacker
 
-LEVEL = 1
-"""Of the compression of records and pages: both are written once and read often."""
 RECORDS = 256
 """Records that a process keeps; pages ask for those of one entry again and again."""
 
@@ -43,22 +38,37 @@ READ: dict[str, Callable[[Any], Any]] = {
 }
 """Columns of runs that are written once for all that share them, and how they are read."""
 
-Files = dict[str, dict[str, bytes]]
-"""By group and path from the root of the site."""
+KNOWN = (
+    *("name", "model", "display_name", "family", "kind", "recipe", "arm", "standing", "why"),
+    *("decides", "notes", "declared", "n", "failed", "vanished", "missing", "partial", "absent"),
+    *("axes", "placebo"),
+)
+"""Fields of an entry that are read at once."""
+GROUPS = {
+    "tasks": ("tasks",),
+    "efficiency": ("efficiency",),
+    "stability": ("stability",),
+    "generalization": ("generalization",),
+    "rest": ("start", "end", "gain", "gain_u", "lam", "lam_mean"),
+}
+"""Fields that are read when one of their group is asked for."""
+GROUP_OF = {name: group for group, names in GROUPS.items() for name in names}
 
 
 class Shelf:
     """An entry as it is kept."""
 
-    def __init__(self, parcel: Parcel, folder: Path) -> None:
+    def __init__(self, parcel: Parcel, folder: Path, remake: Callable[[], Path]) -> None:
         """
         Args:
             folder: of the entry's files.
+            remake: writes the parcel anew, where a part that is asked for was changed, and says
+                where.
 
         Raises:
             BadParcel: the parcel holds no entry.
         """
-        self.parcel, self._folder, self._touched = parcel, folder, False
+        self.parcel, self._folder, self._remake = parcel, folder, remake
         try:
             self._head: dict[str, Any] = json.loads(_unpacked(parcel.part("head")))
         except (ValueError, RecursionError, zstandard.ZstdError) as error:
@@ -71,8 +81,8 @@ class Shelf:
             BadParcel: the parcel is sound, and holds something else than an entry.
         """
         try:
-            _ = (self.name, self.conditions, self.plan, self.date, self.badge, self.submitter)
-            _ = (self.panels, self.runs, self.arms)
+            _ = (self.name, self.conditions, self.date, self.badge, self.submitter)
+            _ = (self.has_plan, self.runs, self.arms)
         except WRONG as error:
             raise BadParcel(f"{self.parcel.path}: holds no entry: {error!r}") from None
 
@@ -87,9 +97,13 @@ class Shelf:
         return self._head["conditions"]
 
     @property
+    def has_plan(self) -> bool:
+        return self._head["has_plan"]
+
+    @property
     def plan(self) -> dict[str, Any]:
-        """The stored plan."""
-        return self._head["plan"]
+        """The stored plan; empty where there is none."""
+        return self._read("plan")
 
     @property
     def date(self) -> str:
@@ -104,10 +118,15 @@ class Shelf:
     def submitter(self) -> str:
         return self._head["submitter"]
 
-    @property
+    @cached_property
+    def brief(self) -> Brief:
+        """The entry in short."""
+        return self._unpacker().unpack(self._head["brief"])
+
+    @cached_property
     def panels(self) -> dict[str, Any]:
         """What of the entry's page is made of its records."""
-        return self._head["panels"]
+        return self._read("panels")
 
     @cached_property
     def runs(self) -> tuple[KeptRun, ...]:
@@ -131,52 +150,106 @@ class Shelf:
     @cached_property
     def arms(self) -> tuple[Entry | None, Entry | None]:
         """The entry, and its placebo arm; None for an arm without runs."""
-        unpacker = self._unpacker()
-        real, placebo = (unpacker.unpack(arm) for arm in self._head.pop("arms"))
+        real, placebo = (self._arm(number, arm) for number, arm in enumerate(self._head["arms"]))
         return real, placebo
 
-    @cached_property
-    def _evidence(self) -> list[KeptEvidence]:
-        """Of the arms that have runs, read when it is asked for."""
+    def _arm(self, number: int, known: dict[str, Any] | None) -> Entry | None:
+        """An entry, whose numbers are read when something asks for them."""
+        if known is None:
+            return None
+        fields = {name: self._unpacker().unpack(part) for name, part in known.items()}
+        evidence = KeptEvidence(
+            f"{self.parcel.path.stem} {number}", partial(self._read_evidence, number)
+        )
+        given = {name: fields[name] for name in KNOWN} | {"_task_names": fields["task_names"]}
+        given["axes"] = {
+            axis: KeptScore.of(score, partial(self._read_replicates, number, axis))
+            for axis, score in fields["axes"].items()
+        }
+        return KeptEntry.of(given | {"evidence": evidence}, partial(self._read_arm, number))
 
-        def loader(number: int) -> Callable[[], Evidence]:
-            return lambda: self._read_evidence(number)
+    def _read_arm(self, number: int, name: str) -> dict[str, Any]:
+        """A field of an arm, with those that are read with it."""
+        packed = self._read(f"arm {number} {GROUP_OF[name]}")
+        return dict(zip(GROUPS[GROUP_OF[name]], self._unpacker().unpack(packed), strict=True))
 
-        key = self.parcel.path.stem
-        return [KeptEvidence(f"{key} {number}", loader(number)) for number in range(2)]
+    def _read_replicates(self, number: int, axis: Axis, _: str) -> dict[str, Any]:
+        """The replicates of an arm's headline."""
+        drawn, spread = self._unpacker().unpack(self._read(f"arm {number} replicates of {axis}"))
+        return {"drawn": drawn, "spread": spread}
 
-    def _read_evidence(self, number: int) -> Evidence:
-        packed = json.loads(_unpacked(self.parcel.part(f"evidence {number}")))
-        return self._unpacker().unpack_evidence(packed)
+    def _read_evidence(self, number: int, name: str) -> Mapping[str, Any]:
+        """A field of the evidence of an arm, with those that are read with it."""
+        place = FIELDS.get(name, name)
+        return self._unpacker().unpack_field(place, self._read(f"evidence {number} {place}"))
+
+    def _read(self, name: str) -> Any:
+        return json.loads(_unpacked(self._part(name)))
+
+    def _part(self, name: str) -> memoryview:
+        """A part of the parcel.
+
+        Raises:
+            BadParcel: it was changed, and is not there either once the parcel was made anew.
+        """
+        try:
+            return self.parcel.part(name)
+        except BadParcel:
+            self.parcel = Parcel(self._remake())
+            return self.parcel.part(name)
 
     def _unpacker(self) -> Unpacker:
         return Unpacker(
             runs=self.runs.__getitem__,
             vanished=lambda number, index: self.runs[number].vanished(index),
-            small=lambda number: self._array("small", number),
-            large=lambda number: self._array("large", number),
-            evidence=self._evidence.__getitem__,
+            small=lambda number: read_array(self._part("small"), self._head["small"][number]),
+            large=self._large,
         )
 
-    def _array(self, size: str, number: int) -> np.ndarray:
-        self._touched = True
-        return read_array(self.parcel.part(size), self._head[size][number])
-
-    def release(self) -> None:
-        """Let go of the replicates that were read; they are read again where they are asked for."""
-        if self._touched:
-            self._touched = False
-            self.parcel.release()
+    def _large(self, number: int) -> np.ndarray:
+        """An array that is a part of its own."""
+        _touched.add(self)
+        kind, shape, offset, value = self._head["large"][number]
+        if offset is None:
+            return read_array(memoryview(b""), [kind, shape, None, value])
+        return read_array(self._part(f"large {number}"), [kind, shape, 0, None])
 
     def files(self, group: str) -> Iterator[tuple[str, bytes]]:
         """Path and content of its files of a group, as :func:`keep` was given them."""
-        part = self.parcel.part("files")
+        part = self._part("files")
         for path, place, size in self._head["files"].get(group, ()):
             yield path, _unpacked(part[place : place + size])
 
     def record_lines(self) -> list[bytes]:
         """The records of its runs as text."""
-        return _unpacked(self.parcel.part("records")).split(b"\n")
+        return _unpacked(self._part("records")).split(b"\n")
+
+
+_touched: WeakSet[Shelf] = WeakSet()
+"""Shelves whose large arrays were read."""
+
+
+def release_shelves() -> None:
+    """Let go of the replicates that were read; they are read again where they are asked for."""
+    for shelf in list(_touched):
+        shelf.parcel.release()
+    _touched.clear()
+
+
+class KeptPlans(Mapping[str, dict[str, Any]]):
+    """Plans by entry, read when something asks for them."""
+
+    def __init__(self, shelves: Mapping[str, Shelf]) -> None:
+        self._shelves = shelves
+
+    def __getitem__(self, name: str) -> dict[str, Any]:
+        return self._shelves[name].plan
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._shelves)
+
+    def __len__(self) -> int:
+        return len(self._shelves)
 
 
 def _unpacked(part: memoryview) -> bytes:
@@ -192,103 +265,3 @@ def _lines(shelf: Shelf) -> list[bytes]:
 def _record(shelf: Shelf, number: int) -> RunRecord:
     """A record of a shelf; it was checked when it was put there, and the parcel has digests."""
     return RunRecord.model_validate_json(_lines(shelf)[number])
-
-
-def keep(
-    cache: Cache,
-    key: str,
-    runs: tuple[Run, ...],
-    arms: tuple[Entry | None, Entry | None],
-    head: dict[str, Any],
-    files: Files,
-) -> None:
-    """Write the parcel of an entry.
-
-    Args:
-        key: names the parcel, and everything that it rests on.
-        runs: of both arms, in order, each with its record.
-        arms: the entry and its placebo arm.
-        head: what :class:`Shelf` has as properties: name, plan, date, badge, submitter, panels.
-        files: what rests on the entry alone.
-
-    Raises:
-        EnvironmentUnfit: it cannot be written.
-    """
-    if arms[0] is not None:
-        keep_replicates(arms[0].evidence)
-        arms[0].evidence.transfers = transfer_cells(arms[0])
-    packer, compress = Packer(runs), zstandard.ZstdCompressor(level=LEVEL).compress
-    packed_arms = [packer.pack(arm) for arm in arms]
-    evidence = [packer.pack_evidence(one) for one in packer.evidence]
-    contents, places = [], {}
-    start = 0
-    for group, by_path in files.items():
-        for name, content in by_path.items():
-            contents.append(compress(content))
-            places.setdefault(group, []).append([name, start, len(contents[-1])])
-            start += len(contents[-1])
-    records = b"\n".join(run.record.model_dump_json().encode() for run in runs)
-    rows, shared = _table(runs, head["folder"])
-    whole = head | {
-        "runs": rows,
-        "shared": shared,
-        "conditions": _conditions(runs),
-        "arms": packed_arms,
-        "small": packer.small.index,
-        "large": packer.large.index,
-        "files": places,
-    }
-    del whole["folder"]
-    parts = {
-        "head": compress(json.dumps(whole).encode()),
-        **{f"evidence {i}": compress(json.dumps(e).encode()) for i, e in enumerate(evidence)},
-        "small": packer.small.content(),
-        "large": packer.large.content(),
-        "records": compress(records),
-        "files": b"".join(contents),
-    }
-    cache.put(key, parts)
-
-
-def keep_replicates(evidence: Evidence) -> None:
-    """Compute the replicates that pairs of an entry will ask for, and keep them with it."""
-    kept: dict[tuple[Axis, str, int], Replicates] = {}
-    for task, runs in evidence.tasks.items():
-        for axis in AXES:
-            if axis == "stability" and runs.stability is None:
-                continue
-            for n in {len(runs.measures), evidence.prefix[task]} - {0}:
-                if (part := evidence.replicates(axis, task, n)) is not None:
-                    kept[axis, task, n] = part
-    evidence.kept = kept
-
-
-def _table(
-    runs: tuple[Run, ...], folder: Path
-) -> tuple[list[dict[str, Any]], dict[str, list[Any]]]:
-    """The columns of each run, and the values that many runs share."""
-    shared: dict[str, list[Any]] = {name: [] for name in (*READ, "environment")}
-    rows = []
-    for run in runs:
-        columns = columns_of(run) | {"folder": run.folder.relative_to(folder).as_posix()}
-        for name, values in shared.items():
-            if columns[name] not in values:
-                values.append(columns[name])
-            columns[name] = values.index(columns[name])
-        rows.append(columns)
-    return rows, shared
-
-
-def _conditions(runs: tuple[Run, ...]) -> list[list[Any]]:
-    found: list[list[Any]] = []
-    for run in runs:
-        protocol = run.record.protocol
-        one = [
-            run.record.fingerprint.hash,
-            *(protocol.track, protocol.track_version, protocol.division),
-            run.environment.get("hardware_class"),
-        ]
-        if one not in found:
-            found.append(one)
-    return found
-

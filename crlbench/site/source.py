@@ -24,6 +24,7 @@ from crlbench.disk.packed import PACKED
 from crlbench.disk.reading import Malformed, read_bytes, toml_table
 from crlbench.errors import UsageError
 from crlbench.pages.reproduce import changed_conditions
+from crlbench.site.briefs import Brief, make_brief
 from crlbench.site.cache import Cache
 from crlbench.site.known import Known
 from crlbench.site.pairs import Pairs
@@ -65,6 +66,8 @@ class StoredBoard:
     """By entry, what is kept of it; empty where the board was read as a whole."""
     known: Known = field(default_factory=Known, repr=False, compare=False)
     """Results of several entries; all boards of a site have the same."""
+    filler: object = field(default=None, repr=False, compare=False)
+    """What fills its shelves again where a part was damaged."""
     transient: bool = True
     """Whether vectors are dropped as soon as a page was made of them."""
 
@@ -108,6 +111,12 @@ class StoredBoard:
             self._keys[recipe] = digest(keys) if all(keys) else ""
         return self._keys[recipe]
 
+    @property
+    def key(self) -> str:
+        """Digest of all its entries; empty if one is not kept."""
+        keys = [self.key_of(recipe) for recipe in self.recipes]
+        return digest([self.recipes, keys]) if all(keys) else ""
+
     @cached_property
     def _keys(self) -> dict[str, str]:
         return {}
@@ -130,10 +139,10 @@ class StoredBoard:
         """Plans and ledgers."""
         return Archive(self.runs)
 
-    def release(self) -> None:
-        """Let go of what was read from shelves; it is read again where it is asked for."""
-        for shelf in self.shelves.values():
-            shelf.release()
+    def brief(self, entry: Entry) -> Brief:
+        """An entry in short."""
+        shelf = self.shelves.get(entry.name)
+        return make_brief(entry) if shelf is None else shelf.brief
 
     def forget(self, entry: Entry) -> None:
         """Drop what was read of its runs' vectors: of many entries they are most of the memory."""
@@ -145,19 +154,24 @@ class StoredBoard:
     def arm(self, entry: str, arm: str, task: str | None = None) -> tuple[Run, ...]:
         """The stored runs of one arm of an entry, of one task or of all."""
         return tuple(
-            run
-            for run in self.by_entry[entry]
-            if run.arm == arm and task in (None, run.task)
+            run for run in self.by_entry[entry] if run.arm == arm and task in (None, run.task)
         )
 
-    @property
+    @cached_property
     def recipes(self) -> tuple[str, ...]:
         """By number of entries, the largest first; then by name."""
         sizes = {recipe: len(self.entries(recipe)) for recipe in self.board.rankings}
         return tuple(sorted(sizes, key=lambda recipe: (-sizes[recipe], recipe)))
 
     def entries(self, recipe: str) -> tuple[Entry, ...]:
-        return tuple(entry for entry in self.board.entries if entry.recipe == recipe)
+        return self._by_recipe.get(recipe, ())
+
+    @cached_property
+    def _by_recipe(self) -> dict[str, tuple[Entry, ...]]:
+        found: dict[str, list[Entry]] = {}
+        for entry in self.board.entries:
+            found.setdefault(entry.recipe, []).append(entry)
+        return {recipe: tuple(entries) for recipe, entries in found.items()}
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
-import numpy as np
 from markupsafe import Markup
 
 from crlbench.pages.dots import ends_strip
@@ -80,35 +80,25 @@ def pages(site: Site) -> Iterator[Page]:
 
 def _lab(stored: StoredBoard, recipe: str) -> Lab | None:
     """The entries by tier, then by name; None where nothing can be said of any."""
-    entries = [entry for entry in stored.entries(recipe) if entry.stability.tasks]
-    rows = [_row(stored, entry) for entry in entries]
+    labs = [(entry, stored.brief(entry)["lab"]) for entry in stored.entries(recipe)]
+    rows = [_row(stored, entry, lab) for entry, lab in labs if lab is not None]
     rows.sort(key=lambda row: (row.tier is None, row.tier or 0, row.name))
     return Lab(stored, recipe, tuple(rows)) if rows else None
 
 
-def _row(stored: StoredBoard, entry: Entry) -> Row:
-    tasks = entry.stability.tasks
+def _row(stored: StoredBoard, entry: Entry, lab: dict[str, Any]) -> Row:
     ranking = stored.board.rankings[entry.recipe]["stability"].ranking
-    rated_shares = [tasks[name].shares for name in entry.stability.rated]
-    shares = [share for share in rated_shares if share is not None]
-    ends = {
-        task: [(run.final, run.failed) for run in measures.runs] for task, measures in tasks.items()
-    }
-    drawdowns = [measures.drawdown for measures in tasks.values() if measures.drawdown is not None]
     return Row(
         name=entry.name,
         model=entry.display_name,
         slug=model_slug(entry.model),
         tier=ranking.tier(entry.name),
         score=entry.axes["stability"],
-        shares={
-            LABELS[part]: float(np.mean([share[part] for share in shares])) if shares else None
-            for part in PARTS
-        },
-        drawdown=float(np.mean(drawdowns)) if drawdowns else None,
-        figure=Markup(ends_strip(f"Ends of the seeds of {entry.display_name}", ends)),
+        shares=lab["shares"],
+        drawdown=lab["drawdown"],
+        figure=Markup(ends_strip(f"Ends of the seeds of {entry.display_name}", lab["ends"])),
         failures=_failures(stored, entry),
-        runs=sum(len(measures.runs) for measures in tasks.values()),
+        runs=lab["runs"],
     )
 
 

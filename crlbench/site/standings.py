@@ -185,7 +185,9 @@ def standings(stored: StoredBoard, recipe: str) -> Standings:
     panels = tuple(_panel(stored, recipe, axis, entries, profiles, columns) for axis in AXES)
     labels = [(column.title, text) for column, text in common.items()]
     every_column = tuple(chain.from_iterable(columns.values()))
-    start, decoding = describe_start(entries), describe_decoding(entries)
+    briefs = [stored.brief(entry) for entry in entries]
+    lams = [entry.axes["efficiency"].value for entry in entries]
+    start, decoding = describe_start(briefs, lams), describe_decoding(briefs)
     return Standings(stored, recipe, panels, filters, every_column, labels, start, decoding)
 
 
@@ -327,10 +329,11 @@ def _cells(stored: StoredBoard, entry: Entry, entry_facets: Facets) -> Cells:
     subject = stored.by_entry[entry.name][0].subject
     net = None if entry.placebo is None else entry.placebo.net.value
     failures = len(entry.failed) + len(entry.vanished)
-    gen = entry.generalization.model
-    scores = {"head": entry.efficiency.H, "learned": entry.efficiency.L, "net": net}
-    scores |= {**gen.parts, "forgot": gen.forgetting}
-    ends = {key: mean_scores([entry], split) for key, split in DECODED.items()}
+    brief = stored.brief(entry)
+    numbers = brief["numbers"]
+    scores = {"head": numbers["H"], "learned": numbers["L"], "net": net}
+    scores |= {**brief["parts"], "forgot": numbers["forgot"]}
+    ends = {key: mean_scores([brief], split) for key, split in DECODED.items()}
     texts = {
         "badge": entry_facets.badge,
         "precision": entry_facets.precision,
@@ -375,13 +378,13 @@ def facts(stored: StoredBoard, recipe: str) -> list[tuple[str, Any]]:
     return [
         ("Track", f"{board.track} v{board.track_version}, {board.division} division"),
         ("Tasks", wording.listed(board.tasks)),
-        ("Training", f"{wording.grouped(_completions(stored))} completions per run"),
+        ("Training", f"{wording.grouped(completions_of(stored))} completions per run"),
         ("Hardware", board.hardware or "not stated"),
         ("Records", f"{len(recipe_runs):,}"),
         ("Fingerprint", board.fingerprint),
     ]
 
 
-def _completions(stored: StoredBoard) -> int:
+def completions_of(stored: StoredBoard) -> int:
     """What a whole run of the board is trained on."""
     return max(run.completions for run in stored.runs)

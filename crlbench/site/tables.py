@@ -127,13 +127,13 @@ def _place(stored: StoredBoard, entry: Entry, axis: Axis) -> Subject:
         "tier": place and place.tier,
         "leads": entry.name in ranking.anchors,
         "unranked": None if place else why,
-        **(_beside(entry) if axis == "efficiency" else {}),
+        **(_beside(stored, entry) if axis == "efficiency" else {}),
     }
 
 
-def _beside(entry: Entry) -> Subject:
+def _beside(stored: StoredBoard, entry: Entry) -> Subject:
     """What stands beside Λ."""
-    return pick(entry.efficiency, "H", "E", "L") | pick(entry.placebo, "lam", "net")
+    return stored.brief(entry)["numbers"] | pick(entry.placebo, "lam", "net")
 
 
 DIFFERENCE = (

@@ -10,13 +10,17 @@ from typing import Any
 
 from crlbench.catalog.frozen import Row, Task
 from crlbench.contract.task_card import TaskCard
-from crlbench.site.pages import Made, Page, task_path
+from crlbench.disk import rowfiles
+from crlbench.disk.hashing import digest
+from crlbench.site.cache import digest_files
+from crlbench.site.pages import Keyed, Made, Page, task_path
 from crlbench.site.source import Site, StoredBoard
 from crlbench.verdict.entry import Entry
 
 INDEX = "tasks/index.html"
 EXAMPLES = 2
 """Rows of each level that a page shows."""
+README = "README.md"
 SHOWN_SPLITS = ("id", "hard")
 """Splits that these rows are taken from."""
 PARTS = ("Scoring", "Guessing", "What cheap policies earn", "Known weaknesses")
@@ -70,7 +74,30 @@ def pages(site: Site) -> Iterator[Made]:
         section="tasks",
     )
     for name in names:
-        yield partial(_page, site, name, cards.get(name), learners.get(name, ()))
+        given = (name, cards.get(name), learners.get(name, ()))
+        yield Keyed(_key(site, *given), partial(_page, site, *given))
+
+
+def _key(site: Site, name: str, card: TaskCard | None, learners: Sequence[Learner]) -> str:
+    """Digest of all that the page of a task shows; empty where an entry is not kept."""
+    keys = [(one.stored.id, one.entry.evidence.key) for one in learners]
+    if not (site.surroundings and all(key for _, key in keys)):
+        return ""
+    boards = {one.stored.id: one.stored.recipes for one in learners}
+    files = [] if card is None else _files(site, name, card)
+    card_text = None if card is None else card.model_dump(mode="json")
+    return digest(["task", site.surroundings, name, card_text, files, boards, keys])
+
+
+def _files(site: Site, name: str, card: TaskCard) -> list[str]:
+    """Digests of the files that the page is made of."""
+    folder = site.catalog.find("task", name).path
+    paths = [folder / README]
+    if _shows_rows(site, name, card):
+        rows = Task(folder).rows_folder
+        splits = [card.splits[split].file for split in SHOWN_SPLITS if split in card.splits]
+        paths += [rowfiles.standing(rows / file) for file in splits]
+    return [digest_files([path], path.parent) for path in paths]
 
 
 def _card(site: Site, name: str) -> TaskCard | None:
@@ -137,9 +164,13 @@ def _splits(card: TaskCard) -> list[dict[str, Any]]:
     ]
 
 
+def _shows_rows(site: Site, name: str, card: TaskCard) -> bool:
+    return card.source is None and site.catalog.rows_state(name) == "here"
+
+
 def _examples(site: Site, name: str, card: TaskCard) -> list[dict[str, Any]]:
     """The first rows of each level; none of an external task, whose rows are not ours to show."""
-    if card.source is not None or site.catalog.rows_state(name) != "here":
+    if not _shows_rows(site, name, card):
         return []
     task = Task(site.catalog.find("task", name).path)
     by_level: dict[int, list[Row]] = {}
@@ -160,7 +191,7 @@ def _example(row: Row) -> dict[str, Any]:
 
 def _readme(site: Site, name: str) -> dict[str, Any]:
     """Its first paragraph, and those that say how it is scored and what it cannot see."""
-    path = site.catalog.find("task", name).path / "README.md"
+    path = site.catalog.find("task", name).path / README
     if not path.is_file() or path.stat().st_size > MAX_README:
         return {"first": [], "parts": []}
     text = path.read_text(encoding="utf-8", errors="replace").replace("\r\n", "\n")
@@ -227,17 +258,9 @@ def _order(task: str) -> Any:
 
 def _learner_row(task: str, learner: Learner) -> dict[str, Any]:
     entry = learner.entry
-    summary = next(t for t in entry.tasks if t.task == task)
-    stability = entry.stability.tasks.get(task)
     return {
         "entry": entry,
         "lam": entry.axes["efficiency"].by_task.get(task),
-        "start": summary.start,
-        "end": summary.end,
-        "gain": summary.gain,
-        "stab": None if stability is None else stability.value,
-        "rating": "" if stability is None else stability.rating,
         "gen": entry.axes["generalization"].by_task.get(task),
-        "seeds": len(summary.seeds),
-        "failed": sum(seed.state == "failed" for seed in summary.seeds),
+        **learner.stored.brief(entry)["tasks"][task],
     }

@@ -2,22 +2,33 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
-from crlbench.base.parallel import each_of
+import zstandard
+
 from crlbench.disk.hashing import digest
+from crlbench.disk.parcels import BadParcel
 from crlbench.pages import heat
 from crlbench.pages.page_splits import MIN_MATRIX
+from crlbench.site.cache import Cache
 from crlbench.site.families import by_recipe, families
+from crlbench.site.known import Job
 from crlbench.site.pages import Page, model_slug
+from crlbench.site.shelf import release_shelves
 from crlbench.site.source import Site, StoredBoard
 from crlbench.verdict.axes import Estimate
 from crlbench.verdict.packing import Packer, unpack_plain
 from crlbench.verdict.transfers import Transfers, mean_transfer, transfer_replicates
 
 FRONT = "transfer.html"
+LEFT = 2
+"""Recipes that are left to the page."""
+KEPT = "matrices"
+"""The part of a parcel that has them."""
 
 
 @dataclass(frozen=True)
@@ -80,29 +91,42 @@ def pages(site: Site) -> Iterator[Page]:
         title="Does one task help another?",
         about="Transfer between tasks: what training on one does to the score on every other, "
         "with intervals, averaged over models and model by model.",
-        data={"boards": by_recipe(site, _transfer)},
+        data={"boards": by_recipe(site, partial(_transfer, site.cache))},
         section="transfer",
         scripts=("static/choose.js",),
     )
 
 
-def complete_transfers(site: Site, jobs: int | None = None) -> None:
-    """Compute the matrices that the page shows and that are not known, recipe by recipe.
-
-    Args:
-        jobs: processes; as many as there are cores where it is None.
-    """
+def transfer_jobs(site: Site) -> list[Job]:
+    """What computes the matrices that are not known, by recipe; few are left to the page, which
+    is made beside others."""
     homes = [(family.home, recipe) for family in families(site) for recipe in family.home.recipes]
-    keyed = {key: (stored, recipe) for stored, recipe in homes if (key := _key(stored, recipe))}
-    missing = [key for key, (stored, _) in keyed.items() if stored.known.get(key) is None]
+    cache, keyed = site.cache, {_key(*home): home for home in homes}
+    missing = [home for key, home in keyed.items() if key and _find(cache, key) is None]
+    if len(missing) <= LEFT:
+        return []
+    return [Job(partial(_make, cache, *home), lambda _: None) for home in missing]
 
-    def pack(key: str) -> Any:
-        matrices = _matrices(*keyed[key])
-        keyed[key][0].release()
-        return Packer().pack(tuple(map(_plain, matrices)))
 
-    for key, packed in zip(missing, each_of(pack, missing, jobs, few=2), strict=True):
-        keyed[key][0].known.put(key, packed)
+def _find(cache: Cache | None, key: str) -> tuple[Matrix, ...] | None:
+    """The kept matrices of a key; None where there are none."""
+    if cache is None or (parcel := cache.find(f"transfer-{key}")) is None:
+        return None
+    try:
+        text = zstandard.ZstdDecompressor().decompress(parcel.part(KEPT))
+        return tuple(map(_from_plain, unpack_plain(json.loads(text))))
+    except (BadParcel, ValueError, TypeError, RecursionError, zstandard.ZstdError):
+        return None
+
+
+def _make(cache: Cache | None, stored: StoredBoard, recipe: str) -> tuple[Matrix, ...]:
+    """The matrices of a recipe, computed and kept."""
+    matrices, key = _matrices(stored, recipe), _key(stored, recipe)
+    release_shelves()
+    if key and cache is not None:
+        packed = json.dumps(Packer().pack(tuple(map(_plain, matrices)))).encode()
+        cache.put(f"transfer-{key}", {KEPT: zstandard.ZstdCompressor().compress(packed)})
+    return matrices
 
 
 def _key(stored: StoredBoard, recipe: str) -> str:
@@ -124,11 +148,11 @@ def _from_plain(plain: tuple[Any, ...]) -> Matrix:
     return Matrix(key, name, slug, columns, cells, finding)
 
 
-def _transfer(stored: StoredBoard, recipe: str) -> RecipeTransfer | None:
+def _transfer(cache: Cache | None, stored: StoredBoard, recipe: str) -> RecipeTransfer | None:
     """All matrices of a recipe; None where no model was scored on other tasks than its own."""
-    packed = stored.known.get(_key(stored, recipe))
-    known = None if packed is None else tuple(map(_from_plain, unpack_plain(packed)))
-    matrices = _matrices(stored, recipe) if known is None else known
+    key = _key(stored, recipe)
+    known = _find(cache, key) if key else None
+    matrices = _make(cache, stored, recipe) if known is None else known
     return RecipeTransfer(stored, recipe, matrices) if matrices else None
 
 

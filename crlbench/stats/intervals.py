@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, reduce
 from statistics import NormalDist
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 from scipy.special import stdtr, stdtrit
@@ -312,6 +312,7 @@ def paired(
     arm: Sequence[Replicates],
     margin: float,
     by_variance: bool = False,
+    apart: Sequence[Apart] | None = None,
 ) -> Paired:
     """The paired difference of two arms and its verdict.
 
@@ -320,8 +321,29 @@ def paired(
             is the same seed index in both.
         margin: half-width of the equivalence region, in units of the values.
         by_variance: take Student's interval (see :func:`around`) for the percentiles'.
+        apart: what :func:`differences` gives for them, where it is known.
     """
-    return paired_with_replicates(base, arm, margin, by_variance)[0]
+    return paired_with_replicates(base, arm, margin, by_variance, apart)[0]
+
+
+class Apart(NamedTuple):
+    """Arm minus base on one task: (R,) differences of each kind of replicates."""
+
+    drawn: np.ndarray
+    seeds: np.ndarray
+    """The same object as ``drawn`` where no items are resampled."""
+    items: np.ndarray
+
+
+def differences(base: Sequence[Replicates], arm: Sequence[Replicates]) -> list[Apart]:
+    """The differences of every task."""
+    return [_apart(b, a) for b, a in zip(base, arm, strict=True)]
+
+
+def _apart(base: Replicates, arm: Replicates) -> Apart:
+    drawn = arm.drawn - base.drawn
+    alike = arm.drawn is arm.seeds and base.drawn is base.seeds
+    return Apart(drawn, drawn if alike else arm.seeds - base.seeds, arm.items - base.items)
 
 
 def paired_with_replicates(
@@ -329,21 +351,22 @@ def paired_with_replicates(
     arm: Sequence[Replicates],
     margin: float,
     by_variance: bool = False,
+    apart: Sequence[Apart] | None = None,
 ) -> tuple[Paired, np.ndarray]:
     """The same, and (R,) replicates of the difference, the noise of single answers counted once."""
     pairs = list(zip(base, arm, strict=True))
     sizes = [len(b.values) for b, _ in pairs]
     value = float(np.mean([a.location - b.location for b, a in pairs]))
-    apart = [a.drawn - b.drawn for b, a in pairs]
-    drawn = by_seed = mean_of_rows(apart)
-    if not all(part.drawn is part.seeds for pair in pairs for part in pair):
-        by_seed = mean_of_rows([a.seeds - b.seeds for b, a in pairs])
-    by_item = mean_of_rows([a.items - b.items for b, a in pairs])
+    apart = differences(base, arm) if apart is None else apart
+    drawn = by_seed = mean_of_rows([part.drawn for part in apart])
+    if not all(part.drawn is part.seeds for part in apart):
+        by_seed = mean_of_rows([part.seeds for part in apart])
+    by_item = mean_of_rows([part.items for part in apart])
     total, seeds, items = variance_parts(drawn, by_seed, by_item)
     whole = shrunk(value, drawn, total, seeds + items)
     outer = inner = None
     if enough_seeds(sizes) and by_variance:
-        variances = [float(np.var(part)) for part in apart]
+        variances = [float(np.var(part.drawn)) for part in apart]
         outer, inner = (around(value, variances, sizes, level) for level in LEVELS)
     elif enough_seeds(sizes):
         outer, inner = expanded_at(whole, sizes, LEVELS)
@@ -355,8 +378,9 @@ def paired_with_replicates(
 
 
 def mean_of_rows(rows: Sequence[np.ndarray]) -> np.ndarray:
-    """``np.mean(rows, axis=0)``, to the last bit, without a copy of them all in one array."""
-    return reduce(np.add, rows) / len(rows)
+    """``np.mean(rows, axis=0)``, to the last bit, without a copy of them all in one array; of one
+    row the row itself."""
+    return reduce(np.add, rows) / len(rows) if len(rows) > 1 else rows[0]
 
 
 def around(

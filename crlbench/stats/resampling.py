@@ -31,6 +31,7 @@ from crlbench.stats.intervals import (
     enough_seeds,
     expanded,
     half_width,
+    mean_of_rows,
     noise_once,
     seed_index,
     student_interval,
@@ -42,6 +43,8 @@ from crlbench.stats.stability_shares import headline, selected_shares, shares
 
 MIN_TASKS = 4
 """Fewer tasks have no interval over tasks: their spread is not known."""
+BLOCK = 8
+"""Numbers from which on numpy adds them in blocks, and no more one after the other."""
 
 
 @lru_cache(maxsize=32)
@@ -336,13 +339,20 @@ def widen(
         return None
     estimates, tasks = np.array(estimates), len(sizes)
     value, inner = float(estimates.mean()), expanded(within, sizes, level)
-    between = estimates[_task_index(tasks, count, seed)].mean(axis=1)
+    between = _means(estimates, _task_index(tasks, count, seed))
     whole = within + between - value
     larger, total = max(np.var(within), np.var(between)), np.var(whole)
     if total > 0:
         whole = value + np.sqrt(min(1.0, larger / total)) * (whole - value)
     union = inner.union(expanded(whole, [tasks], level))
     return union.union(student_interval(estimates, level))
+
+
+def _means(values: np.ndarray, index: np.ndarray) -> np.ndarray:
+    """(R,) ``values[index].mean(axis=1)``, to the last bit, of (R, n) positions."""
+    if index.shape[1] < BLOCK:
+        return mean_of_rows([values[column] for column in index.T])
+    return values[np.ascontiguousarray(index)].mean(axis=1)
 
 
 def _within(interval: Interval, bounds: Sequence[tuple[float, float] | None]) -> Interval:
@@ -356,4 +366,5 @@ def _within(interval: Interval, bounds: Sequence[tuple[float, float] | None]) ->
 @lru_cache(maxsize=8)
 def _task_index(tasks: int, count: int, seed: int) -> np.ndarray:
     generator = np.random.Generator(np.random.PCG64(derive(seed, "tasks", tasks)))
-    return generator.integers(0, tasks, size=(count, tasks))
+    # Stored by column: few long columns are added faster than many short rows.
+    return np.asfortranarray(generator.integers(0, tasks, size=(count, tasks)))

@@ -48,12 +48,12 @@ from crlbench.stats.intervals import (
     TRIM,
     Location,
     plain_mean,
-    split_variance,
     trimmed_mean,
 )
+from crlbench.stats.pair_statistics import NOTHING, Items, Summed
 from crlbench.stats.sorting import gaps, sum_steps
 from crlbench.stats.stability_shares import mirrored
-from crlbench.stats.step_down import Row, measured
+from crlbench.stats.step_down import Before, Measured, Row, measured
 
 REPLICATES = 10_000
 SWAP_SEED = derive(0, "report", "randomisation")
@@ -65,12 +65,19 @@ Ownership is 1 where a value belongs to the first model; rows are its values, th
 
 MOST_NARROW = 22
 """Seeds up to which counts, and products of two that add up to them, fit into a byte."""
-NOTHING = 1e-12
-"""A difference below this share of the values is none."""
-FLOOR = 0.01
-"""The squared standard error is at least this share of what it would be with the paired
-differences taken from 0 in place of their mean. That is the same under every swap, and keeps
-statistics finite where all seeds of few differ alike."""
+
+
+@dataclass(frozen=True, eq=False)
+class Tested:
+    """What a later test of these models and of more takes over: each pair rests on its two."""
+
+    tasks: tuple[tuple[str, int], ...]
+    """Name and number of seeds of each task, which its draws rest on."""
+    columns: int
+    nothing: float
+    """Below this a difference counted as 0."""
+    measured: Measured
+    """All pairs, in the order of the upper triangle."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,6 +105,8 @@ class Randomisation:
     critical: float = np.nan
     """A pair of |t| above this is significant at the ``alpha`` that was asked for: the bar of the
     last step of the step-down. NaN where no pair could be tested."""
+    tested: Tested | None = None
+    """For a later test; None where all swaps were enumerated, which more tasks would change."""
 
 
 def randomise(
@@ -109,6 +118,7 @@ def randomise(
     differences: Differences | None = None,
     alpha: float = 0.05,
     spread: np.ndarray | None = None,
+    before: tuple[Tested, np.ndarray] | None = None,
 ) -> Randomisation:
     """Test every pair of models.
 
@@ -130,6 +140,9 @@ def randomise(
             that does to a difference no swap of seeds can show. Every replicate therefore moves
             as an item resample of the pair does, and the standard error grows by as much, with
             the noise of single answers, which is in the seeds already, taken out.
+        before: an earlier test with the same location, replicates, seed and differences, and
+            (models,) where its models, which have the same values and spread, are among these,
+            in ascending order. Its pairs are not computed again, where tasks allow that.
 
     Raises:
         ValidationError: shapes that do not fit, a task named twice, a value that is infinite
@@ -145,10 +158,14 @@ def randomise(
         _Task(name, rows, _seed_counts(name, rows), draws, location, differences)
         for name, rows, draws in zip(names, values, swaps, strict=True)
     ]
-    items = None if spread is None else _Items.of(spread, (first, second), columns)
+    items = None if spread is None else Items.of(spread, (first, second), columns)
     size = max((float(np.nanmax(np.abs(v), initial=0.0)) for v in values), default=0.0)
     work = _Pairs(tasks, (first, second), items, columns, NOTHING * size)
-    test = measured(work, len(first), columns, alpha)
+    of_tasks = tuple(zip(names, sizes, strict=True))
+    earlier = None
+    if before is not None and not exact and _still_holds(before[0], of_tasks, work):
+        earlier = Before(_places(before[1], models), before[0].measured)
+    test = measured(work, len(first), columns, alpha, earlier)
     comparable, t = test.shared > 0, test.t
 
     def square_form(pairs: np.ndarray, mirrored: float, diagonal: float) -> np.ndarray:
@@ -167,7 +184,22 @@ def randomise(
         smallest=_smallest(columns, exact),
         critical=test.critical,
         reason=_reason(values, models, bool(comparable.any())),
+        tested=None if exact else Tested(of_tasks, columns, work.nothing, test),
     )
+
+
+def _still_holds(earlier: Tested, tasks: tuple[tuple[str, int], ...], work: _Pairs) -> bool:
+    """Whether the pairs of an earlier test have the statistics that they would have now."""
+    square, columns = earlier.measured.square, earlier.columns
+    before, now = (square <= columns * nothing**2 for nothing in (earlier.nothing, work.nothing))
+    drawn_alike = columns == work.columns and {*earlier.tasks} <= {*tasks}
+    return drawn_alike and bool((before == now).all())
+
+
+def _places(of_models: np.ndarray, models: int) -> np.ndarray:
+    """The numbers of the pairs of some models among those of all, in the upper triangle."""
+    first, second = (of_models[ends] for ends in np.triu_indices(len(of_models), 1))
+    return first * (2 * models - first - 1) // 2 + second - first - 1
 
 
 def draw_swaps(
@@ -193,42 +225,6 @@ def draw_swaps(
     return draws, False
 
 
-@dataclass
-class _Summed:
-    """One pair's differences under every swap, summed over its tasks, and their variance."""
-
-    differences: np.ndarray
-    """(C,)"""
-    from_zero: float
-    """Variance, were the paired differences of the seeds taken from 0; the same for all swaps."""
-    centred: np.ndarray
-    """(C,) what that is less if they are taken from the mean of their task."""
-    square: float
-    """Mean square of the differences that have no variance, because a seed is several numbers."""
-    tasks: int
-    fixed: float = 0.0
-    """Variance that the choice of items adds."""
-
-    def studentise(self, nothing: float) -> None:
-        """Divide by the standard errors, then by the root mean square; in place.
-
-        Args:
-            nothing: a root mean square of the differences that counts as 0.
-        """
-        t = self.differences
-        if t @ t <= len(t) * nothing**2:
-            t[:] = 0.0
-            return
-        if self.square > 0:
-            t /= np.sqrt(self.square + self.fixed)
-            return
-        variance = np.subtract(self.from_zero, self.centred, out=self.centred)
-        np.maximum(variance, FLOOR * self.from_zero, out=variance)
-        variance += self.fixed
-        t /= np.sqrt(variance, out=variance)
-        t /= np.sqrt(t @ t / len(t))
-
-
 @dataclass(frozen=True)
 class _Pairs:
     """Computes the statistics of pairs, each by itself."""
@@ -236,7 +232,7 @@ class _Pairs:
     tasks: Sequence[_Task]
     models: tuple[np.ndarray, np.ndarray]
     """(pairs,) first and second of each pair."""
-    items: _Items | None
+    items: Items | None
     columns: int
     nothing: float
     """A difference that counts as 0."""
@@ -253,10 +249,10 @@ class _Pairs:
                 rows.append(Row(0, np.nan))
                 continue
             whole = _add_up(pair_tables, out[place], centred, spare)
-            rows.append(Row(whole.tasks, float(out[place, 0]) / whole.tasks))
+            difference = float(out[place, 0]) / whole.tasks
             if self.items is not None:
                 self.items.move(pair, whole)
-            whole.studentise(self.nothing)
+            rows.append(Row(whole.tasks, difference, whole.studentise(self.nothing)))
         return rows
 
 
@@ -298,7 +294,7 @@ def _tables(task: _Task, first: np.ndarray, second: np.ndarray) -> list[_Table |
 
 def _add_up(
     tables: Sequence[_Table], out: np.ndarray, centred: np.ndarray, spare: np.ndarray
-) -> _Summed:
+) -> Summed:
     """Of one pair, in the memory of the last three: (C,) each, ``out`` holds zeros."""
     from_zero, square = 0.0, 0.0
     centred[:] = 0.0
@@ -310,54 +306,7 @@ def _add_up(
             centred += table.swaps.looked_up(table.centred, spare)
             from_zero += table.from_zero
         out += table.swaps.looked_up(d, spare)
-    return _Summed(out, from_zero, centred, square, len(tables))
-
-
-@dataclass(frozen=True)
-class _Items:
-    """What the choice of items does to each pair's difference of headlines."""
-
-    first: np.ndarray
-    second: np.ndarray
-    """(pairs,) the models of each pair."""
-    centred: np.ndarray
-    """(M, R) item resamples of each headline, less their mean."""
-    both: np.ndarray
-    """(pairs,) variance of their differences."""
-    fixed: np.ndarray
-    """(pairs,) the part of it that no swap of seeds shows."""
-
-    @staticmethod
-    def of(spread: np.ndarray, pairs: tuple[np.ndarray, np.ndarray], columns: int) -> _Items:
-        """From (M, 3, columns - 1) replicates."""
-        if spread.shape != (len(spread), 3, columns - 1):
-            raise ValidationError(
-                f"item replicates of shape {spread.shape} for {columns - 1} swaps; one of each "
-                "kind is needed for every swap"
-            )
-        deviations = spread - spread.mean(axis=2, keepdims=True)
-        variances = [_pair_variances(deviations[:, kind], pairs) for kind in range(3)]
-        return _Items(*pairs, deviations[:, 2], variances[2], split_variance(*variances)[1])
-
-    def move(self, pair: int, whole: _Summed) -> None:
-        """Move every replicate as the items do, and add to the variance what that adds."""
-        if self.both[pair] <= 0:
-            return
-        moves = self.centred[self.first[pair]] - self.centred[self.second[pair]]
-        moves *= whole.tasks * np.sqrt(min(1.0, self.fixed[pair] / self.both[pair]))
-        whole.differences[1:] += moves
-        whole.fixed = whole.tasks**2 * float(self.fixed[pair])
-
-
-def _pair_variances(centred: np.ndarray, pairs: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
-    """(pairs,) variances of the differences of (M, R) replicates of mean 0."""
-    first, second = pairs
-    products = centred @ centred.T / centred.shape[1]
-    diagonal = np.diag(products)
-    sums = diagonal[first] + diagonal[second]
-    variances = sums - 2.0 * products[first, second]
-    # What is left of two equal rows is rounding.
-    return np.where(variances > NOTHING * sums, variances, 0.0)
+    return Summed(out, from_zero, centred, square, len(tables))
 
 
 @dataclass(frozen=True)

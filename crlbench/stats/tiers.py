@@ -188,10 +188,12 @@ def tiers_of_many(estimates: np.ndarray, beats: np.ndarray) -> np.ndarray:
     """
     places = np.zeros(estimates.shape, dtype=int)
     rows, tier = np.arange(len(estimates)), 0
+    # Who beats somebody is counted by products: exact, and many times faster than by comparing.
+    counted = beats.astype(np.float32)
     while not places.all():
         tier += 1
         rest = places == 0
-        beaten = (beats & rest[:, :, None]).any(axis=1)
+        beaten = (rest[:, None].astype(np.float32) @ counted)[:, 0] > 0
         unbeaten = rest & ~beaten
         candidates = np.where(unbeaten.any(axis=1)[:, None], unbeaten, rest)
         anchor = np.argmax(np.where(candidates, estimates, -np.inf), axis=1)

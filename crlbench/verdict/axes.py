@@ -158,6 +158,21 @@ class Evidence:
         n = len(self.tasks[task].measures) if n is None else n
         return self.kept.get((axis, task, n)) or _replicates(self, axis, task, n)
 
+    def seeds(self, part: Axis | Literal["parts"], task: str) -> np.ndarray | None:
+        """What all runs of a task are on an axis; None where one has no number.
+
+        Args:
+            part: efficiency, (n,) Λ; stability, (n, 5) F, H, G, DD and whether the run failed;
+                generalization, (n,) Gen; ``parts``, (n, 5) what Gen is made of.
+        """
+        runs = self.tasks[task]
+        if part == "stability":
+            return None if runs.stability is None else seed_columns(runs.stability).T
+        if part == "efficiency":
+            return None if any(m.lam is None for m in runs.measures) else runs.lam
+        if runs.gen_parts is None:
+            return None
+        return runs.gen if part == "generalization" else runs.gen_parts
 
     def lam_by_weight(self, task: str) -> np.ndarray:
         """(n, R) float32: Λ of each seed of a task with an area under each draw of items."""

@@ -22,7 +22,6 @@ from crlbench.contract.records import RunRecord
 from crlbench.errors import ValidationError, unknown_name
 from crlbench.stats.intervals import LEVEL, MIN_SEEDS_TOGETHER, REPLICATES, ROOT_SEED
 from crlbench.stats.profiles import improvement
-from crlbench.stats.stability import seed_columns
 from crlbench.stats.swaps import SWAP_SEED
 from crlbench.stats.tiers import ALPHA
 from crlbench.verdict.axes import (
@@ -43,7 +42,7 @@ from crlbench.verdict.census import Archive, Standing
 from crlbench.verdict.efficiency import Efficiency, Speed, TaskEfficiency
 from crlbench.verdict.entry import Entry, Placebo, make_entry
 from crlbench.verdict.pairs import AxisPair, paired_axes
-from crlbench.verdict.ranking import AxisRanking, Contestant, rank_axis
+from crlbench.verdict.ranking import AxisRanking, Contestant, Tests, rank_axis
 from crlbench.verdict.resources import known_track
 from crlbench.verdict.runs import Run, Runs
 from crlbench.verdict.task_runs import X_AXES, SeedCurve, XAxis
@@ -96,9 +95,9 @@ class Ranked(NamedTuple):
     unranked: str | None
     replicates: int
 
-    def rank(self) -> AxisRanking:
-        """The ranking."""
-        return rank_entries(*self)
+    def rank(self, tests: Tests | None = None) -> AxisRanking:
+        """The ranking; ``tests`` as for :func:`crlbench.verdict.ranking.rank_axis`."""
+        return rank_entries(*self, tests)
 
 
 @dataclass(frozen=True)
@@ -320,7 +319,12 @@ def _entries(
 
 
 def rank_entries(
-    axis: Axis, recipe: str, entries: Sequence[Entry], unranked: str | None, replicates: int
+    axis: Axis,
+    recipe: str,
+    entries: Sequence[Entry],
+    unranked: str | None,
+    replicates: int,
+    tests: Tests | None = None,
 ) -> AxisRanking:
     """Rank the entries of one recipe; ``unranked`` says why nothing may be ranked."""
     taking = [entry for entry in entries if entry.ranks]
@@ -333,21 +337,16 @@ def rank_entries(
         left_out=[entry.name for entry in entries if not entry.ranks],
         reason=unranked,
         replicates=replicates,
+        tests=tests,
     )
 
 
 def _contestant(axis: Axis, entry: Entry) -> Contestant:
-    score, tasks = entry.axes[axis], entry.evidence.tasks
-    task_runs = {task: tasks[task] for task in score.by_task}
-    seeds = {
-        "efficiency": lambda runs: runs.lam,
-        "stability": lambda runs: seed_columns(runs.stability).T,
-        "generalization": lambda runs: runs.gen,
-    }[axis]
+    score, evidence = entry.axes[axis], entry.evidence
+    by_task = {task: evidence.seeds(axis, task) for task in score.by_task}
     parts = None
     if axis == "generalization":
-        parts = {task: runs.gen_parts for task, runs in task_runs.items()}
-    by_task = {task: seeds(runs) for task, runs in task_runs.items()}
+        parts = {task: evidence.seeds("parts", task) for task in score.by_task}
     return Contestant(entry.name, score.value, by_task, score.drawn, score.spread, parts)
 
 
@@ -355,10 +354,12 @@ def improvement_of(entries: Sequence[Entry]) -> Improvement:
     """How likely each entry with a Λ improves more than each other one."""
     with_score = [entry for entry in entries if entry.axes["efficiency"].value is not None]
     names = tuple(entry.name for entry in with_score)
-    tasks = sorted({task for entry in with_score for task in entry.evidence.tasks})
+    tasks = sorted({task for entry in with_score for task in entry.task_names})
     strata, few = [], np.zeros((len(with_score), len(with_score)), dtype=bool)
     for task in tasks:
-        rows = [e.evidence.tasks[task].lam if task in e.evidence.tasks else [] for e in with_score]
+        rows = [
+            e.evidence.seeds("efficiency", task) if task in e.task_names else [] for e in with_score
+        ]
         seeds = np.array([len(row) for row in rows])
         both = np.minimum.outer(seeds, seeds)
         few |= (both > 0) & (both < MIN_SEEDS_TOGETHER)

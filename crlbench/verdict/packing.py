@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -26,7 +26,7 @@ from crlbench.stats.profiles import Profile
 from crlbench.stats.stability import ModelStability, RunStability, TaskStability
 from crlbench.stats.thresholds import Arrival
 from crlbench.stats.tiers import Leader, Ranking, Standing
-from crlbench.verdict.axes import Axis, AxisScore, Estimate, Evidence, Generalization
+from crlbench.verdict.axes import AXES, Axis, AxisScore, Estimate, Evidence, Generalization
 from crlbench.verdict.board import Improvement
 from crlbench.verdict.census import vanished
 from crlbench.verdict.efficiency import Efficiency, Speed, TaskEfficiency
@@ -38,6 +38,10 @@ from crlbench.verdict.runs import Run
 from crlbench.verdict.task_runs import SeedCurve, TaskRuns
 from crlbench.verdict.task_summary import SeedSummary, SplitSummary, TaskSummary
 
+SEEDS: tuple[Axis | Literal["parts"], ...] = (*AXES, "parts")
+"""What of all runs of a task is kept as columns."""
+FIELDS = {"prefix": "draws", "count": "draws", "seed": "draws"}
+"""Fields of evidence by the names under which they lie, where these differ."""
 CLASSES: tuple[type, ...] = (
     *(Entry, Placebo, Estimate, AxisScore, Generalization),
     *(TaskRuns, SeedCurve, RunMeasure, Curve, SplitMeasure, Honesty, ItemTable),
@@ -60,8 +64,8 @@ LARGE = 2**15
 class Packer:
     """Turns entries into plain data; arrays are collected beside it.
 
-    The evidence of an entry is most of it and seldom asked for. It is packed by itself, with
-    :meth:`pack_evidence`, and a number stands in its place.
+    Fields of an entry are packed one by one, with :meth:`pack_alone`, where they are to be read so.
+    Its evidence, which is most of it and seldom asked for, is packed with :meth:`pack_evidence`.
     """
 
     def __init__(self, runs: Sequence[Run] = ()) -> None:
@@ -70,8 +74,6 @@ class Packer:
             runs: that the entries were made of, in the order in which they are kept.
         """
         self.small, self.large = ArrayWriter(), ArrayWriter()
-        self.evidence: list[Evidence] = []
-        """Met so far, by their numbers."""
         self._runs = {run.record.record_id: number for number, run in enumerate(runs)}
         self._known: dict[int, int] = {}
         self._objects: list[Any] = []
@@ -99,20 +101,25 @@ class Packer:
             return value.item()
         if isinstance(value, Run):
             return self._run(value)
-        if kind is Evidence:
-            self.evidence.append(value)
-            return ["e", len(self.evidence) - 1]
         raise TypeError(f"{kind.__name__} is not kept")
 
-    def pack_evidence(self, evidence: Evidence) -> Any:
-        """Plain data of the evidence of an entry, which refers to no other."""
+    def pack_alone(self, value: Any) -> Any:
+        """As :meth:`pack`, and what comes of it refers to no other."""
         self._known, self._objects = {}, []
-        fields = (evidence.tasks, evidence.prefix, evidence.count, evidence.seed)
-        packed = [*map(self.pack, fields)]
-        return [*packed, self._by_tuple(evidence.kept), self._by_tuple(evidence.transfers)]
+        return self.pack(value)
+
+    def pack_evidence(self, evidence: Evidence) -> dict[str, Any]:
+        """Plain data of the evidence of an entry, by field; none refers to another."""
+        return {
+            "tasks": self.pack_alone(evidence.tasks),
+            "columns": self._by_tuple(_columns(evidence)),
+            "kept": self._by_tuple(evidence.kept),
+            "transfers": self._by_tuple(evidence.transfers),
+            "draws": [self.pack_alone(evidence.prefix), evidence.count, evidence.seed],
+        }
 
     def _by_tuple(self, parts: Mapping[tuple[Any, ...], Any] | None) -> list[Any] | None:
-        return parts and [[[*key], self.pack(part)] for key, part in parts.items()]
+        return parts and [[[*key], self.pack_alone(part)] for key, part in parts.items()]
 
     def _object(self, value: Any) -> list[Any]:
         """An object; one that stands in several places is written once."""
@@ -129,25 +136,90 @@ class Packer:
         return ["v", number, run.seed] if vanished(run) else ["r", number]
 
 
-class KeptEvidence(Evidence):
-    """Evidence that is read when something asks for it."""
+def _columns(evidence: Evidence) -> dict[tuple[str, str], np.ndarray]:
+    """What :meth:`Evidence.seeds` gives, by its arguments."""
+    found = {(part, task): evidence.seeds(part, task) for part in SEEDS for task in evidence.tasks}
+    return {key: column for key, column in found.items() if column is not None}
 
-    def __init__(self, key: str, load: Callable[[], Evidence]) -> None:
+
+class KeptEvidence(Evidence):
+    """Evidence that is read, field by field, when something asks for it."""
+
+    def __init__(self, key: str, load: Callable[[str], Mapping[str, Any]]) -> None:
         """
         Args:
             key: names everything that it rests on.
-            load: reads it.
+            load: reads the field of a name, and others that lie beside it; LookupError: there is
+                none.
         """
         self.key, self._load = key, load
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
             raise AttributeError(name)
-        loaded = {field: part for field, part in vars(self._load()).items() if field != "key"}
-        self.__dict__.update(loaded)
-        if name not in loaded:
+        return _load_field(self, name)
+
+    def seeds(self, part: Axis | Literal["parts"], task: str) -> np.ndarray | None:
+        return self.columns.get((part, task))
+
+
+class KeptEntry(Entry):
+    """An entry whose numbers are read, field by field, when something asks for them."""
+
+    @staticmethod
+    def of(fields: Mapping[str, Any], load: Callable[[str], Mapping[str, Any]]) -> KeptEntry:
+        """
+        Args:
+            fields: what is known of it, ``_task_names`` among them.
+            load: as for :class:`KeptEvidence`.
+        """
+        made = object.__new__(KeptEntry)
+        made.__dict__.update(fields, _load=load)
+        return made
+
+    @property
+    def task_names(self) -> tuple[str, ...]:
+        return self.__dict__.get("_task_names") or super().task_names
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
             raise AttributeError(name)
-        return loaded[name]
+        return _load_field(self, name)
+
+
+class KeptScore(AxisScore):
+    """The headline of an axis whose replicates are read when something asks for them."""
+
+    @staticmethod
+    def of(score: AxisScore, load: Callable[[str], Mapping[str, Any]]) -> KeptScore:
+        """
+        Args:
+            score: without replicates.
+            load: as for :class:`KeptEvidence`.
+        """
+        made = object.__new__(KeptScore)
+        made.__dict__.update(vars(score), _load=load)
+        for name in REPLICATED:
+            del made.__dict__[name]
+        return made
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in REPLICATED:
+            raise AttributeError(name)
+        return _load_field(self, name)
+
+
+REPLICATED = ("drawn", "spread")
+"""Fields of a score that are replicates."""
+
+
+def _load_field(of: KeptEvidence | KeptEntry | KeptScore, name: str) -> Any:
+    try:
+        loaded = of._load(name)
+    except LookupError:
+        raise AttributeError(name) from None
+    of.__dict__.update(loaded)
+    return loaded[name]
 
 
 class Unpacker:
@@ -158,7 +230,6 @@ class Unpacker:
         vanished: the run that stands for one without a record, from a sibling's number and the
             index of its seed.
         small, large: the array of a number.
-        evidence: the evidence of a number.
     """
 
     def __init__(
@@ -167,7 +238,6 @@ class Unpacker:
         vanished: Callable[[int, int], Run],
         small: Callable[[int], np.ndarray],
         large: Callable[[int], np.ndarray],
-        evidence: Callable[[int], Evidence],
     ) -> None:
         self._objects: list[Any] = []
         self._large: dict[int, np.ndarray] = {}
@@ -180,7 +250,6 @@ class Unpacker:
             "o": self._objects.__getitem__,
             "r": runs,
             "v": vanished,
-            "e": evidence,
         }
 
     def unpack(self, value: Any) -> Any:
@@ -206,15 +275,23 @@ class Unpacker:
     def _all(self, parts: Sequence[Any]) -> list[Any]:
         return [self.unpack(part) if type(part) is list else part for part in parts]
 
-    def unpack_evidence(self, packed: Any) -> Evidence:
-        """The evidence that :meth:`Packer.pack_evidence` was given."""
-        self._objects.clear()
-        *fields, kept, transfers = packed
-        evidence = Evidence(*map(self.unpack, fields))
-        evidence.kept = KeptReplicates({tuple(key): part for key, part in kept or ()}, self)
-        if transfers is not None:
-            evidence.transfers = {tuple(key): self.unpack(part) for key, part in transfers}
-        return evidence
+    def unpack_field(self, name: str, packed: Any) -> Mapping[str, Any]:
+        """A field of evidence by name, with others that lie beside it.
+
+        Args:
+            packed: what :meth:`Packer.pack_evidence` gave under the name.
+        """
+        if name == "draws":
+            prefix, count, seed = packed
+            return {"prefix": self.unpack_alone(prefix), "count": count, "seed": seed}
+        if name == "tasks":
+            return {name: self.unpack_alone(packed)}
+        pairs = {tuple(key): part for key, part in packed or ()}
+        if name == "kept":
+            return {name: KeptReplicates(pairs, self)}
+        if packed is None:
+            return {name: None}
+        return {name: {key: self.unpack_alone(part) for key, part in pairs.items()}}
 
     def unpack_alone(self, packed: Any) -> Any:
         """As :meth:`unpack`, of a value that shares nothing with any other."""
@@ -224,16 +301,16 @@ class Unpacker:
 
 
 def unpack_plain(packed: Any) -> Any:
-    """A value without runs, arrays and evidence.
+    """A value without runs and arrays.
 
     Raises:
         BadParcel: as :meth:`Unpacker.unpack`, or it holds one of them.
     """
-    return Unpacker(_nothing, _nothing, _nothing, _nothing, _nothing).unpack(packed)
+    return Unpacker(_nothing, _nothing, _nothing, _nothing).unpack(packed)
 
 
 def _nothing(*_: int) -> Any:
-    raise IndexError("a run, an array or evidence stands where none is kept")
+    raise IndexError("a run or an array stands where none is kept")
 
 
 class KeptReplicates(Mapping[tuple[Axis, str, int], Replicates]):

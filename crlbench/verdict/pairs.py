@@ -19,13 +19,14 @@ from crlbench.stats.intervals import (
     Paired,
     Replicates,
     Verdict,
+    differences,
     paired,
     paired_with_replicates,
     trimmed_mean,
 )
 from crlbench.stats.profiles import improvement
 from crlbench.stats.resampling import wider_difference
-from crlbench.stats.stability import headline, seed_columns, shares
+from crlbench.stats.stability import headline, shares
 from crlbench.verdict.axes import AXES, MARGIN, Axis
 from crlbench.verdict.entry import Entry
 
@@ -142,8 +143,9 @@ def _pair(axis: Axis, a: Entry, b: Entry, margin: float, tasks: Sequence[str] | 
     base, arm = ([parts[side] for parts in replicates.values()] for side in (0, 1))
     by_variance = axis == "stability"
     effect = wider = None
+    apart = differences(base, arm)
     if replicates:
-        effect, whole = paired_with_replicates(base, arm, margin, by_variance)
+        effect, whole = paired_with_replicates(base, arm, margin, by_variance, apart)
         wider = wider_difference(whole, base, arm, b.evidence.count, b.evidence.seed)
         if wider is not None and effect.interval is not None:
             wider = wider.union(effect.interval)
@@ -151,7 +153,10 @@ def _pair(axis: Axis, a: Entry, b: Entry, margin: float, tasks: Sequence[str] | 
         axis=axis,
         effect=effect,
         wider=wider,
-        by_task={t: paired([x], [y], margin, by_variance) for t, (x, y) in replicates.items()},
+        by_task={
+            task: paired([x], [y], margin, by_variance, [one])
+            for (task, (x, y)), one in zip(replicates.items(), apart, strict=True)
+        },
         tasks=tuple(replicates),
         seeds={task: prefix[task] for task in replicates},
         left_out=tuple(sorted(task_names - set(replicates))),
@@ -186,12 +191,12 @@ def compare_pair(
         names: what the two are called; their own names where it is None.
         forced: conditions are unequal: no verdict at all.
     """
-    differences = paired_axes(a, b, margin, tasks)
+    by_axis = paired_axes(a, b, margin, tasks)
     silence: Silence = "forced" if forced else None if a.decides and b.decides else "preview"
-    chance = _improvement(a, b, differences["efficiency"]) if "efficiency" in axes else None
+    chance = _improvement(a, b, by_axis["efficiency"]) if "efficiency" in axes else None
     return Pair(
         *(names or (a.name, b.name)),
-        axes={axis: _pair_axis(differences[axis], a, b, silence) for axis in axes},
+        axes={axis: _pair_axis(by_axis[axis], a, b, silence) for axis in axes},
         improvement=chance,
     )
 
@@ -223,12 +228,12 @@ def _pair_axis(pair: AxisPair, a: Entry, b: Entry, silence: Silence) -> PairAxis
 
 def _location(entry: Entry, axis: Axis, task: str, n: int) -> float:
     """Λ, Stab or Gen of one task over its first n seeds."""
-    runs = entry.evidence.tasks[task]
+    seeds = entry.evidence.seeds(axis, task)[:n]
     if axis == "efficiency":
-        return float(trimmed_mean(runs.lam[:n]))
+        return float(trimmed_mean(seeds))
     if axis == "generalization":
-        return float(runs.gen[:n].mean())
-    return float(headline(shares(*seed_columns(runs.stability[:n]))))
+        return float(seeds.mean())
+    return float(headline(shares(*seeds.T)))
 
 
 def _effect(
@@ -256,7 +261,7 @@ def _improvement(a: Entry, b: Entry, pair: AxisPair) -> float | None:
     if min(pair.seeds.values(), default=0) < MIN_SEEDS_TOGETHER:
         return None
     strata = [
-        np.stack([entry.evidence.tasks[task].lam[:n] for entry in (a, b)])
+        np.stack([entry.evidence.seeds("efficiency", task)[:n] for entry in (a, b)])
         for task, n in pair.seeds.items()
     ]
     return float(improvement(strata)[1, 0])

@@ -5,14 +5,16 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
 from crlbench.base.parallel import spread
 from crlbench.stats.generalization import WEIGHTS, weightings
 from crlbench.stats.intervals import MIN_SEEDS, REPLICATES, plain_mean, trimmed_mean
+from crlbench.stats.pair_statistics import FLOOR
 from crlbench.stats.stability_shares import headline, shares, swapped_differences
-from crlbench.stats.swaps import FLOOR, SWAP_SEED, Randomisation, randomise
+from crlbench.stats.swaps import SWAP_SEED, Randomisation, Tested, randomise
 from crlbench.stats.tiers import ALPHA, Ranking, pool_errors, rank, tiers_of_many
 from crlbench.verdict.axes import Axis
 
@@ -53,6 +55,17 @@ class Contestant:
     """Generalization: per task (n, 5) the four λ and corrected Fgt."""
 
 
+class Tests(Protocol):
+    """Keeps the test of an axis for the ranking of these entries and more."""
+
+    def before(self, names: Sequence[str]) -> tuple[Tested, np.ndarray] | None:
+        """An earlier test of some of these entries, and where they are among them, in ascending
+        order; None where there is none."""
+
+    def keep(self, names: Sequence[str], tested: Tested) -> None:
+        """Take the test of these entries."""
+
+
 def rank_axis(
     axis: Axis,
     recipe: str,
@@ -62,6 +75,7 @@ def rank_axis(
     reason: str | None,
     alpha: float = ALPHA,
     replicates: int = REPLICATES,
+    tests: Tests | None = None,
 ) -> AxisRanking:
     """Rank the entries that have a score.
 
@@ -69,6 +83,7 @@ def rank_axis(
         unrated: entries that would rank and have no score on this axis.
         left_out: entries that do not rank.
         reason: why nothing on this board ranks; None where something may.
+        tests: of the same axis and replicates; None: the test is made anew, and not kept.
     """
     missing, others = tuple(sorted(unrated)), tuple(sorted(left_out))
     if reason is not None:
@@ -80,9 +95,13 @@ def rank_axis(
     names = sorted({task for c in contestants for task in c.seeds})
     strata = [_stratum([c.seeds.get(task) for c in contestants]) for task in names]
     moves = np.stack([c.spread for c in contestants]) if contestants else None
-    test = axis_test(axis, strata, names, alpha, replicates, spread=moves)
+    who = [c.name for c in contestants]
+    before = None if tests is None else tests.before(who)
+    test = axis_test(axis, strata, names, alpha, replicates, spread=moves, before=before)
+    if tests is not None and test.tested is not None:
+        tests.keep(who, test.tested)
     ranking = rank(
-        [c.name for c in contestants],
+        who,
         [c.value for c in contestants],
         test,
         alpha,
@@ -104,6 +123,7 @@ def axis_test(
     replicates: int = REPLICATES,
     seed: int = SWAP_SEED,
     spread: np.ndarray | None = None,
+    before: tuple[Tested, np.ndarray] | None = None,
 ) -> Randomisation:
     """The label-swap test with the statistic of an axis.
 
@@ -111,13 +131,13 @@ def axis_test(
         strata: per task (M, n) Λ or Gen, or for stability (M, n, 5) F, H, G, DD and whether it
             failed; NaN from some seed on, or throughout, where a model has no more.
         spread: (M, 3, replicates) of each model. Stability is not resampled over items.
+        before: an earlier test of some of the models, and where they are among these.
     """
+    given = {"replicates": replicates, "seed": seed, "alpha": alpha, "before": before}
     if axis == "stability":
-        return randomise(
-            strata, names, _stab, replicates, seed, differences=swapped_differences, alpha=alpha
-        )
+        return randomise(strata, names, _stab, differences=swapped_differences, **given)
     location = trimmed_mean if axis == "efficiency" else plain_mean
-    return randomise(strata, names, location, replicates, seed, alpha=alpha, spread=spread)
+    return randomise(strata, names, location, spread=spread, **given)
 
 
 def _stab(seeds: np.ndarray) -> np.ndarray:

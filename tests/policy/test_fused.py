@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
+from functools import partial
 
 import pytest
 import torch
@@ -207,7 +209,7 @@ def test_layers_that_do_not_fit_are_computed_again(monkeypatch):
     policy = policy_of(MODELS["llama"])
     modules = linear_modules(policy.backbone.get_decoder().layers[0]).values()
     of_a_layer = 4 * sum(module.out_features for module in modules)
-    tokens = len(TRUNK) + 3 * 9 + 12 * (MOST - 1)
+    tokens = len(TRUNK) + sum(LENGTHS) + 12 * (MOST - 1)
     monkeypatch.setattr(recording_file, "RECORDED_BYTES", of_a_layer * tokens)
     with policy.recording():
         rollout = sampled(policy)
@@ -278,7 +280,88 @@ def test_a_prompt_that_is_the_beginning_of_the_others_keeps_a_token():
     tree = TokenTree.of(ids, mask, nothing, nothing.bool())
     assert tree.trunk_ids.tolist() == [5]
     assert tree.prompt_ids[tree.prompt_mask].tolist() == [6, 6, 7, 8]
-    assert [places.tolist() for places in tree.places[:2]] == [[0], [[1, 1, 1], [1, 2, 3]]]
+    assert tree.node_ids.tolist() == [6, 7, 8]
+    assert [places.tolist() for places in tree.places[:2]] == [[0], [1, 2, 3]]
+    assert tree.ends.tolist() == [1, 3]
+
+
+def some_beginnings_alike():
+    """Rows (5, 6) that part at several places, left padded; the last is one of the others."""
+    rows = [(1, 2, 3, 4), (1, 2, 3, 5, 6), (1, 2, 7), (1, 2, 7, 4, 4, 4), (1, 2, 3, 5, 6)]
+    ids, mask = torch.zeros((5, 6), dtype=torch.int64), torch.zeros((5, 6), dtype=torch.bool)
+    for i, row in enumerate(rows):
+        ids[i, 6 - len(row) :], mask[i, 6 - len(row) :] = torch.tensor(row), True
+    return rows, ids, mask
+
+
+def test_every_distinct_beginning_is_one_node():
+    rows, ids, mask = some_beginnings_alike()
+    nothing = torch.empty((5, 0), dtype=torch.int64)
+    tree = TokenTree.of(ids, mask, nothing, nothing.bool())
+    assert tree.trunk_ids.tolist() == [1, 2]
+    beginnings = {row[:n] for row in rows for n in range(3, len(row) + 1)}
+    assert len(tree.node_ids) == len(beginnings) == 8
+    rest = [row[real].tolist() for row, real in zip(tree.prompt_ids, tree.prompt_mask, strict=True)]
+    assert [(1, 2, *row) for row in rest] == rows
+    # The node at a place names what stands before it: equal beginnings, equal nodes.
+    named = {}
+    for i, row in enumerate(rows):
+        for node, n in zip(tree.nodes[i, tree.prompt_mask[i]].tolist(), range(3, 7), strict=False):
+            assert named.setdefault(node, row[:n]) == row[:n]
+    assert len(named) == 8
+    of_nodes = tree.places[1].tolist()
+    assert all(place == len(named[node]) - 1 for node, place in enumerate(of_nodes))
+
+
+def sampled_from_beginnings(policy):
+    _, ids, mask = some_beginnings_alike()
+    rows = [row[real].tolist() for row, real in zip(ids, mask, strict=True)]
+    prompts = [Prompt(f"t/{i}", tuple(row), "") for i, row in enumerate(rows)]
+    batch = make_batch(prompts, 128, completions=EACH)
+    loop = DecodeLoop(ascii_tokenizer(), 1.0, MOST, ends=tuple(range(0, 130, 19)), pad=128)
+    rollout = loop.sample(policy, batch, DrawKey(1, "test"))
+    first = torch.arange(5) * EACH
+    given = (rollout.prompt_ids[first], rollout.prompt_mask[first])
+    return rollout, (*given, rollout.completion_ids, rollout.completion_mask, rollout.group, 0.7)
+
+
+@pytest.mark.parametrize("record", [False, True], ids=["computed", "recorded"])
+def test_prompts_that_part_at_several_places(record):
+    ours, theirs = (policy_of(MODELS["llama"], fast=fast) for fast in (True, False))
+    with ours.recording() if record else contextlib.nullcontext():
+        rollout, batch = sampled_from_beginnings(ours)
+    other, _ = sampled_from_beginnings(theirs)
+    assert torch.equal(rollout.completion_ids, other.completion_ids)
+    calls = counted(ours)
+    slopes = []
+    for policy in (ours, theirs):
+        policy.zero_grad()
+        policy(*batch).logprobs[rollout.completion_mask].sum().backward()
+        named = policy.named_parameters()
+        slopes.append({n: p.grad.clone() for n, p in named if p.grad is not None})
+    assert bool(calls) != record
+    assert_alike(*slopes)
+
+
+def test_the_last_layer_runs_for_tokens_that_predict_others():
+    policy = policy_of(MODELS["llama"])
+    seen = {}
+
+    def note(key, _, given, __):
+        seen.setdefault(key, given[0].shape[1])
+
+    for number, layer in enumerate(policy.backbone.get_decoder().layers):
+        for name, module in linear_modules(layer).items():
+            module.register_forward_hook(partial(note, (number, name)))
+    rollout = sampled(policy)
+    prompts, nodes = len(LENGTHS), len(TRUNK) + sum(LENGTHS)
+    last = max(number for number, _ in seen)
+    assert {n for (number, name), n in seen.items() if number < last} == {nodes}
+    assert {name: n for (number, name), n in seen.items() if number == last} == {
+        "q_proj": prompts, "k_proj": nodes, "v_proj": nodes, "o_proj": prompts,
+        "gate_proj": prompts, "up_proj": prompts, "down_proj": prompts,
+    }  # fmt: skip
+    assert len(rollout.texts) == prompts * EACH
 
 
 OTHERS = {

@@ -16,13 +16,13 @@ import zstandard
 
 from crlbench import cli
 from crlbench.catalog.find import Catalog
-from crlbench.disk.parcels import Parcel, write_parcel
+from crlbench.disk.parcels import BadParcel, Parcel, write_parcel
 from crlbench.errors import EnvironmentUnfit, ValidationError
 from crlbench.site import build as building
 from crlbench.site import cache as caching
 from crlbench.site.cache import DAYS_KEPT, IN_USE, Cache, SparedCache, TemporaryCache
 from crlbench.site.filling import Filler
-from crlbench.site.known import PART, read_known
+from crlbench.site.known import PART, packed_text, read_known
 from crlbench.site.pages import File, Kept, Made
 from crlbench.site.reading import read_site
 from crlbench.site.source import Site
@@ -91,16 +91,18 @@ def test_a_build_from_the_cache_is_the_cold_one(
 def test_pages_are_not_made_again(
     committed: Path, cache: Cache, cold: Mapping[str, bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("crlbench.site.models._page", lambda *_: pytest.fail("a page is made"))
-    monkeypatch.setattr("crlbench.site.runs._page", lambda *_: pytest.fail("a page is made"))
+    for maker in ("models._page", "runs._page", "home._page", "tasks._page", "archive._pages"):
+        monkeypatch.setattr(f"crlbench.site.{maker}", lambda *_: pytest.fail("a page is made"))
     site = read_site(committed, Catalog(), cache=cache)
     slugs = {model.partition("@")[0] for model in MODELS}
     made = [one for one in building.parts(site) if callable(one)]
     keyed = [one for one in made if getattr(one, "key", "")]
-    assert len(keyed) == len(site.catalog.entries("model"))
+    tasks = {*site.catalog.list("task")} | {*site.boards[0].board.tasks}
+    assert len(keyed) == len(site.catalog.entries("model")) + len(tasks) + 3
     kept = building.KeptPages(site, cache)
     paths = {page.path for one in keyed for page in kept.files(one)}
     assert {f"models/{slug}.html" for slug in slugs} <= paths <= cold.keys()
+    assert {"index.html", f"boards/{STORED.name}/ppo.html", "tasks/addition.html"} <= paths
 
 
 def other_submitter(text: str) -> str:
@@ -213,18 +215,40 @@ def test_another_address_of_the_repository_finds_nothing(
     assert read == [*MODELS]
 
 
+def damage(path: Path, at: int) -> None:
+    content = bytearray(path.read_bytes())
+    content[at : at + 200] = bytes(255 - byte for byte in content[at : at + 200])
+    path.write_bytes(content)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("place", [0.001, 0.3, 0.9])
-def test_a_damaged_parcel_is_made_again(
-    committed: Path, cache: Cache, cold: Mapping[str, bytes], read: list[str], place: float
+def test_a_build_from_damaged_parcels_is_the_cold_one(
+    committed: Path, cache: Cache, cold: Mapping[str, bytes], place: float
 ) -> None:
     for path in cache.folder.iterdir():
-        content = bytearray(path.read_bytes())
-        at = int(place * len(content))
-        content[at : at + 200] = bytes(255 - byte for byte in content[at : at + 200])
-        path.write_bytes(content)
+        damage(path, int(place * path.stat().st_size))
     assert building.build(read_site(committed, Catalog(), cache=cache)) == cold
-    assert read == [*MODELS]
+
+
+PARTS = ("head", "small", "large 0", "evidence 0 kept", "arm 0 tasks", "panels", "files")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", PARTS)
+def test_a_damaged_part_is_made_again_when_it_is_asked_for(
+    committed: Path, cache: Cache, cold: Mapping[str, bytes], part: str
+) -> None:
+    """Also by a process that makes pages."""
+    for path in cache.folder.iterdir():
+        if "-" in path.name:
+            path.unlink()  # so that every part is needed again
+            continue
+        content = bytes(Parcel(path).part(part))
+        damage(path, path.read_bytes().rindex(content) + len(content) // 2)
+        with pytest.raises(BadParcel, match="was changed"):
+            Parcel(path).part(part)
+    assert building.build(read_site(committed, Catalog(), cache=cache)) == cold
     for path in cache.folder.iterdir():
         Parcel(path).check()
 
@@ -266,7 +290,7 @@ def test_results_that_are_none_are_not_taken(tmp_path: Path, content: bytes) -> 
     cache.put("results-of-two", {PART: zstandard.compress(content)})
     known = read_known(cache, "results-of-two")
     assert known.get("one") is None
-    known.put("one", 1)
+    known.put("one", packed_text(1))
     known.write()
     assert read_known(cache, "results-of-two").get("one") == 1
 

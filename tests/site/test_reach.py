@@ -12,7 +12,7 @@ import pytest
 from scipy import stats
 
 from crlbench.catalog.find import Catalog
-from crlbench.site import home
+from crlbench.site import briefs, home
 from crlbench.site.pages import whole
 from crlbench.site.reach import describe_other_tasks, describe_start, rank_correlation
 from crlbench.site.reading import read_site
@@ -36,21 +36,22 @@ LAM = (0.347, 0.568, 0.486, 0.272, 0.382, 0.551, 0.588, 0.457, 0.438, 0.444, 0.4
 PLAN = Plan(items=32, seeds=5)
 
 
-def entries(starts: Any, lams: Any, end: float | None = 0.8) -> list[Any]:
-    """Entries of one task, as far as the sentence reads them."""
-    return [
-        SimpleNamespace(
-            axes={"efficiency": SimpleNamespace(value=lam)},
-            tasks=[
-                SimpleNamespace(splits=[SimpleNamespace(name="id_greedy", start=start, end=end)])
-            ],
-        )
-        for start, lam in zip(starts, lams, strict=True)
+def say_of_start(starts: Any, lams: Any, end: float | None = 0.8) -> str:
+    """The sentence of entries of one task."""
+    split = [SimpleNamespace(name="id_greedy", start=start, end=end) for start in starts]
+    found = [
+        {"scores": {"id_greedy": scores_of(SimpleNamespace(tasks=[SimpleNamespace(splits=[one])]))}}
+        for one in split
     ]
+    return describe_start(found, lams)
+
+
+def scores_of(entry: Any) -> Any:
+    return briefs._scores(entry, "id_greedy")
 
 
 def test_where_the_start_orders_the_gain_the_board_says_so():
-    said = describe_start(entries(GREEDY, LAM))
+    said = say_of_start(GREEDY, LAM)
     assert said.startswith("What a model can do before is what it gets")
     assert "0.93 over 11 entries" in said
 
@@ -65,18 +66,18 @@ def test_where_the_start_orders_the_gain_the_board_says_so():
     ids=["unordered", "the other way round", "shifted"],
 )
 def test_where_it_does_not_the_board_does_not_say_so(lams: tuple[float, ...]):
-    said = describe_start(entries(GREEDY, lams))
+    said = say_of_start(GREEDY, lams)
     assert said.startswith("The greedy score before training is not shown to order Λ")
 
 
 @pytest.mark.parametrize("n", [0, 1, 4])
 def test_few_entries_say_nothing_of_their_starts(n: int):
-    assert describe_start(entries(GREEDY[:n], LAM[:n])) == ""
+    assert say_of_start(GREEDY[:n], LAM[:n]) == ""
 
 
 def test_entries_without_greedy_scores_or_alike_say_nothing():
-    assert describe_start(entries(GREEDY, LAM, end=None)) == ""
-    assert describe_start(entries((0.5,) * 11, LAM)) == ""
+    assert say_of_start(GREEDY, LAM, end=None) == ""
+    assert say_of_start((0.5,) * 11, LAM) == ""
 
 
 @pytest.mark.parametrize("digits", [0, 1, 6])

@@ -24,6 +24,7 @@ from crlbench.stats.measures import ItemTable
 from crlbench.stats.resampling import (
     POSITIONS,
     Rows,
+    _means,
     axis_interval,
     efficiency_replicates,
     linear_replicates,
@@ -263,3 +264,11 @@ def test_a_difference_of_stabilities_has_students_interval():
         assert interval.high - found.value == pytest.approx(width)
         assert found.value - interval.low == pytest.approx(width)
         assert interval.level == level
+
+
+@pytest.mark.parametrize("tasks", [1, 4, 5, 7, 8, 13])
+def test_means_over_drawn_tasks_are_numpys_to_the_last_bit(tasks: int):
+    generator = np.random.default_rng(tasks)
+    values, index = generator.normal(size=tasks), generator.integers(0, tasks, (1000, tasks))
+    for given in (index, np.asfortranarray(index)):
+        np.testing.assert_array_equal(_means(values, given), values[index].mean(axis=1))

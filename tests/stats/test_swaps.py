@@ -12,8 +12,15 @@ import pytest
 
 from crlbench.errors import ValidationError
 from crlbench.stats.intervals import plain_mean, task_balanced_iqm, trimmed_mean, variance_parts
-from crlbench.stats.step_down import Row, measured, step_down
-from crlbench.stats.swaps import SWAP_SEED, Randomisation, _Items, _Summed, draw_swaps, randomise
+from crlbench.stats.pair_statistics import Items, Summed
+from crlbench.stats.step_down import Row, StepDown, measured
+from crlbench.stats.swaps import (
+    SWAP_SEED,
+    Randomisation,
+    _Pairs,
+    draw_swaps,
+    randomise,
+)
 from tests.support.clock import cpu_seconds
 
 TASKS = ("addition", "counting", "key-value", "list-ops", "sorting", "maze")
@@ -195,7 +202,7 @@ def test_items_move_every_pair_as_they_move_its_difference():
     spread = generator.normal(1.0, [[0.5], [0.3], [0.4]], (models, 3, count))
     spread[-1] = spread[-2]
     first, second = np.triu_indices(models, 1)
-    items = _Items.of(spread, (first, second), count + 1)
+    items = Items.of(spread, (first, second), count + 1)
     for pair, (a, b) in enumerate(zip(first, second, strict=True)):
         differences, tasks = generator.normal(size=count + 1), pair % 3 + 1
         wanted, variance = differences.copy(), 0.0
@@ -204,7 +211,7 @@ def test_items_move_every_pair_as_they_move_its_difference():
         if moved.any():
             wanted[1:] += tasks * np.sqrt(min(1.0, fixed / moved.var())) * moved
             variance = tasks**2 * fixed
-        whole = _Summed(differences, 1.5, np.full(count + 1, 0.5), 0.0, tasks)
+        whole = Summed(differences, 1.5, np.full(count + 1, 0.5), 0.0, tasks)
         items.move(pair, whole)
         np.testing.assert_allclose(whole.differences, wanted, atol=1e-12)
         assert whole.fixed == pytest.approx(variance, abs=1e-12)
@@ -247,16 +254,110 @@ def test_a_board_without_pairs_has_no_critical_value():
     assert np.isnan(found.adjusted).all() and np.isnan(found.critical)
 
 
+def step_down(t: np.ndarray) -> np.ndarray:
+    """Adjusted p-values of pairs from the smallest |t| to the largest."""
+    down = StepDown(t.shape[1])
+    for row in np.abs(t):
+        down.add(row)
+    return down.adjusted()
+
+
 def test_step_down_spares_what_is_left():
     """The second pair is judged without the first, and never called surer than it."""
     t = np.array([[0.5, 1, 1, 1, 1, 1], [-2.0, 1, 1, 1, 1, 1], [4.0, 1, 1, -3, 3, 1]])
-    raw, adjusted, _ = step_down(t)
-    assert raw == pytest.approx([1.0, 1 / 6, 1 / 6])
-    assert adjusted == pytest.approx([1.0, 1 / 6, 1 / 6])
+    assert step_down(t) == pytest.approx([1.0, 1 / 6, 1 / 6])
+    found = measured(lambda pairs, out: _filled(t, pairs, out), 3, 6, 0.05)
+    assert found.raw == pytest.approx([1.0, 1 / 6, 1 / 6])
     t[2] = [4.0, 4, -4, 1, 1, 1]
-    assert step_down(t)[1] == pytest.approx([1.0, 3 / 6, 3 / 6])
+    assert step_down(t) == pytest.approx([1.0, 3 / 6, 3 / 6])
     t[0, 4] = -5
-    assert step_down(t)[1] == pytest.approx([1.0, 4 / 6, 4 / 6])
+    assert step_down(t) == pytest.approx([1.0, 4 / 6, 4 / 6])
+
+
+def _filled(t: np.ndarray, pairs: np.ndarray, out: np.ndarray) -> list[Row]:
+    out[:] = t[pairs]
+    return [Row(1, 0.0)] * len(pairs)
+
+
+@pytest.mark.parametrize("most", [0, 5 * 8 * 400, 2**26])
+def test_pairs_that_do_not_wait_in_memory_are_computed_again(monkeypatch, most):
+    table = np.random.default_rng(15).normal(size=(30, 400))
+    whole = measured(lambda *given: _filled(table, *given), 30, 400, 0.05)
+    calls: list[int] = []
+    monkeypatch.setattr("crlbench.stats.step_down.MOST_KEPT", most)
+
+    def fill(pairs: np.ndarray, out: np.ndarray) -> list[Row]:
+        calls.extend(pairs)
+        return _filled(table, pairs, out)
+
+    found = measured(fill, 30, 400, 0.05)
+    assert len(calls) == 60 - min(30, most // (8 * 400))
+    np.testing.assert_array_equal(found.adjusted, whole.adjusted)
+    assert found.critical == whole.critical
+
+
+def _same_test(found: Randomisation, whole: Randomisation) -> None:
+    for name in ("difference", "t", "raw", "adjusted", "tasks"):
+        np.testing.assert_array_equal(getattr(found, name), getattr(whole, name))
+    assert found.critical == whole.critical and found.smallest == whole.smallest
+    for name in ("starts", "columns", "values"):
+        steps = (getattr(one.tested.measured.stairs, name) for one in (found, whole))
+        np.testing.assert_array_equal(*steps)
+
+
+@pytest.mark.parametrize("new", [[0], [4], [9], [2, 3, 7]])
+@pytest.mark.parametrize("location", [trimmed_mean, plain_mean])
+def test_a_test_of_more_models_takes_over_the_pairs_of_the_one_before(monkeypatch, new, location):
+    """Bit for bit, and only pairs of a new model are computed."""
+    generator = np.random.default_rng(16)
+    values = board(generator, 10, (5,) * 4, effects=np.arange(10) * 0.05)
+    values[0][6] = np.nan
+    values[1][2, 3:] = np.nan
+    values[2][5] = values[2][8]
+    spread = generator.normal(0.5, 0.02, (10, 3, 500))
+    old = np.delete(np.arange(10), new)
+    given = {"location": location, "replicates": 500}
+    names = [f"t{k}" for k in range(4)]
+    before = randomise([rows[old] for rows in values], names, spread=spread[old], **given)
+    whole = randomise(values, names, spread=spread, **given)
+    computed: list[int] = []
+    call = _Pairs.__call__
+
+    def watched(self: _Pairs, pairs: np.ndarray, out: np.ndarray) -> list[Row]:
+        computed.extend(pairs)
+        return call(self, pairs, out)
+
+    monkeypatch.setattr(_Pairs, "__call__", watched)
+    found = randomise(values, names, spread=spread, before=(before.tested, old), **given)
+    _same_test(found, whole)
+    first, second = np.triu_indices(10, 1)
+    with_new = np.flatnonzero(np.isin(first, new) | np.isin(second, new))
+    assert sorted(computed) == with_new.tolist()
+
+
+def test_a_test_that_draws_other_swaps_takes_over_nothing():
+    generator = np.random.default_rng(17)
+    values = board(generator, 6, (6,) * 4, effects=np.arange(6) * 0.05)
+    names, spread = [f"t{k}" for k in range(4)], generator.normal(0.5, 0.02, (6, 3, 500))
+    shorter = [rows[:5, :5] for rows in values]
+    before = randomise(shorter, names, replicates=500, spread=spread[:5])
+    whole = randomise(values, names, replicates=500, spread=spread)
+    given = (before.tested, np.arange(5))
+    found = randomise(values, names, replicates=500, spread=spread, before=given)
+    _same_test(found, whole)
+
+
+def test_a_far_larger_value_makes_earlier_differences_nothing():
+    """What counts as 0 depends on the largest value of all."""
+    generator = np.random.default_rng(18)
+    values = board(generator, 4, (5,) * 4)
+    values = [np.concatenate([rows, rows[:1] * 0 + 1e13]) for rows in values]
+    names = [f"t{k}" for k in range(4)]
+    before = randomise([rows[:4] for rows in values], names, replicates=500)
+    whole = randomise(values, names, replicates=500)
+    found = randomise(values, names, replicates=500, before=(before.tested, np.arange(4)))
+    _same_test(found, whole)
+    assert before.t[0, 1] != 0.0 == found.t[0, 1]
 
 
 def test_order_of_the_models_does_not_matter():

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
+import itertools
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +16,14 @@ from crlbench.disk.parcels import BadParcel, read_array
 from crlbench.verdict.axes import plain
 from crlbench.verdict.board import Board, summarise_board
 from crlbench.verdict.entry import Entry
-from crlbench.verdict.packing import Packer, Unpacker, unpack_plain
+from crlbench.verdict.packing import (
+    FIELDS,
+    KeptEntry,
+    KeptEvidence,
+    Packer,
+    Unpacker,
+    unpack_plain,
+)
 from crlbench.verdict.pairs import compare_pair
 from crlbench.verdict.runs import Runs, load_runs
 from tests.support.simulate import Plan, write_board
@@ -34,9 +44,12 @@ def board(runs: Runs) -> Board:
 
 
 def through_json(entry: Entry, runs: Runs) -> Entry:
+    """The entry with every field read by itself, when it is asked for."""
     packer = Packer(runs.runs)
-    packed = json.loads(json.dumps(packer.pack(entry)))
-    evidence = [json.loads(json.dumps(packer.pack_evidence(one))) for one in packer.evidence]
+    names = [field.name for field in dataclasses.fields(Entry) if field.name != "evidence"]
+    fields = {name: packer.pack_alone(getattr(entry, name)) for name in names}
+    packed = json.loads(json.dumps(fields))
+    evidence = json.loads(json.dumps(packer.pack_evidence(entry.evidence)))
     parts = {"small": packer.small, "large": packer.large}
 
     def array(size: str, number: int) -> np.ndarray:
@@ -48,10 +61,13 @@ def through_json(entry: Entry, runs: Runs) -> Entry:
             vanished=lambda *_: pytest.fail("no run vanished"),
             small=lambda number: array("small", number),
             large=lambda number: array("large", number),
-            evidence=lambda number: unpacker().unpack_evidence(evidence[number]),
         )
 
-    return unpacker().unpack(packed)
+    def read(name: str) -> Mapping[str, Any]:
+        return unpacker().unpack_field(FIELDS.get(name, name), evidence[FIELDS.get(name, name)])
+
+    known = {"evidence": KeptEvidence("key", read), "_task_names": entry.task_names}
+    return KeptEntry.of(known, lambda name: {name: unpacker().unpack(packed[name])})
 
 
 def alike(one: Any, other: Any) -> bool:
@@ -76,6 +92,9 @@ def test_an_entry_comes_back_whole(board: Board, runs: Runs) -> None:
             assert alike(back.axes[axis].drawn, score.drawn)
             assert alike(back.axes[axis].spread, score.spread)
         assert alike(back.evidence.tasks, entry.evidence.tasks)
+        for task, part in itertools.product(entry.task_names, (*entry.axes, "parts")):
+            columns = back.evidence.seeds(part, task)
+            assert columns is not None and alike(columns, entry.evidence.seeds(part, task))
         assert back.evidence.prefix == entry.evidence.prefix
 
 
@@ -92,6 +111,19 @@ def test_replicates_come_back_with_what_is_one_in_them(board: Board, runs: Runs)
     assert all(alike(back.kept[key], part) for key, part in made.items())
     part = back.replicates("stability", task)
     assert part.drawn is part.seeds
+
+
+def test_a_part_of_an_entry_that_came_back_is_made_as_of_any_other(
+    board: Board, runs: Runs
+) -> None:
+    entry = board.entries[0]
+    back = through_json(entry, runs)
+    one, other = (dataclasses.replace(whole, tasks=whole.tasks[:1]) for whole in (back, entry))
+    assert one.task_names == other.task_names != entry.task_names
+    assert plain(one) == plain(other)
+    for nothing in (back, back.evidence, one):
+        with pytest.raises(AttributeError):
+            _ = nothing.no_field
 
 
 def test_a_pair_of_entries_that_came_back_is_the_same(board: Board, runs: Runs) -> None:

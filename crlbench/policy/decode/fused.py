@@ -37,7 +37,7 @@ class FusedRows:
         nothing = torch.empty((len(group), 0), dtype=torch.int64)
         stem = batch.prompt_ids, batch.prompt_mask, nothing, nothing.bool()
         tree = TokenTree.of(*stem)
-        width = tree.prompt_ids.shape[1]
+        width = tree.nodes.shape[1]
         self.length = tree.trunk + width
         """Tokens of the prompts and all that were appended."""
         config = backbone.config.get_text_config()
@@ -57,7 +57,8 @@ class FusedRows:
             for kind, some in enumerate(pair):
                 trunk, prompts, _ = tree.split(some)
                 self.store[number, kind, :, :, : tree.trunk] = trunk
-                self.store[number, kind, :, :, tree.trunk : self.length] = prompts[group]
+                rows = prompts if len(group) == len(prompts) else prompts[group]
+                self.store[number, kind, :, :, tree.trunk : self.length] = rows
 
         apply: Map = apply_linear
         if recording is not None:
