@@ -75,8 +75,8 @@ def test_a_page_counts_what_its_verdicts_say() -> None:
 
 
 def test_the_false_share_of_dependent_verdicts_stays_below_the_rate() -> None:
-    """28 pairs of 8 entries, half of them equal; 2,000 boards, every true difference large."""
-    generator, boards = np.random.default_rng(3), 2000
+    """28 pairs of 8 entries, half of them equal; 1,000 boards, every true difference large."""
+    generator, boards = np.random.default_rng(3), 1000
     true = np.array([0, 0, 0, 0, 0.4, 0.8, 1.2, 1.6])
     first, second = np.triu_indices(8, 1)
     same = true[first] == true[second]
@@ -87,5 +87,5 @@ def test_the_false_share_of_dependent_verdicts_stays_below_the_rate() -> None:
         p = difference_p(d.mean(axis=1), stats.sem(d, axis=1), 11)
         for kept, found in ((adjust(p) <= 0.05, shares), (p <= 0.05, alone)):
             found.append((kept & same).sum() / max(1, kept.sum()))
-    assert np.mean(shares) <= 0.05 * 6 / 28 + 0.006
+    assert np.mean(shares) <= 0.05 * 6 / 28 + 0.008
     assert np.mean(alone) > np.mean(shares)
