@@ -158,10 +158,21 @@ class Task:
         else the last line that holds more than whitespace, with single spaces inside.
 
         Raises:
-            ValidationError: the task's function returns something that is no text.
+            ValidationError: the task's function fails, or returns something that is no text.
         """
         make = getattr(self.code, ANSWER_OF, None)
-        return self._canonical(list(map(last_line, texts)) if make is None else map(make, texts))
+        if make is None:
+            return list(map(last_line, texts))
+        return self._canonical(self._form(make, text) for text in texts)
+
+    def _form(self, make: Callable[[str], Any], text: str) -> Any:
+        try:
+            return make(text)
+        except Exception as error:  # the code is its author's
+            raise ValidationError(
+                f"task '{self.name}': {ANSWER_OF}({text!r:.80}) fails: "
+                f"{type(error).__name__}: {error}."
+            ) from error
 
     def _canonical(self, forms: Iterable[Any]) -> list[str]:
         checked = list(forms)

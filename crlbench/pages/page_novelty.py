@@ -8,7 +8,7 @@ from markupsafe import Markup
 
 from crlbench.base import wording
 from crlbench.pages.bars import PartedBar, parted_bars
-from crlbench.stats.novelty import LEAST_NEW, STRICT_DRAWS, STRICT_GAP
+from crlbench.stats.novelty import LEAST_NEW, STRICT_DRAWS, STRICT_GAP, Novelty
 from crlbench.stats.pass_at_k import PassAtK
 from crlbench.verdict.entry import Entry
 from crlbench.verdict.entry_novelty import EntryNovelty
@@ -59,6 +59,15 @@ def sentences(known: EntryNovelty) -> list[str]:
             f"{wording.percent(known.second_share, 0)} of the items are wrong greedily and right "
             f"in two or more of {STRICT_DRAWS} draws of the start model: a second choice."
         )
+    if unchecked := [name for name, part in known.tasks.items() if part.unchecked]:
+        counts = [
+            f"{name} ({known.tasks[name].strict_items} of {known.tasks[name].new_items})"
+            for name in unchecked
+        ]
+        found.append(
+            f"Λ_new may be of old knowledge: fewer than {LEAST_NEW} of the new items are no second "
+            f"choice on {wording.listed(counts)}."
+        )
     if known.flagged:
         found.append(
             f"Flagged: without second choices Λ_new differs by more than "
@@ -67,12 +76,18 @@ def sentences(known: EntryNovelty) -> list[str]:
     return found
 
 
+def _note(part: Novelty) -> str:
+    if part.saturated:
+        return "saturated"
+    return "flagged" if part.flagged else "second choices" if part.unchecked else ""
+
+
 def _rows(entry: Entry, known: EntryNovelty) -> list[dict[str, Any]]:
     rows = [
         {
             "task": task,
             "new": f"{part.new_items} of {part.items}",
-            "note": "saturated" if part.saturated else "flagged" if part.flagged else "",
+            "note": _note(part),
             "values": [
                 ("L_known", part.known),
                 ("L_new", part.new),

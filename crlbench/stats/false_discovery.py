@@ -114,7 +114,9 @@ def discoveries(
 
 
 def _ratio(distance: np.ndarray, error: np.ndarray) -> np.ndarray:
-    """Distance over its standard error; an error of 0 leaves no doubt."""
+    """Distance over its standard error; an error of 0 leaves no doubt, and one of NaN says
+    nothing."""
     errors = np.broadcast_to(np.asarray(error, dtype=np.float64), distance.shape)
     sure = np.where(distance == 0, 0.0, np.copysign(np.inf, distance))
-    return np.divide(distance, errors, out=sure, where=errors > 0)
+    ratios = np.divide(distance, errors, out=sure, where=errors > 0)
+    return np.where(np.isnan(errors), np.nan, ratios)

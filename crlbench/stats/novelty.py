@@ -129,13 +129,19 @@ class Novelty:
 
     @property
     def known_share(self) -> float | None:
-        """L_known / L; None where nothing was learned."""
-        return share_of(self.known, self.learned)
+        """L_known / L; None where nothing was learned, or one of the parts is a loss."""
+        return share_of(self.known, self.new)
 
     @property
     def saturated(self) -> bool:
         """Whether new items are too few to be ranked by."""
         return self.new_items < LEAST_NEW
+
+    @property
+    def unchecked(self) -> bool:
+        """Whether too few items are left without second choices to tell what Λ_new is of."""
+        few = self.strict_items is not None and self.lam_strict is None
+        return few and self.lam_new is not None
 
     @property
     def flagged(self) -> bool:
@@ -145,9 +151,10 @@ class Novelty:
         return abs(self.lam_new - self.lam_strict) > STRICT_GAP
 
 
-def share_of(part: float, whole: float) -> float | None:
-    """A part of what was learned; None where that is not above 0."""
-    return part / whole if whole > 0 else None
+def share_of(part: float, rest: float) -> float | None:
+    """The share of one part of what was learned; None where one of the two is a loss, or nothing
+    was learned: two parts of opposite signs have no shares."""
+    return part / (part + rest) if min(part, rest) >= 0 and part + rest > 0 else None
 
 
 def novelty(
@@ -179,8 +186,7 @@ def novelty(
 
 
 def known_share(parts: Sequence[Novelty]) -> float | None:
-    """L_known / L of several tasks, each the same; None where nothing was learned."""
+    """L_known / L of several tasks, each the same; None as for one."""
     if not parts:
         return None
-    known, learned = sum(p.known for p in parts), sum(p.learned for p in parts)
-    return share_of(known, learned)
+    return share_of(sum(p.known for p in parts), sum(p.new for p in parts))

@@ -132,6 +132,8 @@ def _pair(axis: Axis, a: Entry, b: Entry, margin: float, tasks: Sequence[str] | 
     common = sorted(task_names & set(a.task_names) & set(b.task_names))
     if axis == "stability":
         common = [t for t in common if t in a.stability.rated and t in b.stability.rated]
+    if _protocols_differ(a, b):
+        common = []
     prefix = {t: min(a.evidence.prefix[t], b.evidence.prefix[t]) for t in common}
     least = MIN_SEEDS if axis == "stability" else 1
     replicates: dict[str, tuple[Replicates, Replicates]] = {}
@@ -165,7 +167,14 @@ def _pair(axis: Axis, a: Entry, b: Entry, margin: float, tasks: Sequence[str] | 
     )
 
 
+def _protocols_differ(a: Entry, b: Entry) -> bool:
+    """Whether the axes of two entries measure different things."""
+    return a.axes["efficiency"].new != b.axes["efficiency"].new
+
+
 def _reason(axis: Axis, a: Entry, b: Entry) -> str:
+    if _protocols_differ(a, b):
+        return "The two are under different protocols, whose axes measure different things."
     if not set(a.task_names) & set(b.task_names):
         return "The two have no task in common."
     if axis == "stability":

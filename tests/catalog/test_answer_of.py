@@ -53,6 +53,13 @@ def test_a_form_that_is_no_text_is_refused(tmp_path: Path) -> None:
         task.answers_of(["41"])
 
 
+def test_a_form_that_fails_names_the_task_and_the_text(tmp_path: Path) -> None:
+    folder = with_code(tmp_path, "\n\ndef answer_of(text):\n    return str(int(text))\n")
+    said = r"task '.*': answer_of\('four'\) fails: ValueError: invalid literal"
+    with pytest.raises(ValidationError, match=said):
+        Task(folder).answers_of(["4", "four"])
+
+
 COUNTER = """
 
 CALLS = []
@@ -68,7 +75,7 @@ def answer_of(text):
     ("code", "said"),
     [
         (HOOK, ""),
-        ("\n\ndef answer_of(text):\n    return text[5]\n", "answer_of: IndexError"),
+        ("\n\ndef answer_of(text):\n    return text[5]\n", "fails: IndexError"),
         ("\n\ndef answer_of(text):\n    return None\n", "answer_of returns NoneType"),
         (COUNTER, "and then"),
     ],

@@ -56,6 +56,12 @@ def test_no_error_leaves_no_doubt() -> None:
     assert equivalence_p(value, error, 5, 0.05).tolist() == [0.0, 1.0, 1.0, 0.5]
 
 
+def test_a_pair_that_was_not_compared_has_no_verdict() -> None:
+    line = discoveries(np.array([0.2, 0.02]), np.full(2, math.nan), 16, 0.05)
+    assert (line.differ, line.differ_stay, line.equivalent, line.equivalent_stay) == (0, 0, 0, 0)
+    assert np.isnan(line.q_differ).all() and np.isnan(line.q_equivalent).all()
+
+
 def test_a_page_counts_what_its_verdicts_say() -> None:
     """Equivalence is asked first, as in a verdict; both hypotheses of every pair are counted."""
     value = np.array([0.2, 0.02, 0.0, 0.04, math.nan])

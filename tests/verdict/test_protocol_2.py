@@ -14,6 +14,7 @@ import pytest
 
 from crlbench.errors import ValidationError
 from crlbench.verdict.board import Board, Entry, summarise_board
+from crlbench.verdict.pairs import paired_axes
 from crlbench.verdict.runs import load_runs
 from tests.support.simulate import TASKS, Plan, replace_items, rewrite, write_board
 
@@ -271,6 +272,16 @@ def test_a_start_that_is_right_everywhere_leaves_nothing_new(tmp_path: Path) -> 
     (found,) = summarise_board(load_runs(folder), 50).entries
     assert found.novelty.new == 0 and found.novelty.known_share == 1
     assert "addition (0)" in found.axes["efficiency"].reason
+
+
+def test_entries_of_two_protocols_have_no_difference(board: Board, tmp_path: Path) -> None:
+    old = replace(ENTRY, mode=0, stress=0, protocol="CRL-1", pass_draws=0)
+    other = summarise_board(load_runs(write_board(tmp_path, old)), replicates=300)
+    for pair in paired_axes(other.entries[0], board.entry("tiny-llama/ppo")).values():
+        assert pair.effect is None and pair.wider is None and not pair.by_task
+        assert "different protocols" in pair.reason
+    same = paired_axes(board.entry("tiny-qwen2/ppo"), board.entry("tiny-llama/ppo"))
+    assert all(pair.effect is not None for pair in same.values())
 
 
 def test_a_protocol_that_nobody_knows_is_refused(tmp_path: Path) -> None:
