@@ -12,7 +12,7 @@ from crlbench.catalog.find import Catalog
 TASK = Catalog().load_task("hops")
 SPLITS = ["train", "train_fixed", "id", "hard", "format"]
 HOPS = {1: {1, 2}, 2: {3}, 3: {4, 5}}
-BESIDE = {1: {2}, 2: {2, 3}, 3: {1, 2}}
+BESIDE = {1: {1}, 2: {1, 2}, 3: {1, 2}}
 SEPARATORS = {5: ">"}
 FORMS = {4: "<{}>"}
 FROM = (
