@@ -61,9 +61,20 @@ def test_hard_items_and_paraphrases_are_rare(sample: list[corpus.Document]) -> N
     assert all(templates[t] < 0.04 * len(sample) for t in MIX.templates if t)
 
 
-def test_shares_sum_to_one() -> None:
-    for shares in (MIX.families, MIX.levels, MIX.templates):
+@pytest.mark.parametrize("mix", [MIX, corpus.SECOND], ids=["first", "second"])
+def test_shares_sum_to_one(mix: corpus.Mix) -> None:
+    for shares in (mix.families, mix.levels, mix.templates):
         assert sum(shares.values()) == pytest.approx(1.0)
+
+
+def test_the_second_mix_has_more_families_right_answers_and_no_evaluation_key() -> None:
+    documents = list(islice(corpus.documents(0, corpus.SECOND, corpus.SECOND.clean), 3000))
+    families = {d.family for d in documents}
+    assert families == {*corpus.SECOND.families} > {*corpus.FAMILIES}
+    for d in documents[:600]:
+        score = corpus.load_task(d.family).verify(d.answer, d.answer)
+        assert float(getattr(score, "outcome", score)) == 1.0
+    assert not any(held_out(d.family, d.key) for d in documents)
 
 
 def test_only_the_last_part_is_noisy(sample: list[corpus.Document]) -> None:
