@@ -1,9 +1,9 @@
 """Following arrows: "a>d c>b d>c from a:" -> "adcb".
 
 Each letter has at most one arrow to another. The answer is the whole path: the start, and every
-letter that is reached, up to the one without an arrow. Level 1 has 1-2 hops, level 2 has 3, level
-3 has 4-5. One to three more arrows start at letters beside the path and may lead into it. The key
-is the set of arrows and the start.
+letter that is reached, up to the one without an arrow. Level 1 has 1-2 hops and 2-3 arrows, level
+2 has 3-4 hops and 5 arrows, level 3 has 4-5 hops and 6 arrows: some start at letters beside the
+path, and may lead into it. The key is the set of arrows and the start.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ REPLIES = (
 )
 SYSTEM = "Follow the arrows from the start until a letter has none. Reply with {}."
 LETTERS = "abcdefgh"
-SIZES = {1: ((1, 2), (2, 2)), 2: ((3, 2), (3, 3)), 3: ((4, 2), (5, 1))}
+SIZES = {1: ((1, 1), (2, 1)), 2: ((3, 2), (4, 1)), 3: ((4, 2), (5, 1))}
 """Hops of the path, and arrows beside it."""
 
 

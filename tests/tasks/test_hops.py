@@ -11,8 +11,8 @@ from crlbench.catalog.find import Catalog
 
 TASK = Catalog().load_task("hops")
 SPLITS = ["train", "train_fixed", "id", "hard", "format"]
-HOPS = {1: {1, 2}, 2: {3}, 3: {4, 5}}
-BESIDE = {1: {2}, 2: {2, 3}, 3: {1, 2}}
+HOPS = {1: {1, 2}, 2: {3, 4}, 3: {4, 5}}
+ARROWS = {1: {2, 3}, 2: {5}, 3: {6}}
 SEPARATORS = {5: ">"}
 FORMS = {4: "<{}>"}
 FROM = (
@@ -44,7 +44,7 @@ def test_every_answer_is_the_path_from_the_start_to_a_letter_without_an_arrow(sp
         joined = SEPARATORS.get(row["template"], "").join(path)
         assert row["answer"] == FORMS.get(row["template"], "{}").format(joined), row["id"]
         assert len(path) - 1 in HOPS[row["level"]]
-        assert len(table) - (len(path) - 1) in BESIDE[row["level"]]
+        assert len(path) - 1 < len(table) and len(table) in ARROWS[row["level"]]
         assert all(a != b for a, b in table.items())
         arrows = " ".join(sorted(f"{a}>{b}" for a, b in table.items()))
         assert row["key"] == f"{arrows} from {path[0]}"
@@ -71,7 +71,7 @@ def test_letters_taken_as_they_stand_seldom_make_the_path(split: str, hops: int)
         guesses = {"letters": [*letters], "ends": ends, "sorted": sorted(letters)}
         for name, guess in guesses.items():
             right[name] += [path[0], *guess[:hops]] == path
-    assert all(count < 0.15 * len(rows) for count in right.values()), right
+    assert all(count < 0.17 * len(rows) for count in right.values()), right
 
 
 @pytest.mark.parametrize("judge", ["verify", "audit"])
