@@ -4,18 +4,23 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import islice
+from pathlib import Path
 
 import corpus
+import pretrain
 import pytest
 import torch
 from architectures import ARCHITECTURES
-from pretrain import FINE_TUNING, PRETRAINING, fine_tuning_rows, new_model
+from pretrain import FINE_TUNING, PRETRAINING, SECOND, fine_tuning_rows, new_model
 from scoring import read_split
 from training import batches, collate, train
 
+from crlbench.contract.model_card import read_model_card
+from crlbench.disk.hashing import sha256_file
 from crlbench.reward.splits import held_out
 
 SHORT = replace(PRETRAINING, updates=3, batch=8, warmup=1)
+ENTRY = (pretrain.HERE.parent / "tiny-llama.toml").read_text(encoding="utf-8")
 
 
 def weights_after(name: str) -> tuple[list[dict[str, float]], dict[str, torch.Tensor]]:
@@ -82,3 +87,44 @@ def test_fine_tuning_reads_right_answers_of_the_training_splits_only() -> None:
     }
     assert {tuple(ids) for ids, _ in rows} <= known
     assert FINE_TUNING.prompt_weight == 0.0
+
+
+@pytest.fixture
+def short_schedule(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pretrain, "PRETRAINING", SHORT)
+    monkeypatch.setattr(pretrain, "MOMENT", 2)
+
+
+@pytest.mark.usefixtures("short_schedule")
+def test_initialisation_and_order_make_four_pretrainings() -> None:
+    made = [pretrain.make("tiny2-llama", init, order) for init in (0, 1) for order in (0, 1)]
+    assert all(len(history) == 2 for _, history in made)  # the moment ends them
+    embeddings = [model.get_input_embeddings().weight.detach() for model, _ in made]
+    pairs = [(a, b) for i, a in enumerate(embeddings) for b in embeddings[:i]]
+    assert not any(torch.equal(a, b) for a, b in pairs)
+
+
+@pytest.mark.usefixtures("short_schedule")
+def test_a_further_pretraining_joins_the_entry_and_is_compared_with_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    entry = tmp_path / "tiny2-llama.toml"
+    text = ENTRY.replace("tiny-llama", "tiny2-llama")
+    entry.write_text(text.replace("[source]", 'checkpoint = "i0o0"\n\n[source]'), encoding="utf-8")
+    command = ["--model", "tiny2-llama", "--init", "1", "--order", "2", "--out", str(tmp_path)]
+    assert pretrain.main(command) == 0
+    assert "joined" in capsys.readouterr().out
+    digest = read_model_card(entry).checkpoints["i1o2"]["model.safetensors"]
+    assert sha256_file(tmp_path / "tiny/tiny2-llama/i1o2/model.safetensors") == digest
+    assert pretrain.main(command) == 0
+    assert "to the last bit" in capsys.readouterr().out
+    entry.write_text(entry.read_text().replace(digest, "0" * 64), encoding="utf-8")
+    assert pretrain.main(command) == 3
+    assert "needs an entry of its own" in capsys.readouterr().err
+
+
+def test_the_first_generation_has_one_pretraining_each(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        pretrain.main(["--model", "tiny-llama", "--init", "1"])
+    assert "--init and --order are for tiny2-*" in capsys.readouterr().err
+    assert len(SECOND) == 8
