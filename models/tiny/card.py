@@ -10,6 +10,7 @@ from typing import Any
 from architectures import CONTEXT
 from scoring import Score
 
+from crlbench.contract.model_card import ModelCard
 from crlbench.disk.side_files import side_digests
 from crlbench.disk.toml import dump_toml
 
@@ -22,9 +23,7 @@ def weights_digest(folder: Path) -> str:
 
 
 def added(name: str) -> date:
-    """The day on which a model joined the others."""
-    if name.startswith("tiny2-"):
-        return date(2026, 11, 27)
+    """The day on which a model of the first generation joined the others."""
     return date(2026, 11, 21) if name in FIRST else date(2026, 11, 22)
 
 
@@ -34,11 +33,18 @@ def entry(
     family: str,
     counts: tuple[int, int],
     data: str,
-    checkpoints: dict[str, dict[str, str]],
+    former: ModelCard | None,
 ) -> str:
-    """The text of ``models/<name>.toml``; ``checkpoints``: digests of further pretrainings."""
+    """The text of ``models/<name>.toml``.
+
+    ``former`` is the entry that it replaces: a design of several pretrainings keeps their digests,
+    and the day on which it joined the others.
+    """
     total, active = counts
-    several = {
+    several, joined = name.startswith("tiny2-"), added(name)
+    if several:
+        joined = date.today() if former is None or former.added is None else former.added
+    pretraining = {
         "checkpoint": "i0o0",
         "maker": f"python models/tiny/pretrain.py --model {name}",
     }
@@ -61,12 +67,12 @@ def entry(
             "contamination_note": "None: every item that an evaluation split may hold is left"
             " out of the training text by rule, and a test checks it.",
             "contact": "crlbench maintainers",
-            "added": added(name),
-            **(several if name.startswith("tiny2-") else {}),
+            "added": joined,
+            **(pretraining if several else {}),
             "source": {"path": f"tiny/{folder.name}"},
             "weights_sha256": {"model.safetensors": weights_digest(folder)},
             "side_sha256": side_digests(folder),
-            **({"checkpoints": checkpoints} if checkpoints else {}),
+            **({"checkpoints": former.checkpoints} if former and former.checkpoints else {}),
         }
     )
 

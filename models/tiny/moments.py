@@ -27,6 +27,7 @@ from training import train
 from transformers.utils import logging
 
 ITEMS, DRAWS = 256, 4
+"""Held-out prompts of a family, and samples of each."""
 
 
 def watch(

@@ -45,7 +45,7 @@ MODELS = (*ARCHITECTURES, SFT)
 SECOND = tuple(name.replace("tiny-", "tiny2-", 1) for name in EQUAL)
 """The second."""
 MOMENT = 2000
-"""Updates after which models of the second generation are taken."""
+"""Updates after which models of the second generation are taken; a pilot has yet to confirm it."""
 PRETRAINING = Schedule(
     updates=3000,
     batch=32,
@@ -197,14 +197,14 @@ def _progress(updates: int) -> Any:
     return report
 
 
-def make_further(name: str, init: int, order: int, out: Path) -> int:
-    """Another pretraining of a design whose entry is there; 3 if its weights are others."""
-    checkpoint, entry = f"i{init}o{order}", out / f"{name}.toml"
-    folder = out / "tiny" / name / checkpoint
-    model, _ = make(name, init, order)
+def make_further(entry: Path, init: int, order: int) -> int:
+    """Another pretraining of the design of an entry; 3 if its weights are others than stated."""
+    checkpoint, design = f"i{init}o{order}", read_model_card(entry)
+    folder = entry.parent / "tiny" / design.slug / checkpoint
+    model, _ = make(design.slug, init, order)
     save(model, folder)
-    digest, known = card.weights_digest(folder), read_model_card(entry).checkpoints
-    stated = known.get(checkpoint, {}).get("model.safetensors")
+    digest = card.weights_digest(folder)
+    stated = design.checkpoints.get(checkpoint, {}).get("model.safetensors")
     if stated is None:
         with entry.open("a", encoding="utf-8") as file:
             file.write(f'\n[checkpoints.{checkpoint}]\n"model.safetensors" = "{digest}"\n')
@@ -233,12 +233,15 @@ def main(arguments: list[str] | None = None) -> int:
     name, further = options.model, (options.init, options.order) != (SEED, SEED)
     if further and name not in SECOND:
         parser.error(f"{name} is one pretraining: --init and --order are for tiny2-*")
+    file = options.out / f"{name}.toml"
+    if further and not file.is_file():
+        parser.error(f"{file} is missing: make it first, with --model {name} alone")
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     logging.set_verbosity_error()
     torch.set_num_threads(options.threads)
     torch.use_deterministic_algorithms(True)
     if further:
-        return make_further(name, options.init, options.order, options.out)
+        return make_further(file, options.init, options.order)
 
     folder = options.out / "tiny" / name
     start = time.perf_counter()
@@ -254,9 +257,8 @@ def main(arguments: list[str] | None = None) -> int:
     text = card.readme(name, design, counts, data, training, scores)
     (folder / "README.md").write_text(text, encoding="utf-8")
     family = stored.config.model_type
-    file = options.out / f"{name}.toml"
-    others = read_model_card(file).checkpoints if file.exists() else {}
-    entry = card.entry(name, folder, family, counts, data, others)
+    former = read_model_card(file) if file.is_file() else None
+    entry = card.entry(name, folder, family, counts, data, former)
     file.write_text(entry, encoding="utf-8")
     print(text)
     return 0

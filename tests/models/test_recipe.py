@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
 import corpus
+import moments
 import pretrain
 import pytest
 import torch
@@ -121,6 +123,38 @@ def test_a_further_pretraining_joins_the_entry_and_is_compared_with_it(
     entry.write_text(entry.read_text().replace(digest, "0" * 64), encoding="utf-8")
     assert pretrain.main(command) == 3
     assert "needs an entry of its own" in capsys.readouterr().err
+
+
+def test_a_further_pretraining_needs_the_entry_of_its_design(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        pretrain.main(["--model", "tiny2-llama", "--init", "1", "--out", str(tmp_path)])
+    assert "tiny2-llama.toml is missing: make it first" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.usefixtures("short_schedule")
+def test_moments_are_those_of_a_pretraining(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(moments, "PRETRAINING", SHORT)
+    monkeypatch.setattr(moments, "ITEMS", 2)
+    chosen = ["--design", "tiny-llama", "--order", "1", "--moments", "1", "2"]
+    assert moments.main([*chosen, "--out", str(tmp_path)]) == 0
+    lines = [json.loads(line) for line in (tmp_path / "scores.jsonl").read_text().splitlines()]
+    assert [line["updates"] for line in lines] == [1, 2]
+    assert all(line["scores"].keys() == corpus.SECOND.families.keys() for line in lines)
+    model, _ = pretrain.make("tiny2-llama", 0, 1)
+    pretrain.save(model, tmp_path / "made")
+    last = tmp_path / lines[-1]["model"] / "model.safetensors"
+    assert sha256_file(last) == sha256_file(tmp_path / "made/model.safetensors")
+
+
+@pytest.mark.parametrize("name", pretrain.MODELS)
+def test_entries_state_the_data_that_the_recipe_states(name: str) -> None:
+    stated = read_model_card(pretrain.HERE.parent / f"{name}.toml").known_training_data
+    assert pretrain.data_statement(name) == stated
 
 
 def test_the_first_generation_has_one_pretraining_each(capsys: pytest.CaptureFixture[str]) -> None:
