@@ -20,7 +20,7 @@ from typing import Literal
 
 from crlbench.catalog.checkpoint import gguf_card, hub_card, local_card
 from crlbench.catalog.frozen import PACKAGE, Task, has_rows
-from crlbench.contract.fields import HUB_ID
+from crlbench.contract.fields import CHECKPOINT, HUB_ID
 from crlbench.contract.model_card import ModelCard, read_model_card
 from crlbench.contract.task_card import TaskCard, read_task_card
 from crlbench.disk.names import CODE, FROZEN
@@ -234,7 +234,9 @@ class Catalog:
             return local_card(Path(path).resolve())
         if spec.endswith(".gguf") and os.path.isfile(path):
             return gguf_card(Path(path).resolve())
-        if "@" in spec or re.fullmatch(HUB_ID, spec):
+        if re.fullmatch(CHECKPOINT, checkpoint):
+            raise unknown_name("model", slug, entries, _HINTS["model"])
+        if at or re.fullmatch(HUB_ID, spec):
             return hub_card(spec)
         raise unknown_name("model", spec, entries, _HINTS["model"])
 

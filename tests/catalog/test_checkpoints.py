@@ -66,6 +66,11 @@ def test_an_unknown_checkpoint_names_those_that_are_known(place: Path) -> None:
         Catalog([place]).load_model("tiny-llama@i0o0")
 
 
+def test_a_checkpoint_of_an_unknown_entry_names_the_nearest() -> None:
+    with pytest.raises(UsageError, match=r"'tiny-lama'.*tiny-llama"):
+        Catalog().load_model("tiny-lama@i1o0")
+
+
 def test_missing_weights_come_with_the_command_that_makes_them(place: Path) -> None:
     (place / "models/twin/i1o0/model.safetensors").unlink()
     card = Catalog([place]).load_model("twin@i1o0")
