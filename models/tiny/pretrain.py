@@ -28,7 +28,7 @@ import card
 import corpus
 import tokenizer
 import torch
-from architectures import ARCHITECTURES, EQUAL, parameter_counts
+from architectures import ARCHITECTURES, FIRST, parameter_counts
 from scoring import Score, read_split, score
 from training import Row, Schedule, train
 from transformers import AutoModelForCausalLM, __version__
@@ -40,9 +40,9 @@ from crlbench.contract.model_card import read_model_card
 SEED = 0
 HERE = Path(__file__).resolve().parent
 SFT = "tiny-llama-sft"
-MODELS = (*ARCHITECTURES, SFT)
+MODELS = (*FIRST, SFT)
 """The first generation."""
-SECOND = tuple(name.replace("tiny-", "tiny2-", 1) for name in EQUAL)
+SECOND = tuple(name.replace("tiny-", "tiny2-", 1) for name in ARCHITECTURES)
 """The second."""
 MOMENT = 2000
 """Updates after which models of the second generation are taken; a pilot has yet to confirm it."""
