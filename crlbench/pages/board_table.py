@@ -13,7 +13,7 @@ from crlbench.pages.table import Row, Table, headings, plain_sheet, terminal_she
 from crlbench.stats.tiers import Leader
 from crlbench.verdict.axes import AXES, AXIS_WORDS, Axis, AxisScore, Estimate
 from crlbench.verdict.board import Board
-from crlbench.verdict.entry import Entry, Placebo
+from crlbench.verdict.entry import Control, Entry
 from crlbench.verdict.ranking import AxisRanking
 from crlbench.verdict.task_summary import TaskSummary
 
@@ -176,7 +176,7 @@ def _beside(entry: Entry, with_name: bool = False) -> Iterator[str]:
         yield f"{who}The reward runs ahead of the audit by more than .05 in {cells}."
 
 
-def placebo_sentence(placebo: Placebo) -> str:
+def placebo_sentence(placebo: Control) -> str:
     """What the placebo arm says, in one sentence."""
     sentence = (
         f"Placebo arm, {wording.count(placebo.n, 'seed')}: Λ {words.estimate(placebo.lam)}; "
@@ -187,7 +187,7 @@ def placebo_sentence(placebo: Placebo) -> str:
     return sentence + (", mostly elicitation." if placebo.elicitation else ".")
 
 
-def mode_sentence(mode: Placebo) -> str:
+def mode_sentence(mode: Control) -> str:
     """What the mode arm says, in one sentence."""
     return (
         f"Mode arm, {wording.count(mode.n, 'seed')}: Λ {words.estimate(mode.lam)}; "

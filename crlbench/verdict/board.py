@@ -38,13 +38,13 @@ from crlbench.verdict.axes import (
     Estimate,
     Evidence,
     Generalization,
-    plain,
 )
 from crlbench.verdict.board_conditions import board_tasks, same_conditions
 from crlbench.verdict.census import Archive, Standing
 from crlbench.verdict.efficiency import Efficiency, Speed, TaskEfficiency
-from crlbench.verdict.entry import Entry, Placebo, make_entry
+from crlbench.verdict.entry import Control, Entry, make_entry
 from crlbench.verdict.pairs import AxisPair, paired_axes
+from crlbench.verdict.plain_data import plain
 from crlbench.verdict.protocols import RULES
 from crlbench.verdict.ranking import AxisRanking, Contestant, Tests, rank_axis
 from crlbench.verdict.resources import known_track
@@ -63,13 +63,13 @@ __all__ = [
     "AxisRanking",
     "AxisScore",
     "Board",
+    "Control",
     "Efficiency",
     "Entry",
     "Estimate",
     "Evidence",
     "Generalization",
     "Improvement",
-    "Placebo",
     "SeedCurve",
     "Speed",
     "Standing",

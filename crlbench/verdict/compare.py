@@ -18,13 +18,14 @@ import numpy as np
 
 from crlbench.base.parallel import on_one_thread
 from crlbench.errors import UsageError
-from crlbench.verdict.axes import AXES, AXIS_SIGNS, MARGIN, Axis, AxisScore, plain, score_of
+from crlbench.verdict.axes import AXES, AXIS_SIGNS, MARGIN, Axis, AxisScore, score_of
 from crlbench.verdict.census import Standing
 from crlbench.verdict.compare_axis import By, TaskView, set_side_by_side, task_views
 from crlbench.verdict.compare_read import Loaded
 from crlbench.verdict.compare_unequal import Unequal, watermark
-from crlbench.verdict.entry import Entry, Placebo
+from crlbench.verdict.entry import Control, Entry
 from crlbench.verdict.pairs import Pair, compare_pair
+from crlbench.verdict.plain_data import plain
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,7 @@ class Side:
     """What stability and generalization are made of, over all tasks of the entry."""
     tasks: dict[str, TaskView]
     """Learning over the chosen x-axis."""
-    placebo: Placebo | None
+    placebo: Control | None
     """Over all tasks of the entry."""
 
     decides: bool

@@ -180,6 +180,25 @@ class TaskItems:
         return learned, start, None if final is None else unit(final, *self.bounds[i])[chosen]
 
 
+    def fallen_apart(self, chosen: np.ndarray) -> np.ndarray:
+        """(n,) what some items add to L of each run beyond their rows of :attr:`table`, where a
+        failed run falls on them as :meth:`table_of` says; 0 for other runs.
+
+        Args:
+            chosen: (N,) bool.
+        """
+        return np.array([self._fallen_apart(i, chosen) for i in range(len(self.runs))])
+
+    def _fallen_apart(self, i: int, chosen: np.ndarray) -> float:
+        curve = self.whole[i]
+        if self.runs[i].record.status.state != "failed" or len(curve.x) < 2 or not chosen.any():
+            return 0.0
+        start = unit(self.splits[ID].starts[i], *self.bounds[i])
+        gap = fallen(start[chosen]) - fallen(start)[chosen]
+        rest = trapezoid_weights(np.array(curve.x), self.budgets[i])[curve.measured :].sum()
+        return float(rest * gap.sum() / len(start))
+
+
 def _apart(split: str) -> bool:
     """Whether a split is no score of an end: many draws, or answers to training prompts."""
     return split.endswith(PASS) or split == TRAIN_GREEDY
@@ -409,7 +428,7 @@ def task_bounds(run: Run) -> tuple[float, float]:
 
 
 def ends_by_rule(record: RunRecord) -> bool:
-    """Placebo runs are never scored at the end, failed or not."""
+    """Whether a run counts at its end as a failure does: control runs are never scored there."""
     return record.status.state == "failed" and record.arm == "real"
 
 

@@ -157,9 +157,11 @@ def read_task(
 
 
 def _stress(task: str, runs: Sequence[Run]) -> tuple[RunStability, ...] | None:
-    """The first three runs of a task's stress arm; None where one is not there."""
+    """The first three runs of a task's stress arm; None where one is not there or shortened."""
     first = runs[:STRESS_SEEDS]
     if [run.seed for run in first] != [*range(STRESS_SEEDS)]:
+        return None
+    if any(run.record.status.state == "partial" for run in first):
         return None
     return _stability(f"{task}/stress", TaskItems(first, {}))
 

@@ -13,7 +13,7 @@ import pytest
 
 from crlbench import cli
 from crlbench.catalog.find import Catalog
-from crlbench.contract.arms import ARMS, STRESS_FACTOR, conditions_under, seeds_of
+from crlbench.contract.arms import ARMS, RATES, STRESS_FACTOR, conditions_under, seeds_of
 from crlbench.contract.conditions import Conditions, stated_conditions
 from crlbench.contract.record_files import read_record
 from crlbench.contract.records import RunRecord
@@ -81,6 +81,10 @@ def test_the_stress_arm_learns_at_three_times_the_rate(trained_arms: Path) -> No
     conditions = Conditions.model_validate(stated_conditions(leaves[0]))
     changed = conditions_under("stress", conditions)
     assert changed.optimization.learning_rate == pytest.approx(3e-4)
+    ours, theirs = changed.optimization, conditions.optimization
+    assert ours.value_learning_rate == pytest.approx(3 * theirs.value_learning_rate)
+    rates = {name for name in type(ours).model_fields if "rate" in name}
+    assert rates == {*RATES}  # a rate that is added must be decided on
     assert changed.model_copy(update={"optimization": conditions.optimization}) == conditions
     assert all(conditions_under(a, conditions) == conditions for a in ARMS if a != "stress")
 
