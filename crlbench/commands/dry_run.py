@@ -173,13 +173,18 @@ def _total_seconds(
     asked = {
         (cell.model, cell.task)
         for cell in cells
-        if cell.arm == "mode" and (fresh or not Path(cell.start_folder, f"{cell.task}{MODE_PART}.npz").exists())
+        if cell.arm == "mode" and (fresh or not _answers(cell).exists())
     }
     return (
         sum(_seconds(cell, figures[cell.model]) for cell in cells)
         + sum(figures[model]["start_s"] for model in without_start)
         + sum(figures[model]["greedy_s"] for model, _ in asked)
     )
+
+
+def _answers(cell: Cell) -> Path:
+    """What the start model answers to the training prompts of a cell's task."""
+    return Path(cell.start_folder, f"{cell.task}{MODE_PART}.npz")
 
 
 def _seconds(cell: Cell, figures: Figures) -> float:

@@ -45,7 +45,7 @@ from crlbench.verdict.efficiency import Efficiency, Speed, TaskEfficiency
 from crlbench.verdict.entry import Control, Entry, make_entry
 from crlbench.verdict.pairs import AxisPair, paired_axes
 from crlbench.verdict.plain_data import plain
-from crlbench.verdict.protocols import RULES
+from crlbench.verdict.protocols import RULES, Rules
 from crlbench.verdict.ranking import AxisRanking, Contestant, Tests, rank_axis
 from crlbench.verdict.resources import known_track
 from crlbench.verdict.runs import Run, Runs
@@ -143,10 +143,14 @@ class Board:
         return tuple(sorted(arms, key=lambda e: (e.model, e.recipe, e.arm)))
 
     @property
+    def rules(self) -> Rules:
+        """What the board's protocol decides."""
+        return RULES[protocol_name(self.conditions)]
+
+    @property
     def signs(self) -> dict[Axis, str]:
         """The symbol of each axis under the board's protocol."""
-        new = RULES[protocol_name(self.conditions)].ranks_new
-        return AXIS_SIGNS | ({"efficiency": NEW_SIGN} if new else {})
+        return AXIS_SIGNS | ({"efficiency": NEW_SIGN} if self.rules.ranks_new else {})
 
     def entry(self, name: str) -> Entry:
         """The entry of that name.

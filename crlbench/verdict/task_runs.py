@@ -29,7 +29,8 @@ from crlbench.stats.stress import STRESS_SEEDS, seed_rows
 from crlbench.verdict.census import vanished
 from crlbench.verdict.novelties import find_new_items, passes_of
 from crlbench.verdict.protocols import rules_of
-from crlbench.verdict.run_measures import RunMeasure, TaskItems, task_bounds
+from crlbench.verdict.run_curve import task_bounds
+from crlbench.verdict.run_measures import RunMeasure, TaskItems
 from crlbench.verdict.runs import Run
 
 XAxis = Literal["completions", "bytes", "updates"]

@@ -35,7 +35,8 @@ from crlbench.stats.stability import (
     worst_seeds,
     worst_steps,
 )
-from crlbench.verdict.run_measures import full_curve, measure
+from crlbench.verdict.run_curve import full_curve
+from crlbench.verdict.run_measures import measure
 from crlbench.verdict.runs import Run, Runs
 from tests.support.clock import cpu_seconds
 
