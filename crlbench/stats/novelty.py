@@ -102,7 +102,7 @@ def learned_parts(
         fallen: (n,) what that rule adds to L_new where all items together fall by another one.
     """
     groups = np.stack([known, ~known]).astype(np.float64)
-    shift = np.zeros((2, len(learned))) + [[-1.0], [1.0]] * np.atleast_1d(fallen)
+    shift = np.array([[-1.0], [1.0]]) * np.broadcast_to(fallen, len(learned))
     return groups @ learned.T / learned.shape[1] + shift
 
 

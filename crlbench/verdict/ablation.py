@@ -19,7 +19,7 @@ from crlbench.base.added import added_field
 from crlbench.base.parallel import on_one_thread
 from crlbench.contract.dynamics import UPDATE_STATS
 from crlbench.contract.study import STUDY_NAME, Arm, Comparison
-from crlbench.errors import UsageError, ValidationError
+from crlbench.errors import UsageError
 from crlbench.stats.intervals import (
     LEVEL,
     REPLICATES,
@@ -37,7 +37,6 @@ from crlbench.verdict.alarms import series
 from crlbench.verdict.axes import AXIS_SIGNS, NEW_SIGN, Estimate
 from crlbench.verdict.measured_arm import MeasuredArm
 from crlbench.verdict.plain_data import plain
-from crlbench.verdict.protocols import rules_of
 from crlbench.verdict.runs import Run
 from crlbench.verdict.study_runs import (
     Cells,
@@ -45,6 +44,7 @@ from crlbench.verdict.study_runs import (
     common_seeds,
     counted_cells,
     only_shortened,
+    ranks_new,
     read_study,
 )
 
@@ -195,7 +195,7 @@ def summarise_study(
         comparisons=tuple(summaries),
         verdicts={name: verdicts.count(name) for name in names},
         waiting=len(arms) - len(verdicts),
-        new=_ranks_new(root, read.runs),
+        new=ranks_new(root, read.runs),
         bootstrap={
             "seed": seed,
             "replicates": replicates,
@@ -205,22 +205,6 @@ def summarise_study(
             "is counted once",
         },
     )
-
-
-def _ranks_new(root: Path, runs: Sequence[Run]) -> bool:
-    """Whether the runs of a study are ranked by their new items.
-
-    Raises:
-        ValidationError: some are and some are not: a study is of one protocol.
-    """
-    protocols = {rules.name: rules for rules in (rules_of(run.record) for run in runs)}
-    if len(protocols) > 1:
-        raise ValidationError(
-            f"{root / STUDY_NAME}: its runs are of several protocols ({', '.join(protocols)}), "
-            "which measure different things. Compare arms of one track version."
-        )
-    (rules,) = protocols.values()
-    return rules.ranks_new
 
 
 def _comparison(

@@ -12,9 +12,7 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
-from typing import Any, Literal, NamedTuple
-
-import numpy as np
+from typing import Any, Literal
 
 from crlbench.base.parallel import on_one_thread
 from crlbench.contract.arms import ARMS, CONTROLS, Arm
@@ -22,8 +20,7 @@ from crlbench.contract.conditions import Reference, Track, protocol_name
 from crlbench.contract.records import RunRecord
 from crlbench.errors import ValidationError, unknown_name
 from crlbench.stats.correlations import Correlation, correlations
-from crlbench.stats.intervals import LEVEL, MIN_SEEDS_TOGETHER, REPLICATES, ROOT_SEED
-from crlbench.stats.profiles import improvement
+from crlbench.stats.intervals import LEVEL, REPLICATES, ROOT_SEED
 from crlbench.stats.swaps import SWAP_SEED
 from crlbench.stats.tiers import ALPHA
 from crlbench.verdict.axes import (
@@ -43,6 +40,7 @@ from crlbench.verdict.board_conditions import board_tasks, same_conditions
 from crlbench.verdict.census import Archive, Standing
 from crlbench.verdict.efficiency import Efficiency, Speed, TaskEfficiency
 from crlbench.verdict.entry import Control, Entry, make_entry
+from crlbench.verdict.improvements import Improvement, improvement_of
 from crlbench.verdict.pairs import AxisPair, paired_axes
 from crlbench.verdict.plain_data import plain
 from crlbench.verdict.protocols import RULES, Rules
@@ -79,29 +77,6 @@ __all__ = [
     "plain",
     "summarise_board",
 ]
-
-
-@dataclass(frozen=True)
-class Improvement:
-    """P(row > column): that the next run of one has a higher Λ, on a task drawn at random."""
-
-    names: tuple[str, ...]
-    share: tuple[tuple[float | None, ...], ...]
-    """None for two entries without a common task, or with fewer than three seeds of one."""
-
-
-class Ranked(NamedTuple):
-    """What a ranking is made of, as :func:`rank_entries` takes it."""
-
-    axis: Axis
-    recipe: str
-    entries: Sequence[Entry]
-    unranked: str | None
-    replicates: int
-
-    def rank(self, tests: Tests | None = None) -> AxisRanking:
-        """The ranking; ``tests`` as for :func:`crlbench.verdict.ranking.rank_axis`."""
-        return rank_entries(*self, tests)
 
 
 @dataclass(frozen=True)
@@ -378,26 +353,3 @@ def _contestant(axis: Axis, entry: Entry) -> Contestant:
         parts = {task: evidence.seeds("parts", task) for task in score.by_task}
     drawn = score.drawn, score.spread
     return Contestant(entry.name, score.value, by_task, *drawn, parts, evidence.weights)
-
-
-def improvement_of(entries: Sequence[Entry]) -> Improvement:
-    """How likely each entry with a Λ improves more than each other one."""
-    with_score = [entry for entry in entries if entry.axes["efficiency"].value is not None]
-    names = tuple(entry.name for entry in with_score)
-    tasks = sorted({task for entry in with_score for task in entry.task_names})
-    strata, few = [], np.zeros((len(with_score), len(with_score)), dtype=bool)
-    for task in tasks:
-        rows = [
-            e.evidence.seeds("efficiency", task) if task in e.task_names else [] for e in with_score
-        ]
-        seeds = np.array([len(row) for row in rows])
-        both = np.minimum.outer(seeds, seeds)
-        few |= (both > 0) & (both < MIN_SEEDS_TOGETHER)
-        table = np.full((len(rows), max(map(len, rows))), np.nan)
-        for target, values in zip(table, rows, strict=True):
-            target[: len(values)] = values
-        strata.append(table)
-    if not strata:
-        return Improvement((), ())
-    share = np.where(few & ~np.eye(len(with_score), dtype=bool), np.nan, improvement(strata))
-    return Improvement(names, tuple(tuple(plain(row)) for row in share))

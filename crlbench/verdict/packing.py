@@ -31,11 +31,11 @@ from crlbench.stats.stability_shares import TaskStress
 from crlbench.stats.thresholds import Arrival
 from crlbench.stats.tiers import Leader, Ranking, Standing
 from crlbench.verdict.axes import AXES, Axis, AxisScore, Estimate, Evidence, Generalization
-from crlbench.verdict.board import Improvement
 from crlbench.verdict.census import vanished
 from crlbench.verdict.efficiency import Efficiency, Speed, TaskEfficiency
 from crlbench.verdict.entry import Control, Entry
 from crlbench.verdict.entry_novelty import EntryNovelty
+from crlbench.verdict.improvements import Improvement
 from crlbench.verdict.pairs import Effect, Pair, PairAxis
 from crlbench.verdict.ranking import AxisRanking
 from crlbench.verdict.run_measures import RunMeasure

@@ -136,7 +136,8 @@ def test_a_trust_region_has_no_stress_arm(
     where = ["--track", TRACK, "--model", MODEL, "--out", str(tmp_path), "--recipe", "trpo"]
     command = ["--catalog", str(arms_catalog), "evaluate", *where, "--arm", "real,stress"]
     assert cli.main(command) == 2
-    assert "--arm stress: recipe 'trpo' takes trust-region steps" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "--arm stress: recipe 'trpo' has no stress arm: the recipe takes trust-region" in said
 
 
 def test_an_unknown_arm_is_named_with_those_there_are(
