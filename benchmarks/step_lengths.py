@@ -1,4 +1,4 @@
-"""How much longer steps are at a higher learning rate: pairs of stored runs that differ in it alone.
+"""How much longer steps are at a higher learning rate: stored runs that differ in it alone.
 
     python benchmarks/step_lengths.py RESULTS SLOW FAST
 
@@ -46,7 +46,7 @@ def rate_of(runs: dict[tuple[str, str, str, int], Run]) -> float:
 
 
 def ratios(slow: Run, fast: Run) -> list[float]:
-    """Length of the steps of each iteration, in those of the slow run; none where one made no step."""
+    """Length of the steps of each iteration that both made, in those of the slow run."""
     norms = (run.record.health.get("update_norm", ()) for run in (slow, fast))
     return [after / before for before, after in zip(*norms, strict=False) if before and after]
 

@@ -12,7 +12,7 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from crlbench.base.parallel import on_one_thread
 from crlbench.contract.arms import ARMS, CONTROLS, Arm
@@ -77,6 +77,20 @@ __all__ = [
     "plain",
     "summarise_board",
 ]
+
+
+class Ranked(NamedTuple):
+    """What a ranking is made of, as :func:`rank_entries` takes it."""
+
+    axis: Axis
+    recipe: str
+    entries: Sequence[Entry]
+    unranked: str | None
+    replicates: int
+
+    def rank(self, tests: Tests | None = None) -> AxisRanking:
+        """The ranking; ``tests`` as for :func:`crlbench.verdict.ranking.rank_axis`."""
+        return rank_entries(*self, tests)
 
 
 @dataclass(frozen=True)

@@ -22,20 +22,6 @@ class Improvement:
     """None for two entries without a common task, or with fewer than three seeds of one."""
 
 
-class Ranked(NamedTuple):
-    """What a ranking is made of, as :func:`rank_entries` takes it."""
-
-    axis: Axis
-    recipe: str
-    entries: Sequence[Entry]
-    unranked: str | None
-    replicates: int
-
-    def rank(self, tests: Tests | None = None) -> AxisRanking:
-        """The ranking; ``tests`` as for :func:`crlbench.verdict.ranking.rank_axis`."""
-        return rank_entries(*self, tests)
-
-
 def improvement_of(entries: Sequence[Entry]) -> Improvement:
     """How likely each entry with a Λ improves more than each other one."""
     with_score = [entry for entry in entries if entry.axes["efficiency"].value is not None]
