@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from crlbench.contract.arms import ARMS
 from crlbench.contract.records import IterationDigest, SplitScore
 from crlbench.contract.verification import Finding
 from crlbench.proof.facts import facts_of
@@ -57,8 +58,8 @@ def digested(run: Run, **rows: Sequence[str]) -> Digested:
     """With three digests; of each tensor by its iterations, else as all runs have them."""
 
     def line(i: int) -> IterationDigest:
-        same = {name: f"{i}{name[0]}" * 32 for name in ("prompts", "completions")}
-        same |= {"rewards": "0a" * 32, "parameters": f"{run.arm[0].encode().hex()}{i}{i}" * 16}
+        same = {"prompts": f"{i}b" * 32, "completions": f"{i}c" * 32, "rewards": "0a" * 32}
+        same["parameters"] = f"{ARMS.index(run.arm)}{i}" * 32
         given = {name: values[i - 1] for name, values in rows.items()}
         return IterationDigest(iteration=i, losses=["0x0p+0"], **(same | given))
 
