@@ -16,6 +16,7 @@ from crlbench.catalog.find import Catalog
 from crlbench.site.build import build
 from crlbench.site.cache import Cache
 from crlbench.site.effects import drawings
+from crlbench.site.pages import archive_path
 from crlbench.site.reading import read_site
 from crlbench.site.recipes import _tallies
 from crlbench.site.source import Site
@@ -107,8 +108,8 @@ def test_every_page_names_the_axis_by_the_symbol_of_the_board(
     assert f"Λ_new {value}" in text_of(files, "models/index.html")
     assert "Sample efficiency Λ_new" in text_of(files, f"models/{entry.model.split('@')[0]}.html")
     assert f"sample efficiency Λ_new {value}" in files["feed.xml"].decode()
-    (archive,) = [p for p in files if p.startswith("archive/") and p.endswith(".html")]
-    assert "Tier Λ_new Tier Stab Tier Gen" in text_of(files, archive)
+    archive = text_of(files, archive_path(board.id))
+    assert "Tier Λ_new Tier Stab Tier Gen" in archive
     (page,) = [p for p in files if p.endswith(f"{entry.model}/ppo/index.html")]
     assert "with the nearest Λ_new" in text_of(files, page)
 
