@@ -123,7 +123,7 @@ def test_splits_health_samples_conditions_and_command(page: str):
         "E = H + L",
     ):
         assert expected in text, expected
-    assert "crlbench evaluate --model tiny-llama --track mini@1 --recipe ppo --seeds 5" in text
+    assert "crlbench evaluate --model tiny-llama --track mini --recipe ppo --seeds 5" in text
 
 
 def test_all_dynamics_and_the_clipped_tokens_are_there_with_their_meaning(page: str):

@@ -85,7 +85,7 @@ def test_the_commands_name_the_result_and_every_run_has_its_hashes(site: Site):
     stored = site.boards[0]
     text = markup.unescape(page(site, "tiny-llama", "addition")[1])
     assert f">crlbench verify leaderboard/results/{stored.id}/tiny-llama/ppo<" in text
-    assert "crlbench evaluate --model tiny-llama --track mini@1 --recipe ppo --seeds 5" in text
+    assert "crlbench evaluate --model tiny-llama --track mini --recipe ppo --seeds 5" in text
     for run in stored.by_entry["tiny-llama/ppo"]:
         if run.record.task.name == "addition":
             assert run.record.record_id[:12] in text and run.record.plan_hash[:12] in text
