@@ -6,7 +6,7 @@ import contextlib
 import os
 from argparse import Namespace
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,13 +30,17 @@ from crlbench.doctor.preflight import at_hand, check_board, check_models
 from crlbench.errors import EnvironmentUnfit, UsageError
 from crlbench.launch.devices import Place, follow, hosting
 from crlbench.run.archive import open_board
-from crlbench.run.board import Request, make_board
+from crlbench.run.board import Request, make_board, trainable
 from crlbench.run.former import check_entry_unchanged, former_runs
 from crlbench.run.plan import Board, Contender, Declaration, Execution, NamedRecipe, Plan
 
 if TYPE_CHECKING:
     from crlbench.algo.recipe import Recipe
     from crlbench.run.admission import Admitted
+
+
+SHORT_TASKS = 3
+"""Tasks of ``--short``."""
 
 
 @dataclass(frozen=True)
@@ -58,10 +62,11 @@ def read_request(options: Namespace) -> TrainingRequest:
     settings, conditions = resolve(options)
     catalog = Catalog(options.catalog)
     start = open_board(catalog, settings.track, settings.tasks)
-    track, catalog = start.track, start.catalog
-    request = Request(
-        conditions, start.tasks or None, settings.limit, settings.smoke, start.replaced
-    )
+    track, catalog, names = start.track, start.catalog, start.tasks
+    if settings.short:
+        names = trainable(catalog, track.tasks)[:SHORT_TASKS]
+        settings = replace(settings, tasks=names)
+    request = Request(conditions, names or None, settings.limit, settings.smoke, start.replaced)
     board, tasks, reasons = make_board(catalog, track, request)
     return TrainingRequest(settings, catalog, track.id, board, tasks, reasons)
 
@@ -92,7 +97,7 @@ def declare(options: Namespace, request: TrainingRequest) -> Job:
     _check_devices(settings, board, list(cards.values()), recipe.recipe)
     say_division(request.track, request.reasons, settings)
     unstressed = why_unstressed(recipe.config)
-    say_preview(settings, cards.values(), board.track.protocol, unstressed)
+    say_preview(settings, cards.values(), board.track, unstressed)
     return Job(settings, catalog, board, plans, [*cards.values()], admitted)
 
 

@@ -12,6 +12,7 @@ from itertools import groupby
 from typing import Any
 
 from crlbench.base import wording
+from crlbench.contract.arms import Arm
 from crlbench.contract.model_card import ModelCard
 from crlbench.contract.records import Subject
 from crlbench.disk.hashing import digest
@@ -25,8 +26,12 @@ from crlbench.site.recipes import list_compared_models
 from crlbench.site.source import Site, StoredBoard
 from crlbench.verdict.axes import AXES, AXIS_WORDS, Axis
 from crlbench.verdict.entry import Entry
+from crlbench.verdict.protocols import RULES
+from crlbench.verdict.resources import known_track
 
 INDEX = "models/index.html"
+TRACK = "mini"
+"""Where a model without results is measured first."""
 Facts = list[tuple[str, str]]
 """Label and text."""
 
@@ -189,6 +194,8 @@ def _page(
             "changed": _describe_change(model),
             "axes": [(_signs(model, axis), AXIS_WORDS[axis].capitalize()) for axis in AXES],
             "rows": [_row(stored, entry) for stored, entry in model.entries],
+            "track": TRACK,
+            "arms": ",".join(("real", *_needed_arms())),
             "recipes": _recipes(model, recipe_pages),
             "articles": [
                 entry_article
@@ -223,6 +230,12 @@ def _leading(model: Model) -> list[tuple[StoredBoard, Entry]]:
         order = pairs[0][0].recipes
         chosen_entries.append(min(pairs, key=lambda pair: order.index(pair[1].recipe)))
     return chosen_entries
+
+
+def _needed_arms() -> tuple[Arm, ...]:
+    """Control arms that a rank on the first track needs."""
+    track = known_track(TRACK)
+    return () if track is None else RULES[track.protocol].needed
 
 
 def _row(stored: StoredBoard, entry: Entry) -> dict[str, Any]:

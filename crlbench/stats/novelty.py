@@ -24,13 +24,10 @@ import numpy as np
 
 from crlbench.errors import ValidationError
 from crlbench.stats.intervals import trimmed_mean
+from crlbench.stats.needs import LEAST_NEW, STRICT_DRAWS
 
 RIGHT = 0.5
 """u from which on an answer counts as right."""
-LEAST_NEW = 64
-"""Fewer new items give no Λ_new: the cell is saturated."""
-STRICT_DRAWS = 32
-"""Sampled answers of the start model that the strict set needs."""
 SECOND_CHOICE = 2
 """Right answers among them from which on a new item was known after all."""
 STRICT_GAP = 0.1
