@@ -16,6 +16,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+OK, FAILED_RUNS = 0, 7
+"""Exit codes after which the next step runs: a run that fails by rule is a result."""
 DESIGNS = ("llama", "qwen2", "mistral", "deepseek", "gemma", "neox", "phi", "granite-hybrid")
 FURTHER = ("i1o1", "i2o0", "i0o1", "i1o0", "i2o1")
 """Checkpoints beside i0o0, in the order in which they run."""
@@ -51,7 +53,7 @@ def main() -> int:
             command += ["--max-hours", f"{left:.4f}"]
         print(f"{model}: {arms}, {seeds} seeds", flush=True)
         code = subprocess.run(command, check=False).returncode
-        if code not in (0, 1):
+        if code not in (OK, FAILED_RUNS):
             return code
     return 0
 
