@@ -114,8 +114,10 @@ class Rollout:
         rows = torch.arange(len(self.texts), device=self.group.device)
         turn = torch.where(self.action_mask, 0, -1).to(torch.int16)
         unknown = torch.full_like(self.completion_ids, -1)
-        defaults = {"prompt": self.group, "trajectory": rows, "episode": rows,
-                    "seat": torch.zeros_like(rows), "turn": turn, "state": unknown}  # fmt: skip
+        defaults: dict[str, Any] = {
+            "prompt": self.group, "trajectory": rows, "episode": rows,
+            "seat": torch.zeros_like(rows), "turn": turn, "state": unknown,
+        }  # fmt: skip
         return replace(self, **{n: v for n, v in defaults.items() if getattr(self, n) is None})
 
     def rows(self, index: Tensor) -> Rollout:
