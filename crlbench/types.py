@@ -197,6 +197,8 @@ class Experience:
     """(B, T) float32, exactly 0 outside the action mask."""
     keep: Tensor
     """(B,) bool: the sample filter's verdict; rows with NaN are dropped here and counted."""
+    value_mask: Tensor | None = None
+    """(B, T) bool: tokens at which the critic learns. None: all that the policy chose."""
 
     def __post_init__(self) -> None:
         if CHECKED:
@@ -229,6 +231,7 @@ _PER_TOKEN = {
     "values",
     "returns",
     "advantages",
+    "value_mask",
     "turn",
     "state",
 }
@@ -320,6 +323,7 @@ _OF_EXPERIENCE: dict[str, tuple[str, torch.dtype | None]] = {
     "returns": ("BT", None),
     "advantages": ("BT", None),
     "keep": ("B", torch.bool),
+    "value_mask": ("BT", torch.bool),
 }
 
 

@@ -264,7 +264,7 @@ class PolicyOptimization(Learner):
         health["kl_coefficient"] = self.kl_coefficient
         if experience is not None:
             self.kl_coefficient = self.recipe.kl.coefficient.next_coefficient(
-                self.kl_coefficient, health["kl_per_completion"], len(experience.rewards)
+                self.kl_coefficient, health["kl_per_completion"], experience.rollout.episodes
             )
         self.log_dict({f"train/{n}": value for n, value in health.items() if math.isfinite(value)})
         events = {name: int(count) for name, count in (counts | self.events).items()}
