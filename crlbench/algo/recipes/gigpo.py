@@ -2,13 +2,13 @@
 
 Feng et al. 2025 (arXiv 2505.10978), with F_norm = 1 (no deviation divides), step weight 1, step
 discount 0.95 and KL weight 0.01. From ``grpo`` it differs in: advantage (anchor states), normalize
-(none), kl (weight 0.01).
+(none), aggregate (every turn weighs the same), kl (weight 0.01).
 """
 
 from __future__ import annotations
 
 from crlbench.algo.advantage import AnchorState
-from crlbench.algo.aggregate import SequenceMean
+from crlbench.algo.aggregate import TurnMean
 from crlbench.algo.clip import PpoClip
 from crlbench.algo.kl import K3, Fixed, KlInLoss
 from crlbench.algo.normalize import NoNorm
@@ -21,6 +21,6 @@ RECIPE = Recipe(
     normalize=NoNorm(),
     ratio=TokenRatio(),
     clip=PpoClip(low=0.2, high=0.2),
-    aggregate=SequenceMean(row="mean"),
+    aggregate=TurnMean(),
     kl=KlInLoss(Fixed(0.01), K3()),
 )
