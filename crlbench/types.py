@@ -94,6 +94,9 @@ class Rollout:
     """(B,) int64: who acts in a row. None where there is one actor."""
     turn: Tensor | None = None
     """(B, T) int16: the turn of each action token, -1 elsewhere. None where there is one turn."""
+    state: Tensor | None = None
+    """(B, T) int64: a digest of the state in which the turn of each action token was said, 0 or
+    more; -1 elsewhere, and where nobody knows it. None where no row has one."""
 
     def __post_init__(self) -> None:
         if CHECKED:
@@ -113,8 +116,11 @@ class Rollout:
         """The same rows with every number of a row in place: what None stands for is written."""
         rows = torch.arange(len(self.texts), device=self.group.device)
         turn = torch.where(self.action_mask, 0, -1).to(torch.int16)
-        defaults = {"prompt": self.group, "trajectory": rows, "episode": rows,
-                    "seat": torch.zeros_like(rows), "turn": turn}  # fmt: skip
+        unknown = torch.full_like(self.completion_ids, -1)
+        defaults: dict[str, Any] = {
+            "prompt": self.group, "trajectory": rows, "episode": rows,
+            "seat": torch.zeros_like(rows), "turn": turn, "state": unknown,
+        }  # fmt: skip
         return replace(self, **{n: v for n, v in defaults.items() if getattr(self, n) is None})
 
     def rows(self, index: Tensor) -> Rollout:
@@ -143,7 +149,8 @@ class Rollout:
             for name in _ROLLOUT_FIELDS - {"texts"}
         }
         present = {name: tensors for name, tensors in columns.items() if tensors is not None}
-        left, fill = {"prompt_ids", "prompt_mask"}, {"completion_ids": pad, "turn": -1}
+        left = {"prompt_ids", "prompt_mask"}
+        fill = {"completion_ids": pad} | dict.fromkeys(_ABSENT, -1)
         wide: dict[str, Any] = {
             name: joined(present[name], left=name in left, pad=fill.get(name, 0))
             for name in ("prompt_ids", "prompt_mask", *sorted(_PER_TOKEN & present.keys()))
@@ -163,7 +170,7 @@ class Rollout:
         A critic estimates the state before each token: at this one, the state after the last.
         """
         wide: dict[str, Any] = {
-            name: torch.nn.functional.pad(tensor, (0, 1), value=-1 if name == "turn" else 0)
+            name: torch.nn.functional.pad(tensor, (0, 1), value=-1 if name in _ABSENT else 0)
             for name in _PER_TOKEN & _ROLLOUT_FIELDS
             if (tensor := getattr(self, name)) is not None
         }
@@ -193,6 +200,8 @@ class Experience:
     """(B, T) float32, exactly 0 outside the action mask."""
     keep: Tensor
     """(B,) bool: the sample filter's verdict; rows with NaN are dropped here and counted."""
+    value_mask: Tensor | None = None
+    """(B, T) bool: tokens at which the critic learns. None: all that the policy chose."""
 
     def __post_init__(self) -> None:
         if CHECKED:
@@ -225,12 +234,16 @@ _PER_TOKEN = {
     "values",
     "returns",
     "advantages",
+    "value_mask",
     "turn",
+    "state",
 }
 """Fields of shape (B, T)."""
+_ABSENT = {"turn", "state"}
+"""Those of them that are -1 where there is nothing."""
 _NUMBERED = {"group", "prompt", "trajectory", "episode"}
 """Fields (B,) that number things of one rollout."""
-_OPTIONAL = ("prompt", "trajectory", "episode", "seat", "turn")
+_OPTIONAL = ("prompt", "trajectory", "episode", "seat", "turn", "state")
 """Fields that a rollout of single turns leaves out."""
 _ROLLOUT_FIELDS = {f.name for f in fields(Rollout)}
 
@@ -301,6 +314,7 @@ _OF_ROLLOUT: dict[str, tuple[str, torch.dtype | None]] = {
     "episode": ("B", torch.int64),
     "seat": ("B", torch.int64),
     "turn": ("BT", torch.int16),
+    "state": ("BT", torch.int64),
 }
 """Dimensions and type by field; None is any floating-point type."""
 _OF_EXPERIENCE: dict[str, tuple[str, torch.dtype | None]] = {
@@ -312,6 +326,7 @@ _OF_EXPERIENCE: dict[str, tuple[str, torch.dtype | None]] = {
     "returns": ("BT", None),
     "advantages": ("BT", None),
     "keep": ("B", torch.bool),
+    "value_mask": ("BT", torch.bool),
 }
 
 
@@ -328,6 +343,10 @@ def _check_rollout(rollout: Rollout) -> None:
         expected = torch.where(as_bool(rollout.action_mask), rollout.turn.clamp(min=0), -1)
         if not torch.equal(rollout.turn, expected):
             raise ValueError("Rollout.turn: expected 0 or more in action_mask, -1 elsewhere")
+    if rollout.state is not None and bool(
+        (torch.where(as_bool(rollout.action_mask), -1, rollout.state) != -1).any()
+    ):
+        raise ValueError("Rollout.state: expected -1 outside action_mask")
 
 
 def _check(

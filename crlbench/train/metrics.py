@@ -152,13 +152,16 @@ def kept_fraction(
 
 
 def explained_variance(experience: Experience | None) -> Tensor:
-    """1 - Var(return - value) / Var(return) over valid tokens; 0 where the returns are equal.
+    """1 - Var(return - value) / Var(return) over the valid tokens at which the critic learns; 0
+    where the returns are equal.
 
     Empty where no update was made, or without a critic.
     """
     if experience is None or experience.values is None or experience.returns is None:
         return torch.zeros(0)
     mask = experience.rollout.action_mask & experience.keep[:, None]
+    if experience.value_mask is not None:
+        mask = mask & experience.value_mask
     returns, values = experience.returns[mask].double(), experience.values[mask].double()
     if len(returns) < 2 or float(returns.var()) == 0.0:
         return torch.zeros(())
