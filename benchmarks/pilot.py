@@ -52,7 +52,7 @@ class Design:
 DESIGNS = {
     "mini": Design(
         panel=("tiny2-llama", "tiny2-mistral", "tiny2-gemma", "tiny2-granite-hybrid"),
-        tasks=("letters", "clock"),
+        tasks=("letters", "list-ops"),
         seeds=1,
         grid={"optimization.learning_rate": ("5e-5", "1e-4", "2e-4")},
         fixed={"evaluation.pass_draws": "0", "evaluation.retain": "[]"},
