@@ -16,7 +16,7 @@ from crlbench.reward.verify import exact
 
 CARD = {
     "name": "list-ops",
-    "version": "1.0.0",
+    "version": "1.1.0",
     "tags": ["calibration", "compositional"],
     "summary": "Reverse, sort or rotate a short list of letters.",
     "max_completion_bytes": 64,
