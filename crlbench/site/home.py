@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from functools import partial
 
 from crlbench.disk.hashing import digest
+from crlbench.site.designs import has_designs
 from crlbench.site.facets import format_count, model_size
 from crlbench.site.pages import Keyed, Made, Page, board_path
 from crlbench.site.source import Site, StoredBoard
@@ -53,6 +54,7 @@ def _page(site: Site, stored: StoredBoard, recipe: str, path: str) -> Iterator[P
             "recipes": [(name, len(stored.entries(name))) for name in stored.recipes],
             "models": len({entry.model for entry in stored.entries(recipe)}),
             "sizes": _sizes(stored, recipe),
+            "designs": has_designs(stored, recipe),
             "track": "" if track is None else track.summary[:1].lower() + track.summary[1:],
         },
         section="board",
