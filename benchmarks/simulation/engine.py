@@ -16,12 +16,13 @@ import crlbench.verdict
 from crlbench.seeding import derive
 
 from . import measures, nulls
-from .protocol2 import MEASURES
+from .protocol2_designs import MEASURES
 from .rows import Row
 
 CHUNK = 10
 """Boards that a process takes at a time."""
-OWN = ("setting", "truth", "world", "scores", "measures", "nulls", "spreads", "protocol2")
+OWN = ("setting", "truth", "world", "scores", "measures", "nulls", "spreads")
+OWN += ("protocol2", "protocol2_designs")
 
 Columns = dict[str, np.ndarray]
 """(boards,) per thing that was counted."""

