@@ -9,7 +9,7 @@ the designs of a board (:mod:`crlbench.stats.designs`), as it moves tiers and ra
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 
@@ -200,7 +200,13 @@ def _row(axis: Axis, group: Group, pool: Sequence[Group]) -> DesignRow:
 def _alone(group: Group, counted: Sequence[Entry], axis: Axis) -> tuple[str, AxisScore]:
     entry = (counted or group.whole)[0]
     label = "" if entry.checkpoint is None else f" ({entry.checkpoint})"
-    return ALONE + label, entry.axes[axis]
+    return ALONE + label, _bare(entry.axes[axis])
+
+
+def _bare(score: AxisScore) -> AxisScore:
+    """The score without its replicates, which the entry keeps."""
+    names = [one.name for one in fields(AxisScore) if one.name not in ("drawn", "spread")]
+    return AxisScore(**{name: getattr(score, name) for name in names}, drawn=None, spread=None)
 
 
 def _over_checkpoints(axis: Axis, group: Group, others: Sequence[Group]) -> tuple[str, AxisScore]:
