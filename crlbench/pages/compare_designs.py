@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -10,7 +11,7 @@ from crlbench.pages.design_panel import design_panel
 from crlbench.pages.design_table import axis_tables
 from crlbench.pages.page_axes import correlation_sentences
 from crlbench.pages.report import environment
-from crlbench.pages.table import Table, escape, plain_sheet, terminal_sheet
+from crlbench.pages.table import WRAP, Table, escape, terminal_sheet
 from crlbench.verdict.compare_designs import DesignComparison
 
 if TYPE_CHECKING:
@@ -26,7 +27,8 @@ def terminal_designs(comparison: DesignComparison) -> Group:
 
 def plain_designs(comparison: DesignComparison) -> str:
     """The same as plain text, for logs and pipes."""
-    return plain_sheet(_tables(comparison), legend(comparison))
+    blocks = [table.to_text(loose=True) for table in _tables(comparison)]
+    return "\n\n".join([*blocks, textwrap.fill(legend(comparison), WRAP)]) + "\n"
 
 
 def markdown_designs(comparison: DesignComparison) -> str:

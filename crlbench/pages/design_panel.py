@@ -48,10 +48,8 @@ def _rows_figure(axis_ranking: AxisRanking, designs: AxisDesigns, sign: str) -> 
 
 def _dot(row: DesignRow) -> Dot:
     values = [one.value for one in row.checkpoints if one.counts and one.value is not None]
-    label = f"{row.display_name}, {say.checkpoints(row)}"
-    return Dot(
-        label, row.score.value, row.score.interval, values if len(values) > 1 else (), not row.alone
-    )
+    rings = values if len(values) > 1 else ()
+    return Dot(row.display_name, row.score.value, row.score.interval, rings, not row.alone)
 
 
 def _spread_figure(designs: AxisDesigns, sign: str) -> str:

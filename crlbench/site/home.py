@@ -11,6 +11,7 @@ from crlbench.site.facets import format_count, model_size
 from crlbench.site.pages import Keyed, Made, Page, board_path
 from crlbench.site.source import Site, StoredBoard
 from crlbench.site.standings import completions_of, facts, standings
+from crlbench.verdict.design_rows import group_entries
 from crlbench.verdict.resources import known_track
 
 
@@ -55,6 +56,7 @@ def _page(site: Site, stored: StoredBoard, recipe: str, path: str) -> Iterator[P
             "models": len({entry.model for entry in stored.entries(recipe)}),
             "sizes": _sizes(stored, recipe),
             "designs": has_designs(stored, recipe),
+            "rows": len(group_entries(stored.entries(recipe))),
             "track": "" if track is None else track.summary[:1].lower() + track.summary[1:],
         },
         section="board",

@@ -28,9 +28,9 @@ from crlbench.verdict.entry import Entry
 
 WORDS: Mapping[str, str] = {
     "design": "design",
-    "order": "corpus order, for all designs",
+    "order": "corpus order",
     "design:initialisation": "initialisation",
-    "design:order": "corpus order, for one design",
+    "design:order": "design × order",
     "design:checkpoint": "checkpoint",
     "task": "task",
     "design:task": "design × task",

@@ -38,7 +38,8 @@ def plans(designs: Designs = DESIGNS, stressed: bool = False) -> Iterator[Plan]:
     """Three seeds of every checkpoint; the first of each design has what a rank needs.
 
     Args:
-        stressed: whether every checkpoint has a stress arm, and not the first ones alone.
+        stressed: whether every checkpoint has a stress arm and the five seeds by which Stab of a
+            task is rated, and not the first ones alone.
     """
     for model, (slope, labels) in designs.items():
         for label in labels:
@@ -63,6 +64,7 @@ def checkpoint(model: str, label: str, slope: float, first: bool, stressed: bool
         pass_draws=32,
         track_version=1,
     )
+    plan = replace(plan, seeds=5) if stressed else plan
     return replace(plan, seeds=5, placebo=3, mode=3) if first else plan
 
 
