@@ -194,7 +194,8 @@ class Evidence:
         """
         runs = self.tasks[task]
         if part == "stability":
-            return None if runs.stability is None else runs.stability_rows
+            lacks_stress = runs.stressed and runs.stress is None
+            return None if runs.stability is None or lacks_stress else runs.stability_rows
         if part == "efficiency":
             return None if any(m.lam is None for m in runs.measures) else runs.ranked_lam
         if runs.gen_parts is None:
