@@ -52,6 +52,10 @@ from crlbench.stats.intervals import (
 from crlbench.stats.resampling import MIN_TASKS, Rows, trimmed_rows
 from crlbench.stats.task_sample import interval_over_tasks, refusal, skewness, stretch, task_level
 
+EITHER_TAIL = 1.3
+"""How much of the tail either part of a union of two leaves out: their union covers more often than
+one of them. Simulated, with orders that do nothing to all designs up to orders that do most."""
+
 
 @dataclass(frozen=True, eq=False)
 class Design:
@@ -129,6 +133,8 @@ class DesignEstimate:
     """95 % over other tasks as well."""
     wider_reason: str | None
     """Why there is none."""
+    warning: str | None = None
+    """Which design's checkpoints vary more than the others'; None where none do."""
 
     @property
     def of_designs(self) -> bool:
@@ -167,7 +173,7 @@ def design_mean(
     pool = _pool((design,), others, level)
     if isinstance(pool, str):
         return _refuse(sides, pool)
-    return _estimate(sides, pool.of_mean(design.name), level, pool)
+    return _estimate(sides, pool.of_mean(design.name), level, pool.warn([design.name]), pool)
 
 
 def design_difference(
@@ -205,10 +211,19 @@ def design_difference(
         pool = _pool(pair, others, level)
         if isinstance(pool, str):
             return _refuse(sides, pool)
-        return _estimate(sides, pool.of_difference(base.name, design.name), level)
+        return pooled_difference(pool, base, design, level)
     parts = [independent_variance(one.checkpoint_means) for one in pair]
     variance = parts[0].variance + parts[1].variance
     return _estimate(sides, MeanVariance(variance, _satterthwaite(parts)), level)
+
+
+def pooled_difference(
+    pool: Pool, base: Design, design: Design, level: float = LEVEL
+) -> DesignEstimate:
+    """The mean of ``design`` minus that of ``base``, two of a pool."""
+    spread = pool.of_difference(base.name, design.name)
+    warning = pool.warn([base.name, design.name])
+    return _estimate(_Sides(design, base), spread, level, warning)
 
 
 def design_replicates(
@@ -290,7 +305,7 @@ def _pool(chosen: Sequence[Design], others: Sequence[Design], level: float) -> P
         return pool
     if len(pool.names) > 2 and level > LEVEL:
         return f"a pooled interval at {level:.1%}: its coverage is not simulated above {LEVEL:.0%}"
-    return pool.refuse([one.name for one in chosen]) or pool
+    return pool
 
 
 def _satterthwaite(parts: Sequence[MeanVariance]) -> np.ndarray:
@@ -301,7 +316,11 @@ def _satterthwaite(parts: Sequence[MeanVariance]) -> np.ndarray:
 
 
 def _estimate(
-    sides: _Sides, checkpoints: MeanVariance, level: float, pool: Pool | None = None
+    sides: _Sides,
+    checkpoints: MeanVariance,
+    level: float,
+    warning: str | None = None,
+    pool: Pool | None = None,
 ) -> DesignEstimate:
     """
     Args:
@@ -311,10 +330,12 @@ def _estimate(
     value, tasks = sides.value, len(sides.task_means)
     items = MeanVariance(np.array(sides.items), np.array(math.inf))
     parts = [checkpoints, items]
-    half = _half_width(parts, level)
-    if pool is not None:
-        half = max(half, _half_width([pool.of_orders], level))
-        parts.append(pool.shared_by_orders)
+    if pool is None:
+        half = _half_width(parts, level)
+    else:
+        either, shared = 1.0 - EITHER_TAIL * (1.0 - level), pool.of_orders
+        half = max(_half_width(parts, either), _half_width([shared], either))
+        parts.append(shared)
     interval = Interval(value - half, value + half, level)
     wider, wider_reason = None, refusal(tasks)
     if tasks >= MIN_TASKS:
@@ -330,6 +351,7 @@ def _estimate(
         reason=None,
         wider=wider,
         wider_reason=wider_reason,
+        warning=warning,
     )
 
 
