@@ -70,16 +70,20 @@ class Pool:
 
     def _of(self, names: Sequence[str]) -> MeanVariance:
         """The mean over designs of the variance of their means."""
-        common, ratios = self.squares.of_mean, self.squares.ratios[self._at(names)]
-        own, df = float(ratios.mean()), float(common.df)
-        larger = max(1.0, own)
-        if self.warn(names) is not None:
-            own_df = ratios.sum() ** 2 / (ratios**2).sum() * float(self.squares.own_df)
-            own_df = max(1.0, float(own_df))
-            quantiles = stdtrit([own_df, df], 0.5 + LEVEL / 2)
-            if quantiles[0] ** 2 * own > quantiles[1] ** 2 * larger:
-                larger, df = own, own_df
-        return MeanVariance(common.variance * larger, np.array(df))
+        common, ratios = self.squares.of_mean, self.squares.ratios[..., self._at(names)]
+        own, squared = ratios.mean(axis=-1), (ratios**2).sum(axis=-1)
+        larger = np.maximum(1.0, own)
+        welch = ratios.sum(axis=-1) ** 2 / np.where(squared > 0, squared, 1.0)
+        own_df = np.maximum(1.0, welch * self.squares.own_df)
+        quantiles = [stdtrit(df, 0.5 + LEVEL / 2) for df in (own_df, common.df)]
+        alone = self._far(names).any(axis=-1)
+        alone &= quantiles[0] ** 2 * own > quantiles[1] ** 2 * larger
+        variance = common.variance * np.where(alone, own, larger)
+        return MeanVariance(variance, np.where(alone, own_df, common.df))
+
+    def _far(self, names: Sequence[str]) -> np.ndarray:
+        """(..., names) which of these vary more than the others."""
+        return self.squares.spread_p[..., self._at(names)] < SPREAD_ALPHA
 
     def _at(self, names: Sequence[str]) -> list[int]:
         return [self.names.index(name) for name in names]
@@ -93,8 +97,7 @@ class Pool:
 
     def warn(self, names: Sequence[str]) -> str | None:
         """Which of these designs vary more than the others; None where none does."""
-        chances = self.squares.spread_p[self._at(names)]
-        far = [name for name, p in zip(names, chances, strict=True) if p < SPREAD_ALPHA]
+        far = [name for name, is_far in zip(names, self._far(names), strict=True) if is_far]
         if not far:
             return None
         return (

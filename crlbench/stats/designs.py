@@ -39,6 +39,7 @@ from crlbench.errors import ValidationError
 from crlbench.stats.checkpoints import Layout, MeanVariance, independent_variance, read_layout
 from crlbench.stats.design_draws import draw_design, seed_variances
 from crlbench.stats.design_pool import Pool, check_board, make_pool
+from crlbench.stats.design_widths import add, either_half_width, student_half_width, wider_ends
 from crlbench.stats.intervals import (
     LEVEL,
     REPLICATES,
@@ -47,14 +48,9 @@ from crlbench.stats.intervals import (
     expanded,
     half_width,
     least_seeds,
-    student_quantile,
 )
 from crlbench.stats.resampling import MIN_TASKS, Rows, trimmed_rows
-from crlbench.stats.task_sample import interval_over_tasks, refusal, skewness, stretch, task_level
-
-EITHER_TAIL = 1.3
-"""How much of the tail either part of a union of two leaves out: their union covers more often than
-one of them. Simulated, with orders that do nothing to all designs up to orders that do most."""
+from crlbench.stats.task_sample import interval_over_tasks, refusal
 
 
 @dataclass(frozen=True, eq=False)
@@ -212,9 +208,9 @@ def design_difference(
         if isinstance(pool, str):
             return _refuse(sides, pool)
         return pooled_difference(pool, base, design, level)
-    parts = [independent_variance(one.checkpoint_means) for one in pair]
-    variance = parts[0].variance + parts[1].variance
-    return _estimate(sides, MeanVariance(variance, _satterthwaite(parts)), level)
+    return _estimate(
+        sides, add([independent_variance(one.checkpoint_means) for one in pair]), level
+    )
 
 
 def pooled_difference(
@@ -308,13 +304,6 @@ def _pool(chosen: Sequence[Design], others: Sequence[Design], level: float) -> P
     return pool
 
 
-def _satterthwaite(parts: Sequence[MeanVariance]) -> np.ndarray:
-    """Degrees of freedom of a sum of independent variances."""
-    total = sum(part.variance for part in parts)
-    weights = sum(part.variance**2 / part.df for part in parts)
-    return total**2 / weights if weights > 0 else min(part.df for part in parts)
-
-
 def _estimate(
     sides: _Sides,
     checkpoints: MeanVariance,
@@ -329,51 +318,30 @@ def _estimate(
     """
     value, tasks = sides.value, len(sides.task_means)
     items = MeanVariance(np.array(sides.items), np.array(math.inf))
-    parts = [checkpoints, items]
-    if pool is None:
-        half = _half_width(parts, level)
-    else:
-        either, shared = 1.0 - EITHER_TAIL * (1.0 - level), pool.of_orders
-        half = max(_half_width(parts, either), _half_width([shared], either))
-        parts.append(shared)
+    whole = own = add((checkpoints, items))
+    half = float(student_half_width(own, level))
+    if pool is not None:
+        whole = add((checkpoints, items, pool.of_orders))
+        half = float(either_half_width(own, pool.of_orders, level))
     interval = Interval(value - half, value + half, level)
     wider, wider_reason = None, refusal(tasks)
     if tasks >= MIN_TASKS:
-        wider, wider_reason = _wider(sides, checkpoints, level).union(interval), None
+        is_difference = sides.base is not None
+        ends = wider_ends(sides.task_means, checkpoints, is_difference, level)
+        wider, wider_reason = Interval(*map(float, ends), level).union(interval), None
     return DesignEstimate(
         value=value,
         about=sides.about,
         is_about_designs=sides.is_about_designs,
         checkpoints=sides.checkpoints,
-        error=math.sqrt(sum(float(part.variance) for part in parts)),
-        df=float(_satterthwaite(parts)),
+        error=math.sqrt(float(whole.variance)),
+        df=float(whole.df),
         interval=interval,
         reason=None,
         wider=wider,
         wider_reason=wider_reason,
         warning=warning,
     )
-
-
-def _half_width(parts: Sequence[MeanVariance], level: float) -> float:
-    """Student's, of a sum of independent variances."""
-    error = math.sqrt(sum(float(part.variance) for part in parts))
-    return student_quantile(0.5 + level / 2, float(_satterthwaite(parts))) * error
-
-
-def _wider(sides: _Sides, checkpoints: MeanVariance, level: float) -> Interval:
-    """Over other checkpoints and other tasks."""
-    means = sides.task_means
-    between = independent_variance(means)
-    total = float(between.variance + checkpoints.variance)
-    # Checkpoints make the sum less skewed than the tasks are.
-    share = float(between.variance) / total if total > 0 else 0.0
-    quantile_level = task_level(level, len(means), sides.base is not None, share)
-    df = float(_satterthwaite((between, checkpoints)))
-    half = student_quantile(0.5 + quantile_level / 2, df) * math.sqrt(total)
-    skew = skewness(means) * share**1.5
-    low, high = stretch(sides.value, half, skew, len(means))
-    return Interval(float(low), float(high), level)
 
 
 def _of_one_checkpoint(design: Design, count: int, seed: int, level: float) -> DesignEstimate:
