@@ -147,7 +147,8 @@ def _ranks() -> Iterator[Row]:
 def _designs() -> Iterator[Row]:
     def row(plan: str, what: str, spreads: Spreads, tasks: int) -> Row:
         scene = Scene(spreads, tasks, 3, LABELS[plan], PAIR + EIGHT[2:])
-        return _row("designs", "design intervals", f"{plan}, {what}", scene)
+        kind = "one checkpoint" if plan == "1" else "design intervals"
+        return _row("designs", kind, f"{plan}, {what}", scene)
 
     for tasks in TASKS:
         for shape in ("normal", "skewed"):

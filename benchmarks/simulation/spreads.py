@@ -6,6 +6,7 @@ with Λ in mind. Nothing is answered here: a run is one number.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -83,28 +84,35 @@ class Board:
     designs: np.ndarray
     """(D,) the truth of every design over all tasks."""
     items: np.ndarray
-    """(D, K, N) what each of N items does to a design on a task."""
+    """(D, K, N) what each of N items does to a design on a task; N is 1 where they do nothing."""
 
 
-def draw(scene: Scene, generator: np.random.Generator) -> Board:
-    """One board of a scene."""
+def draw(scene: Scene, generator: np.random.Generator, shape: tuple[int, ...] = ()) -> Board:
+    """One board of a scene, or many: then all arrays have their shape in front."""
     s, tasks, labels = scene.spreads, scene.tasks, scene.labels
     designs, count = len(scene.designs), len(labels)
-    means = MEAN + np.array(scene.designs) + s.design * generator.normal(size=designs)
-    task = s.task * unit_noise(generator, s.shape, tasks)
-    own = s.design_task * unit_noise(generator, s.shape, designs * tasks).reshape(designs, tasks)
-    design_tasks = means[:, None] + task + own
+    of_designs = (*shape, designs)
+    means = MEAN + np.array(scene.designs) + s.design * generator.normal(size=of_designs)
+    task = s.task * _noise(generator, s.shape, (*shape, 1, tasks))
+    own = s.design_task * _noise(generator, s.shape, (*of_designs, tasks))
+    design_tasks = means[..., None] + task + own
     sizes = np.resize(s.sizes, designs)
-    checkpoints = sizes[:, None] * _checkpoints(s, labels, designs, generator)
-    checkpoints = checkpoints + s.shared_order * generator.normal(size=count)[_orders(labels)]
-    single = s.checkpoint_task * generator.normal(size=(designs, count, tasks))
-    on_tasks = design_tasks[:, None] + checkpoints[..., None] + single
+    checkpoints = sizes[:, None] * _checkpoints(s, labels, of_designs, generator)
+    shared = s.shared_order * generator.normal(size=(*shape, 1, count))
+    checkpoints = checkpoints + shared[..., _orders(labels)]
+    single = s.checkpoint_task * generator.normal(size=(*of_designs, count, tasks))
+    on_tasks = design_tasks[..., None, :] + checkpoints[..., None] + single
     spread = s.seed * np.exp(generator.uniform(*np.log(s.seeds_by_cell), on_tasks.shape))
     noise = sizes[:, None, None, None] * spread[..., None]
     noise = noise * generator.normal(size=(*on_tasks.shape, scene.seeds))
-    items = s.items * np.sqrt(ITEMS) * generator.normal(size=(designs, tasks, ITEMS))
-    measured = on_tasks + items.mean(axis=-1)[:, None]
+    count = ITEMS if s.items > 0 else 1
+    items = s.items * math.sqrt(count) * generator.normal(size=(*of_designs, tasks, count))
+    measured = on_tasks + items.mean(axis=-1)[..., None, :]
     return Board(measured[..., None] + noise, checkpoints, on_tasks, design_tasks, means, items)
+
+
+def _noise(generator: np.random.Generator, shape: Shape, size: tuple[int, ...]) -> np.ndarray:
+    return unit_noise(generator, shape, math.prod(size)).reshape(size)
 
 
 def _orders(labels: tuple[str, ...]) -> np.ndarray:
@@ -113,13 +121,15 @@ def _orders(labels: tuple[str, ...]) -> np.ndarray:
 
 
 def _checkpoints(
-    s: Spreads, labels: tuple[str, ...], designs: int, generator: np.random.Generator
+    s: Spreads, labels: tuple[str, ...], of_designs: tuple[int, ...], generator: np.random.Generator
 ) -> np.ndarray:
-    """(D, R) of checkpoints labelled ``i0o0`` and so on."""
+    """(..., D, R) of checkpoints labelled ``i0o0`` and so on."""
     pairs = np.array([label[1:].split("o") for label in labels]).astype(int)
     shares = {"checkpoint": (0.0, 0.0, 1.0), "thirds": (1 / 3,) * 3, "order": (0.0, 1.0, 0.0)}
     by_start, by_order, by_both = s.checkpoint * np.sqrt(shares[s.split])
-    starts = generator.normal(size=(designs, pairs[:, 0].max() + 1))
-    orders = generator.normal(size=(designs, pairs[:, 1].max() + 1))
-    both = generator.normal(size=(designs, len(labels)))
-    return by_start * starts[:, pairs[:, 0]] + by_order * orders[:, pairs[:, 1]] + by_both * both
+    starts = generator.normal(size=(*of_designs, pairs[:, 0].max() + 1))
+    orders = generator.normal(size=(*of_designs, pairs[:, 1].max() + 1))
+    both = generator.normal(size=(*of_designs, len(labels)))
+    return (
+        by_start * starts[..., pairs[:, 0]] + by_order * orders[..., pairs[:, 1]] + by_both * both
+    )

@@ -28,6 +28,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
 import numpy as np
@@ -170,7 +171,7 @@ class BoardSquares:
     shape: tuple[int, int, int]
     """D, I, J."""
 
-    @property
+    @cached_property
     def of_mean(self) -> MeanVariance:
         """Of the mean of one design, what orders do to all designs apart."""
         _, starts, orders = self.shape
@@ -189,20 +190,20 @@ class BoardSquares:
             np.where(larger, np.maximum(1.0, satterthwaite), self.df.sum()),
         )
 
-    @property
+    @cached_property
     def of_orders(self) -> MeanVariance:
         """Of the mean over the orders of what they do to all designs."""
         designs, starts, orders = self.shape
         df = np.full(self.order.shape, orders - 1.0)
         return MeanVariance(self.order / (designs * starts * orders), df)
 
-    @property
+    @cached_property
     def ratios(self) -> np.ndarray:
         """(..., D) variance of each design over that of all; 1 where none varies."""
         mean = self.own.mean(axis=-1, keepdims=True)
         return np.divide(self.own, mean, out=np.ones_like(self.own), where=mean > 0)
 
-    @property
+    @cached_property
     def own_df(self) -> np.ndarray:
         """(...) degrees of freedom of the variance of one design (Satterthwaite)."""
         sums = self.parts * self.df
@@ -211,12 +212,9 @@ class BoardSquares:
         df = np.where(by_part > 0, whole**2 / safe, self.df.sum())
         return df / self.shape[0]
 
-    @property
+    @cached_property
     def spread_p(self) -> np.ndarray:
-        """(..., D) p-values of "this design varies as the others do", by F against the others.
-
-        Times D, that of the largest is Cochran's test (1941).
-        """
+        """(..., D) p-values of "this design varies no more than the others", by F against them."""
         designs, df = self.shape[0], self.own_df[..., None]
         rest = designs - self.ratios
         f = np.divide(

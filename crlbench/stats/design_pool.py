@@ -6,8 +6,8 @@ things guard against designs that do not:
 
 - The variance of a design whose checkpoints vary more than the pool's is its own; that of a
   difference is at least the mean of the two designs' own.
-- A design that varies so much more that Cochran's test (1941) rejects at 5 % has no pooled
-  interval.
+- Where an F test at 5 % says that a design varies more, the degrees of freedom are its own as well
+  (Welch and Satterthwaite of two), and a warning says so.
 
 Both see large differences only: a design has few checkpoints. ``python benchmarks/simulations.py
 --part designs`` has rows with designs that vary unequally.
@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
+from scipy.special import stdtrit
 
 from crlbench.errors import ValidationError
 from crlbench.stats.checkpoints import (
@@ -29,12 +30,13 @@ from crlbench.stats.checkpoints import (
     board_squares,
     design_table,
 )
+from crlbench.stats.intervals import LEVEL
 
 LEAST_CROSSED = 4
 """Fewest designs of a pool of crossed checkpoints. With fewer, design x order has one or two
 degrees of freedom if there are two orders."""
 SPREAD_ALPHA = 0.05
-"""Probability that some design of a pool is refused though all vary alike."""
+"""Probability that a design is said to vary more though it varies as the others do."""
 
 
 class Checkpoints(Protocol):
@@ -59,39 +61,48 @@ class Pool:
 
     def of_mean(self, name: str) -> MeanVariance:
         """Of the mean of one design, what orders do to all designs apart."""
-        spread, ratio = self.squares.of_mean, self.squares.ratios[self.names.index(name)]
-        return MeanVariance(spread.variance * np.maximum(1.0, ratio), spread.df)
+        return self._of([name])
 
     def of_difference(self, one: str, other: str) -> MeanVariance:
         """Of the difference of the means of two designs."""
-        at = [self.names.index(name) for name in (one, other)]
-        spread, ratio = self.squares.of_mean, self.squares.ratios[at].mean()
-        return MeanVariance(2.0 * spread.variance * np.maximum(1.0, ratio), spread.df)
+        found = self._of([one, other])
+        return MeanVariance(2.0 * found.variance, found.df)
+
+    def _of(self, names: Sequence[str]) -> MeanVariance:
+        """The mean over designs of the variance of their means."""
+        common, ratios = self.squares.of_mean, self.squares.ratios[..., self._at(names)]
+        own, squared = ratios.mean(axis=-1), (ratios**2).sum(axis=-1)
+        larger = np.maximum(1.0, own)
+        welch = ratios.sum(axis=-1) ** 2 / np.where(squared > 0, squared, 1.0)
+        own_df = np.maximum(1.0, welch * self.squares.own_df)
+        quantiles = [stdtrit(df, 0.5 + LEVEL / 2) for df in (own_df, common.df)]
+        alone = self._far(names).any(axis=-1)
+        alone &= quantiles[0] ** 2 * own > quantiles[1] ** 2 * larger
+        variance = common.variance * np.where(alone, own, larger)
+        return MeanVariance(variance, np.where(alone, own_df, common.df))
+
+    def _far(self, names: Sequence[str]) -> np.ndarray:
+        """(..., names) which of these vary more than the others."""
+        return self.squares.spread_p[..., self._at(names)] < SPREAD_ALPHA
+
+    def _at(self, names: Sequence[str]) -> list[int]:
+        return [self.names.index(name) for name in names]
 
     @property
     def of_orders(self) -> MeanVariance:
-        """Of the mean of what the orders do to all designs."""
-        return self.squares.of_orders
+        """Of the mean of what the orders do to all designs, design x order's share of it apart."""
+        whole, (designs, starts, orders) = self.squares.of_orders, self.squares.shape
+        share = self.squares.parts[..., 1] / (designs * starts * orders)
+        return MeanVariance(np.maximum(0.0, whole.variance - share), whole.df)
 
-    @property
-    def shared_by_orders(self) -> MeanVariance:
-        """The same, without what is design x order's share of it."""
-        whole, squares = self.squares.of_orders, self.squares
-        count = squares.shape[0] * squares.shape[1] * squares.shape[2]
-        return MeanVariance(
-            np.maximum(0.0, whole.variance - squares.parts[..., 1] / count), whole.df
-        )
-
-    def refuse(self, names: Sequence[str]) -> str | None:
-        """Why these designs have no pooled interval; None where they have one."""
-        chance = self.squares.spread_p * len(self.names)
-        far = [name for name in names if chance[self.names.index(name)] < SPREAD_ALPHA]
+    def warn(self, names: Sequence[str]) -> str | None:
+        """Which of these designs vary more than the others; None where none does."""
+        far = [name for name, is_far in zip(names, self._far(names), strict=True) if is_far]
         if not far:
             return None
         return (
-            f"{' and '.join(far)}: the checkpoints vary more than those of the other designs "
-            f"(Cochran's test at {SPREAD_ALPHA:.0%}), so that one variance for all would be too "
-            "small"
+            f"{' and '.join(far)}: checkpoints vary more than those of the other designs (F test "
+            f"at {SPREAD_ALPHA:.0%}), so that the interval takes their own variance"
         )
 
 

@@ -39,6 +39,7 @@ from crlbench.errors import ValidationError
 from crlbench.stats.checkpoints import Layout, MeanVariance, independent_variance, read_layout
 from crlbench.stats.design_draws import draw_design, seed_variances
 from crlbench.stats.design_pool import Pool, check_board, make_pool
+from crlbench.stats.design_widths import add, either_half_width, student_half_width, wider_ends
 from crlbench.stats.intervals import (
     LEVEL,
     REPLICATES,
@@ -47,10 +48,9 @@ from crlbench.stats.intervals import (
     expanded,
     half_width,
     least_seeds,
-    student_quantile,
 )
 from crlbench.stats.resampling import MIN_TASKS, Rows, trimmed_rows
-from crlbench.stats.task_sample import interval_over_tasks, refusal, skewness, stretch, task_level
+from crlbench.stats.task_sample import interval_over_tasks, refusal
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,6 +129,8 @@ class DesignEstimate:
     """95 % over other tasks as well."""
     wider_reason: str | None
     """Why there is none."""
+    warning: str | None = None
+    """Which design's checkpoints vary more than the others'; None where none do."""
 
     @property
     def of_designs(self) -> bool:
@@ -167,7 +169,7 @@ def design_mean(
     pool = _pool((design,), others, level)
     if isinstance(pool, str):
         return _refuse(sides, pool)
-    return _estimate(sides, pool.of_mean(design.name), level, pool)
+    return _estimate(sides, pool.of_mean(design.name), level, pool.warn([design.name]), pool)
 
 
 def design_difference(
@@ -205,10 +207,19 @@ def design_difference(
         pool = _pool(pair, others, level)
         if isinstance(pool, str):
             return _refuse(sides, pool)
-        return _estimate(sides, pool.of_difference(base.name, design.name), level)
-    parts = [independent_variance(one.checkpoint_means) for one in pair]
-    variance = parts[0].variance + parts[1].variance
-    return _estimate(sides, MeanVariance(variance, _satterthwaite(parts)), level)
+        return pooled_difference(pool, base, design, level)
+    return _estimate(
+        sides, add([independent_variance(one.checkpoint_means) for one in pair]), level
+    )
+
+
+def pooled_difference(
+    pool: Pool, base: Design, design: Design, level: float = LEVEL
+) -> DesignEstimate:
+    """The mean of ``design`` minus that of ``base``, two of a pool."""
+    spread = pool.of_difference(base.name, design.name)
+    warning = pool.warn([base.name, design.name])
+    return _estimate(_Sides(design, base), spread, level, warning)
 
 
 def design_replicates(
@@ -290,18 +301,15 @@ def _pool(chosen: Sequence[Design], others: Sequence[Design], level: float) -> P
         return pool
     if len(pool.names) > 2 and level > LEVEL:
         return f"a pooled interval at {level:.1%}: its coverage is not simulated above {LEVEL:.0%}"
-    return pool.refuse([one.name for one in chosen]) or pool
-
-
-def _satterthwaite(parts: Sequence[MeanVariance]) -> np.ndarray:
-    """Degrees of freedom of a sum of independent variances."""
-    total = sum(part.variance for part in parts)
-    weights = sum(part.variance**2 / part.df for part in parts)
-    return total**2 / weights if weights > 0 else min(part.df for part in parts)
+    return pool
 
 
 def _estimate(
-    sides: _Sides, checkpoints: MeanVariance, level: float, pool: Pool | None = None
+    sides: _Sides,
+    checkpoints: MeanVariance,
+    level: float,
+    warning: str | None = None,
+    pool: Pool | None = None,
 ) -> DesignEstimate:
     """
     Args:
@@ -310,48 +318,30 @@ def _estimate(
     """
     value, tasks = sides.value, len(sides.task_means)
     items = MeanVariance(np.array(sides.items), np.array(math.inf))
-    parts = [checkpoints, items]
-    half = _half_width(parts, level)
+    whole = own = add((checkpoints, items))
+    half = float(student_half_width(own, level))
     if pool is not None:
-        half = max(half, _half_width([pool.of_orders], level))
-        parts.append(pool.shared_by_orders)
+        whole = add((checkpoints, items, pool.of_orders))
+        half = float(either_half_width(own, pool.of_orders, level))
     interval = Interval(value - half, value + half, level)
     wider, wider_reason = None, refusal(tasks)
     if tasks >= MIN_TASKS:
-        wider, wider_reason = _wider(sides, checkpoints, level).union(interval), None
+        is_difference = sides.base is not None
+        ends = wider_ends(sides.task_means, checkpoints, is_difference, level)
+        wider, wider_reason = Interval(*map(float, ends), level).union(interval), None
     return DesignEstimate(
         value=value,
         about=sides.about,
         is_about_designs=sides.is_about_designs,
         checkpoints=sides.checkpoints,
-        error=math.sqrt(sum(float(part.variance) for part in parts)),
-        df=float(_satterthwaite(parts)),
+        error=math.sqrt(float(whole.variance)),
+        df=float(whole.df),
         interval=interval,
         reason=None,
         wider=wider,
         wider_reason=wider_reason,
+        warning=warning,
     )
-
-
-def _half_width(parts: Sequence[MeanVariance], level: float) -> float:
-    """Student's, of a sum of independent variances."""
-    error = math.sqrt(sum(float(part.variance) for part in parts))
-    return student_quantile(0.5 + level / 2, float(_satterthwaite(parts))) * error
-
-
-def _wider(sides: _Sides, checkpoints: MeanVariance, level: float) -> Interval:
-    """Over other checkpoints and other tasks."""
-    means = sides.task_means
-    between = independent_variance(means)
-    total = float(between.variance + checkpoints.variance)
-    # Checkpoints make the sum less skewed than the tasks are.
-    share = float(between.variance) / total if total > 0 else 0.0
-    quantile_level = task_level(level, len(means), sides.base is not None, share)
-    df = float(_satterthwaite((between, checkpoints)))
-    half = student_quantile(0.5 + quantile_level / 2, df) * math.sqrt(total)
-    skew = skewness(means) * share**1.5
-    low, high = stretch(sides.value, half, skew, len(means))
-    return Interval(float(low), float(high), level)
 
 
 def _of_one_checkpoint(design: Design, count: int, seed: int, level: float) -> DesignEstimate:

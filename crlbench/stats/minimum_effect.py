@@ -33,8 +33,11 @@ from crlbench.stats.intervals import EQUIVALENCE_LEVEL, split_variance
 from crlbench.stats.rank_over_tasks import bar
 from crlbench.stats.tiers import ALPHA, rank_intervals
 
-MOST_DF = 60
-"""Degrees of freedom above this count as this many: the bar hardly falls any further."""
+DF_STEPS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 16, 20, 30, 60)
+"""Degrees of freedom count as the next lower of these, whose bar is a little higher; above the last
+the bar hardly falls."""
+ROUNDING = 1e-6
+"""By so much degrees of freedom that are a whole number may come out lower."""
 NOTHING = 1e-12
 """A variance below this share of its parts is rounding."""
 
@@ -155,13 +158,14 @@ def critical(
     models: int, df: float | np.ndarray, alpha: float = ALPHA, has_one_variance: bool = False
 ) -> np.ndarray:
     """Bar of |t| for all pairs of that many entries, of the shape of ``df``."""
-    whole = np.clip(np.floor(np.nan_to_num(np.asarray(df, np.float64), nan=1.0)), 1, MOST_DF)
+    known = np.nan_to_num(np.asarray(df, np.float64), nan=1.0)
     if models < 2:
-        return np.zeros(whole.shape)
-    degrees, index = np.unique(whole, return_inverse=True)
+        return np.zeros(known.shape)
+    steps = np.maximum(0, np.searchsorted(DF_STEPS, known + ROUNDING, side="right") - 1)
+    used, index = np.unique(steps, return_inverse=True)
     one_bar = _range_bar if has_one_variance else _pairs_bar
-    bars = np.array([one_bar(models, int(one), alpha) for one in degrees])
-    return bars[index].reshape(whole.shape)
+    bars = np.array([one_bar(models, DF_STEPS[step], alpha) for step in used])
+    return bars[index].reshape(known.shape)
 
 
 def _pairs_bar(models: int, df: int, alpha: float) -> float:

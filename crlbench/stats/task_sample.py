@@ -123,7 +123,9 @@ def student_ends(
     return stretch(values.mean(axis=-1), quantile * error, skewness(values), tasks)
 
 
-def task_level(level: float, tasks: int, difference: bool, share: float = 1.0) -> float:
+def task_level(
+    level: float, tasks: int, difference: bool, share: float | np.ndarray = 1.0
+) -> float | np.ndarray:
     """Level of Student's quantile behind an interval over tasks; it rises with ``level``.
 
     Args:

@@ -158,17 +158,20 @@ def test_degrees_of_freedom_may_differ_by_pair() -> None:
     df = np.array([[np.nan, 4.9, 200], [4.9, np.nan, 16], [200, 16, np.nan]])
     bars = critical(3, df)
     assert bars[0, 1] == bar(3, 5) and bars[1, 2] == bar(3, 17) and bars[0, 2] == bar(3, 61)
+    # Between two steps the bar is that of the lower one.
+    between = critical(3, np.array([8.0, 9.99, 10.0 - 1e-9, 17.0, 0.5]))
+    assert between.tolist() == [bar(3, 9), bar(3, 9), bar(3, 11), bar(3, 17), bar(3, 2)]
     assert critical(1, 16) == 0
     assert critical(3, np.array([np.inf, 61.0])).tolist() == [bar(3, 61)] * 2
 
 
 @pytest.mark.parametrize("models", [2, 5, 8])
 def test_with_one_variance_the_bar_is_tukeys(models: int) -> None:
-    tukey = stats.studentized_range.ppf(0.95, models, 14) / np.sqrt(2)
-    found = critical(models, 14.7, has_one_variance=True)
+    tukey = stats.studentized_range.ppf(0.95, models, 12) / np.sqrt(2)
+    found = critical(models, 12.7, has_one_variance=True)
     assert float(found) == pytest.approx(tukey)
-    assert models == 2 or float(found) < float(critical(models, 14.7))
-    reach = minimum_effect_tiers(np.zeros(models), even(models, 0.01), 14, 0, has_one_variance=True)
+    assert models == 2 or float(found) < float(critical(models, 12.7))
+    reach = minimum_effect_tiers(np.zeros(models), even(models, 0.01), 12, 0, has_one_variance=True)
     assert reach.high[0, 1] == pytest.approx(0.01 * tukey)
 
 

@@ -10,7 +10,7 @@ import math
 import os
 import subprocess
 import sys
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +22,9 @@ from benchmarks.simulation.engine import one, simulate_row
 from benchmarks.simulation.protocol2_rows import LABELS, UNEQUAL, rows_2
 from benchmarks.simulation.rows import PARTS_2, Row, rows
 from benchmarks.simulation.setting import World, unit_noise
-from benchmarks.simulation.spreads import MEAN, Scene, Spreads, draw
+from benchmarks.simulation.spreads import MEAN, Board, Scene, Spreads, draw
+from crlbench.stats.design_pairs import design_pairs
+from crlbench.stats.designs import Design, design_difference, design_mean
 from crlbench.stats.reml import minimise
 from crlbench.stats.variance_components import (
     RESIDUAL,
@@ -297,12 +299,71 @@ def test_the_test_of_a_variance_and_its_interval_agree() -> None:
     assert board_factors(seeds.shape, starts, orders)["order"][:1] == [0] and len(terms) == 8
 
 
+MANY = [
+    "3 x 2, checkpoint 0.05 (thirds)/M=8/R=6/K=4",
+    "3 x 2, checkpoint .1, one of 8 spreads 3 times/M=8/R=6/K=8",
+    "/3, checkpoint .1, one of 8 spreads 3 times/M=8/R=3/K=4",
+    "/2, checkpoint .1, checkpoint x task .2, items/M=8/R=2/K=8",
+    "/3 x 1, checkpoint 0.2/M=8/R=3/K=6",
+]
+
+
+@pytest.mark.parametrize("name", MANY)
+def test_many_boards_at_once_are_judged_as_one_at_a_time(name: str) -> None:
+    """By the package's functions: intervals, their truth, and the errors of all pairs."""
+    row = next(row for row in rows_2(("designs",)) if name in row.name)
+    scene = row.scene
+    board = draw(scene, np.random.default_rng(5), (20,))
+    columns = protocol2_designs.design_intervals(scene, np.random.default_rng(5), 20)
+    pairs = list(protocol2_designs._pairs(scene, np.random.default_rng(5), 20))
+    count, noise = 4000, scene.spreads.items > 0
+    close = 0.05 if noise else 1e-9
+    for place in range(20):
+        single = Board(*(getattr(board, field.name)[place] for field in fields(Board)))
+        items = protocol2.item_replicates(scene, single, np.zeros(8), count)
+        designs = [
+            Design(f"d{d}", scene.labels, scene.task_names, runs, items=items[d])
+            for d, runs in enumerate(single.seeds)
+        ]
+        found = {
+            "mean": design_mean(designs[0], designs[1:]),
+            "difference": design_difference(*designs[:2]),
+            "pooled difference": design_difference(*designs[:2], designs[2:]),
+        }
+        for what, estimate in found.items():
+            if estimate.interval is None:
+                assert what == "difference" and f"{what}: half" not in columns
+                continue
+            for where, interval in (("", estimate.interval), (", wider", estimate.wider)):
+                half = (interval.high - interval.low) / 2
+                assert columns[f"{what}{where}: half"][place] == pytest.approx(half, rel=close)
+                if noise:
+                    continue
+                below = columns[f"{what}{where}: below"][place]
+                truth = below + interval.low
+                hit = interval.low <= truth <= interval.high
+                assert columns[f"{what}{where}: hit"][place] == hit
+        gaps = single.design_tasks.mean(axis=1)
+        error = columns["error of the difference"][place]
+        value = found["pooled difference"].value
+        assert error == pytest.approx(value - (gaps[1] - gaps[0]), abs=1e-9)
+        theirs = design_pairs(designs)
+        values, errors, df, _, _ = pairs[place]
+        assert errors == pytest.approx(theirs.errors, rel=close, abs=1e-12)
+        assert df == pytest.approx(theirs.df, rel=4 * close, nan_ok=True)
+        true = np.array(scene.designs)
+        assert values == pytest.approx(theirs.values - gaps + true, abs=1e-9)
+        warned = columns["warned"][place]
+        assert warned == (found["pooled difference"].warning is not None)
+
+
 def test_every_row_has_a_name_of_its_own() -> None:
     found = [*rows(), *rows_2()]
     assert len({row.name for row in found}) == len(found)
     parts = [row.part for row in rows_2()]
     assert parts == sorted(parts, key=PARTS_2.index)
-    assert all(row.kind in protocol2_designs.MEASURES for row in rows_2())
+    kinds = protocol2_designs.MEASURES.keys() | protocol2_designs.AT_ONCE.keys()
+    assert {row.kind for row in rows_2()} == kinds
     costly = [row for row in rows_2() if not row.has_target]
     assert [row.part for row in costly] == ["effects"] * 2
     assert all(isinstance(row.world, World) for row in costly)
