@@ -150,11 +150,18 @@ def ranks(best: int, worst: int) -> str:
 
 
 def silences(designs: AxisDesigns) -> Iterator[str]:
-    """Why rows lack a value or an interval."""
+    """Why rows lack a value or an interval, and what else must be known of theirs."""
     for row in designs.rows:
-        why = row.score.reason or row.score.silence
-        if why is not None:
-            what = "no score" if row.score.reason else "no interval"
-            yield f"{row.display_name}: {what}: {why}"
-        elif row.about not in ("the design", ALONE) and not row.alone:
-            yield f"{row.display_name}: about {row.about}."
+        yield from (f"{row.display_name}: {remark}" for remark in remarks(row))
+
+
+def remarks(row: DesignRow) -> Iterator[str]:
+    """The same of one row."""
+    if row.score.reason is not None:
+        yield f"no score: {row.score.reason}"
+    elif row.score.silence is not None:
+        yield f"no interval: {row.score.silence}"
+    elif not row.alone and row.about != "the design":
+        yield f"the interval is about {row.about}."
+    if row.warning is not None:
+        yield f"{row.warning}."

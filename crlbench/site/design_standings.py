@@ -35,8 +35,8 @@ class Opened:
     count: str
     """``6 checkpoints`` or ``one checkpoint``."""
     alone: bool
-    about: str
-    """What the intervals are about, where it is not the design."""
+    remarks: tuple[str, ...]
+    """Why there is no interval, what it is about where it is not the design, and warnings."""
     lines: tuple[CheckpointLine, ...]
     """Empty for a row of one checkpoint that has no label."""
     task_ranks: str
@@ -49,7 +49,7 @@ def opened(row: DesignRow, designs: AxisDesigns) -> Opened:
     return Opened(
         count=say.checkpoints(row),
         alone=row.alone,
-        about="" if row.alone or row.about == "the design" else row.about,
+        remarks=() if row.alone else tuple(map(wording.sentence, say.remarks(row))),
         lines=tuple(
             CheckpointLine(c.entry, c.label, c.value, c.interval, c.runs, c.why)
             for c in row.checkpoints

@@ -61,6 +61,8 @@ class DesignRow:
     """Checkpoints in the mean."""
     ranks: bool
     """Whether the row takes part in a ranking."""
+    warning: str | None
+    """That its checkpoints vary more than those of the other designs; None where they do not."""
 
     @property
     def alone(self) -> bool:
@@ -182,10 +184,11 @@ def _items(scores: Sequence[AxisScore]) -> np.ndarray | None:
 
 
 def _row(axis: Axis, group: Group, pool: Sequence[Group]) -> DesignRow:
-    counted = counting(axis, group)
+    counted, warning = counting(axis, group), None
     about, score = _alone(group, counted, axis)
     if len(counted) > 1:
-        about, score = _over_checkpoints(axis, group, [one for one in pool if one is not group])
+        others = [one for one in pool if one is not group]
+        about, warning, score = _over_checkpoints(axis, group, others)
     return DesignRow(
         name=group.name,
         display_name=group.display_name,
@@ -194,6 +197,7 @@ def _row(axis: Axis, group: Group, pool: Sequence[Group]) -> DesignRow:
         checkpoints=tuple(_checkpoints(axis, group, counted)),
         counted=len(counted),
         ranks=group.ranks,
+        warning=warning,
     )
 
 
@@ -209,8 +213,10 @@ def _bare(score: AxisScore) -> AxisScore:
     return AxisScore(**{name: getattr(score, name) for name in names}, drawn=None, spread=None)
 
 
-def _over_checkpoints(axis: Axis, group: Group, others: Sequence[Group]) -> tuple[str, AxisScore]:
-    """The mean over two checkpoints or more."""
+def _over_checkpoints(
+    axis: Axis, group: Group, others: Sequence[Group]
+) -> tuple[str, str | None, AxisScore]:
+    """What the mean over two checkpoints or more is about, its warning, and the mean."""
     scores = [entry.axes[axis] for entry in counting(axis, group)]
     design, n = design_of(axis, group), min(score.n for score in scores)
     beside = [design_of(axis, other) for other in others]
@@ -228,18 +234,22 @@ def _over_checkpoints(axis: Axis, group: Group, others: Sequence[Group]) -> tupl
     found = design_mean(design, [one for one in beside if one is not None])
     interval = None if found.interval is None else within(found.interval, LIMITS[axis])
     wider = found.wider if same_tasks else None
-    return found.about, AxisScore(
-        axis=axis,
-        value=found.value,
-        interval=interval,
-        wider=None if wider is None else within(wider, LIMITS[axis]),
-        n=n,
-        by_task=by_task,
-        reason=None,
-        silence=None if found.reason is None else f"{found.reason}.",
-        drawn=None,
-        spread=None,
-        new=scores[0].new,
+    return (
+        found.about,
+        found.warning,
+        AxisScore(
+            axis=axis,
+            value=found.value,
+            interval=interval,
+            wider=None if wider is None else within(wider, LIMITS[axis]),
+            n=n,
+            by_task=by_task,
+            reason=None,
+            silence=None if found.reason is None else f"{found.reason}.",
+            drawn=None,
+            spread=None,
+            new=scores[0].new,
+        ),
     )
 
 
