@@ -1,6 +1,6 @@
 """One model under two names: does the verdict tell it from itself?
 
-    crlbench evaluate --model tiny-llama --seeds 20 --out runs/aa
+    crlbench evaluate --track mini@1 --model tiny-llama --seeds 20 --out runs/aa
     python benchmarks/aa.py runs/aa --markdown [--splits 200]
 
 The first half of the seeds are called A and the second half B, and the two go through the same

@@ -29,6 +29,8 @@ DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 BYTES = {"fp32": 4, "bf16": 2}
 PRODUCTS = ((2048, 2048, 2048), (2048, 576, 1536), (2048, 576, 49152), (4096, 1024, 4096))
 """(m, k, n) of products (m, k) x (k, n): square, and as an update of a small model has them."""
+ON_CARD = (8192, 8192, 8192)
+"""A product that is large enough for a GPU to reach its peak."""
 
 
 @dataclass(frozen=True)
@@ -144,8 +146,9 @@ def iteration_bytes(shape: Shape, tokens: int, precision: str) -> float:
 def measure(device: str = "cpu") -> Peak:
     """The peak of this machine with the threads torch has; a few seconds of work."""
     flops = {}
+    shapes = PRODUCTS if device == "cpu" else (*PRODUCTS, ON_CARD)
     for precision, dtype in DTYPES.items():
-        flops[precision] = max(_product_rate(shape, dtype, device) for shape in PRODUCTS)
+        flops[precision] = max(_product_rate(shape, dtype, device) for shape in shapes)
     source = torch.zeros(2**26, device=device)
     target = torch.ones_like(source)
     seconds = _median_seconds(lambda: target.copy_(source), device)

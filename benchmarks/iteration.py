@@ -1,11 +1,13 @@
 """Where the time of one iteration goes: by phase, and by kind of operation.
 
     python benchmarks/iteration.py [--work grpo] [--model NAME] [--precision bf16] [--plan fast]
-        [--threads N]
+        [--threads N] [--device cuda] [--prompts P] [--completions G] [--tokens T]
 
-The work is that of `peers.py`. After one iteration that is not counted, one is timed by phase and
-the next is run under torch's profiler, which tells kinds of operations apart by their own time on
-the processor. Prints Markdown.
+The work is that of `peers.py`. After iterations that are not counted (one, on a GPU two), one is
+timed by phase and the next is run under torch's profiler, which tells kinds of operations apart by
+their own time on the processor. On a GPU the phases wait for it. A third iteration is timed whole,
+with nothing watched; its share of the card's peak (MFU) is that of the operations that `floor.py`
+counts. Kernels, launches and waits of the program for the GPU are counted. Prints Markdown.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ sys.path.insert(0, str(PEER))
 
 from clock import Clock, prepare  # noqa: E402  (runners lie beside, not in a package)
 from ours import as_a_worker, conditions_of, fit, module_of  # noqa: E402
-from work import KINDS, Work, find_model  # noqa: E402
+from work import KINDS, Work, find_model, prompts_for  # noqa: E402
 
 PHASES = {
     "crlbench.policy.decode.loop:DecodeLoop.sample": "decoding",
@@ -34,8 +36,11 @@ PHASES = {
     "crlbench.train.passes:Passes.of_learner": "old log-probabilities",
     "crlbench.train.surrogate:Surrogate.losses": "update: forward",
     "crlbench.train.learner:Learner.manual_backward": "update: backward",
+    "crlbench.train.optimizer:TracedAdamW.step": "update: optimizer",
+    "crlbench.train.optimizer:Displacement.measure": "update: norms of the step",
+    "crlbench.train.metrics:RolloutMetrics.of": "figures of completions",
 }
-REST = "optimizer and the rest"
+REST = "the rest"
 OPERATIONS = (
     ("attention", ("scaled_dot_product",)),
     ("matrix products", ("aten::mm", "aten::bmm", "aten::addmm", "aten::baddbmm")),
@@ -45,7 +50,17 @@ OPERATIONS = (
 )
 """Kinds by parts of the operations' names; the first that fits."""
 OUTSIDE = "Python, autograd and dispatch"
-WARM, TIMED, PROFILED = range(3)
+ON_CARD = {
+    "launches": ("LaunchKernel", "GraphLaunch"),
+    "waits": ("Synchronize",),
+    "copies": ("cudaMemcpy",),
+}
+"""Calls of the CUDA runtime by parts of their names."""
+WARM = {"cpu": 1, "cuda": 2}
+"""Iterations before the timed one; graphs of a GPU are recorded in them."""
+WATCHED = 3
+"""Iterations after them: timed by phase, profiled, timed whole."""
+SHOWN = 12
 
 
 class Watch:
@@ -53,42 +68,52 @@ class Watch:
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = defaultdict(float)
+        self.now: Callable[[], float] = time.perf_counter
 
     def timed(self, phase: str, run: Callable[..., Any]) -> Callable[..., Any]:
         """The same function, its time added to a phase."""
 
         def watched(*args: Any, **kwargs: Any) -> Any:
-            begun = time.perf_counter()
+            begun = self.now()
             found = run(*args, **kwargs)
-            self.seconds[phase] += time.perf_counter() - begun
+            self.seconds[phase] += self.now() - begun
             return found
 
         return watched
 
 
-def iterations(watch: Watch, found: dict[str, Any]) -> Any:
-    """A Lightning callback that times one iteration and profiles the next."""
+def iterations(watch: Watch, clock: Clock, found: dict[str, Any]) -> Any:
+    """A Lightning callback that times one iteration by phase, profiles the next, and times one."""
     import torch
     from lightning.pytorch.callbacks import Callback
 
-    profiler = torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU])
+    device = clock.work["device"]
+    activities = [torch.profiler.ProfilerActivity.CPU]
+    if device != "cpu":
+        activities.append(torch.profiler.ProfilerActivity.CUDA)
+    profiler = torch.profiler.profile(activities=activities)
+    by_phase, profiled, plain = range(WARM[device], WARM[device] + WATCHED)
 
     class Iterations(Callback):
         def on_train_batch_start(self, *args: Any, **_: Any) -> None:
             index = args[-1]
             watch.seconds.clear()
-            if index == PROFILED:
+            watch.now = clock.now if index == by_phase else time.perf_counter
+            if index == profiled:
                 profiler.start()
-            self.begun = time.perf_counter()
+            self.begun = clock.now()
 
         def on_train_batch_end(self, *args: Any, **_: Any) -> None:
-            whole, index = time.perf_counter() - self.begun, args[-1]
-            if index == TIMED:
+            whole, index = clock.now() - self.begun, args[-1]
+            if index == by_phase:
                 rest = whole - sum(watch.seconds.values())
                 found["phases"] = dict(watch.seconds) | {REST: rest}
-            if index == PROFILED:
+            if index == profiled:
                 profiler.stop()
-                found["operations"] = kinds(profiler.key_averages(), whole)
+                found["events"] = profiler.key_averages()
+                found["operations"] = kinds(found["events"], whole)
+            if index == plain:
+                found["seconds"] = whole
 
     return Iterations()
 
@@ -102,6 +127,63 @@ def kinds(events: Any, whole: float) -> dict[str, float]:
                 seconds[kind] += event.self_cpu_time_total / 1e6
                 break
     return dict(seconds) | {OUTSIDE: max(0.0, whole - sum(seconds.values()))}
+
+
+def on_card(events: Any) -> dict[str, float]:
+    """What the GPU was given in the profiled iteration: seconds of its kernels, and counts."""
+    found: dict[str, float] = defaultdict(float)
+    for event in events:
+        if event.device_type.name == "CUDA" and not event.key.startswith("Mem"):
+            found["kernels"] += event.count
+            found["seconds"] += event.self_device_time_total / 1e6
+        for name, parts in ON_CARD.items():
+            if event.key.startswith("cu") and any(part in event.key for part in parts):
+                found[name] += event.count
+    return found
+
+
+def card_lines(work: Work, kind: str, found: dict[str, Any]) -> list[str]:
+    """Markdown lines of what there is on a GPU alone."""
+    import torch
+    from floor import iteration_operations, measure, shape_of
+    from transformers import AutoConfig
+
+    events, seconds = found["events"], found["seconds"]
+    memory = torch.cuda.max_memory_reserved()
+    counts = on_card(events)
+    shape = shape_of(AutoConfig.from_pretrained(work.model.folder))
+    lengths = [len(ids) for _, ids in prompts_for(work.model, work.prompts)]
+    operations = iteration_operations(
+        shape, lengths, work.completions, work.tokens, critic=kind == "ppo"
+    )
+    rate = measure(work.device).flops[work.precision]
+    phases = found["phases"]
+    update = sum(value for name, value in phases.items() if name.startswith("update"))
+    mfu = {
+        "iteration": operations.total / seconds / rate,
+        "decoding": operations.decode / phases["decoding"] / rate,
+        "update": operations.update / update / rate,
+    }
+    slowest = sorted(events, key=lambda event: -event.self_cpu_time_total)[:SHOWN]
+    return [
+        f"| {torch.cuda.get_device_name()} | |",
+        "|---|---|",
+        f"| iteration, s | {seconds:.3f} |",
+        *(f"| MFU, {name} | {share:.2%} |" for name, share in mfu.items()),
+        f"| peak, TFLOP/s | {rate / 1e12:.0f} |",
+        f"| TFLOP an iteration | {operations.total / 1e12:.2f} |",
+        f"| peak memory, GB | {memory / 1e9:.2f} |",
+        f"| seconds of kernels | {counts.pop('seconds', 0.0):.3f} |",
+        *(f"| {name} | {count:.0f} |" for name, count in counts.items()),
+        "",
+        "| operation | count | own time on the processor, ms | on the GPU, ms |",
+        "|---|---|---|---|",
+        *(
+            f"| {event.key} | {event.count} | {event.self_cpu_time_total / 1e3:.1f} | "
+            f"{event.self_device_time_total / 1e3:.1f} |"
+            for event in slowest
+        ),
+    ]
 
 
 def table(head: str, seconds: dict[str, float]) -> list[str]:
@@ -120,16 +202,26 @@ def main() -> None:
     made.add_argument("--precision", default="fp32", choices=("fp32", "bf16"))
     made.add_argument("--plan", default="plain", choices=("plain", "fast"))
     made.add_argument("--threads", type=int, default=1)
+    made.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
+    made.add_argument("--prompts", type=int, default=8)
+    made.add_argument("--completions", type=int, default=8)
+    made.add_argument("--tokens", type=int, default=32)
     options = made.parse_args()
     as_a_worker(options.threads)
-    os.environ["CUDA_VISIBLE_DEVICES"] = ""
-    work = Work(
+    if options.device == "cpu":
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""
+    described = Work(
         find_model(options.model),
+        prompts=options.prompts,
+        completions=options.completions,
+        tokens=options.tokens,
         precision=options.precision,
+        device=options.device,
         threads=options.threads,
-        warmup=TIMED,
-        iterations=PROFILED,
-    ).plan(options.work, {"plan": options.plan})
+        warmup=WARM[options.device],
+        iterations=WATCHED,
+    )
+    work = described.plan(options.work, {"plan": options.plan})
     prepare(work)
     clock, watch, found = Clock(work), Watch(), {}
     conditions = conditions_of(work)
@@ -138,9 +230,11 @@ def main() -> None:
         owner, _, method = place.rpartition(".")
         owner = resolve_name(owner)
         setattr(owner, method, watch.timed(phase, getattr(owner, method)))
-    fit(work, conditions, module, reader, clock, [iterations(watch, found)])
+    fit(work, conditions, module, reader, clock, [iterations(watch, clock, found)])
     print("\n".join(table("phase", found["phases"])), end="\n\n")
     print("\n".join(table("operation", found["operations"])), end="\n\n")
+    if options.device != "cpu":
+        print("\n".join(card_lines(described, options.work, found)), end="\n\n")
     arguments = " ".join(f"--{name} {value}" for name, value in vars(options).items())
     print(f"{date.today()}, `python benchmarks/iteration.py {arguments}`")
 

@@ -55,7 +55,10 @@ class PromptBatch:
 
 @dataclass(frozen=True)
 class Rollout:
-    """Sampled completions; rows of one prompt stand together in prompt order."""
+    """Sampled completions; rows of one prompt stand together in prompt order.
+
+    They lie on the host, as all that is computed of them does but the passes of a model.
+    """
 
     prompt_ids: Tensor
     """(B, L) int64, left padded."""

@@ -72,6 +72,18 @@ def switches_of_this_test(monkeypatch: pytest.MonkeyPatch) -> None:
             monkeypatch.delenv(name)
 
 
+@pytest.fixture
+def cuda() -> str:
+    """A CUDA device; without one the test is skipped."""
+    import torch
+
+    if not torch.cuda.is_available():
+        pytest.skip("no CUDA device")
+    # Read once, at the first product of matrices.
+    os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"
+    return "cuda"
+
+
 @pytest.fixture(scope="module")
 def chromium() -> Iterator[Any]:
     """A browser for the tests of a file: a process drives one at a time."""

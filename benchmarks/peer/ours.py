@@ -169,7 +169,7 @@ def timed_loop(clock: Clock) -> type:
             if not bool(rollout.completion_mask.all()):
                 tokens = 0
             clock.add_decoding(clock.now() - begun, rows, tokens)
-            masked = zip(batch.prompt_ids, batch.prompt_mask, strict=True)
+            masked = zip(batch.prompt_ids.cpu(), batch.prompt_mask.cpu(), strict=True)
             clock.check_prompts([ids[mask].tolist() for ids, mask in masked])
             return rollout
 

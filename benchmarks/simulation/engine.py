@@ -22,7 +22,7 @@ from .rows import Row
 CHUNK = 10
 """Boards that a process takes at a time."""
 OWN = ("setting", "truth", "world", "scores", "measures", "nulls", "spreads")
-OWN += ("protocol2", "protocol2_designs")
+OWN += ("protocol2", "protocol2_designs", "arms")
 
 
 def one(row: Row, board: int, seed: int, count: int) -> dict[str, float]:

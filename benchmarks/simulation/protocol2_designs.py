@@ -30,6 +30,7 @@ from crlbench.stats.designs import Design, design_mean
 from crlbench.stats.intervals import LEVEL
 from crlbench.stats.resampling import trimmed_rows
 
+from .arms import new_intervals, stress_intervals
 from .protocol2 import (
     Found,
     component_intervals,
@@ -193,6 +194,8 @@ MEASURES: dict[str, Measure] = {
     "rank errors": rank_errors,
     "false discoveries": false_discoveries,
     "component intervals": component_intervals,
+    "new intervals": new_intervals,
+    "stress intervals": stress_intervals,
 }
 """By the kind of a row: one board at a time."""
 AT_ONCE: dict[str, Callable[[Scene, np.random.Generator, int], Columns]] = {

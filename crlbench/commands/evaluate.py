@@ -12,7 +12,7 @@ READS_MODELS = True
 
 EXAMPLES = """\
 examples:
-  crlbench evaluate --model tiny-llama --smoke
+  crlbench evaluate --model tiny-llama --short
   crlbench evaluate --model tiny-llama --model tiny-qwen2 --arm real,placebo --seeds 10
   crlbench evaluate --model ./checkpoint --track small --tasks addition --dry-run
   crlbench evaluate --model tiny-llama --track mini@1 --dry-run
@@ -33,6 +33,8 @@ def add_flags(parser: ArgumentParser) -> None:
         help="print what would run, for how long and the plan hash; write nothing")
     parser.add_argument("--smoke", action="store_true", default=None,
         help="try every stage once: 2 tasks, 1 seed, 3 iterations; marked partial")
+    parser.add_argument("--short", action="store_true", default=None,
+        help="one seed of the track's first 3 tasks: a preview in minutes; never ranks")
     group = parser.add_argument_group("Advanced")
     more = group.add_argument
     more("--arm", metavar="A,B",

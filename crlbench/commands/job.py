@@ -6,9 +6,9 @@ import contextlib
 import os
 from argparse import Namespace
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from crlbench.catalog.fetch import fetched_folder
 from crlbench.catalog.find import Catalog
@@ -22,6 +22,7 @@ from crlbench.commands.running import (
     say_preview,
 )
 from crlbench.commands.settings import Settings, resolve
+from crlbench.contract.arms import why_unstressed
 from crlbench.contract.model_card import ModelCard
 from crlbench.disk import switches
 from crlbench.disk.files import expanded
@@ -29,13 +30,17 @@ from crlbench.doctor.preflight import at_hand, check_board, check_models
 from crlbench.errors import EnvironmentUnfit, UsageError
 from crlbench.launch.devices import Place, follow, hosting
 from crlbench.run.archive import open_board
-from crlbench.run.board import Request, make_board
+from crlbench.run.board import Request, make_board, trainable
 from crlbench.run.former import check_entry_unchanged, former_runs
 from crlbench.run.plan import Board, Contender, Declaration, Execution, NamedRecipe, Plan
 
 if TYPE_CHECKING:
     from crlbench.algo.recipe import Recipe
     from crlbench.run.admission import Admitted
+
+
+SHORT_TASKS = 3
+"""Tasks of ``--short``."""
 
 
 @dataclass(frozen=True)
@@ -57,10 +62,11 @@ def read_request(options: Namespace) -> TrainingRequest:
     settings, conditions = resolve(options)
     catalog = Catalog(options.catalog)
     start = open_board(catalog, settings.track, settings.tasks)
-    track, catalog = start.track, start.catalog
-    request = Request(
-        conditions, start.tasks or None, settings.limit, settings.smoke, start.replaced
-    )
+    track, catalog, names = start.track, start.catalog, start.tasks
+    if settings.short:
+        names = trainable(catalog, track.tasks)[:SHORT_TASKS]
+        settings = replace(settings, tasks=names)
+    request = Request(conditions, names or None, settings.limit, settings.smoke, start.replaced)
     board, tasks, reasons = make_board(catalog, track, request)
     return TrainingRequest(settings, catalog, track.id, board, tasks, reasons)
 
@@ -90,7 +96,8 @@ def declare(options: Namespace, request: TrainingRequest) -> Job:
     plans = [plan_of(board, model, recipe, tasks, settings, catalog) for model in cards.items()]
     _check_devices(settings, board, list(cards.values()), recipe.recipe)
     say_division(request.track, request.reasons, settings)
-    say_preview(settings, cards.values(), board.track.protocol)
+    unstressed = why_unstressed(recipe.config)
+    say_preview(settings, cards.values(), board.track, unstressed)
     return Job(settings, catalog, board, plans, [*cards.values()], admitted)
 
 
@@ -228,6 +235,13 @@ class Chosen:
         """The identifier."""
         return self.recipe.name
 
+    @property
+    def config(self) -> dict[str, Any]:
+        """The recipe as records and plans hold it."""
+        from crlbench.algo.recipe import to_config
+
+        return to_config(self.recipe)
+
 
 def choose(name: str, catalog: Catalog) -> Chosen:
     """The recipe called ``name``."""
@@ -251,16 +265,14 @@ def plan_of(
         UsageError: the recipe needs several completions a prompt and the board has one, it
             cannot use the step rewards that the board pays, or it or a task has not the arm.
     """
-    from crlbench.algo.recipe import to_config
-
     chosen.recipe.check_group(board.conditions.budget.completions)
     if board.conditions.data.reward == "process":
         _require_credit_of_steps(chosen.recipe)
-    _check_arms(settings.arm, chosen.recipe, tasks, catalog)
+    _check_arms(settings.arm, chosen, tasks, catalog)
     return Declaration(
         board,
         _contender(*model, Path(settings.out) / board.folder, chosen.name, settings.fresh),
-        NamedRecipe(chosen.name, to_config(chosen.recipe), chosen.file),
+        NamedRecipe(chosen.name, chosen.config, chosen.file),
         tasks,
         settings.arm,
         settings.seeds,
@@ -270,15 +282,13 @@ def plan_of(
 
 
 def _check_arms(
-    arms: Sequence[str], recipe: Recipe, tasks: Sequence[str], catalog: Catalog
+    arms: Sequence[str], recipe: Chosen, tasks: Sequence[str], catalog: Catalog
 ) -> None:
     """Refuse a stress arm without a learning rate, and a mode arm of episodes."""
-    from crlbench.algo.step import TrustRegion
-
-    if "stress" in arms and isinstance(recipe.step, TrustRegion):
+    if "stress" in arms and (why := why_unstressed(recipe.config)):
         raise UsageError(
-            f"--arm stress: recipe '{recipe.name}' takes trust-region steps, whose size no "
-            "learning rate decides, so it has no stress arm. Leave stress out of --arm."
+            f"--arm stress: recipe '{recipe.name}' has no stress arm: {why}. Leave stress out of "
+            "--arm."
         )
     episodes = [name for name in tasks if catalog.task_card(name).kind != "single-turn"]
     if "mode" in arms and episodes:

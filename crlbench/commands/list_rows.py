@@ -173,7 +173,7 @@ def _run_row(path: Path) -> Row:
             "folder": str(path.parent),
             "model": plan["model"]["name"],
             "recipe": plan["recipe"]["name"],
-            "track": plan["track"],
+            "track": f"{plan['track']}@{plan['track_version']}",
             "fingerprint": plan["fingerprint"],
             "division": plan["division"],
             "partial": plan["partial"],
@@ -189,8 +189,9 @@ def _results(options: Namespace, fault: Fault) -> tuple[Rows, list[str]]:
 
     homes = [root / RESULTS for root in Catalog(options.catalog).roots]
     rows = _readable(chain.from_iterable(map(find_entries, homes)), _result_row, fault)
-    columns = ["board", "model", "recipe", "division", "runs", "seeds", "badge", "submitter"]
-    return rows, [*columns, "retracted"] if any(row["retracted"] for row in rows) else columns
+    columns = ["track", "board", "model", "recipe", "division", "runs", "seeds", "badge"]
+    columns += ["submitter", *(["retracted"] if any(row["retracted"] for row in rows) else [])]
+    return rows, columns
 
 
 def _result_row(entry: Path) -> Row:
@@ -202,13 +203,15 @@ def _result_row(entry: Path) -> Row:
     runs = load_runs(entry, files="used")
     board, model, recipe = entry.parts[-3:]
     ids = [run.record.record_id for run in runs]
+    protocol = runs.runs[0].record.protocol
     retractions = read_retractions(entry.parents[3])
     matches = concerning(retractions, f"{board}/{model}/{recipe}", ids)
     return {
         "board": board,
         "model": model,
         "recipe": recipe,
-        "division": runs.runs[0].record.protocol.division,
+        "track": f"{protocol.track}@{protocol.track_version}",
+        "division": protocol.division,
         "runs": len(runs),
         "seeds": len({run.record.seed.index for run in runs}),
         "badge": read_badges(entry).of_entry(runs),

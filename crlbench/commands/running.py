@@ -17,7 +17,7 @@ from crlbench.catalog.retain_panel import find_panel
 from crlbench.commands.console import count, note, out, warn
 from crlbench.commands.settings import Settings, shard
 from crlbench.contract.attempts import DECLARED_SEEDS, declarations, planned
-from crlbench.contract.conditions import Conditions
+from crlbench.contract.conditions import Conditions, Track
 from crlbench.contract.model_card import ModelCard
 from crlbench.contract.record_files import read_record
 from crlbench.disk.names import RECORD_NAME
@@ -126,8 +126,14 @@ def say_division(track: str, reasons: Sequence[str], settings: Settings) -> None
             warn(f"  {reason}")
 
 
-def say_preview(settings: Settings, cards: Iterable[ModelCard], protocol: str) -> None:
-    """What keeps runs from ever ranking is announced when they are declared."""
+def say_preview(
+    settings: Settings, cards: Iterable[ModelCard], track: Track, unstressed: str = ""
+) -> None:
+    """What keeps runs from ever ranking is announced when they are declared.
+
+    Args:
+        unstressed: why the recipe has no stress arm; empty where it has one.
+    """
     if settings.smoke or "real" not in settings.arm:
         return
     for card in cards:
@@ -135,14 +141,25 @@ def say_preview(settings: Settings, cards: Iterable[ModelCard], protocol: str) -
             warn(f"preview: model '{card.slug}' has no entry in models/, so it never ranks")
         elif not card.pinned:
             warn(f"preview: the entry of model '{card.slug}' names no commit, so it never ranks")
+    if settings.short:
+        warn(
+            f"preview: --short is one seed of {listed(settings.tasks, SHOWN)}, which never ranks; "
+            f"without it all tasks of '{track.id}' run"
+        )
+        return
+    if not track.ranked:
+        warn(f"preview: track '{track.id}' is not ranked")
+        return
     if settings.seeds not in DECLARED_SEEDS:
         warn(f"preview: {count(settings.seeds, 'seed')} declared; a rank needs 5, 10 or 20")
         return
-    rules = RULES[protocol]
+    rules = RULES[track.protocol]
     if absent := [arm for arm in rules.needed if arm not in settings.arm]:
         arms = f"{absent[0]} arm" if len(absent) == 1 else f"{' and '.join(absent)} arms"
         every = ",".join(("real", *rules.needed))
         warn(f"preview: a rank also needs the {arms} (--arm {every})")
+    elif rules.stressed and unstressed:
+        warn(f"no rank on stability, which rests on the stress arm: {unstressed}")
     elif rules.stressed and "stress" not in settings.arm:
         warn("preview of stability: it is ranked with the stress arm (--arm ...,stress)")
 

@@ -43,6 +43,8 @@ class Settings:
     num_nodes: int = 1
     strategy: str = "auto"
     smoke: bool = False
+    short: bool = False
+    """One seed of the first tasks of the track."""
     dry_run: bool = False
     fresh: bool = False
     repeat: bool = False
@@ -50,7 +52,7 @@ class Settings:
     print_config: bool = False
 
 
-_ONCE = ("dry_run", "fresh", "repeat", "ignore_memory", "print_config")
+_ONCE = ("short", "dry_run", "fresh", "repeat", "ignore_memory", "print_config")
 """Settings that belong to one call and are not written to a configuration."""
 _LISTS = ("tasks", "arm", "logger")
 _COUNT = re.compile("[0-9]{1,9}")
@@ -110,9 +112,21 @@ def resolve(options: Namespace) -> tuple[Settings, dict[str, str]]:
     flags = {name for name in ("smoke", "seeds") if getattr(options, name, None) is not None}
     if values.get("smoke") and (flags == {"smoke"} or "seeds" not in values):
         values["seeds"] = 1
+    if values.get("short"):
+        _refuse_beside_short(options)
+        values |= {"seeds": 1, "tasks": (), "smoke": False}
     settings = Settings(**values)
     _check(settings)
     return settings, conditions
+
+
+def _refuse_beside_short(options: Namespace) -> None:
+    """The short form says itself how many seeds and which tasks."""
+    for name in ("seeds", "tasks", "smoke"):
+        if getattr(options, name) is not None:
+            raise UsageError(
+                f"--short is one seed of the track's first tasks. Leave --{name} out, or --short."
+            )
 
 
 def assignments(texts: Sequence[str] | None) -> dict[str, str]:

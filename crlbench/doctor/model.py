@@ -17,7 +17,7 @@ from crlbench.contract.conditions import Conditions
 from crlbench.contract.model_card import ModelCard
 from crlbench.doctor.machine import Finding, Hub, Level
 from crlbench.errors import CrlbenchError, EnvironmentUnfit
-from crlbench.launch.capacity import gigabytes
+from crlbench.launch.capacity import card_memory, gigabytes
 from crlbench.launch.memory import FORMS, SHARE, Estimate, Shape, estimate, form_of, shape_of
 from crlbench.launch.workload import Work, work_by_bytes, work_by_tokens
 from crlbench.run.environment import packages
@@ -209,6 +209,7 @@ def fits(
     names = [form.name for form in FORMS]
     place = names.index(entry_form.name) if entry_form.name in names else 0
     forms.insert(place, entry_form)
+    work = replace(work, card=card_memory(work.device))
     return [Fit(estimate(shape, form, work), form is entry_form, free) for form in forms]
 
 

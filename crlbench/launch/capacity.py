@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -87,6 +88,7 @@ def estimate_forms(
     except (KeyError, TypeError):
         return {}
     work = work_by_bytes(conditions, tasks, members, shape.vocabulary, device)
+    work = replace(work, card=card_memory(device))
     entry_form = form_of(card, conditions.hardware.precision)
     forms = {form.name: form for form in (entry_form, *FORMS)} | {entry_form.name: entry_form}
     return {name: estimate(shape, form, work) for name, form in forms.items()}
@@ -163,6 +165,16 @@ def _of_group(folder: Path) -> int | None:
     except (OSError, ValueError):
         return None
     return max(0, limit - used + int(statistics.get("inactive_file", 0)))
+
+
+def card_memory(device: str) -> int | None:
+    """Bytes of memory of the GPU where a cell trains; None on the CPU and where there is none."""
+    if device == "cpu":
+        return None
+    import torch
+
+    available = torch.cuda.is_available()
+    return torch.cuda.get_device_properties(0).total_memory if available else None
 
 
 def free_memory(device: str) -> tuple[int | None, str]:

@@ -16,11 +16,11 @@ from typing import Any, Literal
 from crlbench.contract.model_card import ModelCard
 from crlbench.contract.sizes import (
     FREE_PASS,
-    HEAD_BLOCK,
     KEPT_LOGIT_BYTES,
     PART_FLOATS,
     RECORDED_BYTES,
     REMEMBERED,
+    head_block,
     token_budget,
 )
 from crlbench.launch.workload import Batch, Work
@@ -246,7 +246,7 @@ def estimate(shape: Shape, form: Form, work: Work) -> Estimate:
     holes = GRAPH_HOLES["full" if full else "adapter"]
     activations = int(holes * kept_bytes(shape, form) * tokens)
     casts = HALF * (shape.linear + head) if full and autocast else 0
-    blocks = 6 * FLOAT * HEAD_BLOCK[work.device]
+    blocks = 6 * FLOAT * head_block(work.device, work.card)
     vocabulary = blocks + (HALF * head if autocast else 0) + (FLOAT * head if full else 0)
     passing = 6 * FLOAT * shape.wide * tokens + _one_weight(shape, form)
     recorded = _recorded_bytes(shape, form, work)
@@ -293,7 +293,7 @@ def _micro_tokens(shape: Shape, work: Work) -> int:
     prompts = math.ceil(rollout.prompts / work.minibatches)
     each = rollout.rows // rollout.prompts
     whole = prompts * (rollout.prompt + each * rollout.completion)
-    budget = token_budget(shape.layers, shape.hidden, shape.wide, work.device)
+    budget = token_budget(shape.layers, shape.hidden, shape.wide, work.device, work.card)
     return min(whole, max(budget, rollout.prompt + rollout.completion))
 
 

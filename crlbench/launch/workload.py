@@ -59,6 +59,8 @@ class Work:
     """Whether the lengths come from the model's own tokenizer."""
     fast: bool = False
     """Whether its passes are those of the fast plan, which holds more between them."""
+    card: int | None = None
+    """Bytes of memory of the GPU, where there is one and they are known."""
 
     @property
     def longest(self) -> int:

@@ -86,12 +86,12 @@ def attend_whole(
 def _packed(packing: Packing, module: nn.Module, *tensors: Tensor, **options: Any) -> Tensor:
     """Prompts attend for themselves, and every completion to its prompt and to itself."""
     length, count = packing.prompt, packing.completions
-    query, key, value = (x[:, :, :length] for x in tensors)
+    # The gradient of a split is one concatenation, that of two slices two matrices of zeros.
+    parts = [x.split((length, x.shape[2] - length), dim=2) for x in tensors]
+    query, key, value = (prompt for prompt, _ in parts)
     before = attend_whole(module, query, key, value, packing.prompt_mask, **options)
     # (P, heads, G * t, width) as (P * G, heads, t, width)
-    rows = [
-        x[:, :, length:].unflatten(2, (count, -1)).transpose(1, 2).flatten(0, 1) for x in tensors
-    ]
+    rows = [x.unflatten(2, (count, -1)).transpose(1, 2).flatten(0, 1) for _, x in parts]
     shared = [x.repeat_interleave(count, dim=0) for x in (key, value)]
     key, value = (torch.cat(pair, dim=2) for pair in zip(shared, rows[1:], strict=True))
     after = attend_whole(module, rows[0], key, value, packing.completion_mask, **options)

@@ -12,6 +12,7 @@ from transformers import DynamicCache
 from transformers.cache_utils import get_layer_types_and_kwargs
 
 from crlbench.policy.attention import NAME, Packing, use_float32_attention_on_cpu
+from crlbench.policy.device import to_device
 
 use_float32_attention_on_cpu()
 
@@ -63,11 +64,14 @@ def sparse_lookups(backbone: Any) -> Iterator[None]:
         table.sparse = before
 
 
-def branch(cache: DynamicCache, group: Tensor, prompts: int) -> None:
-    """Give every row (B,) of ``group`` the cache of its prompt, with a gradient."""
-    if in_groups(group, prompts):
+def branch(cache: DynamicCache, group: Tensor, each: int | None) -> None:
+    """Give every row (B,) of ``group`` the cache of its prompt, with a gradient.
+
+    ``each`` is the number of rows of every prompt where these are equally many, by prompt.
+    """
+    if each is not None:
         # Its gradient is a sum, not a scatter.
-        cache.batch_repeat_interleave(len(group) // prompts)
+        cache.batch_repeat_interleave(each)
     else:
         cache.batch_select_indices(group)
 
@@ -129,17 +133,27 @@ def states_shared(
     """
     if is_stateful(backbone):
         return states_plain(backbone, prompt_ids, prompt_mask, ids, mask, group)
-    if ids.shape[1] > 1 and can_pack(backbone, prompt_ids.shape[1] + ids.shape[1]):
-        if in_groups(group, len(prompt_ids)):
-            return packed(backbone, prompt_ids, prompt_mask, ids, mask)
+    # Asked before they are moved: on the host it needs no wait.
+    even = in_groups(group, len(prompt_ids))
+    prompt_ids, prompt_mask, ids, mask, group = on_device_of(
+        backbone, prompt_ids, prompt_mask, ids, mask, group
+    )
+    if ids.shape[1] > 1 and can_pack(backbone, prompt_ids.shape[1] + ids.shape[1]) and even:
+        return packed(backbone, prompt_ids, prompt_mask, ids, mask)
     last, cache = prefill(backbone, prompt_ids, prompt_mask)
     first = last.index_select(0, group)
     if ids.shape[1] == 1:
         return first
-    branch(cache, group, len(prompt_ids))
+    branch(cache, group, len(group) // len(prompt_ids) if even else None)
     whole = torch.cat([prompt_mask[group], mask], dim=1)[:, :-1]
     places = positions(whole)[:, prompt_ids.shape[1] :]
     return torch.cat([first, extend(backbone, ids[:, :-1], whole, cache, places)], dim=1)
+
+
+def on_device_of(backbone: Any, *tensors: Tensor) -> list[Tensor]:
+    """The tensors where a backbone reads them."""
+    device = backbone.get_input_embeddings().weight.device
+    return [to_device(x, device) for x in tensors]
 
 
 def can_pack(backbone: Any, length: int) -> bool:
@@ -187,6 +201,9 @@ def states_plain(
     backbone: Any, prompt_ids: Tensor, prompt_mask: Tensor, ids: Tensor, mask: Tensor, group: Tensor
 ) -> Tensor:
     """(B, T, H) as :func:`states_shared`, by one pass over whole rows."""
+    prompt_ids, prompt_mask, ids, mask, group = on_device_of(
+        backbone, prompt_ids, prompt_mask, ids, mask, group
+    )
     whole = torch.cat([prompt_mask[group], mask], dim=1)
     output = backbone.get_decoder()(
         input_ids=torch.cat([prompt_ids[group], ids], dim=1),

@@ -154,7 +154,7 @@ class _Head:
                 kept.append(raw)
             for part in _parts(len(tokens)):
                 logits, _ = self.wide(raw[part])
-                rows, places = inside(tokens[part], words)
+                rows, places = inside(tokens[part], words, len(self.weight))
                 taken[part][rows] = logits[rows, places][:, None]
                 before = top[part]
                 higher = torch.maximum(before, logits.amax(-1, keepdim=True))
@@ -193,7 +193,7 @@ class _Head:
     def _gradient(self, raw: Tensor, words: slice, part: slice, slopes: _Slopes) -> Tensor:
         """Slope (n, w) in the raw logits of a block, in float32."""
         logits, bend = self.wide(raw)
-        taken = inside(slopes.tokens[part], words)
+        taken = inside(slopes.tokens[part], words, len(self.weight))
         return logit_slopes(logits, bend, taken, *slopes.rows(part), self.options.temperature)
 
 

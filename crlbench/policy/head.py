@@ -16,17 +16,17 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from crlbench.contract.sizes import HEAD_BLOCK
+from crlbench.contract.sizes import head_block
+from crlbench.policy.device import card_bytes, to_device
 
-BLOCK_ROWS = 512
-"""Most tokens of a block."""
+BLOCK_ROWS = {"cpu": 512}
+"""Most tokens of a block by device, where it holds some of the words. On other devices it holds the
+whole vocabulary, for as many tokens as it has room for."""
 SCALES = {"logit_scale": 1, "lm_head_multiplier": 1, "logits_scaling": -1}
 """Fields of configs by which logits are multiplied (1) or divided (-1)."""
 
 
-BlockStatistics = Callable[
-    [Tensor, Tensor, nn.Linear, float, float | None], tuple[Tensor, Tensor]
-]
+BlockStatistics = Callable[[Tensor, Tensor, nn.Linear, float, float | None], tuple[Tensor, Tensor]]
 """A way to compute what :func:`block_statistics` computes."""
 
 
@@ -71,8 +71,11 @@ def state_statistics(
     plain linear head meets them by ``by_blocks``, :func:`block_statistics` unless given; its
     results can be differentiated once.
     """
+    # Found where the mask lies: on the host it needs no wait.
     real = mask.flatten().nonzero().squeeze(1)
-    some, words = states.flatten(0, 1).index_select(0, real), tokens.flatten()[real]
+    words = to_device(tokens.flatten()[real], states.device)
+    real = to_device(real, states.device)
+    some = states.flatten(0, 1).index_select(0, real)
     head = backbone.get_output_embeddings()
     if type(head) is nn.Linear:
         scaled = _scaled(backbone, some)
@@ -80,7 +83,9 @@ def state_statistics(
         statistics = run(scaled, words, head, temperature, _softcap(backbone))
     else:
         statistics = token_statistics(next_token_logits(backbone, some, temperature), words)
-    logprob, entropy = (x.new_zeros(mask.shape).masked_scatter(mask, x) for x in statistics)
+    logprob, entropy = (
+        x.new_zeros(mask.numel()).index_put((real,), x).view(mask.shape) for x in statistics
+    )
     return logprob, entropy
 
 
@@ -207,13 +212,19 @@ class _Head:
         """Type of everything but the products."""
         return torch.float64 if self.given == torch.float64 else torch.float32
 
+    @property
+    def room(self) -> int:
+        """Logits of a block at most."""
+        return head_block(self.table.device.type, card_bytes(self.table.device))
+
     def row_blocks(self, count: int) -> list[slice]:
         """Tokens that are looked at together."""
-        return [slice(i, min(i + BLOCK_ROWS, count)) for i in range(0, count, BLOCK_ROWS)]
+        most = BLOCK_ROWS.get(self.table.device.type) or max(1, self.room // len(self.table))
+        return [slice(i, min(i + most, count)) for i in range(0, count, most)]
 
     def word_blocks(self, rows: int) -> list[slice]:
         """Words of the vocabulary that are looked at together, for so many tokens."""
-        size = max(1, HEAD_BLOCK[self.table.device.type] // max(rows, 1))
+        size = max(1, self.room // max(rows, 1))
         count = len(self.table)
         return [slice(i, min(i + size, count)) for i in range(0, count, size)]
 
@@ -237,7 +248,7 @@ class _Head:
         mass, tilt, taken = torch.zeros_like(top), torch.zeros_like(top), torch.zeros_like(top)
         for words in self.word_blocks(len(tokens)):
             logits, _ = self.logits(states, words)
-            rows, places = inside(tokens, words)
+            rows, places = inside(tokens, words, len(self.table))
             taken[rows] = logits[rows, places][:, None]
             higher = torch.maximum(top, logits.amax(-1, keepdim=True))
             down = top - higher
@@ -264,7 +275,8 @@ class _Head:
         """Slope (n, w) in the raw logits of a block of words; see :func:`logit_slopes`."""
         logits, bend = self.logits(states, words)
         slopes = entropy, of_logprob, of_entropy
-        grad = logit_slopes(logits, bend, inside(tokens, words), total, *slopes, self.temperature)
+        taken = inside(tokens, words, len(self.table))
+        grad = logit_slopes(logits, bend, taken, total, *slopes, self.temperature)
         return grad.to(self.table.dtype)
 
 
@@ -298,13 +310,18 @@ def logit_slopes(
         grad = d.exp_().mul_(factor if of_logprob is None else factor.sub_(of_logprob))
     if of_logprob is not None:
         rows, places = taken
-        grad[rows, places] += of_logprob[rows, 0]
+        grad.index_put_((rows, places), of_logprob[rows, 0], accumulate=True)
     if temperature != 1.0:
         grad /= temperature
     return grad if bend is None else grad.mul_(bend)
 
 
-def inside(tokens: Tensor, words: slice) -> tuple[Tensor, Tensor]:
-    """Rows whose token is one of the block's words, and its place in the block."""
+def inside(tokens: Tensor, words: slice, vocabulary: int) -> tuple[Tensor, Tensor]:
+    """Rows whose token is one of the block's words, and its place in the block.
+
+    Of the whole ``vocabulary`` these are all rows, which need not be looked for.
+    """
+    if words.stop - words.start == vocabulary:
+        return torch.arange(len(tokens), device=tokens.device), tokens
     rows = ((tokens >= words.start) & (tokens < words.stop)).nonzero().squeeze(1)
     return rows, tokens[rows] - words.start

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from crlbench.policy.device import to_device, to_host
 from crlbench.policy.forward import (
     sparse_lookups,
     states_packed,
@@ -45,6 +46,11 @@ class TokenOutputs(NamedTuple):
     """Critic estimate of the state before the token; None without a value head."""
     distribution: Tensor | None = None
     """Log-probabilities of the whole vocabulary at the sampling temperature; None unless asked."""
+
+    def on_host(self) -> TokenOutputs:
+        """The same on the host, with gradients; a distribution stays where it is."""
+        logprobs, entropy, values = to_host([self.logprobs, self.entropy, self.values])
+        return TokenOutputs(logprobs, entropy, values, self.distribution)
 
 
 class Policy(nn.Module):
@@ -149,7 +155,8 @@ class Policy(nn.Module):
         """Log-probabilities, entropies and values of completion tokens.
 
         Args:
-            prompt_ids: (P, L) int64, one row per distinct prompt, left padded.
+            prompt_ids: (P, L) int64, one row per distinct prompt, left padded. It and all others
+                may lie on the host: what is read of them there needs no wait for the device.
             prompt_mask: (P, L) bool.
             completion_ids: (B, T) int64, right padded.
             completion_mask: (B, T) bool.
@@ -173,7 +180,8 @@ class Policy(nn.Module):
         if distribution:
             logits = next_token_logits(self.backbone, states, temperature)
             whole = torch.log_softmax(logits, dim=-1)
-            return TokenOutputs(*distribution_statistics(whole, completion_ids), values, whole)
+            taken = to_device(completion_ids, whole.device)
+            return TokenOutputs(*distribution_statistics(whole, taken), values, whole)
         mask = completion_mask if actions is None else actions
         statistics = state_statistics(
             self.backbone, states, completion_ids, mask, temperature, self._by_blocks(states)

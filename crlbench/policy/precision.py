@@ -34,26 +34,23 @@ def cast_once(model: nn.Module, device: str, kept: Kept | None = None) -> Iterat
         for name, parameter in module.named_parameters(recurse=False)
         if parameter.dtype != dtype
     ]
+    stale: list[tuple[Tensor, Tensor]] = []
     try:
         for module, name, parameter in wide:
-            narrow = {} if kept is None else kept.setdefault(module, {})
-            module.register_parameter(name, _cast(narrow, name, parameter, dtype))
+            store = {} if kept is None else kept.setdefault(module, {})
+            narrow = store.get(name)
+            if narrow is None or (narrow.dtype, narrow.device) != (dtype, parameter.device):
+                cast = parameter.detach().to(dtype)
+                narrow = store[name] = nn.Parameter(cast, requires_grad=False)
+            else:
+                stale.append((narrow.detach(), parameter.detach()))
+            module.register_parameter(name, narrow)
+        if stale:
+            torch._foreach_copy_([narrow for narrow, _ in stale], [wide for _, wide in stale])
         yield
     finally:
         for module, name, parameter in wide:
             module.register_parameter(name, parameter)
-
-
-def _cast(
-    store: dict[str, nn.Parameter], name: str, parameter: nn.Parameter, dtype: torch.dtype
-) -> nn.Parameter:
-    """The parameter in another type, written into ``held[name]`` if that can hold it."""
-    wide, narrow = parameter.detach(), store.get(name)
-    if narrow is None or (narrow.dtype, narrow.device) != (dtype, wide.device):
-        narrow = store[name] = nn.Parameter(wide.to(dtype), requires_grad=False)
-    else:
-        narrow.copy_(wide)
-    return narrow
 
 
 @contextlib.contextmanager

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,13 +11,22 @@ from pydantic import ValidationError as PydanticError
 from crlbench.base.explain import explain
 from crlbench.catalog.find import Catalog
 from crlbench.catalog.retain_panel import find_panel
-from crlbench.contract.conditions import Conditions, Track, control_leaves, diff, leaves, override
+from crlbench.contract.conditions import (
+    PROTOCOL_2,
+    Conditions,
+    Track,
+    control_leaves,
+    diff,
+    leaves,
+    override,
+)
 from crlbench.contract.task_card import TaskCard
 from crlbench.disk.hashing import digest as hashed
 from crlbench.disk.toml import read_toml
 from crlbench.errors import UsageError, ValidationError
 from crlbench.run.environment import is_range, violations
 from crlbench.run.plan import Board
+from crlbench.stats.needs import LEAST_NEW, MIN_TASKS, STRICT_DRAWS
 from crlbench.suite.versions import is_draft
 
 CALIBRATION = "calibration"
@@ -55,7 +64,8 @@ def load_track(catalog: Catalog, name: str) -> Track:
 
     Raises:
         UsageError: there is none; with the nearest names.
-        ValidationError: its file is malformed, or it is ranked and holds a calibration task.
+        ValidationError: its file is malformed; or it is ranked and holds a calibration task or a
+            draft, or has too little for the axes of protocol CRL-2.
     """
     path = catalog.find("track", name).path
     try:
@@ -75,6 +85,8 @@ def load_track(catalog: Catalog, name: str) -> Track:
     if track.ranked:
         _refuse_calibration(catalog, track, str(path))
         _refuse_drafts(catalog, track, str(path))
+        if track.protocol == PROTOCOL_2:
+            _require_enough(track, str(path))
     return track
 
 
@@ -95,6 +107,21 @@ def _refuse_drafts(catalog: Catalog, track: Track, where: str) -> None:
             raise ValidationError(
                 f"{where}: field tasks: '{task}' {version} is a draft, which changes freely: a "
                 "ranked track holds tasks from version 1.0.0 on. Remove it, or set ranked = false."
+            )
+
+
+def _require_enough(track: Track, where: str) -> None:
+    """Refuse a ranked track of protocol CRL-2 that has too little for an axis or an interval."""
+    e = track.conditions.evaluation
+    for name, number, least, why in (
+        ("tasks", len(track.tasks), MIN_TASKS, "an interval for other tasks needs"),
+        ("conditions.evaluation.curve_items", e.curve_items, LEAST_NEW, "the learning axis needs"),
+        ("conditions.evaluation.pass_draws", e.pass_draws, STRICT_DRAWS, "the strict set needs"),
+    ):
+        if number < least:
+            raise ValidationError(
+                f"{where}: field {name}: there {'is' if number == 1 else 'are'} {number}, and "
+                f"under {PROTOCOL_2} {why} at least {least}. Raise it, or set ranked = false."
             )
 
 
@@ -137,7 +164,7 @@ def make_board(
     """
     conditions = _conditions(track, request)
     tasks = list(dict.fromkeys(request.tasks)) if request.tasks else list(track.tasks)
-    trained = [name for name in tasks if "train" in catalog.task_card(name).splits]
+    trained = [*trainable(catalog, tasks)]
     if not trained:
         raise UsageError(
             f"no task to train on: {', '.join(tasks)} {'has' if len(tasks) == 1 else 'have'} no "
@@ -177,6 +204,11 @@ def make_board(
         partial=request.smoke or conditions != override(track.conditions, dict(request.settings)),
     )
     return board, [name for name in tasks if name in trained], reasons
+
+
+def trainable(catalog: Catalog, tasks: Iterable[str]) -> tuple[str, ...]:
+    """The tasks that have a training split, in their order; the others are only measured."""
+    return tuple(name for name in tasks if "train" in catalog.task_card(name).splits)
 
 
 def _conditions(track: Track, request: Request) -> Conditions:

@@ -91,7 +91,9 @@ def status(stored: StoredBoard) -> str:
     track = known_track(board.track)
     if track is None or track.version < board.track_version:
         return UNKNOWN
-    return CURRENT if track.version == board.track_version else SUPERSEDED
+    if track.version > board.track_version:
+        return SUPERSEDED
+    return CURRENT if track.ranked else UNFROZEN
 
 
 def conditions(leaves: Mapping[str, Any]) -> Iterator[tuple[str, list[tuple[str, Any, str]]]]:

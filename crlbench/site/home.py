@@ -57,6 +57,7 @@ def _page(site: Site, stored: StoredBoard, recipe: str, path: str) -> Iterator[P
             "sizes": _sizes(stored, recipe),
             "designs": has_designs(stored, recipe),
             "rows": len(group_entries(stored.entries(recipe))),
+            "arms": ",".join(board.rules.arms),
             "track": "" if track is None else track.summary[:1].lower() + track.summary[1:],
         },
         section="board",

@@ -292,11 +292,12 @@ def _last_event(entry: Path) -> str:
 
 
 def _precedence(stored: StoredBoard) -> tuple[bool, bool, bool, int, int, str]:
-    """Known tracks first; then boards that rank, present versions, more entries, newer versions."""
+    """Known tracks first; then boards that rank an entry, present versions, more entries, newer
+    versions."""
     board = stored.board
     return (
         stored.track == "unknown",
-        board.unranked is not None,
+        board.unranked is not None or not any(entry.ranks for entry in board.entries),
         stored.track == "archived",
         -max(len(stored.entries(recipe)) for recipe in stored.recipes),
         -board.track_version,

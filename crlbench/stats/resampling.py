@@ -38,11 +38,10 @@ from crlbench.stats.intervals import (
     times_drawn,
 )
 from crlbench.stats.measures import ItemTable, captured
+from crlbench.stats.needs import MIN_TASKS
 from crlbench.stats.sorting import gaps, mean_of_ranks, sorted_rows
 from crlbench.stats.stability_shares import headline, selected_shares, shares
 
-MIN_TASKS = 4
-"""Fewer tasks have no interval over tasks: their spread is not known."""
 BLOCK = 8
 """Numbers from which on numpy adds them in blocks, and no more one after the other."""
 

@@ -86,8 +86,8 @@ class SampleBuffer:
         """Tensors, texts and numbers only, so that a checkpoint loads with ``weights_only``."""
         return [asdict(part) for part in self.waiting]
 
-    def load_state_dict(self, state: list[dict[str, Any]], device: torch.device | str) -> None:
-        self.waiting = [_restored(part, device) for part in state]
+    def load_state_dict(self, state: list[dict[str, Any]]) -> None:
+        self.waiting = [_restored(part) for part in state]
 
 
 def kept_rows(rollout: Rollout, outcome: Tensor, recipe: Recipe) -> Tensor:
@@ -109,9 +109,11 @@ def kept_rows(rollout: Rollout, outcome: Tensor, recipe: Recipe) -> Tensor:
     return torch.isin(rollout.group, rollout.group[keep]).nonzero().squeeze(1)
 
 
-def _restored(part: dict[str, Any], device: torch.device | str) -> Sampled:
+def _restored(part: dict[str, Any]) -> Sampled:
+    """A part on the host, wherever it was stored from."""
+
     def moved(values: dict[str, Any]) -> dict[str, Any]:
-        return {n: v.to(device) if isinstance(v, Tensor) else v for n, v in values.items()}
+        return {n: v.cpu() if isinstance(v, Tensor) else v for n, v in values.items()}
 
     rollout, reward = Rollout(**moved(part["rollout"])), Reward(**moved(part["reward"]))
     return Sampled(**moved(part) | {"rollout": rollout, "reward": reward})

@@ -103,9 +103,9 @@ class FirstOrder:
         figures = objective.figures(learner.ranks.gather(observations))
         weights = learner.trainable()
         most = learner.conditions.optimization.max_grad_norm
-        norm = whole(torch.nn.utils.clip_grad_norm_(list(weights.values()), most))
+        norm = float(whole(torch.nn.utils.clip_grad_norm_(list(weights.values()), most)))
         moved: Weights = {}
-        finite = bool(torch.isfinite(norm))
+        finite = math.isfinite(norm)
         if finite:
             optimizer.step()
             # Autocast keeps its casts of the weights for as long as it is on, which is the whole
@@ -113,7 +113,7 @@ class FirstOrder:
             torch.clear_autocast_cache()
             moved = {name: whole(p.grad) for name, p in weights.items() if p.grad is not None}
         optimizer.zero_grad()
-        return Step(figures | {"grad_norm": float(norm)}, moved, skipped=not finite)
+        return Step(figures | {"grad_norm": norm}, moved, skipped=not finite)
 
 
 @dataclass(frozen=True)
@@ -259,8 +259,8 @@ class Learner(L.LightningModule):
 
     def weights_finite(self) -> bool:
         """Whether every trainable weight is a finite number."""
-        weights = self.trainable().values()
-        return all(math.isfinite(float(whole(p.detach().sum()))) for p in weights)
+        weights = [p.detach() for p in self.trainable().values()]
+        return math.isfinite(float(whole(torch.nn.utils.get_total_norm(weights, math.inf))))
 
     def learned(self) -> dict[str, Tensor]:
         """The trainable weights by name, whole on every rank."""

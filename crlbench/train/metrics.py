@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -52,6 +53,10 @@ class RolloutMetrics(MetricCollection):
             name: MeanMetric(nan_strategy="ignore", sync_on_compute=False) for name in MEANS
         }
         super().__init__(figures | {name: SumMetric(sync_on_compute=False) for name in SUMS})
+
+    def _apply(self, *_: Any, **__: Any) -> RolloutMetrics:
+        """They stay on the host, where rollouts lie, wherever the learner goes."""
+        return self
 
     def of(
         self,

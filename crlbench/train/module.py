@@ -266,7 +266,9 @@ class PolicyOptimization(Learner):
             self.kl_coefficient = self.recipe.kl.coefficient.next_coefficient(
                 self.kl_coefficient, health["kl_per_completion"], len(experience.rewards)
             )
-        self.log_dict({f"train/{n}": value for n, value in health.items() if math.isfinite(value)})
+        # Tensors, and on the host: Lightning would put every number on the device by itself.
+        finite = {name: value for name, value in health.items() if math.isfinite(value)}
+        self.log_dict({f"train/{name}": torch.tensor(value) for name, value in finite.items()})
         events = {name: int(count) for name, count in (counts | self.events).items()}
         self.events = {}
         events["skipped_updates"] = sum(not math.isfinite(s["grad_norm"]) for s in stats)
@@ -307,7 +309,7 @@ class PolicyOptimization(Learner):
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         super().on_load_checkpoint(checkpoint)
-        self.buffer.load_state_dict(checkpoint["buffer"], self.device)
+        self.buffer.load_state_dict(checkpoint["buffer"])
 
 
 def update_of(rule: step.UpdateRule) -> Update:

@@ -15,16 +15,20 @@ import torch
 from torch import Tensor
 
 from crlbench.contract.sizes import FREE_PASS, token_budget
+from crlbench.policy.device import card_bytes, to_host
 from crlbench.policy.policy import Policy, TokenOutputs
 from crlbench.train.ranks import Ranks
 from crlbench.types import Rollout
 
 
-def budget_of(config: Any, device: str) -> int:
-    """Tokens, prompts and padding included, of which a pass may keep the activations."""
+def budget_of(config: Any, device: str, card: int | None = None) -> int:
+    """Tokens, prompts and padding included, of which a pass may keep the activations.
+
+    ``card`` is the memory of a GPU in bytes, where it is known.
+    """
     wide = getattr(config, "intermediate_size", None) or 4 * config.hidden_size
     wide = max(wide) if isinstance(wide, (list, tuple)) else wide
-    return token_budget(config.num_hidden_layers, config.hidden_size, wide, device)
+    return token_budget(config.num_hidden_layers, config.hidden_size, wide, device, card)
 
 
 def divide(rollout: Rollout, rows: Tensor, budget: int) -> list[Tensor]:
@@ -94,7 +98,10 @@ input of every layer and computes the rest again (gradient checkpointing)."""
 
 @dataclass(frozen=True)
 class Passes:
-    """How a policy is run over rollouts; the ranks of a run divide the rows among them."""
+    """How a policy is run over rollouts; the ranks of a run divide the rows among them.
+
+    Rollouts and what is found lie on the host; the policy takes to its device what a pass reads.
+    """
 
     policy: Policy
     temperature: float
@@ -105,7 +112,7 @@ class Passes:
     @property
     def budget(self) -> int:
         """Tokens of which a pass may keep what its backward pass needs."""
-        return budget_of(self.policy.config, self.device.type)
+        return budget_of(self.policy.config, self.device.type, card_bytes(self.device))
 
     def inputs(self, rollout: Rollout) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, float]:
         """What the policy reads of a rollout: each prompt once, completions, temperature."""
@@ -121,18 +128,18 @@ class Passes:
         )
 
     def with_graph(self, rollout: Rollout) -> TokenOutputs:
-        """What the policy says of completions, to be differentiated.
+        """What the policy says of completions, on the host and to be differentiated.
 
         A single completion that is far beyond the token budget is run whole, and its graph holds
         the inputs of the layers alone.
         """
         tokens = rollout.prompt_ids.shape[1] + rollout.completion_ids.shape[1]
         if len(rollout.texts) > 1 or tokens <= CHECKPOINT_ABOVE * self.budget:
-            return self.policy(*self.inputs(rollout), actions=rollout.action_mask)
+            return self.policy(*self.inputs(rollout), actions=rollout.action_mask).on_host()
         with self.policy.gradient_checkpointing():
             return self.policy(
                 *self.inputs(rollout), actions=rollout.action_mask, shared_prefix=False
-            )
+            ).on_host()
 
     def of_learner(self, rollout: Rollout) -> tuple[Tensor, Tensor | None]:
         """Log-probs and values (B, T) of the policy as it is; values None without a critic."""
@@ -180,10 +187,15 @@ class Passes:
         """What ``run`` finds, each (B, T) or None. Each rank runs its own prompts."""
         rows = torch.arange(len(rollout.texts), device=rollout.group.device)
         rank_rows = self.ranks.shares(rows, rollout.group)[self.ranks.rank]
-        outcomes = []
-        for part in divide(rollout, rank_rows, FREE_PASS * self.budget):
+        parts, computed = divide(rollout, rank_rows, FREE_PASS * self.budget), []
+        for part in parts:
             some = rollout.rows(part)
-            outcomes.append((part, run(some.trimmed(int(some.completion_mask.sum(1).max())))))
+            computed.append(run(some.trimmed(int(some.completion_mask.sum(1).max()))))
+        copies = iter(to_host([x for results in computed for x in results]))
+        outcomes = [
+            (part, [next(copies) for _ in results])
+            for part, results in zip(parts, computed, strict=True)
+        ]
         everything: list[Tensor | None] = []
         for part, results in self.ranks.gather(outcomes):
             everything = everything or [

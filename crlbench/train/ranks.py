@@ -67,7 +67,7 @@ class Ranks:
         return [rows[torch.isin(group, prompts[places.start : places.stop])] for places in owned]
 
     def gather(self, items: Sequence[T]) -> list[T]:
-        """What all ranks have, in the order of ranks, with tensors on this rank's device.
+        """What all ranks have, in the order of ranks, with tensors on the host.
 
         Every rank must call it, also one that has nothing.
         """
@@ -79,7 +79,7 @@ class Ranks:
         dist.all_gather_object(contents, packed.getvalue())
         # Written by the other ranks of this run, whose code is this code.
         parts = [
-            torch.load(io.BytesIO(part), map_location=self.device, weights_only=False)
+            torch.load(io.BytesIO(part), map_location="cpu", weights_only=False)
             for part in contents
             if part is not None
         ]

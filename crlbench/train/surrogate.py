@@ -94,7 +94,7 @@ class Surrogate:
             if part.old is not None:
                 self.minibatch.old_logprobs[part.rows, : part.old.shape[1]] = part.old
         gaps = [part.gap for part in shown]
-        self.shown.gap = torch.cat([self.shown.gap.to(gaps[0].device), *gaps])
+        self.shown.gap = torch.cat([self.shown.gap, *gaps])
         return self.note([part.observation for part in shown])
 
     def note(self, observations: list[Observation]) -> dict[str, float]:

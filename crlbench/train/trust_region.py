@@ -161,9 +161,10 @@ class Landscape:
         return valid_distributions(part, self.outputs(part))
 
     def outputs(self, part: Experience) -> TokenOutputs:
-        """What the policy says of the part, the whole distribution included."""
+        """What the policy says of the part, on the host, and the whole distribution, which stays
+        on the device."""
         passes = self.surrogate.passes
-        return passes.policy(*passes.inputs(part.rollout), distribution=True)
+        return passes.policy(*passes.inputs(part.rollout), distribution=True).on_host()
 
 
 def valid_distributions(part: Experience, outputs: TokenOutputs) -> Tensor:

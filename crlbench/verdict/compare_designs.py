@@ -12,10 +12,11 @@ from crlbench.base.wording import listed
 from crlbench.contract.conditions import PROTOCOL_2, protocol_name
 from crlbench.errors import UsageError
 from crlbench.stats.correlations import Correlation
-from crlbench.verdict.axes import AXES, MARGIN, Axis, plain
+from crlbench.verdict.axes import AXES, MARGIN, Axis
 from crlbench.verdict.board import correlate_axes, rank_entries, with_lines
 from crlbench.verdict.compare_read import Loaded
 from crlbench.verdict.compare_unequal import refuse, unequal
+from crlbench.verdict.plain_data import plain
 from crlbench.verdict.ranking import AxisRanking
 
 

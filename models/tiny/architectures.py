@@ -2,8 +2,8 @@
 
 Each is the real transformers class with about 1.0M parameters in three layers of width 192;
 the feed-forward layers are as wide as the rest leaves room for. Three wide layers decode
-faster on a CPU than four narrow ones of the same size. Llama comes in two further sizes, in
-which all widths differ and nothing else.
+faster on a CPU than four narrow ones of the same size. Llama and Gemma come in two further sizes,
+in which all widths differ and nothing else.
 """
 
 from __future__ import annotations
@@ -131,6 +131,32 @@ def gemma2() -> PreTrainedConfig:
     )
 
 
+def gemma2_small() -> PreTrainedConfig:
+    """As tiny-gemma, half as wide (96): 3 query heads on 1 key-value head."""
+    return Gemma2Config(
+        **{**MODERN, "hidden_size": 96},
+        intermediate_size=232,
+        num_attention_heads=3,
+        num_key_value_heads=1,
+        head_dim=32,
+        query_pre_attn_scalar=32,
+        sliding_window=32,
+    )
+
+
+def gemma2_large() -> PreTrainedConfig:
+    """As tiny-gemma, half as wide again (288): 9 query heads on 3 key-value heads."""
+    return Gemma2Config(
+        **{**MODERN, "hidden_size": 288},
+        intermediate_size=824,
+        num_attention_heads=9,
+        num_key_value_heads=3,
+        head_dim=32,
+        query_pre_attn_scalar=32,
+        sliding_window=32,
+    )
+
+
 def gpt_neox() -> PreTrainedConfig:
     """Attention and feed-forward side by side, each with its LayerNorm; GELU; biases.
 
@@ -200,7 +226,15 @@ SIZES = {
     "tiny-llama-3m": llama_large,
 }
 """One design, three budgets, in rising order."""
-ARCHITECTURES = {**EQUAL, **SIZES}
+SECOND_SIZES = {
+    "tiny-gemma-0.3m": gemma2_small,
+    "tiny-gemma": gemma2,
+    "tiny-gemma-3m": gemma2_large,
+}
+"""Another design, in the second generation alone."""
+FIRST = {**EQUAL, **SIZES}
+"""Those of the first generation."""
+ARCHITECTURES = {**FIRST, **SECOND_SIZES}
 
 
 def parameter_counts(model: Any) -> tuple[int, int]:

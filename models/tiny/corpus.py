@@ -61,18 +61,18 @@ class Mix:
 SECOND = Mix(
     families={
         "addition": 0.12,
-        "list-ops": 0.08,
+        "list-ops": 0.065,
         "counting": 0.08,
         "key-value": 0.09,
         "modular": 0.08,
-        "letters": 0.07,
-        "chains": 0.10,
-        "sequences": 0.08,
+        "letters": 0.045,
+        "chains": 0.12,
+        "sequences": 0.095,
         "clock": 0.07,
         "runs": 0.06,
         "brackets": 0.06,
         "hops": 0.06,
-        "common": 0.05,
+        "common": 0.055,
     },
     noise=0.0,
 )

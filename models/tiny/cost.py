@@ -17,7 +17,7 @@ from itertools import islice
 
 import corpus
 import torch
-from architectures import ARCHITECTURES
+from architectures import FIRST
 from pretrain import PRETRAINING, SEED, new_model
 from scoring import complete, read_split
 from tokenizer import BOS, encode
@@ -46,14 +46,14 @@ def main() -> int:
     schedule = replace(PRETRAINING, updates=UPDATES)
     updates, completions = defaultdict(list), defaultdict(list)
     for _ in range(TURNS):
-        for name in ARCHITECTURES:
+        for name in FIRST:
             model, generator = new_model(name, SEED), torch.Generator().manual_seed(SEED)
             completions[name].append(seconds(partial(complete, model, heads, generator)))
             updates[name].append(seconds(partial(train, model, iter(rows), schedule, SEED)))
     print("| model | an update, ms | of tiny-llama's | completions, s | of tiny-llama's |")
     print("|---|---|---|---|---|")
     whole, drawn = min(updates["tiny-llama"]), min(completions["tiny-llama"])
-    for name in ARCHITECTURES:
+    for name in FIRST:
         update, draw = min(updates[name]), min(completions[name])
         print(
             f"| {name} | {update / UPDATES * 1e3:.0f} | {update / whole:.2f}"

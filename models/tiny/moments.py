@@ -16,6 +16,7 @@ import time
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import corpus
@@ -35,9 +36,11 @@ def watch(
 ) -> None:
     """Write and score the model after an update, if that is one of the moments."""
     done = update + 1
+    options.recent.append(losses["answer"])
     if done % 100 == 0:
-        seconds = time.perf_counter() - started
-        print(f"update {done}, answer loss {losses['answer']:.3f}, {seconds:.0f} s")
+        seconds, recent = time.perf_counter() - started, fmean(options.recent)
+        print(f"update {done}, mean answer loss of the last 100 {recent:.4f}, {seconds:.0f} s")
+        options.recent.clear()
     if done not in options.moments:
         return
     name = f"{options.design}-i{options.init}o{options.order}-{done}"
@@ -61,6 +64,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--order", type=int, default=0, help="order of the corpus (default 0)")
     parser.add_argument("--noise", type=float, default=0.0, help="share of wrong answers")
     parser.add_argument(
+        "--rate", type=float, default=PRETRAINING.learning_rate, help="peak of the learning rate"
+    )
+    parser.add_argument(
         "--moments", type=int, nargs="+", default=[1200, 1600, 2000, 2500, 3000], metavar="N"
     )
     parser.add_argument("--out", type=Path, required=True, help="folder for the moments")
@@ -70,11 +76,13 @@ def main(arguments: list[str] | None = None) -> int:
     torch.set_num_threads(1)
     torch.use_deterministic_algorithms(True)
     options.out.mkdir(parents=True, exist_ok=True)
+    options.recent = []
     options.mix = replace(corpus.SECOND, noise=options.noise, clean=0)
     model = new_model(options.design, options.init)
     rows = (document.tokens() for document in corpus.documents(options.order, options.mix))
     report = partial(watch, options, model, time.perf_counter())
-    train(model, rows, PRETRAINING, options.order, report, until=max(options.moments))
+    schedule = replace(PRETRAINING, learning_rate=options.rate)
+    train(model, rows, schedule, options.order, report, until=max(options.moments))
     return 0
 
 

@@ -21,6 +21,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ import card
 import corpus
 import tokenizer
 import torch
-from architectures import ARCHITECTURES, EQUAL, parameter_counts
+from architectures import ARCHITECTURES, FIRST, parameter_counts
 from scoring import Score, read_split, score
 from training import Row, Schedule, train
 from transformers import AutoModelForCausalLM, __version__
@@ -40,9 +41,9 @@ from crlbench.contract.model_card import read_model_card
 SEED = 0
 HERE = Path(__file__).resolve().parent
 SFT = "tiny-llama-sft"
-MODELS = (*ARCHITECTURES, SFT)
+MODELS = (*FIRST, SFT)
 """The first generation."""
-SECOND = tuple(name.replace("tiny-", "tiny2-", 1) for name in EQUAL)
+SECOND = tuple(name.replace("tiny-", "tiny2-", 1) for name in ARCHITECTURES)
 """The second."""
 MOMENT = 2000
 """Updates after which models of the second generation are taken; a pilot has yet to confirm it."""
@@ -58,6 +59,8 @@ PRETRAINING = Schedule(
     max_grad_norm=1.0,
     pool=8,
 )
+RATES: dict[str, float] = {}
+"""Peak learning rates of sizes whose own was chosen: by the loss on answers, each read once."""
 FINE_TUNING = Schedule(
     updates=24,
     batch=32,
@@ -84,6 +87,18 @@ def mix_of(name: str) -> corpus.Mix:
     return corpus.SECOND if name in SECOND else corpus.Mix()
 
 
+def schedule_of(name: str) -> Schedule:
+    """How a model is pretrained, or fine-tuned."""
+    if name == SFT:
+        return FINE_TUNING
+    return replace(PRETRAINING, learning_rate=RATES.get(name, PRETRAINING.learning_rate))
+
+
+def updates_of(name: str) -> int:
+    """Updates after which a model's pretraining ends."""
+    return MOMENT if name in SECOND else PRETRAINING.updates
+
+
 def new_model(name: str, seed: int) -> Any:
     """A randomly initialised model of an architecture; the same draw for every name."""
     torch.manual_seed(seeding.derive(seed, "init"))
@@ -105,9 +120,9 @@ def make(name: str, init: int = SEED, order: int = SEED) -> tuple[Any, list[dict
     if name == SFT:
         model, report = load(HERE / "tiny-llama"), _progress(FINE_TUNING.updates)
         return model, train(model, fine_tuning_rows(order), FINE_TUNING, order, report)
-    model, until = new_model(name, init), MOMENT if name in SECOND else PRETRAINING.updates
+    model, until = new_model(name, init), updates_of(name)
     rows = (document.tokens() for document in corpus.documents(order, mix_of(name)))
-    return model, train(model, rows, PRETRAINING, order, _progress(until), until)
+    return model, train(model, rows, schedule_of(name), order, _progress(until), until)
 
 
 def load(folder: Path) -> Any:
@@ -136,7 +151,7 @@ def measure(model: Any, seed: int, families: Iterable[str]) -> dict[str, dict[st
 def data_statement(name: str) -> str:
     """What a model was trained on, in words."""
     mix = mix_of(name)
-    count = (MOMENT if name in SECOND else PRETRAINING.updates) * PRETRAINING.batch
+    count = updates_of(name) * PRETRAINING.batch
     shares = ", ".join(f"{family} {share:.0%}" for family, share in mix.families.items())
     levels = ", ".join(f"level {level} {share:.0%}" for level, share in mix.levels.items())
     text = (
@@ -160,8 +175,9 @@ def training_statement(
     name: str, history: list[dict[str, float]], seconds: float, threads: int
 ) -> dict[str, Any]:
     """The rows of the card's training table."""
-    schedule = FINE_TUNING if name == SFT else PRETRAINING
+    schedule = schedule_of(name)
     last = history[-max(1, len(history) // 10) :]
+    end = f" at update {schedule.updates:,}" if name in SECOND else ""
     return {
         "command": f"`python models/tiny/pretrain.py --model {name} --threads {threads}`",
         "seed": SEED,
@@ -169,7 +185,7 @@ def training_statement(
         "optimiser": f"AdamW, betas {schedule.betas}, weight decay {schedule.weight_decay} on"
         f" matrices, gradients clipped at {schedule.max_grad_norm}",
         "learning rate": f"{schedule.learning_rate:g}, {schedule.warmup} updates of warm-up,"
-        f" cosine to {schedule.final:.0%}",
+        f" cosine to {schedule.final:.0%}{end}",
         "loss": f"next-token cross-entropy; answer tokens weigh 1, prompt tokens"
         f" {schedule.prompt_weight:g}",
         "loss on answer tokens, first and last tenth of updates": f"{_mean(history[: len(last)])}"

@@ -28,7 +28,7 @@ from crlbench.contract.conditions import (
     stated_values,
 )
 from crlbench.contract.records import RunRecord
-from crlbench.run.board import load_track
+from crlbench.run.archive import open_track
 from tests.identities.pinned import RESULTS, find_entries, records
 
 
@@ -48,7 +48,7 @@ class LaterRecord(RunRecord):
 
 @pytest.fixture(scope="module")
 def track() -> Track:
-    return load_track(Catalog(), "mini")
+    return open_track(Catalog(), "mini@1")[0]
 
 
 @pytest.fixture(scope="module")

@@ -14,6 +14,7 @@ from crlbench import cli
 from crlbench.catalog.find import Catalog
 from crlbench.contract.task_card import read_task_card
 from crlbench.suite import scaffold
+from tests.support.tracks import MINI_1
 from tests.test_layers import imports
 
 ROOT = Path(__file__).parents[2]
@@ -59,7 +60,7 @@ def test_it_is_a_draft_of_the_catalogue_with_its_own_canary(added: Path) -> None
 def test_a_ranked_track_refuses_the_draft(added: Path, capsys: pytest.CaptureFixture[str]) -> None:
     tracks = added / "leaderboard" / "tracks"
     tracks.mkdir(parents=True, exist_ok=True)
-    text = (ROOT / "leaderboard" / "tracks" / "mini.toml").read_text()
+    text = MINI_1.read_text()
     text = text.replace('id = "mini"', 'id = "mine"').replace('["addition"', '["my-spread"')
     (tracks / "mine.toml").write_text(text)
     assert cli.main(["show", "track", "mine", "--catalog", str(added)]) == 3

@@ -15,10 +15,16 @@ from pathlib import Path
 import pytest
 
 from crlbench import __version__, cli
+from crlbench.catalog.find import Catalog
 from crlbench.commands import running
+from crlbench.commands.job import read_request
 from crlbench.commands.settings import Settings, resolve
-from crlbench.errors import ValidationError
+from crlbench.errors import UsageError, ValidationError
+from crlbench.run.archive import open_track
+from crlbench.run.board import load_track
 from tests.support.commands import examples_of_help
+from tests.support.entries import copied, without
+from tests.support.tracks import MINI_1
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = examples_of_help()
@@ -100,14 +106,14 @@ def test_only_the_command_that_is_called_is_imported() -> None:
 # -- help ----------------------------------------------------------------------------------
 
 
-def test_evaluate_shows_eight_flags_first(capsys: pytest.CaptureFixture[str]) -> None:
+def test_evaluate_shows_nine_flags_first(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         cli.main(["evaluate", "--help"])
     text = capsys.readouterr().out
     first, rest = text[text.index("options:") :].split("Advanced:")
     shown = [line.split()[0] for line in first.splitlines() if line.startswith("  --")]
-    eight = "--model --track --recipe --tasks --seeds --out --dry-run --smoke"
-    assert shown == eight.split()
+    nine = "--model --track --recipe --tasks --seeds --out --dry-run --smoke --short"
+    assert shown == nine.split()
     assert all(flag in rest for flag in ("--jobs", "--set", "--config", "--shard", "--home"))
 
 
@@ -303,7 +309,7 @@ def test_a_ranked_track_with_a_calibration_task_is_refused(
 ) -> None:
     tracks = tmp_path / "leaderboard" / "tracks"
     tracks.mkdir(parents=True)
-    text = (ROOT / "leaderboard" / "tracks" / "mini.toml").read_text()
+    text = MINI_1.read_text()
     text = text.replace('id = "mini"', 'id = "mine"').replace('["addition"', '["modular"')
     (tracks / "mine.toml").write_text(text)
     catalogue = ["--catalog", str(tmp_path)]
@@ -311,6 +317,34 @@ def test_a_ranked_track_with_a_calibration_task_is_refused(
     assert "'modular' is a calibration task" in capsys.readouterr().err
     (tracks / "mine.toml").write_text(text.replace("ranked = true", "ranked = false"))
     assert cli.main(["show", "track", "mine", "-q", *catalogue]) == 0
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("grid = 20", "grid = 10", ""),
+        (', "chains"]', "]", "field tasks: there are 3, and under CRL-2"),
+        ("curve_items = 64", "curve_items = 63", "conditions.evaluation.curve_items: there are 63"),
+        ("pass_draws = 32", "pass_draws = 31", "conditions.evaluation.pass_draws: there are 31"),
+        ("pass_draws = 32", "", "conditions.evaluation.pass_draws: there are 0"),
+    ],
+)
+def test_a_ranked_track_has_what_its_protocol_needs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], old: str, new: str, said: str
+) -> None:
+    tracks = tmp_path / "leaderboard" / "tracks"
+    tracks.mkdir(parents=True)
+    text = MINI_1.read_text().replace('id = "mini"', 'id = "mine"\nprotocol = "CRL-2"')
+    text = text.replace(', "key-value"]', ', "chains"]').partition("[pilot]")[0]
+    text = text.replace("curve_items = 256", "curve_items = 64\npass_draws = 32")
+    assert old in text
+    show = ["show", "track", "mine", "-q", "--catalog", str(tmp_path)]
+    (tracks / "mine.toml").write_text(text.replace(old, new))
+    assert cli.main(show) == (3 if said else 0)
+    assert said in capsys.readouterr().err
+    for left, right in (("ranked = true", "ranked = false"), ('protocol = "CRL-2"', "")):
+        (tracks / "mine.toml").write_text(text.replace(old, new).replace(left, right))
+        assert cli.main(show) == 0, "what nothing is ranked by is not needed"
 
 
 def test_a_malformed_track_names_the_field(
@@ -355,6 +389,48 @@ def test_precedence_is_flag_set_config_environment_track(
     assert (settings.model, settings.seeds, settings.device) == (("b", "c"), 2, "cpu")
     assert settings.tasks == ("z",)
     assert conditions == {"optimization.epochs": "4", "optimization.minibatches": "2"}
+
+
+def test_the_short_form_is_one_seed_whatever_a_file_says(tmp_path: Path) -> None:
+    config = tmp_path / "c.toml"
+    config.write_text('seeds = 20\ntasks = ["x"]\nsmoke = true\ntrack = "small"\n')
+    settings, _ = resolved("--config", str(config), "--short")
+    assert (settings.seeds, settings.tasks, settings.smoke) == (1, (), False)
+    assert settings.track == "small"
+
+
+@pytest.mark.parametrize("flags", [["--seeds", "2"], ["--tasks", "addition"], ["--smoke"]])
+def test_the_short_form_stands_alone(flags: list[str]) -> None:
+    with pytest.raises(UsageError, match=f"--short .* Leave {flags[0]} out, or --short"):
+        resolved("--short", *flags)
+
+
+def test_the_short_form_is_no_key_of_a_config(tmp_path: Path) -> None:
+    (tmp_path / "c.toml").write_text("short = true\n")
+    with pytest.raises(UsageError, match="unknown key .* 'short'"):
+        resolved("--config", str(tmp_path / "c.toml"))
+
+
+@pytest.mark.parametrize("spec", ["mini", "mini@1", "small"])
+def test_the_short_form_names_the_first_tasks_of_its_track(
+    spec: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """And its runs stay on the track's board, so that the whole form goes on from them."""
+    track, _ = open_track(Catalog(), spec)
+    found = read_request(cli.parse(["evaluate", "--track", spec, "--short"]))
+    whole = read_request(cli.parse(["evaluate", "--track", spec]))
+    assert tuple(found.tasks) == found.settings.tasks == track.tasks[:3]
+    assert found.board.fingerprint == whole.board.fingerprint
+    assert found.board.division == "closed" and not found.board.partial
+    printed = ["evaluate", "--track", spec, "--short", "--print-config"]
+    assert cli.main(printed) == 0
+    assert tomllib.loads(capsys.readouterr().out)["tasks"] == list(track.tasks[:3])
+
+
+def test_the_short_form_leaves_out_what_can_only_be_measured(tmp_path: Path) -> None:
+    root = copied(tmp_path, "addition", without("train", "train_fixed", "hard", "format"))
+    found = read_request(cli.parse(["--catalog", str(root), "evaluate", "--short"]))
+    assert "addition" not in found.tasks and len(found.tasks) == 3
 
 
 def test_unknown_keys_of_a_config_are_refused(
@@ -585,17 +661,18 @@ def test_an_example_can_be_typed(line: str) -> None:
 def test_an_example_with_a_version_runs(
     line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The current version by its number, for which nothing needs to be archived."""
+    """An archived version; and the current one by its number, which is the plain name."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "leaderboard").symlink_to(ROOT / "leaderboard")
     assert cli.main(shlex.split(line)[1:]) == 0
     with_version = capsys.readouterr().out
     assert with_version
     if "--track" in line:
-        assert cli.main(shlex.split(line.replace("mini@1", "mini"))[1:]) == 0
-        estimate = r"about [^,]*"
-        without = re.sub(estimate, "", capsys.readouterr().out)
-        assert without == re.sub(estimate, "", with_version)
+        said = []
+        for spec in ("mini", f"mini@{load_track(Catalog(), 'mini').version}"):
+            assert cli.main(shlex.split(line.replace("mini@1", spec))[1:]) == 0
+            said.append(re.sub(r"about [^,]*", "", capsys.readouterr().out))
+        assert said[0] == said[1] != re.sub(r"about [^,]*", "", with_version)
 
 
 def test_examples_with_a_version_are_shown() -> None:

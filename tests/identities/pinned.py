@@ -21,22 +21,24 @@ from crlbench.contract.records import RunRecord
 from crlbench.contribute.results.layout import find_entries
 from crlbench.disk.names import RECORD_NAME
 from crlbench.disk.packed import PACKED, unpack
-from crlbench.run.board import Request, load_track, make_board
+from crlbench.run.archive import open_board
+from crlbench.run.board import Request, make_board
 
 ROOT = Path(__file__).parents[2]
 PINNED = Path(__file__).with_name("pinned.json")
 RESULTS = ROOT / "leaderboard" / "results"
-TRACKS = ("mini", "small", "core")
+TRACKS = ("mini@1", "small@1", "core@0")
+MINI = "mini@1"
+"""The track of the plans, at the version that the stored results have."""
 MODEL = "tiny-llama"
 
 
 def fingerprints() -> dict[str, str]:
-    """Of every bundled track, with all its tasks and as it stands."""
-    catalog = Catalog()
-    tracks = {name: load_track(catalog, name) for name in TRACKS}
+    """Of every pinned version of a bundled track, with all its tasks."""
+    opened = {spec: open_board(Catalog(), spec) for spec in TRACKS}
     return {
-        f"{name}@{track.version}": make_board(catalog, track, Request())[0].fingerprint
-        for name, track in tracks.items()
+        spec: make_board(one.catalog, one.track, Request())[0].fingerprint
+        for spec, one in opened.items()
     }
 
 
@@ -47,9 +49,10 @@ def configurations() -> dict[str, str]:
 
 
 def plans() -> dict[str, str]:
-    """The hash of the plan that ``evaluate --model tiny-llama`` declares under every recipe."""
-    catalog = Catalog()
-    board, tasks, _ = make_board(catalog, load_track(catalog, "mini"), Request())
+    """By recipe, the hash of the plan of ``evaluate --model tiny-llama --track mini@1``."""
+    opened = open_board(Catalog(), MINI)
+    catalog = opened.catalog
+    board, tasks, _ = make_board(catalog, opened.track, Request())
     (model,) = cards_of([MODEL], catalog).items()
     asked = Settings(fresh=True, out="no-such-folder")
     return {

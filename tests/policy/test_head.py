@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import nn
 
+from crlbench.contract import sizes
 from crlbench.policy import head
 from crlbench.policy.head import block_statistics, state_statistics, token_statistics
 from tests.support.checkpoints import random_model
@@ -13,10 +14,14 @@ from tests.support.checkpoints import random_model
 ROWS, WIDTH, VOCABULARY = 37, 16, 101
 
 
-@pytest.fixture(autouse=True)
-def small_blocks(monkeypatch):
-    monkeypatch.setattr(head, "BLOCK_ROWS", 10)
-    monkeypatch.setitem(head.HEAD_BLOCK, "cpu", 170)
+@pytest.fixture(autouse=True, params=["some words", "all words"])
+def small_blocks(request, monkeypatch):
+    """Blocks of some tokens and some words, or as a GPU has them: of one token and all words."""
+    monkeypatch.setitem(sizes.HEAD_BLOCK, "cpu", 170)
+    if request.param == "some words":
+        monkeypatch.setitem(head.BLOCK_ROWS, "cpu", 10)
+    else:
+        monkeypatch.delitem(head.BLOCK_ROWS, "cpu")
 
 
 def plain(states, tokens, linear, temperature, softcap):

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
 from functools import partial
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import AutoModelForCausalLM as AutoModel
 from transformers import Gemma2Config, Gemma3TextConfig, MambaConfig
+from transformers.integrations import moe
 
 from crlbench.policy.adapters import add_lora
+from crlbench.policy.decode import loop as loop_file
 from crlbench.policy.decode.loop import DecodeLoop, DrawKey, fixed_point_sum
-from crlbench.policy.decode.static import StaticDecoder, has_static_step, power_of_two
+from crlbench.policy.decode.static import (
+    StaticDecoder,
+    cuda_graph,
+    has_static_step,
+    power_of_two,
+)
+from crlbench.policy.device import to_host
 from crlbench.policy.policy import Policy
 from crlbench.policy.precision import cast_once
 from crlbench.train.stream import Prompt, make_batch
@@ -69,6 +77,8 @@ class Spy(StaticDecoder):
 @pytest.mark.parametrize("family", sorted(CONFIGS))
 def test_equals_the_plain_path(family):
     model, key = policy(family), DrawKey(1, "test")
+    if family == "deepseek":
+        model.backbone.set_experts_implementation("batched_mm")
     assert has_static_step(model.backbone)
     wanted = PLAIN.sample(model, batch(), key)
     lengths = wanted.completion_mask.sum(1)
@@ -218,15 +228,87 @@ def looping_experts():
     return model
 
 
+def grouped_experts(dtype=torch.float32):
+    return random_model("deepseek").to(dtype)
+
+
 def flash():
     model = random_model()
     model.config._attn_implementation = "flash_attention_2"
     return model
 
 
-@pytest.mark.parametrize("build", [state_space, chunked, stretched, looping_experts, flash])
+@pytest.mark.parametrize(
+    "build", [state_space, chunked, stretched, looping_experts, grouped_experts, flash]
+)
 def test_what_is_not_supported(build):
     assert not has_static_step(build())
+
+
+def batched_experts():
+    model = random_model("deepseek")
+    model.set_experts_implementation("batched_mm")
+    return model
+
+
+@pytest.mark.parametrize(
+    "build",
+    [looping_experts, grouped_experts, partial(grouped_experts, torch.bfloat16), batched_experts],
+)
+def test_a_step_is_static_where_transformers_compiles_experts_without_asking_the_host(
+    build, monkeypatch
+):
+    """Nothing in a graph may read a tensor; transformers is made to believe that it is compiled."""
+    monkeypatch.setattr(moe, "is_torchdynamo_compiling", lambda: True)
+    model, asked = build(), []
+
+    class Listening(TorchDispatchMode):
+        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+            if any(name in str(function) for name in ("nonzero", "grouped_mm_fallback")):
+                asked.append(str(function))
+            return function(*args, **(kwargs or {}))
+
+    with torch.no_grad(), Listening():
+        model(torch.arange(6).view(1, 6))
+    assert has_static_step(model) == (not asked)
+
+
+def test_a_recorded_step_writes_the_short_way_and_leaves_the_process_as_it_was(monkeypatch):
+    seen = []
+
+    def compiled(function, **_):
+        def run(*args):
+            seen.append(torch.are_deterministic_algorithms_enabled())
+            return function(*args)
+
+        return run
+
+    monkeypatch.setattr(torch, "compile", compiled)
+    step = cuda_graph(lambda x: x + 1)
+    for asked, warns in ((True, False), (True, True), (False, False)):
+        torch.use_deterministic_algorithms(asked, warn_only=warns)
+        try:
+            assert step(torch.ones(1)) == 2
+            assert torch.are_deterministic_algorithms_enabled() == asked
+            assert torch.is_deterministic_algorithms_warn_only_enabled() == warns
+        finally:
+            torch.use_deterministic_algorithms(False)
+    assert seen == [False] * 3
+
+
+def test_the_host_is_asked_once_a_token_and_once_a_rollout(monkeypatch):
+    copies, asked = [], []
+
+    def counted(tensors):
+        copies.append(len(tensors))
+        return to_host(tensors)
+
+    cpu = torch.Tensor.cpu
+    monkeypatch.setattr(loop_file, "to_host", counted)
+    monkeypatch.setattr(torch.Tensor, "cpu", lambda self: asked.append(1) or cpu(self))
+    found = on_cpu().sample(policy(), batch(), DrawKey(1, "test"))
+    assert len(asked) == found.completion_ids.shape[1] - 1
+    assert copies == [3, 2], "tokens, log-probabilities and values, then the prompts"
 
 
 def test_an_unsupported_model_takes_the_plain_path():
@@ -314,15 +396,6 @@ def test_a_compiled_step_of_an_adapted_model_in_bfloat16():
 
 # What follows needs a CUDA device (-m gpu). Without one, nothing here shows that graphs are
 # recorded: the tests above show the shapes, the addresses and the numbers that recording needs.
-
-
-@pytest.fixture
-def cuda():
-    if not torch.cuda.is_available():
-        pytest.skip("no CUDA device")
-    # Read once, at the first product of matrices.
-    os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"
-    return "cuda"
 
 
 @pytest.mark.gpu

@@ -22,10 +22,14 @@ SHA256 = """
 23e60c6ace63ba997f43bccdd5ec06ac6096a010720bd254f60a6c7f7adb12b2 crlbench/reward/verify.py
 a227af220f74aa9089fb441a37103d17c01e9efb78fe7b30e603e13e739d0931 crlbench/seeding.py
 66cfc3edcaf4e81b6b41bcaae3289b29d82c21305b2d58c60e228dfd8e2892d7 tasks/addition/task.py
+41352b059b95096534a46e0515ff9acf914c1bf6c44b3cd12e699c6a78e074fd tasks/brackets/task.py
 c632303300e80216938524d0cc64bf98af232bfa81f5e3273651ff4fba316b24 tasks/chains/task.py
+c701e55333fdb22c3e367ea0d923a17a5260b315d817b83e21badfd9226c1de6 tasks/clock/task.py
+e92c8d57398a0ce033a3cc6e0e728599d02a4513755d383dfbbfd93f67f92e5d tasks/common/task.py
 b1c9fd3c9e1df4c8dd6fa2995b34e367dbafc67ee112aebe16a7ff815824abd0 tasks/countdown/task.py
 c1d5de1e4dcb6b352ce09260cb7d91b9bde632b4275ae10855b4e577791124ad tasks/counting/task.py
 d45a681d0f69a59e583a8b90545a06ef573144cf70418c6f72d7eb01d31fcdd4 tasks/graph/task.py
+bc8d7267c48f791ff7db011f3e90e9e28c4c00a35f5fa5c6af61767d0b91caa3 tasks/hops/task.py
 5ae6bb0b65773d99a1749e3a98b7f868ebf63b88fce91f188ed3e7e5f64164e9 tasks/instructions/task.py
 e11c0cbf2acf609738261be6a8acd112f8072148bcee8ea79c5d1f2aa9d470c9 tasks/key-value/task.py
 db15047328b7cd2fcebf1b66ab97cb14de54557d8bcec2e7b65c9b895fd646b7 tasks/knights/task.py
@@ -40,8 +44,10 @@ PINNED = {path: digest for digest, path in map(str.split, SHA256.strip().splitli
 
 
 def _track_tasks() -> set[str]:
-    """The tasks of all tracks: those that are ranked and those that calibrate."""
-    tracks = [tomllib.loads(path.read_text()) for path in ROOT.glob("leaderboard/tracks/*.toml")]
+    """The tasks of all tracks and archived versions: those that are ranked, and that calibrate."""
+    archived = ROOT.glob("leaderboard/archive/*/leaderboard/tracks/*.toml")
+    paths = [*ROOT.glob("leaderboard/tracks/*.toml"), *archived]
+    tracks = [tomllib.loads(path.read_text()) for path in paths]
     named = [track["tasks"] for track in tracks]
     named += [track.get("pilot", {}).get("tasks", []) for track in tracks]
     return {task for tasks in named for task in tasks}
@@ -56,7 +62,7 @@ def _sources() -> set[str]:
 
 
 def test_every_source_of_a_track_is_pinned() -> None:
-    assert len(_track_tasks()) == 13
+    assert len(_track_tasks()) == 17
     assert _sources() == {*PINNED}
 
 

@@ -12,9 +12,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from crlbench.algo import recipes
+from crlbench.algo.recipe import to_config
 from crlbench.catalog.find import Catalog
 from crlbench.commands.running import Ending, say_preview, verdict
 from crlbench.commands.settings import Settings
+from crlbench.contract.arms import why_unstressed
 from crlbench.contract.attempts import LEDGER_NAME, declarations, planned, read
 from crlbench.contract.conditions import Track
 from crlbench.contract.records import Cell
@@ -22,6 +25,7 @@ from crlbench.disk.hashing import sha256_file
 from crlbench.disk.names import RECORD_NAME
 from crlbench.errors import ValidationError
 from crlbench.launch.local import LocalLauncher
+from crlbench.run.board import load_track
 from crlbench.run.launcher import Outcome
 from crlbench.run.plan import Plan, label
 from crlbench.run.progress import Progress
@@ -32,6 +36,8 @@ from tests.support.checkpoints import write_checkpoint
 
 PlanOf = Callable[..., Plan]
 BOTH = ("real", "placebo")
+SMALL = load_track(Catalog(), "small")
+RANKED_2 = SMALL.model_copy(update={"protocol": "CRL-2"})
 
 
 class InstantLauncher:
@@ -197,20 +203,36 @@ def test_the_end_of_a_run_is_noted_later_where_its_command_died(plan_of: PlanOf)
 def test_a_declaration_that_never_ranks_is_said(
     capsys: pytest.CaptureFixture[str], change: dict[str, Any], said: str
 ) -> None:
-    say_preview(Settings(**change), (), "CRL-1")
+    say_preview(Settings(**change), (), SMALL)
     assert capsys.readouterr().err == (f"preview: {said}\n" if said else "")
+
+
+def test_a_track_that_is_not_ranked_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    """Instead of seeds and arms that would not change it."""
+    core = load_track(Catalog(), "core")
+    assert not core.ranked
+    say_preview(Settings(seeds=3), (), core)
+    assert capsys.readouterr().err == "preview: track 'core' is not ranked\n"
+
+
+def test_the_short_form_says_what_it_leaves_out(capsys: pytest.CaptureFixture[str]) -> None:
+    say_preview(Settings(seeds=1, short=True, tasks=("x", "y")), (), SMALL)
+    assert capsys.readouterr().err == (
+        "preview: --short is one seed of x, y, which never ranks; without it all tasks of 'small' "
+        "run\n"
+    )
 
 
 def test_a_model_that_never_ranks_is_said(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    say_preview(Settings(seeds=5, arm=BOTH), [Catalog().load_model("qwen3-0.6b")], "CRL-1")
+    say_preview(Settings(seeds=5, arm=BOTH), [Catalog().load_model("qwen3-0.6b")], SMALL)
     assert capsys.readouterr().err == ""
     unlisted = Catalog().load_model(str(write_checkpoint(tmp_path / "mine")))
     loose = Catalog().load_model("qwen3-0.6b")
     source = loose.source.model_copy(update={"revision": "unpinned"})
     cards = [unlisted, loose.model_copy(update={"source": source})]
-    say_preview(Settings(seeds=5, arm=BOTH), cards, "CRL-1")
+    say_preview(Settings(seeds=5, arm=BOTH), cards, SMALL)
     assert capsys.readouterr().err == (
         "preview: model 'mine' has no entry in models/, so it never ranks\n"
         "preview: the entry of model 'qwen3-0.6b' names no commit, so it never ranks\n"
@@ -229,9 +251,19 @@ def test_a_model_that_never_ranks_is_said(
 def test_protocol_2_names_the_arms_that_are_lacking(
     capsys: pytest.CaptureFixture[str], arms: tuple[str, ...], said: str
 ) -> None:
-    say_preview(Settings(seeds=5, arm=arms), (), "CRL-2")
+    say_preview(Settings(seeds=5, arm=arms), (), RANKED_2)
     err = capsys.readouterr().err
     assert err.startswith(said) and bool(err) == bool(said)
+
+
+def test_a_recipe_without_a_learning_rate_is_not_told_to_run_the_stress_arm(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    why = why_unstressed(to_config(recipes.load("trpo")))
+    say_preview(Settings(seeds=5, arm=("real", "placebo", "mode")), (), "CRL-2", why)
+    err = capsys.readouterr().err
+    assert "no rank on stability" in err and "trust-region steps" in err and "--arm" not in err
+    assert why_unstressed(to_config(recipes.load("ppo"))) == ""
 
 
 @pytest.mark.parametrize(

@@ -7,12 +7,22 @@ from collections.abc import Callable
 
 import pytest
 
+from crlbench.contract.conditions import Track
 from crlbench.run import progress
 from crlbench.run.launcher import Outcome
 from crlbench.run.plan import Plan
 from crlbench.run.progress import Progress, Tally
+from crlbench.verdict.resources import known_track
 
 PlanOf = Callable[..., Plan]
+
+
+@pytest.fixture(scope="module")
+def track() -> Track:
+    """One whose cells have 20 iterations."""
+    known = known_track("mini", 1)
+    assert known is not None
+    return known
 
 
 class Terminal(io.StringIO):

@@ -83,5 +83,5 @@ def test_a_failure_is_told_and_each_task_has_a_link(shown: dict[str, str]):
 
 def test_the_command_makes_both_arms_again(shown: dict[str, str]):
     text = markup.unescape(shown["tiny-llama"])
-    assert "--model tiny-llama --track mini --recipe ppo --seeds 5" in text
+    assert "--model tiny-llama --track mini@1 --recipe ppo --seeds 5" in text
     assert "--arm real,placebo" in text

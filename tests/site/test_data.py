@@ -142,7 +142,8 @@ def test_a_board_shows_every_leaf(site: Site) -> None:
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [
-        ({}, archive.CURRENT),
+        ({}, archive.SUPERSEDED),
+        ({"track": "small"}, archive.CURRENT),
         ({"track_version": 0}, archive.UNFROZEN),
         ({"track_version": 99}, archive.UNKNOWN),
         ({"track": "gone"}, archive.UNKNOWN),
@@ -153,6 +154,17 @@ def test_what_has_become_of_a_board(site: Site, changes: dict, expected: str) ->
     stored = next(s for s in site.boards if s.board.track_version == 1)
     changed = replace(stored, board=replace(stored.board, **changes))
     assert archive.status(changed) == expected
+
+
+@pytest.mark.parametrize(("ranked", "expected"), [(True, "CURRENT"), (False, "UNFROZEN")])
+def test_a_later_version_is_not_frozen_until_it_ranks(
+    site: Site, monkeypatch: pytest.MonkeyPatch, ranked: bool, expected: str
+) -> None:
+    stored = next(s for s in site.boards if s.board.track_version == 1)
+    later = replace(stored, board=replace(stored.board, track_version=2))
+    now = archive.known_track("mini").model_copy(update={"version": 2, "ranked": ranked})
+    monkeypatch.setattr(archive, "known_track", lambda name: now)
+    assert archive.status(later) == getattr(archive, expected)
 
 
 def test_an_older_version_of_a_track_is_superseded(
@@ -170,6 +182,7 @@ def test_an_older_version_of_a_track_is_superseded(
 
 def test_an_archived_board_says_so_and_what_is_current(site: Site) -> None:
     stored = next(s for s in site.boards if s.board.track_version == 1)
+    site = replace(site, boards=(replace(stored, track="current", later=None),))
     older = replace(site, boards=(replace(stored, track="archived", later=2),))
     words = "Archived: version 1 of mini; the current version is 2."
     entry = stored.board.entries[0]

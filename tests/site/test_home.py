@@ -24,6 +24,7 @@ from crlbench.site.source import Site
 from crlbench.site.standings import Panel, _luck, standings
 from crlbench.stats.tiers import Leader
 from crlbench.verdict.axes import AXES
+from crlbench.verdict.resources import known_track
 from tests.site import screenshot
 from tests.site.simulated import TASKS, submit
 from tests.support.simulate import Plan, write_board
@@ -181,6 +182,19 @@ def test_the_picture_of_the_readme_is_made_by_a_command(tmp_path: Path, chromium
 
 
 @pytest.mark.slow
+def test_a_board_that_ranks_comes_before_previews_of_a_present_version(tmp_path: Path) -> None:
+    ranks = Plan(tasks=TASKS, board=TASKS, items=16, placebo=3, track_version=1)
+    present = known_track("mini").version
+    preview = replace(ranks, track_version=present, seeds=1, placebo=0)
+    write_board(tmp_path / "runs", ranks)
+    write_board(tmp_path / "runs", preview, replace(preview, model="tiny-qwen2"))
+    boards = read_site(submit(tmp_path / "runs", tmp_path / "results"), Catalog()).boards
+    assert [stored.track for stored in boards] == ["archived", "current"]
+    ranking = [any(entry.ranks for entry in stored.board.entries) for stored in boards]
+    assert ranking == [True, False]
+
+
+@pytest.mark.slow
 def test_a_track_that_nobody_has_comes_last_and_ranks_nothing(tmp_path: Path) -> None:
     """However many entries it has, and however new its version claims to be."""
     known = Plan(
@@ -192,7 +206,7 @@ def test_a_track_that_nobody_has_comes_last_and_ranks_nothing(tmp_path: Path) ->
     write_board(tmp_path / "runs", *invented)
     site = read_site(submit(tmp_path / "runs", tmp_path / "results"), Catalog())
     first, last = site.boards
-    assert (first.board.track_version, first.track) == (1, "current")
+    assert (first.board.track_version, first.track) == (1, "archived")
     assert first.board.unranked is None
     assert (last.board.track_version, last.track) == (7, "unknown")
     assert "track mini v7 is not known here: nothing on it was checked" in last.board.unranked

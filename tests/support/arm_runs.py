@@ -14,19 +14,19 @@ from crlbench.contract.record_files import read_record
 from crlbench.contract.records import RunRecord
 from crlbench.disk.toml import dump_toml, read_toml
 from tests.support.tampering import seal
+from tests.support.tracks import MINI_1
 
 TRACK = "arms"
 MODEL = "tiny-llama"
 TASK = "counting"
 """The start model answers three in ten of its items wrongly when it decodes greedily."""
-MINI = Path(__file__).parents[2] / "leaderboard" / "tracks" / "mini.toml"
 
 
 def write_track(root: Path) -> Path:
     """A --catalog with a small track of protocol CRL-2."""
-    track = read_toml(MINI)
-    track = {name: track[name] for name in ("version", "summary", "ranked", "conditions")}
-    track |= {"id": TRACK, "protocol": "CRL-2", "tasks": [TASK]}
+    track = read_toml(MINI_1)
+    track = {name: track[name] for name in ("version", "summary", "conditions")}
+    track |= {"id": TRACK, "protocol": "CRL-2", "ranked": False, "tasks": [TASK]}
     conditions = track["conditions"]
     conditions["budget"] |= {"prompts": 16, "completions": 4, "grid": 3}
     conditions["evaluation"] |= {"curve_items": 96, "end_items": 24, "pass_draws": 32}

@@ -11,6 +11,7 @@ SHORT = {
     "budget.prompts": 4,
     "budget.completions": 2,
     "budget.grid": 2,
+    "budget.iterations_per_point": 1,
     "sampling.max_completion_bytes": 4,
     "evaluation.curve_items": 8,
     "evaluation.end_items": 8,

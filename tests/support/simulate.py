@@ -100,7 +100,7 @@ class Plan:
 @lru_cache
 def conditions(plan: Plan) -> dict[str, Any]:
     """Of the board; to be read only."""
-    data = known_track("mini").conditions.model_dump(mode="json")
+    data = known_track("mini", 1).conditions.model_dump(mode="json")
     data["evaluation"] |= {"curve_items": plan.items, "end_items": plan.items}
     # So that a run can fail between two evaluations.
     data["budget"]["iterations_per_point"] = 2

@@ -102,7 +102,7 @@ def watch_steps(module, before=lambda objective: None, after=lambda done: None):
     module.update = WatchedUpdate(module.update, before, after)
 
 
-def fit(module, folder, *, stop=lambda: False, resume=False, before=None, loggers=()):
+def fit(module, folder, *, stop=lambda: False, resume=False, before=None, loggers=(), device="cpu"):
     """Train a module as a run does; returns the recorder."""
     c, budget = module.conditions, module.conditions.budget
     stream = PromptStream(
@@ -121,7 +121,7 @@ def fit(module, folder, *, stop=lambda: False, resume=False, before=None, logger
     with quiet():
         trainer = build_trainer(
             c,
-            device="cpu",
+            device=device,
             callbacks=[*([before] if before else []), *callbacks],
             loggers=build_loggers(loggers, folder, 0),
             folder=folder,

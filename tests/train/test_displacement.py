@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from crlbench.train import optimizer
-from crlbench.train.optimizer import Displacement
+from crlbench.train.optimizer import Displacement, dots, fused_dot
 
 
 def step(*rows):
@@ -50,3 +50,20 @@ def test_a_large_model_is_remembered_in_part(monkeypatch):
     found = path.measure(other)
     assert found["update_cosine"] == pytest.approx(0.6, abs=0.03)
     assert found["update_norm"] == pytest.approx(math.sqrt(90_000), rel=0.02)
+
+
+def test_inner_products_over_what_both_have():
+    a, b = step([1.0, 2.0], [3.0]), {"1": torch.tensor([5.0]), "2": torch.tensor([7.0])}
+    assert dots([(a, a), (a, b), ({}, a), (b, b)]) == [14.0, 15.0, 0.0, 74.0]
+    assert dots([({}, {})]) == [0.0]
+
+
+def test_few_kernels_find_the_inner_products_of_one_for_each_tensor():
+    torch.manual_seed(0)
+    a = [torch.randn(shape) for shape in ((40, 30), (7,), (1, 5))]
+    b = [torch.randn(x.shape) for x in a]
+    square = sum(float(x.double().square().sum()) for x in a)
+    product = sum(float((x.double() * y.double()).sum()) for x, y in zip(a, b, strict=True))
+    for found, expected in ((fused_dot(a, a), square), (fused_dot(a, b), product)):
+        assert found.dtype == torch.float64 and found.shape == ()
+        assert float(found) == pytest.approx(expected, rel=1e-5)

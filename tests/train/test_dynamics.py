@@ -215,6 +215,13 @@ def test_figures_without_a_wrong_answer_have_no_value():
     assert figures["uniform_groups"] == 1.0 and figures["group_variance"] == 0.0
 
 
+def test_figures_are_computed_on_the_host_wherever_the_learner_goes():
+    learner = torch.nn.ModuleDict({"figures": RolloutMetrics(), "weights": torch.nn.Linear(1, 1)})
+    learner.to("meta")
+    assert learner["weights"].weight.is_meta
+    assert all(metric.device.type == "cpu" for metric in learner["figures"].values())
+
+
 def test_an_evaluation_decodes_at_temperature_one(tmp_path):
     subject, task = load_subject("tiny-llama", ()), Catalog(()).load_task("addition")
     warm = override(TRACK.conditions, {"sampling.temperature": "0.7"})

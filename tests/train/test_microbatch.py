@@ -8,8 +8,15 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from crlbench.contract import sizes
+from crlbench.contract.sizes import head_block, token_budget
+from crlbench.policy.decode.loop import DrawKey
+from crlbench.policy.device import to_host
+from crlbench.train import passes as passes_file
 from crlbench.train.passes import budget_of, divide
+from crlbench.train.stream import make_batch
 from crlbench.types import Rollout
+from tests.train.loop import PROMPTS, make
 
 PROMPT = 7
 
@@ -69,10 +76,39 @@ def test_lengths_that_differ_much_are_bucketed():
     assert [0, 2, 4, 6] in [p.tolist() for p in parts]
 
 
+def test_cards_of_one_kind_have_equal_budgets():
+    gib = 1 << 30
+    for card, taken in ((79.1, 76), (79.65, 76), (139.8, 136), (23.6, 20), (3, 4)):
+        assert head_block("cuda", int(card * gib)) == taken * gib // 128 // 4
+        assert token_budget(1, 1, 1, "cuda", int(card * gib)) == taken * gib // 4 // 64
+    assert head_block("cuda") == sizes.HEAD_BLOCK["cuda"]
+
+
+def test_results_of_all_parts_come_to_the_host_together(monkeypatch):
+    module = make(recipe="ppo")
+    module.configure_model()
+    batch = make_batch(PROMPTS[:5], 128, completions=4)
+    rollout = module.collector.sampler.sample(module.policy, batch, DrawKey(1, "t"))
+    whole = module.passes.of_learner(rollout)
+    copies = []
+
+    def counted(tensors):
+        copies.append(len(tensors))
+        return to_host(tensors)
+
+    monkeypatch.setattr(passes_file, "budget_of", lambda *_: 10)
+    monkeypatch.setattr(passes_file, "to_host", counted)
+    parts = module.passes.of_learner(rollout)
+    assert len(copies) == 1 and copies[0] >= 4
+    for found, expected in zip(parts, whole, strict=True):
+        torch.testing.assert_close(found, expected, atol=1e-5, rtol=0)
+
+
 def test_the_budget_shrinks_with_the_model():
     small = SimpleNamespace(num_hidden_layers=3, hidden_size=192, intermediate_size=512)
     large = SimpleNamespace(num_hidden_layers=30, hidden_size=576, intermediate_size=1536)
     assert budget_of(small, "cpu") > 5_000 > budget_of(large, "cpu") >= 300
     assert budget_of(large, "cuda") > budget_of(large, "cpu")
+    assert budget_of(large, "cuda", 80 << 30) == (20 << 30) // (4 * 30 * (12 * 576 + 4 * 1536))
     huge = SimpleNamespace(num_hidden_layers=200, hidden_size=20_000, intermediate_size=None)
     assert budget_of(huge, "cpu") == 64

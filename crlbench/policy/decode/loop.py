@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -23,6 +23,7 @@ from torch import Tensor
 from crlbench.policy.decode.fused import FusedRows
 from crlbench.policy.decode.rows import GrowingRows, Rows
 from crlbench.policy.decode.static import StaticDecoder
+from crlbench.policy.device import to_device, to_host
 from crlbench.policy.head import next_token_logits
 from crlbench.policy.policy import Policy
 from crlbench.policy.precision import cast_once, laid_out
@@ -62,7 +63,7 @@ class Sampler(Protocol):
         ...
 
     def sample(self, policy: Policy, batch: PromptBatch, key: DrawKey) -> Rollout:
-        """Completions of every prompt of the batch, rows in prompt order."""
+        """Completions of every prompt of the batch, rows in prompt order. They lie on the host."""
         ...
 
     def complete(self, policy: Policy, batch: PromptBatch, draws: Tensor) -> Rollout:
@@ -72,7 +73,7 @@ class Sampler(Protocol):
 
 @dataclass(frozen=True)
 class Decoded:
-    """What decoding writes: B rows of at most T tokens, padded on the right."""
+    """What decoding found, on the host: B rows of at most T tokens, padded on the right."""
 
     tokens: Tensor
     """(B, T) int64."""
@@ -82,6 +83,45 @@ class Decoded:
     """(B, T) float32, None without a value head."""
     lengths: Tensor
     """(B,) int64."""
+
+    @staticmethod
+    def of(steps: Sequence[Step], rows: int, pad: int) -> Decoded:
+        """What the steps found of so many rows, by one wait for the device."""
+        shape = rows, len(steps)
+        active = [step.active for step in steps]
+        columns = torch.arange(len(steps)).repeat_interleave(torch.tensor([*map(len, active)]))
+        places = torch.cat(active), columns
+
+        def joined(parts: Sequence[Tensor | None]) -> Tensor | None:
+            present = [part for part in parts if part is not None]
+            return torch.cat(present) if present else None
+
+        tokens, logprobs, values = to_host(
+            [
+                joined([getattr(step, name) for step in steps])
+                for name in ("tokens", "logprobs", "values")
+            ]
+        )
+        assert tokens is not None and logprobs is not None
+        return Decoded(
+            torch.full(shape, pad).index_put_(places, tokens),
+            torch.zeros(shape).index_put_(places, logprobs.float()),
+            None if values is None else torch.zeros(shape).index_put_(places, values),
+            torch.bincount(places[0], minlength=rows),
+        )
+
+
+class Step(NamedTuple):
+    """What one position of b rows is."""
+
+    active: Tensor
+    """(b,) int64, on the host: which rows were still here."""
+    tokens: Tensor
+    """(b,) int64."""
+    logprobs: Tensor
+    """(b,) float32."""
+    values: Tensor | None
+    """(b,) float32, None without a value head."""
 
 
 @dataclass(frozen=True)
@@ -117,7 +157,7 @@ class DecodeLoop:
                 cast_once(policy.model, device.type, narrow),
                 laid_out(policy.model, policy.backbone.get_output_embeddings(), device.type),
             ):
-                decoded = self._decode(policy, batch, draws.to(device))
+                decoded = self._decode(policy, batch, draws)
         finally:
             policy.train(training)
         return self._rollout(batch, decoded)
@@ -125,37 +165,33 @@ class DecodeLoop:
     def _decode(self, policy: Policy, batch: PromptBatch, draws: Tensor) -> Decoded:
         """Completions of all rows; ``draws`` (B, T) as :func:`draw_uniforms` gives them."""
         backbone, device = policy.backbone, batch.prompt_ids.device
-        group = row_groups(batch)
-        count, shape = len(group), (len(group), self.max_tokens)
-        ends = torch.tensor(self.ends, device=device)
-        decoded = Decoded(
-            tokens=torch.full(shape, self.pad, device=device),
-            logprobs=torch.zeros(shape, device=device),
-            values=None if policy.value_head is None else torch.zeros(shape, device=device),
-            lengths=torch.zeros(count, dtype=torch.int64, device=device),
-        )
+        group, ends = row_groups(batch), to_device(torch.tensor(self.ends), device)
+        draws, active = to_device(draws, device), torch.arange(len(group))
+        steps: list[Step] = []
 
-        rows = self._start(policy, device)(backbone, batch, group, self.max_tokens)
-        active = torch.arange(count, device=device)
+        rows = self._start(policy, device)(
+            backbone, batch, to_device(group, device), self.max_tokens
+        )
         for t in range(self.max_tokens):
             logits = next_token_logits(backbone, rows.states, self.temperature)
-            tokens, logprobs = pick(logits, draws[active, t])
+            tokens, logprobs = pick(logits, draws[:, t])
             if (watch := _WATCH.get()) is not None:
-                watch.note(logits, draws[active, t])
-            decoded.tokens[active, t] = tokens
-            decoded.logprobs[active, t] = logprobs
-            if decoded.values is not None:
-                decoded.values[active, t] = policy.values(rows.states)
-            decoded.lengths[active] = t + 1
-            going = ~torch.isin(tokens, ends)
-            if t + 1 == self.max_tokens or not going.any():
+                watch.note(logits, draws[:, t])
+            values = None if policy.value_head is None else policy.values(rows.states)
+            steps.append(Step(active, tokens, logprobs, values))
+            if t + 1 == self.max_tokens:
                 break
-            if not going.all():
-                places = going.nonzero().squeeze(1)
-                active, tokens = active[places], tokens[places]
-                rows.keep(places)
+            if self.ends:
+                going = (~torch.isin(tokens, ends)).cpu()  # the only wait of a token
+                if not going.any():
+                    break
+                if not going.all():
+                    places = going.nonzero().squeeze(1)
+                    active, places = active[places], to_device(places, device)
+                    tokens, draws = tokens[places], draws[places]
+                    rows.keep(places)
             rows.append(tokens)
-        return decoded
+        return Decoded.of(steps, len(group), self.pad)
 
     def _start(self, policy: Policy, device: torch.device) -> Callable[..., Rows]:
         """What begins the rows of a policy's batch."""
@@ -166,21 +202,21 @@ class DecodeLoop:
         return GrowingRows
 
     def _rollout(self, batch: PromptBatch, decoded: Decoded) -> Rollout:
-        lengths, width = decoded.lengths, int(decoded.lengths.max())
-        tokens = decoded.tokens[:, :width]
-        mask = torch.arange(width, device=tokens.device) < lengths.unsqueeze(1)
+        tokens, lengths = decoded.tokens, decoded.lengths
+        mask = torch.arange(tokens.shape[1]) < lengths.unsqueeze(1)
         last = tokens.gather(1, (lengths - 1).unsqueeze(1)).squeeze(1)
         group = row_groups(batch)
+        prompt_ids, prompt_mask = to_host([batch.prompt_ids, batch.prompt_mask])
         return Rollout(
-            prompt_ids=batch.prompt_ids[group],
-            prompt_mask=batch.prompt_mask[group],
+            prompt_ids=prompt_ids[group],
+            prompt_mask=prompt_mask[group],
             completion_ids=tokens,
             completion_mask=mask,
             action_mask=mask,
-            behavior_logprobs=decoded.logprobs[:, :width],
-            behavior_values=None if decoded.values is None else decoded.values[:, :width],
+            behavior_logprobs=decoded.logprobs,
+            behavior_values=decoded.values,
             group=group,
-            finished=torch.isin(last, torch.tensor(self.ends, device=tokens.device)),
+            finished=torch.isin(last, torch.tensor(self.ends)),
             texts=self._texts(tokens, mask),
         )
 
@@ -250,9 +286,8 @@ def edge_distance(logits: Tensor, draws: Tensor) -> float:
 
 
 def row_groups(batch: PromptBatch) -> Tensor:
-    """(B,) int64: the prompt of each row, G rows a prompt, in prompt order."""
-    prompts = torch.arange(len(batch.uids), device=batch.prompt_ids.device)
-    return prompts.repeat_interleave(batch.completions_per_prompt)
+    """(B,) int64 on the host: the prompt of each row, G rows a prompt, in prompt order."""
+    return torch.arange(len(batch.uids)).repeat_interleave(batch.completions_per_prompt)
 
 
 def draw_uniforms(key: DrawKey, batch: PromptBatch, count: int) -> Tensor:
@@ -305,7 +340,8 @@ def _pick(
     weights = (logits - top).exp_()
     random = ~draws.isnan().unsqueeze(1)
     tokens, total = find(weights, torch.where(random, draws.unsqueeze(1), 0.0))
-    if not random.all():
+    # On a GPU looking for the largest costs less than asking whether anybody wants it.
+    if logits.is_cuda or not random.all():
         tokens = torch.where(random, tokens, logits.argmax(dim=-1, keepdim=True))
     logprobs = logits.gather(1, tokens) - top - total.log().to(logits.dtype)
     return tokens.squeeze(1), logprobs.squeeze(1)

@@ -12,11 +12,12 @@ cast for decoding keep their addresses too, see :attr:`StaticDecoder.narrow`.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import math
 import os
 import tempfile
-from collections.abc import Callable, MutableMapping
+from collections.abc import Callable, Iterator, MutableMapping
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -56,9 +57,26 @@ def cuda_graph(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
     def replayed(*args: Any) -> Tensor:
         torch.compiler.cudagraph_mark_step_begin()
-        return graph(*args)
+        with free_writes():
+            return graph(*args)
 
     return replayed
+
+
+@contextlib.contextmanager
+def free_writes() -> Iterator[None]:
+    """Writes to many places go the short way, whatever the process asks of algorithms.
+
+    The long way sorts the places, for two writes may meet in one. In a decode step none do: every
+    token has its place in the cache.
+    """
+    asked = torch.are_deterministic_algorithms_enabled()
+    warns = torch.is_deterministic_algorithms_warn_only_enabled()
+    torch.use_deterministic_algorithms(False)
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(asked, warn_only=warns)
 
 
 def power_of_two(least: int, smallest: int) -> int:
@@ -70,8 +88,8 @@ def has_static_step(backbone: Any) -> bool:
     """Whether a decode step of a model can run in fixed shapes and be compiled as one graph.
 
     It needs transformers' word for it, full or sliding-window attention in every layer with a
-    mask made from the cache, weights that are plain tensors in one place, experts without a loop,
-    and positions whose frequencies do not depend on the longest row.
+    mask made from the cache, weights that are plain tensors in one place, experts whose routes stay
+    on the device, and positions whose frequencies do not depend on the longest row.
     """
     if not getattr(backbone, "_can_compile_fullgraph", False):
         return False
@@ -81,7 +99,7 @@ def has_static_step(backbone: Any) -> bool:
         and config._attn_implementation in ("sdpa", "eager")
         and getattr(backbone, "hf_quantizer", None) is None
         and not any(hasattr(module, "unshard") for module in backbone.modules())  # FSDP2
-        and not _loops_over_experts(backbone)
+        and not _reads_routes_on_the_host(backbone)
         and not any("dynamic" in kind or "longrope" in kind for kind in _rope_kinds(backbone))
     )
 
@@ -158,6 +176,8 @@ class StaticRows:
         self.states = states[group, -1]
         self.slots = torch.arange(count, device=group.device)
         """(b,): where the rows stand in the step's tensors."""
+        self.takers: Tensor
+        """(rows,): which row's token a place takes; any where no row stands."""
         self.capacity = power_of_two(length + max_tokens, FEWEST_TOKENS)
         self._lay_out(power_of_two(count, FEWEST_ROWS), prompts)
         for tensor in self._per_row():
@@ -170,6 +190,7 @@ class StaticRows:
             first = length - prompt.keys.shape[2]  # a sliding window drops old tokens
             layer.keys[:count, :, first:length] = prompt.keys[group]
             layer.values[:count, :, first:length] = prompt.values[group]
+        self._find_takers()
 
     def keep(self, left: Tensor) -> None:
         """See :class:`crlbench.policy.decode.rows.Rows`."""
@@ -180,15 +201,20 @@ class StaticRows:
                 tensor[: len(left)] = tensor[self.slots]
             self.slots = torch.arange(len(left), device=left.device)
             self._lay_out(rows, self.cache)
+        self._find_takers()
 
     def append(self, taken: Tensor) -> None:
         """See :class:`crlbench.policy.decode.rows.Rows`."""
-        self.ids.index_copy_(0, self.slots, taken.unsqueeze(1))
+        self.ids.copy_(taken[self.takers].unsqueeze(1))
         step = self.engine.step(*self.mask.shape)
         states = step(self.backbone, self.ids, self.mask, self.cache, self.positions)
         self.states = states[self.slots, -1]  # a copy: the next step writes over its result
         self.positions.add_(1)
         self.place.add_(1)
+
+    def _find_takers(self) -> None:
+        rows = torch.arange(len(self.slots), device=self.slots.device)
+        self.takers = rows.new_zeros(len(self.ids)).index_copy_(0, self.slots, rows)
 
     def _lay_out(self, rows: int, cache: Cache) -> None:
         """The step's tensors for ``rows`` rows; their first rows are those of larger ones."""
@@ -249,11 +275,20 @@ class Engine:
         return self.steps[rows, capacity]
 
 
-def _loops_over_experts(backbone: Any) -> bool:
+def _reads_routes_on_the_host(backbone: Any) -> bool:
+    """Whether a compiled step asks how many tokens every expert gets, which no graph can record.
+
+    transformers compiles grouped products of bfloat16 weights alone. For others it loops over the
+    experts, as its ``eager`` experts always do.
+    """
     config = backbone.config.get_text_config(decoder=True)
     names = ("num_experts", "num_local_experts", "n_routed_experts")
-    mixed = any(getattr(config, name, None) for name in names)
-    return mixed and config._experts_implementation == "eager"
+    if not any(getattr(config, name, None) for name in names):
+        return False
+    if config._experts_implementation == "grouped_mm":
+        stacked = [p for p in backbone.parameters() if p.dim() == 3]
+        return any(p.dtype != torch.bfloat16 for p in stacked)
+    return config._experts_implementation != "batched_mm"
 
 
 def _rope_kinds(backbone: nn.Module) -> set[str]:
