@@ -223,9 +223,15 @@ def profile(
 
     def above(variance: float) -> float:
         nonlocal warm
-        start = warm.copy()
-        start[component] = variance
-        there = minimise(likelihood, start, hold=component, least=least)
+        if variance == estimate:
+            return -bar
+        # From the last point alone the search may stop where V ends to be positive definite.
+        found = []
+        for beside in (warm, base.variances):
+            start = beside.copy()
+            start[component] = variance
+            found.append(minimise(likelihood, start, hold=component, least=least))
+        there = min(found, key=lambda one: one.deviance)
         warm = there.variances
         return there.deviance - base.deviance - bar
 

@@ -389,3 +389,30 @@ def test_profile_intervals_cover() -> None:
             there = minimise(likelihood, start, hold=component, least=least)
             hits[component] += there.deviance - base.deviance <= profile_bar()
     assert ((hits / 400 >= 0.91) & (hits / 400 <= 0.985)).all(), hits / 400
+
+
+def test_a_profile_does_not_stop_where_v_ceases_to_be_positive_definite() -> None:
+    """Two designs of three checkpoints on four tasks, one number each: from the last point alone
+    the search stopped above the least deviance, and the estimate seemed to lie outside."""
+    numbers = [
+        *(0.883, 0.904, 0.924, 0.908, 0.939, 0.922, 0.942, 0.941, 0.851, 0.943, 0.93, 0.929),
+        *(0.9, 0.966, 0.901, 0.881, 0.946, 0.959, 0.952, 0.967, 0.931, 0.968, 0.97, 0.938),
+    ]
+    design, order, task = (axis.ravel() for axis in np.indices((2, 3, 4)))
+    factors = {"design": design, "order": order, "checkpoint": order, "task": task}
+    terms = ("design", "order", "design:checkpoint", "task", "design:task")
+    residual = variance_components(numbers, factors, terms)[RESIDUAL]
+    random = [indicators(factors, term) for term in terms]
+    likelihood = restricted_likelihood(
+        np.array(numbers), fixed_columns(24, factors, ()), random, terms
+    )
+    least = loose_limits(likelihood, len(terms))
+
+    def deviance(variance: float, hold: int | None) -> float:
+        starts = np.random.default_rng(0).exponential(variance, (40, len(terms) + 1))
+        starts[:, -1] = variance
+        return min(minimise(likelihood, s, hold=hold, least=least).deviance for s in starts)
+
+    best = deviance(residual.variance, None)
+    for end in (residual.interval.low, residual.interval.high):
+        assert deviance(end, len(terms)) - best == pytest.approx(profile_bar(), abs=1e-3)
